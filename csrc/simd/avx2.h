@@ -1,0 +1,73 @@
+/* The vocabulary on AVX2 and FMA, eight lanes. Contract: simd.h. */
+#include <immintrin.h>
+
+#include "simd.h"
+
+typedef __m256 vf;
+typedef __m256 vm;
+enum { VL = 8, MR = 6, NV = 2, NR = NV * VL };
+_Static_assert(MR * NV + NV + 1 <= 16, "accumulators, b and one broadcast fit the registers");
+
+INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
+INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
+INLINE __m256i v_clamped_(ptrdiff_t i) { return _mm256_set1_epi32(i < 0 ? 0 : i > VL ? VL : (int)i); }
+INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(v_clamped_(lo), lane),
+                                                   _mm256_cmpgt_epi32(v_clamped_(hi), lane)));
+}
+INLINE vf v_load_mask(const float *p, vm m) { return _mm256_maskload_ps(p, _mm256_castps_si256(m)); }
+INLINE void v_store_mask(float *p, vf v, vm m) { _mm256_maskstore_ps(p, _mm256_castps_si256(m), v); }
+INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { v_store_mask(p, v, v_range(0, n)); }
+INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
+INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
+INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
+INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
+INLINE vf v_sign_(vf a) { return _mm256_and_ps(a, _mm256_set1_ps(-0.f)); }
+INLINE vf v_abs(vf a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.f), a); }
+INLINE vf v_copysign(vf a, vf s) { return _mm256_or_ps(v_abs(a), v_sign_(s)); }
+INLINE vm v_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
+INLINE vm v_isnan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
+INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
+INLINE vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_power_(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
+INLINE vf v_scale(vf a, vf n) {  /* in two exact steps, or 2^n itself may not be a float */
+    __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1);
+    return _mm256_mul_ps(_mm256_mul_ps(a, v_power_(h)), v_power_(_mm256_sub_epi32(i, h)));
+}
+INLINE vf v_exponent(vf a) {
+    __m256i e = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 23), _mm256_set1_epi32(255));
+    return _mm256_cvtepi32_ps(_mm256_sub_epi32(e, _mm256_set1_epi32(127)));
+}
+INLINE vf v_mantissa(vf a) {
+    return _mm256_or_ps(_mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffff))), _mm256_set1_ps(1));
+}
+INLINE vf v_even(vf a, vf b) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
+}
+INLINE vf v_odd(vf a, vf b) {
+    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8));
+}
+INLINE void v_transpose(vf r[VL]) {
+    vf t[VL];
+    UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit half */
+        vf a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        vf c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm256_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {
+        r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+    }
+}

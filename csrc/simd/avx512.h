@@ -1,0 +1,65 @@
+/* The vocabulary on AVX-512F, sixteen lanes. Contract: simd.h. */
+#include <immintrin.h>
+
+#include "simd.h"
+
+typedef __m512 vf;
+typedef __mmask16 vm;
+enum { VL = 16, MR = 12, NV = 2, NR = NV * VL };
+_Static_assert(MR * NV + NV + 1 <= 32, "accumulators, b and one broadcast fit the registers");
+
+INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
+INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
+INLINE uint32_t v_below_(ptrdiff_t i) { return i <= 0 ? 0 : i >= VL ? 0xffff : (1u << i) - 1; }
+INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return (vm)(v_below_(hi) & ~v_below_(lo)); }
+INLINE vf v_load_mask(const float *p, vm m) { return _mm512_maskz_loadu_ps(m, p); }
+INLINE void v_store_mask(float *p, vf v, vm m) { _mm512_mask_storeu_ps(p, m, v); }
+INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { v_store_mask(p, v, v_range(0, n)); }
+INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
+INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
+INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
+INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
+INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
+INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
+INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
+INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
+INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
+INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
+INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
+INLINE vf v_copysign(vf a, vf s) {  /* bitwise sign ? s : a */
+    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(s), _mm512_castps_si512(a), 0xca));
+}
+INLINE vm v_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
+INLINE vm v_isnan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
+INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
+INLINE vf v_round(vf a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+INLINE vf v_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }
+INLINE vf v_exponent(vf a) { return _mm512_getexp_ps(a); }
+INLINE vf v_mantissa(vf a) { return _mm512_getmant_ps(a, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero); }
+INLINE vf v_even(vf a, vf b) {
+    return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
+}
+INLINE vf v_odd(vf a, vf b) {
+    return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
+}
+INLINE void v_transpose(vf r[VL]) {
+    vf t[VL];
+    UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit quarter */
+        vf a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
+        vf c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
+        t[i] = _mm512_shuffle_ps(a, c, 0x44);
+        t[i + 1] = _mm512_shuffle_ps(a, c, 0xee);
+        t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
+        t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
+    }
+    UNROLL for (int i = 0; i < 4; i++) {  /* then the 4x4 matrix of those quarters */
+        vf a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
+        vf c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
+        r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
+        r[i + 4] = _mm512_shuffle_f32x4(b, d, 0x88);
+        r[i + 8] = _mm512_shuffle_f32x4(a, c, 0xdd);
+        r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
+    }
+}

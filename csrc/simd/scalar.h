@@ -1,0 +1,44 @@
+/* The vocabulary in plain C, one lane: for any processor, and the yardstick of the others. Contract: simd.h. */
+#include "simd.h"
+
+typedef float vf;
+typedef int vm;
+enum { VL = 1, MR = 4, NV = 2, NR = NV * VL };
+_Static_assert(MR * NV + NV + 1 <= 16, "accumulators, b and one broadcast fit the registers");
+
+INLINE vf v_load(const float *p) { return *p; }
+INLINE void v_store(float *p, vf v) { *p = v; }
+INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return lo <= 0 && hi > 0; }
+INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }
+INLINE void v_store_mask(float *p, vf v, vm m) { if (m) *p = v; }
+INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return n > 0 ? *p : 0; }
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { if (n > 0) *p = v; }
+INLINE vf v_zero(void) { return 0; }
+INLINE vf v_set1(float x) { return x; }
+INLINE vf v_add(vf a, vf b) { return a + b; }
+INLINE vf v_sub(vf a, vf b) { return a - b; }
+INLINE vf v_mul(vf a, vf b) { return a * b; }
+INLINE vf v_div(vf a, vf b) { return a / b; }
+INLINE vf v_sqrt(vf a) { return sqrtf(a); }
+/* The product of two floats is exact in double, so this rounds twice at most; it is within half an ulp and a bit. */
+INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
+INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
+INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
+INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
+INLINE vf v_abs(vf a) { return fabsf(a); }
+INLINE vf v_copysign(vf a, vf s) { return copysignf(a, s); }
+INLINE vm v_lt(vf a, vf b) { return a < b; }
+INLINE vm v_isnan(vf a) { return a != a; }
+INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }
+INLINE vf v_round(vf a) { return rintf(a); }
+INLINE vf v_bits_(uint32_t u) { vf f; memcpy(&f, &u, 4); return f; }
+INLINE uint32_t v_word_(vf a) { uint32_t u; memcpy(&u, &a, 4); return u; }
+INLINE vf v_scale(vf a, vf n) {  /* in two exact steps, or 2^n itself may not be a float */
+    int h = (int)n / 2, r = (int)n - h;
+    return a * v_bits_((uint32_t)(h + 127) << 23) * v_bits_((uint32_t)(r + 127) << 23);
+}
+INLINE vf v_exponent(vf a) { return (vf)((int)(v_word_(a) >> 23 & 255) - 127); }
+INLINE vf v_mantissa(vf a) { return v_bits_((v_word_(a) & 0x7fffff) | 0x3f800000); }
+INLINE vf v_even(vf a, vf b) { (void)b; return a; }
+INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
+INLINE void v_transpose(vf r[VL]) { (void)r; }

@@ -1,0 +1,47 @@
+/* The vocabulary of vector operations: the contract that each simd/X.h fulfils.
+ *
+ * A kernel is written once over these names and compiled once for each instruction set. An X.h defines
+ *
+ *   vf, vm            VL floats; a set of lanes (the result of a comparison or of v_range)
+ *   VL                lanes of a vf
+ *   MR, NV, NR        GEMM register tile: MR rows of NV vectors, NR = NV * VL; asserted to fit the registers
+ *   FO_NAME(f)        f with the instruction set appended: fo_gemm -> fo_gemm_avx2
+ *
+ *   v_load(p) v_store(p, v)            any alignment
+ *   v_range(lo, hi)                    the lanes lo <= lane < hi; lo and hi may lie outside 0..VL
+ *   v_load_mask(p, m)                  lanes of m from p[lane], the others 0; memory outside m is not touched
+ *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
+ *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n)
+ *   v_zero() v_set1(x)                 all lanes 0; all lanes x
+ *   v_add v_sub v_mul v_div v_sqrt     IEEE, one rounding each
+ *   v_fma(a, b, c)                     a*b + c, one rounding (scalar: fmaf, also where the processor has no FMA)
+ *   v_fnma(a, b, c)                    c - a*b, one rounding
+ *   v_max(a, b) v_min(a, b)            a > b ? a : b and a < b ? a : b, so a NaN in b goes through, one in a does not
+ *   v_abs(a) v_copysign(a, s)          |a|; |a| with the sign of s; both work on the bits, NaN included
+ *   v_lt(a, b) v_isnan(a)              sets of lanes; a comparison with NaN is false
+ *   v_select(m, a, b)                  m ? a : b
+ *   v_round(a)                         to the nearest integer, ties to even
+ *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
+ *   v_exponent(a)                      floor(log2 |a|) of a normal a, as a float
+ *   v_mantissa(a)                      a * 2^-v_exponent(a) of a normal a > 0: in [1, 2)
+ *   v_even(a, b) v_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
+ *   v_transpose(r)                     r[0..VL-1] as a VL x VL matrix, transposed in place
+ */
+#ifndef FO_SIMD_H
+#define FO_SIMD_H
+
+#include <float.h>
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#define INLINE static inline __attribute__((always_inline))
+#define FO_JOIN_(a, b) a##_##b
+#define FO_JOIN(a, b) FO_JOIN_(a, b)
+#define FO_NAME(f) FO_JOIN(f, FO_ISA)
+
+/* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
+#define UNROLL _Pragma("GCC unroll 64")
+
+#endif
