@@ -1,0 +1,83 @@
+/* y = activation(acc + bias + residual), on the registers that hold acc: the one place where fusion happens. */
+#include "math.h"
+
+/* `kind` is a literal at every call: the switch costs nothing. Formulas: fusedops.h. */
+INLINE vf v_act(const fo_act_kind kind, vf x, float p0, float p1, vf slope) {
+    switch (kind) {
+        case FO_CLIP: return v_min(v_set1(p1), v_max(v_set1(p0), x)); /* this order lets NaN through */
+        case FO_LEAKY_RELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), x), x);
+        case FO_PRELU: return v_select(v_lt(x, v_zero()), v_mul(slope, x), x);
+        default: return x;
+    }
+}
+
+/* Runs `statement` with KIND as a literal: one copy of it for each activation. */
+#define WITH_ACTIVATION(kind, statement) \
+    do switch (kind) { \
+        KIND_CASE(FO_IDENTITY, statement) KIND_CASE(FO_CLIP, statement) KIND_CASE(FO_LEAKY_RELU, statement) \
+        KIND_CASE(FO_PRELU, statement) KIND_CASE(FO_ELU, statement) KIND_CASE(FO_SIGMOID, statement) \
+        KIND_CASE(FO_TANH, statement) KIND_CASE(FO_GELU, statement) KIND_CASE(FO_GELU_TANH, statement) \
+        KIND_CASE(FO_SILU, statement) KIND_CASE(FO_HARDSIGMOID, statement) KIND_CASE(FO_HARDSWISH, statement) \
+        KIND_CASE(FO_SOFTPLUS, statement) KIND_CASE(FO_MISH, statement) \
+        case FO_ACTIVATIONS: break; \
+    } while (0)
+#define KIND_CASE(k, statement) \
+    case k: { const fo_act_kind KIND = k; statement; } break;
+
+/* The tile's rows are `mr` vectors of `ldt` floats; r and c are the tile's places in the residual and in C. */
+typedef struct {
+    const float *tile;
+    int mr, n; /* rows and columns that are wanted */
+    ptrdiff_t ldt;
+    const float *r;
+    ptrdiff_t ldr;
+    float *c;
+    ptrdiff_t ldc;
+    const float *slopes; /* of the tile's first channel */
+    bool channel_rows;
+    float p0, p1;
+} finish_args;
+
+/* One vector: lanes m of acc[] + r[] through the activation to c[]. */
+INLINE void finish_vector(const fo_act_kind kind, const finish_args *f, vf acc, const float *r, float *c, vm m, vf slope) {
+    if (r) acc = v_add(acc, v_load_mask(r, m));
+    v_store_mask(c, v_act(kind, acc, f->p0, f->p1, slope), m);
+}
+
+INLINE void finish_rows(const fo_act_kind kind, const finish_args *f) {
+    for (int j = 0; j < f->n; j += VL) {
+        vm m = v_range(0, f->n - j);
+        vf slope = kind == FO_PRELU && !f->channel_rows ? v_load_mask(f->slopes + j, m) : v_zero();
+        for (int i = 0; i < f->mr; i++) {
+            if (kind == FO_PRELU && f->channel_rows) slope = v_set1(f->slopes[i]);
+            finish_vector(kind, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, m, slope);
+        }
+    }
+}
+
+/* The same for a C that stands column after column: VL x VL blocks are transposed on the way. */
+INLINE void finish_columns(const fo_act_kind kind, const finish_args *f) {
+    for (int i = 0; i < f->mr; i += VL) {
+        vm m = v_range(0, f->mr - i);
+        vf slope = kind == FO_PRELU && f->channel_rows ? v_load_mask(f->slopes + i, m) : v_zero();
+        for (int j = 0; j < f->n; j += VL) {
+            vf t[VL];
+            UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < f->mr ? v_load(f->tile + (i + l) * f->ldt + j) : v_zero();
+            v_transpose(t);
+            float block[VL * VL];
+            UNROLL for (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
+            for (int l = 0; l < VL && j + l < f->n; l++) {
+                ptrdiff_t at = j + l;
+                if (kind == FO_PRELU && !f->channel_rows) slope = v_set1(f->slopes[at]);
+                finish_vector(kind, f, v_load(block + l * VL), f->r ? f->r + at * f->ldr + i : NULL, f->c + at * f->ldc + i, m, slope);
+            }
+        }
+    }
+}
+
+static __attribute__((noinline)) void finish_tile(const finish_args *f, const fo_act_kind kind, const bool transposed) {
+    if (transposed)
+        WITH_ACTIVATION(kind, finish_columns(KIND, f));
+    else
+        WITH_ACTIVATION(kind, finish_rows(KIND, f));
+}

@@ -1,0 +1,17 @@
+/* All algorithms, compiled by isa/X.c over the vocabulary that it has included, and the table of what they make. */
+#include "table.h"
+
+#include "epilogue.h"
+#include "gemm.h"
+#include "pointwise.h"
+#include "transpose.h"
+
+#define FO_STRING_(s) #s
+#define FO_STRING(s) FO_STRING_(s)
+
+const fo_kernels FO_NAME(fo_kernels) = {
+    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR,
+    .gemm = FO_NAME(fo_gemm),
+    .pointwise = FO_NAME(fo_pointwise),
+    .transpose = FO_NAME(fo_transpose),
+};

@@ -1,0 +1,52 @@
+/* What one instruction set offers to csrc/ops: its sizes and its kernels. isa/X.c defines one such table each. */
+#ifndef FO_TABLE_H
+#define FO_TABLE_H
+
+#include "../fusedops.h"
+
+/* What is applied to a tile of results C before its one store: y = activation(C + bias + residual). */
+typedef struct {
+    const float *bias;     /* one a channel, or NULL */
+    const float *residual; /* laid out as C with its own ldr, or NULL */
+    ptrdiff_t ldr;
+    bool channel_rows; /* channels are the rows of C, else its columns */
+    bool transposed;   /* C and residual stand column after column: element (i, j) at c[j*ldc + i] */
+    fo_activation act;
+} fo_epilogue;
+
+/* How a tile finds A and B at step p of the reduction. */
+typedef enum {
+    FO_ROWS,    /* a[i*lda + p], b[p*ldb] */
+    FO_A_TABLE, /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
+    FO_B_TABLE, /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
+    FO_FORMS
+} fo_form;
+
+/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart; a packed panel is padded to nr columns,
+ * and of a B that lies as it is in the caller's memory (b_exact) nothing is read beyond column n. */
+typedef struct {
+    fo_form form;
+    ptrdiff_t m, n, k;
+    const float *a;
+    ptrdiff_t lda;
+    const float *b;
+    ptrdiff_t ldb, panel;
+    bool b_exact;
+    const ptrdiff_t *table;
+    float *c;
+    ptrdiff_t ldc;
+    fo_epilogue ep;
+} fo_gemm_args;
+
+typedef struct {
+    const char *name;
+    int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
+    void (*gemm)(const fo_gemm_args *);
+    void (*pointwise)(const fo_pointwise_args *);
+    /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
+    void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
+} fo_kernels;
+
+extern const fo_kernels fo_kernels_scalar, fo_kernels_avx2, fo_kernels_avx512, fo_kernels_neon;
+
+#endif

@@ -1,0 +1,304 @@
+/* Convolution: the plan, and the direct algorithm, which is a product with another way to read the image.
+ *
+ * Two forms of the same product; the reduction's order and so the bits are the same in both.
+ *   pixels are rows     A: a pixel's patch, read through a table of offsets; B: packed weights. C: NHWC as it is, or NCHW
+ *                       transposed in registers. Nothing is lost to short image rows.
+ *   pixels are columns  A: the weights; B: the image, vectors along its rows. C: NCHW as it is. 1x1 reads the image as it lies.
+ * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in the cache.
+ */
+#include "conv2d.h"
+
+#include <pthread.h>
+#include <string.h>
+
+enum { SCRATCH_BYTES = 256 << 10, TASKS_A_THREAD = 6 };
+
+/* ---- the plan --------------------------------------------------------------------------------------------------- */
+
+static void order_weights(fo_conv2d *plan, const float *w) {
+    const ptrdiff_t area = plan->s.kh * plan->s.kw;
+    for (ptrdiff_t o = 0; o < plan->s.oc; o++) {
+        const float *from = w + o * plan->k;
+        float *to = plan->w + o * plan->ldw;
+        FOR_EACH_STEP(plan, p, c, i, j) to[p] = from[c * area + i * plan->s.kw + j];
+    }
+}
+
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias) {
+    fo_conv2d *plan = fo_alloc(sizeof *plan);
+    if (!plan) return NULL;
+    bool failed = false;
+    const ptrdiff_t icg = shape->ic / shape->groups, k = icg * shape->kh * shape->kw;
+    memset(plan, 0, sizeof *plan);
+    plan->kn = fo_active();
+    plan->s = *shape;
+    plan->icg = icg, plan->ocg = shape->oc / shape->groups, plan->k = k;
+    plan->ldw = k % 256 ? k : k + 16; /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
+    plan->w = fo_alloc((size_t)(shape->oc * plan->ldw) * sizeof(float));
+    plan->bias = fo_copy(bias, shape->oc, &failed);
+    plan->s.act.slopes = plan->slopes = fo_copy(shape->act.slopes, shape->oc, &failed);
+    if (!plan->w || failed) {
+        fo_conv2d_free(plan);
+        return NULL;
+    }
+    order_weights(plan, w);
+    return plan;
+}
+
+void fo_conv2d_free(fo_conv2d *plan) {
+    if (!plan) return;
+    for (int f = 0; f < FO_WEIGHT_FORMS; f++) fo_free(atomic_load(&plan->packed[f]));
+    fo_free(plan->w);
+    fo_free(plan->bias);
+    fo_free(plan->slopes);
+    fo_free(plan);
+}
+
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *)) {
+    static pthread_mutex_t packing = PTHREAD_MUTEX_INITIALIZER;
+    _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
+    float *p = atomic_load_explicit(slot, memory_order_acquire);
+    if (p) return p;
+    pthread_mutex_lock(&packing);
+    p = atomic_load(slot);
+    if (!p && (p = fo_alloc((size_t)floats * sizeof *p))) {
+        pack(plan, p);
+        atomic_store_explicit(slot, p, memory_order_release);
+    }
+    pthread_mutex_unlock(&packing);
+    return p;
+}
+
+static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
+
+static void pack_panels(const fo_conv2d *plan, float *packed) {
+    for (ptrdiff_t g = 0; g < plan->s.groups; g++)
+        fo_pack(plan->kn, plan->ocg, plan->k, plan->w + g * plan->ocg * plan->ldw, 1, plan->ldw, packed + g * panels_size(plan));
+}
+
+/* ---- a direct convolution of one size ----------------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_conv2d *plan;
+    fo_conv2d_size z;
+    fo_image x, y, r; /* r.data is NULL where there is no residual */
+    const float *packed;
+    ptrdiff_t *table;
+    bool columns;            /* pixels are columns, else rows */
+    bool copies;             /* rows of the image go through scratch */
+    bool channels_last;      /* of the scratch */
+    ptrdiff_t pw;            /* scratch: pixels of a row (of a phase, where pixels are columns) */
+    ptrdiff_t rows, px, oc;        /* output rows, pixels of a row and channels of a task */
+    ptrdiff_t down, along, across; /* tasks of an image's group */
+    float *scratch;
+    ptrdiff_t scratch_each;  /* floats of a thread */
+} direct;
+
+static ptrdiff_t input_rows(const fo_conv2d *plan, ptrdiff_t rows) { return (rows - 1) * plan->s.sh + (plan->s.kh - 1) * plan->s.dh + 1; }
+
+/* Strides of what a task reads: the image itself, or its scratch of `rows` input rows. */
+static fo_image source_strides(const direct *d) {
+    if (!d->copies) return d->x;
+    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1, rows = input_rows(d->plan, d->rows), c = d->plan->icg;
+    if (d->channels_last) return (fo_image){.sc = 1, .sw = c, .sh = c * d->pw};
+    return (fo_image){.sw = 1, .sh = d->pw * phases, .sc = rows * d->pw * phases};
+}
+
+static void fill_table(const direct *d) {
+    const fo_conv2d_shape *s = &d->plan->s;
+    const fo_image v = source_strides(d);
+    FOR_EACH_STEP(d->plan, p, c, i, j) {
+        const ptrdiff_t column = j * s->dw;
+        const ptrdiff_t along = d->columns && d->copies ? column % s->sw * d->pw + column / s->sw : column * v.sw;
+        d->table[p] = c * v.sc + i * s->dh * v.sh + along;
+    }
+}
+
+/* One padded row of one channel: columns left, left + step, ... of the padded image, from a row with stride sw. */
+static void copy_row(float *to, ptrdiff_t count, const float *row, ptrdiff_t iw, ptrdiff_t sw, ptrdiff_t first, ptrdiff_t step) {
+    ptrdiff_t before = first < 0 ? min_(div_up(-first, step), count) : 0;
+    ptrdiff_t end = max_(before, min_(count, div_up(iw - first, step)));
+    memset(to, 0, (size_t)before * sizeof *to);
+    const float *from = row + (first + before * step) * sw;
+    if (sw * step == 1)
+        memcpy(to + before, from, (size_t)(end - before) * sizeof *to);
+    else
+        for (ptrdiff_t q = 0; q < end - before; q++) to[before + q] = from[q * step * sw];
+    memset(to + end, 0, (size_t)(count - end) * sizeof *to);
+}
+
+/* Input rows from h0 on, of group g of image n, into scratch: zeros outside the image. */
+static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
+    const fo_conv2d *plan = d->plan;
+    const fo_image v = source_strides(d);
+    const ptrdiff_t icg = plan->icg, phases = d->columns ? plan->s.sw : 1;
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        const ptrdiff_t h = h0 + i;
+        const bool outside = h < 0 || h >= d->z.ih;
+        const float *row = outside ? NULL : fo_at(&d->x, n, g * icg, h, 0);
+        float *to = scratch + i * v.sh;
+        if (d->channels_last) {
+            const ptrdiff_t before = outside ? d->pw : min_(d->z.left, d->pw), inside = outside ? 0 : min_(d->z.iw, d->pw - before);
+            memset(to, 0, (size_t)(before * icg) * sizeof *to);
+            to += before * icg;
+            if (d->x.sw == icg) {
+                memcpy(to, row ? row : to, row ? (size_t)(inside * icg) * sizeof *to : 0);
+            } else {
+                for (ptrdiff_t q = 0; q < inside; q++) memcpy(to + q * icg, row + q * d->x.sw, (size_t)icg * sizeof *to);
+            }
+            memset(to + inside * icg, 0, (size_t)((d->pw - before - inside) * icg) * sizeof *to);
+        } else {
+            for (ptrdiff_t c = 0; c < icg; c++, to += v.sc)
+                for (ptrdiff_t f = 0; f < phases; f++) {
+                    if (outside)
+                        memset(to + f * d->pw, 0, (size_t)d->pw * sizeof *to);
+                    else
+                        copy_row(to + f * d->pw, d->pw, row + c * d->x.sc, d->z.iw, d->x.sw, f - d->z.left, phases);
+                }
+        }
+    }
+}
+
+/* A product for part of one output row: pixels w0 .. w0+px of row h, channels o .. o+oc. */
+static void direct_row(const direct *d, const float *row, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t w0, ptrdiff_t px) {
+    const fo_conv2d *plan = d->plan;
+    const fo_kernels *kn = plan->kn;
+    const fo_image v = source_strides(d);
+    const bool nhwc = d->y.sc == 1;
+    fo_gemm_args a = {.k = plan->k, .table = d->table, .c = fo_at(&d->y, n, o, h, w0), .ep = fo_conv2d_epilogue(plan, o)};
+    if (d->r.data) a.ep.residual = fo_at(&d->r, n, o, h, w0);
+    a.ldc = nhwc ? d->y.sw : d->y.sc;
+    a.ep.ldr = nhwc ? d->r.sw : d->r.sc;
+    a.ep.channel_rows = d->columns;
+    a.ep.transposed = nhwc == d->columns;
+    if (d->columns) {
+        a.form = d->copies ? FO_B_TABLE : FO_ROWS;
+        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw;
+        a.n = px, a.b = row + w0, a.ldb = v.sc, a.panel = kn->nr, a.b_exact = !d->copies;
+    } else {
+        const ptrdiff_t g = o / plan->ocg;
+        a.form = FO_A_TABLE;
+        a.m = px, a.lda = plan->s.sw * v.sw, a.a = row + w0 * a.lda;
+        a.n = oc, a.b = d->packed + g * panels_size(plan) + (o - g * plan->ocg) * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
+    }
+    kn->gemm(&a);
+}
+
+/* A task: some rows (or some pixels of the only row) of one image, some channels of one group. */
+static void direct_task(void *context, ptrdiff_t task, int thread) {
+    const direct *d = context;
+    const fo_conv2d *plan = d->plan;
+    const ptrdiff_t across = task % d->across, along = task / d->across % d->along, down = task / d->across / d->along % d->down;
+    const ptrdiff_t block = task / d->across / d->along / d->down, g = block % plan->s.groups, n = block / plan->s.groups;
+    const ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0), w0 = along * d->px, px = min_(d->px, d->z.ow - w0);
+    const ptrdiff_t o0 = across * d->oc, oc = min_(d->oc, plan->ocg - o0);
+    const ptrdiff_t step = d->columns ? oc : plan->kn->nr; /* a panel of weights serves all rows of pixels in turn */
+    const ptrdiff_t sh = plan->s.sh * source_strides(d).sh;
+    float *scratch = d->scratch + thread * d->scratch_each;
+    const float *x = d->copies ? scratch : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
+    if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, rows), scratch);
+    for (ptrdiff_t o = 0; o < oc; o += step)
+        for (ptrdiff_t h = 0; h < rows; h++)
+            direct_row(d, x + h * sh, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, w0, px);
+}
+
+/* Relative time of a form: lanes that do nothing, sums too few to hide the latency, the transposition of a tile. */
+static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, bool transposed) {
+    double lanes = (double)round_up(n, kn->vl) / n, latency = m < 4 && n <= kn->nr ? 4.0 / m : 1;
+    return lanes * latency * (1 + (transposed ? 9.0 : 1.0) / k);
+}
+
+/* Everything about a call that follows from the sizes. */
+static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *y, const fo_image *r) {
+    const fo_conv2d_shape *s = &plan->s;
+    const fo_kernels *kn = plan->kn;
+    const bool nhwc = y->sc == 1, pixelwise = s->kh * s->kw * s->sh * s->sw == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+    *d = (direct){.plan = plan, .z = *z, .x = *x, .y = *y};
+    if (r) d->r = *r;
+    if (pixelwise && x->sh == z->iw * x->sw && y->sh == z->iw * y->sw && (!r || r->sh == z->iw * r->sw)) {
+        d->z.iw = d->z.ow = z->ih * z->iw; /* an image is one long row */
+        d->z.ih = d->z.oh = 1;
+    }
+    d->columns = form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
+    const bool padded = z->top || z->left || (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih || (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
+    d->copies = padded || (d->columns && !(pixelwise && x->sw == 1));
+    d->channels_last = !d->columns && x->sc == 1;
+    const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
+    d->pw = d->columns ? div_up(span, s->sw) : span;
+}
+
+/* Cuts the output into tasks: rows whose scratch stays in the cache, then enough for the threads. */
+static void direct_cut(direct *d, int threads) {
+    const fo_conv2d *plan = d->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t images = d->z.n * plan->s.groups, phases = d->columns ? plan->s.sw : 1;
+    const ptrdiff_t row = max_(1, plan->icg * d->pw * phases * plan->s.sh * (ptrdiff_t)sizeof(float));
+    const ptrdiff_t halo = (plan->s.kh - 1) * plan->s.dh + 1 - plan->s.sh;
+    d->rows = min_(d->z.oh, max_(1, SCRATCH_BYTES / row - halo / plan->s.sh));
+    d->px = d->z.oh > 1 ? d->z.ow : round_up(min_(d->z.ow, max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), 4 * kn->nr)), kn->nr);
+    if (threads > 1) {
+        const ptrdiff_t tasks = div_up(TASKS_A_THREAD * threads, images);
+        d->rows = min_(d->rows, max_(div_up(d->z.oh, tasks), min_(d->rows, 4)));
+        if (d->z.oh == 1) d->px = min_(d->px, round_up(div_up(d->z.ow, tasks), kn->nr));
+    }
+    d->down = div_up(d->z.oh, d->rows);
+    d->along = div_up(d->z.ow, d->px);
+    const ptrdiff_t wanted = threads > 1 ? div_up(TASKS_A_THREAD * threads, images * d->down * d->along) : 1;
+    const ptrdiff_t unit = d->columns ? kn->mr : kn->nr;
+    d->oc = max_(1, min_(plan->ocg, round_up(div_up(plan->ocg, wanted), unit)));
+    d->across = div_up(plan->ocg, d->oc);
+    const ptrdiff_t slack = kn->nr; /* the last vector of a row may pass its end */
+    d->scratch_each = d->copies ? round_up(input_rows(plan, d->rows) * d->pw * phases * plan->icg + slack, 16) : 0;
+}
+
+static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const double macs = (double)z->n * plan->s.oc * z->oh * z->ow * plan->k;
+    return fo_threads_for(fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
+}
+
+static size_t direct_scratch(const direct *d, int threads) {
+    return ((size_t)round_up(d->plan->k, 16) * sizeof *d->table) + (size_t)(d->scratch_each * threads) * sizeof(float);
+}
+
+static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    direct d;
+    const int threads = direct_threads(plan, z);
+    direct_setup(&d, plan, z, x, y, r);
+    direct_cut(&d, threads);
+    if (!d.columns && !(d.packed = fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), pack_panels))) return FO_NO_MEMORY;
+    if (!(d.table = fo_arena_take(direct_scratch(&d, threads)))) return FO_NO_MEMORY;
+    d.scratch = (float *)(d.table + round_up(plan->k, 16));
+    fill_table(&d);
+    fo_parallel_for(d.z.n * plan->s.groups * d.down * d.along * d.across, threads, direct_task, &d);
+    fo_arena_release(d.table);
+    return FO_OK;
+}
+
+/* ---- the choice --------------------------------------------------------------------------------------------------- */
+
+fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
+    if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
+    return direct_run(plan, z, x, residual, y);
+}
+
+/* Contiguous images of this size, for the questions below. */
+static fo_image contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
+    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w, .sn = c * h * w};
+}
+
+static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    direct d;
+    const fo_image x = contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = contiguous(plan->s.oc, z->oh, z->ow, nhwc);
+    direct_setup(&d, plan, z, &x, &y, NULL);
+    direct_cut(&d, direct_threads(plan, z));
+    return d;
+}
+
+const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    return direct_for(plan, z, nhwc).columns ? "direct, pixels as columns" : "direct, pixels as rows";
+}
+
+ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    direct d = direct_for(plan, z, nhwc);
+    return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
+}

@@ -1,0 +1,47 @@
+/* The plan of a convolution, shared by the algorithms that can run it. */
+#ifndef FO_CONV2D_H
+#define FO_CONV2D_H
+
+#include <stdatomic.h>
+
+#include "ops.h"
+
+/* The forms in which an algorithm wants the weights; each is packed when it is first used. */
+typedef enum { FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_WEIGHT_FORMS } fo_weight_form;
+
+struct fo_conv2d {
+    const fo_kernels *kn;
+    fo_conv2d_shape s;
+    ptrdiff_t icg, ocg; /* channels of a group */
+    ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
+    float *w;           /* (oc, k): a row in the order of FOR_EACH_STEP */
+    float *bias, *slopes;
+    _Atomic(float *) packed[FO_WEIGHT_FORMS];
+};
+
+/* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels: neighbours in
+ * memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has the same order and bits. */
+enum { CHANNEL_BLOCK = 16 };
+
+/* Each step p of the reduction: channel c, kernel row i and column j. */
+#define FOR_EACH_STEP(plan, p, c, i, j) \
+    for (ptrdiff_t p = 0, c0_ = 0; c0_ < (plan)->icg; c0_ += CHANNEL_BLOCK) \
+        for (ptrdiff_t i = 0; i < (plan)->s.kh; i++) \
+            for (ptrdiff_t j = 0; j < (plan)->s.kw; j++) \
+                for (ptrdiff_t c = c0_; c < min_(c0_ + CHANNEL_BLOCK, (plan)->icg); c++, p++)
+
+/* The weights in one form, packed by `pack` into `floats` floats on first use; NULL where memory is short. */
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *));
+
+/* The epilogue of output channels from o on; residual's place is set by the caller. */
+static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
+    fo_epilogue ep = {.act = plan->s.act, .bias = plan->bias ? plan->bias + o : NULL};
+    if (ep.act.slopes) ep.act.slopes += o;
+    return ep;
+}
+
+static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {
+    return t->data + n * t->sn + c * t->sc + h * t->sh + w * t->sw;
+}
+
+#endif

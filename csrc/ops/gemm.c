@@ -1,0 +1,82 @@
+/* y = activation(x w^T + bias + residual) on packed weights: the output is cut into blocks of rows and columns.
+ *
+ * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is bound by
+ * reading w, and the blocks are ranges of columns. The reduction is never cut. */
+#include "ops.h"
+
+struct fo_linear {
+    const fo_kernels *kn;
+    ptrdiff_t n, k;
+    float *w, *bias, *slopes;
+    fo_activation act;
+};
+
+enum { L2_BYTES = 512 << 10, TASKS_A_THREAD = 4 };
+
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
+    fo_linear *plan = fo_alloc(sizeof *plan);
+    if (!plan) return NULL;
+    const fo_kernels *kn = fo_active();
+    bool failed = false;
+    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .act = act};
+    plan->w = fo_alloc((size_t)fo_packed_size(kn, n, k) * sizeof(float));
+    plan->bias = fo_copy(bias, n, &failed);
+    plan->act.slopes = plan->slopes = fo_copy(act.slopes, n, &failed);
+    if (!plan->w || failed) {
+        fo_linear_free(plan);
+        return NULL;
+    }
+    fo_pack(kn, n, k, w, wk, wn, plan->w);
+    return plan;
+}
+
+void fo_linear_free(fo_linear *plan) {
+    if (!plan) return;
+    fo_free(plan->w);
+    fo_free(plan->bias);
+    fo_free(plan->slopes);
+    fo_free(plan);
+}
+
+typedef struct {
+    fo_gemm_args g; /* the whole product */
+    const fo_kernels *kn;
+    ptrdiff_t rows, columns; /* of a block */
+    ptrdiff_t across;        /* blocks side by side */
+} gemm_job;
+
+static void gemm_block(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const gemm_job *job = context;
+    const ptrdiff_t i = task / job->across * job->rows, j = task % job->across * job->columns;
+    fo_gemm_args g = job->g;
+    g.m = min_(job->rows, g.m - i);
+    g.n = min_(job->columns, g.n - j);
+    g.a += i * g.lda;
+    g.b += j / job->kn->nr * g.panel;
+    g.c += i * g.ldc + j;
+    if (g.ep.bias) g.ep.bias += j;
+    if (g.ep.residual) g.ep.residual += i * g.ep.ldr + j;
+    if (g.ep.act.slopes) g.ep.act.slopes += j;
+    job->kn->gemm(&g);
+}
+
+fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
+                        float *y, ptrdiff_t ldy) {
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t n = plan->n, k = plan->k;
+    if (!m || !n) return FO_OK;
+    gemm_job job = {
+        .g = {.form = FO_ROWS, .m = m, .n = n, .k = k, .a = x, .lda = ldx, .b = plan->w, .ldb = kn->nr, .panel = kn->nr * k, .c = y,
+              .ldc = ldy, .ep = {.bias = plan->bias, .residual = residual, .ldr = ldr, .act = plan->act}},
+        .kn = kn, .rows = m, .columns = n, .across = 1};
+    const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
+    const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
+    job.rows = min_(max_(L2_BYTES / 4 / max_(k, 1), 2 * kn->mr), round_up(div_up(m, tasks), kn->mr));
+    const ptrdiff_t down = div_up(m, job.rows);
+    if (down < tasks) job.columns = round_up(div_up(n, div_up(tasks, down)), 4 * kn->nr);
+    job.across = div_up(n, job.columns);
+    fo_parallel_for(down * job.across, threads, gemm_block, &job);
+    return FO_OK;
+}
+

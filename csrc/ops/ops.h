@@ -1,0 +1,37 @@
+/* What the operations share: packing, and the choice of activation arguments. */
+#ifndef FO_OPS_H
+#define FO_OPS_H
+
+#include "../fusedops.h"
+#include "../kernels/table.h"
+#include "../runtime/arena.h"
+#include "../runtime/cpu.h"
+#include "../runtime/parallel.h"
+
+static inline ptrdiff_t min_(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t max_(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline ptrdiff_t div_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
+static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b) * b; }
+
+/* Floats of a B[k,n] packed into panels of nr columns. */
+static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k) { return round_up(n, kn->nr) * k; }
+
+/* Packs B[k,n], element (p, j) at b[p*bk + j*bn], into panels of nr columns, the last padded with zeros:
+ *
+ *      B  k x n            packed
+ *    +-----+-----+--+      panel 0: row 0 of nr floats, row 1, ... row k-1; panel 1: the same; ...
+ *    |  0  |  1  |2 |
+ *    +-----+-----+--+
+ */
+void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
+
+/* A copy of n floats in plan memory; NULL where p is NULL (sets *failed where memory is short). */
+float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
+
+/* Estimated nanoseconds of a job of so many multiply-adds and bytes on one thread, for fo_threads_for. */
+static inline double fo_nanoseconds(const fo_kernels *kn, double multiply_adds, double bytes) {
+    double compute = multiply_adds / (4.0 * kn->vl), memory = bytes / 60;
+    return compute > memory ? compute : memory;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* Packing of weights; folding of scales into them. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "ops.h"
+
+static void pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *panel) {
+    const ptrdiff_t nr = kn->nr;
+    if (n < nr) memset(panel, 0, (size_t)(k * nr) * sizeof *panel);
+    if (bk == 1) {
+        kn->transpose(n, k, b, bn, panel, nr);
+    } else if (bn == 1) {
+        for (ptrdiff_t p = 0; p < k; p++) memcpy(panel + p * nr, b + p * bk, (size_t)n * sizeof *b);
+    } else {
+        for (ptrdiff_t p = 0; p < k; p++)
+            for (ptrdiff_t j = 0; j < n; j++) panel[p * nr + j] = b[p * bk + j * bn];
+    }
+}
+
+void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
+    for (ptrdiff_t j = 0; j < n; j += kn->nr) pack_panel(kn, min_(n - j, kn->nr), k, b + j * bn, bk, bn, packed + j * k);
+}
+
+float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
+    if (!p) return NULL;
+    float *copy = fo_alloc((size_t)n * sizeof *copy);
+    if (copy)
+        memcpy(copy, p, (size_t)n * sizeof *copy);
+    else
+        *failed = true;
+    return copy;
+}
+
+void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
+    for (ptrdiff_t o = 0; o < oc; o++)
+        for (ptrdiff_t i = 0; i < each; i++) {
+            double v = w[o * each + i] * scale[o];
+            folded[o * each + i] = fabs(v) < FLT_MIN ? 0 : (float)v; /* denormal weights would slow other code down */
+        }
+}

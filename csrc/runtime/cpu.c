@@ -1,0 +1,55 @@
+/* Which instruction sets this processor has, and which one is used: the best, unless the caller chose another. */
+#include "cpu.h"
+
+#include <stdatomic.h>
+
+#include "../fusedops.h"
+
+typedef struct {
+    const fo_kernels *kernels;
+    bool (*available)(void);
+} isa_entry;
+
+static bool always(void) { return true; }
+
+#if defined(__x86_64__)
+/* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
+static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f"); }
+#endif
+
+static const isa_entry isas[] = {
+    {&fo_kernels_scalar, always},
+#if defined(__x86_64__)
+    {&fo_kernels_avx2, has_avx2},
+    {&fo_kernels_avx512, has_avx512},
+#endif
+};
+enum { ISAS = sizeof isas / sizeof *isas };
+
+static atomic_int chosen = -1;
+
+int fo_isa_count(void) { return ISAS; }
+const char *fo_isa_name(int isa) { return isas[isa].kernels->name; }
+bool fo_isa_available(int isa) { return isas[isa].available(); }
+void fo_set_isa(int isa) { atomic_store(&chosen, isa); }
+
+int fo_get_isa(void) {
+    int isa = atomic_load_explicit(&chosen, memory_order_relaxed);
+    if (isa >= 0) return isa;
+    for (isa = ISAS - 1; !isas[isa].available();) isa--;
+    fo_set_isa(isa);
+    return isa;
+}
+
+const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
+
+const char *fo_compiler(void) {
+#if defined(__clang__)
+    return "clang " __clang_version__;
+#elif defined(__GNUC__)
+    return "gcc " __VERSION__;
+#else
+    return "unknown";
+#endif
+}

@@ -1,0 +1,62 @@
+# The C interface of csrc/fusedops.h, as far as the binding uses it.
+cdef extern from "fusedops.h" nogil:
+    ctypedef enum fo_status:
+        FO_OK
+        FO_NO_MEMORY
+
+    int fo_isa_count()
+    const char *fo_isa_name(int isa)
+    bint fo_isa_available(int isa)
+    int fo_get_isa()
+    void fo_set_isa(int isa)
+    void fo_set_num_threads(int n)
+    int fo_get_num_threads()
+    const char *fo_threading()
+    const char *fo_compiler()
+
+    ctypedef int fo_act_kind
+    ctypedef struct fo_activation:
+        fo_act_kind kind
+        float p0
+        float p1
+        const float *slopes
+
+    ctypedef struct fo_linear:
+        pass
+    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk, const float *bias, fo_activation act)
+    void fo_linear_free(fo_linear *plan)
+    fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
+                            Py_ssize_t ldr, float *y, Py_ssize_t ldy)
+
+    ctypedef struct fo_image:
+        float *data
+        Py_ssize_t sn, sc, sh, sw
+    ctypedef int fo_algorithm
+    ctypedef struct fo_conv2d_shape:
+        Py_ssize_t ic, oc, groups, kh, kw, sh, sw, dh, dw
+        fo_activation act
+        fo_algorithm algorithm
+    ctypedef struct fo_conv2d_size:
+        Py_ssize_t n, ih, iw, oh, ow, top, left
+    ctypedef struct fo_conv2d:
+        pass
+    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias)
+    void fo_conv2d_free(fo_conv2d *plan)
+    fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                            const fo_image *y)
+    const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
+    Py_ssize_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
+
+    void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
+
+    ctypedef struct fo_pointwise_args:
+        Py_ssize_t m, n
+        const float *x
+        const float *residual
+        float *y
+        Py_ssize_t ldx, ldr, ldy
+        const float *scale
+        const float *shift
+        Py_ssize_t channel_rows
+        fo_activation act
+    void fo_pointwise(const fo_pointwise_args *args)

@@ -1,0 +1,382 @@
+# cython: boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
+"""The binding: checks arguments, finds how arrays lie in memory, allocates results and makes one C call without the GIL."""
+import numpy as np
+
+cimport numpy as cnp
+from numpy cimport ndarray
+
+cnp.import_array()
+
+
+# ---- runtime ----------------------------------------------------------------------------------------------------------
+
+def isa_names():
+    return [fo_isa_name(i).decode() for i in range(fo_isa_count()) if fo_isa_available(i)]
+
+
+def get_isa():
+    return fo_isa_name(fo_get_isa()).decode()
+
+
+def set_isa(str name):
+    for i in range(fo_isa_count()):
+        if fo_isa_available(i) and fo_isa_name(i).decode() == name:
+            fo_set_isa(i)
+            return
+    raise ValueError(f"instruction set {name!r} is not available; this machine has {', '.join(isa_names())}")
+
+
+def set_num_threads(int n):
+    fo_set_num_threads(n)
+
+
+def get_num_threads():
+    return fo_get_num_threads()
+
+
+def build_info():
+    return {"threading": fo_threading().decode(), "compiler": fo_compiler().decode()}
+
+
+# ---- arrays -----------------------------------------------------------------------------------------------------------
+
+cdef inline bint ready(object x) noexcept:
+    """A float32 array in native byte order, aligned: what kernels read."""
+    return (cnp.PyArray_CheckExact(x) and cnp.PyArray_TYPE(<ndarray>x) == cnp.NPY_FLOAT32
+            and cnp.PyArray_ISALIGNED(<ndarray>x) and cnp.PyArray_ISNOTSWAPPED(<ndarray>x))
+
+
+cdef ndarray as_float32(object x, str name):
+    """x as an array that kernels can read; a view where that is possible, never a cast."""
+    if ready(x):
+        return <ndarray>x
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, and the kernels would ignore its mask: pass {name}.filled(value)")
+    a = np.asarray(x)
+    if a.dtype != np.float32 or not a.dtype.isnative:
+        raise TypeError(f"{name} has dtype {a.dtype.str if a.dtype == np.dtype('>f4') else a.dtype}, but fusedops computes in float32: "
+                        f"pass {name}.astype(np.float32)")
+    return a if ready(a) else a.copy()
+
+
+cdef ndarray checked_out(object out, tuple shape):
+    if not isinstance(out, np.ndarray):
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
+    if out.dtype != np.float32 or not out.dtype.isnative:
+        raise TypeError(f"out has dtype {out.dtype}, but results are float32: make it with np.empty({shape}, np.float32)")
+    if out.shape != shape:
+        raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only")
+    return out
+
+
+cdef inline bint same_shape(ndarray a, int nd, const cnp.npy_intp *dims) noexcept:
+    cdef int i
+    if cnp.PyArray_NDIM(a) != nd:
+        return False
+    for i in range(nd):
+        if cnp.PyArray_DIM(a, i) != dims[i]:
+            return False
+    return True
+
+
+cdef tuple shape_of(int nd, const cnp.npy_intp *dims):
+    return tuple([dims[i] for i in range(nd)])
+
+
+cdef void bounds(ndarray a, char **lo, char **hi) noexcept:
+    """The bytes that a's elements span."""
+    cdef int i
+    cdef Py_ssize_t reach
+    lo[0] = hi[0] = <char *>cnp.PyArray_DATA(a)
+    for i in range(cnp.PyArray_NDIM(a)):
+        reach = (cnp.PyArray_DIM(a, i) - 1) * cnp.PyArray_STRIDE(a, i)
+        if reach < 0:
+            lo[0] += reach
+        else:
+            hi[0] += reach
+    hi[0] += 4
+
+
+cdef bint overlap(ndarray a, ndarray b) noexcept:
+    cdef char *alo
+    cdef char *ahi
+    cdef char *blo
+    cdef char *bhi
+    if a is None or b is None or cnp.PyArray_SIZE(a) == 0 or cnp.PyArray_SIZE(b) == 0:
+        return False
+    bounds(a, &alo, &ahi)
+    bounds(b, &blo, &bhi)
+    return alo < bhi and blo < ahi
+
+
+cdef inline float *data(ndarray a) noexcept nogil:
+    return NULL if a is None else <float *>cnp.PyArray_DATA(a)
+
+
+cdef ndarray contiguous(ndarray a):
+    """A C-contiguous copy, or a itself."""
+    return a if cnp.PyArray_IS_C_CONTIGUOUS(a) else cnp.PyArray_GETCONTIGUOUS(a)
+
+
+cdef bint as_rows(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
+    """Whether a lies as m rows, ld elements apart, each contiguous."""
+    cdef int nd = cnp.PyArray_NDIM(a), i
+    cdef Py_ssize_t rows = 1, step = 0, d, s
+    if nd and cnp.PyArray_DIM(a, nd - 1) > 1 and cnp.PyArray_STRIDE(a, nd - 1) != 4:
+        return False
+    for i in range(nd - 2, -1, -1):
+        d = cnp.PyArray_DIM(a, i)
+        s = cnp.PyArray_STRIDE(a, i)
+        if d == 1:
+            continue
+        if rows == 1:
+            step = s
+        elif s != rows * step:
+            return False
+        rows *= d
+    m[0] = rows
+    ld[0] = step // 4
+    return step % 4 == 0
+
+
+cdef fo_activation activation_of(tuple parsed) noexcept:
+    """parsed: what activations.parse returned; it must outlive the call that gets this."""
+    cdef fo_activation act
+    act.kind = parsed[0]
+    act.p0 = parsed[1]
+    act.p1 = parsed[2]
+    act.slopes = NULL if parsed[3] is None else data(<ndarray>parsed[3])
+    return act
+
+
+cdef int check(fo_status status) except -1:
+    if status == FO_NO_MEMORY:
+        raise MemoryError("fusedops: no memory for the scratch space of this operation")
+    return 0
+
+
+# ---- linear -----------------------------------------------------------------------------------------------------------
+
+cdef class LinearPlan:
+    """y = activation(x w^T + bias + residual) with w packed once."""
+    cdef fo_linear *plan
+    cdef Py_ssize_t n, k
+
+    def __dealloc__(self):
+        fo_linear_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray bias, tuple activation):
+        """w (n, k) of any strides; bias (n,) contiguous or None; activation as parsed."""
+        cdef fo_linear *plan
+        self.n, self.k = w.shape[0], w.shape[1]
+        plan = fo_linear_create(self.n, self.k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias),
+                                activation_of(activation))
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        fo_linear_free(self.plan)
+        self.plan = plan
+
+    def __call__(self, x, residual=None, out=None):
+        cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
+        cdef int nd = cnp.PyArray_NDIM(a), i
+        cdef cnp.npy_intp dims[32]
+        cdef Py_ssize_t m, ldx, ldr = 0, ldy
+        cdef fo_status status
+        if nd < 1 or nd > 32 or cnp.PyArray_DIM(a, nd - 1) != self.k:
+            raise ValueError(f"x has shape {np.shape(x)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}")
+        for i in range(nd - 1):
+            dims[i] = cnp.PyArray_DIM(a, i)
+        dims[nd - 1] = self.n
+        if residual is not None:
+            r = as_float32(residual, "residual")
+            if not same_shape(r, nd, dims):
+                raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(nd, dims)}")
+        if out is None:
+            y = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
+        elif ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims):
+            y = <ndarray>out
+        else:
+            y = checked_out(out, shape_of(nd, dims))
+        if out is not None and (overlap(y, a) or overlap(y, r) or not ready(y) or not as_rows(y, &m, &ldy)):
+            target = y
+            y = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
+        as_rows(y, &m, &ldy)
+        if not as_rows(a, &m, &ldx):
+            a = contiguous(a)
+            as_rows(a, &m, &ldx)
+        if r is not None and not as_rows(r, &m, &ldr):
+            r = contiguous(r)
+            as_rows(r, &m, &ldr)
+        with nogil:
+            status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
+        check(status)
+        if target is None:
+            return y
+        target[...] = y
+        return target
+
+
+# ---- convolution ------------------------------------------------------------------------------------------------------
+
+cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
+    """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbours."""
+    cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
+    cdef Py_ssize_t s[4]
+    for i in range(4):
+        s[i] = cnp.PyArray_STRIDE(a, i)
+        if s[i] % 4:
+            return False
+        s[i] = 1 if cnp.PyArray_DIM(a, i) == 1 else s[i] // 4
+    image.data = data(a)
+    image.sn, image.sc, image.sh, image.sw = s[0], s[c], s[h], s[h + 1]
+    return image.sc == 1 or image.sw == 1
+
+
+cdef class Conv2dPlan:
+    """y = activation(conv(x, w) + bias + residual) with w packed once."""
+    cdef fo_conv2d *plan
+    cdef fo_conv2d_shape shape
+    cdef Py_ssize_t top, left, bottom, right
+    cdef bint nhwc, same
+
+    def __dealloc__(self):
+        fo_conv2d_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups, bint nhwc,
+              int algorithm):
+        """w (oc, ic/groups, kh, kw) and bias (oc,) contiguous; padding ((top, bottom), (left, right)) or "same"."""
+        cdef fo_conv2d_shape s
+        cdef fo_conv2d *plan
+        s.oc, s.ic, s.kh, s.kw = w.shape[0], w.shape[1] * groups, w.shape[2], w.shape[3]
+        s.groups = groups
+        s.sh, s.sw = stride
+        s.dh, s.dw = dilation
+        s.act = activation_of(activation)
+        s.algorithm = algorithm
+        plan = fo_conv2d_create(&s, data(w), data(bias))
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        fo_conv2d_free(self.plan)
+        self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"
+        if not self.same:
+            (self.top, self.bottom), (self.left, self.right) = padding
+
+    cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef Py_ssize_t eh = (s.kh - 1) * s.dh + 1, ew = (s.kw - 1) * s.dw + 1
+        z.n, z.ih, z.iw, z.top, z.left = n, ih, iw, self.top, self.left
+        if self.same:  # the output has ceil(input / stride) points; the odd zero goes behind
+            z.oh, z.ow = (ih + s.sh - 1) // s.sh, (iw + s.sw - 1) // s.sw
+            z.top, z.left = max((z.oh - 1) * s.sh + eh - ih, 0) // 2, max((z.ow - 1) * s.sw + ew - iw, 0) // 2
+            return 0
+        ih += self.top + self.bottom
+        iw += self.left + self.right
+        if ih < eh or iw < ew:
+            raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} (dilation {s.dh}, {s.dw})")
+        z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
+        return 0
+
+    def output_shape(self, shape):
+        """The shape of the result for an x of this shape."""
+        cdef fo_conv2d_size z
+        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
+        self.size(n, h, w, &z)
+        return (n, z.oh, z.ow, self.shape.oc) if self.nhwc else (n, self.shape.oc, z.oh, z.ow)
+
+    def kernel(self, shape, bint nhwc_memory=False):
+        """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
+        cdef fo_conv2d_size z
+        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
+        self.size(n, h, w, &z)
+        nhwc_memory |= self.nhwc
+        return fo_conv2d_kernel(self.plan, &z, nhwc_memory).decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+
+    def __call__(self, x, residual=None, out=None):
+        cdef ndarray a = as_float32(x, "x"), r = None, y, target = None, same_order
+        cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
+        cdef cnp.npy_intp dims[4]
+        cdef fo_conv2d_size z
+        cdef fo_image xi, ri, yi
+        cdef fo_status status
+        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.shape.ic:
+            raise ValueError(f"x has shape {np.shape(x)}, but w {self.weight_shape()} with groups={self.shape.groups} needs "
+                             + (f"(n, h, w, {self.shape.ic})" if self.nhwc else f"(n, {self.shape.ic}, h, w)"))
+        self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
+        dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.shape.oc, z.oh, z.ow
+        if residual is not None:
+            r = as_float32(residual, "residual")
+            if not same_shape(r, 4, dims):
+                raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(4, dims)}")
+        if not as_image(a, self.nhwc, &xi):
+            a = contiguous(a)
+            as_image(a, self.nhwc, &xi)
+        if r is not None and not as_image(r, self.nhwc, &ri):
+            r = contiguous(r)
+            as_image(r, self.nhwc, &ri)
+        if out is None:
+            y = self.empty_like(dims, xi.sc == 1 and xi.sw != 1)
+            as_image(y, self.nhwc, &yi)
+        else:
+            if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, 4, dims):
+                y = <ndarray>out
+            else:
+                y = checked_out(out, shape_of(4, dims))
+            if overlap(y, a) or overlap(y, r) or not ready(y) or not as_image(y, self.nhwc, &yi):
+                target = y
+                y = cnp.PyArray_EMPTY(4, dims, cnp.NPY_FLOAT32, 0)
+                as_image(y, self.nhwc, &yi)
+        if r is not None and not (ri.sc == 1 if yi.sc == 1 else ri.sw == 1):  # read together with y, so in y's memory order
+            same_order = np.empty_like(y)
+            same_order[...] = r
+            r = same_order
+            as_image(r, self.nhwc, &ri)
+        with nogil:
+            status = fo_conv2d_run(self.plan, &z, &xi, NULL if r is None else &ri, &yi)
+        check(status)
+        if target is None:
+            return y
+        target[...] = y
+        return target
+
+    cdef tuple weight_shape(self):
+        return (self.shape.oc, self.shape.ic // self.shape.groups, self.shape.kh, self.shape.kw)
+
+    cdef ndarray empty_like(self, cnp.npy_intp *dims, bint nhwc_memory):
+        """A new result in the memory order of x."""
+        cdef cnp.npy_intp order[4]
+        if self.nhwc or not nhwc_memory:
+            return cnp.PyArray_EMPTY(4, dims, cnp.NPY_FLOAT32, 0)
+        order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
+        return cnp.PyArray_EMPTY(4, order, cnp.NPY_FLOAT32, 0).transpose(0, 3, 1, 2)
+
+
+# ---- weights and passes -----------------------------------------------------------------------------------------------
+
+def fold_scale(ndarray w, ndarray scale):
+    """w[o] * scale[o] in float64, rounded once. w float32 and scale float64, both contiguous."""
+    cdef ndarray folded = np.empty_like(w)
+    fo_fold_scale(w.shape[0], w.size // w.shape[0] if w.shape[0] else 0, data(w), <const double *>cnp.PyArray_DATA(scale), data(folded))
+    return folded
+
+
+def as_input(x, str name, ndim=None):
+    """x as a float32 array of ndim axes (an int or a tuple of ints), or the error that says what is wrong."""
+    cdef object a = as_float32(x, name)
+    if ndim is not None and a.ndim not in ((ndim,) if isinstance(ndim, int) else ndim):
+        raise ValueError(f"{name} has shape {a.shape}, but must have {ndim if isinstance(ndim, int) else ' or '.join(map(str, ndim))} axes")
+    return a
+
+
+def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray scale=None, ndarray shift=None, ndarray residual=None,
+              tuple activation=(0, 0.0, 0.0, None)):
+    """y = activation(x * scale + shift + residual) as one pass over contiguous (m, n) matrices; y may be x."""
+    cdef fo_pointwise_args g
+    g.m, g.n = x.shape[0], x.shape[1]
+    g.x, g.y, g.residual, g.scale, g.shift = data(x), data(y), data(residual), data(scale), data(shift)
+    g.ldx = g.ldr = g.ldy = g.n
+    g.channel_rows = channel_rows
+    g.act = activation_of(activation)
+    with nogil:
+        fo_pointwise(&g)

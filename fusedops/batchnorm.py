@@ -1,0 +1,95 @@
+"""Batch norm as data, and its folding into the weights before it."""
+from typing import NamedTuple
+
+import numpy as np
+
+from . import _core
+
+
+class BatchNorm(NamedTuple):
+    """The parameters of an inference batch norm, ``y = gamma (x - mean) / sqrt(var + eps) + beta``, one of each per channel.
+
+    `gamma` and `beta` may be None (1 and 0).
+    """
+
+    gamma: np.ndarray | None
+    beta: np.ndarray | None
+    mean: np.ndarray
+    var: np.ndarray
+    eps: float = 1e-5
+
+
+def scale_and_shift(bn, channels):
+    """The batch norm as ``y = scale x + shift``, both float64 of length `channels`.
+
+    Raises
+    ------
+    TypeError
+        `bn` is not a BatchNorm (or such a tuple), or one of its arrays is not float32.
+    ValueError
+        A length that is not `channels`, or a variance with var + eps <= 0.
+    """
+    if not isinstance(bn, tuple) or len(bn) not in (4, 5):
+        raise TypeError(f"bn must be fusedops.BatchNorm(gamma, beta, mean, var, eps), not {type(bn).__name__}")
+    bn = BatchNorm(*bn)
+    if bn.mean is None or bn.var is None:
+        raise ValueError("bn.mean and bn.var must be given: batch norm is folded with the statistics of training")
+    gamma, beta, mean, var = (None if a is None else _vector(a, name, channels) for a, name in
+                              zip(bn[:4], ("bn.gamma", "bn.beta", "bn.mean", "bn.var"), strict=True))
+    var = var + float(bn.eps)
+    if not np.all(var > 0):
+        bad = int(np.argmin(var > 0))
+        raise ValueError(f"bn.var + bn.eps must be positive, but is {var[bad]:g} for channel {bad}")
+    scale = 1 / np.sqrt(var)
+    if gamma is not None:
+        scale *= gamma
+    shift = -mean * scale
+    if beta is not None:
+        shift += beta
+    return scale, shift
+
+
+def _vector(a, name, channels):
+    a = _core.as_input(a, name)
+    if a.shape != (channels,):
+        raise ValueError(f"{name} has shape {a.shape}, but there are {channels} output channels: it must have shape ({channels},)")
+    return a.astype(np.float64)
+
+
+def fold_batch_norm(w, bias, bn):
+    """Folds a batch norm into the weights and bias before it: ``bn(op(x, w) + bias) = op(x, w') + bias'``.
+
+    ``w' = w gamma / sqrt(var + eps)``, ``bias' = (bias - mean) gamma / sqrt(var + eps) + beta``, by output channel. Computed in
+    float64 and rounded once; weights that would be denormal become 0.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (channels, ...)
+        Weights whose first axis is the output channel.
+    bias : ndarray, float32, (channels,), or None
+    bn : BatchNorm
+
+    Returns
+    -------
+    (w, bias) : new float32 arrays
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; wrong length; var + eps <= 0.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> one = np.ones(2, np.float32)
+    >>> w, bias = fo.fold_batch_norm(np.ones((2, 3), np.float32), None, fo.BatchNorm(2 * one, one, one, one, eps=0))
+    >>> w[0], bias
+    (array([2., 2., 2.], dtype=float32), array([-1., -1.], dtype=float32))
+    """
+    w = _core.as_input(w, "w")
+    if w.ndim < 1:
+        raise ValueError("w has shape (), but its first axis must be the output channel")
+    scale, shift = scale_and_shift(bn, w.shape[0])
+    if bias is not None:
+        shift = shift + _vector(bias, "bias", w.shape[0]) * scale
+    return _core.fold_scale(np.ascontiguousarray(w), scale), shift.astype(np.float32)

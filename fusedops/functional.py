@@ -1,0 +1,195 @@
+"""One-shot functions: a prepared layer, made and dropped."""
+import numpy as np
+
+from . import _core
+from .layers import Conv2d, Linear
+
+
+def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
+           layout="NCHW", algorithm="auto", out=None):
+    """2-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
+
+    ``conv(x, w)[n, o, h, w] = sum over c, i, j of w[o, c, i, j] x[n, c, h sh + i dh - top, w sw + j dw - left]``
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
+        Any strides. An NCHW-shaped array whose memory is NHWC is read as it lies, and gives a result like itself.
+    w : ndarray, float32, (oc, ic/groups, kh, kw)
+    bias : ndarray, float32, (oc,), optional
+    bn : BatchNorm, optional
+        Folded into `w` and `bias`: it costs nothing per pixel.
+    residual : ndarray, float32, of the result's shape, optional
+        Added before the activation.
+    activation : None, str or tuple
+        ``"relu"``, ``"relu6"``, ``("clip", lo, hi)``, ``("leaky_relu", slope)``, ``("elu", alpha)``, ``"sigmoid"``, ``"tanh"``,
+        ``"gelu"`` (erf), ``"gelu_tanh"``, ``"silu"``, ``"hardsigmoid"``, ``"hardswish"``, ``"softplus"``, ``"mish"`` or
+        ``("prelu", slopes)`` with one slope for each output channel.
+    stride, dilation : int or (int, int)
+    padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
+        Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more stands behind.
+    groups : int
+    layout : {"NCHW", "NHWC"}
+    algorithm : {"auto", "direct", "winograd"}
+        "auto" depends on the shapes alone. "winograd" (3x3, stride 1, one group) is faster and rounds more.
+    out : ndarray, float32, optional
+        Where the result goes: any strides; it may overlap an input.
+
+    Returns
+    -------
+    ndarray, float32, (n, oc, oh, ow) or (n, oh, ow, oc)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, an unknown name, a kernel larger than the padded image. `out` has not been written to.
+
+    Notes
+    -----
+    Weights are packed at each call, which takes about as long as reading and writing them a few times; :class:`Conv2d` does it once.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.conv2d(np.ones((1, 2, 4, 4), np.float32), np.ones((3, 2, 3, 3), np.float32), activation="relu").shape
+    (1, 3, 2, 2)
+    """
+    layer = Conv2d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                   layout=layout, algorithm=algorithm)
+    return layer(x, residual, out)
+
+
+def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
+                 algorithm="auto", out=None):
+    """Convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
+
+    :func:`conv2d` with ``activation="relu"``; see there for the parameters. ``conv_bn_relu(x, w)`` alone works.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.conv_bn_relu(np.ones((1, 2, 4, 4), np.float32), -np.ones((3, 2, 3, 3), np.float32)).max()
+    np.float32(0.0)
+    """
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding, dilation=dilation,
+                  groups=groups, layout=layout, algorithm=algorithm, out=out)
+
+
+def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, layout="NCHW",
+                     out=None):
+    """Depthwise 2-D convolution: each channel of `x` has its own kernel, or `m` of them.
+
+    ``y[n, c m + q] = activation(batch_norm(conv(x[n, c], w[c m + q]) + bias) + residual)``
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, ih, iw), or (n, ih, iw, c) with ``layout="NHWC"``
+    w : ndarray, float32, (c*m, 1, kh, kw) or (c*m, kh, kw)
+    bias, bn, residual, activation, stride, padding, dilation, layout, out
+        See :func:`conv2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c*m, oh, ow) or (n, oh, ow, c*m)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv2d`; also where the first axis of `w` is not a multiple of the channels of `x`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.depthwise_conv2d(np.ones((1, 8, 5, 5), np.float32), np.ones((8, 3, 3), np.float32), padding=1).shape
+    (1, 8, 5, 5)
+    """
+    x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
+    channels = x.shape[3 if layout == "NHWC" else 1]
+    if w.ndim == 3:
+        w = w[:, np.newaxis]
+    if w.shape[1] != 1 or channels == 0 or w.shape[0] % channels:
+        raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
+                  groups=channels, layout=layout, out=out)
+
+
+def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None):
+    """Depthwise convolution, batch norm and ReLU in one kernel: :func:`depthwise_conv2d` with ``activation="relu"``.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.depthwise_conv_bn_relu(np.ones((1, 8, 5, 5), np.float32), np.ones((8, 3, 3), np.float32), stride=2).shape
+    (1, 8, 2, 2)
+    """
+    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
+                            dilation=dilation, layout=layout, out=out)
+
+
+def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
+    """Fully connected layer: ``y = activation(x w^T + bias + residual)``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (..., k)
+    w : ndarray, float32, (n, k)
+        As in PyTorch.
+    bias : ndarray, float32, (n,), optional
+    residual : ndarray, float32, (..., n), optional
+    activation : None, str or tuple
+        See :func:`conv2d`; the channels of ``("prelu", slopes)`` are the n columns.
+    out : ndarray, float32, (..., n), optional
+
+    Returns
+    -------
+    ndarray, float32, (..., n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; shapes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.linear(np.ones((2, 3), np.float32), np.ones((4, 3), np.float32), activation="relu6")
+    array([[3., 3., 3., 3.],
+           [3., 3., 3., 3.]], dtype=float32)
+    """
+    return Linear(w, bias, activation=activation)(x, residual, out)
+
+
+def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
+    """Matrix product with a fused epilogue: ``y = activation(a b + bias + residual)``.
+
+    Parameters
+    ----------
+    a : ndarray, float32, (..., m, k)
+    b : ndarray, float32, (k, n)
+    bias : ndarray, float32, (n,), optional
+    residual, activation, out
+        See :func:`linear`.
+
+    Returns
+    -------
+    ndarray, float32, (..., m, n)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; shapes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.gemm(np.ones((2, 3), np.float32), np.ones((3, 2), np.float32))
+    array([[3., 3.],
+           [3., 3.]], dtype=float32)
+    """
+    a, b = _core.as_input(a, "a"), _core.as_input(b, "b", 2)
+    if a.ndim < 2 or a.shape[-1] != b.shape[0]:
+        raise ValueError(f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (k, n)")
+    return Linear(b.T, bias, activation=activation)(a, residual, out)

@@ -1,0 +1,154 @@
+"""Prepared layers: batch norm folded and weights packed once, then called many times, from any thread."""
+from operator import index
+
+import numpy as np
+
+from . import _core, activations
+from .batchnorm import fold_batch_norm
+
+ALGORITHMS = ("auto", "direct", "winograd")
+LAYOUTS = ("NCHW", "NHWC")
+
+
+def _bias(bias, channels):
+    if bias is None:
+        return None
+    bias = _core.as_input(bias, "bias")
+    if bias.shape != (channels,):
+        raise ValueError(f"bias has shape {bias.shape}, but there are {channels} outputs: it must have shape ({channels},)")
+    return np.ascontiguousarray(bias)
+
+
+def _pair(value, name, least):
+    """An int or a pair of ints as a pair; `name` and `least` are for the error."""
+    try:
+        pair = (index(value),) * 2
+    except TypeError:
+        try:
+            pair = tuple(map(index, value))
+        except TypeError:
+            raise TypeError(f"{name} must be an int or a pair of ints, not {value!r}") from None
+    if len(pair) != 2 or min(pair) < least:
+        raise ValueError(f"{name} must be an int or a pair of ints, each at least {least}, not {value!r}")
+    return pair
+
+
+def _padding(padding):
+    """``((top, bottom), (left, right))``, or "same"."""
+    if isinstance(padding, str):
+        if padding not in ("same", "valid"):
+            raise ValueError(f"padding must be an int, a pair, two pairs, 'same' or 'valid', not {padding!r}")
+        return "same" if padding == "same" else ((0, 0), (0, 0))
+    if isinstance(padding, (tuple, list)) and len(padding) == 2 and all(isinstance(p, (tuple, list)) for p in padding):
+        return tuple(_pair(p, "padding", 0) for p in padding)
+    vertical, horizontal = _pair(padding, "padding", 0)
+    return (vertical,) * 2, (horizontal,) * 2
+
+
+def _choice(value, name, known):
+    if value not in known:
+        raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(repr, known))}")
+    return value
+
+
+class _Layer:
+    """Pickling and copying: the folded weights travel, and are packed again where they arrive."""
+
+    def __reduce__(self):
+        return _rebuild, (type(self), self._arguments)
+
+    def __copy__(self):
+        return self  # a layer does not change
+
+    def __deepcopy__(self, memo):
+        return self
+
+
+def _rebuild(cls, arguments):
+    return cls(*arguments[0], **arguments[1])
+
+
+class Linear(_Layer, _core.LinearPlan):
+    """A fully connected layer, ``y = activation(x w^T + bias + residual)``, with `w` packed once.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (n, k)
+        As PyTorch's ``nn.Linear.weight``. Copied.
+    bias : ndarray, float32, (n,), optional
+    activation : None, str or tuple
+        See :func:`fusedops.linear`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> layer = fo.Linear(np.eye(3, dtype=np.float32), activation="relu")
+    >>> layer(np.array([[-1, 0, 2]], np.float32))
+    array([[0., 0., 2.]], dtype=float32)
+    """
+
+    def __init__(self, w, bias=None, *, activation=None):
+        w = _core.as_input(w, "w", 2).copy()
+        bias = _bias(bias, w.shape[0])
+        parsed = activations.parse(activation, w.shape[0])
+        self._arguments = (w, bias if bias is None else bias.copy()), {"activation": activation}
+        self._pack(w, bias, parsed)
+
+    def __repr__(self):
+        (w, bias), options = self._arguments
+        return f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, activation={options['activation']!r})"
+
+
+class Conv2d(_Layer, _core.Conv2dPlan):
+    """A 2-D convolution, ``y = activation(batch_norm(conv(x, w) + bias) + residual)``, folded and packed once.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (oc, ic/groups, kh, kw)
+        Weights, in this order for both layouts. Copied.
+    bias : ndarray, float32, (oc,), optional
+    bn : BatchNorm, optional
+        Folded into `w` and `bias` here.
+    activation, stride, padding, dilation, groups, layout, algorithm
+        See :func:`fusedops.conv2d`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> layer = fo.Conv2d(np.ones((1, 1, 3, 3), np.float32), padding=1)
+    >>> layer(np.ones((1, 1, 3, 3), np.float32))[0, 0]
+    array([[4., 6., 4.],
+           [6., 9., 6.],
+           [4., 6., 4.]], dtype=float32)
+    """
+
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
+                 algorithm="auto"):
+        w = _core.as_input(w, "w", 4)
+        oc = w.shape[0]
+        groups = index(groups)
+        if groups < 1 or oc % groups:
+            raise ValueError(f"groups={groups} must divide the {oc} output channels of w {w.shape}")
+        if 0 in w.shape[2:]:
+            raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column")
+        stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
+        _choice(algorithm, "algorithm", ALGORITHMS)
+        if algorithm == "winograd" and (w.shape[2:], stride, dilation, groups) != ((3, 3), (1, 1), (1, 1), 1):
+            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, dilation 1 and groups=1, not w {w.shape}, "
+                             f"stride {stride}, dilation {dilation}, groups={groups}")
+        parsed = activations.parse(activation, oc)
+        bias = _bias(bias, oc)
+        if bn is None:
+            w, bias = w.copy(), None if bias is None else bias.copy()
+        else:
+            w, bias = fold_batch_norm(w, bias, bn)
+        nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
+        self._arguments = (w, bias), dict(activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                                          layout=layout, algorithm=algorithm)
+        self._pack(np.ascontiguousarray(w), bias, parsed, stride, _padding(padding), dilation, groups, nhwc, ALGORITHMS.index(algorithm))
+
+    def __repr__(self):
+        (w, bias), options = self._arguments
+        changed = "".join(f", {k}={v!r}" for k, v in options.items()
+                          if v not in ((1, 1), 0, 1, None, "NCHW", "auto") or k == "activation")
+        return f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}{changed})"

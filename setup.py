@@ -1,0 +1,47 @@
+"""Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
+
+Everything but csrc/isa/ is compiled for the baseline processor, so that the module loads on any machine of its architecture;
+which set runs is decided at run time (csrc/runtime/cpu.c). FUSEDOPS_OPENMP=0 builds without threads.
+"""
+import os
+import platform
+import sys
+from glob import glob
+
+import numpy
+from Cython.Build import cythonize
+from setuptools import Extension, setup
+from setuptools.command.build_ext import build_ext
+
+X86_SETS = {"scalar": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
+ARM_SETS = {"scalar": [], "neon": []}
+SETS = X86_SETS if platform.machine().lower() in ("x86_64", "amd64") else ARM_SETS if platform.machine() in ("aarch64", "arm64") else {"scalar": []}
+
+OPENMP = ["-fopenmp"] if os.environ.get("FUSEDOPS_OPENMP", "0" if sys.platform == "darwin" else "1") != "0" else []
+# An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
+CFLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra"]
+HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
+
+
+def library(name, sources, flags):
+    return "fusedops_" + name, {"sources": sources, "cflags": CFLAGS + flags, "obj_deps": {"": HEADERS}}
+
+
+class BuildExt(build_ext):
+    """Builds the static libraries first, also for an in-place or editable build."""
+
+    def run(self):
+        self.run_command("build_clib")
+        super().run()
+
+
+core = Extension(
+    "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
+    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+    extra_compile_args=["-O2", "-fvisibility=hidden"], extra_link_args=OPENMP, libraries=["m"])
+
+setup(
+    ext_modules=cythonize([core], language_level=3),
+    libraries=[library("ops", sorted(glob("csrc/ops/*.c") + glob("csrc/runtime/*.c")), OPENMP),
+               *(library(name, [f"csrc/isa/{name}.c"], flags) for name, flags in SETS.items())],
+    cmdclass={"build_ext": BuildExt})
