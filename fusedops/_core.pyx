@@ -124,7 +124,8 @@ cdef bint as_rows(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
     """Whether a lies as m rows, ld elements apart, each contiguous."""
     cdef int nd = cnp.PyArray_NDIM(a), i
     cdef Py_ssize_t rows = 1, step = 0, d, s
-    if nd and cnp.PyArray_DIM(a, nd - 1) > 1 and cnp.PyArray_STRIDE(a, nd - 1) != 4:
+    cdef bint empty = cnp.PyArray_SIZE(a) == 0  # its strides mean nothing
+    if nd and cnp.PyArray_DIM(a, nd - 1) > 1 and cnp.PyArray_STRIDE(a, nd - 1) != 4 and not empty:
         return False
     for i in range(nd - 2, -1, -1):
         d = cnp.PyArray_DIM(a, i)
@@ -133,7 +134,7 @@ cdef bint as_rows(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
             continue
         if rows == 1:
             step = s
-        elif s != rows * step:
+        elif s != rows * step and not empty:
             return False
         rows *= d
     m[0] = rows
