@@ -56,7 +56,6 @@ static int default_threads;    /* what the machine allows */
 static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
-static pthread_once_t once = PTHREAD_ONCE_INIT;
 
 static void in_child(void) {
     if (atomic_load(&team_used)) atomic_store(&forked, 1);
@@ -84,7 +83,8 @@ static int cgroup_quota(void) {
     return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
 }
 
-static void start(void) {
+/* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
+__attribute__((constructor)) static void start(void) {
     int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = cgroup_quota();
 #ifdef __linux__
     cpu_set_t set;
@@ -100,7 +100,6 @@ static void start(void) {
 void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
 
 int fo_get_num_threads(void) {
-    pthread_once(&once, start);
     int n = atomic_load_explicit(&wanted, memory_order_relaxed), limit = omp_get_max_threads();
     if (!n) n = default_threads;
     return limit < openmp_at_start && limit < n ? limit : n; /* threadpoolctl lowers OpenMP's limit */
