@@ -31,7 +31,7 @@ def parse(activation, channels=None):
     """
     if activation is None:
         return 0, 0.0, 0.0, None
-    name, *parameters = (activation,) if isinstance(activation, str) else activation if isinstance(activation, (tuple, list)) else (activation,)
+    name, *parameters = activation if isinstance(activation, (tuple, list)) and len(activation) else (activation,)
     if not isinstance(name, str):
         raise TypeError(f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}")
     if name not in NAMES:
@@ -51,13 +51,18 @@ def parse(activation, channels=None):
     return _CODE["clip" if bounds else name], float(p0), float(p1), None
 
 
+def described(activation):
+    """`activation` as the repr of a layer has it: without the numbers of a long array."""
+    return "('prelu', slopes)" if isinstance(activation, tuple) and activation[0] == "prelu" else repr(activation)
+
+
 def _prelu(parameters, channels):
     if len(parameters) != 1:
         raise ValueError("activation 'prelu' takes the slopes: ('prelu', slopes), one slope for each output channel")
     slopes = np.asarray(parameters[0])
     if slopes.dtype != np.float32:
         raise TypeError(f"the slopes of 'prelu' have dtype {slopes.dtype}, but fusedops computes in float32: pass slopes.astype(np.float32)")
-    slopes = np.ascontiguousarray(slopes).reshape(-1)
+    slopes = slopes.flatten()
     if channels is not None and slopes.size != channels:
         raise ValueError(f"the slopes of 'prelu' have shape {np.shape(parameters[0])}, but there are {channels} output channels: one slope each")
     return _CODE["prelu"], 0.0, 0.0, slopes

@@ -108,10 +108,10 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     """
     x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
     channels = x.shape[3 if layout == "NHWC" else 1]
+    if w.ndim == 4 and w.shape[1] != 1 or channels == 0 or w.shape[0] % channels:
+        raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
     if w.ndim == 3:
         w = w[:, np.newaxis]
-    if w.shape[1] != 1 or channels == 0 or w.shape[0] % channels:
-        raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
     return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
                   groups=channels, layout=layout, out=out)
 

@@ -19,6 +19,18 @@ def _bias(bias, channels):
     return np.ascontiguousarray(bias)
 
 
+def _kept(activation, parsed):
+    """The activation with its own copy of what the caller may change later."""
+    return activation if parsed[3] is None else ("prelu", parsed[3])
+
+
+def _int(value, name):
+    try:
+        return index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be an int, not {value!r}") from None
+
+
 def _pair(value, name, least):
     """An int or a pair of ints as a pair; `name` and `least` are for the error."""
     try:
@@ -91,12 +103,12 @@ class Linear(_Layer, _core.LinearPlan):
         w = _core.as_input(w, "w", 2).copy()
         bias = _bias(bias, w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
-        self._arguments = (w, bias if bias is None else bias.copy()), {"activation": activation}
+        self._arguments = (w, bias if bias is None else bias.copy()), {"activation": _kept(activation, parsed)}
         self._pack(w, bias, parsed)
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        return f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, activation={options['activation']!r})"
+        return f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, activation={activations.described(options['activation'])})"
 
 
 class Conv2d(_Layer, _core.Conv2dPlan):
@@ -126,7 +138,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
                  algorithm="auto"):
         w = _core.as_input(w, "w", 4)
         oc = w.shape[0]
-        groups = index(groups)
+        groups = _int(groups, "groups")
         if groups < 1 or oc % groups:
             raise ValueError(f"groups={groups} must divide the {oc} output channels of w {w.shape}")
         if 0 in w.shape[2:]:
@@ -143,12 +155,12 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         else:
             w, bias = fold_batch_norm(w, bias, bn)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
-        self._arguments = (w, bias), dict(activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
+        self._arguments = (w, bias), dict(activation=_kept(activation, parsed), stride=stride, padding=padding, dilation=dilation, groups=groups,
                                           layout=layout, algorithm=algorithm)
         self._pack(np.ascontiguousarray(w), bias, parsed, stride, _padding(padding), dilation, groups, nhwc, ALGORITHMS.index(algorithm))
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        changed = "".join(f", {k}={v!r}" for k, v in options.items()
-                          if v not in ((1, 1), 0, 1, None, "NCHW", "auto") or k == "activation")
-        return f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}{changed})"
+        changed = "".join(f", {k}={v!r}" for k, v in options.items() if k != "activation" and v not in ((1, 1), 0, 1, "NCHW", "auto"))
+        return (f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
+                f"activation={activations.described(options['activation'])}{changed})")
