@@ -1,0 +1,34 @@
+import numpy as np
+import pytest
+
+import fusedops as fo
+from operations import Draw, using_isa
+
+
+@pytest.fixture
+def draw():
+    return Draw(seed=0)
+
+
+@pytest.fixture(params=fo.available_isas())
+def isa(request):
+    """Every instruction set of this machine in turn."""
+    with using_isa(request.param):
+        yield request.param
+
+
+@pytest.fixture(params=[1, 3], ids="{}-threads".format)
+def threads(request):
+    before = fo.get_num_threads()
+    fo.set_num_threads(request.param)
+    yield request.param
+    fo.set_num_threads(before)
+
+
+@pytest.fixture(autouse=True)
+def _same_state_after():
+    """No test leaves another instruction set, another thread count or changed floating-point modes behind."""
+    before = fo.isa(), fo.get_num_threads()
+    yield
+    assert (fo.isa(), fo.get_num_threads()) == before
+    assert np.float32(1e-40) * np.float32(1) != 0

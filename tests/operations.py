@@ -1,0 +1,139 @@
+"""What the tests of a common property run over: each public operation on small arrays, and arrays of every kind of memory."""
+import os
+import subprocess
+import sys
+from contextlib import contextmanager
+from typing import Callable, NamedTuple
+
+import numpy as np
+
+import fusedops as fo
+import oracle
+
+
+class Draw:
+    """Random float32 arrays of unit scale from a fixed seed."""
+
+    def __init__(self, seed):
+        self.rng = np.random.default_rng(seed)
+
+    def __call__(self, *shape):
+        return self.rng.uniform(-1, 1, shape).astype(np.float32)
+
+    def integers(self, *shape):
+        """Small enough that sums of a thousand products are exact."""
+        return self.rng.integers(-4, 5, shape).astype(np.float32)
+
+    def batch_norm(self, c):
+        return fo.BatchNorm(self(c), self(c), self(c), self.rng.uniform(0.5, 2, c).astype(np.float32))
+
+
+class Operation(NamedTuple):
+    """A public function, the shapes of its array arguments, its other arguments and the shape of each result."""
+
+    function: Callable
+    arrays: dict
+    options: dict
+    results: list
+
+    def draw(self, draw):
+        return {name: draw(*shape) for name, shape in self.arrays.items()}
+
+    def __call__(self, arrays, **options):
+        """The results as a tuple."""
+        return results(self.function(**arrays, **self.options, **options))
+
+    def out(self, filled=7):
+        """Arrays for `out=`, as a list; `given` makes the argument of them."""
+        return [np.full(shape, filled, np.float32) for shape in self.results]
+
+    def oracle(self, arrays):
+        y = getattr(oracle, self.function.__name__)(**arrays, **self.options)
+        return (y,) if isinstance(y, oracle.Approx) else y
+
+
+def results(y):
+    return y if isinstance(y, tuple) else (y,)
+
+
+def given(out):
+    """What `out=` takes: the array, or a tuple of them where there are two results."""
+    return out[0] if len(out) == 1 else tuple(out)
+
+
+def _image(function, x, w, y, **options):
+    return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1:][:1], residual=y), options, [y])
+
+
+OPERATIONS = {
+    "conv1x1": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 1, 1), (2, 9, 6, 7), activation="relu"),
+    "conv1x1_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 1, 1), (2, 6, 7, 9), layout="NHWC"),
+    "conv3x3": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 6, 7), padding=1, algorithm="direct"),
+    "conv3x3_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 3, 3), (2, 6, 7, 9), padding=1, algorithm="direct",
+                           layout="NHWC", activation="silu"),
+    "conv_groups": _image(fo.conv2d, (1, 6, 9, 8), (4, 3, 3, 2), (1, 4, 4, 7), groups=2, stride=(2, 1)),
+    "conv_bn_relu": _image(fo.conv_bn_relu, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 4, 5), algorithm="direct"),
+    "depthwise": _image(fo.depthwise_conv2d, (2, 5, 6, 7), (5, 3, 3), (2, 5, 6, 7), padding=1, activation="relu6"),
+    "depthwise_nhwc": _image(fo.depthwise_conv2d, (2, 6, 7, 5), (5, 1, 3, 3), (2, 6, 7, 5), padding=1, layout="NHWC"),
+    "depthwise_bn_relu": _image(fo.depthwise_conv_bn_relu, (2, 5, 9, 7), (10, 1, 3, 3), (2, 10, 4, 3), stride=2),
+    "gemm": Operation(fo.gemm, dict(a=(7, 13), b=(13, 19), bias=(19,), residual=(7, 19)), dict(activation="gelu"), [(7, 19)]),
+    "gemm_batch": Operation(fo.gemm, dict(a=(2, 3, 5, 6), b=(6, 9)), {}, [(2, 3, 5, 9)]),
+    "linear": Operation(fo.linear, dict(x=(7, 13), w=(19, 13), bias=(19,), residual=(7, 19)), {}, [(7, 19)]),
+    "linear_row": Operation(fo.linear, dict(x=(1, 65), w=(33, 65), bias=(33,)), dict(activation="tanh"), [(1, 33)]),
+}
+
+
+# Memory of every kind
+
+
+def misaligned(a, offset):
+    """A copy that starts `offset` bytes after a multiple of 4."""
+    record = np.zeros((), dtype=[("before", np.uint8, 4 + offset), ("array", np.float32, a.shape)])
+    view = record["array"]
+    view[...] = a
+    return view
+
+
+def _reversed(a):
+    back = (slice(None, None, -1),) * a.ndim
+    return np.ascontiguousarray(a[back])[back]
+
+
+def _moved(a, axis, to):
+    """A copy whose memory has the axis elsewhere; the same array to look at."""
+    return np.moveaxis(np.ascontiguousarray(np.moveaxis(a, axis, to)), to, axis)
+
+
+def _read_only(a):
+    a = a.copy()
+    a.flags.writeable = False
+    return a
+
+
+VIEWS = {
+    "fortran": lambda a: a.copy(order="F"),
+    "channels_last": lambda a: _moved(a, min(1, a.ndim - 1), -1),
+    "last_axis_first": lambda a: _moved(a, -1, 0),
+    "reversed": _reversed,
+    "every_second": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
+    "part_of_rows": lambda a: np.pad(a, [(0, 0)] * (a.ndim - 1) + [(3, 2)], constant_values=np.nan)[..., 3:-2],
+    "part_of_all": lambda a: np.pad(a, 1, constant_values=np.nan)[(slice(1, -1),) * a.ndim],
+    "misaligned_1": lambda a: misaligned(a, 1),
+    "misaligned_2": lambda a: misaligned(a, 2),
+    "misaligned_3": lambda a: misaligned(a, 3),
+}
+
+
+@contextmanager
+def using_isa(name):
+    before = fo.isa()
+    fo.set_isa(name)
+    try:
+        yield
+    finally:
+        fo.set_isa(before)
+
+
+def python(code, **environment):
+    """Runs code in a fresh interpreter: the completed process, output as text."""
+    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60)

@@ -1,0 +1,34 @@
+"""The rules of the architecture that a search can check."""
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCES = [p for folder in ("csrc", "fusedops") for p in (ROOT / folder).rglob("*") if p.suffix in (".c", ".h", ".pyx", ".pxd", ".py")]
+RULES = {
+    "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
+    "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),
+    "threading_in_the_binding": (r"\bprange\b|cython\.parallel", "nowhere"),
+    "switch_over_activations": (r"case FO_RELU\b", r"csrc/kernels/epilogue\.h"),
+    "headers_in_the_binding": (r"cdef extern from (?!\"fusedops\.h\")", "nowhere"),
+    "dead_code": (r"^\s*#\s*if 0", "nowhere"),
+}
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+@pytest.mark.parametrize("rule", RULES)
+def test_stands_in_its_place_alone(rule):
+    pattern, place = RULES[rule]
+    assert SOURCES
+    for path in SOURCES:
+        name = path.relative_to(ROOT).as_posix()
+        if path.name != "_core.c" and not re.fullmatch(place, name):
+            found = re.search(pattern, path.read_text(), re.MULTILINE)
+            assert not found, f"{name}: {found.group()}"
+
+
+@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="the sources are not here")
+def test_compiler_flags():
+    for name in ("setup.py", "pyproject.toml"):
+        assert not re.search(r"ffast-math|march=native|Ofast", (ROOT / name).read_text())
