@@ -32,6 +32,9 @@ class BuildExt(build_ext):
 
     def run(self):
         self.run_command("build_clib")
+        archives = glob(os.path.join(self.get_finalized_command("build_clib").build_clib, "*.a"))
+        for extension in self.extensions:
+            extension.depends += archives  # or a changed kernel would not be linked again
         super().run()
 
 

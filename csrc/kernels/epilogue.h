@@ -64,6 +64,11 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *f) {
             vf t[VL];
             UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < f->mr ? v_load(f->tile + (i + l) * f->ldt + j) : v_zero();
             v_transpose(t);
+            if (kind <= FO_CLIP && j + VL <= f->n) { /* the common case goes from the registers to C */
+                UNROLL for (int l = 0; l < VL; l++)
+                    finish_vector(kind, f, t[l], f->r ? f->r + (j + l) * f->ldr + i : NULL, f->c + (j + l) * f->ldc + i, m, slope);
+                continue;
+            }
             float block[VL * VL];
             UNROLL for (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
             for (int l = 0; l < VL && j + l < f->n; l++) {

@@ -81,8 +81,9 @@ INLINE void gemm_rows(const fo_gemm_args *g, int mr, const int nv, const fo_form
 /* All rows of the columns from j: as few tiles as MR allows, of nearly equal height, for 8 + 8 rows beat 12 + 4. */
 INLINE void gemm_columns(const fo_gemm_args *g, const int nv, const fo_form form, const bool exact, ptrdiff_t j) {
     const ptrdiff_t tiles = (g->m + MR - 1) / MR;
-    for (ptrdiff_t t = 0, i = 0; t < tiles; t++) {
-        int mr = (int)((g->m - i + tiles - t - 1) / (tiles - t));
+    const int least = (int)(g->m / tiles);
+    for (ptrdiff_t i = 0, more = g->m % tiles; i < g->m; more--) {
+        const int mr = least + (more > 0);
         gemm_rows(g, mr, nv, form, exact, i, j);
         i += mr;
     }

@@ -2,9 +2,9 @@
 #include "table.h"
 
 #include "epilogue.h"
+#include "copy.h"
 #include "gemm.h"
 #include "pointwise.h"
-#include "transpose.h"
 
 #define FO_STRING_(s) #s
 #define FO_STRING(s) FO_STRING_(s)
@@ -14,4 +14,5 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .gemm = FO_NAME(fo_gemm),
     .pointwise = FO_NAME(fo_pointwise),
     .transpose = FO_NAME(fo_transpose),
+    .pad = FO_NAME(fo_pad),
 };

@@ -45,6 +45,9 @@ typedef struct {
     void (*pointwise)(const fo_pointwise_args *);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
+    /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
+    void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, float *y,
+                ptrdiff_t ldy);
 } fo_kernels;
 
 extern const fo_kernels fo_kernels_scalar, fo_kernels_avx2, fo_kernels_avx512, fo_kernels_neon;

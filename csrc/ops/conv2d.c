@@ -11,7 +11,7 @@
 #include <pthread.h>
 #include <string.h>
 
-enum { SCRATCH_BYTES = 256 << 10, TASKS_A_THREAD = 6 };
+enum { SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
@@ -114,48 +114,45 @@ static void fill_table(const direct *d) {
     }
 }
 
-/* One padded row of one channel: columns left, left + step, ... of the padded image, from a row with stride sw. */
-static void copy_row(float *to, ptrdiff_t count, const float *row, ptrdiff_t iw, ptrdiff_t sw, ptrdiff_t first, ptrdiff_t step) {
-    ptrdiff_t before = first < 0 ? min_(div_up(-first, step), count) : 0;
-    ptrdiff_t end = max_(before, min_(count, div_up(iw - first, step)));
-    memset(to, 0, (size_t)before * sizeof *to);
-    const float *from = row + (first + before * step) * sw;
-    if (sw * step == 1)
-        memcpy(to + before, from, (size_t)(end - before) * sizeof *to);
+/* An input row of every channel of a group, to be read by pixels: zeros left and right. */
+static void copy_channels_last(const direct *d, const float *row, float *to) {
+    const ptrdiff_t c = d->plan->icg, before = min_(d->z.left, d->pw), inside = min_(d->z.iw, d->pw - before);
+    memset(to, 0, (size_t)(before * c) * sizeof *to);
+    to += before * c;
+    if (d->x.sw == c)
+        memcpy(to, row, (size_t)(inside * c) * sizeof *to);
     else
-        for (ptrdiff_t q = 0; q < end - before; q++) to[before + q] = from[q * step * sw];
-    memset(to + end, 0, (size_t)(count - end) * sizeof *to);
+        for (ptrdiff_t q = 0; q < inside; q++) memcpy(to + q * c, row + q * d->x.sw, (size_t)c * sizeof *to);
+    memset(to + inside * c, 0, (size_t)((d->pw - before - inside) * c) * sizeof *to);
+}
+
+/* The same by channels, columns of each phase of the stride together; `plane` floats apart. */
+static void copy_planar(const direct *d, const float *row, float *to, ptrdiff_t plane) {
+    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1, icg = d->plan->icg;
+    for (ptrdiff_t f = 0; f < phases; f++, to += d->pw) {
+        if (d->x.sw == 1)
+            d->plan->kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, f - d->z.left, phases, to, plane);
+        else
+            for (ptrdiff_t q = 0; q < d->pw; q++) {
+                const ptrdiff_t w = f - d->z.left + q * phases;
+                for (ptrdiff_t c = 0; c < icg; c++) to[c * plane + q] = w < 0 || w >= d->z.iw ? 0 : row[w * d->x.sw + c * d->x.sc];
+            }
+    }
 }
 
 /* Input rows from h0 on, of group g of image n, into scratch: zeros outside the image. */
 static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
-    const fo_conv2d *plan = d->plan;
     const fo_image v = source_strides(d);
-    const ptrdiff_t icg = plan->icg, phases = d->columns ? plan->s.sw : 1;
-    for (ptrdiff_t i = 0; i < rows; i++) {
+    const ptrdiff_t icg = d->plan->icg;
+    for (ptrdiff_t i = 0; i < rows; i++, scratch += v.sh) {
         const ptrdiff_t h = h0 + i;
-        const bool outside = h < 0 || h >= d->z.ih;
-        const float *row = outside ? NULL : fo_at(&d->x, n, g * icg, h, 0);
-        float *to = scratch + i * v.sh;
-        if (d->channels_last) {
-            const ptrdiff_t before = outside ? d->pw : min_(d->z.left, d->pw), inside = outside ? 0 : min_(d->z.iw, d->pw - before);
-            memset(to, 0, (size_t)(before * icg) * sizeof *to);
-            to += before * icg;
-            if (d->x.sw == icg) {
-                memcpy(to, row ? row : to, row ? (size_t)(inside * icg) * sizeof *to : 0);
-            } else {
-                for (ptrdiff_t q = 0; q < inside; q++) memcpy(to + q * icg, row + q * d->x.sw, (size_t)icg * sizeof *to);
-            }
-            memset(to + inside * icg, 0, (size_t)((d->pw - before - inside) * icg) * sizeof *to);
-        } else {
-            for (ptrdiff_t c = 0; c < icg; c++, to += v.sc)
-                for (ptrdiff_t f = 0; f < phases; f++) {
-                    if (outside)
-                        memset(to + f * d->pw, 0, (size_t)d->pw * sizeof *to);
-                    else
-                        copy_row(to + f * d->pw, d->pw, row + c * d->x.sc, d->z.iw, d->x.sw, f - d->z.left, phases);
-                }
-        }
+        const float *row = fo_at(&d->x, n, g * icg, h, 0);
+        if (h >= 0 && h < d->z.ih)
+            d->channels_last ? copy_channels_last(d, row, scratch) : copy_planar(d, row, scratch, v.sc);
+        else if (d->channels_last)
+            memset(scratch, 0, (size_t)v.sh * sizeof *scratch);
+        else
+            for (ptrdiff_t c = 0; c < icg; c++) memset(scratch + c * v.sc, 0, (size_t)v.sh * sizeof *scratch);
     }
 }
 
@@ -227,28 +224,40 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->pw = d->columns ? div_up(span, s->sw) : span;
 }
 
-/* Cuts the output into tasks: rows whose scratch stays in the cache, then enough for the threads. */
+/* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
+static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
+    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1;
+    return d->copies ? round_up(input_rows(d->plan, rows) * d->pw * phases * d->plan->icg + d->plan->kn->nr, 16) : 0;
+}
+
+/* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and what it copies;
+ * its scratch stays in the cache. An image of one row is cut along the row, so that the part of x that it reads stays there too. */
 static void direct_cut(direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t images = d->z.n * plan->s.groups, phases = d->columns ? plan->s.sw : 1;
-    const ptrdiff_t row = max_(1, plan->icg * d->pw * phases * plan->s.sh * (ptrdiff_t)sizeof(float));
-    const ptrdiff_t halo = (plan->s.kh - 1) * plan->s.dh + 1 - plan->s.sh;
-    d->rows = min_(d->z.oh, max_(1, SCRATCH_BYTES / row - halo / plan->s.sh));
-    d->px = d->z.oh > 1 ? d->z.ow : round_up(min_(d->z.ow, max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), 4 * kn->nr)), kn->nr);
-    if (threads > 1) {
-        const ptrdiff_t tasks = div_up(TASKS_A_THREAD * threads, images);
-        d->rows = min_(d->rows, max_(div_up(d->z.oh, tasks), min_(d->rows, 4)));
-        if (d->z.oh == 1) d->px = min_(d->px, round_up(div_up(d->z.ow, tasks), kn->nr));
+    const ptrdiff_t images = d->z.n * plan->s.groups, unit = d->columns ? kn->mr : kn->nr;
+    const bool flat = d->z.oh == 1;
+    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat ? min_(d->columns ? kn->nr : 2 * kn->mr, length) : 1;
+    const ptrdiff_t most = flat ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
+    double best = 0;
+    for (ptrdiff_t pieces = 1, size; pieces <= length; pieces++) {
+        size = round_up(div_up(length, pieces), grain);
+        if (size > grain && (size > most || (!flat && scratch_floats(d, size) * (ptrdiff_t)sizeof(float) > SCRATCH_BYTES))) continue;
+        for (ptrdiff_t across = 1; across <= 4 && (across == 1 || (threads > 1 && plan->ocg >= across * unit)); across *= 2) {
+            const ptrdiff_t oc = round_up(div_up(plan->ocg, across), unit), tasks = images * div_up(length, size) * div_up(plan->ocg, oc);
+            const double products = (double)size * (flat ? 1 : d->z.ow) * min_(oc, plan->ocg) * plan->k / (2 * kn->vl);
+            const double copies = (double)scratch_floats(d, flat ? 1 : size) / 4 + 200;
+            const double time = (double)div_up(tasks, threads) * (products + copies);
+            if (best && time >= best) continue;
+            best = time;
+            d->rows = flat ? 1 : size, d->px = flat ? size : d->z.ow, d->oc = max_(1, min_(oc, plan->ocg));
+        }
+        if (size == grain || pieces > 64 * threads) break;
     }
     d->down = div_up(d->z.oh, d->rows);
     d->along = div_up(d->z.ow, d->px);
-    const ptrdiff_t wanted = threads > 1 ? div_up(TASKS_A_THREAD * threads, images * d->down * d->along) : 1;
-    const ptrdiff_t unit = d->columns ? kn->mr : kn->nr;
-    d->oc = max_(1, min_(plan->ocg, round_up(div_up(plan->ocg, wanted), unit)));
     d->across = div_up(plan->ocg, d->oc);
-    const ptrdiff_t slack = kn->nr; /* the last vector of a row may pass its end */
-    d->scratch_each = d->copies ? round_up(input_rows(plan, d->rows) * d->pw * phases * plan->icg + slack, 16) : 0;
+    d->scratch_each = scratch_floats(d, d->rows);
 }
 
 static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {

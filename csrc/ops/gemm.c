@@ -72,7 +72,8 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
         .kn = kn, .rows = m, .columns = n, .across = 1};
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
     const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
-    job.rows = min_(max_(L2_BYTES / 4 / max_(k, 1), 2 * kn->mr), round_up(div_up(m, tasks), kn->mr));
+    const ptrdiff_t blocks = max_(div_up(m, max_(L2_BYTES / 4 / max_(k, 1), 2 * kn->mr)), min_(tasks, div_up(m, 4 * kn->mr)));
+    job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
     if (down < tasks) job.columns = round_up(div_up(n, div_up(tasks, down)), 4 * kn->nr);
     job.across = div_up(n, job.columns);

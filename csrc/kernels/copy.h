@@ -1,0 +1,35 @@
+/* Copies into scratch: a transposition, and rows with zeros around them. */
+
+/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. */
+static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+    for (ptrdiff_t i = 0; i < m; i += VL)
+        for (ptrdiff_t j = 0; j < n; j += VL) {
+            vm rows = v_range(0, m - i), columns = v_range(0, n - j);
+            vf t[VL];
+            UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < m ? v_load_mask(x + (i + l) * ldx + j, columns) : v_zero();
+            v_transpose(t);
+            UNROLL for (int l = 0; l < VL; l++) if (j + l < n) v_store_mask(y + (j + l) * ldy + i, t[l], rows);
+        }
+}
+
+/* y[i,j] = x[i, first + j*step] for i < m, j < n, and 0 where that column is not in 0 .. width. */
+static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
+                            float *y, ptrdiff_t ldy) {
+    for (ptrdiff_t j = 0; j < n; j += VL) {
+        const ptrdiff_t at = first + j * step;
+        const vm stored = v_range(0, n - j), a = v_range(-at, width - at), b = v_range(-at - VL, width - at - VL);
+        const float *from = x + at;
+        for (ptrdiff_t i = 0; i < m; i++, from += ldx) {
+            float *to = y + i * ldy + j;
+            if (step == 1)
+                v_store_mask(to, v_load_mask(from, a), stored);
+            else if (step == 2)
+                v_store_mask(to, v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), stored);
+            else
+                for (ptrdiff_t l = 0; l < VL && l < n - j; l++) {
+                    const ptrdiff_t column = at + l * step;
+                    to[l] = column >= 0 && column < width ? from[l * step] : 0;
+                }
+        }
+    }
+}
