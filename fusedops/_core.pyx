@@ -59,7 +59,8 @@ cdef ndarray as_float32(object x, str name):
     return a if ready(a) else a.copy()
 
 
-cdef ndarray checked_out(object out, tuple shape):
+cpdef ndarray checked_out(object out, tuple shape):
+    """out, if it can take a result of this shape, or the error that says why not."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
     if out.dtype != np.float32 or not out.dtype.isnative:

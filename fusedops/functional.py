@@ -106,14 +106,20 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     >>> fo.depthwise_conv2d(np.ones((1, 8, 5, 5), np.float32), np.ones((8, 3, 3), np.float32), padding=1).shape
     (1, 8, 5, 5)
     """
+    x, w, channels = depthwise_operands(x, w, layout)
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
+                  groups=channels, layout=layout, out=out)
+
+
+def depthwise_operands(x, w, layout):
+    """x and w (c*m, 1, kh, kw) checked, and the channels of x, which are the groups."""
     x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
     channels = x.shape[3 if layout == "NHWC" else 1]
     if w.ndim == 4 and w.shape[1] != 1 or channels == 0 or w.shape[0] % channels:
         raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
     if w.ndim == 3:
         w = w[:, np.newaxis]
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
-                  groups=channels, layout=layout, out=out)
+    return x, w, channels
 
 
 def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None):
@@ -189,7 +195,13 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
     array([[3., 3.],
            [3., 3.]], dtype=float32)
     """
+    a, b = gemm_operands(a, b)
+    return Linear(b.T, bias, activation=activation)(a, residual, out)
+
+
+def gemm_operands(a, b):
+    """a and b checked."""
     a, b = _core.as_input(a, "a"), _core.as_input(b, "b", 2)
     if a.ndim < 2 or a.shape[-1] != b.shape[0]:
         raise ValueError(f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (k, n)")
-    return Linear(b.T, bias, activation=activation)(a, residual, out)
+    return a, b
