@@ -104,13 +104,13 @@ void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *s
 
 /* ---- passes over memory, one at a time: the unfused path, and what a network needs between its layers ------------- */
 
-/* y[i,j] = activation(x[i,j] * scale[c] + shift[c] + residual[i,j]), c = i % rows_per_batch where channels are rows, else j.
- * scale, shift and residual may be NULL. */
+/* y[i,j] = activation(x[i,j] * factor[i,j] * scale[c] + shift[c] + residual[i,j]), c = i % channel_rows where channels are rows,
+ * else j. factor, scale, shift and residual may be NULL; y may be any of the matrices. */
 typedef struct {
     ptrdiff_t m, n;
-    const float *x, *residual;
+    const float *x, *factor, *residual;
     float *y;
-    ptrdiff_t ldx, ldr, ldy;
+    ptrdiff_t ldx, ldf, ldr, ldy;
     const float *scale, *shift;
     ptrdiff_t channel_rows; /* 0: channels are columns; else row i has channel i % channel_rows */
     fo_activation act;

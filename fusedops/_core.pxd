@@ -52,9 +52,10 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_pointwise_args:
         Py_ssize_t m, n
         const float *x
+        const float *factor
         const float *residual
         float *y
-        Py_ssize_t ldx, ldr, ldy
+        Py_ssize_t ldx, ldf, ldr, ldy
         const float *scale
         const float *shift
         Py_ssize_t channel_rows

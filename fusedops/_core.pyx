@@ -371,13 +371,18 @@ def as_input(x, str name, ndim=None):
     return a
 
 
-def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray scale=None, ndarray shift=None, ndarray residual=None,
-              tuple activation=(0, 0.0, 0.0, None)):
-    """y = activation(x * scale + shift + residual) as one pass over contiguous (m, n) matrices; y may be x."""
+cdef inline Py_ssize_t row_stride(ndarray a) noexcept:
+    return 0 if a is None else cnp.PyArray_STRIDE(a, 0) // 4
+
+
+def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor=None, ndarray scale=None, ndarray shift=None,
+              ndarray residual=None, tuple activation=(0, 0.0, 0.0, None)):
+    """y = activation(x * factor * scale + shift + residual) as one pass over (m, n) matrices with contiguous rows; y may be x."""
     cdef fo_pointwise_args g
     g.m, g.n = x.shape[0], x.shape[1]
-    g.x, g.y, g.residual, g.scale, g.shift = data(x), data(y), data(residual), data(scale), data(shift)
-    g.ldx = g.ldr = g.ldy = g.n
+    g.x, g.factor, g.residual, g.y = data(x), data(factor), data(residual), data(y)
+    g.ldx, g.ldf, g.ldr, g.ldy = row_stride(x), row_stride(factor), row_stride(residual), row_stride(y)
+    g.scale, g.shift = data(scale), data(shift)
     g.channel_rows = channel_rows
     g.act = activation_of(activation)
     with nogil:

@@ -17,6 +17,7 @@ static void pointwise_block(void *context, ptrdiff_t task, int thread) {
     a.n = min_(job->columns, a.n - j);
     a.x += i * a.ldx + j;
     a.y += i * a.ldy + j;
+    if (a.factor) a.factor += i * a.ldf + j;
     if (a.residual) a.residual += i * a.ldr + j;
     if (a.scale) a.scale += channel;
     if (a.shift) a.shift += channel;
