@@ -7,6 +7,18 @@ INLINE vf v_act(const fo_act_kind kind, vf x, float p0, float p1, vf slope) {
         case FO_CLIP: return v_min(v_set1(p1), v_max(v_set1(p0), x)); /* this order lets NaN through */
         case FO_LEAKY_RELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), x), x);
         case FO_PRELU: return v_select(v_lt(x, v_zero()), v_mul(slope, x), x);
+        case FO_ELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), v_expm1(x)), x);
+        case FO_SIGMOID: return v_sigmoid(x);
+        case FO_TANH: return v_tanh(x);
+        case FO_GELU: return v_gelu(x);
+        case FO_GELU_TANH: return v_gelu_tanh(x);
+        case FO_SILU: return v_silu(x);
+        case FO_HARDSIGMOID: return v_mul(v_clamp(v_add(x, v_set1(3)), 0, 6), v_set1(1 / 6.f));
+        case FO_HARDSWISH:
+            x = v_max(v_set1(-3), x);
+            return v_mul(x, v_mul(v_min(v_set1(6), v_add(x, v_set1(3))), v_set1(1 / 6.f)));
+        case FO_SOFTPLUS: return v_softplus(x);
+        case FO_MISH: return v_mish(x);
         default: return x;
     }
 }

@@ -37,18 +37,12 @@ INLINE vf v_copysign(vf a, vf s) { return _mm256_or_ps(v_abs(a), v_sign_(s)); }
 INLINE vm v_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 INLINE vm v_isnan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
-INLINE vf v_round(vf a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
-INLINE vf v_power_(__m256i n) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(n, _mm256_set1_epi32(127)), 23)); }
-INLINE vf v_scale(vf a, vf n) {  /* in two exact steps, or 2^n itself may not be a float */
-    __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1);
-    return _mm256_mul_ps(_mm256_mul_ps(a, v_power_(h)), v_power_(_mm256_sub_epi32(i, h)));
-}
-INLINE vf v_exponent(vf a) {
-    __m256i e = _mm256_and_si256(_mm256_srli_epi32(_mm256_castps_si256(a), 23), _mm256_set1_epi32(255));
-    return _mm256_cvtepi32_ps(_mm256_sub_epi32(e, _mm256_set1_epi32(127)));
-}
-INLINE vf v_mantissa(vf a) {
-    return _mm256_or_ps(_mm256_and_ps(a, _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffff))), _mm256_set1_ps(1));
+INLINE vf v_pow2(vf z) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(z), 23)); }
+INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself may not be a float */
+    __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);
+    vf p = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(h, bias), 23));
+    vf r = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, h), bias), 23));
+    return _mm256_mul_ps(_mm256_mul_ps(a, p), r);
 }
 INLINE vf v_even(vf a, vf b) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));

@@ -30,15 +30,14 @@ INLINE vf v_copysign(vf a, vf s) { return copysignf(a, s); }
 INLINE vm v_lt(vf a, vf b) { return a < b; }
 INLINE vm v_isnan(vf a) { return a != a; }
 INLINE vf v_select(vm m, vf a, vf b) { return m ? a : b; }
-INLINE vf v_round(vf a) { return rintf(a); }
-INLINE vf v_bits_(uint32_t u) { vf f; memcpy(&f, &u, 4); return f; }
-INLINE uint32_t v_word_(vf a) { uint32_t u; memcpy(&u, &a, 4); return u; }
-INLINE vf v_scale(vf a, vf n) {  /* in two exact steps, or 2^n itself may not be a float */
-    int h = (int)n / 2, r = (int)n - h;
-    return a * v_bits_((uint32_t)(h + 127) << 23) * v_bits_((uint32_t)(r + 127) << 23);
+INLINE vf v_pow2(vf z) {
+    uint32_t u;
+    memcpy(&u, &z, sizeof u);
+    u <<= 23;
+    memcpy(&z, &u, sizeof z);
+    return z;
 }
-INLINE vf v_exponent(vf a) { return (vf)((int)(v_word_(a) >> 23 & 255) - 127); }
-INLINE vf v_mantissa(vf a) { return v_bits_((v_word_(a) & 0x7fffff) | 0x3f800000); }
+INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
 INLINE vf v_even(vf a, vf b) { (void)b; return a; }
 INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
 INLINE void v_transpose(vf r[VL]) { (void)r; }

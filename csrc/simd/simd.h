@@ -20,10 +20,8 @@
  *   v_abs(a) v_copysign(a, s)          |a|; |a| with the sign of s; both work on the bits, NaN included
  *   v_lt(a, b) v_isnan(a)              sets of lanes; a comparison with NaN is false
  *   v_select(m, a, b)                  m ? a : b
- *   v_round(a)                         to the nearest integer, ties to even
+ *   v_pow2(z)                          2^n for z = n + V_POW2, n integral in -127..128; its ends are 0 and infinity
  *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
- *   v_exponent(a)                      floor(log2 |a|) of a normal a, as a float
- *   v_mantissa(a)                      a * 2^-v_exponent(a) of a normal a > 0: in [1, 2)
  *   v_even(a, b) v_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
  *   v_transpose(r)                     r[0..VL-1] as a VL x VL matrix, transposed in place
  */
@@ -40,6 +38,9 @@
 #define FO_JOIN_(a, b) a##_##b
 #define FO_JOIN(a, b) FO_JOIN_(a, b)
 #define FO_NAME(f) FO_JOIN(f, FO_ISA)
+
+/* A float near V_POW2 holds its integer part in its low bits, n + 127 of them: the exponent field of 2^n. */
+#define V_POW2 0x1.8000fep23f
 
 /* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
 #define UNROLL _Pragma("GCC unroll 64")
