@@ -1,0 +1,70 @@
+"""Execution times: rounds of interleaved batches of calls, and their summary."""
+import statistics
+from itertools import repeat
+from time import perf_counter
+from typing import NamedTuple
+
+
+class Summary(NamedTuple):
+    """Execution times in milliseconds; ``str()`` is a table."""
+
+    mean: float
+    median: float
+    max: float
+    min: float
+    std: float
+
+    @classmethod
+    def of(cls, samples):
+        """The summary of times in seconds."""
+        ms = [1e3 * s for s in samples]
+        return cls(statistics.fmean(ms), statistics.median(ms), max(ms), min(ms), statistics.pstdev(ms))
+
+    def as_dict(self):
+        return self._asdict()
+
+    def __str__(self):
+        return ("Execution time summary:\n" + "".join(f"{name + ' (ms)':>14}" for name in self._fields)
+                + "\n" + "".join(f"{ms:14.4f}" for ms in self))
+
+
+def batch_time(call, number):
+    """Mean seconds of `number` calls in a row."""
+    start = perf_counter()
+    for _ in repeat(None, number):
+        call()
+    return (perf_counter() - start) / number
+
+
+def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, progress=lambda done: None):
+    """Times functions against one another.
+
+    A round takes one sample of each, so that a change in the machine's speed meets them all. A sample is the mean of a batch of calls
+    of about `batch_seconds`, after one call that brings back into the caches what the others have driven out.
+
+    Parameters
+    ----------
+    calls : dict of str to function
+    seconds : float
+        Time for all rounds together; `least_rounds` are made in any case.
+    progress : function, optional
+        Told after each round what part of the rounds is done.
+
+    Returns
+    -------
+    dict of str to Summary
+    """
+    numbers = {}
+    for name, call in calls.items():  # warm-up
+        call()
+        numbers[name] = max(1, round(batch_seconds / max(min(batch_time(call, 1) for _ in range(3)), 1e-7)))
+    samples = {name: [] for name in calls}
+    start, rounds, done = perf_counter(), 0, 0.0
+    while done < 1:
+        for name, call in calls.items():
+            call()
+            samples[name].append(batch_time(call, numbers[name]))
+        rounds += 1
+        done = min(rounds / least_rounds, (perf_counter() - start) / seconds, 1.0)
+        progress(done)
+    return {name: Summary.of(s) for name, s in samples.items()}
