@@ -99,6 +99,43 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 
+/* ---- recurrent networks ----------------------------------------------------------------------------------------- */
+
+typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
+
+/* One layer in one direction. s = w_ih x + b_ih + w_hh h + b_hh for each gate, and
+ *   RNN   h' = activation(s)
+ *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); with a projection h' = w_hr (sigmoid(o) tanh(c'))
+ *   GRU   r = sigmoid(r), z = sigmoid(z), n = tanh(w_in x + b_in + r (w_hn h + b_hn)), h' = (1 - z) n + z h;
+ *         without reset_after n = tanh(w_in x + b_in + w_hn (r h) + b_hn) */
+typedef struct {
+    fo_cell_kind kind;
+    ptrdiff_t inputs, hidden, outputs; /* of x, c and h; without a projection outputs = hidden */
+    bool reset_after;                  /* GRU */
+    fo_activation act;                 /* RNN; not FO_PRELU */
+    float clip;                        /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
+} fo_cell_shape;
+
+/* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden, outputs),
+ * b_ih and b_hh (gates*hidden), w_hr (outputs, hidden), peephole (3, hidden) for i, f and o. All but w_ih and w_hh may be NULL. */
+typedef struct {
+    const float *w_ih, *w_hh, *b_ih, *b_hh, *w_hr, *peephole;
+} fo_cell_weights;
+
+typedef struct fo_cell fo_cell;
+fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights);
+void fo_cell_free(fo_cell *cell);
+
+/* One step of a batch of rows: x (batch, inputs), h (batch, outputs), c (batch, hidden). h_out is neither x nor h; c_out may be c.
+ * Only an LSTM has c and c_out. */
+typedef struct {
+    const float *x, *h, *c;
+    ptrdiff_t ldx, ldh, ldc;
+    float *h_out, *c_out;
+    ptrdiff_t ldho, ldco;
+} fo_cell_io;
+fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
+
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);
 

@@ -47,6 +47,37 @@ cdef extern from "fusedops.h" nogil:
     const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
     Py_ssize_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
 
+    ctypedef enum fo_cell_kind:
+        FO_RNN
+        FO_LSTM
+        FO_GRU
+    ctypedef struct fo_cell_shape:
+        fo_cell_kind kind
+        Py_ssize_t inputs, hidden, outputs
+        bint reset_after
+        fo_activation act
+        float clip
+    ctypedef struct fo_cell_weights:
+        const float *w_ih
+        const float *w_hh
+        const float *b_ih
+        const float *b_hh
+        const float *w_hr
+        const float *peephole
+    ctypedef struct fo_cell:
+        pass
+    fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights)
+    void fo_cell_free(fo_cell *cell)
+    ctypedef struct fo_cell_io:
+        const float *x
+        const float *h
+        const float *c
+        Py_ssize_t ldx, ldh, ldc
+        float *h_out
+        float *c_out
+        Py_ssize_t ldho, ldco
+    fo_status fo_cell_run(const fo_cell *cell, Py_ssize_t batch, const fo_cell_io *io)
+
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
     ctypedef struct fo_pointwise_args:

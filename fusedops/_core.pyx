@@ -354,6 +354,119 @@ cdef class Conv2dPlan:
         return cnp.PyArray_EMPTY(4, order, cnp.NPY_FLOAT32, 0).transpose(0, 3, 1, 2)
 
 
+# ---- recurrent cells --------------------------------------------------------------------------------------------------
+
+cdef class CellPlan:
+    """h' = cell(x, h) with all gates' weights packed once: an RNN or a GRU; :class:`LSTMCellPlan` has c as well."""
+    cdef fo_cell *cell
+    cdef fo_cell_shape shape
+
+    def __dealloc__(self):
+        fo_cell_free(self.cell)
+
+    def _pack(self, int kind, ndarray w_ih, ndarray w_hh, ndarray b_ih, ndarray b_hh, ndarray w_hr, ndarray peephole,
+              tuple activation, bint reset_after, float clip):
+        """Arrays are contiguous, of the shapes in fusedops.h; activation as parsed."""
+        cdef fo_cell_shape s
+        cdef fo_cell_weights w
+        cdef fo_cell *cell
+        s.kind = <fo_cell_kind>kind
+        s.inputs, s.outputs = w_ih.shape[1], w_hh.shape[1]
+        s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
+        s.act, s.reset_after, s.clip = activation_of(activation), reset_after, clip
+        w.w_ih, w.w_hh, w.b_ih, w.b_hh, w.w_hr, w.peephole = data(w_ih), data(w_hh), data(b_ih), data(b_hh), data(w_hr), data(peephole)
+        cell = fo_cell_create(&s, &w)
+        if cell == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        fo_cell_free(self.cell)
+        self.cell, self.shape = cell, s
+
+    cdef ndarray rows(self, object given, str name, ndarray x, Py_ssize_t width, Py_ssize_t *ld):
+        """An x (x None), or a state of as many rows as x."""
+        cdef ndarray a = as_float32(given, name)
+        cdef int nd = cnp.PyArray_NDIM(a)
+        cdef Py_ssize_t m
+        if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != width or x is not None and (
+                nd != cnp.PyArray_NDIM(x) or nd == 2 and cnp.PyArray_DIM(a, 0) != cnp.PyArray_DIM(x, 0)):
+            if x is None:
+                raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {width} columns: x must be (batch, {width}) or ({width},)")
+            raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x[..., 0]), width)}")
+        if not as_rows(a, &m, ld):
+            a = contiguous(a)
+            as_rows(a, &m, ld)
+        return a
+
+    cdef ndarray result(self, object out, ndarray x, Py_ssize_t width):
+        """Where a new state goes: a new array, or the caller's."""
+        cdef cnp.npy_intp dims[2]
+        cdef int nd = cnp.PyArray_NDIM(x)
+        dims[0], dims[nd - 1] = cnp.PyArray_DIM(x, 0), width
+        if out is None:
+            return cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
+        if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims):
+            return <ndarray>out
+        return checked_out(out, shape_of(nd, dims))
+
+    cdef int run(self, ndarray x, fo_cell_io *io) except -1:
+        cdef fo_status status
+        cdef Py_ssize_t m = cnp.PyArray_DIM(x, 0) if cnp.PyArray_NDIM(x) == 2 else 1
+        with nogil:
+            status = fo_cell_run(self.cell, m, io)
+        return check(status)
+
+    def __call__(self, x, h, out=None):
+        cdef fo_cell_io io
+        cdef Py_ssize_t m
+        cdef ndarray xs = self.rows(x, "x", None, self.shape.inputs, &io.ldx)
+        cdef ndarray hs = self.rows(h, "h", xs, self.shape.outputs, &io.ldh)
+        cdef ndarray y = self.result(out, xs, self.shape.outputs), target = y
+        if out is not None and (overlap(y, xs) or overlap(y, hs) or not ready(y) or not as_rows(y, &m, &io.ldho)):
+            y = self.result(None, xs, self.shape.outputs)
+        as_rows(y, &m, &io.ldho)
+        io.x, io.h, io.h_out = data(xs), data(hs), data(y)
+        self.run(xs, &io)
+        if target is not y:
+            target[...] = y
+        return target
+
+
+cdef class LSTMCellPlan(CellPlan):
+    """(h', c') = cell(x, h, c) with all gates' weights packed once."""
+    def __call__(self, x, h, c, out=None):
+        cdef fo_cell_io io
+        cdef Py_ssize_t m
+        cdef ndarray xs = self.rows(x, "x", None, self.shape.inputs, &io.ldx)
+        cdef ndarray hs = self.rows(h, "h", xs, self.shape.outputs, &io.ldh)
+        cdef ndarray cs = self.rows(c, "c", xs, self.shape.hidden, &io.ldc)
+        cdef ndarray y, cy, h_out, c_out
+        if out is None:
+            h_out = y = self.result(None, xs, self.shape.outputs)
+            c_out = cy = self.result(None, xs, self.shape.hidden)
+        else:
+            h_out, c_out = self.results(out, xs)
+            y, cy = h_out, c_out
+            if (overlap(y, xs) or overlap(y, hs) or overlap(y, cs) or overlap(cy, xs) or overlap(cy, hs) or overlap(cy, cs)
+                    or not ready(y) or not ready(cy) or not as_rows(y, &m, &io.ldho) or not as_rows(cy, &m, &io.ldco)):
+                y, cy = self.result(None, xs, self.shape.outputs), self.result(None, xs, self.shape.hidden)
+        as_rows(y, &m, &io.ldho)
+        as_rows(cy, &m, &io.ldco)
+        io.x, io.h, io.c, io.h_out, io.c_out = data(xs), data(hs), data(cs), data(y), data(cy)
+        self.run(xs, &io)
+        if h_out is not y:
+            h_out[...] = y
+            c_out[...] = cy
+        return h_out, c_out
+
+    cdef tuple results(self, object out, ndarray x):
+        """The caller's pair of arrays."""
+        if not isinstance(out, (tuple, list)) or len(out) != 2:
+            raise TypeError(f"out must be a pair of arrays (h, c), not {type(out).__name__}")
+        cdef ndarray h = self.result(out[0], x, self.shape.outputs), c = self.result(out[1], x, self.shape.hidden)
+        if overlap(h, c):
+            raise ValueError("the two arrays of out overlap")
+        return h, c
+
+
 # ---- weights and passes -----------------------------------------------------------------------------------------------
 
 def fold_scale(ndarray w, ndarray scale):

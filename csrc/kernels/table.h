@@ -38,39 +38,41 @@ typedef struct {
     fo_epilogue ep;
 } fo_gemm_args;
 
-/* Winograd's F(tile x tile, 3x3): `count` tiles side by side in one image, at most FO_WINOGRAD_RUN output columns. */
-enum { FO_WINOGRAD_RUN = 48 };
+/* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
+typedef enum {
+    FO_STEP_RNN,       /* 1: h' = activation(s) */
+    FO_STEP_LSTM,      /* 4: i f g o */
+    FO_STEP_GRU,       /* 3: r z n, h's share of n apart: n = tanh(nx + r nh) */
+    FO_STEP_GRU_RESET, /* 2: r z; r h goes to h_out, z to c_out */
+    FO_STEP_GRU_NEW    /* 1: n, from h = r h, c = z and old = h */
+} fo_step_kind;
 
-/* v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
+/* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the columns).
+ * s[i,:] = start[i,:] + x[i,:kx] w[:kx] + h[i,:kh] w[kx:]; lds is 0 where start is the bias of all rows. Where the gates are three,
+ * `from` and `to` are even. */
 typedef struct {
-    int tile;
-    ptrdiff_t count, channels;
-    fo_image x; /* data: the image's first pixel and the first channel */
-    ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
-    float *v;
-    ptrdiff_t ldv, position;
-} fo_winograd_input_args;
-
-/* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
-typedef struct {
-    int tile;
-    ptrdiff_t count, channels;
-    const float *products;
-    ptrdiff_t ldp, position;
-    fo_image y, r; /* data: the first output; r.data is NULL where there is no residual */
-    ptrdiff_t rows, columns;
-    const float *bias;
+    fo_step_kind kind;
+    int gates;
+    ptrdiff_t m, from, to, hidden;
+    const float *x, *h;
+    ptrdiff_t ldx, ldh, kx, kh;
+    const float *w;
+    ptrdiff_t panel;
+    const float *start, *bias_n;
+    ptrdiff_t lds;
+    const float *c, *old;
+    float *c_out, *h_out, *y; /* y: a second place for h', or NULL */
+    ptrdiff_t ldc, ldold, ldco, ldho, ldy;
+    const float *peephole; /* i f o, hidden each, or NULL */
     fo_activation act;
-} fo_winograd_output_args;
+    float clip; /* bound of |s|; INFINITY: none */
+} fo_step_args;
 
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
     void (*gemm)(const fo_gemm_args *);
-    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
-    void (*winograd_weights)(int tile, const float *g, float *u, ptrdiff_t position);
-    void (*winograd_input)(const fo_winograd_input_args *);
-    void (*winograd_output)(const fo_winograd_output_args *);
+    void (*step)(const fo_step_args *);
     void (*pointwise)(const fo_pointwise_args *);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);

@@ -18,14 +18,19 @@
 #else
 static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
+static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 #endif
 
 /* A team starts and joins within about a microsecond while its threads are awake: below this, one thread is faster. */
 #define WORTH_A_TEAM_NS 4000
 
+/* Looks at a barrier before the processor is offered to others: some microseconds, more than a share of a step takes. */
+#define SPINS 10000
+
 #if defined(__x86_64__)
 #include <xmmintrin.h>
+static inline void pause_(void) { _mm_pause(); }
 enum { FLUSH = 0x8040 }; /* MXCSR: flush to zero, denormals are zero */
 typedef unsigned fp_mode;
 static inline fp_mode enter_flush(void) {
@@ -37,6 +42,7 @@ static inline void leave_flush(fp_mode saved) {
     if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved);
 }
 #elif defined(__aarch64__)
+static inline void pause_(void) { __asm__ volatile("yield"); }
 typedef unsigned long fp_mode;
 static inline fp_mode enter_flush(void) {
     fp_mode saved;
@@ -46,6 +52,7 @@ static inline fp_mode enter_flush(void) {
 }
 static inline void leave_flush(fp_mode saved) { __asm__ volatile("msr fpcr, %0" ::"r"(saved)); }
 #else
+static inline void pause_(void) {}
 typedef int fp_mode;
 static inline fp_mode enter_flush(void) { return 0; }
 static inline void leave_flush(fp_mode saved) { (void)saved; }
@@ -149,4 +156,38 @@ void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
 #endif
     work(&j, omp_get_thread_num());
     atomic_flag_clear(&team_taken);
+}
+
+static void join_team(fo_member *fn, void *context, int member, int members) {
+    fp_mode saved = enter_flush();
+    fn(context, member, members);
+    leave_flush(saved);
+}
+
+void fo_parallel_team(int threads, fo_member *fn, void *context) {
+    if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) {
+        join_team(fn, context, 0, 1);
+        return;
+    }
+    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+#endif
+    join_team(fn, context, omp_get_thread_num(), omp_get_num_threads());
+    atomic_flag_clear(&team_taken);
+}
+
+void fo_barrier_wait(fo_barrier *barrier, int members) {
+    if (members == 1) return;
+    const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
+    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
+        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
+        atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
+        return;
+    }
+    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++)
+        if (spins < SPINS)
+            pause_();
+        else
+            sched_yield(); /* more threads than processors: the one that is waited for may need this one */
 }

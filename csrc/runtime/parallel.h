@@ -2,6 +2,7 @@
 #ifndef FO_PARALLEL_H
 #define FO_PARALLEL_H
 
+#include <stdatomic.h>
 #include <stddef.h>
 
 /* How many threads a job of so many nanoseconds (an estimate, at full speed) gets: 1 where the team would cost more than it brings. */
@@ -12,5 +13,15 @@ int fo_threads_for(double nanoseconds);
  * Denormals are flushed inside; each thread's floating-point mode is restored. */
 typedef void fo_task(void *context, ptrdiff_t task, int thread);
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context);
+
+/* fn(context, member, members) on `threads` threads at once, 0 <= member < members <= threads; they may wait for one another. */
+typedef void fo_member(void *context, int member, int members);
+void fo_parallel_team(int threads, fo_member *fn, void *context);
+
+/* Returns when all members have called it, so often. A barrier begins as zeros. */
+typedef struct {
+    atomic_int arrived, round;
+} fo_barrier;
+void fo_barrier_wait(fo_barrier *barrier, int members);
 
 #endif

@@ -1,5 +1,0 @@
-"""``python -m fusedops``."""
-from .cli import main
-
-if __name__ == "__main__":
-    raise SystemExit(main())
