@@ -19,7 +19,7 @@ SETS = X86_SETS if platform.machine().lower() in ("x86_64", "amd64") else ARM_SE
 
 OPENMP = ["-fopenmp"] if os.environ.get("FUSEDOPS_OPENMP", "0" if sys.platform == "darwin" else "1") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
-CFLAGS = ["-O3", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra"]
+CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 
 
@@ -41,7 +41,7 @@ class BuildExt(build_ext):
 core = Extension(
     "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-    extra_compile_args=["-O2", "-fvisibility=hidden"], extra_link_args=OPENMP, libraries=["m"])
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"], extra_link_args=OPENMP, libraries=["m"])
 
 setup(
     ext_modules=cythonize([core], language_level=3),

@@ -5,6 +5,7 @@
 #include "copy.h"
 #include "gemm.h"
 #include "pointwise.h"
+#include "winograd.h"
 #include "recurrent.h"
 
 #define FO_STRING_(s) #s
@@ -13,6 +14,9 @@
 const fo_kernels FO_NAME(fo_kernels) = {
     .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR,
     .gemm = FO_NAME(fo_gemm),
+    .winograd_weights = FO_NAME(fo_winograd_weights),
+    .winograd_input = FO_NAME(fo_winograd_input),
+    .winograd_output = FO_NAME(fo_winograd_output),
     .step = FO_NAME(fo_step),
     .pointwise = FO_NAME(fo_pointwise),
     .transpose = FO_NAME(fo_transpose),

@@ -38,6 +38,31 @@ typedef struct {
     fo_epilogue ep;
 } fo_gemm_args;
 
+/* Winograd's F(tile x tile, 3x3): `count` tiles side by side in one image, at most FO_WINOGRAD_RUN output columns. */
+enum { FO_WINOGRAD_RUN = 48 };
+
+/* v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
+typedef struct {
+    int tile;
+    ptrdiff_t count, channels;
+    fo_image x; /* data: the image's first pixel and the first channel */
+    ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
+    float *v;
+    ptrdiff_t ldv, position;
+} fo_winograd_input_args;
+
+/* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
+typedef struct {
+    int tile;
+    ptrdiff_t count, channels;
+    const float *products;
+    ptrdiff_t ldp, position;
+    fo_image y, r; /* data: the first output; r.data is NULL where there is no residual */
+    ptrdiff_t rows, columns;
+    const float *bias;
+    fo_activation act;
+} fo_winograd_output_args;
+
 /* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
 typedef enum {
     FO_STEP_RNN,       /* 1: h' = activation(s) */
@@ -72,6 +97,10 @@ typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
     void (*gemm)(const fo_gemm_args *);
+    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
+    void (*winograd_weights)(int tile, const float *g, float *u, ptrdiff_t position);
+    void (*winograd_input)(const fo_winograd_input_args *);
+    void (*winograd_output)(const fo_winograd_output_args *);
     void (*step)(const fo_step_args *);
     void (*pointwise)(const fo_pointwise_args *);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */

@@ -1,0 +1,67 @@
+"""The program ``fusedops``."""
+import argparse
+import sys
+
+
+def main(argv=None):
+    """Runs the program; returns its exit status."""
+    options = _parser().parse_args(argv)
+    try:
+        options.run(options)
+    except ModuleNotFoundError as e:
+        if e.name is None or e.name.startswith("fusedops"):
+            raise
+        return _fail(f"{options.command} needs {e.name}: pip install 'fusedops[{options.extra}]'")
+    except (OSError, ValueError, ArithmeticError) as e:
+        return _fail(str(e))
+    return 0
+
+
+def _fail(message):
+    print(f"fusedops: {message}", file=sys.stderr)
+    return 1
+
+
+def _parser():
+    parser = argparse.ArgumentParser(prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    info = commands.add_parser("info", help="show version, processor, instruction sets and threads")
+    info.set_defaults(run=_info)
+
+    bench = commands.add_parser(
+        "bench", help="time fused, folded only, unfused and NumPy side by side",
+        description="Times four shapes of the TVM paper's figure 4 and WeeNet: fused, folded only (batch norm and bias in the kernel, "
+                    "the rest apart), unfused and plain NumPy, on generated data, after a check that all four agree.")
+    bench.add_argument("--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)")
+    bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
+    bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
+    bench.add_argument("--json", metavar="FILE", help="write the figures")
+    bench.set_defaults(run=_bench, extra="bench")
+    return parser
+
+
+def _count(text):
+    n = int(text)
+    if not 1 <= n <= 1024:
+        raise argparse.ArgumentTypeError(f"must be between 1 and 1024, not {n}")
+    return n
+
+
+def _info(options):
+    from .report import processor
+    from .runtime import show_config
+    print(f"{'processor':16}{processor()}")
+    show_config()
+
+
+def _bench(options):
+    from . import report
+    if options.plot:
+        import matplotlib  # noqa: F401  here, so that a missing extra is told before the minute of measuring
+    results = report.measure(options.threads, quick=options.quick)
+    print(report.table(results))
+    if options.json:
+        report.write_json(results, options.json)
+    if options.plot:
+        report.plot(results, options.plot)
