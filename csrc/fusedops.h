@@ -154,4 +154,177 @@ typedef struct {
 } fo_pointwise_args;
 void fo_pointwise(const fo_pointwise_args *args);
 
+/* ---- between a network's layers ---------------------------------------------------------------------------------- */
+
+/* The axes that up to three tensors share, outermost first; stride 0 repeats an element. The first tensor is the output.
+ * fo_fold orders the axes by the output's strides and merges those that lie as one in every tensor: nd becomes as small as it
+ * can be, and at least 1. */
+enum { FO_AXES = 8, FO_TENSORS = 3 };
+typedef struct {
+    int nd;
+    ptrdiff_t size[FO_AXES], stride[FO_TENSORS][FO_AXES];
+} fo_axes;
+void fo_fold(fo_axes *axes);
+
+/* y = x and y = value; axes: y, x. */
+typedef struct {
+    fo_axes axes;
+    float *y;
+    const float *x;
+} fo_copy_args;
+fo_status fo_strided_copy(const fo_copy_args *args);
+typedef struct {
+    fo_axes axes;
+    float *y, value;
+} fo_fill_args;
+fo_status fo_fill(const fo_fill_args *args);
+
+/* y[.., i, ..] = x[.., indices[i], ..] for count indices, negative ones from the end, clamped to 0..size-1.
+ * axes: y, x without the axis that is indexed, whose strides are sy and sx. */
+typedef struct {
+    fo_axes axes;
+    float *y;
+    const float *x;
+    const int64_t *indices;
+    ptrdiff_t count, size, sy, sx;
+} fo_gather_args;
+fo_status fo_gather(const fo_gather_args *args);
+
+/* y = activation(f(a, b)), element by element; axes: y, a, b. Functions of one argument leave b alone. */
+typedef enum {
+    FO_SAME, FO_SQRT, FO_EXP, FO_LOG, FO_ERF, FO_RECIPROCAL, FO_NEG, FO_ABS,
+    FO_ADD, FO_SUB, FO_MUL, FO_DIV, FO_POW, FO_MAX, FO_MIN,
+    FO_SLOPE, /* a > 0 ? a : b a */
+    FO_FUNCTIONS
+} fo_function;
+typedef struct {
+    fo_axes axes;
+    fo_function f;
+    float *y;
+    const float *a, *b;
+    fo_activation act;
+} fo_elementwise_args;
+fo_status fo_elementwise(const fo_elementwise_args *args);
+
+/* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the image;
+ * the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1. */
+typedef enum { FO_POOL_MAX, FO_POOL_AVERAGE } fo_pool_kind;
+typedef struct {
+    fo_pool_kind kind;
+    ptrdiff_t n, c, ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, top, left, h_lo, h_hi, w_lo, w_hi;
+    fo_image x, y;
+} fo_pool_args;
+fo_status fo_pool(const fo_pool_args *args);
+
+/* y = the mean, sum or maximum of x over the axes `over` (x's strides stand first there); kept: y, x. over.nd <= 3. */
+typedef enum { FO_MEAN, FO_SUM, FO_LARGEST } fo_reduction;
+typedef struct {
+    fo_axes kept, over;
+    fo_reduction kind;
+    float *y;
+    const float *x;
+} fo_reduce_args;
+fo_status fo_reduce(const fo_reduce_args *args);
+
+/* Along n elements whose strides are sy and sx, for each point of kept (y, x): softmax(x) or its logarithm. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sy, sx;
+    bool log;
+    float *y;
+    const float *x;
+} fo_softmax_args;
+fo_status fo_softmax(const fo_softmax_args *args);
+
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift, mean and variance over n elements with strides sy, sx and ss,
+ * for each point of kept (y, x, scale and shift alike, which may be NULL). */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sy, sx, ss;
+    float eps;
+    float *y;
+    const float *x, *scale, *shift;
+} fo_norm_args;
+fo_status fo_norm(const fo_norm_args *args);
+
+/* y[n,c,h,w] = x[n,c,h,w] / (bias + alpha/size * sum of x[n,d,h,w]^2 over the size channels d around c)^beta. */
+typedef struct {
+    ptrdiff_t n, c, h, w, size;
+    float alpha, beta, bias;
+    fo_image x, y;
+} fo_lrn_args;
+fo_status fo_lrn(const fo_lrn_args *args);
+
+/* y[n,c,h,w] = x interpolated between rows h0[h] and h1[h] at th[h], and columns w0[w] and w1[w] at tw[w];
+ * without h1 and w1: x[n, c, h0[h], w0[w]]. */
+typedef struct {
+    ptrdiff_t n, c, oh, ow;
+    fo_image x, y;
+    const int64_t *h0, *h1, *w0, *w1;
+    const float *th, *tw;
+} fo_resize_args;
+fo_status fo_resize(const fo_resize_args *args);
+
+/* y[m,n] = activation(scale a[m,k] b[k,n]) for each point of batch (y, a, b); row and column strides of each. */
+typedef struct {
+    fo_axes batch;
+    ptrdiff_t m, n, k, ym, yn, am, ak, bk, bn;
+    float *y;
+    const float *a, *b;
+    float scale;
+    fo_activation act;
+} fo_matmul_args;
+fo_status fo_matmul(const fo_matmul_args *args);
+
+/* ---- programs: a whole network in one call ------------------------------------------------------------------------ */
+
+typedef struct {
+    const fo_conv2d *plan;
+    fo_conv2d_size size;
+    fo_image x, residual, y; /* residual.data may be NULL */
+} fo_conv2d_args;
+typedef struct {
+    const fo_linear *plan;
+    ptrdiff_t m, ldx, ldr, ldy;
+    const float *x, *residual;
+    float *y;
+} fo_linear_args;
+
+typedef enum {
+    FO_STEP_CONV2D, FO_STEP_LINEAR, FO_STEP_POINTWISE, FO_STEP_ELEMENTWISE, FO_STEP_COPY, FO_STEP_FILL, FO_STEP_GATHER,
+    FO_STEP_POOL, FO_STEP_REDUCE, FO_STEP_SOFTMAX, FO_STEP_NORM, FO_STEP_LRN, FO_STEP_RESIZE, FO_STEP_MATMUL
+} fo_step_kind;
+
+/* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
+ * which each run chooses; the other pointers are final. */
+typedef struct {
+    fo_step_kind kind;
+    int bindings;
+    struct {
+        ptrdiff_t at; /* of the pointer, in bytes from the step's start */
+        int slot;
+    } binding[8];
+    union {
+        fo_conv2d_args conv2d;
+        fo_linear_args linear;
+        fo_pointwise_args pointwise;
+        fo_elementwise_args elementwise;
+        fo_copy_args copy;
+        fo_fill_args fill;
+        fo_gather_args gather;
+        fo_pool_args pool;
+        fo_reduce_args reduce;
+        fo_softmax_args softmax;
+        fo_norm_args norm;
+        fo_lrn_args lrn;
+        fo_resize_args resize;
+        fo_matmul_args matmul;
+    };
+} fo_step;
+
+/* Binds the pointer at `pointer` inside step to a slot. */
+void fo_bind(fo_step *step, void *pointer, int slot, ptrdiff_t offset);
+/* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
+fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds);
+
 #endif

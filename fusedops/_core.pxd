@@ -1,4 +1,7 @@
 # The C interface of csrc/fusedops.h, as far as the binding uses it.
+from libc.stdint cimport int64_t
+
+
 cdef extern from "fusedops.h" nogil:
     ctypedef enum fo_status:
         FO_OK
@@ -92,3 +95,123 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t channel_rows
         fo_activation act
     void fo_pointwise(const fo_pointwise_args *args)
+
+    enum:
+        FO_AXES
+    ctypedef struct fo_axes:
+        int nd
+        Py_ssize_t size[8]
+        Py_ssize_t stride[3][8]
+    void fo_fold(fo_axes *axes)
+    ctypedef struct fo_copy_args:
+        fo_axes axes
+        float *y
+        const float *x
+    ctypedef struct fo_fill_args:
+        fo_axes axes
+        float *y
+        float value
+    ctypedef struct fo_gather_args:
+        fo_axes axes
+        float *y
+        const float *x
+        const int64_t *indices
+        Py_ssize_t count, size, sy, sx
+    ctypedef int fo_function
+    ctypedef struct fo_elementwise_args:
+        fo_axes axes
+        fo_function f
+        float *y
+        const float *a
+        const float *b
+        fo_activation act
+    ctypedef int fo_pool_kind
+    ctypedef struct fo_pool_args:
+        fo_pool_kind kind
+        Py_ssize_t n, c, ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, top, left, h_lo, h_hi, w_lo, w_hi
+        fo_image x, y
+    ctypedef int fo_reduction
+    ctypedef struct fo_reduce_args:
+        fo_axes kept, over
+        fo_reduction kind
+        float *y
+        const float *x
+    ctypedef struct fo_softmax_args:
+        fo_axes kept
+        Py_ssize_t n, sy, sx
+        bint log
+        float *y
+        const float *x
+    ctypedef struct fo_norm_args:
+        fo_axes kept
+        Py_ssize_t n, sy, sx, ss
+        float eps
+        float *y
+        const float *x
+        const float *scale
+        const float *shift
+    ctypedef struct fo_lrn_args:
+        Py_ssize_t n, c, h, w, size
+        float alpha, beta, bias
+        fo_image x, y
+    ctypedef struct fo_resize_args:
+        Py_ssize_t n, c, oh, ow
+        fo_image x, y
+        const int64_t *h0
+        const int64_t *h1
+        const int64_t *w0
+        const int64_t *w1
+        const float *th
+        const float *tw
+    ctypedef struct fo_matmul_args:
+        fo_axes batch
+        Py_ssize_t m, n, k, ym, yn, am, ak, bk, bn
+        float *y
+        const float *a
+        const float *b
+        float scale
+        fo_activation act
+
+    ctypedef struct fo_conv2d_args:
+        const fo_conv2d *plan
+        fo_conv2d_size size
+        fo_image x, residual, y
+    ctypedef struct fo_linear_args:
+        const fo_linear *plan
+        Py_ssize_t m, ldx, ldr, ldy
+        const float *x
+        const float *residual
+        float *y
+    ctypedef enum fo_step_kind:
+        FO_STEP_CONV2D
+        FO_STEP_LINEAR
+        FO_STEP_POINTWISE
+        FO_STEP_ELEMENTWISE
+        FO_STEP_COPY
+        FO_STEP_FILL
+        FO_STEP_GATHER
+        FO_STEP_POOL
+        FO_STEP_REDUCE
+        FO_STEP_SOFTMAX
+        FO_STEP_NORM
+        FO_STEP_LRN
+        FO_STEP_RESIZE
+        FO_STEP_MATMUL
+    ctypedef struct fo_step:
+        fo_step_kind kind
+        fo_conv2d_args conv2d
+        fo_linear_args linear
+        fo_pointwise_args pointwise
+        fo_elementwise_args elementwise
+        fo_copy_args copy
+        fo_fill_args fill
+        fo_gather_args gather
+        fo_pool_args pool
+        fo_reduce_args reduce
+        fo_softmax_args softmax
+        fo_norm_args norm
+        fo_lrn_args lrn
+        fo_resize_args resize
+        fo_matmul_args matmul
+    void fo_bind(fo_step *step, void *pointer, int slot, Py_ssize_t offset)
+    fo_status fo_program_run(const fo_step *steps, Py_ssize_t count, char **slots, double *seconds)

@@ -500,3 +500,8 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
     g.act = activation_of(activation)
     with nogil:
         fo_pointwise(&g)
+
+
+# ---- networks ---------------------------------------------------------------------------------------------------------
+
+include "program.pxi"

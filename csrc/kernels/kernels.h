@@ -7,6 +7,13 @@
 #include "pointwise.h"
 #include "winograd.h"
 #include "recurrent.h"
+#include "lanes.h"
+#include "elementwise.h"
+#include "pool.h"
+#include "reduce.h"
+#include "softmax.h"
+#include "norm.h"
+#include "resize.h"
 
 #define FO_STRING_(s) #s
 #define FO_STRING(s) FO_STRING_(s)
@@ -19,6 +26,13 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .winograd_output = FO_NAME(fo_winograd_output),
     .step = FO_NAME(fo_step),
     .pointwise = FO_NAME(fo_pointwise),
+    .elementwise = FO_NAME(fo_elementwise),
+    .pool_row = FO_NAME(fo_pool_row),
+    .reduce = FO_NAME(fo_reduce),
+    .softmax = FO_NAME(fo_softmax),
+    .norm = FO_NAME(fo_norm),
+    .lrn_row = FO_NAME(fo_lrn_row),
+    .resize_row = FO_NAME(fo_resize_row),
     .transpose = FO_NAME(fo_transpose),
     .pad = FO_NAME(fo_pad),
 };

@@ -92,6 +92,26 @@ typedef struct {
     fo_activation act;
     float clip; /* bound of |s|; INFINITY: none */
 } fo_step_args;
+/* y = act(f(a, b)) for m rows of n elements; ld*: distance of rows, s*: of a row's elements. */
+typedef struct {
+    fo_function f;
+    ptrdiff_t m, n;
+    const float *a, *b;
+    float *y;
+    ptrdiff_t lda, ldb, ldy, sa, sb, sy;
+    fo_activation act;
+} fo_elementwise_rows;
+
+/* What reductions, softmax and norms work on: w fibres of n elements each, of the tensors y, x and scale (and shift):
+ * element p of fibre l stands at l * lane + p * along. Either axis may be the contiguous one. */
+typedef struct {
+    ptrdiff_t w, n;
+    struct {
+        ptrdiff_t lane, along;
+    } y, x, scale;
+    float *to;
+    const float *from;
+} fo_fibres;
 
 typedef struct {
     const char *name;
@@ -103,6 +123,14 @@ typedef struct {
     void (*winograd_output)(const fo_winograd_output_args *);
     void (*step)(const fo_step_args *);
     void (*pointwise)(const fo_pointwise_args *);
+    void (*elementwise)(const fo_elementwise_rows *);
+    void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
+    /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
+    void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
+    void (*softmax)(const fo_fibres *, bool log);
+    void (*norm)(const fo_fibres *, float eps, const float *scale, const float *shift);
+    void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */

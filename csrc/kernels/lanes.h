@@ -1,0 +1,51 @@
+/* Lanes that do not stand side by side, and what the lanes hold together. */
+#ifndef FO_LANES_H
+#define FO_LANES_H
+
+/* n elements, `stride` apart; of n <= 0, nothing is read or written. */
+INLINE vf v_load_strided(const float *p, ptrdiff_t stride, ptrdiff_t n) {
+    if (stride == 1) return v_load_tail(p, n);
+    if (stride == 0) return n > 0 ? v_set1(*p) : v_zero();
+    float lane[VL] = {0};
+    for (int l = 0; l < VL && l < n; l++) lane[l] = p[l * stride];
+    return v_load(lane);
+}
+
+INLINE void v_store_strided(float *p, ptrdiff_t stride, vf v, ptrdiff_t n) {
+    if (stride == 1) {
+        v_store_tail(p, v, n);
+        return;
+    }
+    float lane[VL];
+    v_store(lane, v);
+    for (int l = 0; l < VL && l < n; l++) p[l * stride] = lane[l];
+}
+
+/* The larger one; a NaN in either goes through. */
+INLINE vf v_largest(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
+
+INLINE float v_sum_lanes(vf v) {
+    float lane[VL];
+    v_store(lane, v);
+    for (int half = VL / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
+    return lane[0];
+}
+
+INLINE float v_largest_lane(vf v) {
+    float lane[VL];
+    v_store(lane, v);
+    for (int l = 1; l < VL; l++)
+        if (!(lane[0] != lane[0]) && !(lane[l] <= lane[0])) lane[0] = lane[l];
+    return lane[0];
+}
+
+/* A function of libm, lane by lane, where an exact result matters more than time. */
+INLINE vf v_lanes(float (*f)(float), vf v) {
+    float lane[VL];
+    v_store(lane, v);
+    for (int l = 0; l < VL; l++) lane[l] = f(lane[l]);
+    return v_load(lane);
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; the variance from the differences, in a second sweep.
+ * And local response normalisation, whose window runs over the channels of a pixel. */
+
+/* Fibres l.. of which each lane holds one. */
+INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
+    const ptrdiff_t w = f->w - l, at = l * f->scale.lane;
+    const float *x = f->from + l * f->x.lane;
+    float *y = f->to + l * f->y.lane;
+    const vf n = v_set1((float)f->n);
+    vf mean = v_zero(), variance = v_zero();
+    reduce_side_by_side(FO_SUM, 1, x, f->x.lane, f->x.along, f->n, w, &mean);
+    mean = v_div(mean, n);
+    for (ptrdiff_t p = 0; p < f->n; p++) {
+        const vf d = v_sub(v_load_strided(x + p * f->x.along, f->x.lane, w), mean);
+        variance = v_fma(d, d, variance);
+    }
+    const vf factor = v_div(v_set1(1), v_sqrt(v_add(v_div(variance, n), v_set1(eps))));
+    for (ptrdiff_t p = 0; p < f->n; p++) {
+        vf v = v_mul(v_sub(v_load_strided(x + p * f->x.along, f->x.lane, w), mean), factor);
+        if (scale) v = v_mul(v, v_load_strided(scale + at + p * f->scale.along, f->scale.lane, w));
+        if (shift) v = v_add(v, v_load_strided(shift + at + p * f->scale.along, f->scale.lane, w));
+        v_store_strided(y + p * f->y.along, f->y.lane, v, w);
+    }
+}
+
+INLINE void norm_contiguous(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
+    const float *x = f->from + l * f->x.lane;
+    float *y = f->to + l * f->y.lane;
+    const ptrdiff_t at = l * f->scale.lane, along = f->scale.along;
+    const vf mean = v_set1(reduce_contiguous(FO_SUM, x, f->n) / (float)f->n);
+    vf squares = v_zero();
+    for (ptrdiff_t p = 0; p < f->n; p += VL) {
+        const vm inside = v_range(0, f->n - p);
+        const vf d = v_select(inside, v_sub(v_load_mask(x + p, inside), mean), v_zero());
+        squares = v_fma(d, d, squares);
+    }
+    const vf factor = v_set1(1 / sqrtf(v_sum_lanes(squares) / (float)f->n + eps));
+    for (ptrdiff_t p = 0; p < f->n; p += VL) {
+        const vm inside = v_range(0, f->n - p);
+        vf v = v_mul(v_sub(v_load_mask(x + p, inside), mean), factor);
+        if (scale) v = v_mul(v, v_load_strided(scale + at + p * along, along, f->n - p));
+        if (shift) v = v_add(v, v_load_strided(shift + at + p * along, along, f->n - p));
+        v_store_mask(y + p, v, inside);
+    }
+}
+
+static void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
+    if (f->x.along == 1 && f->y.along == 1 && f->x.lane != 1)
+        for (ptrdiff_t l = 0; l < f->w; l++) norm_contiguous(f, eps, scale, shift, l);
+    else
+        for (ptrdiff_t l = 0; l < f->w; l += VL) norm_side_by_side(f, eps, scale, shift, l);
+}
+
+/* v^-beta of v > 0; 3/4 is the usual beta. */
+INLINE vf lrn_power(vf v, float beta) {
+    if (beta == 0.75f) {
+        const vf root = v_sqrt(v);
+        return v_div(v_set1(1), v_mul(root, v_sqrt(root)));
+    }
+    float lane[VL];
+    v_store(lane, v);
+    for (int l = 0; l < VL; l++) lane[l] = powf(lane[l], -beta);
+    return v_load(lane);
+}
+
+/* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
+static void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
+    const ptrdiff_t before = (g->size - 1) / 2, after = g->size - 1 - before;
+    const vf alpha = v_set1(g->alpha / (float)g->size), bias = v_set1(g->bias);
+    for (ptrdiff_t w = 0; w < g->w; w++) {
+        const float *x = g->x.data + n * g->x.sn + h * g->x.sh + w * g->x.sw;
+        float *y = g->y.data + n * g->y.sn + h * g->y.sh + w * g->y.sw;
+        for (ptrdiff_t c = 0; c < g->c; c += VL) {
+            vf sum = v_zero();
+            for (ptrdiff_t d = -before; d <= after; d++) {
+                const vf v = v_load_mask(x + c + d, v_range(-(c + d), g->c - (c + d)));
+                sum = v_fma(v, v, sum);
+            }
+            const vm inside = v_range(0, g->c - c);
+            const vf v = v_load_mask(x + c, inside);
+            v_store_mask(y + c, v_mul(v, lrn_power(v_fma(alpha, sum, bias), g->beta)), inside);
+        }
+    }
+}

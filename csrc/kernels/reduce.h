@@ -1,0 +1,82 @@
+/* Mean, sum or maximum of fibres. Where fibres lie side by side, a vector holds one element of each; where a fibre is contiguous,
+ * a vector holds some of its elements and the lanes are put together at the end. Sums run in blocks of SUM_BLOCK that are added
+ * up, so that the error of a long one grows slowly; the order depends on the shapes alone. */
+
+enum { SUM_BLOCK = 128, REDUCE_VECTORS = 4 };
+
+INLINE vf reduce_identity(const fo_reduction kind) { return v_set1(kind == FO_LARGEST ? -INFINITY : 0); }
+INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) { return kind == FO_LARGEST ? v_largest(a, b) : v_add(a, b); }
+
+/* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
+INLINE void reduce_side_by_side(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along, ptrdiff_t n,
+                                ptrdiff_t w, vf *acc) {
+    for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
+        const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
+        vf part[REDUCE_VECTORS];
+        UNROLL for (int v = 0; v < nv; v++) part[v] = reduce_identity(kind);
+        for (ptrdiff_t p = p0; p < end; p++)
+            UNROLL for (int v = 0; v < nv; v++) {
+                const float *at = x + p * along + v * VL * lane;
+                part[v] = reduce_two(kind, part[v], nv == 1 ? v_load_strided(at, lane, w) : v_load(at));
+            }
+        UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_two(kind, acc[v], part[v]);
+    }
+}
+
+/* The reduction of one contiguous fibre. */
+INLINE float reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n) {
+    vf all = reduce_identity(kind);
+    for (ptrdiff_t p = 0; p < n;) {
+        const ptrdiff_t end = p + SUM_BLOCK * VL < n ? p + SUM_BLOCK * VL : n;
+        vf part[REDUCE_VECTORS];
+        UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_identity(kind);
+        for (; p + REDUCE_VECTORS * VL <= end; p += REDUCE_VECTORS * VL)
+            UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_two(kind, part[v], v_load(x + p + v * VL));
+        for (; p < end; p += VL) {
+            const vm inside = v_range(0, end - p);
+            part[0] = reduce_two(kind, part[0], v_select(inside, v_load_mask(x + p, inside), reduce_identity(kind)));
+        }
+        UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) all = reduce_two(kind, all, part[v]);
+    }
+    return kind == FO_LARGEST ? v_largest_lane(all) : v_sum_lanes(all);
+}
+
+INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2], const ptrdiff_t step[2],
+                         ptrdiff_t l) {
+    vf acc[REDUCE_VECTORS];
+    UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
+    for (ptrdiff_t i = 0; i < outer[1]; i++)
+        for (ptrdiff_t j = 0; j < outer[0]; j++)
+            reduce_side_by_side(kind, nv, f->from + i * step[1] + j * step[0] + l * f->x.lane, f->x.lane, f->x.along, f->n, f->w - l, acc);
+    const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
+    UNROLL for (int v = 0; v < nv; v++)
+        v_store_strided(f->to + (l + v * VL) * f->y.lane, f->y.lane, kind == FO_MEAN ? v_div(acc[v], count) : acc[v], f->w - l - v * VL);
+}
+
+INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {
+    ptrdiff_t l = 0;
+    if (f->x.along == 1 && f->x.lane != 1) {
+        for (; l < f->w; l++) {
+            vf acc = reduce_identity(kind);
+            for (ptrdiff_t i = 0; i < outer[1]; i++)
+                for (ptrdiff_t j = 0; j < outer[0]; j++) {
+                    const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
+                    acc = reduce_two(kind, acc, v_set1(reduce_contiguous(kind, x, f->n)));
+                }
+            if (kind == FO_MEAN) acc = v_div(acc, v_set1((float)(outer[0] * outer[1] * f->n)));
+            v_store_tail(f->to + l * f->y.lane, acc, 1);
+        }
+        return;
+    }
+    if (f->x.lane == 1)
+        for (; l + REDUCE_VECTORS * VL <= f->w; l += REDUCE_VECTORS * VL) reduce_lanes(kind, REDUCE_VECTORS, f, outer, step, l);
+    for (; l < f->w; l += VL) reduce_lanes(kind, 1, f, outer, step, l);
+}
+
+static void FO_NAME(fo_reduce)(const fo_fibres *f, fo_reduction kind, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {
+    switch (kind) {
+        case FO_MEAN: reduce_fibres(FO_MEAN, f, outer, step); break;
+        case FO_SUM: reduce_fibres(FO_SUM, f, outer, step); break;
+        case FO_LARGEST: reduce_fibres(FO_LARGEST, f, outer, step); break;
+    }
+}

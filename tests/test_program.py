@@ -1,0 +1,319 @@
+"""The steps of a program one by one against NumPy in float64, and programs as a whole."""
+import math
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from fusedops import activations
+from fusedops._core import Program
+from oracle import U, Approx, activate, check
+
+
+def run(kind, *args, **options):
+    p = Program()
+    getattr(p, kind)(*args, **options)
+    p.run(())
+
+
+def nhwc(x):
+    return np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+
+
+def empty(*shape):
+    return np.full(shape, 7, np.float32)
+
+
+def close(y, value, relative=4 * U, scale=0):
+    value = np.asarray(value, np.float64)
+    check(np.ascontiguousarray(y), Approx(value, relative * np.abs(value) + scale))
+
+
+UNARY = {
+    "identity": lambda x: x, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "erf": np.vectorize(math.erf), "reciprocal": lambda x: 1 / x,
+    "neg": np.negative, "abs": np.abs,
+}
+BINARY = {
+    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power, "max": np.maximum, "min": np.minimum,
+    "prelu": lambda x, s: np.where(x > 0, x, s * x),
+}
+
+
+@pytest.mark.parametrize("name", UNARY)
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2], lambda x: x.T, lambda x: x[::-1, 3:]])
+def test_unary(name, view, isa, threads, draw):
+    x = view(draw(37, 70) + np.float32(1.5))
+    if name in ("neg", "abs", "identity"):
+        x = -x
+    y = empty(*x.shape)
+    run("unary", name, x, y)
+    close(y, UNARY[name](x.astype(np.float64)), scale=U)
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_binary(name, isa, draw):
+    a, b, y = draw(5, 6, 33) + np.float32(1.5), draw(5, 6, 33), empty(5, 6, 33)
+    run("binary", name, a, b, y)
+    close(y, BINARY[name](a.astype(np.float64), b.astype(np.float64)), scale=U)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (33,), (6, 1), (5, 1, 1), (1, 6, 33), (5, 1, 33)])
+@pytest.mark.parametrize("activation", [None, "relu", "sigmoid", ("leaky_relu", 0.3)])
+def test_broadcast(shape, activation, threads, draw):
+    a, b, y = draw(5, 6, 33), draw(*shape), empty(5, 6, 33)
+    run("binary", "sub", a, np.broadcast_to(b, a.shape), y, activation=activations.parse(activation))
+    expected = activate(Approx(np.float64(a) - b, U * np.abs(np.float64(a) - b)), activation)
+    check(y, Approx(expected.value, expected.error + 4 * U))
+
+
+def test_images_in_any_memory_order(draw):
+    x, gate, y = nhwc(draw(2, 5, 6, 7)), draw(2, 5, 1, 1), nhwc(empty(2, 5, 6, 7))
+    run("binary", "mul", x, np.broadcast_to(gate, x.shape), y)
+    assert np.array_equal(y, x * gate)
+
+
+@pytest.mark.parametrize("name", ["max", "min"])
+def test_nan_goes_through(name, isa):
+    values = np.array([np.nan, np.inf, -np.inf, 1, -0.0], np.float32)
+    a, b = (v.ravel().copy() for v in np.meshgrid(values, values))
+    y = empty(a.size)
+    run("binary", name, a, b, y)
+    assert np.array_equal(y, BINARY[name](a, b), equal_nan=True)
+
+
+def test_in_place(draw):
+    x = draw(9, 40)
+    expected = np.maximum(x, 0)
+    run("unary", "identity", x, x, activation=activations.parse("relu"))
+    assert np.array_equal(x, expected)
+
+
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
+@pytest.mark.parametrize("channels", [1, 19])
+def test_affine(layout, channels, isa, draw):
+    x, r, y = (layout(draw(2, channels, 5, 6)) for _ in range(3))
+    scale, shift = draw(channels), draw(channels)
+    run("affine", x, y, r, scale, shift, activations.parse("relu"))
+    c = (slice(None), None, None)
+    close(y, np.maximum(np.float64(x) * scale[c] + shift[c] + r, 0), scale=4 * U)
+
+
+COPIES = {
+    "contiguous": (lambda x: x, lambda y: y),
+    "transposed": (lambda x: x.transpose(3, 1, 2, 0), lambda y: y),
+    "to_nhwc": (lambda x: x, nhwc),
+    "from_nhwc": (nhwc, lambda y: y),
+    "reversed": (lambda x: x[:, ::-1, :, ::-2], lambda y: y),
+    "repeated": (lambda x: np.broadcast_to(x[:, :1, :, :1], x.shape), lambda y: y),
+    "part": (lambda x: x[1:2, 2:], lambda y: y),
+    "permuted": (lambda x: x.transpose(2, 0, 3, 1), lambda y: y),
+}
+
+
+@pytest.mark.parametrize("case", COPIES)
+def test_copy(case, isa, threads, draw):
+    read, write = COPIES[case]
+    x = read(draw(3, 21, 37, 18))
+    y = write(empty(*x.shape))
+    run("copy", x, y)
+    assert np.array_equal(y, x)
+
+
+def test_concatenation_and_fill(draw):
+    parts, y = [draw(2, c, 3, 4) for c in (3, 5, 20)], nhwc(empty(2, 28, 3, 4))
+    p = Program()
+    for part, end in zip(parts, np.cumsum([3, 5, 20])):
+        p.copy(part, y[:, end - part.shape[1] : end])
+    p.run(())
+    assert np.array_equal(y, np.concatenate(parts, 1))
+    run("fill", y[:, 3:8], 2.5)
+    assert np.array_equal(y, np.concatenate([parts[0], np.full((2, 5, 3, 4), 2.5), parts[2]], 1))
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3)])
+def test_gather(axis, shape, draw):
+    x = draw(5, 7, 6)
+    indices = draw.rng.integers(-5, 5, shape)
+    expected = np.take(x, indices, axis)
+    y = empty(*expected.shape)
+    run("gather", x, indices, y, axis)
+    assert np.array_equal(y, expected)
+
+
+def test_gather_stays_inside(draw):
+    x, y = draw(5, 3), empty(2, 3)
+    run("gather", x, np.array([99, -99]), y, 0)
+    assert np.array_equal(y, x[[4, 0]])
+
+
+@pytest.mark.parametrize("name", ["mean", "sum", "max"])
+@pytest.mark.parametrize("axes", [(0,), (1,), (3,), (2, 3), (0, 2), (1, 3), (0, 1, 2, 3)])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
+def test_reduce(name, axes, layout, isa, threads, draw):
+    x = layout(draw(3, 70, 9, 33))
+    expected = getattr(np, name)(x.astype(np.float64), axes, keepdims=True)
+    y = empty(*expected.shape)
+    run("reduce", name, x, y, axes)
+    magnitude = np.abs(x.astype(np.float64)).sum(axes, keepdims=True)
+    check(y, Approx(expected, 0 if name == "max" else 30 * U * (magnitude if name == "sum" else magnitude / x.size * y.size)))
+
+
+def test_reduce_nan(isa, draw):
+    x = draw(40, 41)
+    x[3, 40] = x[0, 0] = x[20, 7] = np.nan
+    for axis, shape in ((0, (1, 41)), (1, (40, 1))):
+        y = empty(*shape)
+        run("reduce", "max", x, y, (axis,))
+        assert np.array_equal(y, x.max(axis, keepdims=True), equal_nan=True)
+
+
+def test_long_sums_stay_exact(isa, draw):
+    x, y = draw(1, 3, 300, 300) + np.float32(100), empty(1, 3, 1, 1)
+    for layout in (np.ascontiguousarray, nhwc):
+        run("reduce", "mean", layout(x), y, (2, 3))
+        close(y, x.mean((2, 3), np.float64, keepdims=True), relative=2e-6)
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2, -1])
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2, 1:], lambda x: x.transpose(2, 0, 1)])
+def test_softmax(axis, log, view, isa, threads, draw):
+    x = view(20 * draw(5, 18, 35))
+    y = empty(*x.shape)
+    run("softmax", x, y, axis, log)
+    d = x - x.max(axis, keepdims=True).astype(np.float64)
+    e = np.exp(d)
+    close(y, d - np.log(e.sum(axis, keepdims=True)) if log else e / e.sum(axis, keepdims=True), relative=30 * U, scale=1e-6 if log else 1e-12)
+
+
+@pytest.mark.parametrize("first", [-1, -2, 1])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x.transpose(1, 0, 2), lambda x: x[:, :, ::2]])
+def test_layer_norm(first, view, isa, draw):
+    x = view(draw(6, 7, 50) + np.float32(3))
+    axes = tuple(range(first % 3, 3))
+    scale, shift, y = draw(*x.shape[axes[0] :]), draw(*x.shape[axes[0] :]), empty(*x.shape)
+    run("norm", x, y, 1e-5, scale, shift, first)
+    wide = x.astype(np.float64)
+    d = wide - wide.mean(axes, keepdims=True)
+    close(y, d / np.sqrt((d * d).mean(axes, keepdims=True) + 1e-5) * scale + shift, scale=2e-5)
+
+
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
+@pytest.mark.parametrize("channels", [1, 19, 64])
+def test_instance_norm(layout, channels, isa, threads, draw):
+    x = layout(draw(2, channels, 9, 8) + np.float32(3))
+    scale, shift, y = draw(channels), draw(channels), layout(empty(*x.shape))
+    run("instance_norm", x, y, 1e-5, scale, shift)
+    c = (slice(None), None, None)
+    d = x - x.mean((2, 3), np.float64, keepdims=True)
+    close(y, d / np.sqrt((d * d).mean((2, 3), keepdims=True) + 1e-5) * scale[c] + shift[c], scale=2e-5)
+
+
+@pytest.mark.parametrize("size, beta", [(5, 0.75), (4, 0.75), (3, 0.5), (99, 1)])
+def test_lrn(size, beta, isa, draw):
+    x, y = nhwc(3 * draw(2, 40, 3, 4)), nhwc(empty(2, 40, 3, 4))
+    run("lrn", x, y, size, 0.1, beta, 2)
+    squares = np.pad(x.astype(np.float64) ** 2, [(0, 0), ((size - 1) // 2, size), (0, 0), (0, 0)])
+    sums = sum(squares[:, d : d + 40] for d in range(size))
+    close(y, x / (2 + 0.1 / size * sums) ** beta, relative=20 * U)
+
+
+def test_resize_nearest(isa, threads, draw):
+    x, y = nhwc(draw(2, 21, 4, 5)), nhwc(empty(2, 21, 8, 7))
+    rows, columns = draw.rng.integers(0, 4, 8), draw.rng.integers(0, 5, 7)
+    run("resize", x, y, (rows, None, None), (columns, None, None))
+    assert np.array_equal(y, x[:, :, rows][:, :, :, columns])
+
+
+def test_resize_linear(isa, draw):
+    x, y = nhwc(draw(2, 21, 4, 5)), nhwc(empty(2, 21, 8, 7))
+    rows, columns = ((draw.rng.integers(0, n, m), draw.rng.integers(0, n, m), np.abs(draw(m))) for n, m in ((4, 8), (5, 7)))
+    run("resize", x, y, rows, columns)
+    wide = x.astype(np.float64)
+    tall = wide[:, :, rows[0]] * (1 - rows[2][:, None]) + wide[:, :, rows[1]] * rows[2][:, None]
+    close(y, tall[..., columns[0]] * (1 - columns[2]) + tall[..., columns[1]] * columns[2], scale=8 * U)
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (200, 17, 1)])
+@pytest.mark.parametrize("swap", ["", "a", "b", "y"])
+def test_matmul(m, n, k, swap, isa, threads, draw):
+    a, b, y = draw(2, 3, m, k), draw(2, 3, k, n), empty(2, 3, m, n)
+    a, b, y = (np.ascontiguousarray(t.swapaxes(2, 3)).swapaxes(2, 3) if name == swap else t for name, t in zip("aby", (a, b, y)))
+    run("matmul", a, b, y, 0.25, activations.parse("relu"))
+    error = (k + 3) * U * np.abs(a.astype(np.float64)) @ np.abs(b) * 0.25
+    check(np.ascontiguousarray(y), Approx(np.maximum(0.25 * a.astype(np.float64) @ b, 0), error))
+
+
+def test_matmul_broadcast(draw):
+    a, b, y = draw(4, 5, 6), draw(6, 7), empty(4, 5, 7)
+    run("matmul", a, np.broadcast_to(b, (4, 6, 7)), y)
+    close(y, a.astype(np.float64) @ b, scale=1e-5)
+
+
+# Programs
+
+
+def network(draw, n):
+    """A small network as a program over slots arena, x, y; and the function it computes."""
+    conv = fo.Conv2d(draw(16, 3, 3, 3), draw(16), activation="relu")
+    dense = fo.Linear(draw(10, 16), draw(10))
+    p = Program()
+    image = (0, 0, (n, 16, 8, 8), (1024, 1, 128, 16))
+    p.conv2d(conv, (1, 0, (n, 3, 8, 8), (192, 64, 8, 1)), image, None, 1, 1)
+    p.max_pool(image, (0, 4096 * n, (n, 16, 4, 4), (256, 1, 64, 16)), (2, 2), (2, 2))
+    p.reduce("mean", (0, 4096 * n, (n, 16, 4, 4), (256, 1, 64, 16)), (0, 5120 * n, (n, 16, 1, 1), (16, 1, 1, 1)), (2, 3))
+    p.linear(dense, (0, 5120 * n, (n, 16), (16, 1)), (2, 0, (n, 10), (10, 1)))
+    padded = fo.Conv2d(*conv._arguments[0], activation="relu", padding=1)
+
+    def expected(x):
+        return dense(padded(x).reshape(n, 16, 4, 2, 4, 2).max((3, 5)).mean((2, 3)))
+
+    return p, 5120 * n // 4 + 16 * n, expected
+
+
+def test_network(isa, draw):
+    p, arena, expected = network(draw, 2)
+    x, y = draw(2, 3, 8, 8), empty(2, 10)
+    times = np.zeros(len(p))
+    p.run((empty(arena), x, y), times)
+    close(y, expected(x), scale=1e-5)
+    assert p.names == ["conv2d", "max_pool", "mean", "linear"] and (times > 0).all()
+
+
+def test_runs_from_many_threads(draw):
+    p, arena, expected = network(draw, 2)
+    xs = [draw(2, 3, 8, 8) for _ in range(8)]
+
+    def call(x):
+        memory, y = empty(arena), empty(2, 10)
+        for _ in range(50):
+            p.run((memory, x, y))
+        return y
+
+    with ThreadPoolExecutor(8) as pool:
+        for x, y in zip(xs, pool.map(call, xs)):
+            close(y, expected(x), scale=1e-5)
+
+
+def test_program_outlives_its_layers(draw):
+    p, arena, expected = network(draw, 1)
+    x, y = draw(1, 3, 8, 8), empty(1, 10)
+    value = expected(x)
+    del expected
+    p.run((empty(arena), x, y))
+    close(y, value, scale=1e-5)
+
+
+def test_errors(draw):
+    p, arena, _ = network(draw, 1)
+    with pytest.raises(ValueError, match="uses 3 slots, but got 1"):
+        p.run((empty(arena),))
+    with pytest.raises(ValueError, match="times must be"):
+        p.run((empty(arena), draw(1, 3, 8, 8), empty(1, 10)), np.zeros(1))
+    with pytest.raises(ValueError, match="not a tensor"):
+        Program().copy((99, 0, (1,), (1,)), draw(1))
+    with pytest.raises(ValueError, match="shape"):
+        Program().copy(draw(3), draw(4))
+    assert len(p) == 4
