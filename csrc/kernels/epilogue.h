@@ -7,7 +7,7 @@ INLINE vf v_act(const fo_act_kind kind, vf x, float p0, float p1, vf slope) {
         case FO_CLIP: return v_min(v_set1(p1), v_max(v_set1(p0), x)); /* this order lets NaN through */
         case FO_LEAKY_RELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), x), x);
         case FO_PRELU: return v_select(v_lt(x, v_zero()), v_mul(slope, x), x);
-        case FO_ELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), v_expm1(x)), x);
+        case FO_ELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(-p0), v_one_minus_exp(v_abs(x))), x);
         case FO_SIGMOID: return v_sigmoid(x);
         case FO_TANH: return v_tanh(x);
         case FO_GELU: return v_gelu(x);
