@@ -291,14 +291,14 @@ typedef struct {
 } fo_linear_args;
 
 typedef enum {
-    FO_STEP_CONV2D, FO_STEP_LINEAR, FO_STEP_POINTWISE, FO_STEP_ELEMENTWISE, FO_STEP_COPY, FO_STEP_FILL, FO_STEP_GATHER,
-    FO_STEP_POOL, FO_STEP_REDUCE, FO_STEP_SOFTMAX, FO_STEP_NORM, FO_STEP_LRN, FO_STEP_RESIZE, FO_STEP_MATMUL
-} fo_step_kind;
+    FO_CALL_CONV2D, FO_CALL_LINEAR, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
+    FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL
+} fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
  * which each run chooses; the other pointers are final. */
 typedef struct {
-    fo_step_kind kind;
+    fo_call_kind kind;
     int bindings;
     struct {
         ptrdiff_t at; /* of the pointer, in bytes from the step's start */
@@ -320,11 +320,11 @@ typedef struct {
         fo_resize_args resize;
         fo_matmul_args matmul;
     };
-} fo_step;
+} fo_call;
 
 /* Binds the pointer at `pointer` inside step to a slot. */
-void fo_bind(fo_step *step, void *pointer, int slot, ptrdiff_t offset);
+void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
-fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds);
+fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
 
 #endif

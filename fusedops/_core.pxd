@@ -182,23 +182,23 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *residual
         float *y
-    ctypedef enum fo_step_kind:
-        FO_STEP_CONV2D
-        FO_STEP_LINEAR
-        FO_STEP_POINTWISE
-        FO_STEP_ELEMENTWISE
-        FO_STEP_COPY
-        FO_STEP_FILL
-        FO_STEP_GATHER
-        FO_STEP_POOL
-        FO_STEP_REDUCE
-        FO_STEP_SOFTMAX
-        FO_STEP_NORM
-        FO_STEP_LRN
-        FO_STEP_RESIZE
-        FO_STEP_MATMUL
-    ctypedef struct fo_step:
-        fo_step_kind kind
+    ctypedef enum fo_call_kind:
+        FO_CALL_CONV2D
+        FO_CALL_LINEAR
+        FO_CALL_POINTWISE
+        FO_CALL_ELEMENTWISE
+        FO_CALL_COPY
+        FO_CALL_FILL
+        FO_CALL_GATHER
+        FO_CALL_POOL
+        FO_CALL_REDUCE
+        FO_CALL_SOFTMAX
+        FO_CALL_NORM
+        FO_CALL_LRN
+        FO_CALL_RESIZE
+        FO_CALL_MATMUL
+    ctypedef struct fo_call:
+        fo_call_kind kind
         fo_conv2d_args conv2d
         fo_linear_args linear
         fo_pointwise_args pointwise
@@ -213,5 +213,5 @@ cdef extern from "fusedops.h" nogil:
         fo_lrn_args lrn
         fo_resize_args resize
         fo_matmul_args matmul
-    void fo_bind(fo_step *step, void *pointer, int slot, Py_ssize_t offset)
-    fo_status fo_program_run(const fo_step *steps, Py_ssize_t count, char **slots, double *seconds)
+    void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset)
+    fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)

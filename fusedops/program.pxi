@@ -35,7 +35,7 @@ cdef int check_same(tensor *a, tensor *b, str name, str other) except -1:
     return 0
 
 
-cdef void place(fo_step *s, const void *pointer, tensor *t) noexcept:
+cdef void place(fo_call *s, const void *pointer, tensor *t) noexcept:
     """Puts t's address into the pointer of s that stands at `pointer`, or binds it to t's slot."""
     if t.slot < 0:
         (<Py_ssize_t *>pointer)[0] = t.offset
@@ -43,7 +43,7 @@ cdef void place(fo_step *s, const void *pointer, tensor *t) noexcept:
         fo_bind(s, <void *>pointer, t.slot, t.offset)
 
 
-cdef void place_image(fo_step *s, fo_image *image, tensor *t) noexcept:
+cdef void place_image(fo_call *s, fo_image *image, tensor *t) noexcept:
     image.sn, image.sc, image.sh, image.sw = [1 if t.shape[d] == 1 else t.stride[d] for d in range(4)]
     place(s, &image.data, t)
 
@@ -82,7 +82,7 @@ cdef int check_channels_last(fo_image *image) except -1:
 
 cdef class Program:
     """Steps that run in order in one call; append them first, then run from any thread."""
-    cdef fo_step *steps
+    cdef fo_call *steps
     cdef Py_ssize_t count, room
     cdef readonly list names
     cdef list kept  # layers, constants and activations whose memory the steps point to
@@ -97,11 +97,11 @@ cdef class Program:
     def __len__(self):
         return self.count
 
-    cdef int append(self, fo_step *s, fo_step_kind kind, str name) except -1:
-        cdef fo_step *steps
+    cdef int append(self, fo_call *s, fo_call_kind kind, str name) except -1:
+        cdef fo_call *steps
         if self.count == self.room:
             self.room = 2 * self.room + 16
-            steps = <fo_step *>realloc(self.steps, self.room * sizeof(fo_step))
+            steps = <fo_call *>realloc(self.steps, self.room * sizeof(fo_call))
             if steps == NULL:
                 self.room = self.count
                 raise MemoryError("fusedops: no memory for the steps of a program")
@@ -170,7 +170,7 @@ cdef class Program:
 
     def conv2d(self, Conv2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
         cdef tensor tx, ty, tr
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_conv2d_args *a = &s.conv2d
         memset(&s, 0, sizeof(s))
         self.read(x, &tx, "x")
@@ -191,12 +191,12 @@ cdef class Program:
         if not neighbours(&a.x) or not neighbours(&a.y):
             raise ValueError("pixels or channels of x and y must be neighbours in memory")
         self.kept.append(layer)
-        self.append(&s, FO_STEP_CONV2D, "conv2d")
+        self.append(&s, FO_CALL_CONV2D, "conv2d")
 
     def linear(self, LinearPlan layer not None, x, y, residual=None):
         """x (m, k), y and residual (m, n), the last axis contiguous."""
         cdef tensor tx, ty, tr
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_linear_args *a = &s.linear
         memset(&s, 0, sizeof(s))
         self.read(x, &tx, "x")
@@ -217,14 +217,14 @@ cdef class Program:
             a.ldr = tr.stride[0]
             place(&s, &a.residual, &tr)
         self.kept.append(layer)
-        self.append(&s, FO_STEP_LINEAR, "linear")
+        self.append(&s, FO_CALL_LINEAR, "linear")
 
     # ---- element by element
 
     def affine(self, x, y, residual=None, scale=None, shift=None, tuple activation=None):
         """y = activation(x * scale[c] + shift[c] + residual), c counts along axis 1."""
         cdef tensor tx, ty, tr
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_pointwise_args *a = &s.pointwise
         cdef fo_axes rows
         cdef int d, last = 1
@@ -265,11 +265,11 @@ cdef class Program:
         place(&s, &a.y, &ty)
         if residual is not None:
             place(&s, &a.residual, &tr)
-        self.append(&s, FO_STEP_POINTWISE, "affine")
+        self.append(&s, FO_CALL_POINTWISE, "affine")
 
     def unary(self, str name, x, y, tuple activation=None):
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef int f = FUNCTIONS[name]
         if f >= FIRST_BINARY:
             raise ValueError(f"{name} takes two arguments")
@@ -282,12 +282,12 @@ cdef class Program:
         place(&s, &s.elementwise.y, &ty)
         s.elementwise.f = f
         s.elementwise.act = self.activation(activation)
-        self.append(&s, FO_STEP_ELEMENTWISE, name)
+        self.append(&s, FO_CALL_ELEMENTWISE, name)
 
     def binary(self, str name, a, b, y, tuple activation=None):
         """a, b and y have one shape; what is broadcast has stride 0."""
         cdef tensor ta, tb, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef int f = FUNCTIONS[name]
         if f < FIRST_BINARY:
             raise ValueError(f"{name} takes one argument")
@@ -303,7 +303,7 @@ cdef class Program:
         place(&s, &s.elementwise.y, &ty)
         s.elementwise.f = f
         s.elementwise.act = self.activation(activation)
-        self.append(&s, FO_STEP_ELEMENTWISE, name)
+        self.append(&s, FO_CALL_ELEMENTWISE, name)
 
     def prelu(self, x, slopes, y):
         self.binary("prelu", x, slopes, y)
@@ -312,7 +312,7 @@ cdef class Program:
 
     def copy(self, x, y):
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         memset(&s, 0, sizeof(s))
         self.read(x, &tx, "x")
         self.read(y, &ty, "y")
@@ -320,22 +320,22 @@ cdef class Program:
         axes_of(&s.copy.axes, &ty, &tx, NULL)
         place(&s, &s.copy.x, &tx)
         place(&s, &s.copy.y, &ty)
-        self.append(&s, FO_STEP_COPY, "copy")
+        self.append(&s, FO_CALL_COPY, "copy")
 
     def fill(self, y, float value):
         cdef tensor ty
-        cdef fo_step s
+        cdef fo_call s
         memset(&s, 0, sizeof(s))
         self.read(y, &ty, "y")
         axes_of(&s.fill.axes, &ty, NULL, NULL)
         place(&s, &s.fill.y, &ty)
         s.fill.value = value
-        self.append(&s, FO_STEP_FILL, "fill")
+        self.append(&s, FO_CALL_FILL, "fill")
 
     def gather(self, x, indices, y, int along):
         """y[..., i, ...] = x[..., indices[i], ...]; int64 indices, contiguous, of any number of axes."""
         cdef tensor tx, ty, ti
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_gather_args *a = &s.gather
         cdef fo_axes chosen
         cdef int d, more
@@ -360,7 +360,7 @@ cdef class Program:
         place(&s, &a.x, &tx)
         place(&s, &a.y, &ty)
         place(&s, &a.indices, &ti)
-        self.append(&s, FO_STEP_GATHER, "gather")
+        self.append(&s, FO_CALL_GATHER, "gather")
 
     cdef int read_indices(self, object t, tensor *out, str name) except -1:
         """As read, for int64; a constant is made contiguous."""
@@ -395,7 +395,7 @@ cdef class Program:
 
     cdef int pool(self, int kind, object x, object y, tuple kernel, tuple stride, tuple before, tuple dilation, tuple counted) except -1:
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_pool_args *a = &s.pool
         memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
@@ -404,7 +404,7 @@ cdef class Program:
         a.h_lo, a.h_hi, a.w_lo, a.w_hi = counted
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
-        self.append(&s, FO_STEP_POOL, "avg_pool" if kind else "max_pool")
+        self.append(&s, FO_CALL_POOL, "avg_pool" if kind else "max_pool")
         return 0
 
     def max_pool(self, x, y, tuple kernel, tuple stride, tuple before=(0, 0), tuple dilation=(1, 1)):
@@ -418,7 +418,7 @@ cdef class Program:
     def resize(self, x, y, tuple rows, tuple columns):
         """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_resize_args *a = &s.resize
         memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
@@ -429,7 +429,7 @@ cdef class Program:
         check_channels_last(&a.y)
         a.h0, a.h1, a.th = self.positions(rows[0], a.oh, tx.shape[2]), self.positions(rows[1], a.oh, tx.shape[2]), self.vector(rows[2], a.oh, "t")
         a.w0, a.w1, a.tw = self.positions(columns[0], a.ow, tx.shape[3]), self.positions(columns[1], a.ow, tx.shape[3]), self.vector(columns[2], a.ow, "t")
-        self.append(&s, FO_STEP_RESIZE, "resize")
+        self.append(&s, FO_CALL_RESIZE, "resize")
 
     cdef const int64_t *positions(self, object indices, Py_ssize_t n, Py_ssize_t size) except? NULL:
         if indices is None:
@@ -442,7 +442,7 @@ cdef class Program:
 
     def lrn(self, x, y, Py_ssize_t size, float alpha, float beta, float bias):
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_lrn_args *a = &s.lrn
         memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
@@ -452,14 +452,14 @@ cdef class Program:
         place_image(&s, &a.y, &ty)
         check_channels_last(&a.x)
         check_channels_last(&a.y)
-        self.append(&s, FO_STEP_LRN, "lrn")
+        self.append(&s, FO_CALL_LRN, "lrn")
 
     # ---- along axes
 
     def reduce(self, str name, x, y, axes):
         """y has x's shape, but for length 1 along the axes."""
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_reduce_args *a = &s.reduce
         cdef int d
         memset(&s, 0, sizeof(s))
@@ -480,7 +480,7 @@ cdef class Program:
         a.kind = REDUCTIONS[name]
         place(&s, &a.x, &tx)
         place(&s, &a.y, &ty)
-        self.append(&s, FO_STEP_REDUCE, name)
+        self.append(&s, FO_CALL_REDUCE, name)
 
     cdef int along(self, tensor *tx, tensor *ty, axes, scaled, fo_axes *kept, Py_ssize_t *n, Py_ssize_t *sy, Py_ssize_t *sx) except -1:
         """Splits the axes of x and y into those kept, with the strides of scale, and one that stands for `axes`: its length and strides.
@@ -502,7 +502,7 @@ cdef class Program:
 
     def softmax(self, x, y, int axis, bint log=False):
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_softmax_args *a = &s.softmax
         memset(&s, 0, sizeof(s))
         self.read(x, &tx, "x")
@@ -514,12 +514,12 @@ cdef class Program:
         a.log = log
         place(&s, &a.x, &tx)
         place(&s, &a.y, &ty)
-        self.append(&s, FO_STEP_SOFTMAX, "log_softmax" if log else "softmax")
+        self.append(&s, FO_CALL_SOFTMAX, "log_softmax" if log else "softmax")
 
     cdef int normalise(self, object x, object y, float eps, object scale, object shift, axes, scaled, bint along, str name) except -1:
         """scale and shift have an element for each point of `axes` in their order (along), or of axis `scaled`."""
         cdef tensor tx, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_norm_args *a = &s.norm
         memset(&s, 0, sizeof(s))
         self.read(x, &tx, "x")
@@ -535,7 +535,7 @@ cdef class Program:
         a.scale, a.shift = self.vector(scale, count, "scale"), self.vector(shift, count, "shift")
         place(&s, &a.x, &tx)
         place(&s, &a.y, &ty)
-        self.append(&s, FO_STEP_NORM, name)
+        self.append(&s, FO_CALL_NORM, name)
         return 0
 
     def norm(self, x, y, float eps, scale=None, shift=None, int first_axis=-1):
@@ -553,7 +553,7 @@ cdef class Program:
     def matmul(self, a, b, y, float scale=1, tuple activation=None):
         """y = activation(scale * a b) over the last two axes; the others agree, what is broadcast has stride 0."""
         cdef tensor ta, tb, ty
-        cdef fo_step s
+        cdef fo_call s
         cdef fo_matmul_args *g = &s.matmul
         cdef int d, i, j
         memset(&s, 0, sizeof(s))
@@ -577,4 +577,4 @@ cdef class Program:
         place(&s, &g.a, &ta)
         place(&s, &g.b, &tb)
         place(&s, &g.y, &ty)
-        self.append(&s, FO_STEP_MATMUL, "matmul")
+        self.append(&s, FO_CALL_MATMUL, "matmul")

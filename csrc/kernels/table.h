@@ -92,6 +92,7 @@ typedef struct {
     fo_activation act;
     float clip; /* bound of |s|; INFINITY: none */
 } fo_step_args;
+
 /* y = act(f(a, b)) for m rows of n elements; ld*: distance of rows, s*: of a row's elements. */
 typedef struct {
     fo_function f;

@@ -5,35 +5,35 @@
 
 #include "ops.h"
 
-void fo_bind(fo_step *step, void *pointer, int slot, ptrdiff_t offset) {
+void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset) {
     const ptrdiff_t at = (char *)pointer - (char *)step;
     memcpy(pointer, &offset, sizeof offset);
     step->binding[step->bindings].at = at;
     step->binding[step->bindings++].slot = slot;
 }
 
-static fo_status run_step(const fo_step *s) {
+static fo_status run_step(const fo_call *s) {
     switch (s->kind) {
-        case FO_STEP_CONV2D: {
+        case FO_CALL_CONV2D: {
             const fo_conv2d_args *a = &s->conv2d;
             return fo_conv2d_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
         }
-        case FO_STEP_LINEAR: {
+        case FO_CALL_LINEAR: {
             const fo_linear_args *a = &s->linear;
             return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
         }
-        case FO_STEP_POINTWISE: fo_pointwise(&s->pointwise); return FO_OK;
-        case FO_STEP_ELEMENTWISE: return fo_elementwise(&s->elementwise);
-        case FO_STEP_COPY: return fo_strided_copy(&s->copy);
-        case FO_STEP_FILL: return fo_fill(&s->fill);
-        case FO_STEP_GATHER: return fo_gather(&s->gather);
-        case FO_STEP_POOL: return fo_pool(&s->pool);
-        case FO_STEP_REDUCE: return fo_reduce(&s->reduce);
-        case FO_STEP_SOFTMAX: return fo_softmax(&s->softmax);
-        case FO_STEP_NORM: return fo_norm(&s->norm);
-        case FO_STEP_LRN: return fo_lrn(&s->lrn);
-        case FO_STEP_RESIZE: return fo_resize(&s->resize);
-        case FO_STEP_MATMUL: return fo_matmul(&s->matmul);
+        case FO_CALL_POINTWISE: fo_pointwise(&s->pointwise); return FO_OK;
+        case FO_CALL_ELEMENTWISE: return fo_elementwise(&s->elementwise);
+        case FO_CALL_COPY: return fo_strided_copy(&s->copy);
+        case FO_CALL_FILL: return fo_fill(&s->fill);
+        case FO_CALL_GATHER: return fo_gather(&s->gather);
+        case FO_CALL_POOL: return fo_pool(&s->pool);
+        case FO_CALL_REDUCE: return fo_reduce(&s->reduce);
+        case FO_CALL_SOFTMAX: return fo_softmax(&s->softmax);
+        case FO_CALL_NORM: return fo_norm(&s->norm);
+        case FO_CALL_LRN: return fo_lrn(&s->lrn);
+        case FO_CALL_RESIZE: return fo_resize(&s->resize);
+        case FO_CALL_MATMUL: return fo_matmul(&s->matmul);
     }
     return FO_OK;
 }
@@ -44,10 +44,10 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-fo_status fo_program_run(const fo_step *steps, ptrdiff_t count, char *const *slots, double *seconds) {
+fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds) {
     fo_status status = FO_OK;
     for (ptrdiff_t i = 0; i < count && status == FO_OK; i++) {
-        fo_step step = steps[i];
+        fo_call step = steps[i];
         for (int b = 0; b < step.bindings; b++) {
             ptrdiff_t offset;
             char *const place = (char *)&step + step.binding[b].at;
