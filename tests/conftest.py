@@ -1,8 +1,16 @@
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import fusedops as fo
 from operations import Draw, using_isa
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _oracle_on_one_thread():
+    """Its products are small; a second BLAS thread only waits, for long where the cores are busy."""
+    with threadpool_limits(1, user_api="blas"):
+        yield
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""What the tests of a common property run over: each public operation on small arrays, and arrays of every kind of memory."""
+"""What the tests of a common property run over: each operation on small arrays, and arrays of every kind of memory."""
 import os
 import subprocess
 import sys
@@ -26,6 +26,15 @@ class Draw:
 
     def batch_norm(self, c):
         return fo.BatchNorm(self(c), self(c), self(c), self.rng.uniform(0.5, 2, c).astype(np.float32))
+
+    def activation(self, name, c):
+        """`name` with parameters where it must have them."""
+        return {"clip": ("clip", -0.25, 0.5), "prelu": ("prelu", self(c))}.get(name, name)
+
+
+def dims(layout, n, c, h, w):
+    """The shape of a batch of images."""
+    return (n, h, w, c) if layout == "NHWC" else (n, c, h, w)
 
 
 class Operation(NamedTuple):
@@ -61,6 +70,12 @@ def given(out):
     return out[0] if len(out) == 1 else tuple(out)
 
 
+def _cell(function, gates, states=("h",), **options):
+    arrays = dict(x=(3, 7)) | {s: (3, 13) for s in states}
+    arrays |= dict(w_ih=(gates * 13, 7), w_hh=(gates * 13, 13), b_ih=(gates * 13,), b_hh=(gates * 13,))
+    return Operation(function, arrays, options, [(3, 13)] * len(states))
+
+
 def _image(function, x, w, y, **options):
     return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1:][:1], residual=y), options, [y])
 
@@ -76,10 +91,15 @@ OPERATIONS = {
     "depthwise": _image(fo.depthwise_conv2d, (2, 5, 6, 7), (5, 3, 3), (2, 5, 6, 7), padding=1, activation="relu6"),
     "depthwise_nhwc": _image(fo.depthwise_conv2d, (2, 6, 7, 5), (5, 1, 3, 3), (2, 6, 7, 5), padding=1, layout="NHWC"),
     "depthwise_bn_relu": _image(fo.depthwise_conv_bn_relu, (2, 5, 9, 7), (10, 1, 3, 3), (2, 10, 4, 3), stride=2),
-    "gemm": Operation(fo.gemm, dict(a=(7, 13), b=(13, 19), bias=(19,), residual=(7, 19)), dict(activation="gelu"), [(7, 19)]),
+    "gemm": Operation(fo.gemm, dict(a=(7, 13), b=(13, 19), bias=(19,), residual=(7, 19)), dict(activation="gelu"),
+                      [(7, 19)]),
     "gemm_batch": Operation(fo.gemm, dict(a=(2, 3, 5, 6), b=(6, 9)), {}, [(2, 3, 5, 9)]),
     "linear": Operation(fo.linear, dict(x=(7, 13), w=(19, 13), bias=(19,), residual=(7, 19)), {}, [(7, 19)]),
     "linear_row": Operation(fo.linear, dict(x=(1, 65), w=(33, 65), bias=(33,)), dict(activation="tanh"), [(1, 33)]),
+    "rnn_cell": _cell(fo.rnn_cell, 1),
+    "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c")),
+    "gru_cell": _cell(fo.gru_cell, 3),
+    "gru_cell_reset_before": _cell(fo.gru_cell, 3, reset_after=False),
 }
 
 
@@ -136,4 +156,5 @@ def using_isa(name):
 
 def python(code, **environment):
     """Runs code in a fresh interpreter: the completed process, output as text."""
-    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True,
+                          timeout=60)

@@ -1,0 +1,172 @@
+import itertools
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from operations import dims
+from oracle import ACTIVATIONS, check
+
+# input channels, image, output channels, kernel, options. The register tiles are 12 x 32, 6 x 16 and 4 x 2.
+CONVOLUTIONS = [
+    (1, (1, 1), 1, (1, 1), {}),
+    (3, (5, 7), 2, (1, 1), {}),
+    (16, (4, 3), 32, (1, 1), {}),
+    (17, (7, 7), 33, (1, 1), {}),
+    (65, (13, 1), 47, (1, 1), {}),
+    (31, (3, 11), 12, (1, 1), dict(stride=2)),
+    (300, (4, 5), 17, (1, 1), dict(stride=(1, 3))),
+    (3, (5, 5), 4, (3, 3), {}),
+    (2, (7, 6), 12, (3, 3), dict(padding=1)),
+    (8, (11, 13), 17, (3, 3), dict(padding=1)),
+    (64, (8, 8), 64, (3, 3), dict(padding=1)),
+    (130, (5, 6), 49, (3, 3), dict(padding=1)),
+    (5, (9, 8), 7, (3, 3), dict(stride=2, padding=1)),
+    (4, (12, 7), 33, (3, 3), dict(stride=(2, 1), padding=(0, 2))),
+    (3, (17, 19), 16, (7, 7), dict(stride=2, padding=3)),
+    (2, (9, 11), 6, (5, 5), dict(padding=2)),
+    (2, (9, 11), 6, (3, 5), dict(padding=((2, 0), (1, 3)))),
+    (3, (6, 7), 5, (3, 3), dict(padding=((0, 0), (0, 2)))),
+    (3, (6, 7), 5, (3, 3), dict(padding=((0, 1), (0, 0)), stride=2)),
+    (2, (3, 40), 5, (1, 7), dict(padding=(0, 3))),
+    (2, (40, 3), 5, (7, 1), dict(padding=(3, 0), stride=3)),
+    (3, (11, 11), 5, (3, 3), dict(dilation=2, padding=2)),
+    (3, (13, 12), 5, (3, 2), dict(dilation=(1, 3), stride=(3, 2), padding=((0, 1), (2, 0)))),
+    (6, (6, 6), 4, (3, 3), dict(groups=2, padding=1)),
+    (32, (5, 5), 64, (3, 3), dict(groups=4, padding=1)),
+    (34, (4, 4), 51, (1, 1), dict(groups=17)),
+    (5, (6, 7), 5, (3, 3), dict(groups=5, padding=1)),
+    (4, (6, 17), 12, (3, 3), dict(groups=4, stride=2)),
+    (4, (2, 2), 8, (3, 3), dict(padding=4)),  # windows that see nothing but padding
+    (2, (4, 5), 3, (4, 5), {}),  # one window
+]
+
+
+def inputs(draw, layout, n, ic, size, oc, kernel, groups=1):
+    return draw(*dims(layout, n, ic, *size)), draw(oc, ic // groups, *kernel)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, kernel, options", CONVOLUTIONS)
+def test_shapes(isa, draw, layout, ic, size, oc, kernel, options):
+    x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
+    y = fo.conv2d(x, w, **options, layout=layout, algorithm="direct")
+    check(y, oracle.conv2d(x, w, **options, layout=layout))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("oc", [1, 2, 3, 4, 6, 7, 12, 13, 16, 31, 32, 33, 65])
+def test_tile_borders(isa, draw, layout, oc):
+    """Output channels and pixels just below, on and above the borders of every register tile."""
+    w = draw(oc, 3, 1, 1)
+    for pixels in (1, 2, 5, 6, 7, 11, 12, 13, 15, 16, 17, 24, 25, 31, 32, 33, 64, 65):
+        x = draw(*dims(layout, 1, 3, 1, pixels))
+        check(fo.conv2d(x, w, layout=layout), oracle.conv2d(x, w, layout=layout))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
+def test_every_combination_of_epilogues(isa, draw, layout, kernel):
+    x, w = inputs(draw, layout, 2, 5, (7, 9), 18, kernel)
+    shape = oracle.conv2d(x, w, padding="same", layout=layout).value.shape
+    bias, bn, residual = draw(18), draw.batch_norm(18), draw(*shape)
+    for given in itertools.product([None, bias], [None, bn], [None, residual], [None, "relu", "tanh"]):
+        options = dict(zip(("bias", "bn", "residual", "activation"), given), padding="same", layout=layout)
+        check(fo.conv2d(x, w, **options, algorithm="direct"), oracle.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("name", ACTIVATIONS)
+def test_every_activation(isa, draw, layout, name):
+    x, w = inputs(draw, layout, 1, 4, (5, 7), 19, (3, 3))
+    options = dict(bias=3 * draw(19), activation=draw.activation(name, 19), layout=layout)
+    check(fo.conv2d(x, w, **options, algorithm="direct"), oracle.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, kernel, options", [
+    (300, (19, 21), 17, (1, 1), {}),
+    (16, (30, 31), 40, (3, 3), dict(padding=1)),
+    (24, (40, 41), 24, (3, 3), dict(groups=24, padding=1)),
+    (12, (40, 41), 24, (5, 5), dict(groups=2, stride=2)),
+])
+def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, size, oc, kernel, options):
+    """Images that are cut into several tasks, with every array that has to be cut along."""
+    x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
+    residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
+    options = options | dict(bias=draw(oc), residual=residual, activation=("prelu", draw(oc)), layout=layout)
+    check(fo.conv2d(x, w, **options, algorithm="direct"), oracle.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_groups_have_their_own_channels_of_every_epilogue(isa, draw, layout):
+    x, w = inputs(draw, layout, 2, 9, (4, 5), 21, (3, 3), groups=3)
+    options = dict(bias=draw(21), bn=draw.batch_norm(21), activation=("prelu", draw(21)), groups=3, layout=layout)
+    check(fo.conv2d(x, w, **options), oracle.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("padding, same_as", [
+    (1, ((1, 1), (1, 1))),
+    ((1, 2), ((1, 1), (2, 2))),
+    ("valid", ((0, 0), (0, 0))),
+    ("same", ((1, 1), (1, 2))),
+])
+def test_forms_of_padding(draw, padding, same_as):
+    x, w = draw(1, 3, 8, 9), draw(4, 3, 3, 4)
+    np.testing.assert_array_equal(fo.conv2d(x, w, padding=padding), fo.conv2d(x, w, padding=same_as))
+
+
+@pytest.mark.parametrize("kernel", [1, 2, 3, 5])
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_same_padding(draw, kernel, stride, dilation):
+    x, w = draw(1, 2, 7, 8), draw(3, 2, kernel, kernel)
+    options = dict(padding="same", stride=stride, dilation=dilation)
+    y = fo.conv2d(x, w, **options, algorithm="direct")
+    assert y.shape == (1, 3, -(-7 // stride), -(-8 // stride))
+    check(y, oracle.conv2d(x, w, **options))
+
+
+def test_conv_bn_relu(isa, draw):
+    x, w, bn = draw(2, 6, 7, 5), draw(11, 6, 3, 3), draw.batch_norm(11)
+    y = fo.conv_bn_relu(x, w, bn, padding=1, algorithm="direct")
+    check(y, oracle.conv2d(x, w, bn=bn, activation="relu", padding=1))
+    np.testing.assert_array_equal(y, fo.conv2d(x, w, bn=bn, activation="relu", padding=1, algorithm="direct"))
+
+
+def test_conv_bn_relu_without_batch_norm(draw):
+    x, w = draw(2, 6, 7, 5), draw(11, 6, 3, 3)
+    np.testing.assert_array_equal(fo.conv_bn_relu(x, w), fo.conv2d(x, w, activation="relu"))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kernel", [1, 3, 5])
+def test_an_image_has_the_same_bits_alone_and_in_a_batch(isa, draw, layout, kernel):
+    x, w = inputs(draw, layout, 5, 7, (9, 10), 13, (kernel, kernel))
+    options = dict(layout=layout, activation="tanh", padding=1)
+    batch = fo.conv2d(x, w, **options)
+    for i in range(5):
+        np.testing.assert_array_equal(batch[i: i + 1], fo.conv2d(x[i: i + 1], w, **options))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_automatic_choice_is_within_the_bound_of_winograd(isa, draw, layout):
+    for ic, size, oc in [(3, (8, 8), 5), (16, (12, 13), 32), (64, (28, 28), 64)]:
+        x, w = inputs(draw, layout, 1, ic, size, oc, (3, 3))
+        options = dict(padding=1, activation="relu", layout=layout)
+        check(fo.conv2d(x, w, **options), oracle.conv2d(x, w, **options), error=2e-5)
+
+
+@pytest.mark.parametrize("x, w, options", [
+    ((0, 3, 5, 5), (4, 3, 3, 3), {}),
+    ((2, 3, 5, 5), (0, 3, 3, 3), {}),
+    ((2, 0, 5, 5), (4, 0, 3, 3), dict(bias=4)),
+    ((2, 0, 5, 5), (4, 0, 1, 1), dict(residual=(2, 4, 5, 5))),
+    ((1, 3, 0, 4), (4, 3, 1, 3), dict(padding=1)),
+])
+def test_zero_sizes(isa, draw, x, w, options):
+    """Nothing to compute gives an empty result; nothing to sum up gives the bias alone."""
+    x, w = draw(*x), draw(*w)
+    options = {k: draw(*np.atleast_1d(v)) if k in ("bias", "residual") else v for k, v in options.items()}
+    check(fo.conv2d(x, w, **options, activation="sigmoid"), oracle.conv2d(x, w, **options, activation="sigmoid"))

@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from operations import dims
+from oracle import ACTIVATIONS, check
+
+# channels, multiplier, image, kernel, options. Vectors of 16, 8 or 1 lanes lie along channels (NHWC) or the row (NCHW).
+DEPTHWISE = [
+    (1, 1, (1, 1), (1, 1), {}),
+    (3, 1, (3, 3), (3, 3), {}),
+    (8, 1, (5, 7), (3, 3), dict(padding=1)),
+    (16, 1, (4, 16), (3, 3), dict(padding=1)),
+    (17, 1, (6, 17), (3, 3), dict(padding=1)),
+    (33, 1, (3, 33), (3, 3), dict(padding=1)),
+    (64, 1, (14, 14), (3, 3), dict(padding=1)),
+    (5, 1, (9, 31), (3, 3), dict(stride=2, padding=1)),
+    (15, 1, (8, 18), (3, 3), dict(stride=2, padding=((0, 1), (0, 1)))),
+    (32, 1, (9, 9), (5, 5), dict(padding=2)),
+    (7, 1, (11, 35), (5, 5), dict(stride=2, padding=2)),
+    (9, 1, (9, 12), (7, 7), dict(padding=3)),
+    (4, 1, (10, 19), (2, 2), dict(stride=2)),
+    (6, 1, (10, 19), (1, 4), dict(padding=((0, 0), (3, 0)))),
+    (6, 1, (19, 10), (4, 1), dict(stride=(3, 1))),
+    (13, 1, (12, 20), (3, 3), dict(dilation=2, padding=2)),
+    (13, 1, (12, 20), (3, 3), dict(dilation=(1, 3), stride=(2, 1), padding=(1, 3))),
+    (3, 2, (6, 9), (3, 3), dict(padding=1)),
+    (8, 4, (5, 17), (3, 3), dict(stride=2, padding=1)),
+    (17, 3, (5, 5), (1, 1), {}),
+    (2, 1, (2, 3), (3, 3), dict(padding=3)),  # windows that see nothing but padding
+    (2, 1, (9, 8), (9, 8), {}),  # one window
+]
+LAYOUTS = ["NCHW", "NHWC"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("c, multiplier, size, kernel, options", DEPTHWISE)
+def test_shapes(isa, draw, layout, c, multiplier, size, kernel, options):
+    x, w = draw(*dims(layout, 2, c, *size)), draw(c * multiplier, *kernel)
+    y = fo.depthwise_conv2d(x, w, **options, layout=layout)
+    check(y, oracle.depthwise_conv2d(x, w, **options, layout=layout))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride", [1, 2])
+def test_every_width_and_channel_count_around_the_lanes(isa, draw, layout, stride):
+    for c, width in [(c, 5) for c in range(1, 35)] + [(3, width) for width in range(1, 53)]:
+        x, w = draw(*dims(layout, 1, c, 4, width)), draw(c, 3, 3)
+        options = dict(stride=stride, padding=1, layout=layout)
+        check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name", [None, *ACTIVATIONS])
+def test_epilogue(isa, draw, layout, name):
+    x, w = draw(*dims(layout, 2, 19, 6, 21)), draw(19, 3, 3)
+    options = dict(bias=draw(19), bn=draw.batch_norm(19), residual=draw(*x.shape), padding=1, layout=layout)
+    options["activation"] = draw.activation(name, 19)
+    check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_multiplier_has_its_own_channels_of_every_epilogue(isa, draw, layout):
+    x, w = draw(*dims(layout, 1, 5, 6, 7)), draw(15, 3, 3)
+    options = dict(bias=draw(15), bn=draw.batch_norm(15), activation=("prelu", draw(15)), layout=layout)
+    check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
+
+
+def test_weights_of_three_or_four_axes(draw):
+    x, w = draw(2, 6, 7, 8), draw(12, 3, 3)
+    np.testing.assert_array_equal(fo.depthwise_conv2d(x, w), fo.depthwise_conv2d(x, w[:, None]))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_is_conv2d_with_as_many_groups_as_channels(isa, draw, layout):
+    x, w = draw(*dims(layout, 2, 6, 7, 8)), draw(12, 1, 3, 3)
+    grouped = fo.conv2d(x, w, groups=6, stride=2, padding=1, layout=layout)
+    np.testing.assert_array_equal(fo.depthwise_conv2d(x, w, stride=2, padding=1, layout=layout), grouped)
+
+
+def test_depthwise_conv_bn_relu(isa, draw):
+    x, w, bn = draw(2, 6, 7, 19), draw(6, 3, 3), draw.batch_norm(6)
+    y = fo.depthwise_conv_bn_relu(x, w, bn, padding=1)
+    check(y, oracle.depthwise_conv2d(x, w, bn=bn, activation="relu", padding=1))
+    np.testing.assert_array_equal(fo.depthwise_conv_bn_relu(x, w), fo.depthwise_conv2d(x, w, activation="relu"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_an_image_has_the_same_bits_alone_and_in_a_batch(isa, draw, layout):
+    x, w = draw(*dims(layout, 5, 11, 9, 21)), draw(11, 3, 3)
+    options = dict(padding=1, layout=layout, activation="silu")
+    batch = fo.depthwise_conv2d(x, w, **options)
+    for i in range(5):
+        np.testing.assert_array_equal(batch[i: i + 1], fo.depthwise_conv2d(x[i: i + 1], w, **options))
+
+
+def test_empty_batch(isa, draw):
+    assert fo.depthwise_conv2d(draw(0, 3, 5, 5), draw(6, 3, 3)).shape == (0, 6, 3, 3)

@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from operations import dims
+from oracle import check
+
+BOUND = 2e-5  # of max |y|, on data of unit scale; the direct algorithm is at 4e-7
+LAYOUTS = ["NCHW", "NHWC"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic, oc", [(1, 1), (3, 5), (16, 17), (33, 31), (64, 64)])
+@pytest.mark.parametrize("size", [(3, 3), (4, 4), (5, 7), (6, 9), (13, 10)])
+def test_shapes(isa, draw, layout, ic, oc, size):
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
+    for padding in (0, 1, ((2, 0), (1, 3))):
+        y = fo.conv2d(x, w, padding=padding, layout=layout, algorithm="winograd")
+        check(y, oracle.conv2d(x, w, padding=padding, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [(1, 1), (2, 3)])
+def test_an_image_smaller_than_a_tile(isa, draw, layout, size):
+    x, w = draw(*dims(layout, 1, 5, *size)), draw(7, 5, 3, 3)
+    y = fo.conv2d(x, w, padding=1, layout=layout, algorithm="winograd")
+    check(y, oracle.conv2d(x, w, padding=1, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", [64, 512])
+def test_accuracy_over_many_channels(draw, threads, layout, channels):
+    x, w = draw(*dims(layout, 1, channels, 14, 14)), draw(32, channels, 3, 3)
+    y = fo.conv2d(x, w, padding=1, layout=layout, algorithm="winograd")
+    check(y, oracle.conv2d(x, w, padding=1, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("activation", [None, "relu", "tanh"])
+def test_epilogue(isa, draw, layout, activation):
+    x, w = draw(*dims(layout, 2, 12, 9, 11)), draw(19, 12, 3, 3)
+    residual = draw(*dims(layout, 2, 19, 9, 11))
+    options = dict(bias=draw(19), bn=draw.batch_norm(19), residual=residual, activation=activation, padding=1,
+                   layout=layout)
+    check(fo.conv2d(x, w, **options, algorithm="winograd"), oracle.conv2d(x, w, **options), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_same_bits_for_threads_and_batches(isa, draw, layout):
+    x, w = draw(*dims(layout, 3, 16, 18, 21)), draw(32, 16, 3, 3)
+    options = dict(padding=1, layout=layout, algorithm="winograd")
+    before, ys = fo.get_num_threads(), []
+    for n in (1, 2, 3):
+        fo.set_num_threads(n)
+        ys.append(fo.conv2d(x, w, **options))
+    fo.set_num_threads(before)
+    for y in ys[1:]:
+        np.testing.assert_array_equal(y, ys[0])
+    np.testing.assert_array_equal(fo.conv2d(x[1:2], w, **options), ys[0][1:2])
+
+
+@pytest.mark.parametrize("kernel, options", [
+    ((3, 3), dict(stride=2)),
+    ((3, 3), dict(stride=(1, 2))),
+    ((5, 5), {}),
+    ((1, 1), {}),
+    ((3, 1), {}),
+    ((3, 3), dict(dilation=2)),
+    ((3, 3), dict(groups=6)),
+])
+def test_refused_where_it_does_not_apply(draw, kernel, options):
+    w = draw(6, 6 // options.get("groups", 1), *kernel)
+    with pytest.raises(ValueError, match="winograd"):
+        fo.conv2d(draw(1, 6, 9, 9), w, **options, algorithm="winograd")
