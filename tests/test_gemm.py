@@ -1,0 +1,75 @@
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from oracle import ACTIVATIONS, check
+
+# The register tiles are 12 x 32, 6 x 16 and 4 x 2: below, on and above their borders, and primes.
+M = [1, 2, 3, 5, 6, 7, 11, 12, 13, 25]
+N = [1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 49, 65]
+K = [1, 2, 3, 16, 37]
+
+
+@pytest.mark.parametrize("m", M)
+@pytest.mark.parametrize("n", N)
+def test_tile_borders(isa, draw, m, n):
+    for k in K:
+        a, b = draw(m, k), draw(k, n)
+        check(fo.gemm(a, b), oracle.gemm(a, b))
+
+
+@pytest.mark.parametrize("m, k, n", [
+    (1, 1031, 67), (67, 1, 131), (130, 259, 1), (13, 700, 523), (97, 513, 33), (150, 64, 97),
+])
+def test_block_borders(isa, draw, threads, m, k, n):
+    """Larger than the blocks for the caches, and none of them a multiple."""
+    a, b = draw(m, k), draw(k, n)
+    check(fo.gemm(a, b), oracle.gemm(a, b))
+
+
+@pytest.mark.parametrize("m", [1, 4, 13])
+@pytest.mark.parametrize("name", [None, *ACTIVATIONS])
+def test_epilogue(isa, draw, m, name):
+    a, b, bias, residual = draw(m, 9), draw(9, 37), draw(37), draw(m, 37)
+    activation = draw.activation(name, 37)
+    for given in (dict(), dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual)):
+        check(fo.gemm(a, b, **given, activation=activation), oracle.gemm(a, b, **given, activation=activation))
+
+
+def test_many_batch_axes(isa, draw):
+    a, b, bias = draw(2, 3, 5, 7), draw(7, 9), draw(9)
+    residual = draw(2, 3, 5, 9)
+    check(fo.gemm(a, b, bias=bias, residual=residual), oracle.gemm(a, b, bias=bias, residual=residual))
+
+
+@pytest.mark.parametrize("shape", [(13,), (1, 13), (7, 13), (2, 3, 13), (2, 1, 3, 13)])
+def test_linear(isa, draw, shape):
+    x, w, bias = draw(*shape), draw(19, 13), draw(19)
+    residual = draw(*shape[:-1], 19)
+    check(fo.linear(x, w), oracle.linear(x, w))
+    check(fo.linear(x, w, bias, activation="relu"), oracle.linear(x, w, bias, activation="relu"))
+    check(fo.linear(x, w, bias, residual=residual), oracle.linear(x, w, bias, residual=residual))
+
+
+def test_linear_is_gemm_with_the_weights_transposed(isa, draw):
+    x, w, bias = draw(7, 33), draw(45, 33), draw(45)
+    np.testing.assert_array_equal(fo.linear(x, w, bias), fo.gemm(x, w.T, bias=bias))
+
+
+@pytest.mark.parametrize("k, n", [(5, 3), (64, 33), (300, 70)])
+def test_a_row_has_the_same_bits_alone_and_in_a_batch(isa, draw, k, n):
+    a, b, bias = draw(29, k), draw(k, n), draw(n)
+    batch = fo.gemm(a, b, bias=bias, activation="tanh")
+    for rows in (1, 2, 5, 12, 28):
+        np.testing.assert_array_equal(fo.gemm(a[:rows], b, bias=bias, activation="tanh"), batch[:rows])
+
+
+@pytest.mark.parametrize("a, b", [
+    ((0, 5), (5, 7)), ((3, 5), (5, 0)), ((3, 0), (0, 7)), ((2, 0, 5), (5, 7)), ((0, 3, 5), (5, 7)), ((2, 3, 0), (0, 7)),
+])
+def test_zero_sizes(isa, draw, a, b):
+    """Nothing to compute gives an empty result; nothing to sum up gives the bias alone."""
+    a, b, bias = draw(*a), draw(*b), draw(b[1])
+    check(fo.gemm(a, b, bias=bias, activation="tanh"), oracle.gemm(a, b, bias=bias, activation="tanh"))
+    check(fo.linear(a, b.T.copy(), bias), oracle.linear(a, b.T, bias))
