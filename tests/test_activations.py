@@ -1,0 +1,107 @@
+"""Every activation at every lane: the values, NaN, infinities and signed zeros, vector body and tail alike."""
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from oracle import check
+
+ACTIVATIONS = {
+    "relu": "relu",
+    "relu6": "relu6",
+    "clip": ("clip", -0.75, 1.5),
+    "clip_from_below": ("clip", 0, np.inf),
+    "leaky_relu": "leaky_relu",
+    "leaky_relu_0.3": ("leaky_relu", 0.3),
+    "leaky_relu_negative": ("leaky_relu", -2.0),
+    "elu": "elu",
+    "elu_0.5": ("elu", 0.5),
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "gelu": "gelu",
+    "gelu_tanh": "gelu_tanh",
+    "silu": "silu",
+    "hardsigmoid": "hardsigmoid",
+    "hardswish": "hardswish",
+    "softplus": "softplus",
+    "mish": "mish",
+}
+SPECIAL = np.float32([np.nan, np.inf, -np.inf, -0.0])
+LENGTHS = range(1, 36)  # 2 * 16 lanes and some more
+
+
+@pytest.fixture(params=ACTIVATIONS)
+def activation(request):
+    return ACTIVATIONS[request.param]
+
+
+def apply(activation, x):
+    """activation(x) through a GEMM that adds nothing but x."""
+    m, n = x.shape
+    return fo.gemm(np.zeros((m, 1), np.float32), np.zeros((1, n), np.float32), residual=x, activation=activation)
+
+
+def test_values(isa, activation):
+    magnitudes = np.geomspace(1e-30, 1e38, 2001)
+    x = np.concatenate([np.linspace(-25, 25, 20001), magnitudes, -magnitudes]).astype(np.float32)[None]
+    check(apply(activation, x), oracle.activate(x, activation))
+
+
+@pytest.mark.parametrize("special", SPECIAL, ids=str)
+def test_special_values_at_every_lane(isa, draw, activation, special):
+    """Row i has the special value at column i: there it comes out as NumPy has it, and its neighbours do not notice."""
+    for n in LENGTHS:
+        x = draw(n, n)
+        np.fill_diagonal(x, special)
+        check(apply(activation, x), oracle.activate(x, activation))
+
+
+def test_every_lane_and_length_has_the_same_bits(isa, draw, activation):
+    column = 6 * draw(64, 1)
+    expected = apply(activation, column)
+    for n in LENGTHS:
+        y = apply(activation, np.repeat(column, n, axis=1))
+        np.testing.assert_array_equal(y, np.repeat(expected, n, axis=1))
+
+
+@pytest.mark.parametrize("special", SPECIAL, ids=str)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("depthwise", [False, True])
+def test_special_values_in_an_image(isa, draw, layout, depthwise, special):
+    """Image i has the special value at pixel i; a window of one pixel keeps it there."""
+    for n in (1, 7, 15, 16, 17, 33, 35):
+        x = draw(n, 1, n, 1) if layout == "NHWC" else draw(n, 1, 1, n)
+        np.fill_diagonal(x.reshape(n, n), special)
+        w = np.ones((1, 1, 1, 1), np.float32)
+        y = (fo.depthwise_conv2d if depthwise else fo.conv2d)(x, w, layout=layout, activation="relu")
+        np.testing.assert_array_equal(y, np.maximum(x, 0))
+
+
+def test_nan_reaches_the_windows_that_see_it(isa, draw):
+    x, w = draw(1, 3, 9, 20), draw(5, 3, 3, 3)
+    x[0, 1, 4, 17] = np.nan
+    seen = np.zeros((1, 5, 9, 20), bool)
+    seen[:, :, 3:6, 16:19] = True
+    for options in (dict(), dict(groups=1, activation="relu6"), dict(activation=("clip", -1, 1))):
+        y = fo.conv2d(x, w, padding=1, algorithm="direct", **options)
+        np.testing.assert_array_equal(np.isnan(y), seen)
+
+
+@pytest.mark.parametrize("n", [1, 15, 16, 17, 33])
+def test_prelu_has_a_slope_for_each_channel(isa, draw, n):
+    x, slopes = draw(7, n), draw(n)
+    check(apply(("prelu", slopes), x), oracle.activate(x, ("prelu", slopes)))
+    image = draw(2, n, 3, 5)
+    w = np.ones((n, 1, 1, 1), np.float32)
+    for layout, view in ("NCHW", image), ("NHWC", np.ascontiguousarray(image.transpose(0, 2, 3, 1))):
+        y = fo.depthwise_conv2d(view, w, activation=("prelu", slopes), layout=layout)
+        check(y, oracle.depthwise_conv2d(view, w, activation=("prelu", slopes), layout=layout))
+
+
+def test_ranges(isa):
+    """Saturation stays inside: nothing above 1 from a sigmoid, and both ends are reached."""
+    x = np.linspace(-200, 200, 4001, dtype=np.float32)[None]
+    for name, lo, hi in [("sigmoid", 0, 1), ("tanh", -1, 1), ("hardsigmoid", 0, 1), ("relu6", 0, 6)]:
+        y = apply(name, x)
+        assert y.min() >= lo and y.max() <= hi
+        assert abs(y[0, 0] - lo) < 1e-37 and y[0, -1] == hi

@@ -1,0 +1,64 @@
+"""The reference path: the same operations unfused, within the same bounds."""
+import inspect
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from fusedops import reference
+from operations import OPERATIONS, dims
+from oracle import check
+from test_conv2d import CONVOLUTIONS
+
+UNFUSED = {name: operation for name, operation in OPERATIONS.items() if "w_ih" not in operation.arrays}
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_agrees_with_the_oracle(isa, threads, draw, name):
+    operation = OPERATIONS[name]
+    arrays = operation.draw(draw)
+    unfused = operation._replace(function=getattr(reference, operation.function.__name__))
+    for y, y64 in zip(unfused(arrays), operation.oracle(arrays)):
+        check(y, y64)
+
+
+@pytest.mark.parametrize("fold_bn", [False, True])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, kernel, options", CONVOLUTIONS[1::4])
+def test_batch_norm_folded_or_not(isa, draw, fold_bn, layout, ic, size, oc, kernel, options):
+    x = draw(*dims(layout, 2, ic, *size))
+    w, bias, bn = draw(oc, ic // options.get("groups", 1), *kernel), draw(oc), draw.batch_norm(oc)
+    options = options | dict(bias=bias, bn=bn, layout=layout)
+    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+    for activation in (None, "relu", "silu", ("prelu", draw(oc))):
+        epilogue = dict(residual=residual, activation=activation)
+        y = reference.conv2d(x, w, **options, **epilogue, fold_bn=fold_bn, algorithm="direct")
+        check(y, oracle.conv2d(x, w, **options, **epilogue))
+
+
+@pytest.mark.parametrize("name", UNFUSED)
+def test_same_bits_where_fusion_rounds_nothing(isa, draw, name):
+    """The kernels are the same: without an epilogue, or with ReLU as a pass, nothing differs."""
+    operation = OPERATIONS[name]
+    plain = operation._replace(options=operation.options | dict(activation="relu"))
+    if operation.function.__name__.endswith("relu"):
+        plain = operation
+    arrays = {k: v for k, v in operation.draw(draw).items() if k not in ("bias", "residual")}
+    unfused = plain._replace(function=getattr(reference, operation.function.__name__))
+    np.testing.assert_array_equal(unfused(arrays)[0], plain(arrays)[0])
+
+
+@pytest.mark.parametrize("name", sorted({o.function.__name__ for o in UNFUSED.values()}))
+def test_same_signatures(name):
+    """Whatever the fused function takes, the reference takes too, with the same default; `fold_bn` is its own."""
+    fused = inspect.signature(getattr(fo, name)).parameters
+    unfused = dict(inspect.signature(getattr(reference, name)).parameters)
+    unfused.pop("fold_bn", None)
+    assert unfused == fused
+
+
+def test_out(draw):
+    x, w, out = draw(1, 3, 6, 6), draw(4, 3, 3, 3), np.empty((1, 4, 4, 4), np.float32)
+    y = reference.conv_bn_relu(x, w, draw.batch_norm(4), out=out)
+    assert y is out
