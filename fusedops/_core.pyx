@@ -389,7 +389,8 @@ cdef class CellPlan:
         if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != width or x is not None and (
                 nd != cnp.PyArray_NDIM(x) or nd == 2 and cnp.PyArray_DIM(a, 0) != cnp.PyArray_DIM(x, 0)):
             if x is None:
-                raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {width} columns: x must be (batch, {width}) or ({width},)")
+                raise ValueError(f"x has shape {np.shape(a)}, but w_ih has shape {((1, 4, 3)[<int>self.shape.kind] * self.shape.hidden, width)}: "
+                                 f"x must be (batch, {width}) or ({width},)")
             raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x[..., 0]), width)}")
         if not as_rows(a, &m, ld):
             a = contiguous(a)
