@@ -1,0 +1,208 @@
+"""Arrays of any memory: the result has the same bits, and nothing outside of `out` is written."""
+import pickle
+import sys
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from operations import OPERATIONS, VIEWS, given, misaligned, python
+
+ARGUMENTS = [(name, argument) for name, operation in OPERATIONS.items() for argument in operation.arrays]
+
+
+@pytest.mark.parametrize("name, argument", ARGUMENTS)
+def test_inputs(isa, draw, name, argument):
+    arrays = OPERATIONS[name].draw(draw)
+    expected = OPERATIONS[name](arrays)
+    for view in VIEWS.values():
+        for y, y_expected in zip(OPERATIONS[name](arrays | {argument: view(arrays[argument])}), expected):
+            np.testing.assert_array_equal(y, y_expected)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_all_inputs_at_once(isa, draw, name, view):
+    arrays = OPERATIONS[name].draw(draw)
+    viewed = {argument: VIEWS[view](a) for argument, a in arrays.items()}
+    for y, y_expected in zip(OPERATIONS[name](viewed), OPERATIONS[name](arrays)):
+        np.testing.assert_array_equal(y, y_expected)
+
+
+@pytest.mark.parametrize("name, argument", ARGUMENTS)
+def test_read_only(draw, name, argument):
+    arrays = OPERATIONS[name].draw(draw)
+    expected = OPERATIONS[name](arrays)
+    arrays[argument].flags.writeable = False
+    for y, y_expected in zip(OPERATIONS[name](arrays), expected):
+        np.testing.assert_array_equal(y, y_expected)
+
+
+@pytest.mark.parametrize("name, argument", ARGUMENTS)
+def test_broadcast(draw, name, argument):
+    """One element, or one row, seen many times."""
+    arrays = OPERATIONS[name].draw(draw)
+    shape = arrays[argument].shape
+    for small in (draw(), draw(shape[-1]), draw(*shape[:-1], 1)):
+        views = [np.broadcast_to(small, shape), np.broadcast_to(small, shape).copy()]
+        for y, y_copied in zip(*(OPERATIONS[name](arrays | {argument: a}) for a in views)):
+            np.testing.assert_array_equal(y, y_copied)
+
+
+def test_memory_mapped(draw, tmp_path):
+    np.save(tmp_path / "w.npy", draw(5, 3, 3, 3))
+    x, mapped = draw(1, 3, 6, 6), np.load(tmp_path / "w.npy", mmap_mode="r")
+    np.testing.assert_array_equal(fo.conv2d(x, mapped), fo.conv2d(x, np.array(mapped)))
+
+
+def test_array_protocol(draw):
+    class Wrapped:
+        def __init__(self, array):
+            self.array = array
+
+        def __array__(self, dtype=None, copy=None):
+            return self.array
+
+    x, w = draw(3, 5), draw(4, 5)
+    np.testing.assert_array_equal(fo.linear(Wrapped(x), Wrapped(w)), fo.linear(x, w))
+
+
+# out=
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+def test_out_is_returned(isa, draw, name):
+    operation = OPERATIONS[name]
+    arrays, out = operation.draw(draw), operation.out()
+    for y, o, expected in zip(operation(arrays, out=given(out)), out, operation(arrays)):
+        assert y is o
+        np.testing.assert_array_equal(o, expected)
+
+
+@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("view", VIEWS)
+def test_out_of_any_strides(isa, draw, name, view):
+    operation = OPERATIONS[name]
+    arrays, expected = operation.draw(draw), operation(operation.draw(type(draw)(0)))
+    out = [VIEWS[view](np.full(shape, np.nan, np.float32)) for shape in operation.results]
+    around = [_everything_else(y) for y in out]
+    operation(arrays, out=given(out))
+    for y, y_expected, (base, inside, before) in zip(out, expected, around):
+        np.testing.assert_array_equal(y, y_expected)
+        assert base[~inside].tobytes() == before
+
+
+def _everything_else(view):
+    """The bytes of the memory that a view is part of, which of them the view covers, and what the others hold."""
+    owner = view
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    base = np.ndarray(owner.nbytes, np.uint8, owner.data if owner.flags.c_contiguous else owner.T.data)
+    start = base.__array_interface__["data"][0]
+    inside = np.zeros(base.size, bool)
+    for index in np.ndindex(*view.shape):
+        at = view.__array_interface__["data"][0] - start + sum(i * s for i, s in zip(index, view.strides))
+        inside[at: at + view.itemsize] = True
+    return base, inside, base[~inside].tobytes()
+
+
+def overlapping(draw, operation, argument, shift):
+    """`argument` and an `out` of the result's shape that lie `shift` elements apart in one buffer."""
+    shape, result = operation.arrays[argument], operation.results[0]
+    size, count = int(np.prod(shape)), int(np.prod(result))
+    buffer = draw(size + count + abs(shift))
+    start, at = max(0, -shift), max(0, shift)
+    return buffer[start: start + size].reshape(shape), buffer[at: at + count].reshape(result)
+
+
+@pytest.mark.parametrize("name, argument", ARGUMENTS)
+@pytest.mark.parametrize("shift", [0, 1, -1, 5, -17])
+def test_out_that_overlaps_an_input(isa, draw, name, argument, shift):
+    """The right answer or a ValueError, never anything else."""
+    operation = OPERATIONS[name]
+    arrays = operation.draw(draw)
+    arrays[argument], overlap = overlapping(draw, operation, argument, shift)
+    out = [overlap, *operation.out()[1:]]
+    before = overlap.copy()
+    expected = operation({k: v.copy() for k, v in arrays.items()})
+    try:
+        operation(arrays, out=given(out))
+    except ValueError as error:
+        assert "out" in str(error)
+        np.testing.assert_array_equal(overlap, before)
+    else:
+        for y, y_expected in zip(out, expected):
+            np.testing.assert_array_equal(y, y_expected)
+
+
+def test_the_two_results_of_an_lstm_cell_overlap(draw):
+    operation = OPERATIONS["lstm_cell"]
+    buffer = np.full((3, 14), 7, np.float32)
+    with pytest.raises(ValueError, match="out"):
+        operation(operation.draw(draw), out=(buffer[:, :13], buffer[:, 1:]))
+    assert (buffer == 7).all()
+
+
+def test_state_in_place(isa, draw):
+    """h and c as their own results, as a loop over time steps has them."""
+    operation = OPERATIONS["lstm_cell"]
+    arrays = operation.draw(draw)
+    expected = operation(arrays)
+    try:
+        operation(arrays, out=(arrays["h"], arrays["c"]))
+    except ValueError as error:
+        assert "out" in str(error)
+    else:
+        np.testing.assert_array_equal(arrays["h"], expected[0])
+        np.testing.assert_array_equal(arrays["c"], expected[1])
+
+
+# No hidden copies
+
+PEAK = """
+import resource
+import numpy as np
+import fusedops as fo
+layer = fo.Conv2d(np.ones((4, 4, 1, 1), np.float32), stride=64, layout={layout!r})
+layer({small})
+x = {large}
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+layer(x)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
+@pytest.mark.parametrize("layout, array", [
+    ("NCHW", "np.zeros((1, 4, {n}, {n}), np.float32)"),
+    ("NHWC", "np.zeros((1, {n}, {n}, 4), np.float32)"),
+    ("NCHW", "np.zeros((1, {n}, {n}, 4), np.float32).transpose(0, 3, 1, 2)"),
+    ("NHWC", "np.zeros((1, {n}, 2 * {n}, 8), np.float32)[:, :, ::2, 2:6]"),
+], ids=["nchw", "nhwc", "channels_last", "part"])
+def test_an_image_is_read_as_it_lies(layout, array):
+    """One pixel in 4096 is read: a copy of the 256 MB image would show."""
+    done = python(PEAK.format(layout=layout, small=array.format(n=64), large=array.format(n=4096)))
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) < 64 * 1024, "kB more than before the call"
+
+
+def test_result_keeps_the_memory_order_of_the_input(draw):
+    x = draw(2, 6, 7, 5).transpose(0, 3, 1, 2)
+    y = fo.conv2d(x, draw(9, 5, 3, 3))
+    assert y.shape == (2, 9, 4, 5)
+    assert y.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def test_weights_are_copied_when_they_are_packed(draw):
+    x, w, bias, slopes = draw(3, 5), draw(4, 5), draw(4), draw(4)
+    layer = fo.Linear(w, bias, activation=("prelu", slopes))
+    expected = layer(x)
+    w[:], bias[:], slopes[:] = 0, 0, 0
+    np.testing.assert_array_equal(layer(x), expected)
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(layer))(x), expected)
+
+
+def test_misaligned_image(isa, draw):
+    for offset in (1, 2, 3):
+        x, w = draw(2, 5, 9, 19), draw(7, 5, 3, 3)
+        np.testing.assert_array_equal(fo.conv2d(misaligned(x, offset), w), fo.conv2d(x, w))
