@@ -1,0 +1,163 @@
+import threading
+import time
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from operations import Draw, python, results
+
+# Large enough to be cut into tasks.
+LARGE = {
+    "conv1x1": (fo.conv2d, [(1, 64, 28, 28), (96, 64, 1, 1)], {}),
+    "conv3x3_direct": (fo.conv2d, [(1, 32, 28, 28), (64, 32, 3, 3)], dict(padding=1, algorithm="direct")),
+    "conv3x3_auto": (fo.conv2d, [(1, 64, 28, 28), (64, 64, 3, 3)], dict(padding=1)),
+    "conv3x3_nhwc": (fo.conv2d, [(1, 28, 28, 64), (64, 64, 3, 3)], dict(padding=1, layout="NHWC")),
+    "conv_groups": (fo.conv2d, [(2, 64, 20, 20), (64, 16, 3, 3)], dict(groups=4)),
+    "stem": (fo.conv2d, [(1, 3, 96, 96), (32, 3, 7, 7)], dict(stride=2, padding=3)),
+    "depthwise": (fo.depthwise_conv2d, [(1, 96, 56, 56), (96, 3, 3)], dict(padding=1)),
+    "depthwise_nhwc": (fo.depthwise_conv2d, [(1, 56, 56, 96), (96, 3, 3)], dict(padding=1, layout="NHWC")),
+    "gemm": (fo.gemm, [(200, 150), (150, 250)], dict(activation="gelu")),
+    "gemm_tall": (fo.gemm, [(3000, 40), (40, 17)], {}),
+    "linear_row": (fo.linear, [(1, 1024), (999, 1024)], dict(activation="relu")),
+    "lstm_cell": (fo.lstm_cell, [(8, 200), (8, 256), (8, 256), (1024, 200), (1024, 256)], {}),
+    "gru_cell": (fo.gru_cell, [(8, 200), (8, 256), (768, 200), (768, 256)], {}),
+}
+
+
+@pytest.fixture
+def restored():
+    before = fo.get_num_threads()
+    yield
+    fo.set_num_threads(before)
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_same_bits_for_any_number_of_threads(isa, draw, restored, name):
+    function, shapes, options = LARGE[name]
+    arrays = [draw(*shape) for shape in shapes]
+    ys = []
+    for n in (1, 2, 3, 7):
+        fo.set_num_threads(n)
+        ys.append(results(function(*arrays, **options)))
+    for other in ys[1:]:
+        for y, y_one in zip(other, ys[0]):
+            np.testing.assert_array_equal(y, y_one)
+
+
+def test_set_and_get(restored):
+    for n in (1, 2, 5):
+        fo.set_num_threads(n)
+        assert fo.get_num_threads() == n
+
+
+@pytest.mark.parametrize("n", [0, -1])
+def test_fewer_than_one_thread(n):
+    with pytest.raises(ValueError, match=str(n)):
+        fo.set_num_threads(n)
+
+
+@pytest.mark.parametrize("n", ["two", 1.5, None])
+def test_not_a_number_of_threads(n):
+    with pytest.raises((TypeError, ValueError)):
+        fo.set_num_threads(n)
+
+
+def test_environment():
+    show = "import fusedops as fo; print(fo.get_num_threads())"
+    assert python(show, FUSEDOPS_NUM_THREADS="3").stdout == "3\n"
+    assert python(show, FUSEDOPS_NUM_THREADS="1").stdout == "1\n"
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "many", "2.5"])
+def test_environment_that_makes_no_sense(value):
+    done = python("import fusedops", FUSEDOPS_NUM_THREADS=value)
+    assert done.returncode != 0
+    assert "FUSEDOPS_NUM_THREADS" in done.stderr and value in done.stderr
+
+
+COUNT = """
+import os
+import numpy as np
+import fusedops as fo
+from threadpoolctl import threadpool_limits
+{before}
+x = w = np.ones(({size}, {size}), np.float32)
+with {context}:
+    for _ in range(3):
+        fo.linear(x, w)
+    print(fo.get_num_threads(), len(os.listdir("/proc/self/task")))
+"""
+
+
+def count(before="", context="threadpool_limits(None)", size=400):
+    """What get_num_threads() says, and how many threads the operating system counts, after some products."""
+    code = COUNT.format(before=before, context=context, size=size)
+    done = python(code, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="4")
+    assert done.returncode == 0, done.stderr
+    return tuple(map(int, done.stdout.split()))
+
+
+@pytest.mark.parametrize("n", [1, 3])
+def test_as_many_threads_as_asked_for(n):
+    assert count(f"fo.set_num_threads({n})") == (n, n)
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_limits_of_threadpoolctl_hold(limit):
+    assert count("fo.set_num_threads(3)", f"threadpool_limits({limit}, user_api='openmp')") == (limit, limit)
+
+
+def test_limits_of_threadpoolctl_end():
+    """Also where the first call of all is under a limit."""
+    show = "import fusedops as fo, threadpoolctl\n{}print(fo.get_num_threads())"
+    limited = "with threadpoolctl.threadpool_limits(1): assert fo.get_num_threads() == 1\n"
+    assert python(show.format(limited)).stdout == python(show.format("")).stdout != ""
+
+
+def test_small_work_stays_on_one_thread():
+    """A tiny product is not worth waking anybody up: no second thread is ever started."""
+    assert count("fo.set_num_threads(4)", size=4) == (4, 1)
+
+
+def test_gil_is_released(restored):
+    """While a long convolution runs, another Python thread goes on: its time stamps lie inside of the call."""
+    fo.set_num_threads(1)
+    draw = Draw(0)
+    layer = fo.Conv2d(draw(256, 256, 3, 3), padding=1, algorithm="direct")
+    x = draw(2, 256, 56, 56)
+    stamps, stop = [], threading.Event()
+
+    def tick():
+        while not stop.wait(0.001):
+            stamps.append(time.perf_counter())
+
+    ticker = threading.Thread(target=tick)
+    ticker.start()
+    start = time.perf_counter()
+    layer(x)
+    end = time.perf_counter()
+    stop.set()
+    ticker.join()
+    quarter = (end - start) / 4
+    assert any(start + quarter < t < end - quarter for t in stamps)
+
+
+@pytest.mark.parametrize("name", ["conv3x3_direct", "linear_row", "lstm_cell"])
+def test_many_python_threads_at_once(draw, name):
+    function, shapes, options = LARGE[name]
+    arrays = [draw(*shape) for shape in shapes]
+    expected = results(function(*arrays, **options))
+    wrong = []
+
+    def work():
+        for _ in range(5):
+            if any((y != y_one).any() for y, y_one in zip(results(function(*arrays, **options)), expected)):
+                wrong.append(name)
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong

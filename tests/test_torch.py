@@ -1,0 +1,107 @@
+"""Agreement with PyTorch, on the conventions above all: gate orders, padding, the meaning of each argument."""
+import numpy as np
+import pytest
+
+import fusedops as fo
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
+F = torch.nn.functional
+
+
+def close(actual, expected):
+    expected = expected.detach().numpy()
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=2e-5, atol=2e-5)
+
+
+def tensors(*arrays):
+    return [torch.from_numpy(np.ascontiguousarray(a)) for a in arrays]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("kernel, options", [
+    (1, {}),
+    (3, dict(padding=1)),
+    (3, dict(padding="same", dilation=2)),
+    (4, dict(padding="same")),
+    (5, dict(stride=2, padding=2)),
+    (3, dict(stride=(1, 2), padding=(0, 1), dilation=(2, 1))),
+    (3, dict(groups=2, padding=1)),
+    (3, dict(groups=6, padding=1)),
+])
+def test_conv2d(isa, draw, layout, kernel, options):
+    x, w, bias = draw(2, 6, 11, 12), draw(12, 6 // options.get("groups", 1), kernel, kernel), draw(12)
+    expected = F.conv2d(*tensors(x, w, bias), **options)
+    if layout == "NHWC":
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+        expected = expected.permute(0, 2, 3, 1)
+    close(fo.conv2d(x, w, bias=bias, **options, layout=layout), expected)
+
+
+def test_channels_last_tensor(draw):
+    x = torch.from_numpy(draw(2, 6, 9, 9)).to(memory_format=torch.channels_last)
+    w = torch.from_numpy(draw(8, 6, 3, 3)).to(memory_format=torch.channels_last)
+    y = fo.conv2d(x.numpy(), w.numpy(), padding=1)
+    close(y, F.conv2d(x, w, padding=1))
+    assert torch.from_numpy(y).is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_tensor_is_an_array(draw):
+    x, w = draw(3, 5), draw(4, 5)
+    np.testing.assert_array_equal(fo.linear(torch.from_numpy(x), torch.from_numpy(w)), fo.linear(x, w))
+
+
+def test_residual_block(isa, draw):
+    """activation(batch_norm(conv(x) + bias) + residual), the layers in a row."""
+    conv = torch.nn.Conv2d(8, 8, 3, padding=1)
+    norm = torch.nn.BatchNorm2d(8).eval()
+    parameters = [norm.weight, norm.bias, norm.running_mean, norm.running_var]
+    for p in parameters:
+        p.data.copy_(torch.from_numpy(draw(8) + 2))
+    x = draw(1, 8, 9, 9)
+    bn = fo.BatchNorm(*(p.detach().numpy() for p in parameters), norm.eps)
+    y = fo.conv_bn_relu(x, conv.weight.detach().numpy(), bn, bias=conv.bias.detach().numpy(), residual=x, padding=1)
+    close(y, F.relu(norm(conv(torch.from_numpy(x))) + torch.from_numpy(x)))
+
+
+@pytest.mark.parametrize("name, activation, function", [
+    ("relu", "relu", F.relu),
+    ("relu6", "relu6", F.relu6),
+    ("clip", ("clip", -0.5, 0.75), lambda x: F.hardtanh(x, -0.5, 0.75)),
+    ("leaky_relu", "leaky_relu", F.leaky_relu),
+    ("leaky_relu_0.2", ("leaky_relu", 0.2), lambda x: F.leaky_relu(x, 0.2)),
+    ("elu", "elu", F.elu),
+    ("elu_0.5", ("elu", 0.5), lambda x: F.elu(x, 0.5)),
+    ("sigmoid", "sigmoid", torch.sigmoid),
+    ("tanh", "tanh", torch.tanh),
+    ("gelu", "gelu", F.gelu),
+    ("gelu_tanh", "gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+    ("silu", "silu", F.silu),
+    ("hardsigmoid", "hardsigmoid", F.hardsigmoid),
+    ("hardswish", "hardswish", F.hardswish),
+    ("softplus", "softplus", F.softplus),
+    ("mish", "mish", F.mish),
+])
+def test_activations(isa, draw, name, activation, function):
+    x, w = 5 * draw(9, 7), draw(37, 7)
+    close(fo.linear(x, w, activation=activation), function(F.linear(*tensors(x, w))))
+
+
+def test_prelu(draw):
+    x, w, slopes = draw(2, 5, 6, 6), draw(7, 5, 3, 3), draw(7)
+    close(fo.conv2d(x, w, activation=("prelu", slopes)), F.prelu(F.conv2d(*tensors(x, w)), *tensors(slopes)))
+
+
+@pytest.mark.parametrize("module, cell", [
+    (torch.nn.RNNCell, fo.RNNCell), (torch.nn.LSTMCell, fo.LSTMCell), (torch.nn.GRUCell, fo.GRUCell),
+])
+def test_cells(isa, draw, module, cell):
+    torch.manual_seed(0)
+    module = module(10, 21)
+    weights = [p.detach().numpy() for p in (module.weight_ih, module.weight_hh, module.bias_ih, module.bias_hh)]
+    x, h, c = draw(3, 10), draw(3, 21), draw(3, 21)
+    if cell is fo.LSTMCell:
+        for y, expected in zip(cell(*weights)(x, h, c), module(torch.from_numpy(x), tuple(tensors(h, c)))):
+            close(y, expected)
+    else:
+        close(cell(*weights)(x, h), module(*tensors(x, h)))
