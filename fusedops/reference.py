@@ -3,11 +3,11 @@
 The convolution or product runs in the same kernel without its epilogue; bias, batch norm, residual and activation are passes of their
 own (``_core.pointwise``: vectorised, the same threads and instruction set), each with its result in memory. The passes run in place,
 which is as kind to the caches as passes can be. ``fold_bn=True`` folds batch norm and bias into the kernel, as frameworks do with a
-frozen network, and keeps the residual and the activation apart.
+frozen network, and keeps the residual, the activation and a cell's gates apart.
 """
 import numpy as np
 
-from . import _core, activations, functional, layers
+from . import _core, activations, functional, layers, recurrent
 from .batchnorm import fold_batch_norm, scale_and_shift
 
 
@@ -140,3 +140,143 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None, fold_bn=F
     """:func:`fusedops.gemm`, unfused."""
     a, b = functional.gemm_operands(a, b)
     return linear(a, b.T, bias, residual=residual, activation=activation, out=out, fold_bn=fold_bn)
+
+
+class _UnfusedCell:
+    """Two products, their biases, then the gates and the new state, each step a pass over memory."""
+
+    def __init__(self, kind, w_ih, w_hh, b_ih, b_hh, fold_bn):
+        self._weights = recurrent._weights(kind, w_ih, w_hh, b_ih, b_hh)[:4]
+        w_ih, w_hh, b_ih, b_hh = self._weights
+        self._inputs, self._hidden = w_ih.shape[1], w_hh.shape[1]
+        self._of_x, self._of_h = _affine(w_ih, b_ih, fold_bn), _affine(w_hh, b_hh, fold_bn)
+
+    def _rows(self, x, *states):
+        """x and the states as matrices, checked against one another."""
+        x = _core.as_input(x, "x", (1, 2))
+        if x.shape[-1] != self._inputs:
+            raise ValueError(f"x has shape {x.shape}, but w_ih has {self._inputs} columns")
+        arrays = [x]
+        for name, state in zip("hc", states):
+            state = _core.as_input(state, name)
+            if state.shape != x.shape[:-1] + (self._hidden,):
+                raise ValueError(f"{name} has shape {state.shape}, but x has shape {x.shape}: {name} must have shape {x.shape[:-1] + (self._hidden,)}")
+            arrays.append(state)
+        return arrays if x.ndim == 2 else [a[np.newaxis] for a in arrays]
+
+
+def _affine(w, bias, folded):
+    """``w x + bias`` as a function of x, with the bias in the kernel or as a pass of its own."""
+    layer = layers.Linear(w, bias if folded else None)
+    if folded or bias is None:
+        return layer
+
+    def affine(x):
+        y = layer(x)
+        _core.pointwise(y, y, shift=bias)
+        return y
+
+    return affine
+
+
+def _result(y, like, out):
+    """The new state y in the shape of the old one, or in `out`."""
+    y = y.reshape(np.shape(like))
+    if out is None:
+        return y
+    _core.checked_out(out, y.shape)[...] = y
+    return out
+
+
+_SIGMOID, _TANH = activations.parse("sigmoid"), activations.parse("tanh")
+
+
+class RNNCell(_UnfusedCell):
+    """:class:`fusedops.RNNCell`, unfused."""
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", fold_bn=False):
+        super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, fold_bn)
+        self._activation = recurrent._activation(activation)
+
+    def __call__(self, x, h, out=None):
+        xs, hs = self._rows(x, h)
+        y = self._of_x(xs)
+        _core.pointwise(y, y, residual=self._of_h(hs))
+        _core.pointwise(y, y, activation=self._activation)
+        return _result(y, h, out)
+
+
+class LSTMCell(_UnfusedCell):
+    """:class:`fusedops.LSTMCell`, unfused."""
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, fold_bn=False):
+        super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, fold_bn)
+
+    def __call__(self, x, h, c, out=None):
+        xs, hs, cs = self._rows(x, h, c)
+        h_out, c_out = (None, None) if out is None else (_core.checked_out(a, np.shape(h)) for a in out)
+        n = self._hidden
+        gates = self._of_x(xs)
+        _core.pointwise(gates, gates, residual=self._of_h(hs))
+        i, f, g, o = gates[:, :n], gates[:, n:2 * n], gates[:, 2 * n:3 * n], gates[:, 3 * n:]
+        _core.pointwise(gates[:, :2 * n], gates[:, :2 * n], activation=_SIGMOID)
+        _core.pointwise(g, g, activation=_TANH)
+        _core.pointwise(o, o, activation=_SIGMOID)
+        c_new, h_new = np.empty((len(xs), n), np.float32), np.empty((len(xs), n), np.float32)
+        _core.pointwise(f, c_new, factor=np.ascontiguousarray(cs))
+        _core.pointwise(i, i, factor=g)
+        _core.pointwise(c_new, c_new, residual=i)
+        _core.pointwise(c_new, h_new, activation=_TANH)
+        _core.pointwise(h_new, h_new, factor=o)
+        return _result(h_new, h, h_out), _result(c_new, c, c_out)
+
+
+class GRUCell(_UnfusedCell):
+    """:class:`fusedops.GRUCell`, unfused."""
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, fold_bn=False):
+        super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, fold_bn)
+        self._reset_after = reset_after
+        if not reset_after:  # n waits for r: its rows are a product of their own
+            _, w, _, b = self._weights
+            cut = 2 * self._hidden
+            self._of_h = _affine(w[:cut], None if b is None else b[:cut], fold_bn)
+            self._of_rh = _affine(w[cut:], None if b is None else b[cut:], fold_bn)
+        self._minus = np.full(self._hidden, -1, np.float32)
+
+    def __call__(self, x, h, out=None):
+        xs, hs = self._rows(x, h)
+        hs, cut = np.ascontiguousarray(hs), 2 * self._hidden
+        of_x, of_h = self._of_x(xs), self._of_h(hs)
+        rz, n = of_x[:, :cut], of_x[:, cut:]
+        _core.pointwise(rz, rz, residual=of_h[:, :cut])
+        _core.pointwise(rz, rz, activation=_SIGMOID)
+        r, z = rz[:, :self._hidden], rz[:, self._hidden:]
+        if self._reset_after:
+            inner = of_h[:, cut:]
+            _core.pointwise(inner, inner, factor=r)
+        else:
+            _core.pointwise(r, r, factor=hs)
+            inner = self._of_rh(r)
+        _core.pointwise(n, n, residual=inner)
+        _core.pointwise(n, n, activation=_TANH)
+        y = np.empty_like(hs)  # n + z (h - n)
+        _core.pointwise(n, y, scale=self._minus, residual=hs)
+        _core.pointwise(y, y, factor=z)
+        _core.pointwise(y, y, residual=n)
+        return _result(y, h, out)
+
+
+def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None, fold_bn=False):
+    """:func:`fusedops.rnn_cell`, unfused."""
+    return RNNCell(w_ih, w_hh, b_ih, b_hh, activation=activation, fold_bn=fold_bn)(x, h, out)
+
+
+def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None, fold_bn=False):
+    """:func:`fusedops.lstm_cell`, unfused."""
+    return LSTMCell(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn)(x, h, c, out)
+
+
+def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=None, fold_bn=False):
+    """:func:`fusedops.gru_cell`, unfused."""
+    return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after, fold_bn=fold_bn)(x, h, out)
