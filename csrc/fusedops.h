@@ -136,6 +136,15 @@ typedef struct {
 } fo_cell_io;
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
 
+/* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous,
+ * y[n,o,h,w] = sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
+ * y's channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
+typedef struct fo_conv_transpose fo_conv_transpose;
+fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
+void fo_conv_transpose_free(fo_conv_transpose *plan);
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                const fo_image *y);
+
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);
 
@@ -284,6 +293,11 @@ typedef struct {
     fo_image x, residual, y; /* residual.data may be NULL */
 } fo_conv2d_args;
 typedef struct {
+    const fo_conv_transpose *plan;
+    fo_conv2d_size size;
+    fo_image x, residual, y;
+} fo_conv_transpose_args;
+typedef struct {
     const fo_linear *plan;
     ptrdiff_t m, ldx, ldr, ldy;
     const float *x, *residual;
@@ -291,7 +305,7 @@ typedef struct {
 } fo_linear_args;
 
 typedef enum {
-    FO_CALL_CONV2D, FO_CALL_LINEAR, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
+    FO_CALL_CONV2D, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
     FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL
 } fo_call_kind;
 
@@ -306,6 +320,7 @@ typedef struct {
     } binding[8];
     union {
         fo_conv2d_args conv2d;
+        fo_conv_transpose_args conv_transpose;
         fo_linear_args linear;
         fo_pointwise_args pointwise;
         fo_elementwise_args elementwise;

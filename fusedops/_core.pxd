@@ -81,6 +81,11 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t ldho, ldco
     fo_status fo_cell_run(const fo_cell *cell, Py_ssize_t batch, const fo_cell_io *io)
 
+    ctypedef struct fo_conv_transpose:
+        pass
+    fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias)
+    void fo_conv_transpose_free(fo_conv_transpose *plan)
+
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
     ctypedef struct fo_pointwise_args:
@@ -176,6 +181,10 @@ cdef extern from "fusedops.h" nogil:
         const fo_conv2d *plan
         fo_conv2d_size size
         fo_image x, residual, y
+    ctypedef struct fo_conv_transpose_args:
+        const fo_conv_transpose *plan
+        fo_conv2d_size size
+        fo_image x, residual, y
     ctypedef struct fo_linear_args:
         const fo_linear *plan
         Py_ssize_t m, ldx, ldr, ldy
@@ -184,6 +193,7 @@ cdef extern from "fusedops.h" nogil:
         float *y
     ctypedef enum fo_call_kind:
         FO_CALL_CONV2D
+        FO_CALL_CONV_TRANSPOSE
         FO_CALL_LINEAR
         FO_CALL_POINTWISE
         FO_CALL_ELEMENTWISE
@@ -200,6 +210,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_call:
         fo_call_kind kind
         fo_conv2d_args conv2d
+        fo_conv_transpose_args conv_transpose
         fo_linear_args linear
         fo_pointwise_args pointwise
         fo_elementwise_args elementwise

@@ -80,6 +80,33 @@ cdef int check_channels_last(fo_image *image) except -1:
     return 0
 
 
+cdef class ConvTranspose2dPlan:
+    """y = activation(conv_transpose(x, w) + bias + residual) with w (ic, oc/groups, kh, kw) packed once."""
+    cdef fo_conv_transpose *plan
+    cdef fo_conv2d_shape shape
+
+    def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1), Py_ssize_t groups=1):
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef ndarray weights = np.ascontiguousarray(as_float32(w, "w")), b = None
+        if weights.ndim != 4 or groups < 1 or weights.shape[0] % groups or 0 in np.shape(weights):
+            raise ValueError(f"w has shape {np.shape(weights)}, but must be (ic, oc/groups, kh, kw) with groups={groups} dividing ic")
+        s.ic, s.oc, s.kh, s.kw, s.groups = weights.shape[0], weights.shape[1] * groups, weights.shape[2], weights.shape[3], groups
+        s.sh, s.sw = stride
+        s.dh, s.dw = dilation
+        if bias is not None:
+            b = np.ascontiguousarray(as_float32(bias, "bias"))
+            if b.size != s.oc:
+                raise ValueError(f"bias has shape {np.shape(b)}, but w gives {s.oc} output channels")
+        s.act = activation_of(IDENTITY if activation is None else activation)
+        s.algorithm = 0
+        self.plan = fo_conv_transpose_create(s, data(weights), data(b))
+        if self.plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+
+    def __dealloc__(self):
+        fo_conv_transpose_free(self.plan)
+
+
 cdef class Program:
     """Steps that run in order in one call; append them first, then run from any thread."""
     cdef fo_call *steps
@@ -192,6 +219,34 @@ cdef class Program:
             raise ValueError("pixels or channels of x and y must be neighbours in memory")
         self.kept.append(layer)
         self.append(&s, FO_CALL_CONV2D, "conv2d")
+
+    def conv_transpose(self, ConvTranspose2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
+        """top and left are rows and columns cut off; y's channels, and the residual's, are neighbours in memory."""
+        cdef tensor tx, ty, tr
+        cdef fo_call s
+        cdef fo_conv_transpose_args *a = &s.conv_transpose
+        memset(&s, 0, sizeof(s))
+        self.read(x, &tx, "x")
+        self.read(y, &ty, "y")
+        check_axes(&tx, 4, "x")
+        check_axes(&ty, 4, "y")
+        if tx.shape[1] != layer.shape.ic or ty.shape[1] != layer.shape.oc or tx.shape[0] != ty.shape[0]:
+            raise ValueError(f"x has {tx.shape[1]} channels and y {ty.shape[1]}, but w needs {layer.shape.ic} and {layer.shape.oc}")
+        a.plan = layer.plan
+        a.size.n, a.size.ih, a.size.iw, a.size.oh, a.size.ow = tx.shape[0], tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
+        a.size.top, a.size.left = top, left
+        place_image(&s, &a.x, &tx)
+        place_image(&s, &a.y, &ty)
+        check_channels_last(&a.y)
+        if not neighbours(&a.x):
+            raise ValueError("pixels or channels of x must be neighbours in memory")
+        if residual is not None:
+            self.read(residual, &tr, "residual")
+            check_same(&tr, &ty, "residual", "y")
+            place_image(&s, &a.residual, &tr)
+            check_channels_last(&a.residual)
+        self.kept.append(layer)
+        self.append(&s, FO_CALL_CONV_TRANSPOSE, "conv_transpose")
 
     def linear(self, LinearPlan layer not None, x, y, residual=None):
         """x (m, k), y and residual (m, n), the last axis contiguous."""

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops import activations
+from fusedops import _core, activations
 from fusedops._core import Program
 from oracle import U, Approx, activate, check
 
@@ -250,6 +250,44 @@ def test_matmul_broadcast(draw):
     a, b, y = draw(4, 5, 6), draw(6, 7), empty(4, 5, 7)
     run("matmul", a, np.broadcast_to(b, (4, 6, 7)), y)
     close(y, a.astype(np.float64) @ b, scale=1e-5)
+
+
+def conv_transpose(x, w, groups, stride, dilation, crop, size):
+    """By its definition: every element of x scatters w into y."""
+    (n, c, ih, iw), (_, each, kh, kw) = x.shape, w.shape
+    (sh, sw), (dh, dw) = stride, dilation
+    y = np.zeros((n, groups * each, (ih - 1) * sh + kh * dh + 99, (iw - 1) * sw + kw * dw + 99))
+    for g in range(groups):
+        part = slice(g * c // groups, (g + 1) * c // groups)
+        for i in range(kh):
+            for j in range(kw):
+                add = np.einsum("nchw,co->nohw", x[:, part].astype(np.float64), w[part, :, i, j])
+                y[:, g * each : (g + 1) * each, i * dh : i * dh + ih * sh : sh, j * dw : j * dw + iw * sw : sw][:, :, :ih, :iw] += add
+    return y[:, :, crop[0] : crop[0] + size[0], crop[1] : crop[1] + size[1]]
+
+
+# kernel, stride, dilation, crop, groups: the output is that of PyTorch with output_padding `more`
+@pytest.mark.parametrize("kernel, stride, dilation, crop, groups, more", [
+    ((2, 2), (2, 2), (1, 1), (0, 0), 1, 0), ((3, 3), (2, 2), (1, 1), (1, 1), 1, 1), ((4, 4), (2, 2), (1, 1), (1, 1), 1, 0),
+    ((3, 2), (1, 1), (1, 1), (2, 0), 1, 0), ((3, 3), (3, 2), (2, 4), (1, 2), 2, 1), ((1, 2), (3, 3), (1, 1), (0, 0), 1, 2),
+    ((6, 5), (2, 3), (3, 2), (4, 3), 3, 0), ((1, 5), (1, 2), (1, 1), (0, 2), 6, 0), ((5, 5), (2, 2), (1, 1), (7, 6), 1, 0)])
+@pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
+def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, isa, draw):
+    x, w, bias = layout(draw(2, 6, 5, 4)), draw(6, 8, *kernel), draw(8 * groups)
+    size = [(i - 1) * s + d * (k - 1) + 1 + more - 2 * c for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)]
+    size = [max(s, 1) for s in size]
+    y, r = nhwc(empty(2, 8 * groups, *size)), nhwc(draw(2, 8 * groups, *size))
+    layer = _core.ConvTranspose2dPlan(w, bias, activations.parse("relu"), stride, dilation, groups)
+    run("conv_transpose", layer, x, y, r, *crop)
+    exact = conv_transpose(x, w, groups, stride, dilation, crop, size)
+    close(y, np.maximum(exact + bias[:, None, None] + r, 0), scale=2e-5)
+
+
+def test_conv_transpose_leaves_gaps_clean(draw):
+    """Outputs that no tap reaches are the bias alone, whatever stands in x."""
+    x, y = np.full((1, 1, 2, 2), np.nan, np.float32), nhwc(empty(1, 1, 4, 4))
+    run("conv_transpose", _core.ConvTranspose2dPlan(draw(1, 1, 1, 1), np.float32([3]), None, (2, 2)), x, y)
+    assert (y[..., 1::2, :] == 3).all() and (y[..., 1::2] == 3).all() and np.isnan(y[..., ::2, ::2]).all()
 
 
 # Programs

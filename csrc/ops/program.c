@@ -18,6 +18,10 @@ static fo_status run_step(const fo_call *s) {
             const fo_conv2d_args *a = &s->conv2d;
             return fo_conv2d_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
         }
+        case FO_CALL_CONV_TRANSPOSE: {
+            const fo_conv_transpose_args *a = &s->conv_transpose;
+            return fo_conv_transpose_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+        }
         case FO_CALL_LINEAR: {
             const fo_linear_args *a = &s->linear;
             return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
