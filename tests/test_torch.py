@@ -6,6 +6,7 @@ import fusedops as fo
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
 F = torch.nn.functional
+pytestmark = pytest.mark.filterwarnings("ignore:Using padding='same' with even kernel")
 
 
 def close(actual, expected):

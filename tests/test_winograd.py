@@ -29,11 +29,19 @@ def test_an_image_smaller_than_a_tile(isa, draw, layout, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("channels", [64, 512])
-def test_accuracy_over_many_channels(draw, threads, layout, channels):
-    x, w = draw(*dims(layout, 1, channels, 14, 14)), draw(32, channels, 3, 3)
-    y = fo.conv2d(x, w, padding=1, layout=layout, algorithm="winograd")
-    check(y, oracle.conv2d(x, w, padding=1, layout=layout), error=BOUND)
+@pytest.mark.parametrize("tile, bound, channels, size", [
+    ("F(2x2,3x3)", 2e-6, 512, 7),
+    ("F(4x4,3x3)", 2e-5, 256, 14),
+    ("F(4x4,3x3)", 2e-5, 64, 28),
+    ("F(6x6,3x3)", 5e-5, 64, 96),
+])
+def test_accuracy_of_each_tile(draw, threads, layout, tile, bound, channels, size):
+    """On sizes for which the tile is chosen; the bounds are those that are promised."""
+    x, w = draw(*dims(layout, 1, channels, size, size)), draw(channels, channels, 3, 3)
+    residual = draw(*x.shape)
+    layer = fo.Conv2d(w, padding=1, layout=layout, algorithm="winograd")
+    assert tile in layer.kernel(x.shape)[0]
+    check(layer(x, residual), oracle.conv2d(x, w, padding=1, layout=layout, residual=residual), error=bound)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
