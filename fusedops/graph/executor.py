@@ -1,0 +1,101 @@
+"""A network, ready to be called."""
+from collections import deque
+from threading import Lock
+
+import numpy as np
+
+from .memory import ALIGNMENT
+from .plan import Plan
+from .shapes import shaping_inputs
+
+PLANS = 16  # kept at most, the latest made
+
+
+class Model:
+    """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.from_torch` or :func:`fusedops.load`.
+
+    ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many threads.
+    Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones.
+
+    Attributes
+    ----------
+    inputs, outputs : list of Value, each with name, shape (a str where a dimension may differ from call to call) and dtype
+    """
+
+    def __init__(self, graph, report, source=None):
+        self._graph, self._report, self._source = graph, report, source
+        self._layers, self._plans, self._lock = {}, {}, Lock()
+        self._shaping = set(shaping_inputs(graph))
+        if not self._shaping and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
+            self._plan([v.shape for v in graph.inputs])
+
+    @property
+    def inputs(self):
+        return list(self._graph.inputs)
+
+    @property
+    def outputs(self):
+        return list(self._graph.outputs)
+
+    def __call__(self, *arrays):
+        if len(arrays) != len(self._graph.inputs):
+            raise ValueError(f"the network takes {len(self._graph.inputs)} inputs ({', '.join(map(str, self._graph.inputs))}), got {len(arrays)}")
+        arrays = [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)]
+        plan, arenas = self._plan([x.shape for x in arrays], arrays)
+        results = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        try:
+            arena = arenas.pop()
+        except IndexError:
+            arena = _aligned(plan.arena)
+        try:
+            plan.run((arena, *arrays, *results))
+        finally:
+            arenas.append(arena)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def run(self, inputs):
+        """Runs the network on a dict from input names to arrays; returns a dict from output names to arrays."""
+        names = [v.name for v in self._graph.inputs]
+        if set(inputs) != set(names):
+            raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs))}")
+        results = self(*(inputs[name] for name in names))
+        return dict(zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results,), strict=True))
+
+    def _plan(self, shapes, arrays=()):
+        """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
+        values = {v.name: x for v, x in zip(self._graph.inputs, arrays, strict=False) if v.name in self._shaping}
+        key = tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
+        found = self._plans.get(key)
+        if found is None:
+            with self._lock:
+                found = self._plans.get(key)
+                if found is None:
+                    values = {name: x.copy() for name, x in values.items()}
+                    found = Plan(self._graph, dict(zip([v.name for v in self._graph.inputs], shapes, strict=True)), values, self._layers), deque()
+                    while len(self._plans) >= PLANS:
+                        self._plans.pop(next(iter(self._plans)))
+                    self._plans[key] = found
+        return found
+
+    def memory(self, *shapes):
+        """Bytes that the values inside the network take for these input shapes: the peak of a call, apart from weights, inputs and outputs."""
+        return self._plan([tuple(s) for s in shapes])[0].arena
+
+    def __repr__(self):
+        return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+def _aligned(nbytes):
+    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
+    start = -raw.ctypes.data % ALIGNMENT
+    return raw[start:start + nbytes]
+
+
+def _checked(x, value):
+    """x as a contiguous array of the type and shape that the network takes."""
+    x = np.asarray(x)
+    if x.dtype != value.dtype:
+        raise TypeError(f"{value.name} has dtype {x.dtype}, but the network takes {value.dtype}: pass {value.name}.astype(np.{value.dtype})")
+    if value.shape is not None and (x.ndim != len(value.shape) or any(isinstance(n, int) and n != m for n, m in zip(value.shape, x.shape, strict=True))):
+        raise ValueError(f"{value.name} has shape {x.shape}, but the network takes {value}")
+    return np.ascontiguousarray(x) if x.ndim else x

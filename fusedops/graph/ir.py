@@ -1,0 +1,87 @@
+"""The graph: nodes over named values. ONNX's operators in the form of its newest opset, and what fusion makes of them.
+
+Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activation, in the form of fusedops.activations) and ``Linear``
+(x w^T + bias with constant w). A node's result is ``activation(op(inputs) + residual)``: fusion fills these two fields.
+"""
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass(slots=True)
+class Node:
+    op: str
+    name: str
+    inputs: list[str]  # "" where an optional input is not given
+    outputs: list[str]
+    attrs: dict = field(default_factory=dict)
+    residual: str = ""  # a value added to the result before the activation
+    activation: tuple | str | None = None
+    absorbed: list[str] = field(default_factory=list)  # names of the nodes that were merged into this one
+
+    @property
+    def output(self):
+        return self.outputs[0]
+
+    def reads(self):
+        """Names of all values that the node takes."""
+        return [v for v in (*self.inputs, self.residual) if v]
+
+    def input(self, i):
+        return self.inputs[i] if i < len(self.inputs) else ""
+
+
+@dataclass(slots=True)
+class Value:
+    """An input or output of the graph: a dimension is an int, or a str where it may differ from call to call."""
+    name: str
+    shape: tuple | None
+    dtype: np.dtype
+
+    def __str__(self):
+        shape = "unknown" if self.shape is None else "(" + ", ".join(map(str, self.shape)) + ")"
+        return f"{self.name}: {self.dtype} {shape}"
+
+
+@dataclass(slots=True)
+class Graph:
+    nodes: list[Node]  # each after the nodes whose results it takes
+    constants: dict[str, np.ndarray]
+    inputs: list[Value]
+    outputs: list[Value]
+    results: list[str]  # the value behind each output; it may have another name than the output
+    opset: int
+
+    def producers(self):
+        return {v: node for node in self.nodes for v in node.outputs if v}
+
+    def consumers(self):
+        """The nodes that read each value, one entry for each reading."""
+        found = {}
+        for node in self.nodes:
+            for v in node.reads():
+                found.setdefault(v, []).append(node)
+        return found
+
+    def rename(self, old, new):
+        """Lets everything that reads `old` read `new`."""
+        for node in self.nodes:
+            node.inputs = [new if v == old else v for v in node.inputs]
+            node.residual = new if node.residual == old else node.residual
+        self.results = [new if v == old else v for v in self.results]
+
+    def constant(self, node, i):
+        """The i-th input of the node where it is constant, else None."""
+        return self.constants.get(node.input(i))
+
+    def add_constant(self, name, array):
+        """Stores a constant under a name of its own, which is returned."""
+        unique, n = name, 1
+        while unique in self.constants:
+            unique, n = f"{name}.{n}", n + 1
+        self.constants[unique] = array
+        return unique
+
+    def remove(self, *nodes):
+        gone = set(map(id, nodes))
+        self.nodes = [n for n in self.nodes if id(n) not in gone]

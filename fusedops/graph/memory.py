@@ -1,0 +1,116 @@
+"""Tensors as views of buffers, and the plan that lays all buffers into one arena."""
+from dataclasses import dataclass, field
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+
+ALIGNMENT = 64
+
+
+@dataclass(slots=True, eq=False)
+class Buffer:
+    """Memory that steps read and write: in the arena, an input or output of the network (a slot of its own), or a constant."""
+    nbytes: int
+    slot: int = 0
+    array: np.ndarray | None = None
+    offset: int = 0
+    first: int = -1  # the steps between which it is in use
+    last: int = -1
+    shares: "Buffer | None" = field(default=None, repr=False)  # in place: the buffer whose memory this one continues
+
+    def root(self):
+        return self if self.shares is None else self.shares.root()
+
+
+class Tensor(NamedTuple):
+    """A strided view of a buffer. Strides are in elements, the offset is in bytes."""
+    buffer: Buffer
+    shape: tuple
+    strides: tuple
+    dtype: np.dtype
+    offset: int = 0
+
+    @property
+    def argument(self):
+        """The tensor as a step of a program takes it."""
+        b = self.buffer.root()
+        return self.array() if b.array is not None else (b.slot, b.offset + self.offset, self.shape, self.strides)
+
+    def array(self, slots=()):
+        """The tensor as a NumPy view, in the memory of a call."""
+        b = self.buffer.root()
+        memory = b.array if b.array is not None else slots[b.slot]
+        if b.array is not None or b.slot:
+            memory = memory.reshape(-1).view(np.uint8) if memory.size else np.empty(0, np.uint8)
+        size = self.dtype.itemsize
+        return np.ndarray(self.shape, self.dtype, memory, b.offset + self.offset, [s * size for s in self.strides])
+
+    def whole(self):
+        """Whether it covers its buffer, each element once."""
+        return prod(self.shape) * self.dtype.itemsize == self.buffer.nbytes and 0 not in self.strides
+
+
+def row_major(shape):
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.append(step)
+        step *= n
+    return tuple(reversed(strides))
+
+
+def channels_last(shape):
+    """Strides of (n, c, spatial...) with the channels of a pixel as neighbours."""
+    n, c, *spatial = shape
+    inner = row_major((n, *spatial, c))
+    return inner[0], inner[-1], *inner[1:-1]
+
+
+def in_order_of(shape, like):
+    """Dense strides for a shape whose axes lie in memory as those of the strides `like`."""
+    order = sorted(range(len(shape)), key=lambda i: -like[i])
+    dense = row_major([shape[i] for i in order])
+    return tuple(dense[order.index(i)] for i in range(len(shape)))
+
+
+def same_order(shape, a, b):
+    """Whether two sets of strides walk through memory in the same way; axes of length 1 do not matter."""
+    return all(x == y for n, x, y in zip(shape, a, b, strict=True) if n != 1)
+
+
+def reshaped(shape, strides, new):
+    """Strides of the same elements under another shape, or None where they would have to move."""
+    if 0 in shape:
+        return row_major(new)
+    runs = []
+    for n, s in zip(shape, strides, strict=True):
+        if n == 1:
+            continue
+        if runs and runs[-1][1] == n * s:
+            runs[-1] = [runs[-1][0] * n, s]
+        else:
+            runs.append([n, s])
+    found, left, step = [], 1, 1
+    for n in reversed(new):
+        if n != 1 and left == 1:
+            left, step = runs.pop()
+        if n != 1 and left % n:
+            return None
+        found.append(step)
+        if n != 1:
+            left, step = left // n, step * n
+    return tuple(reversed(found))
+
+
+def lay_out(buffers):
+    """Gives each buffer of the arena its offset, the largest first, at the lowest place that is free while it lives; returns the bytes needed."""
+    placed, top = [], 0
+    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
+        b.offset = 0
+        for other in placed:  # in ascending order of offset
+            if other.first <= b.last and b.first <= other.last and other.offset < b.offset + b.nbytes:
+                b.offset = max(b.offset, -(-(other.offset + other.nbytes) // ALIGNMENT) * ALIGNMENT)
+        placed.append(b)
+        placed.sort(key=lambda other: other.offset)
+        top = max(top, b.offset + b.nbytes)
+    return top

@@ -1,0 +1,91 @@
+"""What is done to a graph before it is planned: each pass changes it, and tells what it did or why it did not.
+
+`fold` switches the passes that compute with constants alone, `fuse` those that let one kernel do the work of several. What belongs to
+neither, such as the removal of identities, saves nothing that anyone would want to measure, and is always done.
+"""
+from typing import NamedTuple
+
+from ..shapes import infer
+from . import affine, blocks, cleanup, constants, epilogue, linear, pad, patterns
+
+
+class Pass(NamedTuple):
+    name: str
+    kind: str  # "fold", "fuse", or "" for always
+    run: object
+
+
+PASSES = [
+    Pass("constant folding", "fold", constants.run),
+    Pass("clean-up", "", cleanup.run),
+    Pass("linear", "", linear.run),
+    Pass("activation patterns", "fuse", patterns.run),
+    Pass("batch norm", "fold", affine.fold_scales),
+    Pass("bias", "fuse", affine.fold_biases),
+    Pass("padding", "fuse", pad.run),
+    Pass("epilogue", "fuse", epilogue.run),
+    Pass("blocks", "fuse", blocks.run),
+    Pass("dead code", "", cleanup.remove_dead),
+]
+
+
+class Fusion(NamedTuple):
+    """One thing done: `nodes` vanished into the node `into`."""
+    kind: str
+    nodes: tuple
+    into: str
+    operations: int  # arithmetic operations saved, for a batch of one
+    bytes: int  # traffic to memory saved
+
+
+class Refusal(NamedTuple):
+    """One thing not done, and why."""
+    kind: str
+    node: str
+    reason: str
+
+
+class Context:
+    """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report."""
+
+    def __init__(self, graph):
+        self.graph, self.report, self.kind = graph, [], ""
+        self.known = infer(graph, example_shapes(graph), strict=False)
+
+    def shape(self, value):
+        known = self.known.get(value)
+        return None if known is None else known.shape
+
+    def size(self, value):
+        """Elements of a value; 0 where its shape is not known."""
+        n = 1
+        for d in self.shape(value) or (0,):
+            n *= d
+        return n
+
+    def fused(self, nodes, into, *, passes=0, per_element=0, value=None):
+        """Notes that `nodes` became part of `into`: `passes` readings or writings of an array like `value` and `per_element` operations
+        on each of its elements are saved."""
+        value = into.output if value is None else value
+        into.absorbed += [name for n in nodes for name in (n.name, *n.absorbed)]
+        self.report.append(Fusion(self.kind, tuple(n.name for n in nodes), into.name, per_element * self.size(value), 4 * passes * self.size(value)))
+
+    def refused(self, node, reason):
+        self.report.append(Refusal(self.kind, node.name, reason))
+
+
+def example_shapes(graph):
+    """A shape for each input: 1 for an open batch size, a size of its own (a multiple of 64) for each other open dimension."""
+    names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
+    sizes = {name: 64 * (i + 3) for i, name in enumerate(names)}
+    return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape) for v in graph.inputs if v.shape is not None}
+
+
+def optimize(graph, *, fold, fuse):
+    """Runs the passes on the graph, in place; returns the list of Fusion and Refusal."""
+    context = Context(graph)
+    for each in PASSES:
+        if not each.kind or (fold if each.kind == "fold" else fuse):
+            context.kind = each.name
+            each.run(context)
+    return context.report

@@ -1,0 +1,89 @@
+"""The addition of a residual and the activation behind it, into the operation before: they are applied to its sums in registers."""
+import numpy as np
+
+# Operations whose kernels add a residual, and those that apply an activation.
+_ADDS = {"Conv", "ConvTranspose", "Linear", "BatchNormalization"}
+_ACTIVATES = _ADDS | {"Add", "Sub", "Mul", "Div", "MatMul"}
+
+
+def run(context):
+    graph = context.graph
+    for node in list(graph.nodes):
+        if node.op == "PRelu":
+            _as_activation(context, node)
+        if node.op == "Add" and node.activation is None and all(v not in graph.constants for v in node.inputs):
+            _residual(context, node)
+        elif node.op == "Activation":
+            _activation(context, node)
+
+
+def _as_activation(context, node):
+    """A PRelu with a constant slope for each channel, in the form that kernels take."""
+    slopes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
+    if slopes is None or shape is None or slopes.dtype != np.float32 or len(shape) < 3:
+        return
+    each = (1,) * (len(shape) - slopes.ndim) + slopes.shape
+    if any(n != 1 for i, n in enumerate(each) if i != 1):
+        return
+    node.op, node.inputs = "Activation", node.inputs[:1]
+    node.activation = "prelu", np.ascontiguousarray(np.broadcast_to(slopes.reshape(-1), (shape[1],)))
+
+
+def _residual(context, node):
+    graph, order = context.graph, {id(n): i for i, n in enumerate(context.graph.nodes)}
+    producers, reasons = graph.producers(), []
+    candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -order[id(n)])
+    for into in candidates:
+        if into.op not in _ADDS:
+            continue
+        why = _why_not(context, into, node, _ADDS)
+        if why is None and context.shape(into.output) is None:
+            why = "the shapes are not known before the network runs"
+        other = next((v for v in node.inputs if v != into.output), into.output)
+        if why is None and context.shape(other) != context.shape(into.output):
+            why = f"{other} of shape {context.shape(other)} is broadcast to {context.shape(into.output)}"
+        if why is None:
+            into.residual = other
+            graph.nodes = [into if n is node else n for n in graph.nodes if n is not into]  # where both addends are there
+            return _join(context, into, node, passes=2)
+        reasons.append(why)
+    if reasons:
+        context.refused(node, reasons[0])
+    return None
+
+
+def _activation(context, node):
+    into = context.graph.producers().get(node.inputs[0])
+    if into is None or into.op not in _ACTIVATES:
+        return
+    why = _why_not(context, into, node, _ACTIVATES)
+    if why is None and isinstance(node.activation, tuple) and node.activation[0] == "prelu" and into.op not in ("Conv", "ConvTranspose", "BatchNormalization"):
+        why = f"{into.op} has no channels that prelu's slopes could belong to"
+    if why:
+        return context.refused(node, why)
+    into.activation = node.activation
+    _join(context, into, node, passes=2)
+
+
+def _why_not(context, into, node, allowed):
+    """Why `node` cannot be applied where `into` makes its result, or None."""
+    graph, name = context.graph, f"{into.op} {into.name}"
+    known = context.known.get(into.output)
+    if into.activation is not None or into.residual and node.op == "Add":
+        return f"{name} has an activation or a residual already"
+    if into.output in graph.results:
+        return f"the result of {name} is an output of the network"
+    readers = graph.consumers()[into.output]
+    if len(readers) > 1:
+        return f"the result of {name} has {len(readers)} consumers"
+    if known is not None and known.dtype != np.float32:
+        return f"{name} computes in {known.dtype}, not float32"
+    if into.op in ("Conv", "ConvTranspose", "Linear") and graph.constant(into, 1) is None:
+        return f"the weights of {name} are not constant"
+    return None
+
+
+def _join(context, into, node, passes):
+    into.outputs = list(node.outputs)
+    context.graph.remove(node)
+    context.fused([node], into, passes=passes, per_element=1 if node.op == "Add" else 0)

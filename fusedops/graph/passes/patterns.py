@@ -1,0 +1,88 @@
+"""Activations that are spelled out, such as x/2 (1 + erf(x / sqrt 2)), become one node.
+
+An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at some points and
+compared with the activations that the kernels have.
+"""
+import numpy as np
+
+from ..evaluate import ELEMENTWISE, activate, evaluate
+from ..ir import Node
+
+_NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
+_PARTS = {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Exp", "Erf", "Neg", "Log", "Reciprocal", "Clip", "Activation"} & ELEMENTWISE.keys()
+_ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
+_POINTS = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]]).astype(np.float32)
+_LARGEST = 9  # nodes of an expression
+
+
+def run(context):
+    graph = context.graph
+    known = {name: activate(_POINTS, name) for name in _NAMES}
+    for root in reversed(list(graph.nodes)):
+        if root.op in _ROOTS and any(n is root for n in graph.nodes):
+            _recognize(context, root, known)
+
+
+def _recognize(context, root, known):
+    graph = context.graph
+    producers, consumers = graph.producers(), graph.consumers()
+    cone = _cone(graph, root, producers)
+    if len(cone) < 2:
+        return
+    for x in dict.fromkeys(v for node in cone for v in node.inputs if v not in graph.constants):
+        nodes = _between(graph, root, x, producers)
+        if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
+            continue
+        y = _value(graph, nodes, x)
+        name = next((name for name, points in known.items() if np.allclose(y, points, rtol=2e-6, atol=2e-6)), None)
+        if name is None:
+            continue
+        escaping = [n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])]
+        if escaping:
+            return context.refused(root, f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too")
+        fused = Node("Activation", root.name, [x], root.outputs, activation=name)
+        graph.nodes[next(i for i, n in enumerate(graph.nodes) if n is root)] = fused
+        graph.remove(*nodes)
+        return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
+
+
+def _cone(graph, root, producers):
+    """The nearest element-wise nodes that root's value is computed by."""
+    found, front = [], [root]
+    while front and len(found) <= _LARGEST + 1:
+        node = front.pop(0)
+        if node not in found:
+            found.append(node)
+            front += [producers[v] for v in node.inputs if v in producers and _is_part(producers[v])]
+    return found
+
+
+def _is_part(node):
+    return node.op in _PARTS and not node.residual and (node.op == "Activation") == (node.activation is not None)
+
+
+def _between(graph, root, x, producers):
+    """The nodes that compute root from x and numbers alone, in order; None where something else goes in."""
+    found = []
+
+    def visit(node):
+        for v in node.inputs:
+            constant = graph.constants.get(v)
+            if v == x or constant is not None and constant.size == 1:
+                continue
+            below = producers.get(v)
+            if below is None or not _is_part(below) or len(found) > _LARGEST or below not in found and not visit(below):
+                return False
+        found.append(node)
+        return True
+
+    return found if visit(root) else None
+
+
+def _value(graph, nodes, x):
+    values = {x: _POINTS}
+    with np.errstate(all="ignore"):
+        for node in nodes:
+            inputs = [values[v] if v in values else graph.constants[v].reshape(()) if v else None for v in node.inputs]
+            values[node.output], = evaluate(node, inputs)
+    return values[nodes[-1].output]

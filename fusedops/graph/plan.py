@@ -1,0 +1,248 @@
+"""Turns a graph with given input shapes into steps over one arena, ready to run.
+
+Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that every operator's axes mean
+what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
+NumPy step between two programs, on the same memory.
+"""
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import _core
+from .evaluate import evaluate
+from .ir import Node
+from .lower import LOWER, STRIDED
+from .memory import Buffer, Tensor, channels_last, in_order_of, lay_out, reshaped, row_major, same_order
+from .shapes import infer
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One step: a method of _core.Program with its arguments, or (kind "numpy") a node to evaluate."""
+    kind: str
+    node: Node
+    arguments: tuple
+    reads: list[Tensor]
+    writes: list[Tensor]
+
+
+class Program:
+    """Steps in a row that run in one call into C."""
+
+    def __init__(self, steps):
+        self.steps, self.program = steps, _core.Program()
+        for step in steps:
+            getattr(self.program, step.kind)(*[a.argument if isinstance(a, Tensor) else a for a in step.arguments])
+
+    def run(self, slots, times=None):
+        self.program.run(slots, times)
+
+
+class Evaluation:
+    """A step that NumPy computes."""
+
+    def __init__(self, step):
+        self.steps = [step]
+
+    def run(self, slots, times=None):
+        step, = self.steps
+        inputs = iter([t.array(slots) for t in step.reads])
+        results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
+        for t, result in zip(step.writes, results, strict=False):
+            if t is not None:
+                np.copyto(t.array(slots), result)
+
+
+class Plan:
+    """The steps for one set of input shapes, a dict from name to tuple; `values` has the data of the inputs that decide on shapes inside.
+
+    Attributes
+    ----------
+    parts : list of Program and Evaluation, to be run in order
+    arena : int, bytes of memory that the values inside the network take
+    outputs : list of (shape, dtype)
+    """
+
+    def __init__(self, graph, shapes, values, layers):
+        builder = _Builder(graph, shapes, values, layers)
+        self.steps, self.arena = builder.steps, builder.arena
+        self.outputs = [(builder.known[v].shape, builder.known[v].dtype) for v in graph.results]
+        self.parts, run = [], []
+        for step in self.steps:
+            if step.kind == "numpy":
+                self.parts += [Program(run)] * bool(run) + [Evaluation(step)]
+                run = []
+            else:
+                run.append(step)
+        self.parts += [Program(run)] * bool(run)
+
+    def run(self, slots):
+        for part in self.parts:
+            part.run(slots)
+
+
+class _Builder:
+    """What the lowering of a node may use: shapes, tensors, new steps and prepared layers."""
+
+    def __init__(self, graph, shapes, values, layers):
+        self.graph, self.layers, self.steps, self.buffers = graph, layers, [], []
+        self.known = infer(graph, shapes, values)
+        self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
+        self.targets = {}
+        for i, v in enumerate(graph.results, 1 + len(graph.inputs)):
+            self.targets.setdefault(v, self._slot(i, self.known[v]))
+        self.homes = self._homes()
+        for node in graph.nodes:
+            if any(self.known[v].data is None for v in node.outputs if v):
+                self._lower(node)
+        self._finish()
+
+    @staticmethod
+    def _slot(i, known):
+        return Tensor(Buffer(0, slot=i), known.shape, row_major(known.shape), known.dtype)
+
+    # ---- where values stand
+
+    def _homes(self):
+        """The images that are written straight into their part of a concatenation along the channels: (concat's node, offset in channels)."""
+        homes, images = {}, {n.output for n in self.graph.nodes if n.op in STRIDED and self._is_image(n.output)} - self.targets.keys()
+        for node in self.graph.nodes:
+            if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
+                continue
+            offset = 0
+            for v in node.inputs:
+                if v in images:
+                    homes.setdefault(v, (node, offset))
+                offset += self.known[v].shape[1]
+        return homes
+
+    def _is_image(self, value):
+        known = self.known[value]
+        return len(known.shape) == 4 and known.dtype == np.float32 and known.data is None
+
+    def at(self, value):
+        """The tensor of a value."""
+        if value not in self.places:
+            data = np.ascontiguousarray(self.known[value].data)
+            self.places[value] = Tensor(Buffer(data.nbytes, array=data), data.shape, row_major(data.shape), data.dtype)
+        return self.places[value]
+
+    def data(self, value):
+        """A value's data where it is known before the network runs, else None."""
+        return self.known[value].data if value else None
+
+    def new(self, shape, strides=None, dtype=np.dtype(np.float32)):
+        """A tensor in the arena."""
+        buffer = Buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        self.buffers.append(buffer)
+        return Tensor(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
+
+    def result(self, value, like=None, image=False, direct=True):
+        """Where a node writes a value: an output of the network (if `direct`), its part of a concatenation, or new memory, in which an
+        image has its channels last and another value the order of the tensor `like`."""
+        known = self.known[value]
+        if value in self.targets and direct:
+            t = self.targets[value]
+        elif value in self.homes:
+            node, offset = self.homes[value]
+            whole = self.places.get(node.output) or self.result(node.output, image=True)
+            t = Tensor(whole.buffer, known.shape, whole.strides, known.dtype, whole.offset + offset * whole.strides[1] * known.dtype.itemsize)
+        elif image and len(known.shape) > 2:
+            t = self.new(known.shape, channels_last(known.shape), known.dtype)
+        elif like is not None and like.shape == known.shape:
+            t = self.new(known.shape, in_order_of(known.shape, like.strides), known.dtype)
+        else:
+            t = self.new(known.shape, None, known.dtype)
+        self.places[value] = t
+        return t
+
+    def view(self, value, tensor):
+        """Lets a value be a view of memory that exists."""
+        self.places[value] = tensor
+
+    # ---- steps
+
+    def add(self, kind, node, *arguments, writes):
+        """Adds a step of a program; the tensors among its arguments, but the one it writes, are what it reads."""
+        reads = [a for a in arguments if isinstance(a, Tensor) and a is not writes]
+        self.steps.append(Step(kind, node, arguments, reads, [writes]))
+
+    def copy(self, node, x, y):
+        self.add("copy", node, x, y, writes=y)
+
+    def dense(self, node, x, strides):
+        """x with exactly these strides, copied if need be."""
+        if same_order(x.shape, x.strides, strides):
+            return x
+        y = self.new(x.shape, strides, x.dtype)
+        self.copy(node, x, y)
+        return y
+
+    def image(self, node, value):
+        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbours; (n, c, w) gets h = 1."""
+        x = self.as_2d(self.at(value))
+        x = x._replace(strides=tuple(1 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)))
+        return x if 1 in (x.strides[1], x.strides[3]) else self.dense(node, x, channels_last(x.shape))
+
+    def pixels(self, node, value):
+        """The tensor of an image as (n, c, h, w) with its channels as neighbours."""
+        x = self.image(node, value)
+        return x if x.strides[1] == 1 else self.dense(node, x, channels_last(x.shape))
+
+    @staticmethod
+    def as_2d(x):
+        """A tensor (n, c, w) as (n, c, 1, w)."""
+        if len(x.shape) == 4:
+            return x
+        n, c, w = x.shape
+        return x._replace(shape=(n, c, 1, w), strides=(*x.strides[:2], w * x.strides[2], x.strides[2]))
+
+    def reshape(self, node, x, shape):
+        """x under another shape, as a view where strides allow."""
+        strides = reshaped(x.shape, x.strides, shape)
+        if strides is None:
+            x = self.dense(node, x, row_major(x.shape))
+            strides = row_major(shape)
+        return x._replace(shape=tuple(shape), strides=strides)
+
+    def layer(self, node, make):
+        """The prepared layer of a node: made once, shared by the plans of all shapes."""
+        if node.output not in self.layers:
+            self.layers[node.output] = make()
+        return self.layers[node.output]
+
+    def _lower(self, node):
+        lower = LOWER.get(node.op)
+        if lower is not None and self.known[node.output].dtype == np.float32 and lower(self, node):
+            return
+        reads = [self.at(v) for v in node.reads()]
+        writes = [self.result(v) if v else None for v in node.outputs]
+        self.steps.append(Step("numpy", node, (), reads, writes))
+
+    # ---- memory
+
+    def _finish(self):
+        for i, v in enumerate(self.graph.results, 1 + len(self.graph.inputs)):
+            target = self._slot(i, self.known[v])
+            if self.places.get(v) is None or self.places[v].buffer.slot != i:
+                kind = "copy" if target.dtype == np.float32 else "numpy"
+                node = Node("Identity", f"output {self.graph.outputs[i - 1 - len(self.graph.inputs)].name}", [v], [v])
+                self.steps.append(Step(kind, node, (self.at(v), target), [self.at(v)], [target]))
+        for i, step in enumerate(self.steps):
+            for t in (*step.reads, *step.writes):
+                if t is not None:
+                    t.buffer.first, t.buffer.last = i if t.buffer.first < 0 else t.buffer.first, i
+        self._share()
+        self.arena = lay_out([b for b in self.buffers if b.shares is None and b.first >= 0])
+
+    def _share(self):
+        """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""
+        for i, step in enumerate(self.steps):
+            if step.kind not in ("unary", "binary", "affine"):
+                continue
+            x, y = step.reads[0], step.writes[0]
+            a, b = x.buffer.root(), y.buffer
+            ours = all(t.array is None and t.slot == 0 for t in (a, b)) and a is not b
+            alone = all(t.buffer.root() is not a or t.strides == x.strides for t in step.reads)
+            if ours and alone and a.last == i and b.first == i and x.whole() and y.whole() and x.strides == y.strides:
+                b.shares, a.last = a, b.last
