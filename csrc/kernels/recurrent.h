@@ -71,7 +71,7 @@ typedef struct {
 } step_sums;
 
 /* kind and act are literals at every call. */
-INLINE void finish_units(const fo_step_args *g, const fo_step_kind kind, const fo_act_kind act, const step_sums *t) {
+INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const step_sums *t) {
     const int vectors = g->gates == 3 ? GATE_VECTORS : g->gates;
     const float *s = t->sums;
     for (ptrdiff_t i = t->i0; i < t->i0 + t->mr; i++)

@@ -70,13 +70,13 @@ typedef enum {
     FO_STEP_GRU,       /* 3: r z n, h's share of n apart: n = tanh(nx + r nh) */
     FO_STEP_GRU_RESET, /* 2: r z; r h goes to h_out, z to c_out */
     FO_STEP_GRU_NEW    /* 1: n, from h = r h, c = z and old = h */
-} fo_step_kind;
+} fo_stage_kind;
 
 /* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the columns).
  * s[i,:] = start[i,:] + x[i,:kx] w[:kx] + h[i,:kh] w[kx:]; lds is 0 where start is the bias of all rows. Where the gates are three,
  * `from` and `to` are even. */
 typedef struct {
-    fo_step_kind kind;
+    fo_stage_kind kind;
     int gates;
     ptrdiff_t m, from, to, hidden;
     const float *x, *h;

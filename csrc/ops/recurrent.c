@@ -9,7 +9,7 @@
 #include "ops.h"
 
 typedef struct {
-    fo_step_kind kind;
+    fo_stage_kind kind;
     int gates;
     ptrdiff_t columns; /* blocks * gates * vl */
     float *w, *bias;   /* packed: inputs + outputs rows; in the same order */
@@ -48,7 +48,7 @@ static float *zeroed(ptrdiff_t floats, bool *failed) {
 }
 
 /* The gates first, first + 1, ... as the cell's next stage. */
-static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_step_kind kind, int first, int gates, bool *failed) {
+static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates, bool *failed) {
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->w = zeroed(stage->columns * (cell->s.inputs + cell->s.outputs), failed);
