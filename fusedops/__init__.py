@@ -7,7 +7,22 @@ from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_thre
 
 __version__ = "0.1.0"
 __all__ = [
-    "BatchNorm", "Conv2d", "GRUCell", "LSTMCell", "Linear", "RNNCell", "available_isas", "conv2d", "conv_bn_relu",
-    "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm", "gemm", "get_num_threads", "gru_cell", "isa",
-    "linear", "lstm_cell", "rnn_cell", "set_isa", "set_num_threads", "show_config",
+    "BatchNorm", "Conv2d", "GRUCell", "LSTMCell", "Linear", "Model", "RNNCell", "available_isas", "conv2d",
+    "conv_bn_relu", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm", "from_torch", "gemm",
+    "get_num_threads", "gru_cell", "isa", "linear", "load", "load_onnx", "lstm_cell", "rnn_cell", "set_isa",
+    "set_num_threads", "show_config",
 ]
+
+_NETWORKS = ("Model", "from_torch", "load", "load_onnx")
+
+
+def __getattr__(name):
+    """Networks are imported when they are first used."""
+    if name in _NETWORKS:
+        from . import graph
+        return getattr(graph, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__():
+    return sorted([*globals(), *_NETWORKS])

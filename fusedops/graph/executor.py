@@ -4,7 +4,10 @@ from threading import Lock
 
 import numpy as np
 
+from . import measure, saved
+from .explain import Explanation
 from .memory import ALIGNMENT
+from .passes import optimize
 from .plan import Plan
 from .shapes import shaping_inputs
 
@@ -23,6 +26,7 @@ class Model:
     """
 
     def __init__(self, graph, report, source=None):
+        """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made."""
         self._graph, self._report, self._source = graph, report, source
         self._layers, self._plans, self._lock = {}, {}, Lock()
         self._shaping = set(shaping_inputs(graph))
@@ -41,17 +45,10 @@ class Model:
         if len(arrays) != len(self._graph.inputs):
             raise ValueError(f"the network takes {len(self._graph.inputs)} inputs ({', '.join(map(str, self._graph.inputs))}), got {len(arrays)}")
         arrays = [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)]
-        plan, arenas = self._plan([x.shape for x in arrays], arrays)
-        results = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        try:
-            arena = arenas.pop()
-        except IndexError:
-            arena = _aligned(plan.arena)
-        try:
-            plan.run((arena, *arrays, *results))
-        finally:
-            arenas.append(arena)
-        return results[0] if len(results) == 1 else tuple(results)
+        plan, arenas = self.plan(*arrays)
+        with _Memory(plan, arenas, arrays) as memory:
+            plan.run(memory.slots)
+        return memory.results[0] if len(memory.results) == 1 else tuple(memory.results)
 
     def run(self, inputs):
         """Runs the network on a dict from input names to arrays; returns a dict from output names to arrays."""
@@ -60,6 +57,16 @@ class Model:
             raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs))}")
         results = self(*(inputs[name] for name in names))
         return dict(zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results,), strict=True))
+
+    def plan(self, *arrays):
+        """(plan, arenas) for these inputs."""
+        return self._plan([x.shape for x in arrays], arrays)
+
+    def timed(self, *arrays):
+        """(plan, seconds of each of its steps) of one call."""
+        plan, arenas = self.plan(*arrays)
+        with _Memory(plan, arenas, arrays) as memory:
+            return plan, measure.run_timed(plan, memory.slots)
 
     def _plan(self, shapes, arrays=()):
         """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
@@ -81,8 +88,67 @@ class Model:
         """Bytes that the values inside the network take for these input shapes: the peak of a call, apart from weights, inputs and outputs."""
         return self._plan([tuple(s) for s in shapes])[0].arena
 
+    def explain(self):
+        """What was fused, with the operations and bytes saved, and what was not and why: an Explanation, whose ``str()`` is a table."""
+        return Explanation.of(self._report)
+
+    def benchmark(self, *arrays, number=10, repeat=10):
+        """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing fused or folded.
+
+        `repeat` samples are taken of each form in turns, each the mean of `number` calls. A network from :func:`fusedops.load` is timed
+        alone: its file has no other form.
+
+        Returns
+        -------
+        Benchmark
+            ``str()`` is a table of mean, median, max, min and std in milliseconds; ``as_dict()`` has the numbers.
+        """
+        return measure.benchmark(self._forms(), arrays, number, repeat)
+
+    def profile(self, *arrays, repeat=20):
+        """Times each node of the network on these inputs, beside the nodes it was fused from: a Profile, whose ``str()`` is a table."""
+        return measure.profile(self, self._forms().get("unfused"), [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)], repeat)
+
+    def _forms(self):
+        """The network and the forms that it is compared with."""
+        if self._source is None:
+            return {"fused": self}
+        return {"fused": self, "folded only": self.built(self._source, True, False), "unfused": self.built(self._source, False, False)}
+
+    @classmethod
+    def built(cls, source, fold, fuse):
+        """A model of the graph `source`, which stays as it is."""
+        graph = source.copy()
+        return cls(graph, optimize(graph, fold=fold, fuse=fuse), source)
+
+    def save(self, path):
+        """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone. It contains no code."""
+        saved.save(path, self._graph, self._report)
+
+    def __reduce__(self):
+        return Model, (self._graph, self._report)
+
     def __repr__(self):
         return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+class _Memory:
+    """The memory of one call: an arena that no other call is using, the inputs and new results."""
+
+    def __init__(self, plan, arenas, arrays):
+        self.results = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
+        self.arenas = arenas
+        try:
+            self.arena = arenas.pop()
+        except IndexError:
+            self.arena = _aligned(plan.arena)
+        self.slots = self.arena, *arrays, *self.results
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.arenas.append(self.arena)
 
 
 def _aligned(nbytes):

@@ -3,12 +3,12 @@
 Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activation, in the form of fusedops.activations) and ``Linear``
 (x w^T + bias with constant w). A node's result is ``activation(op(inputs) + residual)``: fusion fills these two fields.
 """
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Node:
     op: str
     name: str
@@ -81,6 +81,11 @@ class Graph:
             unique, n = f"{name}.{n}", n + 1
         self.constants[unique] = array
         return unique
+
+    def copy(self):
+        """A graph of its own nodes and the same constants."""
+        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), attrs=dict(n.attrs), absorbed=list(n.absorbed)) for n in self.nodes]
+        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset)
 
     def remove(self, *nodes):
         gone = set(map(id, nodes))

@@ -61,11 +61,13 @@ class Plan:
     parts : list of Program and Evaluation, to be run in order
     arena : int, bytes of memory that the values inside the network take
     outputs : list of (shape, dtype)
+    shapes : dict from each value to its shape
     """
 
     def __init__(self, graph, shapes, values, layers):
         builder = _Builder(graph, shapes, values, layers)
         self.steps, self.arena = builder.steps, builder.arena
+        self.shapes = {name: known.shape for name, known in builder.known.items()}
         self.outputs = [(builder.known[v].shape, builder.known[v].dtype) for v in graph.results]
         self.parts, run = [], []
         for step in self.steps:

@@ -1,0 +1,127 @@
+"""How long a network takes, as a whole and layer by layer."""
+from time import perf_counter
+from typing import NamedTuple
+
+import numpy as np
+
+from ..layers import Linear
+from ..timing import Summary, batch_time
+from .explain import table
+from .plan import Program
+
+
+class Benchmark(NamedTuple):
+    """Execution times of a network's forms; ``str()`` is a table. `mean`, `median`, `max`, `min` and `std` are those of the network itself."""
+
+    times: dict[str, Summary]
+
+    def __getattr__(self, name):
+        if name in Summary._fields:
+            return getattr(next(iter(self.times.values())), name)
+        raise AttributeError(name)
+
+    def as_dict(self):
+        return {name: s.as_dict() for name, s in self.times.items()}
+
+    def __str__(self):
+        rows = [(name, *(f"{ms:.4f}" for ms in s)) for name, s in self.times.items()]
+        return "\n".join(["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)])
+
+
+def benchmark(models, arrays, number, repeat):
+    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls."""
+    samples = {name: [] for name in models}
+    for model in models.values():
+        model(*arrays)
+    for _ in range(repeat):
+        for name, model in models.items():
+            samples[name].append(batch_time(lambda m=model: m(*arrays), number))
+    return Benchmark({name: Summary.of(s) for name, s in samples.items()})
+
+
+class Layer(NamedTuple):
+    """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone (None where the
+    network as it was read is not at hand); `gflop` its multiply-adds as operations, `share` its speed over that of a large product."""
+    name: str
+    op: str
+    kernels: str
+    ms: float
+    unfused_ms: float | None
+    gflop: float
+    share: float
+
+
+class Profile(NamedTuple):
+    """Times of a network's nodes; ``str()`` is a table."""
+
+    layers: list[Layer]
+    peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
+
+    def as_dict(self):
+        return {"peak": self.peak, "layers": [n._asdict() for n in self.layers]}
+
+    def __str__(self):
+        rows = [(n.name, n.op, n.kernels, f"{n.ms:.4f}", "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}", f"{n.gflop:.4f}",
+                 f"{100 * n.share:.0f}%" if n.gflop else "") for n in self.layers]
+        unfused = [n.unfused_ms for n in self.layers]
+        rows.append(("all", "", "", f"{sum(n.ms for n in self.layers):.4f}", f"{sum(unfused):.4f}" if None not in unfused else "",
+                     f"{sum(n.gflop for n in self.layers):.4f}", ""))
+        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows), f"peak: {self.peak:.0f} GFLOP/s"])
+
+
+def profile(model, unfused, arrays, repeat=20):
+    """The Profile of a model on these inputs; `unfused` is the same network with nothing fused or folded, or None."""
+    times, plain = _node_times(model, arrays, repeat), _node_times(unfused, arrays, repeat) if unfused else {}
+    plan, _, peak = *model.plan(*arrays), _peak()
+    rows = []
+    for node in dict.fromkeys(step.node for step in plan.steps):
+        seconds = times[node.name]
+        gflop = _operations(plan, node) / 1e9
+        kernels = ", ".join(dict.fromkeys(s.kind for s in plan.steps if s.node is node))
+        before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
+        rows.append(Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop, gflop / seconds / peak))
+    return Profile(rows, peak)
+
+
+def _node_times(model, arrays, repeat):
+    """The least seconds of each node's steps together, by its name."""
+    best = {}
+    for _ in range(repeat):
+        plan, seconds = model.timed(*arrays)
+        total = {}
+        for step, s in zip(plan.steps, seconds, strict=True):
+            total[step.node.name] = total.get(step.node.name, 0.0) + s
+        best = {name: min(s, best.get(name, s)) for name, s in total.items()}
+    return best
+
+
+def run_timed(plan, slots):
+    """Runs a plan; returns the seconds of each step."""
+    seconds = []
+    for part in plan.parts:
+        if isinstance(part, Program):
+            times = np.zeros(len(part.steps))
+            part.run(slots, times)
+            seconds += times.tolist()
+        else:
+            start = perf_counter()
+            part.run(slots)
+            seconds.append(perf_counter() - start)
+    return seconds
+
+
+def _operations(plan, node):
+    """Operations of a node's multiply-adds."""
+    if node.op not in ("Conv", "ConvTranspose", "Linear"):
+        return 0
+    x, y, w = (plan.shapes[v] for v in (node.inputs[0], node.output, node.inputs[1]))
+    points = np.prod(x if node.op == "ConvTranspose" else y)
+    return 2 * int(points) * int(np.prod(w[1:]))
+
+
+def _peak():
+    """GFLOP/s of the best of some 512-cubed products."""
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal((512, 512), np.float32) for _ in range(2))
+    layer, y = Linear(w), np.empty((512, 512), np.float32)
+    return 2 * 512 ** 3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9

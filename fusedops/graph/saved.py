@@ -1,0 +1,100 @@
+"""Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is code, and NumPy
+alone reads it."""
+import json
+import zipfile
+import zlib
+
+import numpy as np
+
+from .evaluate import OPERATORS
+from .ir import Graph, Node, Value
+from .passes import Fusion, Refusal
+
+FORMAT, VERSION = "fusedops network", 1
+
+
+def save(path, graph, report):
+    """Writes a graph and the report of its passes."""
+    arrays = []
+    nodes = [{"op": n.op, "name": n.name, "inputs": n.inputs, "outputs": n.outputs, "attrs": {k: _encoded(v, arrays) for k, v in n.attrs.items()},
+              "residual": n.residual, "activation": _encoded(n.activation, arrays), "absorbed": n.absorbed} for n in graph.nodes]
+    header = {"format": FORMAT, "version": VERSION, "opset": graph.opset, "nodes": nodes, "results": graph.results,
+              "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
+              "inputs": [_described(v) for v in graph.inputs], "outputs": [_described(v) for v in graph.outputs],
+              "report": [[type(r).__name__, list(r)] for r in report]}
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with open(path, "wb") as f:
+        np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays)})
+
+
+def load(path):
+    """(graph, report) of a saved network.
+
+    Raises
+    ------
+    ValueError
+        Not a saved network, a damaged one, or one of another version.
+    """
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            header = json.loads(bytes(archive["header"]))
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise ValueError("it has another format")
+            if header.get("version") != VERSION:
+                raise _OtherVersion(f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops reads version {VERSION}")
+            return _graph(header, archive), _report(header)
+    except _OtherVersion as e:
+        raise ValueError(str(e)) from None
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RecursionError) as e:
+        raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
+
+
+class _OtherVersion(Exception):
+    pass
+
+
+def _encoded(value, arrays):
+    """A value as JSON; arrays are put into the list and named by their place."""
+    if isinstance(value, np.ndarray):
+        arrays.append(np.ascontiguousarray(value).reshape(value.shape))
+        return {"array": len(arrays) - 1}
+    if isinstance(value, (tuple, list)):
+        return [_encoded(v, arrays) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decoded(value, archive):
+    if isinstance(value, dict):
+        return archive[f"a{value['array']:d}"]
+    return [_decoded(v, archive) for v in value] if isinstance(value, list) else value
+
+
+def _described(value):
+    return {"name": value.name, "shape": value.shape if value.shape is None else list(value.shape), "dtype": value.dtype.str}
+
+
+def _value(described):
+    shape = described["shape"]
+    return Value(described["name"], shape if shape is None else tuple(shape), np.dtype(described["dtype"]))
+
+
+def _graph(header, archive):
+    constants = {name: _decoded(a, archive) for name, a in header["constants"].items()}
+    inputs, outputs = ([_value(v) for v in header[k]] for k in ("inputs", "outputs"))
+    nodes, known = [], {"", *constants, *(v.name for v in inputs)}
+    for n in header["nodes"]:
+        activation = _decoded(n["activation"], archive)
+        node = Node(n["op"], n["name"], n["inputs"], n["outputs"], {k: _decoded(v, archive) for k, v in n["attrs"].items()}, n["residual"],
+                    tuple(activation) if isinstance(activation, list) else activation, n["absorbed"])
+        if node.op not in OPERATORS or not known.issuperset(node.reads()):
+            raise ValueError(f"node {node.name!r} ({node.op}) is unknown or reads what nothing makes")
+        known.update(node.outputs)
+        nodes.append(node)
+    if not known.issuperset(header["results"]) or len(header["results"]) != len(outputs):
+        raise ValueError("nothing makes its outputs")
+    return Graph(nodes, constants, inputs, outputs, header["results"], header["opset"])
+
+
+def _report(header):
+    kinds = {"Fusion": Fusion, "Refusal": Refusal}
+    return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]

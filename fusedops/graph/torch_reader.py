@@ -1,0 +1,77 @@
+"""PyTorch modules: whole networks by way of torch's ONNX export, single layers directly."""
+import io
+import warnings
+
+from .. import layers
+from .onnx_reader import read_onnx
+
+OPSET = 17
+
+
+def read_torch(module, example_inputs):
+    """The Graph of a module in eval mode, as its export to ONNX has it; the first dimension of each input stays open."""
+    torch = _import_torch()
+    inputs = tuple(torch.as_tensor(x) for x in (example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)))
+    training = module.training
+    module.eval()
+    try:
+        with warnings.catch_warnings(), torch.no_grad():
+            warnings.simplefilter("ignore")
+            return read_onnx(_export(torch, module, inputs))
+    finally:
+        module.train(training)
+
+
+def _import_torch():
+    try:
+        import torch
+    except ImportError:
+        raise ImportError("from_torch needs PyTorch: pip install 'fusedops[torch]'") from None
+    return torch
+
+
+def _export(torch, module, inputs):
+    """The bytes of the export. The tracing exporter goes first: it takes more networks with fewer nodes; where torch no longer has it,
+    or where it fails, the current exporter does the work."""
+    names, file = [f"input_{i}" for i in range(len(inputs))], io.BytesIO()
+    try:
+        axes = {name: {0: "batch"} for name, x in zip(names, inputs, strict=True) if x.ndim}
+        torch.onnx.export(module, inputs, file, dynamo=False, opset_version=OPSET, input_names=names, dynamic_axes=axes,
+                          training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself, fold=False or not
+    except Exception as tracing:  # torch raises errors of many kinds here
+        file = io.BytesIO()
+        try:
+            torch.onnx.export(module, inputs, file, dynamo=True, input_names=names)
+        except Exception as current:
+            raise ValueError(f"torch cannot export the module to ONNX: {tracing}; and with its current exporter: {current}") from current
+    return file.getvalue()
+
+
+def layer_of(module):
+    """The prepared layer of a single torch.nn layer.
+
+    Raises
+    ------
+    TypeError
+        There is no such layer.
+    """
+    torch = _import_torch()
+    nn = torch.nn
+    for kind, make in ((nn.Conv2d, _conv2d), (nn.Linear, _linear)):
+        if type(module) is kind:
+            return make(module)
+    raise TypeError(f"there is no fusedops layer for {type(module).__name__}: for a network, pass example inputs as well, from_torch(module, example_inputs)")
+
+
+def _array(parameter):
+    return None if parameter is None else parameter.detach().cpu().numpy()
+
+
+def _conv2d(m):
+    if m.padding_mode != "zeros":
+        raise ValueError(f"Conv2d has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros")
+    return layers.Conv2d(_array(m.weight), _array(m.bias), stride=m.stride, padding=m.padding, dilation=m.dilation, groups=m.groups)
+
+
+def _linear(m):
+    return layers.Linear(_array(m.weight), _array(m.bias))
