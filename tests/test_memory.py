@@ -106,9 +106,8 @@ def _everything_else(view):
     return base, inside, base[~inside].tobytes()
 
 
-def overlapping(draw, operation, argument, shift):
-    """`argument` and an `out` of the result's shape that lie `shift` elements apart in one buffer."""
-    shape, result = operation.arrays[argument], operation.results[0]
+def overlapping(draw, shape, result, shift):
+    """Arrays of both shapes that begin `shift` elements apart in one buffer."""
     size, count = int(np.prod(shape)), int(np.prod(result))
     buffer = draw(size + count + abs(shift))
     start, at = max(0, -shift), max(0, shift)
@@ -120,19 +119,19 @@ def overlapping(draw, operation, argument, shift):
 def test_out_that_overlaps_an_input(isa, draw, name, argument, shift):
     """The right answer or a ValueError, never anything else."""
     operation = OPERATIONS[name]
-    arrays = operation.draw(draw)
-    arrays[argument], overlap = overlapping(draw, operation, argument, shift)
-    out = [overlap, *operation.out()[1:]]
-    before = overlap.copy()
-    expected = operation({k: v.copy() for k, v in arrays.items()})
-    try:
-        operation(arrays, out=given(out))
-    except ValueError as error:
-        assert "out" in str(error)
-        np.testing.assert_array_equal(overlap, before)
-    else:
-        for y, y_expected in zip(out, expected):
-            np.testing.assert_array_equal(y, y_expected)
+    for i, result in enumerate(operation.results):
+        arrays, out = operation.draw(draw), operation.out()
+        arrays[argument], out[i] = overlapping(draw, operation.arrays[argument], result, shift)
+        before = out[i].copy()
+        expected = operation({k: v.copy() for k, v in arrays.items()})
+        try:
+            operation(arrays, out=given(out))
+        except ValueError as error:
+            assert "out" in str(error)
+            np.testing.assert_array_equal(out[i], before)
+        else:
+            for y, y_expected in zip(out, expected):
+                np.testing.assert_array_equal(y, y_expected)
 
 
 def test_the_two_results_of_an_lstm_cell_overlap(draw):
