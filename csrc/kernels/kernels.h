@@ -4,6 +4,7 @@
 #include "epilogue.h"
 #include "copy.h"
 #include "gemm.h"
+#include "depthwise.h"
 #include "pointwise.h"
 #include "winograd.h"
 #include "recurrent.h"
@@ -25,6 +26,7 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .winograd_input = FO_NAME(fo_winograd_input),
     .winograd_output = FO_NAME(fo_winograd_output),
     .step = FO_NAME(fo_step),
+    .depthwise = FO_NAME(fo_depthwise),
     .pointwise = FO_NAME(fo_pointwise),
     .elementwise = FO_NAME(fo_elementwise),
     .pool_row = FO_NAME(fo_pool_row),

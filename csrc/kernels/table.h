@@ -114,6 +114,20 @@ typedef struct {
     const float *from;
 } fo_fibres;
 
+/* Output rows h0 .. h1 of output channels c0 .. c1 of one image of a depthwise convolution. x, y and r start at the image;
+ * r.data is NULL where there is no residual. Lanes are columns, or channels (nhwc), which are neighbours in y and r then.
+ * Taps of channel c: w[c*ldw + tap], or w[tap*ldw + c] (nhwc) with room for whole vectors. Input channel of c: c / multiplier. */
+typedef struct {
+    const fo_conv2d_shape *s;
+    const fo_conv2d_size *z;
+    fo_image x, y, r;
+    bool nhwc;
+    const float *w, *bias;
+    ptrdiff_t ldw, multiplier, c0, c1, h0, h1;
+    ptrdiff_t strip; /* rows that are done before their neighbours on the right */
+    fo_activation act;
+} fo_depthwise_args;
+
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
@@ -123,6 +137,7 @@ typedef struct {
     void (*winograd_input)(const fo_winograd_input_args *);
     void (*winograd_output)(const fo_winograd_output_args *);
     void (*step)(const fo_step_args *);
+    void (*depthwise)(const fo_depthwise_args *);
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);

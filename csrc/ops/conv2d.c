@@ -288,6 +288,7 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
 
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
     if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
+    if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
 }
@@ -308,12 +309,14 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
+    if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
     return direct_for(plan, z, nhwc).columns ? "direct, pixels as columns" : "direct, pixels as rows";
 }
 
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
+    if (fo_is_depthwise(plan)) return 0;
     direct d = direct_for(plan, z, nhwc);
     return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
 }

@@ -33,6 +33,10 @@ enum { CHANNEL_BLOCK = 16 };
 /* The weights in one form, packed by `pack` into `floats` floats on first use; NULL where memory is short. */
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *));
 
+/* One input channel a group: depthwise.c. It takes no scratch memory. */
+static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
+fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
+
 /* The epilogue of output channels from o on; residual's place is set by the caller. */
 static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
     fo_epilogue ep = {.act = plan->s.act, .bias = plan->bias ? plan->bias + o : NULL};

@@ -50,6 +50,18 @@ INLINE vf v_even(vf a, vf b) {
 INLINE vf v_odd(vf a, vf b) {
     return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8));
 }
+INLINE vf v_concat(vf a, vf b, const int n) {
+    const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b), mid = _mm256_permute2x128_si256(lo, hi, 0x21);
+    switch (n) {  /* the instruction takes a literal number of bytes, within each 128-bit half */
+        case 1: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 4));
+        case 2: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 8));
+        case 3: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 12));
+        case 4: return _mm256_castsi256_ps(mid);
+        case 5: return _mm256_castsi256_ps(_mm256_alignr_epi8(hi, mid, 4));
+        case 6: return _mm256_castsi256_ps(_mm256_alignr_epi8(hi, mid, 8));
+        default: return _mm256_castsi256_ps(_mm256_alignr_epi8(hi, mid, 12));
+    }
+}
 INLINE void v_transpose(vf r[VL]) {
     vf t[VL];
     UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit half */

@@ -42,6 +42,7 @@ INLINE vf v_even(vf a, vf b) {
 INLINE vf v_odd(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
 }
+#define v_concat(a, b, n) _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
 INLINE void v_transpose(vf r[VL]) {
     vf t[VL];
     UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit quarter */

@@ -40,4 +40,5 @@ INLINE vf v_pow2(vf z) {
 INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
 INLINE vf v_even(vf a, vf b) { (void)b; return a; }
 INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
+INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
 INLINE void v_transpose(vf r[VL]) { (void)r; }

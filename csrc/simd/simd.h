@@ -23,6 +23,7 @@
  *   v_pow2(z)                          2^n for z = n + V_POW2, n integral in -127..128; its ends are 0 and infinity
  *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
  *   v_even(a, b) v_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
+ *   v_concat(a, b, n)                  lanes n .. n+VL-1 of a followed by b, for a literal 0 < n < VL
  *   v_transpose(r)                     r[0..VL-1] as a VL x VL matrix, transposed in place
  */
 #ifndef FO_SIMD_H

@@ -1,0 +1,66 @@
+/* Depthwise convolution: the output is cut into channels and rows of an image; the kernel does the rest, without scratch. */
+#include "conv2d.h"
+
+enum { L1_BYTES = 32 << 10, TASKS_A_THREAD = 4 };
+
+typedef struct {
+    fo_depthwise_args g; /* all channels and rows of image 0 */
+    const fo_kernels *kn;
+    ptrdiff_t channels, rows; /* of a task */
+    ptrdiff_t across, down;   /* tasks of an image */
+} depthwise_job;
+
+/* Channels as lanes: all taps of one offset stand together, padded to whole vectors. */
+static void pack_taps(const fo_conv2d *plan, float *taps) {
+    const ptrdiff_t ld = round_up(plan->s.oc, plan->kn->vl);
+    for (ptrdiff_t t = 0; t < plan->k; t++)
+        for (ptrdiff_t o = 0; o < ld; o++) taps[t * ld + o] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
+}
+
+static void depthwise_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const depthwise_job *job = context;
+    const ptrdiff_t across = task % job->across, down = task / job->across % job->down, n = task / job->across / job->down;
+    fo_depthwise_args g = job->g;
+    g.c0 = across * job->channels, g.c1 = min_(g.c1, g.c0 + job->channels);
+    g.h0 = down * job->rows, g.h1 = min_(g.h1, g.h0 + job->rows);
+    g.x.data += n * g.x.sn, g.y.data += n * g.y.sn;
+    if (g.r.data) g.r.data += n * g.r.sn;
+    job->kn->depthwise(&g);
+}
+
+/* Cuts along the channels first; rows share input rows at the cuts. */
+static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threads) {
+    const fo_depthwise_args *g = &job->g;
+    const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(TASKS_A_THREAD * threads, z->n) : 1;
+    job->channels = round_up(div_up(g->c1, tasks), unit);
+    job->across = div_up(g->c1, job->channels);
+    job->rows = max_(div_up(z->oh, div_up(tasks, job->across)), min_(z->oh, 8));
+    job->down = div_up(z->oh, job->rows);
+}
+
+/* Whether lanes are channels: where x and y have different orders, y decides. */
+static bool channel_lanes(const fo_image *x, const fo_image *r, const fo_image *y) {
+    return y->sc == 1 && !(y->sw == 1 && x->sw == 1 && (!r || r->sw == 1));
+}
+
+fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    const fo_conv2d_shape *s = &plan->s;
+    depthwise_job job = {.g = {.s = s, .z = z, .x = *x, .y = *y, .nhwc = channel_lanes(x, r, y), .w = plan->w, .bias = plan->bias,
+                               .ldw = plan->ldw, .multiplier = plan->ocg, .c1 = s->oc, .h1 = z->oh, .act = s->act},
+                         .kn = plan->kn};
+    if (r) job.g.r = *r;
+    if (job.g.nhwc) {
+        job.g.ldw = round_up(s->oc, plan->kn->vl);
+        job.g.w = fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * job.g.ldw, pack_taps);
+        if (!job.g.w) return FO_NO_MEMORY;
+        job.g.strip = 8;
+    } else {
+        job.g.strip = max_(8, L1_BYTES / (ptrdiff_t)sizeof(float) / s->sh / max_(z->iw, 1));
+    }
+    const double points = (double)z->n * s->oc * z->oh * z->ow;
+    const int threads = fo_threads_for(fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
+    depthwise_cut(&job, z, threads);
+    fo_parallel_for(z->n * job.across * job.down, threads, depthwise_task, &job);
+    return FO_OK;
+}
