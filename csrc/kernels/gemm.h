@@ -9,11 +9,10 @@
  *  +------+ +--------------+              a row has the same bits alone and in a batch.
  */
 
-/* One tile. mr, nv, form and exact are literals at every call; `wanted` columns of the nv * VL are stored. */
-INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, const bool exact, ptrdiff_t i0,
-                      ptrdiff_t j0) {
+/* The tile at rows i0.., columns j0... mr, nv and form are literals at every call; of the nv * VL columns those below g->n are stored. */
+INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, ptrdiff_t i0, ptrdiff_t j0) {
     const ptrdiff_t lda = g->lda, ldb = g->ldb, panel = g->panel, k = g->k, *table = g->table;
-    const float *a = g->a + i0 * lda, *b = g->b + j0 / NR * panel;
+    const float *b = g->b + j0 / NR * panel, *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     const fo_epilogue *ep = &g->ep;
     const int wanted = g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
     vf acc[MR][8];
@@ -28,16 +27,18 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
             UNROLL for (int i = 1; i < mr; i++) acc[i][j] = acc[0][j];
         }
 
+    UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a + (i0 + i) * lda;
     for (ptrdiff_t p = 0; p < k; p++) {
-        const float *ap = form == FO_A_TABLE ? a + table[p] : a + p;
+        const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
         const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
         vf bv[8];
         UNROLL for (int j = 0; j < nv; j++) {
             const float *at = bp + j / NV * panel + j % NV * VL;
-            bv[j] = exact ? v_load_tail(at, wanted - j * VL) : v_load(at);
+            bv[j] = form == FO_B_PACKING ? v_load_tail(at, wanted - j * VL) : v_load(at);
+            if (form == FO_B_PACKING) v_store(g->packed + p * NR + j * VL, bv[j]);
         }
         UNROLL for (int i = 0; i < mr; i++) {
-            vf av = v_set1(ap[i * lda]);
+            vf av = v_set1(a[i / 3][i % 3 * lda + step]);
             UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
         }
     }
@@ -49,10 +50,11 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
             UNROLL for (int i = 0; i < mr; i++)
                 UNROLL for (int j = 0; j < nv; j++)
                     acc[i][j] = v_add(acc[i][j], v_load(ep->residual + (i0 + i) * ldr + j0 + j * VL));
-        if (ep->act.kind == FO_CLIP)
-            UNROLL for (int i = 0; i < mr; i++)
-                UNROLL for (int j = 0; j < nv; j++)
-                    acc[i][j] = v_act(FO_CLIP, acc[i][j], ep->act.p0, ep->act.p1, v_zero());
+        if (ep->act.kind == FO_CLIP) {
+            UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_max(v_set1(ep->act.p0), acc[i][j]);
+            if (ep->act.p1 < INFINITY)
+                UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_min(v_set1(ep->act.p1), acc[i][j]);
+        }
         UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) v_store(c + i * ldc + j * VL, acc[i][j]);
         return;
     }
@@ -64,62 +66,78 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     finish_tile(&f, ep->act.kind, ep->transposed);
 }
 
-/* A tile of mr rows, mr known at run time only. Tiles that the registers cannot hold are left out when this is compiled. */
-#define ROWS_CASE(rows) \
-    case rows: \
-        if (rows <= MR && rows * nv <= MR * NV) gemm_tile(g, rows <= MR ? rows : 1, nv, form, exact, i, j); \
-        return;
-
-INLINE void gemm_rows(const fo_gemm_args *g, int mr, const int nv, const fo_form form, const bool exact, ptrdiff_t i, ptrdiff_t j) {
-    switch (mr) {
-        ROWS_CASE(1) ROWS_CASE(2) ROWS_CASE(3) ROWS_CASE(4) ROWS_CASE(5) ROWS_CASE(6)
-        ROWS_CASE(7) ROWS_CASE(8) ROWS_CASE(9) ROWS_CASE(10) ROWS_CASE(11) ROWS_CASE(12)
+/* A function for each height, or the compiler would share registers between tiles; what the registers cannot hold is left out. */
+typedef void gemm_tile_fn(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0);
+#define TILE(form, nv, mr) \
+    static void tile_##form##_##nv##_##mr(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0) { \
+        if (mr <= MR && mr * nv <= MR * NV) gemm_tile(g, mr <= MR ? mr : 1, nv, form, i0, j0); \
     }
-}
-#undef ROWS_CASE
+#define TILES(form, nv) \
+    TILE(form, nv, 1) TILE(form, nv, 2) TILE(form, nv, 3) TILE(form, nv, 4) TILE(form, nv, 5) TILE(form, nv, 6) \
+    TILE(form, nv, 7) TILE(form, nv, 8) TILE(form, nv, 9) TILE(form, nv, 10) TILE(form, nv, 11) TILE(form, nv, 12)
+#define HEIGHTS(form, nv) \
+    {tile_##form##_##nv##_1, tile_##form##_##nv##_2, tile_##form##_##nv##_3, tile_##form##_##nv##_4, \
+     tile_##form##_##nv##_5, tile_##form##_##nv##_6, tile_##form##_##nv##_7, tile_##form##_##nv##_8, \
+     tile_##form##_##nv##_9, tile_##form##_##nv##_10, tile_##form##_##nv##_11, tile_##form##_##nv##_12}
+_Static_assert(MR <= 12, "a height for each number of rows");
+TILES(FO_ROWS, 1) TILES(FO_ROWS, 2) TILES(FO_ROWS, 4) TILES(FO_ROWS, 8)
+TILES(FO_A_TABLE, 1) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 8)
+TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2)
+TILES(FO_B_PACKING, 1) TILES(FO_B_PACKING, 2)
+static gemm_tile_fn *const gemm_tiles[FO_FORMS][4][12] = {
+    [FO_ROWS] = {HEIGHTS(FO_ROWS, 1), HEIGHTS(FO_ROWS, 2), HEIGHTS(FO_ROWS, 4), HEIGHTS(FO_ROWS, 8)},
+    [FO_A_TABLE] = {HEIGHTS(FO_A_TABLE, 1), HEIGHTS(FO_A_TABLE, 2), HEIGHTS(FO_A_TABLE, 4), HEIGHTS(FO_A_TABLE, 8)},
+    [FO_B_TABLE] = {HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2)},
+    [FO_B_PACKING] = {HEIGHTS(FO_B_PACKING, 1), HEIGHTS(FO_B_PACKING, 2)}};
+#undef TILE
+#undef TILES
+#undef HEIGHTS
 
-/* All rows of the columns from j: as few tiles as MR allows, of nearly equal height, for 8 + 8 rows beat 12 + 4. */
-INLINE void gemm_columns(const fo_gemm_args *g, const int nv, const fo_form form, const bool exact, ptrdiff_t j) {
-    const ptrdiff_t tiles = (g->m + MR - 1) / MR;
-    const int least = (int)(g->m / tiles);
-    for (ptrdiff_t i = 0, more = g->m % tiles; i < g->m; more--) {
-        const int mr = least + (more > 0);
-        gemm_rows(g, mr, nv, form, exact, i, j);
+/* Height of the next tile of those that share `rows` rows: as few as MR allows, nearly equal, for 8 + 8 rows beat 12 + 4. */
+INLINE int gemm_height(ptrdiff_t rows) {
+    const ptrdiff_t tiles = (rows + MR - 1) / MR;
+    return (int)((rows + tiles - 1) / tiles);
+}
+
+/* log2 of the tile's width in vectors, for the columns that are left: fewer rows leave registers for more, so that enough
+ * independent sums hide the multiply-add's latency. */
+INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
+    if (left <= VL) return 0;
+    if (g->form < FO_B_TABLE) {
+        if (g->m * 8 <= MR * NV && left > 4 * VL) return 3;
+        if (g->m * 4 <= MR * NV && left > 2 * VL) return 2;
+    }
+    return 1;
+}
+
+/* A panel of a B in the caller's memory. Whole panels are read as they lie, unless rows a multiple of 1 KB apart would share few
+ * sets of the cache; else the first tile copies what it reads to `packed`, from where the others read. */
+INLINE void gemm_packing(const fo_gemm_args *g, ptrdiff_t j) {
+    const int width = g->n - j > VL;
+    const bool copy = g->n - j < NR || g->ldb % 256 == 0;
+    fo_gemm_args rest = *g;
+    if (copy) rest.b = g->packed, rest.ldb = NR, rest.panel = 0;
+    for (ptrdiff_t i = 0; i < g->m;) {
+        const int mr = gemm_height(g->m - i);
+        if (copy && i == 0)
+            gemm_tiles[FO_B_PACKING][width][mr - 1](g, i, j);
+        else
+            gemm_tiles[FO_ROWS][width][mr - 1](&rest, i, j);
         i += mr;
     }
 }
 
-#define COLUMNS(nv, form, exact) \
-    static __attribute__((noinline)) void gemm_##nv##form##exact(const fo_gemm_args *g, ptrdiff_t j) { gemm_columns(g, nv, form, exact, j); }
-COLUMNS(1, FO_ROWS, false) COLUMNS(2, FO_ROWS, false) COLUMNS(4, FO_ROWS, false) COLUMNS(8, FO_ROWS, false)
-COLUMNS(1, FO_ROWS, true) COLUMNS(2, FO_ROWS, true)
-COLUMNS(1, FO_A_TABLE, false) COLUMNS(2, FO_A_TABLE, false) COLUMNS(4, FO_A_TABLE, false) COLUMNS(8, FO_A_TABLE, false)
-COLUMNS(1, FO_B_TABLE, false) COLUMNS(2, FO_B_TABLE, false)
-#undef COLUMNS
-
-/* The tile's width for the columns that are left: NV vectors; fewer rows leave registers for more, so that enough
- * independent sums hide the multiply-add's latency. */
-INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
-    if (left <= VL) return 1;
-    if (g->form != FO_B_TABLE && !g->b_exact) {
-        if (g->m * 8 <= MR * NV && left > 4 * VL) return 8;
-        if (g->m * 4 <= MR * NV && left > 2 * VL) return 4;
-    }
-    return 2;
-}
-
 static void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
-    typedef void columns(const fo_gemm_args *, ptrdiff_t);
-    static columns *const whole[FO_FORMS][9] = {
-        [FO_ROWS] = {[1] = gemm_1FO_ROWSfalse, [2] = gemm_2FO_ROWSfalse, [4] = gemm_4FO_ROWSfalse, [8] = gemm_8FO_ROWSfalse},
-        [FO_A_TABLE] = {[1] = gemm_1FO_A_TABLEfalse, [2] = gemm_2FO_A_TABLEfalse, [4] = gemm_4FO_A_TABLEfalse, [8] = gemm_8FO_A_TABLEfalse},
-        [FO_B_TABLE] = {[1] = gemm_1FO_B_TABLEfalse, [2] = gemm_2FO_B_TABLEfalse}};
-    for (ptrdiff_t j = 0, left = g->n; left > 0;) {
-        int nv = gemm_width(g, left);
-        if (g->b_exact && left < nv * VL)
-            (nv == 1 ? gemm_1FO_ROWStrue : gemm_2FO_ROWStrue)(g, j);
+    for (ptrdiff_t j = 0; j < g->n;) {
+        const int width = gemm_width(g, g->n - j);
+        if (g->form == FO_B_PACKING)
+            gemm_packing(g, j);
         else
-            whole[g->form][nv](g, j);
-        j += nv * VL, left -= nv * VL;
+            for (ptrdiff_t i = 0; i < g->m;) {
+                const int mr = gemm_height(g->m - i);
+                gemm_tiles[g->form][width][mr - 1](g, i, j);
+                i += mr;
+            }
+        j += VL << width;
     }
 }

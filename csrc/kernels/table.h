@@ -16,14 +16,14 @@ typedef struct {
 
 /* How a tile finds A and B at step p of the reduction. */
 typedef enum {
-    FO_ROWS,    /* a[i*lda + p], b[p*ldb] */
-    FO_A_TABLE, /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
-    FO_B_TABLE, /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
+    FO_ROWS,      /* a[i*lda + p], b[p*ldb] */
+    FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
+    FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
+    FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_FORMS
 } fo_form;
 
-/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart; a packed panel is padded to nr columns,
- * and of a B that lies as it is in the caller's memory (b_exact) nothing is read beyond column n. */
+/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart, the last one padded but for FO_B_PACKING. */
 typedef struct {
     fo_form form;
     ptrdiff_t m, n, k;
@@ -31,7 +31,7 @@ typedef struct {
     ptrdiff_t lda;
     const float *b;
     ptrdiff_t ldb, panel;
-    bool b_exact;
+    float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
     const ptrdiff_t *table;
     float *c;
     ptrdiff_t ldc;

@@ -158,7 +158,7 @@ static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, p
 }
 
 /* A product for part of one output row: pixels w0 .. w0+px of row h, channels o .. o+oc. */
-static void direct_row(const direct *d, const float *row, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t w0, ptrdiff_t px) {
+static void direct_row(const direct *d, const float *row, float *scratch, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t w0, ptrdiff_t px) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
     const fo_image v = source_strides(d);
@@ -170,9 +170,9 @@ static void direct_row(const direct *d, const float *row, ptrdiff_t n, ptrdiff_t
     a.ep.channel_rows = d->columns;
     a.ep.transposed = nhwc == d->columns;
     if (d->columns) {
-        a.form = d->copies ? FO_B_TABLE : FO_ROWS;
+        a.form = d->copies ? FO_B_TABLE : FO_B_PACKING;
         a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw;
-        a.n = px, a.b = row + w0, a.ldb = v.sc, a.panel = kn->nr, a.b_exact = !d->copies;
+        a.n = px, a.b = row + w0, a.ldb = v.sc, a.panel = kn->nr, a.packed = scratch;
     } else {
         const ptrdiff_t g = o / plan->ocg;
         a.form = FO_A_TABLE;
@@ -197,7 +197,7 @@ static void direct_task(void *context, ptrdiff_t task, int thread) {
     if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, rows), scratch);
     for (ptrdiff_t o = 0; o < oc; o += step)
         for (ptrdiff_t h = 0; h < rows; h++)
-            direct_row(d, x + h * sh, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, w0, px);
+            direct_row(d, x + h * sh, scratch, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, w0, px);
 }
 
 /* Relative time of a form: lanes that do nothing, sums too few to hide the latency, the transposition of a tile. */
@@ -228,7 +228,8 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
 static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
     const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1;
-    return d->copies ? round_up(input_rows(d->plan, rows) * d->pw * phases * d->plan->icg + d->plan->kn->nr, 16) : 0;
+    if (d->copies) return round_up(input_rows(d->plan, rows) * d->pw * phases * d->plan->icg + d->plan->kn->nr, 16);
+    return d->columns ? round_up(d->plan->k * d->plan->kn->nr, 16) : 0; /* a packed panel of pixels */
 }
 
 /* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and what it copies;
