@@ -99,6 +99,15 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 
+/* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous,
+ * y[n,o,h,w] = sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
+ * y's channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
+typedef struct fo_conv_transpose fo_conv_transpose;
+fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
+void fo_conv_transpose_free(fo_conv_transpose *plan);
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                const fo_image *y);
+
 /* ---- recurrent networks ----------------------------------------------------------------------------------------- */
 
 typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
@@ -136,14 +145,23 @@ typedef struct {
 } fo_cell_io;
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
 
-/* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous,
- * y[n,o,h,w] = sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
- * y's channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
-typedef struct fo_conv_transpose fo_conv_transpose;
-fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
-void fo_conv_transpose_free(fo_conv_transpose *plan);
-fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
-                                const fo_image *y);
+/* A stack of layers over a batch of sequences: layer i reads the outputs of layer i - 1, those of its directions side by side.
+ * Arrays without strides are contiguous. The state of a row runs over its lengths[row] first steps only, from the last of them where
+ * the direction is backwards; y is 0 from there on. */
+typedef struct {
+    const fo_cell *const *cells; /* layers x directions */
+    int layers, directions;
+    bool reverse; /* the first direction runs backwards, the second one forwards */
+    ptrdiff_t steps, batch;
+    const float *x; /* element (t, b, i) at x[t*xt + b*xb + i] */
+    ptrdiff_t xt, xb;
+    const int64_t *lengths; /* (batch), each in 0..steps; NULL: all are steps */
+    const float *h0, *c0;   /* (layers*directions, batch, outputs or hidden); NULL: zeros */
+    float *hn, *cn;         /* the same, after the last step; may be h0 and c0 */
+    float *y;               /* element (t, b, o) at y[t*yt + b*yb + o] */
+    ptrdiff_t yt, yb;
+} fo_sequence;
+fo_status fo_sequence_run(const fo_sequence *sequence);
 
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);

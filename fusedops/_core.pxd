@@ -80,6 +80,21 @@ cdef extern from "fusedops.h" nogil:
         float *c_out
         Py_ssize_t ldho, ldco
     fo_status fo_cell_run(const fo_cell *cell, Py_ssize_t batch, const fo_cell_io *io)
+    ctypedef struct fo_sequence:
+        const fo_cell *const *cells
+        int layers, directions
+        bint reverse
+        Py_ssize_t steps, batch
+        const float *x
+        Py_ssize_t xt, xb
+        const int64_t *lengths
+        const float *h0
+        const float *c0
+        float *hn
+        float *cn
+        float *y
+        Py_ssize_t yt, yb
+    fo_status fo_sequence_run(const fo_sequence *sequence)
 
     ctypedef struct fo_conv_transpose:
         pass

@@ -3,6 +3,7 @@
 import numpy as np
 
 cimport numpy as cnp
+from libc.stdint cimport int64_t
 from numpy cimport ndarray
 
 cnp.import_array()
@@ -466,6 +467,177 @@ cdef class LSTMCellPlan(CellPlan):
         if overlap(h, c):
             raise ValueError("the two arrays of out overlap")
         return h, c
+
+
+# ---- sequences --------------------------------------------------------------------------------------------------------
+
+cdef bint as_steps(ndarray a, bint batch_first, Py_ssize_t *t, Py_ssize_t *b) noexcept:
+    """Whether kernels can read a as it lies, and its strides over steps and rows of the batch."""
+    cdef bint unbatched = cnp.PyArray_NDIM(a) == 2
+    t[0] = cnp.PyArray_STRIDE(a, 1 if batch_first and not unbatched else 0)
+    b[0] = 0 if unbatched else cnp.PyArray_STRIDE(a, 0 if batch_first else 1)
+    if cnp.PyArray_SIZE(a) == 0:
+        return True
+    if t[0] % 4 or b[0] % 4 or cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) > 1 and cnp.PyArray_STRIDE(a, cnp.PyArray_NDIM(a) - 1) != 4:
+        return False
+    t[0] //= 4
+    b[0] //= 4
+    return True
+
+
+cdef class SequencePlan:
+    """Layers of recurrent cells over a sequence; the weights are packed in the cells."""
+    cdef readonly tuple cells  # layers x directions
+    cdef ndarray pointers
+    cdef fo_sequence sequence  # what is the same for all calls
+    cdef Py_ssize_t inputs, hidden, outputs
+    cdef bint lstm, batch_first
+
+    def _stack(self, tuple cells, int layers, int directions, bint reverse, bint batch_first):
+        cdef CellPlan cell
+        cdef Py_ssize_t i
+        self.pointers = np.empty(len(cells), np.uintp)
+        for i in range(len(cells)):
+            cell = cells[i]
+            (<const fo_cell **>cnp.PyArray_DATA(self.pointers))[i] = cell.cell
+        cell = cells[0]
+        self.inputs, self.hidden, self.outputs = cell.shape.inputs, cell.shape.hidden, cell.shape.outputs
+        self.lstm, self.batch_first, self.cells = cell.shape.kind == FO_LSTM, batch_first, cells
+        self.sequence.cells = <const fo_cell *const *>cnp.PyArray_DATA(self.pointers)
+        self.sequence.layers, self.sequence.directions, self.sequence.reverse = layers, directions, reverse
+
+    cdef tuple state_shape(self, bint unbatched, Py_ssize_t batch, Py_ssize_t width):
+        cdef Py_ssize_t n = self.sequence.layers * self.sequence.directions
+        if unbatched:
+            return n, width
+        return n, batch, width
+
+    cdef ndarray state_array(self, object given, str name, tuple shape):
+        """An initial state, contiguous."""
+        cdef ndarray a = as_float32(given, name)
+        if np.shape(a) != shape:
+            raise ValueError(f"{name} has shape {np.shape(a)}, but must have shape {shape} (layers * directions, batch, width), as x has its rows")
+        return contiguous(a)
+
+    def __call__(self, x, state=None, lengths=None, out=None):
+        cdef fo_sequence s = self.sequence
+        cdef ndarray a = as_float32(x, "x"), h0 = None, c0 = None, hn, cn = None, n = None, y, target
+        cdef bint unbatched = cnp.PyArray_NDIM(a) == 2
+        cdef tuple h_shape, c_shape
+        cdef fo_status status
+        if cnp.PyArray_NDIM(a) not in (2, 3) or cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) != self.inputs:
+            order = "batch, steps" if self.batch_first else "steps, batch"
+            raise ValueError(f"x has shape {np.shape(x)}, but w_ih has {self.inputs} columns: x must be ({order}, {self.inputs}) or (steps, {self.inputs})")
+        s.steps = cnp.PyArray_DIM(a, 1 if self.batch_first and not unbatched else 0)
+        s.batch = 1 if unbatched else cnp.PyArray_DIM(a, 0 if self.batch_first else 1)
+        h_shape, c_shape = self.state_shape(unbatched, s.batch, self.outputs), self.state_shape(unbatched, s.batch, self.hidden)
+        if state is not None:
+            if self.lstm:
+                if not isinstance(state, (tuple, list)) or len(state) != 2:
+                    raise TypeError(f"the state of an LSTM is a pair of arrays (h, c), not {type(state).__name__}")
+                h0, c0 = self.state_array(state[0], "h", h_shape), self.state_array(state[1], "c", c_shape)
+            else:
+                h0 = self.state_array(state, "h", h_shape)
+        if lengths is not None:
+            n = self.lengths_array(lengths, s.steps, s.batch)
+        if not as_steps(a, self.batch_first, &s.xt, &s.xb):
+            a = contiguous(a)
+            as_steps(a, self.batch_first, &s.xt, &s.xb)
+        y_shape = (*np.shape(a)[:cnp.PyArray_NDIM(a) - 1], s.directions * self.outputs)
+        y = target = np.empty(y_shape, np.float32) if out is None else checked_out(out, y_shape)
+        if out is not None and (overlap(y, a) or overlap(y, h0) or overlap(y, c0) or not ready(y)) or not as_steps(y, self.batch_first, &s.yt, &s.yb):
+            y = np.empty(y_shape, np.float32)
+        as_steps(y, self.batch_first, &s.yt, &s.yb)
+        hn = np.empty(h_shape, np.float32)
+        if self.lstm:
+            cn = np.empty(c_shape, np.float32)
+        s.x, s.h0, s.c0, s.hn, s.cn, s.y = data(a), data(h0), data(c0), data(hn), data(cn), data(y)
+        s.lengths = NULL
+        if n is not None:
+            s.lengths = <const int64_t *>cnp.PyArray_DATA(n)
+        with nogil:
+            status = fo_sequence_run(&s)
+        check(status)
+        if target is not y:
+            target[...] = y
+        return target, (hn, cn) if self.lstm else hn
+
+    cdef ndarray lengths_array(self, object lengths, Py_ssize_t steps, Py_ssize_t batch):
+        n = np.asarray(lengths)
+        if n.dtype.kind not in "iu":
+            raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
+        if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
+            raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
+        return np.ascontiguousarray(n, np.int64)
+
+
+cdef class Stream:
+    """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one thread at a time.
+
+    The outputs have the same bits as those of the whole sequence at once.
+    """
+    cdef SequencePlan layer
+    cdef fo_sequence sequence
+    cdef ndarray h, c
+
+    def __init__(self, SequencePlan layer, Py_ssize_t batch):
+        cdef Py_ssize_t n = layer.sequence.layers
+        self.layer, self.sequence = layer, layer.sequence
+        self.h = np.zeros((n, batch, layer.outputs), np.float32)
+        self.c = np.zeros((n, batch, layer.hidden), np.float32) if layer.lstm else None
+        self.sequence.steps, self.sequence.batch = 1, batch
+        self.sequence.h0 = self.sequence.hn = data(self.h)
+        self.sequence.c0 = self.sequence.cn = data(self.c)
+
+    def step(self, x, out=None):
+        """y of the next step. x is (batch, inputs), or (inputs,) for a batch of one; y is alike. out may not be x."""
+        cdef ndarray a = as_float32(x, "x"), y, target
+        cdef int nd = cnp.PyArray_NDIM(a)
+        cdef cnp.npy_intp dims[2]
+        cdef Py_ssize_t m
+        cdef fo_status status
+        if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != self.sequence.batch:
+            raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape {(self.sequence.batch, self.layer.inputs)}")
+        if not as_rows(a, &m, &self.sequence.xb):
+            a = contiguous(a)
+            as_rows(a, &m, &self.sequence.xb)
+        dims[0], dims[nd - 1] = cnp.PyArray_DIM(a, 0), self.layer.outputs
+        if out is None:
+            y = target = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
+        else:
+            y = target = checked_out(out, shape_of(nd, dims))
+            if overlap(y, a) or not ready(y) or not as_rows(y, &m, &self.sequence.yb):
+                y = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
+        as_rows(y, &m, &self.sequence.yb)
+        self.sequence.x, self.sequence.y = data(a), data(y)
+        with nogil:
+            status = fo_sequence_run(&self.sequence)
+        check(status)
+        if target is not y:
+            target[...] = y
+        return target
+
+    def reset(self):
+        """Back to a state of zeros."""
+        self.h.fill(0)
+        if self.c is not None:
+            self.c.fill(0)
+
+    @property
+    def state(self):
+        """A copy of h, or of (h, c) for an LSTM, each (layers, batch, width); assign to it to set it."""
+        return self.h.copy() if self.c is None else (self.h.copy(), self.c.copy())
+
+    @state.setter
+    def state(self, value):
+        if self.c is None:
+            self.h[...] = self.layer.state_array(value, "h", np.shape(self.h))
+            return
+        if not isinstance(value, (tuple, list)) or len(value) != 2:
+            raise TypeError(f"the state of an LSTM is a pair of arrays (h, c), not {type(value).__name__}")
+        h, c = self.layer.state_array(value[0], "h", np.shape(self.h)), self.layer.state_array(value[1], "c", np.shape(self.c))
+        self.h[...] = h
+        self.c[...] = c
 
 
 # ---- weights and passes -----------------------------------------------------------------------------------------------

@@ -1,4 +1,6 @@
 """Recurrent networks: cells, sequences and streams, and the one-shot functions for each."""
+from operator import index
+
 import numpy as np
 
 from . import _core, activations
@@ -37,6 +39,13 @@ def _clip(clip):
     if not clip > 0:
         raise ValueError(f"clip must be None or a positive number, not {clip!r}")
     return float(clip)
+
+
+def _activation(activation):
+    """The activation parsed; one that has no parameter for each channel."""
+    if isinstance(activation, (tuple, list)) and "prelu" in activation[:1]:
+        raise ValueError(f"a recurrent cell has no slopes for {activation!r}: use 'tanh', 'relu' or another activation of fusedops.conv2d")
+    return activations.parse(activation)
 
 
 class _Cell(_Layer):
@@ -139,11 +148,167 @@ class GRUCell(_Cell, _core.CellPlan):
         self._pack(_KINDS["GRU"], *w, _activation("tanh"), bool(reset_after), _clip(clip))
 
 
-def _activation(activation):
-    """The activation parsed; one that has no parameter for each channel."""
-    if isinstance(activation, (tuple, list)) and "prelu" in activation[:1]:
-        raise ValueError(f"a recurrent cell has no slopes for {activation!r}: use 'tanh', 'relu' or another activation of fusedops.conv2d")
-    return activations.parse(activation)
+def _each_layer(num_layers, bidirectional, **weights):
+    """For each layer and direction a dict of its arrays, from lists of them, or from single arrays where there is one."""
+    num_layers = index(num_layers)
+    if num_layers < 1:
+        raise ValueError(f"num_layers must be at least 1, not {num_layers}")
+    count = num_layers * (2 if bidirectional else 1)
+    for name, value in weights.items():
+        if not isinstance(value, (tuple, list)):
+            weights[name] = value = [value] * (count if value is None else 1)
+        if len(value) != count:
+            raise ValueError(f"{name} holds {len(value)} array{'s' * (len(value) != 1)}, but num_layers={num_layers} and "
+                             f"bidirectional={bool(bidirectional)} make {count}: pass a list, layer by layer, forward before backward")
+    return [{name: value[i] for name, value in weights.items()} for i in range(count)]
+
+
+class _Sequence(_Layer):
+    """Layers of cells over a sequence."""
+
+    def _assemble(self, cells, bidirectional, reverse, batch_first):
+        if reverse and bidirectional:
+            raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
+        directions = 2 if bidirectional else 1
+        w_ih, w_hh = cells[0]._arguments[0][:2]
+        for i, cell in enumerate(cells):
+            expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
+            found = tuple(w.shape for w in cell._arguments[0][:2])
+            if found != expected:
+                raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow w_ih[0] {w_ih.shape} and "
+                                 f"w_hh[0] {w_hh.shape} they must have {expected[0]} and {expected[1]}")
+        self._options = bool(bidirectional), bool(reverse), bool(batch_first)
+        self._stack(tuple(cells), len(cells) // directions, directions, *self._options[1:])
+
+    def __reduce__(self):
+        return _assembled, (type(self), self.cells, *self._options)
+
+    def __repr__(self):
+        options = [f"num_layers={len(self.cells) // (1 + self._options[0])}"]
+        options += [f"{k}=True" for k, v in zip(("bidirectional", "reverse", "batch_first"), self._options) if v]
+        return f"{type(self).__name__}({', '.join(options)}, {self.cells[0]!r})"
+
+    def stream(self, batch=1):
+        """A stepper that keeps its state between calls: ``.step(x) -> y``, ``.reset()``, ``.state``.
+
+        Raises
+        ------
+        ValueError
+            The layer runs backwards, which would need the steps to come.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> stream = fo.RNN(np.ones((1, 1), np.float32), np.ones((1, 1), np.float32), activation="relu").stream()
+        >>> [float(stream.step(np.ones(1, np.float32))[0]) for _ in range(3)]
+        [1.0, 2.0, 3.0]
+        """
+        batch = index(batch)
+        if self._options[0] or self._options[1]:
+            raise ValueError("a stream cannot run backwards: it needs a layer without bidirectional and reverse")
+        if batch < 1:
+            raise ValueError(f"batch must be at least 1, not {batch}")
+        return _core.Stream(self, batch)
+
+
+def _assembled(cls, cells, *options):
+    layer = cls.__new__(cls)
+    layer._assemble(cells, *options)
+    return layer
+
+
+class RNN(_Sequence, _core.SequencePlan):
+    """Simple recurrent layers over a sequence: ``y, state = layer(x)``, each step an :class:`RNNCell`.
+
+    Parameters
+    ----------
+    w_ih, w_hh, b_ih, b_hh
+        As :class:`RNNCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+    activation, clip
+        See :class:`RNNCell`.
+    num_layers : int
+        A layer reads the outputs of the one before it, those of its directions side by side.
+    bidirectional : bool
+        A second direction runs from the last step to the first; y holds the outputs of both side by side.
+    reverse : bool
+        The only direction runs backwards.
+    batch_first : bool
+        x and y are (batch, steps, width) rather than (steps, batch, width).
+
+    Notes
+    -----
+    A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise; ``lengths``, one integer
+    for each row of the batch, beyond which a row's y is 0 and its state stays as it was; and ``out`` for y. An x (steps, inputs) has
+    no batch, and neither have its y and state then. The last state is returned beside y.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> layer = fo.RNN(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), activation="relu")
+    >>> y, h = layer(np.ones((3, 1, 2), np.float32))
+    >>> y[:, 0, 0], h
+    (array([1., 2., 3.], dtype=float32), array([[[3., 3.]]], dtype=float32))
+    """
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
+                 activation="tanh", clip=None):
+        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
+        self._assemble([RNNCell(**w, activation=activation, clip=clip) for w in each], bidirectional, reverse, batch_first)
+
+
+class LSTM(_Sequence, _core.SequencePlan):
+    """LSTM layers over a sequence: ``y, (h, c) = layer(x)``, each step an :class:`LSTMCell`.
+
+    Parameters
+    ----------
+    w_ih, w_hh, b_ih, b_hh, w_hr, peephole
+        As :class:`LSTMCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+    clip
+        See :class:`LSTMCell`.
+    num_layers, bidirectional, reverse, batch_first
+        See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> layer = fo.LSTM(np.ones((8, 3), np.float32), np.ones((8, 2), np.float32))
+    >>> y, (h, c) = layer(np.zeros((5, 1, 3), np.float32), (np.zeros((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)))
+    >>> y.shape, h.shape, c.shape
+    ((5, 1, 2), (1, 1, 2), (1, 1, 2))
+    """
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
+                 w_hr=None, peephole=None, clip=None):
+        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole)
+        self._assemble([LSTMCell(**w, clip=clip) for w in each], bidirectional, reverse, batch_first)
+
+
+class GRU(_Sequence, _core.SequencePlan):
+    """GRU layers over a sequence: ``y, state = layer(x)``, each step a :class:`GRUCell`.
+
+    Parameters
+    ----------
+    w_ih, w_hh, b_ih, b_hh
+        As :class:`GRUCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+    reset_after, clip
+        See :class:`GRUCell`.
+    num_layers, bidirectional, reverse, batch_first
+        See :class:`RNN`, also for the arguments of a call.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> layer = fo.GRU(np.zeros((6, 3), np.float32), np.zeros((6, 2), np.float32))
+    >>> y, h = layer(np.ones((2, 1, 3), np.float32), np.ones((1, 1, 2), np.float32))
+    >>> y[:, 0]
+    array([[0.5 , 0.5 ],
+           [0.25, 0.25]], dtype=float32)
+    """
+
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
+                 reset_after=True, clip=None):
+        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
+        self._assemble([GRUCell(**w, reset_after=reset_after, clip=clip) for w in each], bidirectional, reverse, batch_first)
 
 
 def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None):
@@ -236,3 +401,99 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
     array([[0.5, 0.5]], dtype=float32)
     """
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after)(x, h, out)
+
+
+def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """Simple recurrent layers over a sequence: ``(y, state)``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (steps, batch, inputs), or (batch, steps, inputs) with ``batch_first=True``, or (steps, inputs)
+    state : ndarray, float32, (layers * directions, batch, hidden), or None for zeros
+    w_ih, w_hh, b_ih, b_hh, **options
+        See :class:`RNN`.
+    lengths : (batch,) integers, optional
+        Steps of each row. Beyond them y is 0; the state is that after a row's last step.
+    out : ndarray, float32, of y's shape, optional
+
+    Returns
+    -------
+    y : ndarray, float32, (steps, batch, directions * hidden)
+    state : ndarray, float32, (layers * directions, batch, hidden)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; shapes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> one = np.ones((1, 1), np.float32)
+    >>> y, h = fo.rnn(np.ones((3, 2, 1), np.float32), None, one, one, activation="relu", lengths=[3, 2])
+    >>> y[..., 0].T, h.ravel()
+    (array([[1., 2., 3.],
+           [1., 2., 0.]], dtype=float32), array([3., 2.], dtype=float32))
+    """
+    return RNN(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+
+
+def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """LSTM layers over a sequence: ``(y, (h, c))``.
+
+    Parameters
+    ----------
+    state : pair of ndarray (h, c), float32, (layers * directions, batch, width) each, or None for zeros
+    w_ih, w_hh, b_ih, b_hh, **options
+        See :class:`LSTM`.
+    x, lengths, out
+        See :func:`rnn`.
+
+    Returns
+    -------
+    y : ndarray, float32, (steps, batch, directions * outputs)
+    (h, c) : ndarray, float32, (layers * directions, batch, outputs) and (layers * directions, batch, hidden)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; shapes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> y, (h, c) = fo.lstm(np.ones((5, 2, 3), np.float32), None, np.ones((8, 3), np.float32), np.ones((8, 2), np.float32))
+    >>> y.shape, (y[-1] == h[0]).all()
+    ((5, 2, 2), np.True_)
+    """
+    return LSTM(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+
+
+def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """GRU layers over a sequence: ``(y, state)``.
+
+    Parameters
+    ----------
+    w_ih, w_hh, b_ih, b_hh, **options
+        See :class:`GRU`.
+    x, state, lengths, out
+        See :func:`rnn`.
+
+    Returns
+    -------
+    y : ndarray, float32, (steps, batch, directions * hidden)
+    state : ndarray, float32, (layers * directions, batch, hidden)
+
+    Raises
+    ------
+    TypeError, ValueError
+        Wrong dtype; shapes that do not fit.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> y, h = fo.gru(np.ones((5, 2, 3), np.float32), None, np.ones((6, 3), np.float32), np.ones((6, 2), np.float32), batch_first=True)
+    >>> y.shape, h.shape
+    ((5, 2, 2), (1, 5, 2))
+    """
+    return GRU(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)

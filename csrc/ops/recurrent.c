@@ -1,8 +1,10 @@
-/* Recurrent layers: packing of the gates, and a step.
+/* Recurrent layers: packing of the gates, a step, and sequences.
  *
  * A step has one or two stages, each a product with gate functions as its epilogue (kernels/recurrent.h). A second one is needed
  * where all of a first result goes into another product: the GRU that resets before the product, and the LSTM's projection.
- * The threads of a team share the units of a layer, so that each reads its part of the weights and no other. */
+ * The threads of a team share the units of a layer, so that each reads its part of the weights and no other.
+ *
+ * A sequence makes the x part of many steps at once, as a GEMM, and its steps read the recurrent weights alone. */
 #include <math.h>
 #include <string.h>
 
@@ -173,6 +175,7 @@ static void step(const fo_cell *cell, const step_job *job, const team_place *at)
     }
 }
 
+/* Floats of `between` for m rows. */
 static ptrdiff_t floats_between(const fo_cell *cell, ptrdiff_t m) {
     return cell->stages == 2 || cell->w_hr ? 2 * m * cell->s.hidden : 0;
 }
@@ -204,5 +207,209 @@ fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io
     if (between && !(run.job.between = fo_arena_take((size_t)between * sizeof(float)))) return FO_NO_MEMORY;
     fo_parallel_team(fo_threads_for(step_nanoseconds(cell, batch)), run_cell, &run);
     if (between) fo_arena_release(run.job.between);
+    return FO_OK;
+}
+
+/* ---- sequences -------------------------------------------------------------------------------------------------- */
+
+/* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each step. */
+typedef enum { SPLIT_UNITS, SPLIT_ROWS, SPLIT_DIRECTIONS } sequence_split;
+
+enum { SUMS_BYTES = 512 << 10 }; /* the x part of some steps, made at once, waits in the second-level cache */
+
+/* Scratch of one direction, for the whole batch. */
+typedef struct {
+    float *h[2]; /* before and after a step, by turns */
+    float *c, *between, *sums;
+} direction_scratch;
+
+typedef struct {
+    const fo_sequence *s;
+    sequence_split split;
+    ptrdiff_t outputs, hidden, columns; /* the most that any cell has */
+    direction_scratch scratch[2];
+    float *middle[2]; /* y of a layer that is not the last, by turns */
+    fo_barrier whole, part[2];
+} sequence_run;
+
+/* One member's rows, and its place among those who share their units. */
+typedef struct {
+    ptrdiff_t row, rows;
+    team_place at;
+} row_share;
+
+/* A sequence as one layer sees it. */
+typedef struct {
+    const float *x;
+    float *y;
+    ptrdiff_t xt, xb, yt, yb;
+} layer_io;
+
+static ptrdiff_t all_columns(const fo_cell *cell) { return cell->stage[0].columns + cell->stage[1].columns; }
+
+/* Steps whose x parts are made at once. */
+static ptrdiff_t steps_at_once(const sequence_run *run) {
+    return min_(run->s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, run->s->batch * run->columns)));
+}
+
+/* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x allows it. */
+static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb, ptrdiff_t n,
+                       const row_share *mine, float *sums) {
+    const fo_kernels *kn = cell->kn;
+    const ptrdiff_t inputs = cell->s.inputs, columns = stage->columns, panel = kn->nr * (inputs + cell->s.outputs), m = mine->rows;
+    ptrdiff_t from, to;
+    share(&mine->at, cell->blocks, &from, &to);
+    const ptrdiff_t j = from * stage->gates * kn->vl;
+    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs, .b = stage->w + j / kn->nr * panel,
+                      .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
+    if (g.n <= 0) return;
+    ptrdiff_t products = 1, next_x = 0, next_sums = 0;
+    g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = columns;
+    if (m > 1 && n > 1 && xt != m * xb) {
+        if (n > m)
+            products = m, g.m = n, g.lda = xt, g.ldc = m * columns, next_x = xb, next_sums = columns;
+        else
+            products = n, g.m = m, next_x = xt, next_sums = m * columns;
+    }
+    for (ptrdiff_t p = 0; p < products; p++) {
+        g.a = x + p * next_x;
+        g.c = sums + p * next_sums + j;
+        kn->gemm(&g);
+    }
+}
+
+/* Copies or zeroes `rows` rows of n floats, ld apart. */
+static void set_rows(float *to, ptrdiff_t ld, const float *from, ptrdiff_t ldf, ptrdiff_t rows, ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < rows; i++)
+        if (from)
+            memcpy(to + i * ld, from + i * ldf, (size_t)n * sizeof *to);
+        else
+            memset(to + i * ld, 0, (size_t)n * sizeof *to);
+}
+
+/* Step t of the rows that are as long: from h[turn] to h[1 - turn]. sums NULL: the cell reads x itself. */
+static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d, ptrdiff_t t,
+                          int turn, float *const sums[2], const row_share *mine) {
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, end = mine->row + mine->rows;
+    const int64_t *lengths = run->s->lengths;
+    for (ptrdiff_t b = mine->row, next; b < end; b = next) {
+        const bool active = !lengths || t < lengths[b];
+        next = end;
+        if (lengths)
+            for (next = b + 1; next < end && (t < lengths[next]) == active;) next++;
+        float *y = io->y + t * io->yt + b * io->yb;
+        if (!active) {
+            if (!mine->at.member) set_rows(y, io->yb, NULL, 0, next - b, outputs);
+            continue;
+        }
+        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb, .ldx = io->xb, .h = d->h[turn] + b * outputs, .ldh = outputs,
+                               .h_out = d->h[1 - turn] + b * outputs, .ldho = outputs, .c = d->c + b * hidden, .ldc = hidden,
+                               .c_out = d->c + b * hidden, .ldco = hidden},
+                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden};
+        for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].columns;
+        step(cell, &job, &mine->at);
+    }
+    fo_barrier_wait(mine->at.barrier, mine->at.members);
+}
+
+/* One layer in one direction. */
+static void run_direction(const sequence_run *run, int layer, int direction, const layer_io *io, const row_share *mine) {
+    const fo_sequence *s = run->s;
+    const int index = layer * s->directions + direction;
+    const fo_cell *cell = s->cells[index];
+    const direction_scratch *d = &run->scratch[direction];
+    const bool backwards = (direction == 1) != s->reverse, lead = mine->at.member == 0;
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, first = mine->row, m = mine->rows, chunk = steps_at_once(run);
+    const ptrdiff_t state = index * s->batch + first;
+    if (lead) {
+        for (int turn = 0; turn < (s->lengths ? 2 : 1); turn++)
+            set_rows(d->h[turn] + first * outputs, outputs, s->h0 ? s->h0 + state * outputs : NULL, outputs, m, outputs);
+        if (cell->s.kind == FO_LSTM) set_rows(d->c + first * hidden, hidden, s->c0 ? s->c0 + state * hidden : NULL, hidden, m, hidden);
+    }
+    fo_barrier_wait(mine->at.barrier, mine->at.members);
+    int turn = 0;
+    for (ptrdiff_t done = 0, n; done < s->steps; done += n) {
+        n = min_(chunk, s->steps - done);
+        const ptrdiff_t t0 = backwards ? s->steps - done - n : done;
+        float *sums[2] = {d->sums + first * chunk * run->columns};
+        sums[1] = sums[0] + n * m * cell->stage[0].columns;
+        for (int i = 0; n > 1 && i < cell->stages; i++)
+            input_sums(cell, &cell->stage[i], io->x + t0 * io->xt + first * io->xb, io->xt, io->xb, n, mine, sums[i]);
+        for (ptrdiff_t j = 0; j < n; j++, turn = 1 - turn) {
+            const ptrdiff_t at = backwards ? n - 1 - j : j;
+            float *now[2] = {sums[0] + at * m * cell->stage[0].columns, sums[1] + at * m * cell->stage[1].columns};
+            sequence_step(run, cell, io, d, t0 + at, turn, n > 1 ? now : NULL, mine);
+        }
+    }
+    if (!lead) return;
+    for (ptrdiff_t b = 0; b < m; b++) {
+        const int last = s->lengths && !backwards ? s->lengths[first + b] & 1 : turn;
+        set_rows(s->hn + (state + b) * outputs, 0, d->h[last] + (first + b) * outputs, 0, 1, outputs);
+    }
+    if (cell->s.kind == FO_LSTM) set_rows(s->cn + state * hidden, hidden, d->c + first * hidden, hidden, m, hidden);
+}
+
+static void run_member(void *context, int member, int members) {
+    sequence_run *run = context;
+    const fo_sequence *s = run->s;
+    row_share mine = {0, s->batch, {&run->whole, member, members}};
+    int from = 0, to = s->directions;
+    if (run->split == SPLIT_ROWS) {
+        mine.row = s->batch * member / members;
+        mine.rows = s->batch * (member + 1) / members - mine.row;
+        mine.at = (team_place){&run->whole, 0, 1};
+    } else if (run->split == SPLIT_DIRECTIONS && members > 1) {
+        const int half = members / 2; /* the second direction's team has the odd one */
+        from = member >= half, to = from + 1;
+        mine.at = (team_place){&run->part[from], from ? member - half : member, from ? members - half : half};
+    }
+    for (int layer = 0; layer < s->layers; layer++) {
+        const ptrdiff_t width = s->directions * run->outputs;
+        for (int d = from; d < to; d++) {
+            layer_io io = {s->x, s->y + d * run->outputs, s->xt, s->xb, s->yt, s->yb};
+            if (layer) io.x = run->middle[(layer - 1) & 1], io.xt = s->batch * width, io.xb = width;
+            if (layer < s->layers - 1) io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width;
+            run_direction(run, layer, d, &io, &mine);
+        }
+        if (run->split == SPLIT_DIRECTIONS) fo_barrier_wait(&run->whole, members);
+    }
+}
+
+/* Threads for a sequence, and how they share it: by directions or rows where that is even, by units where a step lasts longer than
+ * a barrier. Each direction's rows of one thread should fill a tile. */
+static int choose_split(sequence_run *run) {
+    const fo_sequence *s = run->s;
+    double step = 0;
+    for (int i = 0; i < s->layers * s->directions; i++) step += step_nanoseconds(s->cells[i], s->batch);
+    const int threads = fo_threads_for(step * s->steps);
+    const bool shares_units = step / (s->layers * s->directions) > 1500;
+    run->split = s->directions == 2 ? SPLIT_DIRECTIONS : s->batch >= 8 * threads ? SPLIT_ROWS : SPLIT_UNITS;
+    return run->split == SPLIT_ROWS || shares_units ? threads : (int)min_(threads, s->directions);
+}
+
+fo_status fo_sequence_run(const fo_sequence *s) {
+    sequence_run run = {.s = s};
+    const int cells = s->layers * s->directions;
+    ptrdiff_t between = 0;
+    for (int i = 0; i < cells; i++) {
+        run.outputs = max_(run.outputs, s->cells[i]->s.outputs);
+        run.hidden = max_(run.hidden, s->cells[i]->s.hidden);
+        run.columns = max_(run.columns, all_columns(s->cells[i]));
+        between = max_(between, floats_between(s->cells[i], s->batch));
+    }
+    if (!s->batch || !run.outputs) return FO_OK;
+    const ptrdiff_t h = round_up(s->batch * run.outputs, 16), c = round_up(s->batch * run.hidden, 16);
+    const ptrdiff_t sums = round_up(s->batch * steps_at_once(&run) * run.columns, 16), each = 2 * h + c + round_up(between, 16) + sums;
+    const ptrdiff_t middle = s->layers > 1 ? s->steps * s->batch * s->directions * run.outputs : 0;
+    float *scratch = fo_arena_take((size_t)(s->directions * each + min_(s->layers - 1, 2) * middle) * sizeof *scratch);
+    if (!scratch) return FO_NO_MEMORY;
+    for (int d = 0; d < s->directions; d++) {
+        float *p = scratch + d * each;
+        run.scratch[d] = (direction_scratch){{p, p + h}, p + 2 * h, p + 2 * h + c + sums, p + 2 * h + c};
+    }
+    run.middle[0] = scratch + s->directions * each;
+    run.middle[1] = run.middle[0] + middle;
+    fo_parallel_team(choose_split(&run), run_member, &run);
+    fo_arena_release(scratch);
     return FO_OK;
 }

@@ -1,0 +1,288 @@
+"""Sequences of recurrent cells against a float64 loop over the formulas, and the ways in which their results must have the same bits."""
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+
+GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
+# Recurrent weights are drawn such that a step does not enlarge an error: some units in the last place of 1 are enough.
+TOLERANCE = 4e-6
+
+
+def sigmoid(x):
+    return 1 / (1 + np.exp(-x))
+
+
+def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=np.inf, reset_after=True, activation=np.tanh):
+    """One step in float64: h and c after it."""
+    def held(s):
+        return np.clip(s, -clip, clip)
+    n = w_ih.shape[0] // GATES[kind]
+    gx, gh = np.split(x @ w_ih.T + b_ih, GATES[kind], -1), np.split(h @ w_hh.T + b_hh, GATES[kind], -1)
+    if kind == "RNN":
+        return activation(held(gx[0] + gh[0])), c
+    if kind == "GRU":
+        r, z = sigmoid(held(gx[0] + gh[0])), sigmoid(held(gx[1] + gh[1]))
+        new = np.tanh(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w_hh[2 * n:].T + b_hh[2 * n:])))
+        return (1 - z) * new + z * h, c
+    p_i, p_f, p_o = np.zeros((3, n)) if peephole is None else peephole
+    i, f = sigmoid(held(gx[0] + gh[0] + p_i * c)), sigmoid(held(gx[1] + gh[1] + p_f * c))
+    c = f * c + i * np.tanh(held(gx[2] + gh[2]))
+    h = sigmoid(held(gx[3] + gh[3] + p_o * c)) * np.tanh(c)
+    return h if w_hr is None else h @ w_hr.T, c
+
+
+def sequence(kind, x, h, c, weights, directions=1, reverse=False, lengths=None, **options):
+    """Layers over (steps, batch, inputs) in float64; weights holds the arrays of each layer and direction by name."""
+    h, c = h.astype(np.float64), c.astype(np.float64)
+    lengths = np.full(x.shape[1], x.shape[0]) if lengths is None else np.asarray(lengths)
+    x = x.astype(np.float64)
+    for layer in range(len(weights) // directions):
+        y = []
+        for d in range(directions):
+            at = layer * directions + d
+            w = {k: None if v is None else v.astype(np.float64) for k, v in weights[at].items()}
+            out = np.zeros((*x.shape[:2], h.shape[2]))
+            for t in range(len(x))[::-1 if (d == 1) != reverse else 1]:
+                on = t < lengths
+                h[at, on], c[at, on] = cell(kind, x[t, on], h[at, on], c[at, on], **w, **options)
+                out[t, on] = h[at, on]
+            y.append(out)
+        x = np.concatenate(y, -1)
+    return x, h, c
+
+
+class Case:
+    """Random weights, x and initial state of a layer."""
+
+    def __init__(self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None, peephole=False):
+        self.kind, self.directions = kind, directions
+        rows, width = GATES[kind] * hidden, outputs or hidden
+        self.weights = [
+            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2, w_hh=draw(rows, width) / np.float32(width**0.5),
+                 b_ih=draw(rows), b_hh=draw(rows),
+                 **(dict(w_hr=draw(outputs, hidden)) if outputs else {}), **(dict(peephole=draw(3, hidden)) if peephole else {}))
+            for i in range(layers * directions)]
+        self.x = draw(steps, batch, inputs)
+        self.h, self.c = draw(layers * directions, batch, width), draw(layers * directions, batch, hidden)
+        self.state = (self.h, self.c) if kind == "LSTM" else self.h
+
+    def layer(self, **options):
+        weights = {name: [w[name] for w in self.weights] for name in self.weights[0]}
+        return getattr(fo, self.kind)(**weights, num_layers=len(self.weights) // self.directions, bidirectional=self.directions == 2, **options)
+
+    def check(self, result, state=True, **options):
+        h, c = (self.h, self.c) if state else (0 * self.h, 0 * self.c)
+        y, h, c = sequence(self.kind, self.x, h, c, self.weights, self.directions, **options)
+        expected = (y, h, c) if self.kind == "LSTM" else (y, h)
+        for a, b in zip(flat(result), expected, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=TOLERANCE)
+
+
+def flat(result):
+    y, state = result
+    return (y, *state) if isinstance(state, tuple) else (y, state)
+
+
+def same(a, b):
+    return all(np.array_equal(i, j) for i, j in zip(flat(a), flat(b), strict=True))
+
+
+@pytest.fixture(params=GATES)
+def kind(request):
+    return request.param
+
+
+@pytest.mark.parametrize("shape", [
+    dict(), dict(steps=1), dict(batch=1, hidden=1, inputs=1), dict(batch=1, hidden=64, steps=9), dict(layers=3), dict(directions=2),
+    dict(layers=2, directions=2, batch=14), dict(batch=40, hidden=33, steps=3), dict(inputs=70, hidden=16, batch=17), dict(hidden=130, inputs=3),
+], ids=str)
+def test_agrees_with_float64(isa, threads, kind, draw, shape):
+    case = Case(draw, kind, **shape)
+    layer = case.layer()
+    case.check(layer(case.x, case.state))
+    case.check(layer(case.x), state=False)
+
+
+@pytest.mark.parametrize("directions", [1, 2])
+@pytest.mark.parametrize("batch", [4, 30])
+def test_lengths(isa, threads, kind, draw, directions, batch):
+    case = Case(draw, kind, steps=6, batch=batch, directions=directions, layers=2)
+    lengths = np.arange(batch) * 5 % 7
+    layer = case.layer()
+    y, state = layer(case.x, case.state, lengths)
+    case.check((y, state), lengths=lengths)
+    assert all(not y[n:, b].any() for b, n in enumerate(lengths))
+    ended = np.where(np.arange(6)[:, None, None] < lengths[:, None], case.x, np.nan).astype(np.float32)
+    assert same(layer(ended, case.state, lengths), (y, state))  # what lies beyond the end does not matter
+
+
+@pytest.mark.parametrize("options", [dict(outputs=6), dict(outputs=20), dict(peephole=True), dict(outputs=35, peephole=True)], ids=str)
+def test_projection_and_peephole(isa, threads, draw, options):
+    case = Case(draw, "LSTM", layers=2, directions=2, batch=9, **options)
+    case.check(case.layer()(case.x, case.state))
+
+
+@pytest.mark.parametrize("kind, options", [("RNN", dict(clip=0.3)), ("LSTM", dict(clip=0.3)), ("GRU", dict(clip=0.3)), ("GRU", dict(reset_after=False)),
+                                           ("GRU", dict(reset_after=False, clip=0.3))], ids=str)
+def test_variants(isa, threads, draw, kind, options):
+    case = Case(draw, kind, hidden=50, batch=5)
+    result = case.layer(**options)(case.x, case.state)
+    case.check(result, **options)
+    assert not np.allclose(result[0], case.layer()(case.x, case.state)[0], atol=1e-3)
+
+
+def test_relu(isa, draw):
+    case = Case(draw, "RNN")
+    case.check(case.layer(activation="relu")(case.x, case.state), activation=lambda s: np.maximum(s, 0))
+
+
+def test_reverse(isa, kind, draw):
+    case = Case(draw, kind, layers=2)
+    case.check(case.layer(reverse=True)(case.x, case.state, [2, 0, 5]), reverse=True, lengths=[2, 0, 5])
+
+
+def test_bits_of_a_row_alone_and_of_threads(isa, kind, draw):
+    case = Case(draw, kind, steps=4, batch=19, hidden=144, inputs=40)
+    layer = case.layer()
+    y = layer(case.x)[0]
+    for b in (0, 7, 18):
+        assert np.array_equal(layer(case.x[:, b:b + 1])[0], y[:, b:b + 1])
+    before = fo.get_num_threads()
+    for n in (1, 2, 3, 5):
+        fo.set_num_threads(n)
+        assert same(layer(case.x), layer(case.x)) and np.array_equal(layer(case.x)[0], y)
+        assert np.array_equal(layer(case.x[:, :2])[0], y[:, :2])
+    fo.set_num_threads(before)
+
+
+@pytest.mark.parametrize("batch", [1, 6])
+def test_sequence_is_its_cells_and_its_stream(isa, kind, draw, batch):
+    case = Case(draw, kind, steps=7, batch=batch, hidden=40)
+    y, state = case.layer()(case.x, case.state)
+    one = getattr(fo, kind + "Cell")(**case.weights[0])
+    now = tuple(s[0] for s in (case.state if kind == "LSTM" else (case.state,)))
+    stream = case.layer().stream(batch)
+    stream.state = case.state
+    for t in range(7):
+        now = one(case.x[t], *now)
+        now = now if kind == "LSTM" else (now,)
+        assert np.array_equal(now[0], y[t]) and np.array_equal(stream.step(case.x[t]), y[t])
+    assert same((y, stream.state), (y, state))
+
+
+def test_stream(kind, draw):
+    case = Case(draw, kind, layers=2, batch=1)
+    layer = case.layer()
+    stream = layer.stream()
+    y = layer(case.x)[0]
+    out = np.empty((1, 20), np.float32)
+    for again in range(2):
+        stream.reset()
+        assert np.array_equal(stream.step(case.x[0, 0]), y[0, 0])
+        assert stream.step(case.x[1], out=out) is out and np.array_equal(out, y[1])
+        kept = stream.state
+        third = stream.step(case.x[2])
+        stream.state = kept
+        assert np.array_equal(stream.step(case.x[2][:, ::-1].copy()[:, ::-1]), third)
+    with pytest.raises(ValueError, match="backwards"):
+        Case(draw, kind, directions=2).layer().stream()
+    with pytest.raises(ValueError, match=r"\(1, 8\).*\(1, 7\)"):
+        stream.step(draw(1, 8))
+    with pytest.raises(TypeError if kind == "LSTM" else ValueError):
+        stream.state = draw(1, 20)
+
+
+def test_memory_of_every_kind(kind, draw):
+    case = Case(draw, kind, steps=5, batch=4)
+    layer, first = case.layer(), case.layer(batch_first=True)
+    expected = layer(case.x, case.state)
+    turned = case.x.transpose(1, 0, 2)
+    for x in (turned, np.ascontiguousarray(turned), np.asfortranarray(turned)):
+        y, state = first(x, case.state)
+        assert same((y.transpose(1, 0, 2), state), expected)
+    for x in (case.x[..., ::-1].copy()[..., ::-1], np.pad(case.x, 2)[2:-2, 2:-2, 2:-2], np.asfortranarray(case.x)):
+        assert same(layer(x, case.state), expected)
+    wide = np.full((5, 4, 50), 7, np.float32)
+    assert layer(case.x, case.state, out=wide[..., 3:23])[0].base is wide and np.array_equal(wide[..., 3:23], expected[0])
+    assert (wide[..., :3] == 7).all() and (wide[..., 23:] == 7).all()
+    for out in (np.empty((5, 20, 4), np.float32).transpose(0, 2, 1), np.empty((5, 4, 20), np.float32)[::-1]):
+        assert np.array_equal(layer(case.x, case.state, out=out)[0], expected[0]) and np.array_equal(out, expected[0])
+    x = case.x[:, 0]
+    y, state = layer(x)
+    assert y.shape == (5, 20) and same((y[:, None], [s[:, None] for s in flat((y, state))[1:]][0]), (layer(x[:, None])[0], flat(layer(x[:, None]))[1]))
+
+
+def test_out_over_the_input(draw):
+    case = Case(draw, "GRU", inputs=20)
+    expected = case.layer()(case.x)[0]
+    x = case.x.copy()
+    assert case.layer()(x, out=x)[0] is x and np.array_equal(x, expected)
+
+
+def test_denormal_and_special_values(isa, draw):
+    case = Case(draw, "LSTM", hidden=33, batch=1, steps=2)
+    tiny = np.full_like(case.h, 1e-41)
+    assert np.isfinite(case.layer()(case.x, (tiny, tiny))[0]).all()
+    x = case.x.copy()
+    x[0, 0, 2] = np.nan
+    assert np.isnan(case.layer()(x)[0]).all()
+    huge = case.layer()(case.x * np.float32(1e30), case.state)[0]
+    assert (np.abs(huge) <= 1).all()
+
+
+def test_empty(kind, draw):
+    case = Case(draw, kind, batch=0)
+    y, state = case.layer()(case.x, case.state)
+    assert y.shape == (5, 0, 20) and flat((y, state))[1].shape == (1, 0, 20)
+    case = Case(draw, kind, steps=0)
+    y, state = case.layer()(case.x, case.state)
+    assert y.shape == (0, 3, 20) and same((y, state), (y, case.state))
+
+
+def test_one_shot_functions_and_copies(kind, draw):
+    case = Case(draw, kind, layers=2)
+    layer = case.layer()
+    expected = layer(case.x, case.state, [5, 2, 3])
+    weights = {name: [w[name] for w in case.weights] for name in case.weights[0]}
+    assert same(getattr(fo, kind.lower())(case.x, case.state, **weights, num_layers=2, lengths=[5, 2, 3]), expected)
+    for other in (pickle.loads(pickle.dumps(layer)), copy.copy(layer), copy.deepcopy(layer)):
+        assert same(other(case.x, case.state, [5, 2, 3]), expected) and repr(other) == repr(layer)
+
+
+@pytest.mark.parametrize("error, text, call", [
+    (ValueError, r"\(3, 4, 8\).*\(steps, batch, 7\)", lambda f, d: f(d(3, 4, 8))),
+    (ValueError, r"x has shape \(7,\)", lambda f, d: f(d(7))),
+    (TypeError, r"x has dtype float64.*astype", lambda f, d: f(d(3, 4, 7).astype(np.float64))),
+    (ValueError, r"h has shape \(4, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(4, 20), d(1, 4, 20)))),
+    (ValueError, r"c has shape \(1, 3, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(1, 4, 20), d(1, 3, 20)))),
+    (TypeError, r"pair of arrays", lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
+    (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 4, 7), None, [1.0, 2, 3, 3])),
+    (ValueError, r"lengths must be 4 integers in 0..3", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3])),
+    (ValueError, r"lengths must be 4 integers in 0..3", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3, 4])),
+    (ValueError, r"out has shape \(3, 4, 21\).*\(3, 4, 20\)", lambda f, d: f(d(3, 4, 7), out=d(3, 4, 21))),
+], ids=lambda v: None)
+def test_errors_of_a_call(draw, error, text, call):
+    with pytest.raises(error, match=text):
+        call(Case(draw, "LSTM").layer(), draw)
+
+
+@pytest.mark.parametrize("error, text, options", [
+    (ValueError, "w_ih holds 1 array, but num_layers=2", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=2)),
+    (ValueError, "num_layers must be at least 1", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=0)),
+    (ValueError, r"w_ih has shape \(20, 7\) and w_hh has shape \(20, 21\)", dict(w_ih=(20, 7), w_hh=(20, 21))),
+    (ValueError, r"b_hh has shape \(19,\).*\(20,\)", dict(w_ih=(20, 7), w_hh=(20, 20), b_hh=(19,))),
+    (ValueError, "bidirectional layer has both", dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, bidirectional=True, reverse=True)),
+    (ValueError, r"w_ih\[1\] has shape \(20, 7\).*\(20, 20\)", dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, num_layers=2)),
+    (ValueError, "clip must be", dict(w_ih=(20, 7), w_hh=(20, 20), clip=-1.0)),
+    (ValueError, "prelu", dict(w_ih=(20, 7), w_hh=(20, 20), activation=("prelu", 0.1))),
+    (ValueError, "unknown activation", dict(w_ih=(20, 7), w_hh=(20, 20), activation="nope")),
+], ids=lambda v: None)
+def test_errors_of_a_layer(draw, error, text, options):
+    def drawn(v):
+        return draw(*v) if isinstance(v, tuple) and all(isinstance(n, int) for n in v) else [draw(*s) for s in v] if isinstance(v, list) else v
+    with pytest.raises(error, match=text):
+        fo.RNN(**{k: drawn(v) for k, v in options.items()})
