@@ -32,17 +32,32 @@ static __attribute__((noinline)) vf activated(const fo_activation *act, vf v) {
     return v;
 }
 
-INLINE void elementwise_rows(const fo_function f, const fo_elementwise_rows *g) {
-    for (ptrdiff_t i = 0; i < g->m; i++) {
-        const float *a = g->a + i * g->lda, *b = f >= FO_ADD ? g->b + i * g->ldb : NULL;
-        float *y = g->y + i * g->ldy;
-        for (ptrdiff_t j = 0; j < g->n; j += VL) {
-            const ptrdiff_t left = g->n - j;
-            vf v = v_load_strided(a + j * g->sa, g->sa, left), w = f >= FO_ADD ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero();
-            v = v_function(f, v, w);
-            if (g->act.kind != FO_IDENTITY) v = activated(&g->act, v);
-            v_store_strided(y + j * g->sy, g->sy, v, left);
+/* `plain` is a literal: contiguous rows and no activation but a clip. */
+INLINE void elementwise_row(const fo_function f, const bool plain, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
+    const bool two = f >= FO_ADD, clip = g->act.kind == FO_CLIP;
+    const vf lo = v_set1(clip ? g->act.p0 : -INFINITY), hi = v_set1(clip ? g->act.p1 : INFINITY);
+    for (ptrdiff_t j = 0; j < g->n; j += VL) {
+        const ptrdiff_t left = g->n - j;
+        if (plain && left >= VL) {
+            const vf v = v_function(f, v_load(a + j), two ? v_load(b + j) : v_zero());
+            v_store(y + j, v_min(hi, v_max(lo, v)));
+            continue;
         }
+        vf v = v_load_strided(a + j * g->sa, g->sa, left);
+        v = v_function(f, v, two ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero());
+        if (g->act.kind != FO_IDENTITY) v = activated(&g->act, v);
+        v_store_strided(y + j * g->sy, g->sy, v, left);
+    }
+}
+
+INLINE void elementwise_rows(const fo_function f, const fo_elementwise_rows *g) {
+    const bool two = f >= FO_ADD, plain = g->sa == 1 && g->sy == 1 && (!two || g->sb == 1) && g->act.kind <= FO_CLIP;
+    for (ptrdiff_t i = 0; i < g->m; i++) {
+        const float *a = g->a + i * g->lda, *b = two ? g->b + i * g->ldb : NULL;
+        if (plain)
+            elementwise_row(f, true, g, a, b, g->y + i * g->ldy);
+        else
+            elementwise_row(f, false, g, a, b, g->y + i * g->ldy);
     }
 }
 
