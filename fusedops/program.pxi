@@ -1,12 +1,13 @@
 # Programs: a network's operations as prepared steps that run in one C call. Included by _core.pyx.
 #
-# A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each run chooses, or an ndarray,
-# which is bound for good. Images are (n, c, h, w) with any strides, in practice channels last.
+# A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each run chooses, or
+# an ndarray, which is bound for good. Images are (n, c, h, w) with any strides, in practice channels last.
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-FUNCTIONS = {name: code for code, name in enumerate((
-    "identity", "sqrt", "exp", "log", "erf", "reciprocal", "neg", "abs", "add", "sub", "mul", "div", "pow", "max", "min", "prelu"))}
+FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
+    "identity", "sqrt", "exp", "log", "erf", "reciprocal", "neg", "abs",
+    "add", "sub", "mul", "div", "pow", "max", "min", "prelu"))}
 cdef int FIRST_BINARY = 8  # of FUNCTIONS
 REDUCTIONS = {"mean": 0, "sum": 1, "max": 2}
 IDENTITY = (0, 0.0, 0.0, None)
@@ -23,6 +24,16 @@ cdef struct tensor:
     Py_ssize_t stride[8]
 
 
+cdef fo_call empty_call() noexcept:
+    cdef fo_call s
+    memset(&s, 0, sizeof(s))
+    return s
+
+
+cdef tuple shape_text(tensor *t):
+    return tuple([t.shape[d] for d in range(t.nd)])
+
+
 cdef int check_axes(tensor *t, int nd, str name) except -1:
     if t.nd != nd:
         raise ValueError(f"{name} has {t.nd} axes, but must have {nd}")
@@ -31,7 +42,7 @@ cdef int check_axes(tensor *t, int nd, str name) except -1:
 
 cdef int check_same(tensor *a, tensor *b, str name, str other) except -1:
     if a.nd != b.nd or any([a.shape[d] != b.shape[d] for d in range(a.nd)]):
-        raise ValueError(f"{name} has shape {[a.shape[d] for d in range(a.nd)]}, but {other} has shape {[b.shape[d] for d in range(b.nd)]}")
+        raise ValueError(f"{name} has shape {shape_text(a)}, but {other} has shape {shape_text(b)}")
     return 0
 
 
@@ -70,6 +81,17 @@ cdef int check_contiguous(tensor *t, str name) except -1:
     return 0
 
 
+cdef fo_conv2d_size conv_size(fo_conv2d_shape *s, tensor *x, tensor *y, Py_ssize_t top, Py_ssize_t left) except *:
+    check_axes(x, 4, "x")
+    check_axes(y, 4, "y")
+    if x.shape[0] != y.shape[0] or x.shape[1] != s.ic or y.shape[1] != s.oc:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer from {s.ic} to {s.oc} channels")
+    cdef fo_conv2d_size z
+    z.n, z.ih, z.iw, z.oh, z.ow = x.shape[0], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
+    z.top, z.left = top, left
+    return z
+
+
 cdef bint neighbours(fo_image *image) noexcept:
     return image.sc == 1 or image.sw == 1
 
@@ -85,12 +107,14 @@ cdef class ConvTranspose2dPlan:
     cdef fo_conv_transpose *plan
     cdef fo_conv2d_shape shape
 
-    def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1), Py_ssize_t groups=1):
+    def __cinit__(self, w, bias=None, tuple activation=None, tuple stride=(1, 1), tuple dilation=(1, 1),
+                  Py_ssize_t groups=1):
         cdef fo_conv2d_shape *s = &self.shape
         cdef ndarray weights = np.ascontiguousarray(as_float32(w, "w")), b = None
         if weights.ndim != 4 or groups < 1 or weights.shape[0] % groups or 0 in np.shape(weights):
-            raise ValueError(f"w has shape {np.shape(weights)}, but must be (ic, oc/groups, kh, kw) with groups={groups} dividing ic")
-        s.ic, s.oc, s.kh, s.kw, s.groups = weights.shape[0], weights.shape[1] * groups, weights.shape[2], weights.shape[3], groups
+            raise ValueError(f"w has shape {np.shape(weights)}, but must be (ic, oc/groups, kh, kw); groups={groups}")
+        s.ic, s.oc, s.groups = weights.shape[0], weights.shape[1] * groups, groups
+        s.kh, s.kw = weights.shape[2], weights.shape[3]
         s.sh, s.sw = stride
         s.dh, s.dw = dilation
         if bias is not None:
@@ -160,6 +184,11 @@ cdef class Program:
         self.slots = max(self.slots, out.slot + 1)
         return 0
 
+    cdef int pair(self, object x, object y, tensor *tx, tensor *ty) except -1:
+        self.read(x, tx, "x")
+        self.read(y, ty, "y")
+        return 0
+
     cdef fo_activation activation(self, tuple parsed):
         parsed = IDENTITY if parsed is None else parsed
         self.kept.append(parsed)
@@ -176,7 +205,7 @@ cdef class Program:
         return data(a)
 
     def run(self, tuple slots, ndarray times=None):
-        """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times`, if given, gets each step's seconds."""
+        """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times` gets each step's seconds."""
         cdef char *memory[SLOTS]
         cdef double *seconds = NULL
         cdef fo_status status
@@ -197,18 +226,11 @@ cdef class Program:
 
     def conv2d(self, Conv2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
         cdef tensor tx, ty, tr
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_conv2d_args *a = &s.conv2d
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
-        check_axes(&tx, 4, "x")
-        check_axes(&ty, 4, "y")
-        if tx.shape[1] != layer.shape.ic or ty.shape[1] != layer.shape.oc or tx.shape[0] != ty.shape[0]:
-            raise ValueError(f"x has {tx.shape[1]} channels and y {ty.shape[1]}, but w has shape {layer.weight_shape()}")
+        self.pair(x, y, &tx, &ty)
         a.plan = layer.plan
-        a.size.n, a.size.ih, a.size.iw, a.size.oh, a.size.ow = tx.shape[0], tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
-        a.size.top, a.size.left = top, left
+        a.size = conv_size(&layer.shape, &tx, &ty, top, left)
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         if residual is not None:
@@ -220,21 +242,15 @@ cdef class Program:
         self.kept.append(layer)
         self.append(&s, FO_CALL_CONV2D, "conv2d")
 
-    def conv_transpose(self, ConvTranspose2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
+    def conv_transpose(self, ConvTranspose2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0,
+                       Py_ssize_t left=0):
         """top and left are rows and columns cut off; y's channels, and the residual's, are neighbours in memory."""
         cdef tensor tx, ty, tr
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_conv_transpose_args *a = &s.conv_transpose
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
-        check_axes(&tx, 4, "x")
-        check_axes(&ty, 4, "y")
-        if tx.shape[1] != layer.shape.ic or ty.shape[1] != layer.shape.oc or tx.shape[0] != ty.shape[0]:
-            raise ValueError(f"x has {tx.shape[1]} channels and y {ty.shape[1]}, but w needs {layer.shape.ic} and {layer.shape.oc}")
+        self.pair(x, y, &tx, &ty)
         a.plan = layer.plan
-        a.size.n, a.size.ih, a.size.iw, a.size.oh, a.size.ow = tx.shape[0], tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
-        a.size.top, a.size.left = top, left
+        a.size = conv_size(&layer.shape, &tx, &ty, top, left)
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         check_channels_last(&a.y)
@@ -251,15 +267,13 @@ cdef class Program:
     def linear(self, LinearPlan layer not None, x, y, residual=None):
         """x (m, k), y and residual (m, n), the last axis contiguous."""
         cdef tensor tx, ty, tr
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_linear_args *a = &s.linear
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         check_axes(&tx, 2, "x")
         check_axes(&ty, 2, "y")
         if tx.shape[1] != layer.k or ty.shape[1] != layer.n or tx.shape[0] != ty.shape[0]:
-            raise ValueError(f"x {tx.shape[0], tx.shape[1]} and y {ty.shape[0], ty.shape[1]} do not fit w {layer.n, layer.k}")
+            raise ValueError(f"x {shape_text(&tx)} and y {shape_text(&ty)} do not fit w {layer.n, layer.k}")
         a.plan, a.m, a.ldx, a.ldy = layer.plan, tx.shape[0], tx.stride[0], ty.stride[0]
         check_contiguous(&tx, "x")
         check_contiguous(&ty, "y")
@@ -279,13 +293,11 @@ cdef class Program:
     def affine(self, x, y, residual=None, scale=None, shift=None, tuple activation=None):
         """y = activation(x * scale[c] + shift[c] + residual), c counts along axis 1."""
         cdef tensor tx, ty, tr
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_pointwise_args *a = &s.pointwise
         cdef fo_axes rows
         cdef int d, last = 1
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         if residual is not None:
             self.read(residual, &tr, "residual")
             check_same(&tr, &ty, "residual", "y")
@@ -324,13 +336,11 @@ cdef class Program:
 
     def unary(self, str name, x, y, tuple activation=None):
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef int f = FUNCTIONS[name]
         if f >= FIRST_BINARY:
             raise ValueError(f"{name} takes two arguments")
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         check_same(&tx, &ty, "x", "y")
         axes_of(&s.elementwise.axes, &ty, &tx, NULL)
         place(&s, &s.elementwise.a, &tx)
@@ -342,11 +352,10 @@ cdef class Program:
     def binary(self, str name, a, b, y, tuple activation=None):
         """a, b and y have one shape; what is broadcast has stride 0."""
         cdef tensor ta, tb, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef int f = FUNCTIONS[name]
         if f < FIRST_BINARY:
             raise ValueError(f"{name} takes one argument")
-        memset(&s, 0, sizeof(s))
         self.read(a, &ta, "a")
         self.read(b, &tb, "b")
         self.read(y, &ty, "y")
@@ -367,10 +376,8 @@ cdef class Program:
 
     def copy(self, x, y):
         cdef tensor tx, ty
-        cdef fo_call s
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        cdef fo_call s = empty_call()
+        self.pair(x, y, &tx, &ty)
         check_same(&tx, &ty, "x", "y")
         axes_of(&s.copy.axes, &ty, &tx, NULL)
         place(&s, &s.copy.x, &tx)
@@ -379,8 +386,7 @@ cdef class Program:
 
     def fill(self, y, float value):
         cdef tensor ty
-        cdef fo_call s
-        memset(&s, 0, sizeof(s))
+        cdef fo_call s = empty_call()
         self.read(y, &ty, "y")
         axes_of(&s.fill.axes, &ty, NULL, NULL)
         place(&s, &s.fill.y, &ty)
@@ -390,13 +396,11 @@ cdef class Program:
     def gather(self, x, indices, y, int along):
         """y[..., i, ...] = x[..., indices[i], ...]; int64 indices, contiguous, of any number of axes."""
         cdef tensor tx, ty, ti
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_gather_args *a = &s.gather
         cdef fo_axes chosen
         cdef int d, more
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         self.read_indices(indices, &ti, "indices")
         more = ti.nd - 1
         if ty.nd != tx.nd + more or not 0 <= along < tx.nd:
@@ -445,16 +449,17 @@ cdef class Program:
         check_axes(tx, 4, "x")
         check_axes(ty, 4, "y")
         if tx.shape[0] != ty.shape[0] or tx.shape[1] != ty.shape[1]:
-            raise ValueError(f"x {[tx.shape[d] for d in range(4)]} and y {[ty.shape[d] for d in range(4)]} differ in batch or channels")
+            raise ValueError(f"x {shape_text(tx)} and y {shape_text(ty)} differ in batch or channels")
         return 0
 
-    cdef int pool(self, int kind, object x, object y, tuple kernel, tuple stride, tuple before, tuple dilation, tuple counted) except -1:
+    cdef int pool(self, int kind, object x, object y, tuple kernel, tuple stride, tuple before, tuple dilation,
+                  tuple counted) except -1:
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_pool_args *a = &s.pool
-        memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
-        a.kind, a.n, a.c, a.ih, a.iw, a.oh, a.ow = kind, tx.shape[0], tx.shape[1], tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
+        a.kind, a.n, a.c = kind, tx.shape[0], tx.shape[1]
+        a.ih, a.iw, a.oh, a.ow = tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
         (a.kh, a.kw), (a.sh, a.sw), (a.top, a.left), (a.dh, a.dw) = kernel, stride, before, dilation
         a.h_lo, a.h_hi, a.w_lo, a.w_hi = counted
         place_image(&s, &a.x, &tx)
@@ -467,23 +472,23 @@ cdef class Program:
         self.pool(0, x, y, kernel, stride, before, dilation, (0, 0, 0, 0))
 
     def avg_pool(self, x, y, tuple kernel, tuple stride, tuple before, tuple dilation, tuple counted):
-        """The divisor is the number of a window's points with h_lo <= row < h_hi and w_lo <= column < w_hi, as `counted` says."""
+        """The divisor: a window's points with h_lo <= row < h_hi and w_lo <= column < w_hi, `counted` in this order."""
         self.pool(1, x, y, kernel, stride, before, dilation, counted)
 
     def resize(self, x, y, tuple rows, tuple columns):
         """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_resize_args *a = &s.resize
-        memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
         a.n, a.c, a.oh, a.ow = ty.shape[0], ty.shape[1], ty.shape[2], ty.shape[3]
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         check_channels_last(&a.x)
         check_channels_last(&a.y)
-        a.h0, a.h1, a.th = self.positions(rows[0], a.oh, tx.shape[2]), self.positions(rows[1], a.oh, tx.shape[2]), self.vector(rows[2], a.oh, "t")
-        a.w0, a.w1, a.tw = self.positions(columns[0], a.ow, tx.shape[3]), self.positions(columns[1], a.ow, tx.shape[3]), self.vector(columns[2], a.ow, "t")
+        a.h0, a.h1 = self.positions(rows[0], a.oh, tx.shape[2]), self.positions(rows[1], a.oh, tx.shape[2])
+        a.w0, a.w1 = self.positions(columns[0], a.ow, tx.shape[3]), self.positions(columns[1], a.ow, tx.shape[3])
+        a.th, a.tw = self.vector(rows[2], a.oh, "t"), self.vector(columns[2], a.ow, "t")
         self.append(&s, FO_CALL_RESIZE, "resize")
 
     cdef const int64_t *positions(self, object indices, Py_ssize_t n, Py_ssize_t size) except? NULL:
@@ -497,12 +502,12 @@ cdef class Program:
 
     def lrn(self, x, y, Py_ssize_t size, float alpha, float beta, float bias):
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_lrn_args *a = &s.lrn
-        memset(&s, 0, sizeof(s))
         self.images(x, y, &tx, &ty)
         check_same(&tx, &ty, "x", "y")
-        a.n, a.c, a.h, a.w, a.size, a.alpha, a.beta, a.bias = tx.shape[0], tx.shape[1], tx.shape[2], tx.shape[3], size, alpha, beta, bias
+        a.n, a.c, a.h, a.w = tx.shape[0], tx.shape[1], tx.shape[2], tx.shape[3]
+        a.size, a.alpha, a.beta, a.bias = size, alpha, beta, bias
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         check_channels_last(&a.x)
@@ -514,16 +519,14 @@ cdef class Program:
     def reduce(self, str name, x, y, axes):
         """y has x's shape, but for length 1 along the axes."""
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_reduce_args *a = &s.reduce
         cdef int d
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         check_axes(&ty, tx.nd, "y")
         for d in range(tx.nd):
             if ty.shape[d] != (1 if d in axes else tx.shape[d]):
-                raise ValueError(f"axis {d} of y has length {ty.shape[d]}, which does not fit the reduction of x over {tuple(axes)}")
+                raise ValueError(f"y {shape_text(&ty)} is no reduction of x {shape_text(&tx)} over axes {tuple(axes)}")
             if d in axes:
                 axis(&a.over, tx.shape[d], tx.stride[d], 0, 0)
             else:
@@ -537,10 +540,11 @@ cdef class Program:
         place(&s, &a.y, &ty)
         self.append(&s, FO_CALL_REDUCE, name)
 
-    cdef int along(self, tensor *tx, tensor *ty, axes, scaled, fo_axes *kept, Py_ssize_t *n, Py_ssize_t *sy, Py_ssize_t *sx) except -1:
-        """Splits the axes of x and y into those kept, with the strides of scale, and one that stands for `axes`: its length and strides.
+    cdef int along(self, tensor *tx, tensor *ty, axes, scaled, fo_axes *kept, Py_ssize_t *n, Py_ssize_t *sy,
+                   Py_ssize_t *sx) except -1:
+        """Splits the axes of x and y into those kept and one that stands for `axes`: its length n and strides.
 
-        `scaled` are axes along which scale runs. Returns 0 where `axes` do not lie as one in memory.
+        The third stride of the kept axes is 1 for those in `scaled`. Returns 0 where `axes` are not one in memory.
         """
         cdef fo_axes one
         cdef int d
@@ -557,11 +561,9 @@ cdef class Program:
 
     def softmax(self, x, y, int axis, bint log=False):
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_softmax_args *a = &s.softmax
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         check_same(&tx, &ty, "x", "y")
         if not -tx.nd <= axis < tx.nd:
             raise ValueError(f"axis {axis} is not one of x's {tx.nd}")
@@ -571,14 +573,13 @@ cdef class Program:
         place(&s, &a.y, &ty)
         self.append(&s, FO_CALL_SOFTMAX, "log_softmax" if log else "softmax")
 
-    cdef int normalise(self, object x, object y, float eps, object scale, object shift, axes, scaled, bint along, str name) except -1:
+    cdef int normalise(self, object x, object y, float eps, object scale, object shift, axes, scaled, bint along,
+                       str name) except -1:
         """scale and shift have an element for each point of `axes` in their order (along), or of axis `scaled`."""
         cdef tensor tx, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_norm_args *a = &s.norm
-        memset(&s, 0, sizeof(s))
-        self.read(x, &tx, "x")
-        self.read(y, &ty, "y")
+        self.pair(x, y, &tx, &ty)
         check_same(&tx, &ty, "x", "y")
         if not self.along(&tx, &ty, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
             self.copy(x, y)
@@ -608,16 +609,16 @@ cdef class Program:
     def matmul(self, a, b, y, float scale=1, tuple activation=None):
         """y = activation(scale * a b) over the last two axes; the others agree, what is broadcast has stride 0."""
         cdef tensor ta, tb, ty
-        cdef fo_call s
+        cdef fo_call s = empty_call()
         cdef fo_matmul_args *g = &s.matmul
         cdef int d, i, j
-        memset(&s, 0, sizeof(s))
         self.read(a, &ta, "a")
         self.read(b, &tb, "b")
         self.read(y, &ty, "y")
         i, j = ty.nd - 2, ty.nd - 1
-        if i < 0 or ta.nd != ty.nd or tb.nd != ty.nd or ta.shape[j] != tb.shape[i] or ta.shape[i] != ty.shape[i] or tb.shape[j] != ty.shape[j]:
-            raise ValueError(f"a, b and y do not form a product of matrices: {a!r}, {b!r}, {y!r}")
+        if (i < 0 or ta.nd != ty.nd or tb.nd != ty.nd
+                or ta.shape[j] != tb.shape[i] or ta.shape[i] != ty.shape[i] or tb.shape[j] != ty.shape[j]):
+            raise ValueError(f"a {shape_text(&ta)}, b {shape_text(&tb)} and y {shape_text(&ty)} form no product")
         for d in range(i):
             axis(&g.batch, ty.shape[d], ty.stride[d], ta.stride[d], tb.stride[d])
         fo_fold(&g.batch)

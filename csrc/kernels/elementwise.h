@@ -33,7 +33,8 @@ static __attribute__((noinline)) vf activated(const fo_activation *act, vf v) {
 }
 
 /* `plain` is a literal: contiguous rows and no activation but a clip. */
-INLINE void elementwise_row(const fo_function f, const bool plain, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
+INLINE void elementwise_row(const fo_function f, const bool plain, const fo_elementwise_rows *g, const float *a, const float *b,
+                            float *y) {
     const bool two = f >= FO_ADD, clip = g->act.kind == FO_CLIP;
     const vf lo = v_set1(clip ? g->act.p0 : -INFINITY), hi = v_set1(clip ? g->act.p1 : INFINITY);
     for (ptrdiff_t j = 0; j < g->n; j += VL) {

@@ -1,5 +1,5 @@
-/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; the variance from the differences, in a second sweep.
- * And local response normalisation, whose window runs over the channels of a pixel. */
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; the variance from the differences, in a second
+ * sweep. And local response normalisation, whose window runs over the channels of a pixel. */
 
 /* Fibres l.. of which each lane holds one. */
 INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {

@@ -1,6 +1,6 @@
-/* Mean, sum or maximum of fibres. Where fibres lie side by side, a vector holds one element of each; where a fibre is contiguous,
- * a vector holds some of its elements and the lanes are put together at the end. Sums run in blocks of SUM_BLOCK that are added
- * up, so that the error of a long one grows slowly; the order depends on the shapes alone. */
+/* Mean, sum or maximum of fibres. Where fibres lie side by side, a vector holds one element of each; where a fibre is
+ * contiguous, a vector holds some of its elements and the lanes are put together at the end. Sums run in blocks of
+ * SUM_BLOCK that are added up, so that the error of a long one grows slowly; the order depends on the shapes alone. */
 
 enum { SUM_BLOCK = 128, REDUCE_VECTORS = 4 };
 
@@ -8,8 +8,8 @@ INLINE vf reduce_identity(const fo_reduction kind) { return v_set1(kind == FO_LA
 INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) { return kind == FO_LARGEST ? v_largest(a, b) : v_add(a, b); }
 
 /* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
-INLINE void reduce_side_by_side(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along, ptrdiff_t n,
-                                ptrdiff_t w, vf *acc) {
+INLINE void reduce_side_by_side(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along,
+                                ptrdiff_t n, ptrdiff_t w, vf *acc) {
     for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
         const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
         vf part[REDUCE_VECTORS];
@@ -46,11 +46,15 @@ INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres 
     vf acc[REDUCE_VECTORS];
     UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
     for (ptrdiff_t i = 0; i < outer[1]; i++)
-        for (ptrdiff_t j = 0; j < outer[0]; j++)
-            reduce_side_by_side(kind, nv, f->from + i * step[1] + j * step[0] + l * f->x.lane, f->x.lane, f->x.along, f->n, f->w - l, acc);
+        for (ptrdiff_t j = 0; j < outer[0]; j++) {
+            const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
+            reduce_side_by_side(kind, nv, x, f->x.lane, f->x.along, f->n, f->w - l, acc);
+        }
     const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
-    UNROLL for (int v = 0; v < nv; v++)
-        v_store_strided(f->to + (l + v * VL) * f->y.lane, f->y.lane, kind == FO_MEAN ? v_div(acc[v], count) : acc[v], f->w - l - v * VL);
+    UNROLL for (int v = 0; v < nv; v++) {
+        if (kind == FO_MEAN) acc[v] = v_div(acc[v], count);
+        v_store_strided(f->to + (l + v * VL) * f->y.lane, f->y.lane, acc[v], f->w - l - v * VL);
+    }
 }
 
 INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {

@@ -1,8 +1,9 @@
 /* Transposed convolution as stride-1 convolutions, one for each phase of the output.
  *
  * Row h of y takes tap i from row (h + top - i*dh) / sh of x where that is whole: so the rows with one remainder r of
- * (h + top) / sh share their taps, i0, i0 + step, ..., and on them y is an ordinary convolution with those taps in reverse order,
- * dilation step*dh/sh, written to every sh-th row. The same holds for columns. No sum is scattered, nothing is added twice. */
+ * (h + top) / sh share their taps, i0, i0 + step, ..., and on them y is an ordinary convolution with those taps in
+ * reverse order, dilation step*dh/sh, written to every sh-th row. The same holds for columns. No sum is scattered,
+ * nothing is added twice. */
 #include <string.h>
 
 #include "ops.h"
@@ -26,7 +27,7 @@ static phase_taps taps_of(ptrdiff_t phase, ptrdiff_t taps, ptrdiff_t stride, ptr
     return t;
 }
 
-/* w (oc, ic/groups, rows, columns) of a phase from the transposed convolution's (ic, oc/groups, kh, kw); one zero where it has no taps. */
+/* w (oc, ic/groups, rows, columns) of a phase from the whole (ic, oc/groups, kh, kw); a zero where it has no taps. */
 static float *phase_weights(const fo_conv2d_shape *s, const float *w, phase_taps rows, phase_taps columns) {
     const ptrdiff_t icg = s->ic / s->groups, ocg = s->oc / s->groups, taps = rows.count * columns.count;
     float *part = fo_alloc((size_t)(s->oc * icg * max_(taps, 1)) * sizeof *part), *to = part;
@@ -43,7 +44,8 @@ static float *phase_weights(const fo_conv2d_shape *s, const float *w, phase_taps
 }
 
 static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const float *bias, ptrdiff_t phase) {
-    const phase_taps rows = taps_of(phase / s->sw, s->kh, s->sh, s->dh), columns = taps_of(phase % s->sw, s->kw, s->sw, s->dw);
+    const phase_taps rows = taps_of(phase / s->sw, s->kh, s->sh, s->dh);
+    const phase_taps columns = taps_of(phase % s->sw, s->kw, s->sw, s->dw);
     const bool any = rows.count && columns.count;
     fo_conv2d_shape part = *s;
     part.kh = any ? rows.count : 1, part.kw = any ? columns.count : 1;
@@ -81,7 +83,8 @@ typedef struct {
     ptrdiff_t first, count, from, size, before;
 } phase_span;
 
-static phase_span span_of(phase_taps t, bool any, ptrdiff_t phase, ptrdiff_t stride, ptrdiff_t dilation, ptrdiff_t crop, ptrdiff_t in, ptrdiff_t out) {
+static phase_span span_of(phase_taps t, bool any, ptrdiff_t phase, ptrdiff_t stride, ptrdiff_t dilation, ptrdiff_t crop,
+                          ptrdiff_t in, ptrdiff_t out) {
     phase_span v = {.first = ((phase - crop) % stride + stride) % stride, .size = in};
     v.count = v.first < out ? (out - v.first - 1) / stride + 1 : 0;
     const ptrdiff_t reach = (t.count - 1) * t.dilation;
@@ -92,10 +95,12 @@ static phase_span span_of(phase_taps t, bool any, ptrdiff_t phase, ptrdiff_t str
 }
 
 static fo_image phase_image(const fo_image *y, const fo_conv2d_shape *s, phase_span rows, phase_span columns) {
-    return (fo_image){.data = y->data + rows.first * y->sh + columns.first * y->sw, .sn = y->sn, .sc = y->sc, .sh = y->sh * s->sh, .sw = y->sw * s->sw};
+    return (fo_image){.data = y->data + rows.first * y->sh + columns.first * y->sw, .sn = y->sn, .sc = y->sc,
+                      .sh = y->sh * s->sh, .sw = y->sw * s->sw};
 }
 
-fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                                const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
     for (ptrdiff_t p = 0; p < s->sh * s->sw; p++) {
         const ptrdiff_t r = p / s->sw, c = p % s->sw;

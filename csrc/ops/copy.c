@@ -1,5 +1,5 @@
-/* Strided copies: runs that are contiguous in both tensors go through memcpy, pairs of axes of which one is contiguous here and the
- * other there through the transposition in registers, and what is left element by element. */
+/* Strided copies: runs that are contiguous in both tensors go through memcpy, pairs of axes of which one is contiguous
+ * here and the other there through the transposition in registers, and what is left element by element. */
 #include <string.h>
 
 #include "axes.h"
@@ -21,7 +21,8 @@ typedef struct {
 static void copy_rows(const copy_job *job, ptrdiff_t m, float *y, const float *x) {
     const int last = job->axes->nd - 1;
     const ptrdiff_t n = job->axes->size[last], sy = job->axes->stride[0][last], sx = job->axes->stride[1][last];
-    const ptrdiff_t ldy = job->row < 0 ? 0 : job->axes->stride[0][job->row], ldx = job->row < 0 ? 0 : job->axes->stride[1][job->row];
+    const ptrdiff_t ldy = job->row < 0 ? 0 : job->axes->stride[0][job->row];
+    const ptrdiff_t ldx = job->row < 0 ? 0 : job->axes->stride[1][job->row];
     if (job->transposes) {
         job->kn->transpose(n, m, x, sx, y, ldy);
         return;
@@ -77,7 +78,8 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
         job.blocks = div_up(a->size[job.row], job.block);
     }
     const double bytes = 8.0 * (double)fo_points(a, a->nd);
-    fo_parallel_for(fo_points(&job.outer, job.outer.nd) * job.blocks, fo_threads_for(fo_nanoseconds(job.kn, 0, 2 * bytes)), copy_block, &job);
+    const int threads = fo_threads_for(fo_nanoseconds(job.kn, 0, 2 * bytes));
+    fo_parallel_for(fo_points(&job.outer, job.outer.nd) * job.blocks, threads, copy_block, &job);
     return FO_OK;
 }
 

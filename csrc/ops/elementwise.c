@@ -1,4 +1,4 @@
-/* Element-wise functions: the last two axes are the kernel's rows and columns, the others and blocks of rows are tasks. */
+/* Element-wise functions: the last two axes are the kernel's rows and columns, the others and blocks of rows tasks. */
 #include "axes.h"
 
 typedef struct {

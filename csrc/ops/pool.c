@@ -1,5 +1,5 @@
-/* Pooling. Images whose channels are neighbours go to the kernel as they lie; others in blocks of channels that are transposed
- * into scratch and back. */
+/* Pooling. Images whose channels are neighbours go to the kernel as they lie; others in blocks of channels that are
+ * transposed into scratch and back. */
 #include "ops.h"
 
 enum { BLOCK = 16 }; /* channels of a transposed block: it stays in the second-level cache up to 100 x 100 pixels */
@@ -19,7 +19,8 @@ static void pool_row(void *context, ptrdiff_t task, int thread) {
 }
 
 /* c channels between an image's planes and scratch, where a pixel's channels are neighbours. */
-static void to_pixels(const fo_kernels *kn, const float *x, const fo_image *s, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, float *to) {
+static void to_pixels(const fo_kernels *kn, const float *x, const fo_image *s, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w,
+                      float *to) {
     for (ptrdiff_t i = 0; i < h; i++, x += s->sh, to += w * BLOCK)
         if (s->sw == 1)
             kn->transpose(c, w, x, s->sc, to, BLOCK);
@@ -28,7 +29,8 @@ static void to_pixels(const fo_kernels *kn, const float *x, const fo_image *s, p
                 for (ptrdiff_t l = 0; l < c; l++) to[j * BLOCK + l] = x[l * s->sc + j * s->sw];
 }
 
-static void from_pixels(const fo_kernels *kn, const float *from, const fo_image *s, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, float *y) {
+static void from_pixels(const fo_kernels *kn, const float *from, const fo_image *s, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w,
+                        float *y) {
     for (ptrdiff_t i = 0; i < h; i++, y += s->sh, from += w * BLOCK)
         if (s->sw == 1)
             kn->transpose(w, c, from, BLOCK, y, s->sc);

@@ -1,4 +1,4 @@
-/* A network as an array of prepared calls: a run copies each step's arguments, puts in its own pointers and calls the operation. */
+/* A network as an array of prepared calls: a run copies each one's arguments, puts in its own addresses and makes it. */
 #define _POSIX_C_SOURCE 199309L
 #include <string.h>
 #include <time.h>
