@@ -323,7 +323,7 @@ typedef struct {
 } fo_linear_args;
 
 typedef enum {
-    FO_CALL_CONV2D, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
+    FO_CALL_CONV2D, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
     FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL
 } fo_call_kind;
 
@@ -340,6 +340,7 @@ typedef struct {
         fo_conv2d_args conv2d;
         fo_conv_transpose_args conv_transpose;
         fo_linear_args linear;
+        fo_sequence sequence;
         fo_pointwise_args pointwise;
         fo_elementwise_args elementwise;
         fo_copy_args copy;

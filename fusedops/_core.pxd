@@ -210,6 +210,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_CONV2D
         FO_CALL_CONV_TRANSPOSE
         FO_CALL_LINEAR
+        FO_CALL_SEQUENCE
         FO_CALL_POINTWISE
         FO_CALL_ELEMENTWISE
         FO_CALL_COPY
@@ -227,6 +228,7 @@ cdef extern from "fusedops.h" nogil:
         fo_conv2d_args conv2d
         fo_conv_transpose_args conv_transpose
         fo_linear_args linear
+        fo_sequence sequence
         fo_pointwise_args pointwise
         fo_elementwise_args elementwise
         fo_copy_args copy

@@ -288,6 +288,51 @@ cdef class Program:
         self.kept.append(layer)
         self.append(&s, FO_CALL_LINEAR, "linear")
 
+    def recurrent(self, SequencePlan layer not None, x, y, h0=None, c0=None, hn=None, cn=None, lengths=None):
+        """x (steps, batch, inputs), y (steps, batch, directions * outputs) with any order of the first two in memory.
+
+        States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. lengths are constants.
+        """
+        cdef tensor tx, ty, state
+        cdef fo_call s = empty_call()
+        cdef fo_sequence *a = &s.sequence
+        a[0] = layer.sequence
+        self.pair(x, y, &tx, &ty)
+        check_axes(&tx, 3, "x")
+        check_axes(&ty, 3, "y")
+        check_contiguous(&tx, "x")
+        check_contiguous(&ty, "y")
+        if tx.shape[2] != layer.inputs or shape_text(&ty) != (tx.shape[0], tx.shape[1], a.directions * layer.outputs):
+            raise ValueError(f"x {shape_text(&tx)} and y {shape_text(&ty)} do not fit a layer of {a.directions} directions "
+                             f"from {layer.inputs} to {layer.outputs}")
+        a.steps, a.batch, a.xt, a.xb = tx.shape[0], tx.shape[1], tx.stride[0], tx.stride[1]
+        a.yt, a.yb = ty.stride[0], ty.stride[1]
+        place(&s, &a.x, &tx)
+        place(&s, &a.y, &ty)
+        self.state(&s, &a.h0, h0, "h0", layer.outputs)
+        self.state(&s, &a.hn, hn, "hn", layer.outputs)
+        self.state(&s, &a.c0, c0, "c0", layer.hidden)
+        self.state(&s, &a.cn, cn, "cn", layer.hidden)
+        if hn is None or layer.lstm and cn is None:
+            raise ValueError("hn, and cn of an LSTM, must be given")
+        if lengths is not None:
+            lengths = layer.lengths_array(lengths, a.steps, a.batch)
+            self.kept.append(lengths)
+            a.lengths = <const int64_t *>cnp.PyArray_DATA(<ndarray>lengths)
+        self.kept.append(layer)
+        self.append(&s, FO_CALL_SEQUENCE, "recurrent")
+
+    cdef int state(self, fo_call *s, const void *pointer, object given, str name, Py_ssize_t width) except -1:
+        cdef tensor t
+        if given is None:
+            return 0
+        self.read(given, &t, name)
+        shape = s.sequence.layers * s.sequence.directions, s.sequence.batch, width
+        if shape_text(&t) != shape or t.stride[2] != 1 or t.stride[1] != width or t.stride[0] != shape[1] * width:
+            raise ValueError(f"{name} has shape {shape_text(&t)}, but must be contiguous and have shape {shape}")
+        place(s, pointer, &t)
+        return 0
+
     # ---- element by element
 
     def affine(self, x, y, residual=None, scale=None, shift=None, tuple activation=None):

@@ -298,6 +298,23 @@ def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, is
     close(y, np.maximum(exact + bias[:, None, None] + r, 0), scale=2e-5)
 
 
+@pytest.mark.parametrize("bidirectional", [False, True])
+@pytest.mark.parametrize("kind", [fo.LSTM, fo.GRU])
+def test_recurrent(kind, bidirectional, draw):
+    gates, directions = {fo.LSTM: 4, fo.GRU: 3}[kind], 1 + bidirectional
+    w_ih, w_hh = ([draw(gates * 8, k) for _ in range(directions)] for k in (5, 8))
+    layer = kind(*(w if bidirectional else w[0] for w in (w_ih, w_hh)), bidirectional=bidirectional)
+    x, h0, c0 = draw(7, 3, 5), draw(directions, 3, 8), draw(directions, 3, 8)
+    y, hn, cn = empty(3, 7, 8 * directions).transpose(1, 0, 2), empty(*h0.shape), empty(*c0.shape)
+    lstm = kind is fo.LSTM
+    run("recurrent", layer, x, y, h0, c0 if lstm else None, hn, cn if lstm else None, [7, 3, 5])
+    expected, state = layer(x, (h0, c0) if lstm else h0, lengths=[7, 3, 5])
+    assert np.array_equal(y, expected)
+    assert np.array_equal([hn, cn] if lstm else hn, state)
+    with pytest.raises(ValueError, match="must be given"):
+        run("recurrent", layer, x, y)
+
+
 def test_conv_transpose_leaves_gaps_clean(draw):
     """Outputs that no tap reaches are the bias alone, whatever stands in x."""
     x, y = np.full((1, 1, 2, 2), np.nan, np.float32), nhwc(empty(1, 1, 4, 4))

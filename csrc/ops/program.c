@@ -26,6 +26,7 @@ static fo_status run_step(const fo_call *s) {
             const fo_linear_args *a = &s->linear;
             return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
         }
+        case FO_CALL_SEQUENCE: return fo_sequence_run(&s->sequence);
         case FO_CALL_POINTWISE: fo_pointwise(&s->pointwise); return FO_OK;
         case FO_CALL_ELEMENTWISE: return fo_elementwise(&s->elementwise);
         case FO_CALL_COPY: return fo_strided_copy(&s->copy);
