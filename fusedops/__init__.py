@@ -1,4 +1,6 @@
 """Operator fusion on CPUs: convolution, GEMM and recurrent kernels with everything that follows them fused in, as NumPy functions."""
+from importlib import import_module
+
 from .batchnorm import BatchNorm, fold_batch_norm
 from .functional import conv2d, conv_bn_relu, depthwise_conv2d, depthwise_conv_bn_relu, gemm, linear
 from .layers import Conv2d, Linear
@@ -17,7 +19,9 @@ _NETWORKS = ("Model", "from_torch", "load", "load_onnx")
 
 
 def __getattr__(name):
-    """Networks are imported when they are first used."""
+    """Networks and the unfused path are imported when they are first used."""
+    if name == "reference":
+        return import_module("." + name, __name__)
     if name in _NETWORKS:
         from . import graph
         return getattr(graph, name)
@@ -25,4 +29,4 @@ def __getattr__(name):
 
 
 def __dir__():
-    return sorted([*globals(), *_NETWORKS])
+    return sorted([*globals(), *_NETWORKS, "reference"])

@@ -54,6 +54,10 @@ def test_public_names_exist():
     assert all(hasattr(fo, name) for name in fo.__all__)
 
 
+def test_the_reference_path_comes_with_the_package():
+    assert python("import fusedops as fo; print(fo.reference.conv2d.__name__)").stdout == "conv2d\n"
+
+
 IMPORT = """
 import json, sys, time
 import numpy
