@@ -239,8 +239,8 @@ static void direct_cut(direct *d, int threads) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t images = d->z.n * plan->s.groups, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
-    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat ? min_(d->columns ? kn->nr : 2 * kn->mr, length) : 1;
-    const ptrdiff_t most = flat ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
+    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat ? min_(d->columns ? kn->nr : 4, length) : 1;
+    const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
     double best = 0;
     for (ptrdiff_t pieces = 1, size; pieces <= length; pieces++) {
         size = round_up(div_up(length, pieces), grain);
@@ -254,7 +254,7 @@ static void direct_cut(direct *d, int threads) {
             best = time;
             d->rows = flat ? 1 : size, d->px = flat ? size : d->z.ow, d->oc = max_(1, min_(oc, plan->ocg));
         }
-        if (size == grain || pieces > 64 * threads) break;
+        if (size == grain || pieces > 64 * threads || (threads == 1 && best)) break; /* one thread: the largest that fits */
     }
     d->down = div_up(d->z.oh, d->rows);
     d->along = div_up(d->z.ow, d->px);
