@@ -9,9 +9,10 @@ def main(argv=None):
     try:
         options.run(options)
     except ModuleNotFoundError as e:
-        if e.name is None or e.name.startswith("fusedops"):
+        module = (e.name or "").split(".")[0]
+        if module in ("", "fusedops"):
             raise
-        return _fail(f"{options.command} needs {e.name}: pip install 'fusedops[{options.extra}]'")
+        return _fail(f"{options.command} needs {module}: pip install 'fusedops[{options.extra}]'")
     except (OSError, ValueError, ArithmeticError) as e:
         return _fail(str(e))
     return 0

@@ -1,0 +1,80 @@
+"""The program `fusedops`, its workloads, and the README's examples."""
+import json
+import re
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from fusedops import cli, report, timing, workloads
+
+
+def test_info_names_the_machine_and_the_build(capsys):
+    assert cli.main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert report.processor() in shown and fo.isa() in shown and fo.__version__ in shown
+
+
+@pytest.mark.parametrize("name", workloads.WORKLOADS)
+def test_variants_of_a_workload_agree(name):
+    assert list(workloads.build(name)) == ["numpy", *(v for v in workloads.VARIANTS if v != "numpy")]
+
+
+def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
+    wrong = workloads.Workload("wrong", lambda rng: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)})
+    monkeypatch.setitem(workloads.WORKLOADS, "wrong", wrong)
+    with pytest.raises(ArithmeticError, match="wrong: fused differs from NumPy by 1.0e-03"):
+        workloads.build("wrong")
+
+
+def test_rounds_take_every_function_in_turn():
+    calls, done = [], []
+    times = timing.interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 1e-9, batch_seconds=0, least_rounds=3,
+                               progress=done.append)
+    assert calls[-12:] == ["a", "a", "b", "b"] * 3 and done == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
+    assert times["a"].min <= times["a"].median <= times["a"].max and times["b"].std >= 0
+
+
+def test_summary_is_in_milliseconds():
+    summary = timing.Summary.of([0.001, 0.002, 0.006])
+    assert summary.as_dict() == {"mean": pytest.approx(3), "median": 2, "max": 6, "min": 1, "std": pytest.approx((14 / 3) ** 0.5)}
+    assert "median (ms)" in str(summary) and "2.0000" in str(summary)
+
+
+def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr(report, "WORKLOADS", {"rnn_cell": workloads.WORKLOADS["rnn_cell"]})
+    monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: {v: timing.Summary.of([0.001]) for v in calls})
+    before = fo.get_num_threads()
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    assert cli.main(["bench", "--quick", "--threads", "1", "--json", str(figures), "--plot", str(picture)]) == 0
+    table = capsys.readouterr().out
+    assert all(label in table for label in workloads.VARIANTS.values()) and "1.00x" in table and "1 thread\n" in table
+    assert json.loads(figures.read_text())["workloads"]["rnn_cell"]["ms"]["fused"]["median"] == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert fo.get_num_threads() == before
+
+
+@pytest.mark.parametrize("module, arguments", [("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])])
+def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, module, None)
+    assert cli.main(["bench", *arguments]) == 1
+    assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [[], ["bench", "--threads", "0"], ["bench", "--threads", "many"], ["unknown"]])
+def test_wrong_usage(arguments, capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(arguments)
+    assert stopped.value.code == 2 and "usage: fusedops" in capsys.readouterr().err
+
+
+README = Path(__file__).parent.parent / "README.md"
+
+
+@pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S))
+def test_examples_of_the_readme_run(code):
+    if "import torch" in code:
+        pytest.importorskip("torch", reason="PyTorch is not installed")
+    exec(code, {})
