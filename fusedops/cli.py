@@ -12,8 +12,8 @@ def main(argv=None):
         module = (e.name or "").split(".")[0]
         if module in ("", "fusedops"):
             raise
-        return _fail(f"{options.command} needs {module}: pip install 'fusedops[{options.extra}]'")
-    except (OSError, ValueError, ArithmeticError) as e:
+        return _fail(f"{options.command} needs {module}: pip install 'fusedops[bench]'")
+    except (ImportError, OSError, ValueError, ArithmeticError) as e:
         return _fail(str(e))
     return 0
 
@@ -33,12 +33,20 @@ def _parser():
     bench = commands.add_parser(
         "bench", help="time fused, folded only, unfused and NumPy side by side",
         description="Times four shapes of the TVM paper's figure 4 and WeeNet: fused, folded only (batch norm and bias in the kernel, "
-                    "the rest apart), unfused and plain NumPy, on generated data, after a check that all four agree.")
+                    "the rest apart), unfused and plain NumPy, on generated data, after a check that all four agree. With a MODEL, "
+                    "times that network in the same three forms, and each of its nodes.")
+    bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead")
+    bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
+                       help="size of a network's dimension that has a name (default: 1)")
     bench.add_argument("--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)")
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
     bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
     bench.add_argument("--json", metavar="FILE", help="write the figures")
-    bench.set_defaults(run=_bench, extra="bench")
+    bench.set_defaults(run=_bench)
+
+    explain = commands.add_parser("explain", help="show what is fused in a network, and what is not and why")
+    explain.add_argument("model", metavar="MODEL.onnx")
+    explain.set_defaults(run=_explain)
     return parser
 
 
@@ -47,6 +55,11 @@ def _count(text):
     if not 1 <= n <= 1024:
         raise argparse.ArgumentTypeError(f"must be between 1 and 1024, not {n}")
     return n
+
+
+def _dimension(text):
+    name, _, size = text.partition("=")
+    return name, _count(size)
 
 
 def _info(options):
@@ -60,9 +73,20 @@ def _bench(options):
     from . import report
     if options.plot:
         import matplotlib  # noqa: F401  here, so that a missing extra is told before the minute of measuring
-    results = report.measure(options.threads, quick=options.quick)
-    print(report.table(results))
+    if options.model is None:
+        results = report.measure(options.threads, options.quick)
+        print(report.table(results))
+    else:
+        times, profile, results = report.measure_network(options.model, options.threads, dict(options.dim), options.quick)
+        print(times, profile, sep="\n\n")
     if options.json:
         report.write_json(results, options.json)
-    if options.plot:
+    if options.plot and options.model is None:
         report.plot(results, options.plot)
+    elif options.plot:
+        report.plot_network(profile, results, options.plot)
+
+
+def _explain(options):
+    from . import load_onnx
+    print(load_onnx(options.model).explain())

@@ -2,10 +2,11 @@
 import json
 import os
 import platform
+from contextlib import contextmanager
 
 import numpy as np
 
-from . import __version__, runtime
+from . import __version__, load_onnx, runtime
 from .timing import Summary, interleaved
 from .workloads import VARIANTS, WORKLOADS, build
 
@@ -21,26 +22,41 @@ def processor():
     return f"{model}, {os.cpu_count()} logical processors"
 
 
-def measure(threads, quick=False):
-    """Times all workloads with a progress display; everything as the dict that --json writes."""
+@contextmanager
+def _conditions(threads):
+    """The same number of threads for fusedops and for NumPy's BLAS; yields a progress display."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     from threadpoolctl import threadpool_limits
 
     before = runtime.get_num_threads()
     runtime.set_num_threads(threads)
-    results = {}
     columns = TextColumn("{task.description:26}"), BarColumn(), TimeElapsedColumn()
     try:
         with threadpool_limits(threads, user_api="blas"), Progress(*columns, console=Console(stderr=True)) as progress:
-            for name, workload in WORKLOADS.items():
-                task = progress.add_task(workload.title, total=1.0)
-                times = interleaved(build(name), 1.2 if quick else 6.0, progress=lambda done, task=task: progress.update(task, completed=done))
-                results[name] = {"title": workload.title, "ms": {variant: summary.as_dict() for variant, summary in times.items()}}
+            yield progress
     finally:
         runtime.set_num_threads(before)
-    return {"fusedops": __version__, "numpy": np.__version__, "processor": processor(), "isa": runtime.isa(), "threads": threads,
-            "workloads": results}
+
+
+def _task(progress, title):
+    """A new line of the display, as a function that is told what part is done."""
+    task = progress.add_task(title, total=1.0)
+    return lambda done: progress.update(task, completed=done)
+
+
+def _heading(threads):
+    return {"fusedops": __version__, "numpy": np.__version__, "processor": processor(), "isa": runtime.isa(), "threads": threads}
+
+
+def measure(threads, quick=False):
+    """Times all workloads with a progress display; everything as the dict that --json writes."""
+    results = {}
+    with _conditions(threads) as progress:
+        for name, workload in WORKLOADS.items():
+            times = interleaved(build(name), 1.2 if quick else 6.0, progress=_task(progress, workload.title))
+            results[name] = {"title": workload.title, "ms": {variant: summary.as_dict() for variant, summary in times.items()}}
+    return {**_heading(threads), "workloads": results}
 
 
 def table(results):
@@ -97,5 +113,58 @@ def plot(results, path):
     axes.margins(y=0.2)
     axes.legend(ncols=len(VARIANTS), fontsize=8, frameon=False, loc="upper center")
     axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def measure_network(path, threads, sizes, quick=False):
+    """Times an ONNX network on random inputs: ``(Benchmark, Profile, dict for --json)``. `sizes`: of dimensions that have names."""
+    model = load_onnx(path)
+    arrays = [_random_input(value, sizes) for value in model.inputs]
+    with _conditions(threads) as progress:
+        times = model.benchmark(*arrays, number=2 if quick else 10, repeat=5 if quick else 20, progress=_task(progress, "network"))
+        profile = model.profile(*arrays)
+    shapes = {value.name: x.shape for value, x in zip(model.inputs, arrays, strict=True)}
+    return times, profile, {**_heading(threads), "network": str(path), "inputs": shapes, "ms": times.as_dict(), **profile.as_dict()}
+
+
+def _random_input(value, sizes):
+    """Normal numbers, or zeros where the network takes integers, which are indices as a rule. A dimension without a size is 1."""
+    if value.shape is None:
+        raise ValueError(f"the network does not say what shape its input {value.name} has")
+    shape = [sizes.get(n, 1) if isinstance(n, str) else n for n in value.shape]
+    if value.dtype != np.float32:
+        return np.zeros(shape, value.dtype)
+    return np.random.default_rng(0).standard_normal(shape, np.float32)
+
+
+def plot_network(profile, results, path):
+    """Bars of each node's time, fused beside unfused, and the nodes under the machine's roofline."""
+    import matplotlib
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, (bars, roof) = plt.subplots(1, 2, figsize=(13, 4.5), layout="constrained", width_ratios=(3, 2))
+    at, layers = np.arange(len(profile.layers)), profile.layers
+    if all(n.unfused_ms is not None for n in layers):
+        bars.bar(at - 0.2, [n.unfused_ms for n in layers], 0.4, label="unfused", color="#8da0cb")
+    bars.bar(at + 0.2, [n.ms for n in layers], 0.4, label="fused", color="#d95f02")
+    bars.set(ylabel="ms", xlabel="node, in the order in which they run")
+    bars.set_xticks(at[::max(1, len(at) // 12)])
+    bars.legend(frameon=False)
+
+    dots = [(n.gflop * 1e9 / n.bytes, n.gflop / n.ms * 1e3) for n in layers if n.gflop]
+    intensity = np.geomspace(0.1, max(2 * profile.peak / profile.bandwidth, *(d[0] for d in dots), 1) * 2, 200)
+    roof.plot(intensity, np.minimum(profile.peak, intensity * profile.bandwidth), color="black", linewidth=1)
+    roof.scatter(*zip(*dots, strict=True), s=14, color="#d95f02")
+    roof.set(xscale="log", yscale="log", xlabel="operations a byte of inputs, weights and results", ylabel="GFLOP/s",
+             title=f"roof: {profile.peak:.0f} GFLOP/s, {profile.bandwidth:.0f} GB/s")
+    figure.suptitle(f"{os.path.basename(results['network'])}: {_setting(results)}", fontsize=10)
+    for axes in (bars, roof):
+        axes.spines[["top", "right"]].set_visible(False)
+    _save(figure, path)
+
+
+def _save(figure, path):
+    import matplotlib.pyplot as plt
     figure.savefig(path, dpi=110)
     plt.close(figure)

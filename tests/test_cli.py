@@ -63,11 +63,47 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["bench", "--threads", "0"], ["bench", "--threads", "many"], ["unknown"]])
+@pytest.mark.parametrize("arguments", [[], ["bench", "--threads", "0"], ["bench", "--threads", "many"], ["bench", "m.onnx", "--dim", "batch"],
+                                       ["explain"], ["unknown"]])
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     assert stopped.value.code == 2 and "usage: fusedops" in capsys.readouterr().err
+
+
+@pytest.fixture
+def network(tmp_path):
+    """A file with a convolution and a ReLU, of a batch size that has a name."""
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    make, w = onnx.helper, np.ones((4, 3, 3, 3), np.float32)
+    nodes = [make.make_node("Conv", ["x", "w"], ["c"], name="conv"), make.make_node("Relu", ["c"], ["y"], name="relu")]
+    x, y = (make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape]) for name, shape in (("x", (3, 8, 8)), ("y", (4, 6, 6))))
+    graph = make.make_graph(nodes, "small", [x], [y], [onnx.numpy_helper.from_array(w, "w")])
+    path = tmp_path / "small.onnx"
+    onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
+    return str(path)
+
+
+def test_explain_tells_what_is_fused(network, capsys):
+    assert cli.main(["explain", network]) == 0
+    assert re.search("relu +into +conv", capsys.readouterr().out)
+
+
+def test_bench_of_a_network(network, capsys, tmp_path):
+    figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
+    assert cli.main(["bench", network, "--quick", "--dim", "batch=2", "--json", str(figures), "--plot", str(picture)]) == 0
+    shown, written = capsys.readouterr().out, json.loads(figures.read_text())
+    assert all(form in shown for form in ("fused", "folded only", "unfused", "GFLOP/s"))
+    assert written["inputs"] == {"x": [2, 3, 8, 8]} and len(written["layers"]) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_file_that_is_no_network_is_told(tmp_path, capsys):
+    pytest.importorskip("onnx", reason="onnx is not installed")
+    (tmp_path / "no.onnx").write_bytes(b"no network")
+    assert cli.main(["explain", str(tmp_path / "no.onnx")]) == 1
+    assert "is not an ONNX model" in capsys.readouterr().err
+    assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
 
 
 README = Path(__file__).parent.parent / "README.md"

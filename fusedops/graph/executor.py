@@ -92,18 +92,18 @@ class Model:
         """What was fused, with the operations and bytes saved, and what was not and why: an Explanation, whose ``str()`` is a table."""
         return Explanation.of(self._report)
 
-    def benchmark(self, *arrays, number=10, repeat=10):
+    def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
         """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing fused or folded.
 
         `repeat` samples are taken of each form in turns, each the mean of `number` calls. A network from :func:`fusedops.load` is timed
-        alone: its file has no other form.
+        alone: its file has no other form. `progress` is told after each round of samples what part of them is done.
 
         Returns
         -------
         Benchmark
             ``str()`` is a table of mean, median, max, min and std in milliseconds; ``as_dict()`` has the numbers.
         """
-        return measure.benchmark(self._forms(), arrays, number, repeat)
+        return measure.benchmark(self._forms(), arrays, number, repeat, progress)
 
     def profile(self, *arrays, repeat=20):
         """Times each node of the network on these inputs, beside the nodes it was fused from: a Profile, whose ``str()`` is a table."""

@@ -1,9 +1,11 @@
 """How long a network takes, as a whole and layer by layer."""
+import math
 from time import perf_counter
 from typing import NamedTuple
 
 import numpy as np
 
+from .. import _core
 from ..layers import Linear
 from ..timing import Summary, batch_time
 from .explain import table
@@ -28,26 +30,29 @@ class Benchmark(NamedTuple):
         return "\n".join(["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)])
 
 
-def benchmark(models, arrays, number, repeat):
+def benchmark(models, arrays, number, repeat, progress):
     """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls."""
     samples = {name: [] for name in models}
     for model in models.values():
         model(*arrays)
-    for _ in range(repeat):
+    for done in range(repeat):
         for name, model in models.items():
             samples[name].append(batch_time(lambda m=model: m(*arrays), number))
+        progress((done + 1) / repeat)
     return Benchmark({name: Summary.of(s) for name, s in samples.items()})
 
 
 class Layer(NamedTuple):
     """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone (None where the
-    network as it was read is not at hand); `gflop` its multiply-adds as operations, `share` its speed over that of a large product."""
+    network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs, weights and results, `share` its
+    speed over that of a large product."""
     name: str
     op: str
     kernels: str
     ms: float
     unfused_ms: float | None
     gflop: float
+    bytes: int
     share: float
 
 
@@ -56,9 +61,10 @@ class Profile(NamedTuple):
 
     layers: list[Layer]
     peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
+    bandwidth: float  # GB/s of a pass over more memory than the caches hold
 
     def as_dict(self):
-        return {"peak": self.peak, "layers": [n._asdict() for n in self.layers]}
+        return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
     def __str__(self):
         rows = [(n.name, n.op, n.kernels, f"{n.ms:.4f}", "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}", f"{n.gflop:.4f}",
@@ -66,7 +72,7 @@ class Profile(NamedTuple):
         unfused = [n.unfused_ms for n in self.layers]
         rows.append(("all", "", "", f"{sum(n.ms for n in self.layers):.4f}", f"{sum(unfused):.4f}" if None not in unfused else "",
                      f"{sum(n.gflop for n in self.layers):.4f}", ""))
-        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows), f"peak: {self.peak:.0f} GFLOP/s"])
+        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows), f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s"])
 
 
 def profile(model, unfused, arrays, repeat=20):
@@ -79,8 +85,10 @@ def profile(model, unfused, arrays, repeat=20):
         gflop = _operations(plan, node) / 1e9
         kernels = ", ".join(dict.fromkeys(s.kind for s in plan.steps if s.node is node))
         before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
-        rows.append(Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop, gflop / seconds / peak))
-    return Profile(rows, peak)
+        traffic = 4 * sum(math.prod(plan.shapes[v]) for v in (*node.inputs, *node.outputs) if v)
+        rows.append(Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop, traffic,
+                          gflop / seconds / peak))
+    return Profile(rows, peak, _bandwidth())
 
 
 def _node_times(model, arrays, repeat):
@@ -125,3 +133,10 @@ def _peak():
     w, x = (rng.standard_normal((512, 512), np.float32) for _ in range(2))
     layer, y = Linear(w), np.empty((512, 512), np.float32)
     return 2 * 512 ** 3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9
+
+
+def _bandwidth():
+    """GB/s of the best of some passes that read 64 MB and write another 64 MB."""
+    x = np.zeros((1 << 10, 1 << 14), np.float32)
+    y = np.zeros_like(x)
+    return 2 * x.nbytes / min(batch_time(lambda: _core.pointwise(x, y), 1) for _ in range(4)) / 1e9
