@@ -3,6 +3,7 @@ import os
 import subprocess
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Callable, NamedTuple
 
 import numpy as np
@@ -158,6 +159,6 @@ def using_isa(name):
 
 
 def python(code, **environment):
-    """Runs code in a fresh interpreter: the completed process, output as text."""
+    """Runs code in a fresh interpreter, with the same fusedops: the completed process, output as text."""
     return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True,
-                          timeout=60)
+                          timeout=60, cwd=Path(fo.__file__).parent.parent)
