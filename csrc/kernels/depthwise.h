@@ -16,15 +16,20 @@ enum { DW_REGISTERS = MR * NV >= 24 ? 32 : 16, DW_WIDE = 4, DW_LOADS = 16, DW_TI
 /* A walk's shape; a literal at every call. nv vectors stand side by side: of columns, or of one pixel each where lanes are channels. */
 typedef struct {
     int kh, kw, sh, sw, nv;
-    bool nhwc, edge; /* edge: some load reaches beyond the image */
+    bool nhwc;
+    int edge; /* see dw_edge */
 } dw_form;
+
+/* Loads of an input row: all inside the image; masked; masked, and (NCHW) those behind the nv vectors lie outside and are left out. */
+typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_EDGES } dw_edge;
 
 /* Where a walk stands; the same for all channels. */
 typedef struct {
     ptrdiff_t w;     /* its first output column */
-    ptrdiff_t tail;  /* lanes to store of the last vector (NHWC: of each), VL or fewer */
     vm in[DW_LOADS]; /* lanes inside the image, of each load from an input row */
-    bool edge;
+    vm out;          /* lanes to store of the last vector (NHWC: of each) */
+    int lanes;       /* their number */
+    dw_edge edge;
 } dw_place;
 
 /* What a walk keeps at hand. */
@@ -51,7 +56,7 @@ INLINE void dw_load_row(const dw_form f, const dw_state *s, const float *x, vf r
     const int reach = dw_reach(f);
     UNROLL for (int q = 0; q < dw_loads(f); q++) {
         const float *p = x + (f.nhwc ? q * s->xw : q * VL);
-        row[q] = f.edge ? v_load_mask(p, s->in[q]) : v_load(p);
+        row[q] = f.edge == DW_FITS && q >= f.nv * f.sw ? v_zero() : f.edge ? v_load_mask(p, s->in[q]) : v_load(p);
     }
     if (!f.nhwc && f.sw == 2) {
         vf phase[DW_LOADS];
@@ -95,24 +100,21 @@ static __attribute__((noinline)) void dw_finish(const fo_depthwise_args *g, cons
     finish_tile(&f, one_slope ? FO_LEAKY_RELU : g->act.kind, false);
 }
 
-/* Rows h0 .. h1 of output channel c (NHWC: of VL channels from c on). */
-INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c, ptrdiff_t h0, ptrdiff_t h1) {
+/* Rows h0 .. h1 of one channel (NHWC: of VL channels). x is at input row 0 and the column of tap 0, y and r at output row h0. */
+INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const fo_conv2d_size *z, const dw_place *place, const float *x, const float *w, const float *bias,
+                    const float *r, float *y, float *tile, ptrdiff_t h0, ptrdiff_t h1) {
     const int live = dw_live(f);
-    const bool registers = g->act.kind <= FO_CLIP, whole = place->tail == VL;
+    const bool registers = g->act.kind <= FO_CLIP, whole = place->lanes == VL;
     const ptrdiff_t xh = g->x.sh, yh = g->y.sh, rh = g->r.sh, yv = f.nhwc ? g->y.sw : VL, rv = f.nhwc ? g->r.sw : VL;
-    const size_t ih = (size_t)g->z->ih;
-    const float *x = g->x.data + (g->multiplier == 1 ? c : c / g->multiplier) * g->x.sc + (place->w * f.sw - g->z->left) * g->x.sw;
-    float *y = g->y.data + c * g->y.sc + h0 * yh + place->w * g->y.sw, tile[DW_WIDE * DW_TILE_ROWS * VL];
-    const float *r = g->r.data ? g->r.data + c * g->r.sc + h0 * rh + place->w * g->r.sw : NULL;
+    const size_t ih = (size_t)z->ih;
     const vf lo = v_set1(g->act.kind == FO_CLIP ? g->act.p0 : -INFINITY), hi = v_set1(g->act.kind == FO_CLIP ? g->act.p1 : INFINITY);
-    vf bias = v_zero();
-    dw_state s = {.w = f.nhwc ? g->w + c : g->w + c * g->ldw, .xw = g->x.sw, .ldw = g->ldw};
-    if (g->bias) bias = f.nhwc ? v_load_tail(g->bias + c, place->tail) : v_set1(g->bias[c]);
+    const vf start = !bias ? v_zero() : f.nhwc ? v_load_mask(bias, place->out) : v_set1(*bias);
+    dw_state s = {.w = w, .xw = g->x.sw, .ldw = g->ldw};
     if (f.edge) UNROLL for (int q = 0; q < dw_loads(f); q++) s.in[q] = place->in[q];
     if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.kh * f.kw; t++) s.taps[t] = dw_tap(f, s.w, s.ldw, t);
-    UNROLL for (int q = 0; q < live; q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = bias;
+    UNROLL for (int q = 0; q < live; q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = start;
 
-    ptrdiff_t t = h0 * f.sh - g->z->top;
+    ptrdiff_t t = h0 * f.sh - z->top;
     x += t * xh;
     UNROLL for (int i = 0; i < f.kh - f.sh; i++, t++, x += xh)
         if ((size_t)t < ih) dw_row(f, &s, x, i);
@@ -122,7 +124,7 @@ INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place 
         if (__builtin_expect(registers, 1)) {
             if (r) {
                 UNROLL for (int v = 0; v < f.nv; v++)
-                    s.acc[0][v] = v_add(s.acc[0][v], v_load_tail(r + v * rv, f.nhwc || v == f.nv - 1 ? place->tail : VL));
+                    s.acc[0][v] = v_add(s.acc[0][v], whole || !(f.nhwc || v == f.nv - 1) ? v_load(r + v * rv) : v_load_mask(r + v * rv, place->out));
                 r += rh;
             }
             UNROLL for (int v = 0; v < f.nv; v++) {
@@ -130,38 +132,61 @@ INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place 
                 if (whole || !(f.nhwc || v == f.nv - 1))
                     v_store(y + v * yv, done);
                 else
-                    v_store_tail(y + v * yv, done, place->tail);
+                    v_store_mask(y + v * yv, done, place->out);
             }
             y += yh;
         } else {
             UNROLL for (int v = 0; v < f.nv; v++) v_store(tile + (v * DW_TILE_ROWS + h - h0) * VL, s.acc[0][v]);
         }
-        UNROLL for (int q = 0; q < live; q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = q + 1 < live ? s.acc[q + 1][v] : bias;
+        UNROLL for (int q = 0; q < live; q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = q + 1 < live ? s.acc[q + 1][v] : start;
     }
-    for (int v = 0; v < f.nv && !registers; v++)
-        dw_finish(g, tile + v * DW_TILE_ROWS * VL, c, f.nhwc || v == f.nv - 1 ? place->tail : VL, (int)(h1 - h0), y + v * yv, r ? r + v * rv : NULL);
+}
+
+/* The walks of channels c0 .. c1; the last VL of them, and the second VL, may overlap those before. */
+INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw_place *at, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
+                        ptrdiff_t h1) {
+    const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
+    const fo_conv2d_size z = *g.z;
+    const dw_place place = *at;
+    const int rows = (int)(h1 - h0);
+    float tile[DW_WIDE * DW_TILE_ROWS * VL];
+    ptrdiff_t input = c0 / g.multiplier, copies = c0 % g.multiplier;
+    const float *x0 = g.x.data + (place.w * f.sw - z.left) * g.x.sw;
+    float *y0 = g.y.data + h0 * g.y.sh + place.w * g.y.sw;
+    const float *r0 = g.r.data ? g.r.data + h0 * g.r.sh + place.w * g.r.sw : NULL;
+    /* Many channels: all vectors but the first and the last stand in one cache line each, which pays where loads are the limit. */
+    const ptrdiff_t misaligned = (ptrdiff_t)((uintptr_t)(y0 + c0) / sizeof(float) % VL);
+    const ptrdiff_t first = f.nhwc && f.kh * f.kw <= 9 && c1 - c0 >= 8 * VL ? VL - misaligned : f.nhwc ? VL : 1;
+    for (ptrdiff_t next = c0, c; next < c1; next += next == c0 ? first : f.nhwc ? VL : 1) {
+        c = f.nhwc && next + VL > c1 && next > c0 ? c1 - VL : next;
+        float *y = y0 + c * g.y.sc;
+        const float *r = r0 ? r0 + c * g.r.sc : NULL;
+        dw_walk(f, &g, &z, &place, x0 + (f.nhwc ? c : input) * g.x.sc, f.nhwc ? g.w + c : g.w + c * g.ldw, g.bias ? g.bias + c : NULL, r, y,
+                tile, h0, h1);
+        if (++copies == g.multiplier) copies = 0, input++;
+        if (g.act.kind <= FO_CLIP) continue;
+        for (int v = 0; v < f.nv; v++)
+            dw_finish(args, tile + v * DW_TILE_ROWS * VL, c, f.nhwc || v == f.nv - 1 ? place.lanes : VL, rows,
+                      y + v * (f.nhwc ? g.y.sw : VL), r ? r + v * (f.nhwc ? g.r.sw : VL) : NULL);
+    }
 }
 
 /* The place of nv vectors from output column w on. */
 static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
     const ptrdiff_t first = w * f.sw - g->z->left, iw = g->z->iw, channels = g->c1 - g->c0 < VL ? g->c1 - g->c0 : VL;
-    const ptrdiff_t lanes = f.nhwc ? channels : g->z->ow - w - (f.nv - 1) * VL, last = first + (f.nv * (f.nhwc ? 1 : VL) - 1) * f.sw + f.kw - 1;
+    const ptrdiff_t lanes = f.nhwc ? channels : g->z->ow - w - (f.nv - 1) * VL;
     p->w = w;
-    p->tail = lanes < VL ? lanes : VL;
-    p->edge = p->tail < VL || first < 0 || last + (f.sw > 1 && !f.nhwc) * 2 * VL >= iw;
+    const ptrdiff_t next = first + f.nv * f.sw * VL; /* NCHW: the column behind nv vectors of input */
+    p->lanes = lanes < VL ? (int)lanes : VL;
+    p->out = v_range(0, lanes);
+    if (p->lanes == VL && first >= 0 && first + dw_loads(f) * (f.nhwc ? 1 : VL) <= iw)
+        p->edge = DW_INSIDE;
+    else
+        p->edge = !f.nhwc && next >= iw ? DW_FITS : DW_MASKED;
     for (int q = 0; q < dw_loads(f); q++) {
         const ptrdiff_t column = first + (f.nhwc ? q : q * VL);
         p->in[q] = f.nhwc ? v_range(0, column >= 0 && column < iw ? channels : 0) : v_range(-column, iw - column);
     }
-}
-
-/* The walks of channels c0 .. c1; the last VL of them may overlap those before. */
-INLINE void dw_channels(const dw_form f, const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
-                        ptrdiff_t h1) {
-    if (f.nhwc)
-        for (ptrdiff_t c = c0; c < c1; c += VL) dw_walk(f, g, place, c + VL <= c1 || c == c0 ? c : c1 - VL, h0, h1);
-    else
-        for (ptrdiff_t c = c0; c < c1; c++) dw_walk(f, g, place, c, h0, h1);
 }
 
 typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
@@ -172,18 +197,17 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
         dw_channels((dw_form){k, k, s, s, nv, nhwc, edge}, g, place, c0, c1, h0, h1); \
     }
 #define WALKS(k, s) \
-    WALK(k, s, 1, 0, 0) WALK(k, s, 1, 0, 1) WALK(k, s, 1, 1, 0) WALK(k, s, 1, 1, 1) \
-    WALK(k, s, 2, 0, 0) WALK(k, s, 2, 0, 1) WALK(k, s, 2, 1, 0) WALK(k, s, 2, 1, 1) \
-    WALK(k, s, 4, 0, 0) WALK(k, s, 4, 0, 1) WALK(k, s, 4, 1, 0) WALK(k, s, 4, 1, 1)
+    WALK(k, s, 1, 0, 0) WALK(k, s, 1, 0, 1) WALK(k, s, 1, 0, 2) WALK(k, s, 1, 1, 0) WALK(k, s, 1, 1, 1) \
+    WALK(k, s, 2, 0, 0) WALK(k, s, 2, 0, 1) WALK(k, s, 2, 0, 2) WALK(k, s, 2, 1, 0) WALK(k, s, 2, 1, 1) \
+    WALK(k, s, 4, 0, 0) WALK(k, s, 4, 0, 1) WALK(k, s, 4, 0, 2) WALK(k, s, 4, 1, 0) WALK(k, s, 4, 1, 1)
 WALKS(3, 1) WALKS(3, 2) WALKS(5, 1) WALKS(5, 2)
 
-#define WALK_TABLE(k, s) { \
-    {{dw_walk_##k##s##100, dw_walk_##k##s##101}, {dw_walk_##k##s##110, dw_walk_##k##s##111}}, \
-    {{dw_walk_##k##s##200, dw_walk_##k##s##201}, {dw_walk_##k##s##210, dw_walk_##k##s##211}}, \
-    {{dw_walk_##k##s##400, dw_walk_##k##s##401}, {dw_walk_##k##s##410, dw_walk_##k##s##411}}}
+#define WALK_ROW(k, s, nv) \
+    {{dw_walk_##k##s##nv##00, dw_walk_##k##s##nv##01, dw_walk_##k##s##nv##02}, {dw_walk_##k##s##nv##10, dw_walk_##k##s##nv##11}}
+#define WALK_TABLE(k, s) {WALK_ROW(k, s, 1), WALK_ROW(k, s, 2), WALK_ROW(k, s, 4)}
 
 /* A task: in NCHW one channel after the other, in NHWC one strip of rows after the other. */
-static void dw_task(const fo_depthwise_args *g, dw_walk_fn *const walks[3][2][2]) {
+static void dw_task(const fo_depthwise_args *g, dw_walk_fn *const walks[3][2][DW_EDGES]) {
     enum { PLACES = 8 };
     dw_form f = {.kh = (int)g->s->kh, .kw = (int)g->s->kh, .sh = (int)g->s->sh, .sw = (int)g->s->sh, .nhwc = g->nhwc};
     const int unit = g->nhwc ? 1 : VL, most = DW_REGISTERS * 5 / 8 / dw_live(f);
@@ -243,7 +267,7 @@ static void dw_any(const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t w, ptrdiff
 }
 
 static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
-    static dw_walk_fn *const walks[4][3][2][2] = {WALK_TABLE(3, 1), WALK_TABLE(3, 2), WALK_TABLE(5, 1), WALK_TABLE(5, 2)};
+    static dw_walk_fn *const walks[4][3][2][DW_EDGES] = {WALK_TABLE(3, 1), WALK_TABLE(3, 2), WALK_TABLE(5, 1), WALK_TABLE(5, 2)};
     const fo_conv2d_shape *s = g->s;
     const bool square = s->kh == s->kw && s->sh == s->sw && s->dh == 1 && s->dw == 1;
     const bool same_order = g->nhwc ? g->x.sc == 1 && g->multiplier == 1 : g->x.sw == 1;

@@ -1,7 +1,7 @@
 /* Depthwise convolution: the output is cut into channels and rows of an image; the kernel does the rest, without scratch. */
 #include "conv2d.h"
 
-enum { L1_BYTES = 32 << 10, TASKS_A_THREAD = 4 };
+enum { TASKS_A_THREAD = 4 };
 
 typedef struct {
     fo_depthwise_args g; /* all channels and rows of image 0 */
@@ -49,14 +49,14 @@ fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const
     depthwise_job job = {.g = {.s = s, .z = z, .x = *x, .y = *y, .nhwc = channel_lanes(x, r, y), .w = plan->w, .bias = plan->bias,
                                .ldw = plan->ldw, .multiplier = plan->ocg, .c1 = s->oc, .h1 = z->oh, .act = s->act},
                          .kn = plan->kn};
+    job.g.strip = z->oh; /* columns as lanes: an input row is read once, the cache need not keep it */
     if (r) job.g.r = *r;
     if (job.g.nhwc) {
         job.g.ldw = round_up(s->oc, plan->kn->vl);
         job.g.w = fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * job.g.ldw, pack_taps);
         if (!job.g.w) return FO_NO_MEMORY;
-        job.g.strip = 8;
-    } else {
-        job.g.strip = max_(8, L1_BYTES / (ptrdiff_t)sizeof(float) / s->sh / max_(z->iw, 1));
+        /* Rows a multiple of 4 KB apart share few sets of the first-level cache. */
+        job.g.strip = x->sh * (ptrdiff_t)sizeof(float) % 4096 ? 16 : 8;
     }
     const double points = (double)z->n * s->oc * z->oh * z->ow;
     const int threads = fo_threads_for(fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
