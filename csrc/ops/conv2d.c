@@ -206,6 +206,12 @@ static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_
     return lanes * latency * (1 + (transposed ? 9.0 : 1.0) / k);
 }
 
+/* What pixels as columns cost more, on the same scale, where channels are neighbours: each element is copied alone, in about
+ * ten cycles. */
+static double gather_cost(const fo_conv2d *plan) {
+    return 10.0 * plan->icg * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
+}
+
 /* Everything about a call that follows from the sizes. */
 static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *y, const fo_image *r) {
     const fo_conv2d_shape *s = &plan->s;
@@ -217,7 +223,8 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
         d->z.iw = d->z.ow = z->ih * z->iw; /* an image is one long row */
         d->z.ih = d->z.oh = 1;
     }
-    d->columns = form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
+    const double columns = form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (x->sc == 1 && x->sw != 1 ? gather_cost(plan) : 0);
+    d->columns = columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
     const bool padded = z->top || z->left || (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih || (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
     d->copies = padded || (d->columns && !(pixelwise && x->sw == 1));
     d->channels_last = !d->columns && x->sc == 1;
