@@ -2,12 +2,12 @@
 constant), the node runs as a NumPy step. Signatures of the steps: fusedops/program.pxi."""
 import numpy as np
 
-from .. import activations
+from .. import _core, activations
 from ..batchnorm import BatchNorm, scale_and_shift
 from ..layers import Conv2d, Linear
 from . import windows
 from .evaluate import axes_of, pad_amounts, slices, split_sizes
-from .memory import channels_last, row_major
+from .memory import channels_last, in_order_of, row_major, same_order
 
 NOTHING = activations.parse(None)
 # Operators whose steps write an image with any distance between its pixels, such as a part of a concatenation.
@@ -59,6 +59,21 @@ def _conv(p, node):
                                          groups=node.attrs.get("group", 1), layout="NHWC"))
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True))
     p.add("conv2d", node, layer, x, y, _residual(p, node, y), pads[0][0], pads[1][0], writes=y)
+    return True
+
+
+def _conv_transpose(p, node):
+    weights = _constant_weights(p, node, 3, 4)
+    if weights is None:
+        return False
+    w, b = weights
+    _, strides, dilations, begins = windows.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    if w.ndim == 3:
+        w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
+    groups = node.attrs.get("group", 1)
+    layer = p.layer(node, lambda: _core.ConvTranspose2dPlan(w, b, _parsed(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
+    x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
+    p.add("conv_transpose", node, layer, x, y, _residual(p, node, y), *begins, writes=y)
     return True
 
 
@@ -120,8 +135,10 @@ def _batch_norm(p, node):
     if node.residual and p.known[node.residual].shape != x.shape:
         return False
     scale, shift = scale_and_shift(BatchNorm(*bn, node.attrs.get("epsilon", 1e-5)), x.shape[1])
-    y, r = p.result(node.output, like=x), node.residual and p.at(node.residual) or None
-    x, y, r = (p.as_2d(t) if t is not None and len(t.shape) == 3 else t for t in (x, y, r))
+    y = p.result(node.output, like=x)
+    order = in_order_of(y.shape, y.strides)
+    x, r = (t and p.dense(node, t, t.strides if same_order(t.shape, t.strides, y.strides) else order)
+            for t in (x, p.at(node.residual) if node.residual else None))
     p.add("affine", node, x, y, r, scale.astype(np.float32), shift.astype(np.float32), _parsed(node, x.shape[1]), writes=y)
     return True
 
@@ -372,7 +389,7 @@ def _resize(p, node):
 
 LOWER = {
     "Abs": _unary("abs"), "Activation": _activation, "Add": _binary("add"), "AveragePool": _pool("avg_pool"), "BatchNormalization": _batch_norm,
-    "Cast": _cast, "Concat": _concat, "Conv": _conv, "Div": _binary("div"), "Dropout": _same, "Erf": _unary("erf"), "Exp": _unary("exp"),
+    "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "Div": _binary("div"), "Dropout": _same, "Erf": _unary("erf"), "Exp": _unary("exp"),
     "Expand": _expand, "Flatten": _reshape, "Gather": _gather, "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
     "GlobalMaxPool": _global_pool("max"), "Identity": _same, "InstanceNormalization": _instance_norm, "LRN": _lrn,
     "LayerNormalization": _layer_norm, "Linear": _linear, "Log": _unary("log"), "LogSoftmax": _softmax, "MatMul": _matmul, "Max": _binary("max"),

@@ -1,0 +1,376 @@
+"""Networks against PyTorch, and what a loaded network promises: open batch size, threads, pickling, files, refusals, clear errors."""
+import io
+import itertools
+import pickle
+import subprocess
+import sys
+import threading
+import warnings
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from torch import nn  # noqa: E402
+
+import fusedops as fo  # noqa: E402
+from networks import NETWORKS, build  # noqa: E402
+
+FORMS = list(itertools.product((True, False), repeat=2))
+
+
+def run_torch(module, *inputs):
+    with torch.no_grad():
+        return module(*inputs).numpy()
+
+
+def assert_close(y, expected):
+    assert y.shape == expected.shape
+    assert np.abs(y - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+@pytest.fixture(scope="module")
+def networks():
+    """Each network is exported once: (module, input, {(fold, fuse): model})."""
+    made = {}
+
+    def get(name):
+        if name not in made:
+            module, x = build(name)
+            source = fo.from_torch(module, x, fold=False, fuse=False)
+            made[name] = module, x, {f: source if f == (False, False) else fo.Model.built(source._source, *f) for f in FORMS}
+        return made[name]
+    return get
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_agrees_with_torch(networks, name):
+    module, x, forms = networks(name)
+    expected = run_torch(module, x)
+    for net in forms.values():
+        assert_close(net(x.numpy()), expected)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "unet", "encoder"])
+def test_current_exporter(name):
+    pytest.importorskip("onnxscript")
+    module, x = build(name)
+    file = io.BytesIO()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        torch.onnx.export(module, (x,), file, dynamo=True, verbose=False)
+    for fold, fuse in FORMS:
+        assert_close(fo.load_onnx(file.getvalue(), fold=fold, fuse=fuse)(x.numpy()), run_torch(module, x))
+
+
+@pytest.mark.parametrize("name", NETWORKS)
+def test_open_batch_size(networks, name):
+    """Another batch size needs no new load, and an image's result does not depend on its company."""
+    module, x, forms = networks(name)
+    net = forms[True, True]
+    both, one = net(x.numpy()), net(x.numpy()[:1])
+    np.testing.assert_array_equal(one, both[:1])
+    assert_close(net(np.concatenate([x.numpy()] * 2)), run_torch(module, torch.cat([x] * 2)))
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_b0", "unet", "encoder"])
+def test_one_call_without_python(networks, name):
+    module, x, forms = networks(name)
+    for net in forms.values():
+        assert len(net.plan(x.numpy())[0].parts) == 1
+
+
+def test_many_threads(networks):
+    _, x, forms = networks("resnet18")
+    net, x = forms[True, True], x.numpy()
+    inputs = [x + np.float32(i) for i in range(6)]
+    expected, found = [net(v) for v in inputs], [None] * 6
+
+    def work(i):
+        for _ in range(3):
+            found[i] = net(inputs[i])
+    threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    for y, e in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(y, e)
+
+
+@pytest.mark.parametrize("name", ["mobilenet_v2", "crnn"])
+def test_pickle_and_file(networks, name, tmp_path):
+    _, x, forms = networks(name)
+    net = forms[True, True]
+    expected = net(x.numpy())
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(net))(x.numpy()), expected)
+    path = tmp_path / "network.fo"
+    net.save(path)
+    np.testing.assert_array_equal(fo.load(path)(x.numpy()), expected)
+    np.save(tmp_path / "x.npy", x.numpy()), np.save(tmp_path / "y.npy", expected)
+    code = ("import sys, numpy as np, fusedops as fo\n"
+            f"y = fo.load({str(path)!r})(np.load({str(tmp_path / 'x.npy')!r}))\n"
+            f"assert (y == np.load({str(tmp_path / 'y.npy')!r})).all()\n"
+            "assert not {'onnx', 'torch', 'google.protobuf'} & set(sys.modules)")
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
+    _, x, forms = networks("crnn")
+    path = tmp_path / "network.fo"
+    monkeypatch.setattr("fusedops.graph.saved.VERSION", 99)
+    forms[True, True].save(path)
+    monkeypatch.undo()
+    with pytest.raises(ValueError, match="version 99"):
+        fo.load(path)
+    forms[True, True].save(path)
+    whole = path.read_bytes()
+    rng = np.random.default_rng(0)
+    for size in [0, 1, 100, len(whole) // 2, len(whole) - 10]:
+        path.write_bytes(whole[:size])
+        with pytest.raises(ValueError, match="not a saved network"):
+            fo.load(path)
+    for at in rng.integers(0, len(whole), 40):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xff]) + whole[at + 1:])
+        try:
+            fo.load(path)  # a byte that means nothing
+        except ValueError:
+            pass
+    path.write_bytes(pickle.dumps({"a": 1}))
+    with pytest.raises(ValueError, match="not a saved network"):
+        fo.load(path)
+
+
+# ---- small graphs -----------------------------------------------------------------------------------------------------
+
+def model(nodes, inputs, outputs, constants=None, opset=17):
+    """An ONNX model; inputs and outputs map names to shapes."""
+    def values(shapes):
+        return [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in shapes.items()]
+    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs), [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+
+
+def conv_bn_parts(oc=4, ic=3, bad_var=False):
+    rng = np.random.default_rng(1)
+    bn = {k: rng.uniform(0.5, 1.5, oc).astype(np.float32) for k in ("gamma", "beta", "mean", "var")}
+    bn["gamma"][0] *= -1
+    if bad_var:
+        bn["var"][0] = -1
+    return {"w": rng.standard_normal((oc, ic, 3, 3)).astype(np.float32), **bn}
+
+
+CONV = helper.make_node("Conv", ["x", "w"], ["c"], name="conv", pads=[1, 1, 1, 1])
+
+
+def bn(x="c", y="y", **attrs):
+    return helper.make_node("BatchNormalization", [x, "gamma", "beta", "mean", "var"], [y], name="bn", **attrs)
+
+
+IMAGE = {"x": [1, 3, 6, 7]}
+RESULT = {"y": [1, 4, 6, 7]}
+
+
+def agree(proto, *arrays):
+    """The fused network, after a comparison with the unfused one."""
+    net, plain = fo.load_onnx(proto), fo.load_onnx(proto, fold=False, fuse=False)
+    for a, b in zip(np.atleast_1d(net(*arrays)), np.atleast_1d(plain(*arrays)), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+    return net
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).standard_normal((1, 3, 6, 7)).astype(np.float32)
+
+
+def test_batch_norm_is_folded(x):
+    net = agree(model([CONV, bn(epsilon=1e-3)], IMAGE, RESULT, conv_bn_parts()), x)
+    fusion, = net.explain().fusions
+    assert (fusion.kind, fusion.nodes, fusion.into) == ("batch norm", ("bn",), "conv")
+    assert fusion.operations == 2 * 4 * 6 * 7 and fusion.bytes == 2 * 4 * 4 * 6 * 7
+    assert "batch norm" in str(net.explain())
+
+
+@pytest.mark.parametrize("second", ["Add", "Sub", "Mul", "Div"])
+@pytest.mark.parametrize("swapped", [False, True])
+def test_scale_and_shift_around_batch_norm(x, second, swapped):
+    constants = conv_bn_parts() | {"k": np.array([1, 2, -3, 4], np.float32).reshape(4, 1, 1)}
+    names = ["c", "k"] if not swapped else ["k", "c"]
+    before = model([CONV, helper.make_node(second, names, ["s"], name="s"), bn("s")], IMAGE, RESULT, constants)
+    names = ["b", "k"] if not swapped else ["k", "b"]
+    after = model([CONV, bn(y="b"), helper.make_node(second, names, ["y"], name="s")], IMAGE, RESULT, constants)
+    for proto in (before, after):
+        net = agree(proto, x)
+        folded = not (second == "Div" and swapped)
+        assert len(net._graph.nodes) == (1 if folded else 3 - (proto is after))
+
+
+@pytest.mark.parametrize("groups", [1, 2])
+def test_batch_norm_behind_a_transposed_convolution(groups):
+    rng = np.random.default_rng(0)
+    constants = conv_bn_parts(6) | {"w": rng.standard_normal((4, 6 // groups, 3, 3)).astype(np.float32)}
+    up = helper.make_node("ConvTranspose", ["x", "w"], ["c"], name="up", strides=[2, 2], group=groups, output_padding=[1, 0])
+    proto = model([up, bn()], {"x": [2, 4, 5, 6]}, {"y": [2, 6, 12, 13]}, constants)
+    net = agree(proto, rng.standard_normal((2, 4, 5, 6)).astype(np.float32))
+    assert [f.into for f in net.explain().fusions] == ["up"]
+
+
+def refusals(proto):
+    return {r.kind: r.reason for r in fo.load_onnx(proto).explain().refusals}
+
+
+def test_refused_with_two_consumers(x):
+    proto = model([CONV, bn(), helper.make_node("Relu", ["c"], ["r"], name="relu")], IMAGE, RESULT | {"r": [1, 4, 6, 7]}, conv_bn_parts())
+    agree(proto, x)
+    assert "2 consumers" in refusals(proto)["batch norm"]
+
+
+def test_refused_for_an_output(x):
+    proto = model([CONV, bn()], IMAGE, RESULT | {"c": [1, 4, 6, 7]}, conv_bn_parts())
+    agree(proto, x)
+    assert "an output of the network" in refusals(proto)["batch norm"]
+
+
+def test_refused_in_training_mode(x):
+    norm = helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y", "m", "v"], name="bn", training_mode=1)
+    proto = model([CONV, norm], IMAGE, RESULT, conv_bn_parts())
+    agree(proto, x)
+    assert "training mode" in refusals(proto)["batch norm"]
+
+
+def test_refused_for_weights_that_are_not_constant(x):
+    parts = conv_bn_parts()
+    w = parts.pop("w")
+    proto = model([CONV, bn()], IMAGE | {"w": [4, 3, 3, 3]}, RESULT, parts)
+    agree(proto, x, w)
+    assert "not constant" in refusals(proto)["batch norm"]
+
+
+def test_refused_without_weights(x):
+    parts = {k: v[:3] for k, v in conv_bn_parts().items() if k != "w"}
+    proto = model([bn("x")], IMAGE, {"y": [1, 3, 6, 7]}, parts)
+    agree(proto, x)
+    assert "no weights to fold into" in refusals(proto)["batch norm"]
+
+
+def test_refused_for_a_variance_that_is_not_positive():
+    assert "not positive" in refusals(model([CONV, bn()], IMAGE, RESULT, conv_bn_parts(bad_var=True)))["batch norm"]
+
+
+def test_residual_that_is_broadcast_is_no_residual(x):
+    nodes = [CONV, helper.make_node("Add", ["c", "r"], ["y"], name="add")]
+    proto = model(nodes, IMAGE | {"r": [1, 4, 1, 7]}, RESULT, conv_bn_parts())
+    agree(proto, x, np.ones((1, 4, 1, 7), np.float32))
+    assert "broadcast" in refusals(proto)["epilogue"]
+
+
+def test_padding_and_activation_are_fused(x):
+    nodes = [helper.make_node("Pad", ["x", "pads"], ["p"], name="pad"), helper.make_node("Conv", ["p", "w"], ["c"], name="conv", strides=[2, 2]),
+             helper.make_node("LeakyRelu", ["c"], ["y"], name="act", alpha=0.2)]
+    proto = model(nodes, IMAGE, {"y": [1, 4, 3, 4]}, conv_bn_parts() | {"pads": np.array([0, 0, 0, 1, 0, 0, 1, 2])})
+    net = agree(proto, x)
+    assert [f.kind for f in net.explain().fusions] == ["padding", "epilogue"] and len(net.plan(x)[0].steps) == 1
+
+
+SPELLED_OUT = {
+    "gelu": lambda v: v * 0.5 * (1 + torch.erf(v / 2 ** 0.5)), "gelu_tanh": lambda v: 0.5 * v * (1 + torch.tanh(0.7978845608 * (v + 0.044715 * v ** 3))),
+    "silu": lambda v: v * torch.sigmoid(v), "hardswish": lambda v: v * torch.clamp(v + 3, 0, 6) / 6,
+    "hardsigmoid": lambda v: torch.clamp(v + 3, 0, 6) / 6, "mish": lambda v: v * torch.tanh(nn.functional.softplus(v)),
+}
+
+
+@pytest.mark.parametrize("name", SPELLED_OUT)
+def test_activation_spelled_out(name):
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.fc = nn.Linear(16, 16)
+
+        def forward(self, v):
+            return SPELLED_OUT[name](self.fc(v))
+    torch.manual_seed(0)
+    module, v = Net(), 4 * torch.randn(5, 16)
+    net = fo.from_torch(module, v)
+    assert_close(net(v.numpy()), run_torch(module, v))
+    assert len(net.plan(v.numpy())[0].steps) == 1 and net._graph.nodes[0].activation == name
+
+
+def test_expression_that_is_used_elsewhere_stays():
+    nodes = [helper.make_node("Sigmoid", ["x"], ["s"], name="s"), helper.make_node("Mul", ["x", "s"], ["y"], name="m")]
+    proto = model(nodes, {"x": [2, 5]}, {"y": [2, 5], "s": [2, 5]})
+    agree(proto, np.ones((2, 5), np.float32))
+    assert "used elsewhere" in refusals(proto)["activation patterns"]
+
+
+# ---- errors -----------------------------------------------------------------------------------------------------------
+
+def test_all_unknown_operators_are_named():
+    nodes = [helper.make_node("Sin", ["x"], ["a"], name="first"), helper.make_node("Cosh", ["a"], ["b"], name="second"),
+             helper.make_node("Sin", ["b"], ["y"], name="third")]
+    with pytest.raises(ValueError, match=r"opset 17.*Cosh \(second\); Sin \(first, third\)"):
+        fo.load_onnx(model(nodes, {"x": [2]}, {"y": [2]}))
+
+
+def test_damaged_model(networks):
+    whole = model([CONV, bn()], IMAGE, RESULT, conv_bn_parts()).SerializeToString()
+    for size in (1, 10, len(whole) // 3, len(whole) - 7):
+        with pytest.raises(ValueError, match="not an ONNX model|damaged"):
+            fo.load_onnx(whole[:size])
+    rng = np.random.default_rng(0)
+    for _ in range(300):
+        broken = bytearray(whole)
+        for at in rng.integers(0, len(whole), rng.integers(1, 4)):
+            broken[at] = rng.integers(256)
+        try:
+            fo.load_onnx(bytes(broken))
+        except ValueError:
+            pass
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(FileNotFoundError):
+        fo.load_onnx(tmp_path / "none.onnx")
+    with pytest.raises(FileNotFoundError):
+        fo.load(tmp_path / "none.fo")
+
+
+def test_wrong_inputs(x):
+    net = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts()))
+    with pytest.raises(TypeError, match="x has dtype float64.*astype"):
+        net(x.astype(np.float64))
+    with pytest.raises(ValueError, match=r"x has shape \(1, 3, 6\)"):
+        net(x[..., 0])
+    with pytest.raises(ValueError, match="takes 1 inputs"):
+        net()
+    with pytest.raises(ValueError, match="takes the inputs x"):
+        net.run({"z": x})
+    np.testing.assert_array_equal(net.run({"x": x})["c"], net(x))
+
+
+def test_inputs_of_any_memory(x):
+    net = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts()))
+    wide = np.zeros((1, 3, 6, 14), np.float32)
+    wide[..., ::2] = x
+    np.testing.assert_array_equal(net(wide[..., ::2]), net(x))
+
+
+def test_single_layers():
+    torch.manual_seed(0)
+    conv, linear = nn.Conv2d(3, 8, 3, stride=2, padding=1, groups=1), nn.Linear(5, 7)
+    v, u = torch.randn(2, 3, 9, 9), torch.randn(4, 5)
+    assert_close(fo.from_torch(conv)(v.numpy()), run_torch(conv, v))
+    assert_close(fo.from_torch(linear)(u.numpy()), run_torch(linear, u))
+    with pytest.raises(TypeError, match="Softmax"):
+        fo.from_torch(nn.Softmax(1))
+
+
+def test_profile_and_benchmark(networks):
+    _, x, forms = networks("resnet18")
+    net = forms[True, True]
+    times = net.benchmark(x.numpy(), number=1, repeat=2)
+    assert set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "median" in str(times)
+    profile = net.profile(x.numpy(), repeat=1)
+    assert len(profile.layers) == len(net.plan(x.numpy())[0].steps) and all(n.ms > 0 for n in profile.layers) and "of peak" in str(profile)
