@@ -326,7 +326,7 @@ def test_damaged_model(networks):
             broken[at] = rng.integers(256)
         try:
             fo.load_onnx(bytes(broken))
-        except ValueError:
+        except (ValueError, MemoryError):  # a size may have become very large
             pass
 
 

@@ -78,11 +78,17 @@ class Model:
                 found = self._plans.get(key)
                 if found is None:
                     values = {name: x.copy() for name, x in values.items()}
-                    found = Plan(self._graph, dict(zip([v.name for v in self._graph.inputs], shapes, strict=True)), values, self._layers), deque()
+                    found = self._new_plan(shapes, values), deque()
                     while len(self._plans) >= PLANS:
                         self._plans.pop(next(iter(self._plans)))
                     self._plans[key] = found
         return found
+
+    def _new_plan(self, shapes, values):
+        try:
+            return Plan(self._graph, dict(zip([v.name for v in self._graph.inputs], shapes, strict=True)), values, self._layers)
+        except OverflowError as e:
+            raise ValueError(f"the network has a size that no array can have: {e}") from None
 
     def memory(self, *shapes):
         """Bytes that the values inside the network take for these input shapes: the peak of a call, apart from weights, inputs and outputs."""

@@ -132,7 +132,7 @@ def _batch_norm(p, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
     if any(a is None for a in bn) or not _floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
         return False
-    if node.residual and p.known[node.residual].shape != x.shape:
+    if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] + node.attrs.get("epsilon", 1e-5) > 0):
         return False
     scale, shift = scale_and_shift(BatchNorm(*bn, node.attrs.get("epsilon", 1e-5)), x.shape[1])
     y = p.result(node.output, like=x)

@@ -96,6 +96,8 @@ class _Reader:
         known = {"", *constants, *(i.name for i in inputs)}
         for i, node in enumerate(proto.node):
             name = node.name or f"{node.op_type}_{i}"
+            if not all(isinstance(v, str) for v in (name, *node.input, *node.output)):
+                raise ValueError(f"the model is damaged: node {i} has a name that is no text")
             missing = [v for v in node.input if v not in known]
             if missing:
                 raise ValueError(f"the model is damaged: node {name!r} reads {missing[0]!r}, which nothing before it makes")

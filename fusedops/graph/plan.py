@@ -13,7 +13,7 @@ from .evaluate import evaluate
 from .ir import Node
 from .lower import LOWER, STRIDED
 from .memory import Buffer, Tensor, channels_last, in_order_of, lay_out, reshaped, row_major, same_order
-from .shapes import infer
+from .shapes import infer, physical_memory
 
 
 @dataclass(slots=True, eq=False)
@@ -236,6 +236,8 @@ class _Builder:
                     t.buffer.first, t.buffer.last = i if t.buffer.first < 0 else t.buffer.first, i
         self._share()
         self.arena = lay_out([b for b in self.buffers if b.shares is None and b.first >= 0])
+        if self.arena > physical_memory():
+            raise MemoryError(f"the values inside the network take {self.arena} bytes for inputs of these shapes, more than this machine has")
 
     def _share(self):
         """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""

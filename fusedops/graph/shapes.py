@@ -1,4 +1,6 @@
 """Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run time."""
+import math
+import os
 from typing import NamedTuple
 
 import numpy as np
@@ -44,7 +46,7 @@ def infer(graph, shapes, values=(), strict=True):
             continue
         try:
             known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
-        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, StopIteration) as e:
+        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, StopIteration, OverflowError) as e:
             if not strict:
                 continue
             given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
@@ -52,8 +54,20 @@ def infer(graph, shapes, values=(), strict=True):
     return known
 
 
+def physical_memory():
+    """Bytes of this machine's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
+
+
 def infer_node(node, inputs, residual=None):
     """{output: Known} of one node."""
+    if node.op in _GROWING:
+        grown = math.prod(map(int, _SHAPES[node.op](node, *inputs)))
+        if not 0 <= 4 * grown < physical_memory():
+            raise ValueError(f"the result would have {grown} elements, which this machine has no memory for")
     if all(x is None or x.data is not None for x in inputs) and (residual is None or residual.data is not None):
         results = evaluate(node, [x if x is None else x.data for x in inputs], residual and residual.data)
         return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, results, strict=False) if v}
@@ -208,3 +222,4 @@ _SHAPES = {
     "Transpose": lambda n, x: [tuple(x.shape[a] for a in n.attrs.get("perm") or range(len(x.shape))[::-1])],
     "Unsqueeze": lambda n, x, axes: unsqueeze_shape(x.shape, _values(axes, "axes")),
 }
+_GROWING = {"ConstantOfShape", "ConvTranspose", "Expand", "Pad", "Range", "Resize"}  # whose results may be much larger than their inputs
