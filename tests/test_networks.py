@@ -75,7 +75,7 @@ def test_open_batch_size(networks, name):
     assert_close(net(np.concatenate([x.numpy()] * 2)), run_torch(module, torch.cat([x] * 2)))
 
 
-@pytest.mark.parametrize("name", ["resnet18", "mobilenet_v2", "efficientnet_b0", "unet", "encoder"])
+@pytest.mark.parametrize("name", NETWORKS)
 def test_one_call_without_python(networks, name):
     module, x, forms = networks(name)
     for net in forms.values():

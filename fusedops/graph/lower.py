@@ -5,7 +5,7 @@ import numpy as np
 from .. import _core, activations
 from ..batchnorm import BatchNorm, scale_and_shift
 from ..layers import Conv2d, Linear
-from . import windows
+from . import sequences, windows
 from .evaluate import axes_of, pad_amounts, slices, split_sizes
 from .memory import channels_last, in_order_of, row_major, same_order
 
@@ -390,8 +390,9 @@ def _resize(p, node):
 LOWER = {
     "Abs": _unary("abs"), "Activation": _activation, "Add": _binary("add"), "AveragePool": _pool("avg_pool"), "BatchNormalization": _batch_norm,
     "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "Div": _binary("div"), "Dropout": _same, "Erf": _unary("erf"), "Exp": _unary("exp"),
-    "Expand": _expand, "Flatten": _reshape, "Gather": _gather, "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
+    "Expand": _expand, "Flatten": _reshape, "GRU": sequences.lower, "Gather": _gather, "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
     "GlobalMaxPool": _global_pool("max"), "Identity": _same, "InstanceNormalization": _instance_norm, "LRN": _lrn,
+    "LSTM": sequences.lower, "RNN": sequences.lower,
     "LayerNormalization": _layer_norm, "Linear": _linear, "Log": _unary("log"), "LogSoftmax": _softmax, "MatMul": _matmul, "Max": _binary("max"),
     "MaxPool": _pool("max_pool"), "Min": _binary("min"), "Mul": _binary("mul"), "Neg": _unary("neg"), "PRelu": _binary("prelu"), "Pad": _pad,
     "Pow": _binary("pow"), "Reciprocal": _unary("reciprocal"), "ReduceMax": _reduce("max"), "ReduceMean": _reduce("mean"),

@@ -87,7 +87,7 @@ def _changed(onnx, op, opset):
 
 class _Reader:
     def __init__(self, onnx, proto, opset, upgraded):
-        self.onnx, self.opset, self.upgraded = onnx, opset, upgraded
+        self.onnx, self.opset, self.upgraded, self.names = onnx, opset, upgraded, set()
         self.taken = {v for n in proto.node for v in (*n.input, *n.output)} | {i.name for i in proto.initializer}
         constants = {t.name: self.array(t) for t in proto.initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
@@ -95,9 +95,9 @@ class _Reader:
         self.graph = Graph([], constants, inputs, outputs, [o.name for o in outputs], opset)
         known = {"", *constants, *(i.name for i in inputs)}
         for i, node in enumerate(proto.node):
-            name = node.name or f"{node.op_type}_{i}"
-            if not all(isinstance(v, str) for v in (name, *node.input, *node.output)):
+            if not all(isinstance(v, str) for v in (node.name, *node.input, *node.output)):
                 raise ValueError(f"the model is damaged: node {i} has a name that is no text")
+            name = self.unique(node.name or f"{node.op_type}_{i}", self.names)
             missing = [v for v in node.input if v not in known]
             if missing:
                 raise ValueError(f"the model is damaged: node {name!r} reads {missing[0]!r}, which nothing before it makes")
@@ -132,12 +132,17 @@ class _Reader:
             shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or f"{info.name}.{i}" for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
-    def fresh(self, name):
+    @staticmethod
+    def unique(name, taken):
+        """A name like this one that is not taken; it is from now on."""
         unique, n = name, 1
-        while unique in self.taken:
+        while unique in taken:
             unique, n = f"{name}.{n}", n + 1
-        self.taken.add(unique)
+        taken.add(unique)
         return unique
+
+    def fresh(self, name):
+        return self.unique(name, self.taken)
 
     def constant(self, name, data, dtype=np.int64):
         name = self.fresh(name)

@@ -165,9 +165,10 @@ class _Builder:
     # ---- steps
 
     def add(self, kind, node, *arguments, writes):
-        """Adds a step of a program; the tensors among its arguments, but the one it writes, are what it reads."""
-        reads = [a for a in arguments if isinstance(a, Tensor) and a is not writes]
-        self.steps.append(Step(kind, node, arguments, reads, [writes]))
+        """Adds a step of a program; the tensors among its arguments, but those it writes, are what it reads."""
+        writes = [writes] if isinstance(writes, Tensor) else writes
+        reads = [a for a in arguments if isinstance(a, Tensor) and not any(a is t for t in writes)]
+        self.steps.append(Step(kind, node, arguments, reads, writes))
 
     def copy(self, node, x, y):
         self.add("copy", node, x, y, writes=y)
@@ -209,13 +210,13 @@ class _Builder:
 
     def layer(self, node, make):
         """The prepared layer of a node: made once, shared by the plans of all shapes."""
-        if node.output not in self.layers:
-            self.layers[node.output] = make()
-        return self.layers[node.output]
+        if node.name not in self.layers:
+            self.layers[node.name] = make()
+        return self.layers[node.name]
 
     def _lower(self, node):
-        lower = LOWER.get(node.op)
-        if lower is not None and self.known[node.output].dtype == np.float32 and lower(self, node):
+        lower, made = LOWER.get(node.op), next(v for v in node.outputs if v)
+        if lower is not None and self.known[made].dtype == np.float32 and lower(self, node):
             return
         reads = [self.at(v) for v in node.reads()]
         writes = [self.result(v) if v else None for v in node.outputs]
