@@ -11,7 +11,7 @@
  * masked to zero, rows above and below it are skipped. Taps are added in the order of i, then j, everywhere: bits depend neither on
  * the memory order nor on where a vector begins.
  */
-enum { DW_REGISTERS = MR * NV >= 24 ? 32 : 16, DW_WIDE = 4, DW_LOADS = 16, DW_TILE_ROWS = 16 };
+enum { DW_WIDE = 4, DW_LOADS = 16, DW_TILE_ROWS = 16 };
 
 /* A walk's shape; a literal at every call. nv vectors stand side by side: of columns, or of one pixel each where lanes are channels. */
 typedef struct {
@@ -48,7 +48,7 @@ INLINE int dw_reach(const dw_form f) { return f.nv + ((f.kw - 1) / f.sw + VL - 1
 INLINE int dw_loads(const dw_form f) { return f.nhwc ? (f.nv - 1) * f.sw + f.kw : f.sw * dw_reach(f); }
 
 /* Whether the taps fit the registers, beside the sums and a few vectors of the image. */
-INLINE bool dw_keeps_taps(const dw_form f) { return f.kh * f.kw <= 9 && f.kh * f.kw + dw_live(f) * f.nv + 4 <= DW_REGISTERS; }
+INLINE bool dw_keeps_taps(const dw_form f) { return f.kh * f.kw <= 9 && f.kh * f.kw + dw_live(f) * f.nv + 4 <= REGISTERS; }
 INLINE vf dw_tap(const dw_form f, const float *w, ptrdiff_t ldw, const int tap) { return f.nhwc ? v_load(w + tap * ldw) : v_set1(w[tap]); }
 
 /* The vectors of an input row from x on: pixels (NHWC), or the columns of each phase (NCHW). */
@@ -210,7 +210,7 @@ WALKS(3, 1) WALKS(3, 2) WALKS(5, 1) WALKS(5, 2)
 static void dw_task(const fo_depthwise_args *g, dw_walk_fn *const walks[3][2][DW_EDGES]) {
     enum { PLACES = 8 };
     dw_form f = {.kh = (int)g->s->kh, .kw = (int)g->s->kh, .sh = (int)g->s->sh, .sw = (int)g->s->sh, .nhwc = g->nhwc};
-    const int unit = g->nhwc ? 1 : VL, most = DW_REGISTERS * 5 / 8 / dw_live(f);
+    const int unit = g->nhwc ? 1 : VL, most = REGISTERS * 5 / 8 / dw_live(f);
     const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP || g->strip < DW_TILE_ROWS ? g->strip : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];

@@ -23,6 +23,8 @@ static const isa_entry isas[] = {
 #if defined(__x86_64__)
     {&fo_kernels_avx2, has_avx2},
     {&fo_kernels_avx512, has_avx512},
+#elif defined(__aarch64__)
+    {&fo_kernels_neon, always}, /* a part of the architecture */
 #endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };

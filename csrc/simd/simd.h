@@ -4,6 +4,7 @@
  *
  *   vf, vm            VL floats; a set of lanes (the result of a comparison or of v_range)
  *   VL                lanes of a vf
+ *   REGISTERS         that hold a vf each
  *   MR, NV, NR        GEMM register tile: MR rows of NV vectors, NR = NV * VL; asserted to fit the registers
  *   FO_NAME(f)        f with the instruction set appended: fo_gemm -> fo_gemm_avx2
  *
