@@ -1,9 +1,11 @@
 /* One step of a recurrent layer: s = start + x w_x + h w_h on register tiles, then the gate functions and the new state.
  *
  *   columns of w:   unit block 0          unit block 1                 Gates are interleaved by blocks of VL units, so that a tile
- *                   gate 0 gate 1 ...     gate 0 gate 1 ...            ends with every gate of its units. The columns are packed in
- *                   VL     VL             VL     VL                    GEMM panels, the rows for x above those for h: the GEMM can
- *                                                                      make the x part of many steps at once, as `start` of each.
+ *                   gate 0 gate 1 ...     gate 0 gate 1 ...            ends with every gate of its units.
+ *                   VL     VL             VL     VL
+ *
+ * w_x stands in GEMM panels: the GEMM makes the x part of many steps at once, as `start` of each. w_h stands in groups of eight (of
+ * three gates six) vectors, a group's rows one after another: the one stream that a step reads.
  *
  * A sum starts at its bias (or at what the GEMM stored) and runs over x, then over h, in order: a step has the same bits alone,
  * in a batch and in a sequence. sigmoid and tanh: math.h; formulas: fusedops.h.
@@ -99,34 +101,38 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
+/* acc[mr][nv] += a w over k steps; vector j of w's row p stands at w[p*row + j/NV*panel + j%NV*VL]. mr, nv and ahead are literals.
+ * A single row is bound by reading w, which the processor fetches ahead too late from one wide stream: ahead asks for it. */
+INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
+                         const float *restrict w, ptrdiff_t row, ptrdiff_t panel) {
+    for (ptrdiff_t p = 0; p < k; p++, w += row) {
+        vf av[MR];
+        UNROLL for (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
+        UNROLL for (int j = 0; j < nv; j++) {
+            const float *at = w + j / NV * panel + j % NV * VL;
+            if (ahead) __builtin_prefetch(at + 8 * row);
+            vf wv = v_load(at);
+            UNROLL for (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
+        }
+    }
+}
+
 /* One tile: mr rows, nv vectors of columns from vector v0 on. three: the gates are r z n, and n's share of x and of h are kept apart. */
 INLINE void step_tile(const fo_step_args *g, const int mr, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t v0) {
-    const int width = three ? nv / 3 * GATE_VECTORS : nv;
-    const ptrdiff_t panel = g->panel;
-    const float *w = g->w + v0 / NV * panel;
+    const int width = three ? nv / 3 * GATE_VECTORS : nv, group = three ? 6 : 8;
     float tile[STEP_TILE] __attribute__((aligned(64)));
     vf acc[MR * NV];
 
     UNROLL for (int i = 0; i < mr; i++)
         UNROLL for (int j = 0; j < nv; j++) acc[i * nv + j] = v_load(g->start + (i0 + i) * g->lds + (v0 + j) * VL);
-    for (int part = 0; part < 2; part++) {
-        const float *a = part ? g->h + i0 * g->ldh : g->x + i0 * g->ldx;
-        const ptrdiff_t lda = part ? g->ldh : g->ldx, k = part ? g->kh : g->kx;
-        if (three && part)
-            UNROLL for (int i = 0; i < mr; i++)
-                UNROLL for (int j = 2; j < nv; j += 3) {
-                    v_store(tile + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
-                    acc[i * nv + j] = v_load(g->bias_n + (v0 / 3 + j / 3) * VL);
-                }
-        for (ptrdiff_t p = 0; p < k; p++, w += NR) {
-            vf av[MR];
-            UNROLL for (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
-            UNROLL for (int j = 0; j < nv; j++) {
-                vf wv = v_load(w + j / NV * panel + j % NV * VL);
-                UNROLL for (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
+    step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + v0 / NV * NR * g->kx, NR, NR * g->kx);
+    if (three)
+        UNROLL for (int i = 0; i < mr; i++)
+            UNROLL for (int j = 2; j < nv; j += 3) {
+                v_store(tile + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
+                acc[i * nv + j] = v_load(g->bias_n + (v0 / 3 + j / 3) * VL);
             }
-        }
-    }
+    step_product(acc, mr, nv, mr == 1, g->h + i0 * g->ldh, g->ldh, g->kh, g->wh + (v0 / group * g->kh * group + v0 % group) * VL, group * VL, NR);
     UNROLL for (int i = 0; i < mr; i++)
         UNROLL for (int j = 0; j < nv; j++) {
             int at = !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3);
@@ -167,10 +173,10 @@ static void FO_NAME(fo_step)(const fo_step_args *g) {
         if (g->gates == 3) {
             step_6true(g, v);
             v += 6;
-        } else if (g->m * 8 <= MR * NV && to - v >= 8) {
+        } else if (g->m * 8 <= MR * NV && v % 8 == 0 && to - v >= 8) {
             step_8false(g, v);
             v += 8;
-        } else if (g->gates == 4 || (g->m * 4 <= MR * NV && to - v >= 4)) {
+        } else if (g->gates == 4 || (g->m * 4 <= MR * NV && v % 4 == 0 && to - v >= 4)) {
             step_4false(g, v);
             v += 4;
         } else {

@@ -73,16 +73,15 @@ typedef enum {
 } fo_stage_kind;
 
 /* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the columns).
- * s[i,:] = start[i,:] + x[i,:kx] w[:kx] + h[i,:kh] w[kx:]; lds is 0 where start is the bias of all rows. Where the gates are three,
- * `from` and `to` are even. */
+ * s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where start has x's part in it.
+ * Where the gates are odd, `from` and `to` are even. */
 typedef struct {
     fo_stage_kind kind;
     int gates;
     ptrdiff_t m, from, to, hidden;
     const float *x, *h;
     ptrdiff_t ldx, ldh, kx, kh;
-    const float *w;
-    ptrdiff_t panel;
+    const float *wx, *wh;
     const float *start, *bias_n;
     ptrdiff_t lds;
     const float *c, *old;

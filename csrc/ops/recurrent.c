@@ -13,8 +13,8 @@
 typedef struct {
     fo_stage_kind kind;
     int gates;
-    ptrdiff_t columns; /* blocks * gates * vl */
-    float *w, *bias;   /* packed: inputs + outputs rows; in the same order */
+    ptrdiff_t columns;     /* blocks * gates * vl */
+    float *wx, *wh, *bias; /* packed as kernels/recurrent.h has them */
 } step_stage;
 
 struct fo_cell {
@@ -26,17 +26,20 @@ struct fo_cell {
     float *bias_n, *peephole, *w_hr;
 };
 
+/* Floats of a row of a group of w_h. */
+static ptrdiff_t group_width(const fo_kernels *kn, int gates) { return (gates == 3 ? 6 : 8) * kn->vl; }
+
 /* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih alone. */
 static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot, bool b_hh) {
     const fo_kernels *kn = cell->kn;
     const ptrdiff_t vl = kn->vl, nr = kn->nr, hidden = cell->s.hidden, inputs = cell->s.inputs, outputs = cell->s.outputs;
+    const ptrdiff_t group = group_width(kn, to->gates);
     for (ptrdiff_t u = 0; u < hidden; u += vl) {
-        const ptrdiff_t unit = gate * hidden + u, column = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
-        float *w = to->w + column / nr * nr * (inputs + outputs) + column % nr;
-        kn->transpose(n, inputs, from->w_ih + unit * inputs, inputs, w, nr);
-        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs, w + nr * inputs, nr);
-        for (ptrdiff_t j = 0; j < n; j++)
-            to->bias[column + j] = (from->b_ih ? from->b_ih[unit + j] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + j] : 0);
+        const ptrdiff_t unit = gate * hidden + u, j = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
+        kn->transpose(n, inputs, from->w_ih + unit * inputs, inputs, to->wx + j / nr * nr * inputs + j % nr, nr);
+        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs, to->wh + j / group * group * outputs + j % group, group);
+        for (ptrdiff_t q = 0; q < n; q++)
+            to->bias[j + q] = (from->b_ih ? from->b_ih[unit + q] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + q] : 0);
     }
 }
 
@@ -53,7 +56,8 @@ static float *zeroed(ptrdiff_t floats, bool *failed) {
 static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates, bool *failed) {
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
-    stage->w = zeroed(stage->columns * (cell->s.inputs + cell->s.outputs), failed);
+    stage->wx = zeroed(stage->columns * cell->s.inputs, failed);
+    stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, failed);
     stage->bias = zeroed(stage->columns, failed);
     if (*failed) return;
     for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
@@ -94,7 +98,8 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
 void fo_cell_free(fo_cell *cell) {
     if (!cell) return;
     for (int i = 0; i < cell->stages; i++) {
-        fo_free(cell->stage[i].w);
+        fo_free(cell->stage[i].wx);
+        fo_free(cell->stage[i].wh);
         fo_free(cell->stage[i].bias);
     }
     fo_free(cell->bias_n);
@@ -154,7 +159,7 @@ static void step(const fo_cell *cell, const step_job *job, const team_place *at)
         const float *sums = job->sums[i];
         fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .m = job->m, .hidden = hidden, .x = io->x, .ldx = io->ldx,
                           .kx = sums ? 0 : inputs, .h = io->h, .ldh = io->ldh, .kh = outputs,
-                          .w = stage->w + (sums ? kn->nr * inputs : 0), .panel = kn->nr * (inputs + outputs),
+                          .wx = stage->wx, .wh = stage->wh,
                           .start = sums ? sums : stage->bias, .lds = sums ? stage->columns : 0, .bias_n = cell->bias_n, .c = io->c,
                           .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out, .ldho = io->ldho, .y = job->y,
                           .ldy = job->ldy, .peephole = cell->peephole, .act = cell->s.act, .clip = cell->s.clip};
@@ -256,11 +261,11 @@ static ptrdiff_t steps_at_once(const sequence_run *run) {
 static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb, ptrdiff_t n,
                        const row_share *mine, float *sums) {
     const fo_kernels *kn = cell->kn;
-    const ptrdiff_t inputs = cell->s.inputs, columns = stage->columns, panel = kn->nr * (inputs + cell->s.outputs), m = mine->rows;
+    const ptrdiff_t inputs = cell->s.inputs, columns = stage->columns, panel = kn->nr * inputs, m = mine->rows;
     ptrdiff_t from, to;
     share(&mine->at, cell->blocks, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
-    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs, .b = stage->w + j / kn->nr * panel,
+    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs, .b = stage->wx + j * inputs,
                       .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
     ptrdiff_t products = 1, next_x = 0, next_sums = 0;
@@ -375,14 +380,14 @@ static void run_member(void *context, int member, int members) {
     }
 }
 
-/* Threads for a sequence, and how they share it: by directions or rows where that is even, by units where a step lasts longer than
- * a barrier. Each direction's rows of one thread should fill a tile. */
+/* Threads for a sequence, and how they share it: by directions; by rows where each thread's fill a tile; by units where a step is
+ * much longer than the microsecond that a barrier and the transfer of h take. */
 static int choose_split(sequence_run *run) {
     const fo_sequence *s = run->s;
     double step = 0;
     for (int i = 0; i < s->layers * s->directions; i++) step += step_nanoseconds(s->cells[i], s->batch);
     const int threads = fo_threads_for(step * s->steps);
-    const bool shares_units = step / (s->layers * s->directions) > 1500;
+    const bool shares_units = step / (s->layers * s->directions) > 5000;
     run->split = s->directions == 2 ? SPLIT_DIRECTIONS : s->batch >= 8 * threads ? SPLIT_ROWS : SPLIT_UNITS;
     return run->split == SPLIT_ROWS || shares_units ? threads : (int)min_(threads, s->directions);
 }
