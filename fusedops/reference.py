@@ -145,24 +145,34 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None, fold_bn=F
 class _UnfusedCell:
     """Two products, their biases, then the gates and the new state, each step a pass over memory."""
 
-    def __init__(self, kind, w_ih, w_hh, b_ih, b_hh, fold_bn):
-        self._weights = recurrent._weights(kind, w_ih, w_hh, b_ih, b_hh)[:4]
-        w_ih, w_hh, b_ih, b_hh = self._weights
-        self._inputs, self._hidden = w_ih.shape[1], w_hh.shape[1]
+    def __init__(self, kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, *, clip=None, fold_bn=False):
+        self._weights = recurrent._weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr, peephole)
+        w_ih, w_hh, b_ih, b_hh, w_hr, self._peephole = self._weights
+        self._inputs, self._outputs = w_ih.shape[1], w_hh.shape[1]
+        self._hidden = self._outputs if w_hr is None else w_hr.shape[1]
         self._of_x, self._of_h = _affine(w_ih, b_ih, fold_bn), _affine(w_hh, b_hh, fold_bn)
+        self._project = None if w_hr is None else layers.Linear(w_hr)
+        self._clip = None if clip is None else activations.parse(("clip", -recurrent._clip(clip), clip))
 
-    def _rows(self, x, *states):
-        """x and the states as matrices, checked against one another."""
+    def _widths(self):
+        """Of the states."""
+        return (self._outputs,)
+
+    def __call__(self, x, *states):
+        """The new states for an x (batch, inputs) or (inputs,), from ``_step``, which writes over its first argument, the share of x."""
         x = _core.as_input(x, "x", (1, 2))
         if x.shape[-1] != self._inputs:
             raise ValueError(f"x has shape {x.shape}, but w_ih has {self._inputs} columns")
-        arrays = [x]
-        for name, state in zip("hc", states):
-            state = _core.as_input(state, name)
-            if state.shape != x.shape[:-1] + (self._hidden,):
-                raise ValueError(f"{name} has shape {state.shape}, but x has shape {x.shape}: {name} must have shape {x.shape[:-1] + (self._hidden,)}")
-            arrays.append(state)
-        return arrays if x.ndim == 2 else [a[np.newaxis] for a in arrays]
+        states = [_state(s, name, x.shape[:-1] + (width,)) for s, name, width in zip(states, "hc", self._widths())]
+        if x.ndim == 2:
+            return self._step(self._of_x(x), *states)
+        return [s[0] for s in self._step(self._of_x(x[np.newaxis]), *(s[np.newaxis] for s in states))]
+
+    def _apply(self, gate, activation):
+        """A gate's function, after the clip where there is one."""
+        if self._clip is not None:
+            _core.pointwise(gate, gate, activation=self._clip)
+        _core.pointwise(gate, gate, activation=activation)
 
 
 def _affine(w, bias, folded):
@@ -179,9 +189,15 @@ def _affine(w, bias, folded):
     return affine
 
 
-def _result(y, like, out):
-    """The new state y in the shape of the old one, or in `out`."""
-    y = y.reshape(np.shape(like))
+def _state(state, name, shape):
+    state = _core.as_input(state, name)
+    if state.shape != shape:
+        raise ValueError(f"{name} has shape {state.shape}, but x needs one of shape {shape}")
+    return np.ascontiguousarray(state)
+
+
+def _written(y, out):
+    """y, in `out` where that is given."""
     if out is None:
         return y
     _core.checked_out(out, y.shape)[...] = y
@@ -194,77 +210,91 @@ _SIGMOID, _TANH = activations.parse("sigmoid"), activations.parse("tanh")
 class RNNCell(_UnfusedCell):
     """:class:`fusedops.RNNCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", fold_bn=False):
-        super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, fold_bn)
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None, fold_bn=False):
+        super().__init__("RNN", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
         self._activation = recurrent._activation(activation)
 
+    def _step(self, of_x, h):
+        _core.pointwise(of_x, of_x, residual=self._of_h(h))
+        self._apply(of_x, self._activation)
+        return (of_x,)
+
     def __call__(self, x, h, out=None):
-        xs, hs = self._rows(x, h)
-        y = self._of_x(xs)
-        _core.pointwise(y, y, residual=self._of_h(hs))
-        _core.pointwise(y, y, activation=self._activation)
-        return _result(y, h, out)
+        return _written(super().__call__(x, h)[0], out)
 
 
 class LSTMCell(_UnfusedCell):
     """:class:`fusedops.LSTMCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, fold_bn=False):
-        super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, fold_bn)
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, fold_bn=False):
+        super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, clip=clip, fold_bn=fold_bn)
 
-    def __call__(self, x, h, c, out=None):
-        xs, hs, cs = self._rows(x, h, c)
-        h_out, c_out = (None, None) if out is None else (_core.checked_out(a, np.shape(h)) for a in out)
+    def _widths(self):
+        return self._outputs, self._hidden
+
+    def _step(self, of_x, h, c):
         n = self._hidden
-        gates = self._of_x(xs)
-        _core.pointwise(gates, gates, residual=self._of_h(hs))
-        i, f, g, o = gates[:, :n], gates[:, n:2 * n], gates[:, 2 * n:3 * n], gates[:, 3 * n:]
-        _core.pointwise(gates[:, :2 * n], gates[:, :2 * n], activation=_SIGMOID)
-        _core.pointwise(g, g, activation=_TANH)
-        _core.pointwise(o, o, activation=_SIGMOID)
-        c_new, h_new = np.empty((len(xs), n), np.float32), np.empty((len(xs), n), np.float32)
-        _core.pointwise(f, c_new, factor=np.ascontiguousarray(cs))
+        _core.pointwise(of_x, of_x, residual=self._of_h(h))
+        i, f, g, o = of_x[:, :n], of_x[:, n:2 * n], of_x[:, 2 * n:3 * n], of_x[:, 3 * n:]
+        self._peep(i, c, 0)
+        self._peep(f, c, 1)
+        self._apply(of_x[:, :2 * n], _SIGMOID)
+        self._apply(g, _TANH)
+        c_new, h_new = np.empty_like(c), np.empty_like(c)
+        _core.pointwise(f, c_new, factor=c)
         _core.pointwise(i, i, factor=g)
         _core.pointwise(c_new, c_new, residual=i)
+        self._peep(o, c_new, 2)
+        self._apply(o, _SIGMOID)
         _core.pointwise(c_new, h_new, activation=_TANH)
         _core.pointwise(h_new, h_new, factor=o)
-        return _result(h_new, h, h_out), _result(c_new, c, c_out)
+        return h_new if self._project is None else self._project(h_new), c_new
+
+    def _peep(self, gate, c, which):
+        if self._peephole is not None:
+            _core.pointwise(c, gate, scale=self._peephole[which], residual=gate)
+
+    def __call__(self, x, h, c, out=None):
+        if out is not None:
+            for a, state in zip(out, (h, c), strict=True):
+                _core.checked_out(a, np.shape(state))
+        return tuple(map(_written, super().__call__(x, h, c), (None, None) if out is None else out))
 
 
 class GRUCell(_UnfusedCell):
     """:class:`fusedops.GRUCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, fold_bn=False):
-        super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, fold_bn)
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, fold_bn=False):
+        super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
         self._reset_after = reset_after
         if not reset_after:  # n waits for r: its rows are a product of their own
-            _, w, _, b = self._weights
-            cut = 2 * self._hidden
+            w, b, cut = self._weights[1], self._weights[3], 2 * self._hidden
             self._of_h = _affine(w[:cut], None if b is None else b[:cut], fold_bn)
             self._of_rh = _affine(w[cut:], None if b is None else b[cut:], fold_bn)
         self._minus = np.full(self._hidden, -1, np.float32)
 
-    def __call__(self, x, h, out=None):
-        xs, hs = self._rows(x, h)
-        hs, cut = np.ascontiguousarray(hs), 2 * self._hidden
-        of_x, of_h = self._of_x(xs), self._of_h(hs)
+    def _step(self, of_x, h):
+        cut, of_h = 2 * self._hidden, self._of_h(h)
         rz, n = of_x[:, :cut], of_x[:, cut:]
         _core.pointwise(rz, rz, residual=of_h[:, :cut])
-        _core.pointwise(rz, rz, activation=_SIGMOID)
+        self._apply(rz, _SIGMOID)
         r, z = rz[:, :self._hidden], rz[:, self._hidden:]
         if self._reset_after:
             inner = of_h[:, cut:]
             _core.pointwise(inner, inner, factor=r)
         else:
-            _core.pointwise(r, r, factor=hs)
+            _core.pointwise(r, r, factor=h)
             inner = self._of_rh(r)
         _core.pointwise(n, n, residual=inner)
-        _core.pointwise(n, n, activation=_TANH)
-        y = np.empty_like(hs)  # n + z (h - n)
-        _core.pointwise(n, y, scale=self._minus, residual=hs)
+        self._apply(n, _TANH)
+        y = np.empty_like(h)  # n + z (h - n)
+        _core.pointwise(n, y, scale=self._minus, residual=h)
         _core.pointwise(y, y, factor=z)
         _core.pointwise(y, y, residual=n)
-        return _result(y, h, out)
+        return (y,)
+
+    def __call__(self, x, h, out=None):
+        return _written(super().__call__(x, h)[0], out)
 
 
 def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None, fold_bn=False):
@@ -280,3 +310,71 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None, fold_bn=Fa
 def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=None, fold_bn=False):
     """:func:`fusedops.gru_cell`, unfused."""
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after, fold_bn=fold_bn)(x, h, out)
+
+
+def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+    """:func:`fusedops.rnn`, unfused."""
+    y, (h,) = _sequence(RNNCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
+    return y, h
+
+
+def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+    """:func:`fusedops.lstm`, unfused."""
+    return _sequence(LSTMCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
+
+
+def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
+    """:func:`fusedops.gru`, unfused."""
+    y, (h,) = _sequence(GRUCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
+    return y, h
+
+
+def _sequence(make, x, state, weights, lengths, out, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False, **options):
+    """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
+    weights = dict(zip(("w_ih", "w_hh", "b_ih", "b_hh"), weights, strict=True))
+    weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
+    cells = [make(**each, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
+    if reverse and bidirectional:
+        raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
+
+    x = _core.as_input(x, "x", (2, 3))
+    if x.shape[-1] != cells[0]._inputs:
+        raise ValueError(f"x has shape {x.shape}, but w_ih has {cells[0]._inputs} columns")
+    unbatched, directions = x.ndim == 2, 2 if bidirectional else 1
+    y = x[:, np.newaxis] if unbatched else x.swapaxes(0, 1) if batch_first else x
+    lengths = np.full(y.shape[1], len(y)) if lengths is None else np.asarray(lengths)
+    states = _initial(cells, state, y.shape[1], unbatched)
+    for first in range(0, len(cells), directions):
+        both = []
+        for k in range(first, first + directions):
+            of_step, states[k] = _steps(cells[k], y, states[k], reverse or k > first, lengths)
+            both.append(of_step)
+        y = np.concatenate(both, axis=-1)
+    last = tuple(np.stack(s) for s in zip(*states))
+    if unbatched:
+        return _written(y[:, 0], out), tuple(s[:, 0] for s in last)
+    return _written(y.swapaxes(0, 1) if batch_first else y, out), last
+
+
+def _initial(cells, state, batch, unbatched):
+    """For each cell its states, (batch, width) each."""
+    widths = cells[0]._widths()
+    if state is None:
+        return [[np.zeros((batch, width), np.float32) for width in widths] for _ in cells]
+    given = state if len(widths) == 2 else (state,)
+    shapes = [(len(cells), width) if unbatched else (len(cells), batch, width) for width in widths]
+    given = [_state(s, name, shape).reshape(len(cells), batch, shape[-1])
+             for s, name, shape in zip(given, "hc"[:len(widths)], shapes, strict=True)]
+    return [[s[k] for s in given] for k in range(len(cells))]
+
+
+def _steps(cell, x, states, backwards, lengths):
+    """One cell over the steps of x: (its outputs, the last states). Beyond a row's length its output is 0 and its states stay."""
+    steps, batch, inputs = x.shape
+    of_x = cell._of_x(x.reshape(steps * batch, inputs)).reshape(steps, batch, cell._weights[0].shape[0])
+    y = np.zeros((steps, batch, cell._outputs), np.float32)
+    for t in reversed(range(steps)) if backwards else range(steps):
+        new, runs = cell._step(of_x[t], *states), t < lengths
+        states = new if runs.all() else [np.where(runs[:, np.newaxis], n, s) for n, s in zip(new, states, strict=True)]
+        y[t, runs] = states[0][runs]
+    return y, states

@@ -60,3 +60,39 @@ def test_out(draw):
     x, w, out = draw(1, 3, 6, 6), draw(4, 3, 3, 3), np.empty((1, 4, 4, 4), np.float32)
     y = reference.conv_bn_relu(x, w, draw.batch_norm(4), out=out)
     assert y is out
+
+
+@pytest.mark.parametrize("options", [
+    {},
+    dict(reverse=True, clip=0.5),
+    dict(num_layers=2, bidirectional=True, batch_first=True),
+    dict(lengths=[4, 0, 2]),
+    dict(bidirectional=True, lengths=[4, 0, 2]),
+], ids=lambda options: "-".join(options) or "plain")
+@pytest.mark.parametrize("name, gates, more", [
+    ("rnn", 1, dict(activation="relu")),
+    ("lstm", 4, {}),
+    ("lstm", 4, dict(w_hr=(3, 5), peephole=(3, 5))),
+    ("gru", 3, {}),
+    ("gru", 3, dict(reset_after=False)),
+])
+@pytest.mark.parametrize("fold_bn", [False, True])
+def test_sequences_agree_with_the_fused(draw, name, gates, more, options, fold_bn):
+    steps, batch, inputs, hidden, directions = 4, 3, 6, 5, 1 + ("bidirectional" in options)
+    outputs = more["w_hr"][0] if "w_hr" in more else hidden
+    count = directions * options.get("num_layers", 1)
+    width = [inputs if i < directions else directions * outputs for i in range(count)]
+    weights = [draw(gates * hidden, n) for n in width], *([draw(gates * hidden, *s) for _ in width] for s in ((outputs,), (), ()))
+    more = {k: [draw(*v) for _ in width] if isinstance(v, tuple) else v for k, v in more.items()}
+    x = draw(batch, steps, inputs) if "batch_first" in options else draw(steps, batch, inputs)
+    h, c = draw(count, batch, outputs), draw(count, batch, hidden)
+    for state in (None, (h, c) if name == "lstm" else h):
+        fused = getattr(fo, name)(x, state, *weights, **more, **options)
+        unfused = getattr(reference, name)(x, state, *weights, **more, **options, fold_bn=fold_bn)
+        for y, expected in zip(_arrays(unfused), _arrays(fused), strict=True):
+            np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-5)
+
+
+def _arrays(result):
+    y, state = result
+    return y, *(state if isinstance(state, tuple) else (state,))
