@@ -11,6 +11,8 @@ import pytest
 
 import fusedops as fo
 import oracle
+from fusedops import activations
+from fusedops._core import ConvTranspose2dPlan, Program
 from operations import OPERATIONS, Operation, dims, given
 from test_conv2d import CONVOLUTIONS
 from test_depthwise import DEPTHWISE
@@ -63,3 +65,39 @@ def test_images(isa, draw, layout, ic, size, oc, kernel, options):
     y = oracle.conv2d(np.zeros(x), np.zeros(w), **options, layout=layout).value.shape
     arrays = dict(x=x, w=w, bias=(oc,), residual=y)
     check(Operation(fo.conv2d, arrays, options | dict(layout=layout), [y]), draw)
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("c", [1, 2, 7, 8, 15, 16, 17, 33, 65])
+def test_steps_of_programs(isa, draw, c, at_end):
+    """Their values: test_program.py and test_pool.py."""
+
+    def array(*shape):
+        return guarded(draw(*shape), at_end)
+
+    def channels_last(c, h, w):
+        return array(2, h, w, c).transpose(0, 3, 1, 2)
+
+    p, mean, sigmoid = Program(), draw(c), activations.parse("sigmoid")
+    for image in (channels_last, lambda *shape: array(2, *shape)):
+        p.max_pool(image(c, 5, 6), image(c, 3, 3), (3, 3), (2, 2), (1, 1))
+        p.avg_pool(image(c, 5, 6), image(c, 4, 2), (2, 3), (1, 2), (0, 0), (1, 1), (0, 5, 0, 6))
+        p.reduce("mean", image(c, 5, 6), image(c, 1, 1), (2, 3))
+        p.reduce("max", image(c, 5, 6), image(1, 5, 6), (1,))
+        p.instance_norm(image(c, 5, 6), image(c, 5, 6), 1e-5, mean, mean)
+        p.affine(image(c, 5, 6), image(c, 5, 6), image(c, 5, 6), mean, mean, sigmoid)
+        p.copy(image(c, 5, 6), channels_last(c, 5, 6))
+        p.softmax(image(c, 5, 6), image(c, 5, 6), 1)
+        p.softmax(image(c, 5, 6), image(c, 5, 6), 3, True)
+    columns = np.arange(6) % 5, np.arange(6)[::-1] % 5, draw(6)
+    p.resize(channels_last(c, 5, 5), channels_last(c, 6, 6), columns, columns)
+    p.lrn(channels_last(c, 5, 6), channels_last(c, 5, 6), 5, 1e-4, 0.75, 1)
+    layer = ConvTranspose2dPlan(draw(c, 5, 3, 3), None, None, (2, 2))
+    p.conv_transpose(layer, channels_last(c, 4, 5), channels_last(5, 9, 11))
+    p.unary("exp", array(3, c), array(3, c), sigmoid)
+    p.binary("mul", array(3, c), np.broadcast_to(array(c), (3, c)), array(3, c))
+    p.norm(array(3, c), array(3, c), 1e-5, mean, mean)
+    p.gather(array(4, c), np.array([3, -4]), array(2, c), 0)
+    p.matmul(array(5, c), array(c, 3), array(5, 3))
+    p.matmul(array(c, 5).T, array(3, c).T, array(3, 5).T)
+    p.run(())
