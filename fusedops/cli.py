@@ -24,7 +24,8 @@ def _fail(message):
 
 
 def _parser():
-    parser = argparse.ArgumentParser(prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.")
+    parser = argparse.ArgumentParser(
+        prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="show version, processor, instruction sets and threads")
@@ -32,13 +33,14 @@ def _parser():
 
     bench = commands.add_parser(
         "bench", help="time fused, folded only, unfused and NumPy side by side",
-        description="Times four shapes of the TVM paper's figure 4 and WeeNet: fused, folded only (batch norm and bias in the kernel, "
-                    "the rest apart), unfused and plain NumPy, on generated data, after a check that all four agree. With a MODEL, "
-                    "times that network in the same three forms, and each of its nodes.")
+        description="Times four shapes of the TVM paper's figure 4 and WeeNet: fused, folded only (batch norm and bias "
+                    "in the kernel, the rest apart), unfused and plain NumPy, on generated data, after a check that all "
+                    "four agree. With a MODEL, times that network in its three forms, and each of its nodes.")
     bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead")
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")
-    bench.add_argument("--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)")
+    bench.add_argument("--threads", type=_count, default=1, metavar="N",
+                       help="threads of fusedops and of NumPy's BLAS (default: 1)")
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
     bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
     bench.add_argument("--json", metavar="FILE", help="write the figures")
@@ -77,7 +79,8 @@ def _bench(options):
         results = report.measure(options.threads, options.quick)
         print(report.table(results))
     else:
-        times, profile, results = report.measure_network(options.model, options.threads, dict(options.dim), options.quick)
+        sizes = dict(options.dim)
+        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick)
         print(times, profile, sep="\n\n")
     if options.json:
         report.write_json(results, options.json)

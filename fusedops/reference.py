@@ -1,9 +1,9 @@
 """The operations of fusedops, unfused: what fusion is compared with.
 
-The convolution or product runs in the same kernel without its epilogue; bias, batch norm, residual and activation are passes of their
-own (``_core.pointwise``: vectorised, the same threads and instruction set), each with its result in memory. The passes run in place,
-which is as kind to the caches as passes can be. ``fold_bn=True`` folds batch norm and bias into the kernel, as frameworks do with a
-frozen network, and keeps the residual, the activation and a cell's gates apart.
+The convolution or product runs in the same kernel without its epilogue; bias, batch norm, residual and activation are
+passes of their own (``_core.pointwise``: vectorised, the same threads and instruction set), each with its result in
+memory. The passes run in place, which is as kind to the caches as passes can be. ``fold_bn=True`` folds batch norm and
+bias into the kernel, as frameworks do with a frozen network, and keeps residual, activation and a cell's gates apart.
 """
 import numpy as np
 
@@ -43,12 +43,12 @@ class _Unfused:
         return out
 
     def _in_place(self, out, residual):
-        """Whether the passes can run on `out` itself: nothing that is still read, or may still be refused, depends on it."""
+        """Whether the passes can run on `out` itself: nothing that is still read or may be refused depends on it."""
         return (isinstance(out, np.ndarray) and out.flags.behaved and self._matrix(out) is not None
                 and (residual is None or residual.shape == out.shape and not np.may_share_memory(out, residual)))
 
     def _matrix(self, y):
-        """y as ``(contiguous matrix, channel_rows)`` for `_core.pointwise`; None where it is empty or does not lie so."""
+        """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty or does not lie so."""
         if y.size and self._channels_last:
             return (y.reshape(-1, y.shape[-1]), 0) if y.flags.c_contiguous else None
         if y.size and y.ndim == 4:
@@ -87,16 +87,16 @@ class Linear(_Unfused):
 class Conv2d(_Unfused):
     """:class:`fusedops.Conv2d`, unfused."""
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
-                 algorithm="auto", fold_bn=False):
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
+                 layout="NCHW", algorithm="auto", fold_bn=False):
         w = _core.as_input(w, "w", 4)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
 
         def kernel(bias):
-            return layers.Conv2d(w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout,
-                                 algorithm=algorithm)
+            return layers.Conv2d(w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                                 layout=layout, algorithm=algorithm)
 
         super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
 
@@ -112,23 +112,23 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
 def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
                  algorithm="auto", out=None, fold_bn=False):
     """:func:`fusedops.conv_bn_relu`, unfused."""
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding, dilation=dilation,
-                  groups=groups, layout=layout, algorithm=algorithm, out=out, fold_bn=fold_bn)
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
+                  dilation=dilation, groups=groups, layout=layout, algorithm=algorithm, out=out, fold_bn=fold_bn)
 
 
-def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, layout="NCHW",
-                     out=None, fold_bn=False):
+def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1,
+                     layout="NCHW", out=None, fold_bn=False):
     """:func:`fusedops.depthwise_conv2d`, unfused."""
     x, w, channels = functional.depthwise_operands(x, w, layout)
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
-                  groups=channels, layout=layout, out=out, fold_bn=fold_bn)
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding,
+                  dilation=dilation, groups=channels, layout=layout, out=out, fold_bn=fold_bn)
 
 
-def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None,
-                           fold_bn=False):
+def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1,
+                           layout="NCHW", out=None, fold_bn=False):
     """:func:`fusedops.depthwise_conv_bn_relu`, unfused."""
-    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
-                            dilation=dilation, layout=layout, out=out, fold_bn=fold_bn)
+    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride,
+                            padding=padding, dilation=dilation, layout=layout, out=out, fold_bn=fold_bn)
 
 
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None, fold_bn=False):
@@ -159,7 +159,7 @@ class _UnfusedCell:
         return (self._outputs,)
 
     def __call__(self, x, *states):
-        """The new states for an x (batch, inputs) or (inputs,), from ``_step``, which writes over its first argument, the share of x."""
+        """The new states for an x (batch, inputs) or (inputs,); ``_step`` writes over its first argument."""
         x = _core.as_input(x, "x", (1, 2))
         if x.shape[-1] != self._inputs:
             raise ValueError(f"x has shape {x.shape}, but w_ih has {self._inputs} columns")
@@ -329,7 +329,8 @@ def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, f
     return y, h
 
 
-def _sequence(make, x, state, weights, lengths, out, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False, **options):
+def _sequence(make, x, state, weights, lengths, out, *, num_layers=1, bidirectional=False, reverse=False,
+              batch_first=False, **options):
     """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
     weights = dict(zip(("w_ih", "w_hh", "b_ih", "b_hh"), weights, strict=True))
     weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
@@ -369,7 +370,7 @@ def _initial(cells, state, batch, unbatched):
 
 
 def _steps(cell, x, states, backwards, lengths):
-    """One cell over the steps of x: (its outputs, the last states). Beyond a row's length its output is 0 and its states stay."""
+    """One cell over x: (its outputs, the last states). Beyond a row's length its output is 0 and its states stay."""
     steps, batch, inputs = x.shape
     of_x = cell._of_x(x.reshape(steps * batch, inputs)).reshape(steps, batch, cell._weights[0].shape[0])
     y = np.zeros((steps, batch, cell._outputs), np.float32)

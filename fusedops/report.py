@@ -46,7 +46,8 @@ def _task(progress, title):
 
 
 def _heading(threads):
-    return {"fusedops": __version__, "numpy": np.__version__, "processor": processor(), "isa": runtime.isa(), "threads": threads}
+    return {"fusedops": __version__, "numpy": np.__version__, "processor": processor(), "isa": runtime.isa(),
+            "threads": threads}
 
 
 def measure(threads, quick=False):
@@ -55,7 +56,7 @@ def measure(threads, quick=False):
     with _conditions(threads) as progress:
         for name, workload in WORKLOADS.items():
             times = interleaved(build(name), 1.2 if quick else 6.0, progress=_task(progress, workload.title))
-            results[name] = {"title": workload.title, "ms": {variant: summary.as_dict() for variant, summary in times.items()}}
+            results[name] = {"title": workload.title, "ms": {variant: s.as_dict() for variant, s in times.items()}}
     return {**_heading(threads), "workloads": results}
 
 
@@ -117,18 +118,23 @@ def plot(results, path):
 
 
 def measure_network(path, threads, sizes, quick=False):
-    """Times an ONNX network on random inputs: ``(Benchmark, Profile, dict for --json)``. `sizes`: of dimensions that have names."""
+    """Times an ONNX network on random inputs: ``(Benchmark, Profile, dict for --json)``.
+
+    `sizes` are those of the dimensions that have names.
+    """
     model = load_onnx(path)
     arrays = [_random_input(value, sizes) for value in model.inputs]
     with _conditions(threads) as progress:
-        times = model.benchmark(*arrays, number=2 if quick else 10, repeat=5 if quick else 20, progress=_task(progress, "network"))
+        number, repeat = (2, 5) if quick else (10, 20)
+        times = model.benchmark(*arrays, number=number, repeat=repeat, progress=_task(progress, "network"))
         profile = model.profile(*arrays)
     shapes = {value.name: x.shape for value, x in zip(model.inputs, arrays, strict=True)}
-    return times, profile, {**_heading(threads), "network": str(path), "inputs": shapes, "ms": times.as_dict(), **profile.as_dict()}
+    heading = {**_heading(threads), "network": str(path), "inputs": shapes}
+    return times, profile, {**heading, "ms": times.as_dict(), **profile.as_dict()}
 
 
 def _random_input(value, sizes):
-    """Normal numbers, or zeros where the network takes integers, which are indices as a rule. A dimension without a size is 1."""
+    """Normal numbers, or zeros where the network takes integers: indices as a rule. A dimension without a size is 1."""
     if value.shape is None:
         raise ValueError(f"the network does not say what shape its input {value.name} has")
     shape = [sizes.get(n, 1) if isinstance(n, str) else n for n in value.shape]

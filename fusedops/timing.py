@@ -39,8 +39,8 @@ def batch_time(call, number):
 def interleaved(calls, seconds, *, batch_seconds=2e-3, least_rounds=7, progress=lambda done: None):
     """Times functions against one another.
 
-    A round takes one sample of each, so that a change in the machine's speed meets them all. A sample is the mean of a batch of calls
-    of about `batch_seconds`, after one call that brings back into the caches what the others have driven out.
+    A round takes one sample of each, so that a change in the machine's speed meets them all. A sample is the mean of a
+    batch of calls of about `batch_seconds`, after one call that brings back into the caches what the others drove out.
 
     Parameters
     ----------

@@ -1,8 +1,9 @@
-"""The workloads of ``fusedops bench`` and of ``pytest bench``, each written four times: fused, folded only, unfused and plain NumPy.
+"""The workloads of ``fusedops bench`` and ``pytest bench``: each fused, folded only, unfused and in plain NumPy.
 
-The first four have the shapes of figure 4 of the TVM paper (Chen et al., OSDI 2018). The paper does not state everything: batch 1,
-stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and float32 are our assumptions. WeeNet is the example of TVM's forum,
-a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU; the last is the same with a depthwise convolution.
+The first four have the shapes of figure 4 of the TVM paper (Chen et al., OSDI 2018). The paper does not state all:
+batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and float32 are our assumptions. WeeNet is the
+example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU; the last workload is that
+with a depthwise convolution.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -34,7 +35,8 @@ def _convolution(channels, size, outputs, kernel, depthwise=False):
         groups = channels if depthwise else 1
         x = _normal(rng, 1, channels, size, size)
         w = _normal(rng, outputs, channels // groups, kernel, kernel) / np.float32(kernel * np.sqrt(channels // groups))
-        bn = BatchNorm(_normal(rng, outputs), _normal(rng, outputs), _normal(rng, outputs), rng.uniform(0.5, 1.5, outputs).astype(np.float32))
+        gamma, beta, mean = (_normal(rng, outputs) for _ in range(3))
+        bn = BatchNorm(gamma, beta, mean, var=rng.uniform(0.5, 1.5, outputs).astype(np.float32))
         options = dict(bn=bn, activation="relu", padding=kernel // 2, groups=groups)
         layers = {"unfused": reference.Conv2d(w, **options), "folded": reference.Conv2d(w, fold_bn=True, **options),
                   "fused": Conv2d(w, **options)}
@@ -53,7 +55,8 @@ def _cell(fused, unfused, step, gates, hidden, inputs, state):
         weights += [_normal(rng, gates * hidden) for _ in range(2)]
         arrays = [_normal(rng, 1, inputs), *(np.tanh(_normal(rng, 1, hidden)) for _ in range(state))]
         cells = {"unfused": unfused(*weights), "folded": unfused(*weights, fold_bn=True), "fused": fused(*weights)}
-        return {"numpy": lambda: step(*arrays, *weights), **{variant: lambda cell=cell: cell(*arrays) for variant, cell in cells.items()}}
+        return {"numpy": lambda: step(*arrays, *weights),
+                **{variant: lambda cell=cell: cell(*arrays) for variant, cell in cells.items()}}
 
     return build
 
@@ -75,7 +78,7 @@ def _numpy_convolution(x, w, padding):
 
 
 def _numpy_depthwise(x, w, padding):
-    """A depthwise convolution as a sum over the kernel's points, which is several times faster than einsum over windows."""
+    """A depthwise convolution as a sum over the kernel's points, several times faster than einsum over windows."""
     _, _, h, width = x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
     y = np.zeros_like(x)
@@ -133,7 +136,8 @@ def build(name, seed=0):
         for got, want in zip(_arrays(call()), expected, strict=True):
             error = float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
             if not error < 1e-4:
-                raise ArithmeticError(f"{name}: {VARIANTS[variant]} differs from NumPy by {error:.1e} of the largest value")
+                label = VARIANTS[variant]
+                raise ArithmeticError(f"{name}: {label} differs from NumPy by {error:.1e} of the largest value")
     return calls
 
 

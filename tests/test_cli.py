@@ -31,21 +31,23 @@ def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
 
 def test_rounds_take_every_function_in_turn():
     calls, done = [], []
-    times = timing.interleaved({"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}, 1e-9, batch_seconds=0, least_rounds=3,
-                               progress=done.append)
+    functions = {"a": lambda: calls.append("a"), "b": lambda: calls.append("b")}
+    times = timing.interleaved(functions, 1e-9, batch_seconds=0, least_rounds=3, progress=done.append)
     assert calls[-12:] == ["a", "a", "b", "b"] * 3 and done == [pytest.approx(1 / 3), pytest.approx(2 / 3), 1.0]
     assert times["a"].min <= times["a"].median <= times["a"].max and times["b"].std >= 0
 
 
 def test_summary_is_in_milliseconds():
     summary = timing.Summary.of([0.001, 0.002, 0.006])
-    assert summary.as_dict() == {"mean": pytest.approx(3), "median": 2, "max": 6, "min": 1, "std": pytest.approx((14 / 3) ** 0.5)}
+    std = (14 / 3) ** 0.5
+    assert summary.as_dict() == pytest.approx({"mean": 3, "median": 2, "max": 6, "min": 1, "std": std})
     assert "median (ms)" in str(summary) and "2.0000" in str(summary)
 
 
 def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_path):
     monkeypatch.setattr(report, "WORKLOADS", {"rnn_cell": workloads.WORKLOADS["rnn_cell"]})
-    monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: {v: timing.Summary.of([0.001]) for v in calls})
+    a_millisecond = timing.Summary.of([0.001])
+    monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: dict.fromkeys(calls, a_millisecond))
     before = fo.get_num_threads()
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     assert cli.main(["bench", "--quick", "--threads", "1", "--json", str(figures), "--plot", str(picture)]) == 0
@@ -56,15 +58,17 @@ def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_pa
     assert fo.get_num_threads() == before
 
 
-@pytest.mark.parametrize("module, arguments", [("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])])
+@pytest.mark.parametrize("module, arguments", [
+    ("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])])
 def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, module, None)
     assert cli.main(["bench", *arguments]) == 1
     assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [[], ["bench", "--threads", "0"], ["bench", "--threads", "many"], ["bench", "m.onnx", "--dim", "batch"],
-                                       ["explain"], ["unknown"]])
+@pytest.mark.parametrize("arguments", [
+    [], ["unknown"], ["explain"], ["bench", "--threads", "0"], ["bench", "--threads", "many"],
+    ["bench", "m.onnx", "--dim", "batch"]])
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
@@ -77,7 +81,8 @@ def network(tmp_path):
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     make, w = onnx.helper, np.ones((4, 3, 3, 3), np.float32)
     nodes = [make.make_node("Conv", ["x", "w"], ["c"], name="conv"), make.make_node("Relu", ["c"], ["y"], name="relu")]
-    x, y = (make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape]) for name, shape in (("x", (3, 8, 8)), ("y", (4, 6, 6))))
+    x, y = (make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
+            for name, shape in (("x", (3, 8, 8)), ("y", (4, 6, 6))))
     graph = make.make_graph(nodes, "small", [x], [y], [onnx.numpy_helper.from_array(w, "w")])
     path = tmp_path / "small.onnx"
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
@@ -91,7 +96,8 @@ def test_explain_tells_what_is_fused(network, capsys):
 
 def test_bench_of_a_network(network, capsys, tmp_path):
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
-    assert cli.main(["bench", network, "--quick", "--dim", "batch=2", "--json", str(figures), "--plot", str(picture)]) == 0
+    files = ["--json", str(figures), "--plot", str(picture)]
+    assert cli.main(["bench", network, "--quick", "--dim", "batch=2", *files]) == 0
     shown, written = capsys.readouterr().out, json.loads(figures.read_text())
     assert all(form in shown for form in ("fused", "folded only", "unfused", "GFLOP/s"))
     assert written["inputs"] == {"x": [2, 3, 8, 8]} and len(written["layers"]) == 1

@@ -82,7 +82,8 @@ def test_sequences_agree_with_the_fused(draw, name, gates, more, options, fold_b
     outputs = more["w_hr"][0] if "w_hr" in more else hidden
     count = directions * options.get("num_layers", 1)
     width = [inputs if i < directions else directions * outputs for i in range(count)]
-    weights = [draw(gates * hidden, n) for n in width], *([draw(gates * hidden, *s) for _ in width] for s in ((outputs,), (), ()))
+    weights = [[draw(gates * hidden, n) for n in width]]
+    weights += [[draw(gates * hidden, *s) for _ in width] for s in ((outputs,), (), ())]
     more = {k: [draw(*v) for _ in width] if isinstance(v, tuple) else v for k, v in more.items()}
     x = draw(batch, steps, inputs) if "batch_first" in options else draw(steps, batch, inputs)
     h, c = draw(count, batch, outputs), draw(count, batch, hidden)
