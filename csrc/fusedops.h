@@ -28,6 +28,8 @@ void fo_set_isa(int isa);
 /* Threads of the next operations; the default is what the affinity mask, the cgroup's quota and OMP_NUM_THREADS allow. */
 void fo_set_num_threads(int n);
 int fo_get_num_threads(void);
+/* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets no limit. */
+int fo_cgroup_quota(const char *folder);
 const char *fo_threading(void); /* "openmp" or "serial" */
 const char *fo_compiler(void);
 

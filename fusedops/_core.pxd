@@ -14,6 +14,7 @@ cdef extern from "fusedops.h" nogil:
     void fo_set_isa(int isa)
     void fo_set_num_threads(int n)
     int fo_get_num_threads()
+    int fo_cgroup_quota(const char *folder)
     const char *fo_threading()
     const char *fo_compiler()
 

@@ -35,6 +35,11 @@ def get_num_threads():
     return fo_get_num_threads()
 
 
+def cgroup_quota(str folder):
+    """The processors that the cgroup under a folder allows, as at import under /sys/fs/cgroup; 0 for no limit."""
+    return fo_cgroup_quota(folder.encode())
+
+
 def build_info():
     return {"threading": fo_threading().decode(), "compiler": fo_compiler().decode()}
 

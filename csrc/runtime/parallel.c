@@ -1,14 +1,14 @@
 /* Threads. The team is OpenMP's; one caller at a time uses it, others that come meanwhile run serially (a team for each Python
- * thread would oversubscribe the cores). After a fork the child has no team left and runs serially too: libgomp would hang. */
+ * thread would oversubscribe the cores). libgomp keeps the threads of a team for whoever led it: KEPT leaders have them kept, those
+ * of a further one end with its job, or there were as many idle threads as callers times cores. After a fork the child has no team left and runs serially too: libgomp would hang. */
 #define _GNU_SOURCE
 #include "parallel.h"
 
+#include <limits.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include "../fusedops.h"
@@ -20,10 +20,17 @@ static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
+static int omp_get_initial_device(void) { return 0; }
+enum { omp_pause_soft };
+static int omp_pause_resource(int kind, int device) { return kind + device; }
 #endif
 
 /* A team starts and joins within about a microsecond while its threads are awake: below this, one thread is faster. */
 #define WORTH_A_TEAM_NS 4000
+
+/* To start threads and to end them takes some ten microseconds for each. */
+#define WORTH_NEW_THREADS_NS 200000
+enum { KEPT = 2 };
 
 /* Looks at a barrier before the processor is offered to others: some microseconds, more than a share of a step takes. */
 #define SPINS 10000
@@ -63,36 +70,45 @@ static int default_threads;    /* what the machine allows */
 static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
+static atomic_int kept;          /* leaders whose threads are kept */
+static __thread int keeps;       /* whether this thread is one of them */
+static pthread_key_t at_exit;    /* tells when such a thread ends */
 
 static void in_child(void) {
     if (atomic_load(&team_used)) atomic_store(&forked, 1);
     atomic_flag_clear(&team_taken);
 }
 
-/* Processors' worth of time that the cgroup (version 2, then 1) grants, rounded up; 0 where it sets no limit. */
-static int cgroup_quota(void) {
-    long quota = -1, period = 0;
-    char word[32];
-    FILE *f = fopen("/sys/fs/cgroup/cpu.max", "r");
-    if (f) {
-        if (fscanf(f, "%31s %ld", word, &period) == 2 && strcmp(word, "max")) quota = atol(word);
-        fclose(f);
-    } else {
-        if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_quota_us", "r"))) {
-            if (fscanf(f, "%ld", &quota) != 1) quota = -1;
-            fclose(f);
-        }
-        if ((f = fopen("/sys/fs/cgroup/cpu/cpu.cfs_period_us", "r"))) {
-            if (fscanf(f, "%ld", &period) != 1) period = 0;
-            fclose(f);
-        }
+/* The first numbers of a file, or how many of them there are. A word that is no number ends them. */
+static int numbers_of(const char *folder, const char *name, long *a, long *b) {
+    char path[4096];
+    snprintf(path, sizeof path, "%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    if (!f) return -1;
+    const int n = fscanf(f, "%ld %ld", a, b);
+    fclose(f);
+    return n;
+}
+
+int fo_cgroup_quota(const char *folder) {
+    long quota = 0, period = 0, unused;
+    if (numbers_of(folder, "cpu.max", &quota, &period) == -1) {
+        numbers_of(folder, "cpu/cpu.cfs_quota_us", &quota, &unused);
+        numbers_of(folder, "cpu/cpu.cfs_period_us", &period, &unused);
     }
-    return quota > 0 && period > 0 ? (int)((quota + period - 1) / period) : 0;
+    if (quota <= 0 || period <= 0) return 0; /* "max" in version 2, -1 in version 1 */
+    const long processors = quota / period + (quota % period != 0);
+    return processors > INT_MAX ? INT_MAX : (int)processors;
+}
+
+static void leader_ends(void *unused) {
+    (void)unused;
+    atomic_fetch_sub(&kept, 1);
 }
 
 /* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
 __attribute__((constructor)) static void start(void) {
-    int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = cgroup_quota();
+    int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup");
 #ifdef __linux__
     cpu_set_t set;
     if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
@@ -102,6 +118,7 @@ __attribute__((constructor)) static void start(void) {
     if (openmp_at_start < n) n = openmp_at_start;
     default_threads = n < 1 ? 1 : n;
     pthread_atfork(NULL, NULL, in_child);
+    pthread_key_create(&at_exit, leader_ends);
 }
 
 void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
@@ -121,7 +138,26 @@ const char *fo_threading(void) {
 }
 
 int fo_threads_for(double nanoseconds) {
-    return nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed) ? 1 : fo_get_num_threads();
+    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
+    if (nanoseconds < WORTH_NEW_THREADS_NS && !keeps && atomic_load_explicit(&kept, memory_order_relaxed) >= KEPT) return 1;
+    return fo_get_num_threads();
+}
+
+/* Whether this thread may lead the team; it gives it back with leave_team. */
+static int lead_team(int threads) {
+    if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) return 0;
+    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
+    if (!keeps && atomic_load_explicit(&kept, memory_order_relaxed) < KEPT) { /* only who has the team counts here */
+        keeps = 1;
+        atomic_fetch_add(&kept, 1);
+        pthread_setspecific(at_exit, &kept);
+    }
+    return 1;
+}
+
+static void leave_team(void) {
+    if (!keeps) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
+    atomic_flag_clear(&team_taken);
 }
 
 typedef struct {
@@ -145,17 +181,16 @@ static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
 
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     if (threads > tasks) threads = (int)tasks;
-    if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) {
+    if (!lead_team(threads)) {
         run_serial(tasks, fn, context);
         return;
     }
     job j = {tasks, fn, context, 0};
-    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
 #endif
     work(&j, omp_get_thread_num());
-    atomic_flag_clear(&team_taken);
+    leave_team();
 }
 
 static void join_team(fo_member *fn, void *context, int member, int members) {
@@ -165,16 +200,15 @@ static void join_team(fo_member *fn, void *context, int member, int members) {
 }
 
 void fo_parallel_team(int threads, fo_member *fn, void *context) {
-    if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) {
+    if (!lead_team(threads)) {
         join_team(fn, context, 0, 1);
         return;
     }
-    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
 #endif
     join_team(fn, context, omp_get_thread_num(), omp_get_num_threads());
-    atomic_flag_clear(&team_taken);
+    leave_team();
 }
 
 void fo_barrier_wait(fo_barrier *barrier, int members) {
