@@ -170,3 +170,14 @@ def test_zero_sizes(isa, draw, x, w, options):
     x, w = draw(*x), draw(*w)
     options = {k: draw(*np.atleast_1d(v)) if k in ("bias", "residual") else v for k, v in options.items()}
     check(fo.conv2d(x, w, **options, activation="sigmoid"), oracle.conv2d(x, w, **options, activation="sigmoid"))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_tall_image(threads, draw, layout):
+    """An image of many more rows than fit the scratch of a task: its part alone has the same bits."""
+    x, w = draw(1, 512, 1001, 9), draw(8, 512, 3, 3)
+    if layout == "NHWC":
+        x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
+    y = fo.conv2d(x, w, padding=1, algorithm="direct")
+    np.testing.assert_array_equal(y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)), algorithm="direct"))
+    np.testing.assert_array_equal(y[:, :, 995:], fo.conv2d(x[:, :, 994:], w, padding=((0, 1), (1, 1)), algorithm="direct"))

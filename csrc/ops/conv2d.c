@@ -9,7 +9,6 @@
 #include "conv2d.h"
 #include "winograd.h"
 
-#include <pthread.h>
 #include <string.h>
 
 enum { SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
@@ -56,18 +55,13 @@ void fo_conv2d_free(fo_conv2d *plan) {
 }
 
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *)) {
-    static pthread_mutex_t packing = PTHREAD_MUTEX_INITIALIZER;
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
-    float *p = atomic_load_explicit(slot, memory_order_acquire);
-    if (p) return p;
-    pthread_mutex_lock(&packing);
-    p = atomic_load(slot);
-    if (!p && (p = fo_alloc((size_t)floats * sizeof *p))) {
-        pack(plan, p);
-        atomic_store_explicit(slot, p, memory_order_release);
-    }
-    pthread_mutex_unlock(&packing);
-    return p;
+    float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
+    if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
+    pack(plan, packed); /* no lock, which a fork could leave taken: of two threads at once, one packs in vain */
+    if (atomic_compare_exchange_strong(slot, &first, packed)) return packed;
+    fo_free(packed);
+    return first;
 }
 
 static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
@@ -261,7 +255,7 @@ static void direct_cut(direct *d, int threads) {
             best = time;
             d->rows = flat ? 1 : size, d->px = flat ? size : d->z.ow, d->oc = max_(1, min_(oc, plan->ocg));
         }
-        if (size == grain || pieces > 64 * threads || (threads == 1 && best)) break; /* one thread: the largest that fits */
+        if (size == grain || (best && (pieces > 64 * threads || threads == 1))) break; /* one thread: the largest that fits */
     }
     d->down = div_up(d->z.oh, d->rows);
     d->along = div_up(d->z.ow, d->px);
