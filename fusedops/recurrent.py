@@ -3,7 +3,7 @@ from operator import index
 
 import numpy as np
 
-from . import _core, activations
+from . import _core, activations, recurrent_weights
 from .layers import _Layer
 
 _KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
@@ -255,6 +255,28 @@ class RNN(_Sequence, _core.SequencePlan):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         self._assemble([RNNCell(**w, activation=activation, clip=clip) for w in each], bidirectional, reverse, batch_first)
 
+    @classmethod
+    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, activation="tanh", clip=None):
+        """The layer of an ONNX node RNN with these inputs and attributes.
+
+        Parameters
+        ----------
+        w, r, b : ndarray, float32
+            The node's W (directions, hidden, inputs), R (directions, hidden, hidden) and B (directions, 2*hidden).
+        direction : {"forward", "reverse", "bidirectional"}
+        layout : {0, 1}
+            1 is ``batch_first=True``. The state is (directions, batch, hidden) with both.
+        activation, clip
+            See :class:`RNN`.
+        """
+        weights = recurrent_weights.of_onnx("RNN", w, r, b)
+        return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), activation=activation, clip=clip)
+
+    @classmethod
+    def from_keras(cls, *weights, activation="tanh", batch_first=True):
+        """The layer of a Keras SimpleRNN, or of a Bidirectional one, from its ``get_weights()``."""
+        return cls(**recurrent_weights.of_keras("RNN", weights), activation=activation, batch_first=batch_first)
+
 
 class LSTM(_Sequence, _core.SequencePlan):
     """LSTM layers over a sequence: ``y, (h, c) = layer(x)``, each step an :class:`LSTMCell`.
@@ -281,6 +303,28 @@ class LSTM(_Sequence, _core.SequencePlan):
                  w_hr=None, peephole=None, clip=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole)
         self._assemble([LSTMCell(**w, clip=clip) for w in each], bidirectional, reverse, batch_first)
+
+    @classmethod
+    def from_onnx(cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None):
+        """The layer of an ONNX node LSTM with these inputs and attributes.
+
+        Parameters
+        ----------
+        w, r, b, p : ndarray, float32
+            The node's W (directions, 4*hidden, inputs), R (directions, 4*hidden, hidden), B (directions, 8*hidden) and
+            P (directions, 3*hidden), their gates in ONNX's order i o f c.
+        direction : {"forward", "reverse", "bidirectional"}
+        layout : {0, 1}
+            1 is ``batch_first=True``. The states are (directions, batch, hidden) with both.
+        clip : float, optional
+        """
+        weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
+        return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), clip=clip)
+
+    @classmethod
+    def from_keras(cls, *weights, batch_first=True):
+        """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates in the order i f c o."""
+        return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first)
 
 
 class GRU(_Sequence, _core.SequencePlan):
@@ -309,6 +353,31 @@ class GRU(_Sequence, _core.SequencePlan):
                  reset_after=True, clip=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         self._assemble([GRUCell(**w, reset_after=reset_after, clip=clip) for w in each], bidirectional, reverse, batch_first)
+
+    @classmethod
+    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None):
+        """The layer of an ONNX node GRU with these inputs and attributes.
+
+        Parameters
+        ----------
+        w, r, b : ndarray, float32
+            The node's W (directions, 3*hidden, inputs), R (directions, 3*hidden, hidden) and B (directions, 6*hidden), their gates
+            in ONNX's order z r h.
+        direction : {"forward", "reverse", "bidirectional"}
+        layout : {0, 1}
+            1 is ``batch_first=True``. The state is (directions, batch, hidden) with both.
+        linear_before_reset : {0, 1}
+            1 is ``reset_after=True``.
+        clip : float, optional
+        """
+        weights = recurrent_weights.of_onnx("GRU", w, r, b)
+        options = recurrent_weights.direction(direction, len(w), layout)
+        return cls(**weights, **options, reset_after=bool(linear_before_reset), clip=clip)
+
+    @classmethod
+    def from_keras(cls, *weights, reset_after=True, batch_first=True):
+        """The layer of a Keras GRU, or of a Bidirectional one, from its ``get_weights()``: gates in the order z r h."""
+        return cls(**recurrent_weights.of_keras("GRU", weights), reset_after=reset_after, batch_first=batch_first)
 
 
 def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=None):

@@ -1,6 +1,8 @@
 """Sequences of recurrent cells against a float64 loop over the formulas, and the ways in which their results must have the same bits."""
 import copy
 import pickle
+from itertools import permutations
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -286,3 +288,137 @@ def test_errors_of_a_layer(draw, error, text, options):
         return draw(*v) if isinstance(v, tuple) and all(isinstance(n, int) for n in v) else [draw(*s) for s in v] if isinstance(v, list) else v
     with pytest.raises(error, match=text):
         fo.RNN(**{k: drawn(v) for k, v in options.items()})
+
+
+# Weights from elsewhere: results that the frameworks computed (data/make_recurrent.py). Weights are random and unscaled, so that the
+# gates in any other order give something else.
+
+VECTORS = np.load(Path(__file__).parent / "data" / "recurrent.npz")
+
+
+def vectors(framework):
+    """The entries of a framework by name."""
+    found = {}
+    for key in VECTORS:
+        source, name, array = key.split("/")
+        if source == framework:
+            found.setdefault(name, {})[array] = VECTORS[key]
+    return found
+
+
+def agree(result, *expected):
+    for a, b in zip(flat(result), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=0, atol=2e-6)
+
+
+def torch_layer(name, v):
+    layers, directions = (2, 2) if "2_bidirectional" in name else (1, 1)
+    names = [f"l{i}{s}" for i in range(layers) for s in ("", "_reverse")[:directions]]
+    options = dict(w_hr=[v["weight_hr_l0"]]) if "projection" in name else dict(activation="relu") if "relu" in name else {}
+    return getattr(fo, name.split("_")[0].upper())(
+        *([v[f"{k}_{n}"] for n in names] for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
+        num_layers=layers, bidirectional=directions == 2, batch_first=name == "lstm_2_bidirectional", **options)
+
+
+@pytest.mark.parametrize("name", vectors("torch"))
+def test_vectors_of_pytorch(isa, name):
+    v = vectors("torch")[name]
+    agree(torch_layer(name, v)(v["x"]), v["y"], *(v[k] for k in "hc" if k in v))
+
+
+@pytest.mark.parametrize("name", vectors("onnx"))
+def test_vectors_of_onnx(isa, name):
+    v = vectors("onnx")[name]
+    options = dict(clip=0.4) if "clip" in name else dict(layout=1) if "layout" in name else dict(direction=name.split("_")[1]) if "irec" in name else {}
+    options |= dict(direction="reverse") if "reverse" in name else dict(linear_before_reset=1) if "linear" in name else {}
+    weights = [v[k] for k in "WRBP" if k in v]
+    turned = (1, 0, 2) if "layout" in name else (0, 1, 2)
+    state = [v[k].transpose(turned) for k in ("initial_h", "initial_c") if k in v]
+    layer = getattr(fo, name.split("_")[0].upper()).from_onnx(*weights, **options)
+    y, last = layer(v["X"], tuple(state) if len(state) == 2 else state[0], v.get("sequence_lens"))
+    directions = v["W"].shape[0]
+    expected = v["Y"].transpose(0, 1, 2, 3) if "layout" in name else v["Y"].transpose(0, 2, 1, 3)
+    last = last if isinstance(last, tuple) else (last,)
+    agree((y.reshape(*y.shape[:2], directions, 5), last[:1] if "layout" in name else last), expected,
+          *(v[k].transpose(turned) for k in ("Y_h", "Y_c") if k in v))
+
+
+@pytest.mark.parametrize("name", vectors("keras"))
+def test_vectors_of_keras(isa, name):
+    v = vectors("keras")[name]
+    weights = [v[str(i)] for i in range(len(v) - 2)]
+    options = dict(reset_after=False) if name == "gru_reset_before" else {}
+    layer = getattr(fo, name.split("_")[0].upper()).from_keras(*weights, **options)
+    agree((layer(v["x"])[0], ()), v["y"])
+
+
+@pytest.mark.parametrize("framework", ["torch", "onnx", "keras"])
+def test_no_other_order_of_gates_agrees(framework):
+    """The vectors tell every order of the gates from every other one."""
+    for name, v in vectors(framework).items():
+        if framework == "torch" and name in ("lstm", "gru"):
+            kind = name.upper()
+            for order in permutations(range(GATES[kind])):
+                w = [np.concatenate([np.split(v[k], len(order))[i] for i in order]) for k in ("weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0")]
+                same_order = order == tuple(range(GATES[kind]))
+                assert np.allclose(getattr(fo, kind)(*w)(v["x"])[0], v["y"], atol=1e-4) == same_order
+        if framework == "onnx" and name in ("lstm", "gru"):
+            kind = name.upper()
+            state = (v["initial_h"], v["initial_c"]) if kind == "LSTM" else v["initial_h"]
+            for order in permutations(range(GATES[kind])):
+                def turned(a):
+                    return np.concatenate([np.split(a, len(order))[i] for i in order])
+                w, r = turned(v["W"][0])[None], turned(v["R"][0])[None]
+                b = np.concatenate([turned(half) for half in np.split(v["B"][0], 2)])[None]
+                y = getattr(fo, kind).from_onnx(w, r, b)(v["X"], state, v["sequence_lens"])[0]
+                assert np.allclose(y, v["Y"][:, 0], atol=1e-4) == (order == tuple(range(GATES[kind])))
+        if framework == "keras" and name in ("lstm", "gru_reset_after", "gru_reset_before"):
+            kind = name.split("_")[0].upper()
+            for order in permutations(range(GATES[kind])):
+                w = [np.concatenate([np.split(v[str(i)], len(order), axis=-1)[j] for j in order], axis=-1) for i in range(3)]
+                options = dict(reset_after=name == "gru_reset_after") if kind == "GRU" else {}
+                y = getattr(fo, kind).from_keras(*w, **options)(v["x"])[0]
+                assert np.allclose(y, v["y"], atol=1e-4) == (order == tuple(range(GATES[kind])))
+
+
+def test_from_torch(draw):
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
+    x = draw(4, 3, 7)
+    for kind, options in (("RNN", dict(nonlinearity="relu")), ("LSTM", dict(num_layers=2, bidirectional=True, batch_first=True)), ("LSTM", dict(proj_size=3)),
+                          ("GRU", dict(bias=False))):
+        m = getattr(torch.nn, kind)(7, 20, **options)
+        y, state = m(torch.from_numpy(x))
+        agree(fo.from_torch(m)(x), *(t.detach().numpy() for t in (y, *(state if kind == "LSTM" else (state,)))))
+    h, c = draw(3, 20), draw(3, 20)
+    for kind, options in (("RNN", dict(nonlinearity="relu")), ("LSTM", {}), ("GRU", dict(bias=False))):
+        m = getattr(torch.nn, kind + "Cell")(7, 20, **options)
+        a, b = torch.from_numpy(h), torch.from_numpy(c)
+        expected = m(torch.from_numpy(x[0]), (a, b)) if kind == "LSTM" else (m(torch.from_numpy(x[0]), a),)
+        result = fo.from_torch(m)(x[0], h, *([c] if kind == "LSTM" else []))
+        for i, j in zip(result if kind == "LSTM" else (result,), expected, strict=True):
+            np.testing.assert_allclose(i, j.detach().numpy(), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("text, call", [
+    (r"b has shape \(1, 19\).*\(1, 40\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), d(1, 19))),
+    (r"r has shape \(2, 20, 20\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(2, 20, 20))),
+    (r"unknown direction 'both'", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="both")),
+    (r"weights have 1 direction", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="bidirectional")),
+    (r"layout must be 0 or 1", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), layout=2)),
+    (r"shape \(22, 3\).*4 blocks", lambda d: fo.LSTM.from_onnx(d(1, 22, 3), d(1, 22, 5))),
+    (r"not 5 arrays", lambda d: fo.LSTM.from_keras(*[d(3, 20)] * 5)),
+], ids=lambda v: None)
+def test_errors_of_weights_from_elsewhere(draw, text, call):
+    with pytest.raises(ValueError, match=text):
+        call(draw)
+
+
+@pytest.mark.parametrize("directions, lengths", [(1, None), (2, [5, 2, 0])])
+def test_unfused(kind, draw, directions, lengths):
+    case = Case(draw, kind, layers=2, directions=directions)
+    weights = {name: [w[name] for w in case.weights] for name in case.weights[0]}
+    options = dict(num_layers=2, bidirectional=directions == 2)
+    unfused = getattr(fo.reference, kind.lower())
+    case.check(unfused(case.x, case.state, **weights, **options, lengths=lengths), lengths=lengths)
+    y = unfused(case.x.transpose(1, 0, 2), None, **weights, **options, batch_first=True)[0]
+    np.testing.assert_allclose(y.transpose(1, 0, 2), case.layer()(case.x)[0], rtol=0, atol=TOLERANCE)

@@ -1,12 +1,7 @@
-"""RNN, LSTM and GRU of ONNX as recurrent layers: the gates in another order, the directions side by side."""
-import numpy as np
-
+"""RNN, LSTM and GRU of ONNX as recurrent layers: the directions side by side."""
 from ..recurrent import GRU, LSTM, RNN
 from .memory import row_major
 
-# ONNX's gates i o f c, z r h as those of fusedops, i f g o, r z n; its peepholes i o f as i f o.
-_GATES = {"RNN": (0,), "LSTM": (0, 2, 3, 1), "GRU": (1, 0, 2)}
-_PEEPHOLES = (0, 2, 1)
 _DEFAULTS = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
 
 
@@ -48,22 +43,12 @@ def _activation(node, w):
 
 
 def _layer(node, w, r, b, peephole, activation):
-    order = _GATES[node.op]
-
-    def gates(a):
-        blocks = np.split(a, len(order))
-        return np.ascontiguousarray(np.concatenate([blocks[i] for i in order]))
-    halves = [(None, None) if b is None else np.split(each, 2) for each in (range(len(w)) if b is None else b)]
-    weights = [list(map(gates, a)) for a in (w, r)]
-    weights += [None if b is None else [gates(each[i]) for each in halves] for i in (0, 1)]
-    options = dict(bidirectional=len(w) == 2, reverse=node.attrs.get("direction") == "reverse", clip=node.attrs.get("clip"))
+    options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
     if node.op == "RNN":
-        return RNN(*weights, activation=activation, **options)
+        return RNN.from_onnx(w, r, b, activation=activation, **options)
     if node.op == "GRU":
-        return GRU(*weights, reset_after=bool(node.attrs.get("linear_before_reset", 0)), **options)
-    if peephole is not None:
-        options["peephole"] = [np.stack([np.split(each, 3)[i] for i in _PEEPHOLES]) for each in peephole]
-    return LSTM(*weights, **options)
+        return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
+    return LSTM.from_onnx(w, r, b, peephole, **options)
 
 
 def _state(p, node, value, batch_first):

@@ -2,7 +2,7 @@
 import io
 import warnings
 
-from .. import layers
+from .. import layers, recurrent
 from .onnx_reader import read_onnx
 
 OPSET = 17
@@ -57,7 +57,8 @@ def layer_of(module):
     """
     torch = _import_torch()
     nn = torch.nn
-    for kind, make in ((nn.Conv2d, _conv2d), (nn.Linear, _linear)):
+    for kind, make in ((nn.Conv2d, _conv2d), (nn.Linear, _linear), (nn.RNN, _sequence), (nn.LSTM, _sequence), (nn.GRU, _sequence),
+                       (nn.RNNCell, _cell), (nn.LSTMCell, _cell), (nn.GRUCell, _cell)):
         if type(module) is kind:
             return make(module)
     raise TypeError(f"there is no fusedops layer for {type(module).__name__}: for a network, pass example inputs as well, from_torch(module, example_inputs)")
@@ -75,3 +76,18 @@ def _conv2d(m):
 
 def _linear(m):
     return layers.Linear(_array(m.weight), _array(m.bias))
+
+
+def _sequence(m):
+    options = dict(num_layers=m.num_layers, bidirectional=m.bidirectional, batch_first=m.batch_first)
+    if m.mode.startswith("RNN"):
+        options["activation"] = m.nonlinearity
+    names = [f"l{i}{suffix}" for i in range(m.num_layers) for suffix in ("", "_reverse")[:1 + m.bidirectional]]
+    arrays = dict(w_ih="weight_ih", w_hh="weight_hh", b_ih="bias_ih", b_hh="bias_hh", w_hr="weight_hr")
+    options |= {ours: [_array(getattr(m, f"{theirs}_{n}")) for n in names] for ours, theirs in arrays.items() if hasattr(m, f"{theirs}_{names[0]}")}
+    return getattr(recurrent, type(m).__name__)(**options)
+
+
+def _cell(m):
+    options = dict(activation=m.nonlinearity) if hasattr(m, "nonlinearity") else {}
+    return getattr(recurrent, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options)
