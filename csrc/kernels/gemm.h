@@ -15,6 +15,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     const float *b = g->b + j0 / NR * panel, *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     const fo_epilogue *ep = &g->ep;
     const int wanted = g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
+    const ptrdiff_t ahead = ldb == NR ? 64 * NR : 0; /* packed weights may come from the third-level cache, too far for the hardware */
     vf acc[MR][8];
 
     if (!ep->bias)
@@ -31,6 +32,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     for (ptrdiff_t p = 0; p < k; p++) {
         const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
         const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
+        if (form == FO_ROWS && nv == NV) UNROLL for (int j = 0; j < nv; j++) __builtin_prefetch(bp + j * VL + ahead);
         vf bv[8];
         UNROLL for (int j = 0; j < nv; j++) {
             const float *at = bp + j / NV * panel + j % NV * VL;

@@ -38,10 +38,8 @@ typedef struct {
     fo_epilogue ep;
 } fo_gemm_args;
 
-/* Winograd's F(tile x tile, 3x3): `count` tiles side by side in one image, at most FO_WINOGRAD_RUN output columns. */
-enum { FO_WINOGRAD_RUN = 48 };
-
-/* v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
+/* Winograd's F(tile x tile, 3x3), for `count` tiles side by side in one image.
+ * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
 typedef struct {
     int tile;
     ptrdiff_t count, channels;

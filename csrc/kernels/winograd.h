@@ -129,80 +129,121 @@ INLINE void output_transform(const int m, vf *d) {
     }
 }
 
+/* ---- strips ----------------------------------------------------------------------------------------------------------- */
+
+/* A strip has a row for each row of a tile, of at most STRIP pixels and the two that reach beyond the last tile; 25 KB at most. */
+enum { STRIP = 48, PITCH = (STRIP + 2) * VL };
+
+INLINE float *strip_at(float *strip, int row, ptrdiff_t pixel) { return strip + row * PITCH + pixel * VL; }
+INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
+
+/* Floats by which p lies behind a boundary of a vector's size. */
+INLINE ptrdiff_t misalignment(const float *p) { return (ptrdiff_t)((uintptr_t)p / sizeof(float) % VL); }
+
 /* ---- input: V[position][tile][channel] = B^T d B --------------------------------------------------------------------- */
 
-/* A strip of m+2 rows: its pixels `width` wide, a vector of channels each; first_column.. are inside the image, as are rows lo..hi. */
+/* VL channels at a time: rows lo .. hi-1 of the strip lie in the image. An image whose pixels are neighbours comes in blocks of VL
+ * pixels, which begin at vector boundaries: channels that lie 2^n bytes apart share few sets of the cache, and no line is read twice. */
 typedef struct {
-    float data[8 * (FO_WINOGRAD_RUN + 2) * VL];
-    ptrdiff_t width, inside, outside; /* columns inside .. outside-1 are in the image */
-    int lo, hi;                       /* and so are rows lo .. hi-1 */
-} input_strip;
+    const fo_winograd_input_args *g;
+    ptrdiff_t c;
+    int lo, hi;
+    ptrdiff_t next; /* the block holds columns next-VL .. next-1 of the image */
+    float block[8 * VL * VL];
+    float strip[8 * PITCH];
+} input_state;
 
-INLINE void store_column(const int m, input_strip *s, ptrdiff_t q, const vf *d) {
-    UNROLL for (int i = 0; i < m + 2; i++) v_store(s->data + (i * s->width + q) * VL, d[i]);
+INLINE void store_column(const int m, input_state *s, ptrdiff_t q, const vf *d) {
+    UNROLL for (int i = 0; i < m + 2; i++) v_store(strip_at(s->strip, i, q), d[i]);
 }
 
-INLINE void columns_nhwc(const int m, const bool whole, const fo_winograd_input_args *g, input_strip *s, ptrdiff_t c) {
-    const vm lanes = v_range(0, g->channels - c);
-    const float *x = g->x.data + g->h0 * g->x.sh + (g->w0 + s->inside) * g->x.sw + c;
-    for (ptrdiff_t q = s->inside; q < s->outside; q++, x += g->x.sw) {
+/* Columns q .. end-1 of the strip, which lie in the image from column w on. whole: so do all rows, and all lanes are channels. */
+INLINE void columns_nhwc(const int m, const bool whole, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
+    const fo_image image = s->g->x;
+    const vm lanes = v_range(0, s->g->channels - s->c);
+    const int lo = s->lo, hi = s->hi;
+    const float *x = image.data + s->g->h0 * image.sh + w * image.sw + s->c;
+    for (; q < end; q++, x += image.sw) {
         vf d[8];
         UNROLL for (int i = 0; i < m + 2; i++)
-            d[i] = i < s->lo || i >= s->hi ? v_zero() : whole ? v_load(x + i * g->x.sh) : v_load_mask(x + i * g->x.sh, lanes);
+            d[i] = whole ? v_load(x + i * image.sh) : i < lo || i >= hi ? v_zero() : v_load_mask(x + i * image.sh, lanes);
         input_transform(m, d);
         store_column(m, s, q, d);
     }
 }
 
-/* VL channels of VL pixels of a row, from column w on, transposed. */
-INLINE void load_block(const fo_winograd_input_args *g, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, float *block) {
-    const vm columns = v_range(0, g->iw - w);
-    const float *x = g->x.data + c * g->x.sc + h * g->x.sh + w;
-    vf t[VL];
-    UNROLL for (int l = 0; l < VL; l++) t[l] = c + l < g->channels ? v_load_mask(x + l * g->x.sc, columns) : v_zero();
-    v_transpose(t);
-    UNROLL for (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
+/* VL channels of VL pixels of each row, from column w on, transposed. */
+INLINE void load_block(input_state *s, ptrdiff_t w) {
+    const fo_image image = s->g->x;
+    const vm columns = v_range(-w, s->g->iw - w);
+    const ptrdiff_t channels = s->g->channels - s->c;
+    for (int i = s->lo; i < s->hi; i++) {
+        const float *x = image.data + s->c * image.sc + (s->g->h0 + i) * image.sh + w;
+        vf t[VL];
+        UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * image.sc, columns) : v_zero();
+        v_transpose(t);
+        UNROLL for (int l = 0; l < VL; l++) v_store(s->block + (i * VL + l) * VL, t[l]);
+    }
+    s->next = w + VL;
 }
 
-INLINE void columns_nchw(const int m, const fo_winograd_input_args *g, input_strip *s, ptrdiff_t c) {
-    const ptrdiff_t first = g->w0 + s->inside, end = g->w0 + s->outside;
-    for (ptrdiff_t w = first / VL * VL; w < end; w += VL) { /* aligned where rows are: planes of 2^n bytes share cache sets */
-        float block[8 * VL * VL];
-        for (int i = s->lo; i < s->hi; i++) load_block(g, c, g->h0 + i, w, block + i * VL * VL);
-        for (ptrdiff_t q = w < first ? first : w; q < w + VL && q < end; q++) {
+INLINE void columns_nchw(const int m, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
+    const fo_image image = s->g->x;
+    while (q < end) {
+        if (w >= s->next) load_block(s, w - misalignment(image.data + s->c * image.sc + (s->g->h0 + s->lo) * image.sh + w));
+        for (; q < end && w < s->next; q++, w++) {
+            const float *column = s->block + (w - s->next + VL) * VL;
             vf d[8];
-            UNROLL for (int i = 0; i < m + 2; i++) d[i] = i < s->lo || i >= s->hi ? v_zero() : v_load(block + (i * VL + q - w) * VL);
+            UNROLL for (int i = 0; i < m + 2; i++) d[i] = v_load(column + i * VL * VL);
             input_transform(m, d);
-            store_column(m, s, q - g->w0, d);
+            store_column(m, s, q, d);
         }
     }
 }
 
-INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
+/* Columns q .. end-1 of a strip that begins at column w0 of the image: transformed, or zero. */
+INLINE void input_columns(const int m, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w0) {
+    const vf zeros[8] = {0};
+    const ptrdiff_t inside = clamped(-w0, q, end), outside = clamped(s->g->iw - w0, inside, end);
+    for (; q < inside; q++) store_column(m, s, q, zeros);
+    if (s->g->x.sc != 1)
+        columns_nchw(m, s, inside, outside, w0 + inside);
+    else if (s->g->channels - s->c >= VL && s->hi - s->lo == m + 2)
+        columns_nhwc(m, true, s, inside, outside, w0 + inside);
+    else
+        columns_nhwc(m, false, s, inside, outside, w0 + inside);
+    for (q = outside; q < end; q++) store_column(m, s, q, zeros);
+}
+
+INLINE void input_rows(const int m, input_state *s, ptrdiff_t tiles, float *v) {
+    const int n = m + 2;
+    const ptrdiff_t ldv = s->g->ldv, position = s->g->position;
+    for (int i = 0; i < n; i++, v += n * position) {
+        const float *row = strip_at(s->strip, i, 0);
+        float *to = v;
+        for (ptrdiff_t t = 0; t < tiles; t++, row += m * VL, to += ldv) {
+            vf d[8];
+            UNROLL for (int j = 0; j < n; j++) d[j] = v_load(row + j * VL);
+            input_transform(m, d);
+            UNROLL for (int j = 0; j < n; j++) v_store(to + j * position, d[j]);
+        }
+    }
+}
 
 INLINE void input_run(const int m, const fo_winograd_input_args *g) {
     const int n = m + 2;
-    input_strip s = {.width = g->count * m + 2};
-    s.inside = clamped(-g->w0, 0, s.width), s.outside = clamped(g->iw - g->w0, s.inside, s.width);
-    s.lo = (int)clamped(-g->h0, 0, n), s.hi = (int)clamped(g->ih - g->h0, s.lo, n);
-    for (ptrdiff_t c = 0; c < g->channels; c += VL) {
-        const vf zeros[8] = {0};
-        for (ptrdiff_t q = 0; q < s.inside; q++) store_column(m, &s, q, zeros);
-        for (ptrdiff_t q = s.outside; q < s.width; q++) store_column(m, &s, q, zeros);
-        if (g->x.sc != 1)
-            columns_nchw(m, g, &s, c);
-        else if (g->channels - c >= VL)
-            columns_nhwc(m, true, g, &s, c);
-        else
-            columns_nhwc(m, false, g, &s, c);
-        for (int i = 0; i < n; i++)
-            for (ptrdiff_t t = 0; t < g->count; t++) {
-                vf d[8];
-                UNROLL for (int j = 0; j < n; j++) d[j] = v_load(s.data + (i * s.width + t * m + j) * VL);
-                input_transform(m, d);
-                float *v = g->v + i * n * g->position + t * g->ldv + c;
-                UNROLL for (int j = 0; j < n; j++) v_store(v + j * g->position, d[j]);
-            }
+    input_state s;
+    s.g = g, s.lo = (int)clamped(-g->h0, 0, n), s.hi = (int)clamped(g->ih - g->h0, s.lo, n);
+    for (int i = 0; i < n; i++) /* rows of a block outside the image stay zero */
+        if (i < s.lo || i >= s.hi) memset(s.block + i * VL * VL, 0, VL * VL * sizeof(float));
+    for (s.c = 0; s.c < g->channels; s.c += VL) {
+        s.next = PTRDIFF_MIN;
+        for (ptrdiff_t t = 0, kept = 0; t < g->count; t += STRIP / m, kept = 2) {
+            const ptrdiff_t tiles = g->count - t < STRIP / m ? g->count - t : STRIP / m;
+            for (int i = 0; i < n && kept; i++) memcpy(strip_at(s.strip, i, 0), strip_at(s.strip, i, STRIP), kept * VL * sizeof(float));
+            input_columns(m, &s, kept, tiles * m + 2, g->w0 + t * m);
+            input_rows(m, &s, tiles, g->v + t * g->ldv + s.c);
+        }
     }
 }
 
@@ -216,35 +257,58 @@ static void FO_NAME(fo_winograd_input)(const fo_winograd_input_args *g) {
 
 /* ---- output: y = activation(A^T M A + bias + residual) ---------------------------------------------------------------- */
 
-INLINE void output_run(const int m, const fo_winograd_output_args *g) {
+INLINE void output_rows(const int m, const fo_winograd_output_args *g, float *strip, ptrdiff_t tiles, const float *products) {
     const int n = m + 2;
-    const ptrdiff_t width = g->count * m;
+    const ptrdiff_t ldp = g->ldp, position = g->position;
+    for (int i = 0; i < n; i++, products += n * position) {
+        float *row = strip_at(strip, i, 0);
+        const float *from = products;
+        for (ptrdiff_t t = 0; t < tiles; t++, from += ldp, row += m * VL) {
+            vf d[8];
+            UNROLL for (int j = 0; j < n; j++) d[j] = v_load(from + j * position);
+            output_transform(m, d);
+            UNROLL for (int j = 0; j < m; j++) v_store(row + j * VL, d[j]);
+        }
+    }
+}
+
+INLINE void output_columns(const int m, float *strip, ptrdiff_t columns, vf bias) {
+    for (ptrdiff_t q = 0; q < columns; q++, strip += VL) {
+        vf d[8];
+        UNROLL for (int i = 0; i < m + 2; i++) d[i] = v_load(strip + i * PITCH);
+        output_transform(m, d);
+        UNROLL for (int i = 0; i < m; i++) v_store(strip + i * PITCH, v_add(d[i], bias));
+    }
+}
+
+/* Tiles of the first strip: so many that those after it begin at a vector's boundary of y, where it can be had. */
+INLINE ptrdiff_t first_strip(const int m, const fo_winograd_output_args *g) {
+    ptrdiff_t tiles = STRIP / m;
+    if (g->y.sc != 1)
+        while (tiles > 1 && misalignment(g->y.data + tiles * m)) tiles--;
+    return tiles > 1 ? tiles : STRIP / m;
+}
+
+INLINE void output_run(const int m, const fo_winograd_output_args *g) {
     const bool nhwc = g->y.sc == 1;
-    float strip[8 * FO_WINOGRAD_RUN * VL];
+    const ptrdiff_t first = first_strip(m, g);
+    float strip[8 * PITCH];
     for (ptrdiff_t o = 0; o < g->channels; o += VL) {
         const int lanes = g->channels - o < VL ? (int)(g->channels - o) : VL;
         const vf bias = g->bias ? v_load_tail(g->bias + o, lanes) : v_zero();
-        for (int i = 0; i < n; i++)
-            for (ptrdiff_t t = 0; t < g->count; t++) {
-                vf d[8];
-                const float *products = g->products + i * n * g->position + t * g->ldp + o;
-                UNROLL for (int j = 0; j < n; j++) d[j] = v_load(products + j * g->position);
-                output_transform(m, d);
-                UNROLL for (int j = 0; j < m; j++) v_store(strip + (i * width + t * m + j) * VL, d[j]);
+        for (ptrdiff_t t = 0, tiles = first; t < g->count; t += tiles, tiles = STRIP / m) {
+            const ptrdiff_t columns = g->columns - t * m < tiles * m ? g->columns - t * m : tiles * m;
+            if (tiles > g->count - t) tiles = g->count - t;
+            output_rows(m, g, strip, tiles, g->products + t * g->ldp + o);
+            output_columns(m, strip, columns, bias);
+            finish_args f = {.mr = (int)columns, .n = lanes, .ldt = VL, .ldr = nhwc ? g->r.sw : g->r.sc, .ldc = nhwc ? g->y.sw : g->y.sc,
+                             .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
+            for (ptrdiff_t i = 0; i < g->rows; i++) {
+                f.tile = strip_at(strip, (int)i, 0);
+                f.c = g->y.data + o * g->y.sc + i * g->y.sh + t * m * g->y.sw;
+                f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + t * m * g->r.sw : NULL;
+                finish_tile(&f, g->act.kind, !nhwc);
             }
-        for (ptrdiff_t q = 0; q < g->columns; q++) {
-            vf d[8];
-            UNROLL for (int i = 0; i < n; i++) d[i] = v_load(strip + (i * width + q) * VL);
-            output_transform(m, d);
-            UNROLL for (int i = 0; i < m; i++) v_store(strip + (i * width + q) * VL, v_add(d[i], bias));
-        }
-        finish_args f = {.mr = (int)g->columns, .n = lanes, .ldt = VL, .ldr = nhwc ? g->r.sw : g->r.sc, .ldc = nhwc ? g->y.sw : g->y.sc,
-                         .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
-        for (ptrdiff_t i = 0; i < g->rows; i++) {
-            f.tile = strip + i * width * VL;
-            f.c = g->y.data + o * g->y.sc + i * g->y.sh;
-            f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh : NULL;
-            finish_tile(&f, g->act.kind, !nhwc);
         }
     }
 }

@@ -11,7 +11,7 @@
  */
 #include "winograd.h"
 
-enum { BLOCK_BYTES = 640 << 10, MIN_TILES = 24, MAX_TILES = 96, TASKS_A_THREAD = 4 };
+enum { BLOCK_BYTES = 640 << 10, MIN_TILES = 24, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
@@ -104,6 +104,19 @@ static ptrdiff_t leading(ptrdiff_t channels, const fo_kernels *kn) {
 /* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
+/* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
+ * its weights. Threads get equal numbers of blocks of their own, or share blocks where those would be too small. */
+static void cut_blocks(winograd *w, int threads) {
+    const ptrdiff_t fitting = BLOCK_BYTES / (w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float));
+    w->block = min_(min_(max_(fitting, MIN_TILES), MAX_TILES), w->tiles);
+    if (w->block > w->across) w->block -= w->block % w->across;
+    w->blocks = div_up(w->tiles, w->block);
+    const ptrdiff_t rounds = div_up(w->blocks, threads), own = div_up(w->tiles, rounds * threads);
+    w->shared = threads > 1 && own < MIN_TILES_OF_A_THREAD;
+    if (threads > 1 && !w->shared && rounds < MANY_ROUNDS) w->block = own;
+    w->blocks = div_up(w->tiles, w->block);
+}
+
 static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
     const fo_kernels *kn = plan->kn;
     *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = positions_of(tile)};
@@ -111,10 +124,7 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     w->ldv = leading(plan->s.ic, kn), w->ldp = leading(plan->s.oc, kn);
     const double macs = (double)w->positions * w->tiles * plan->s.ic * plan->s.oc;
     const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * w->positions * plan->s.ic * plan->s.oc));
-    const ptrdiff_t fitting = BLOCK_BYTES / (w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float));
-    w->blocks = div_up(w->tiles, min_(max_(fitting, MIN_TILES), MAX_TILES));
-    w->shared = threads > 1 && w->blocks < TASKS_A_THREAD * threads;
-    w->block = div_up(w->tiles, w->blocks);
+    cut_blocks(w, threads);
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
     w->each = w->positions * (w->v_position + w->p_position);
     return threads;
@@ -126,7 +136,7 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
 static ptrdiff_t run_of(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *n, ptrdiff_t *h, ptrdiff_t *column) {
     const ptrdiff_t row = t / w->across, q = t % w->across;
     *n = row / w->down, *h = row % w->down * w->tile, *column = q * w->tile;
-    return min_(min_(tiles, w->across - q), FO_WINOGRAD_RUN / w->tile);
+    return min_(tiles, w->across - q);
 }
 
 static void transform_input(const winograd *w, ptrdiff_t t0, ptrdiff_t tiles, ptrdiff_t c, ptrdiff_t channels, float *v) {
