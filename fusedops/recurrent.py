@@ -28,9 +28,10 @@ def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
     hidden = rows // gates
     if rows % gates or w_ih.shape[0] != rows or (outputs != hidden and w_hr is None):
         raise ValueError(f"w_ih has shape {w_ih.shape} and w_hh has shape {w_hh.shape}, but {kind} weights are "
-                         f"({gates}*hidden, inputs) and ({gates}*hidden, hidden)" + (", w_hh (4*hidden, outputs) with w_hr" if kind == "LSTM" else ""))
-    return (w_ih, w_hh, _array(b_ih, "b_ih", (rows,)), _array(b_hh, "b_hh", (rows,)), _array(w_hr, "w_hr", (outputs, hidden)),
-            _array(peephole, "peephole", (3, hidden)))
+                         f"({gates}*hidden, inputs) and ({gates}*hidden, hidden)"
+                         + (", w_hh (4*hidden, outputs) with w_hr" if kind == "LSTM" else ""))
+    return (w_ih, w_hh, _array(b_ih, "b_ih", (rows,)), _array(b_hh, "b_hh", (rows,)),
+            _array(w_hr, "w_hr", (outputs, hidden)), _array(peephole, "peephole", (3, hidden)))
 
 
 def _clip(clip):
@@ -44,19 +45,22 @@ def _clip(clip):
 def _activation(activation):
     """The activation parsed; one that has no parameter for each channel."""
     if isinstance(activation, (tuple, list)) and "prelu" in activation[:1]:
-        raise ValueError(f"a recurrent cell has no slopes for {activation!r}: use 'tanh', 'relu' or another activation of fusedops.conv2d")
+        raise ValueError(f"a recurrent cell has no slopes for {activation!r}: "
+                         "use 'tanh', 'relu' or another activation of fusedops.conv2d")
     return activations.parse(activation)
 
 
 class _Cell(_Layer):
     def __repr__(self):
         (w_ih, w_hh, b_ih, b_hh), options = self._arguments
-        changed = "".join(f", {k}={v!r}" for k, v in options.items() if k in ("activation", "reset_after", "clip") and v is not None)
-        return f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, bias={b_ih is not None or b_hh is not None}{changed})"
+        shown = "".join(f", {k}={v!r}" for k, v in options.items()
+                        if k in ("activation", "reset_after", "clip") and v is not None)
+        bias = b_ih is not None or b_hh is not None
+        return f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, bias={bias}{shown})"
 
 
 class RNNCell(_Cell, _core.CellPlan):
-    """One step of a simple recurrent layer, ``h' = activation(w_ih x + b_ih + w_hh h + b_hh)``, its weights packed once.
+    """One step of a simple recurrent layer, packed once: ``h' = activation(w_ih x + b_ih + w_hh h + b_hh)``.
 
     Parameters
     ----------
@@ -86,7 +90,8 @@ class RNNCell(_Cell, _core.CellPlan):
 class LSTMCell(_Cell, _core.LSTMCellPlan):
     """One step of an LSTM, its weights packed once: ``(h', c') = cell(x, h, c)``.
 
-    ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``, ``h' = sigmoid(o) tanh(c')``
+    ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``,
+    ``h' = sigmoid(o) tanh(c')``
 
     Parameters
     ----------
@@ -119,7 +124,8 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
 class GRUCell(_Cell, _core.CellPlan):
     """One step of a GRU, its weights packed once: ``h' = cell(x, h)``.
 
-    ``r, z = sigmoid(w_ih x + b_ih + w_hh h + b_hh)``, ``n = tanh(w_in x + b_in + r (w_hn h + b_hn))``, ``h' = (1 - z) n + z h``
+    ``r, z = sigmoid(w_ih x + b_ih + w_hh h + b_hh)``, ``n = tanh(w_in x + b_in + r (w_hn h + b_hn))``,
+    ``h' = (1 - z) n + z h``
 
     Parameters
     ----------
@@ -129,8 +135,8 @@ class GRUCell(_Cell, _core.CellPlan):
     b_ih, b_hh : ndarray, float32, (3*hidden,), optional
         All copied.
     reset_after : bool
-        True is PyTorch's and cuDNN's variant, above. False: ``n = tanh(w_in x + b_in + w_hn (r h) + b_hn)``, the original one
-        (ONNX's default, Keras's ``reset_after=False``).
+        True is PyTorch's and cuDNN's variant, above. False: ``n = tanh(w_in x + b_in + w_hn (r h) + b_hn)``, the
+        original one (ONNX's default, Keras's ``reset_after=False``).
     clip : float, optional
         Bounds the arguments of sigmoid and tanh to -clip..clip.
 
@@ -149,7 +155,7 @@ class GRUCell(_Cell, _core.CellPlan):
 
 
 def _each_layer(num_layers, bidirectional, **weights):
-    """For each layer and direction a dict of its arrays, from lists of them, or from single arrays where there is one."""
+    """For each layer and direction a dict of its arrays, from lists of them, or from single arrays for a single one."""
     num_layers = index(num_layers)
     if num_layers < 1:
         raise ValueError(f"num_layers must be at least 1, not {num_layers}")
@@ -158,8 +164,9 @@ def _each_layer(num_layers, bidirectional, **weights):
         if not isinstance(value, (tuple, list)):
             weights[name] = value = [value] * (count if value is None else 1)
         if len(value) != count:
-            raise ValueError(f"{name} holds {len(value)} array{'s' * (len(value) != 1)}, but num_layers={num_layers} and "
-                             f"bidirectional={bool(bidirectional)} make {count}: pass a list, layer by layer, forward before backward")
+            raise ValueError(f"{name} holds {len(value)} array{'s' * (len(value) != 1)}, but num_layers={num_layers} "
+                             f"and bidirectional={bool(bidirectional)} make {count}: pass a list, layer by layer, "
+                             "forward before backward")
     return [{name: value[i] for name, value in weights.items()} for i in range(count)]
 
 
@@ -175,8 +182,9 @@ class _Sequence(_Layer):
             expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
             found = tuple(w.shape for w in cell._arguments[0][:2])
             if found != expected:
-                raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow w_ih[0] {w_ih.shape} and "
-                                 f"w_hh[0] {w_hh.shape} they must have {expected[0]} and {expected[1]}")
+                raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
+                                 f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
+                                 f"and {expected[1]}")
         self._options = bool(bidirectional), bool(reverse), bool(batch_first)
         self._stack(tuple(cells), len(cells) // directions, directions, *self._options[1:])
 
@@ -223,7 +231,8 @@ class RNN(_Sequence, _core.SequencePlan):
     Parameters
     ----------
     w_ih, w_hh, b_ih, b_hh
-        As :class:`RNNCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+        As :class:`RNNCell` takes them; with several layers or directions a list
+        of each, layer by layer, forward before backward.
     activation, clip
         See :class:`RNNCell`.
     num_layers : int
@@ -237,9 +246,10 @@ class RNN(_Sequence, _core.SequencePlan):
 
     Notes
     -----
-    A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise; ``lengths``, one integer
-    for each row of the batch, beyond which a row's y is 0 and its state stays as it was; and ``out`` for y. An x (steps, inputs) has
-    no batch, and neither have its y and state then. The last state is returned beside y.
+    A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise;
+    ``lengths``, one integer for each row of the batch, beyond which a row's y is 0 and its state stays as it was; and
+    ``out`` for y. An x (steps, inputs) has no batch, and neither have its y and state then. The last state is returned
+    beside y.
 
     Examples
     --------
@@ -250,10 +260,11 @@ class RNN(_Sequence, _core.SequencePlan):
     (array([1., 2., 3.], dtype=float32), array([[[3., 3.]]], dtype=float32))
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
-                 activation="tanh", clip=None):
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
+                 batch_first=False, activation="tanh", clip=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
-        self._assemble([RNNCell(**w, activation=activation, clip=clip) for w in each], bidirectional, reverse, batch_first)
+        cells = [RNNCell(**w, activation=activation, clip=clip) for w in each]
+        self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
     def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, activation="tanh", clip=None):
@@ -270,7 +281,8 @@ class RNN(_Sequence, _core.SequencePlan):
             See :class:`RNN`.
         """
         weights = recurrent_weights.of_onnx("RNN", w, r, b)
-        return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), activation=activation, clip=clip)
+        options = recurrent_weights.direction(direction, len(w), layout)
+        return cls(**weights, **options, activation=activation, clip=clip)
 
     @classmethod
     def from_keras(cls, *weights, activation="tanh", batch_first=True):
@@ -284,7 +296,8 @@ class LSTM(_Sequence, _core.SequencePlan):
     Parameters
     ----------
     w_ih, w_hh, b_ih, b_hh, w_hr, peephole
-        As :class:`LSTMCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+        As :class:`LSTMCell` takes them; with several layers or directions a list
+        of each, layer by layer, forward before backward.
     clip
         See :class:`LSTMCell`.
     num_layers, bidirectional, reverse, batch_first
@@ -294,14 +307,16 @@ class LSTM(_Sequence, _core.SequencePlan):
     --------
     >>> import numpy as np, fusedops as fo
     >>> layer = fo.LSTM(np.ones((8, 3), np.float32), np.ones((8, 2), np.float32))
-    >>> y, (h, c) = layer(np.zeros((5, 1, 3), np.float32), (np.zeros((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)))
+    >>> zero, one = np.zeros((1, 1, 2), np.float32), np.ones((1, 1, 2), np.float32)
+    >>> y, (h, c) = layer(np.zeros((5, 1, 3), np.float32), (zero, one))
     >>> y.shape, h.shape, c.shape
     ((5, 1, 2), (1, 1, 2), (1, 1, 2))
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
-                 w_hr=None, peephole=None, clip=None):
-        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole)
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
+                 batch_first=False, w_hr=None, peephole=None, clip=None):
+        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr,
+                           peephole=peephole)
         self._assemble([LSTMCell(**w, clip=clip) for w in each], bidirectional, reverse, batch_first)
 
     @classmethod
@@ -323,7 +338,7 @@ class LSTM(_Sequence, _core.SequencePlan):
 
     @classmethod
     def from_keras(cls, *weights, batch_first=True):
-        """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates in the order i f c o."""
+        """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates i f c o."""
         return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first)
 
 
@@ -333,7 +348,8 @@ class GRU(_Sequence, _core.SequencePlan):
     Parameters
     ----------
     w_ih, w_hh, b_ih, b_hh
-        As :class:`GRUCell` takes them; with several layers or directions a list of each, layer by layer, forward before backward.
+        As :class:`GRUCell` takes them; with several layers or directions a list
+        of each, layer by layer, forward before backward.
     reset_after, clip
         See :class:`GRUCell`.
     num_layers, bidirectional, reverse, batch_first
@@ -349,10 +365,11 @@ class GRU(_Sequence, _core.SequencePlan):
            [0.25, 0.25]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False, batch_first=False,
-                 reset_after=True, clip=None):
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
+                 batch_first=False, reset_after=True, clip=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
-        self._assemble([GRUCell(**w, reset_after=reset_after, clip=clip) for w in each], bidirectional, reverse, batch_first)
+        cells = [GRUCell(**w, reset_after=reset_after, clip=clip) for w in each]
+        self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
     def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None):
@@ -361,8 +378,8 @@ class GRU(_Sequence, _core.SequencePlan):
         Parameters
         ----------
         w, r, b : ndarray, float32
-            The node's W (directions, 3*hidden, inputs), R (directions, 3*hidden, hidden) and B (directions, 6*hidden), their gates
-            in ONNX's order z r h.
+            The node's W (directions, 3*hidden, inputs), R (directions, 3*hidden, hidden) and B (directions, 6*hidden),
+            their gates in ONNX's order z r h.
         direction : {"forward", "reverse", "bidirectional"}
         layout : {0, 1}
             1 is ``batch_first=True``. The state is (directions, batch, hidden) with both.
@@ -404,7 +421,8 @@ def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=N
     Examples
     --------
     >>> import numpy as np, fusedops as fo
-    >>> fo.rnn_cell(np.zeros((1, 3), np.float32), np.zeros((1, 2), np.float32), np.ones((2, 3), np.float32), np.ones((2, 2), np.float32))
+    >>> x, h = np.zeros((1, 3), np.float32), np.zeros((1, 2), np.float32)
+    >>> fo.rnn_cell(x, h, np.ones((2, 3), np.float32), np.ones((2, 2), np.float32))
     array([[0., 0.]], dtype=float32)
     """
     return RNNCell(w_ih, w_hh, b_ih, b_hh, activation=activation)(x, h, out)
@@ -435,7 +453,8 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
     --------
     >>> import numpy as np, fusedops as fo
     >>> zero = np.zeros((1, 2), np.float32)
-    >>> h, c = fo.lstm_cell(np.zeros((1, 3), np.float32), zero, zero, np.ones((8, 3), np.float32), np.ones((8, 2), np.float32))
+    >>> w_ih, w_hh = np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)
+    >>> h, c = fo.lstm_cell(np.zeros((1, 3), np.float32), zero, zero, w_ih, w_hh)
     >>> h
     array([[0., 0.]], dtype=float32)
     """
@@ -466,7 +485,8 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
     Examples
     --------
     >>> import numpy as np, fusedops as fo
-    >>> fo.gru_cell(np.zeros((1, 3), np.float32), np.ones((1, 2), np.float32), np.zeros((6, 3), np.float32), np.zeros((6, 2), np.float32))
+    >>> x, h = np.zeros((1, 3), np.float32), np.ones((1, 2), np.float32)
+    >>> fo.gru_cell(x, h, np.zeros((6, 3), np.float32), np.zeros((6, 2), np.float32))
     array([[0.5, 0.5]], dtype=float32)
     """
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after)(x, h, out)
@@ -477,7 +497,7 @@ def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
 
     Parameters
     ----------
-    x : ndarray, float32, (steps, batch, inputs), or (batch, steps, inputs) with ``batch_first=True``, or (steps, inputs)
+    x : ndarray, float32, (steps, batch, inputs), (batch, steps, inputs) with ``batch_first=True``, or (steps, inputs)
     state : ndarray, float32, (layers * directions, batch, hidden), or None for zeros
     w_ih, w_hh, b_ih, b_hh, **options
         See :class:`RNN`.
@@ -531,7 +551,8 @@ def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, 
     Examples
     --------
     >>> import numpy as np, fusedops as fo
-    >>> y, (h, c) = fo.lstm(np.ones((5, 2, 3), np.float32), None, np.ones((8, 3), np.float32), np.ones((8, 2), np.float32))
+    >>> w_ih, w_hh = np.ones((8, 3), np.float32), np.ones((8, 2), np.float32)
+    >>> y, (h, c) = fo.lstm(np.ones((5, 2, 3), np.float32), None, w_ih, w_hh)
     >>> y.shape, (y[-1] == h[0]).all()
     ((5, 2, 2), np.True_)
     """
@@ -561,7 +582,8 @@ def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
     Examples
     --------
     >>> import numpy as np, fusedops as fo
-    >>> y, h = fo.gru(np.ones((5, 2, 3), np.float32), None, np.ones((6, 3), np.float32), np.ones((6, 2), np.float32), batch_first=True)
+    >>> w_ih, w_hh = np.ones((6, 3), np.float32), np.ones((6, 2), np.float32)
+    >>> y, h = fo.gru(np.ones((5, 2, 3), np.float32), None, w_ih, w_hh, batch_first=True)
     >>> y.shape, h.shape
     ((5, 2, 2), (1, 5, 2))
     """

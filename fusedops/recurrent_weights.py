@@ -12,21 +12,24 @@ _KERAS_GATES = {"RNN": (0,), "LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}  # i f c o,
 def _reordered(a, order):
     """The blocks of a's first axis in another order."""
     if a.shape[0] % len(order):
-        raise ValueError(f"an array of weights has shape {a.shape}, but its gates are {len(order)} blocks of equal length")
+        raise ValueError(f"an array of weights has shape {a.shape}, but its gates are {len(order)} blocks of equal "
+                         "length")
     blocks = np.split(a, len(order))
     return np.concatenate([blocks[i] for i in order])
 
 
 def of_onnx(kind, w, r, b=None, p=None):
-    """The arguments of a layer from the inputs W, R, B and P of an ONNX node, each with its directions as the first axis.
+    """The arguments of a layer from the inputs W, R, B and P of an ONNX node, their directions as the first axis.
 
-    W (directions, gates*hidden, inputs), R (directions, gates*hidden, hidden), B (directions, 2*gates*hidden), P (directions, 3*hidden).
+    W (directions, gates*hidden, inputs), R (directions, gates*hidden, hidden), B (directions, 2*gates*hidden),
+    P (directions, 3*hidden).
     """
     order, w, r = _ONNX_GATES[kind], _core.as_input(w, "w", 3), _core.as_input(r, "r", 3)
     weights = dict(w_ih=[_reordered(a, order) for a in w], w_hh=[_reordered(a, order) for a in r])
     directions, rows = w.shape[:2]
     if r.shape[:2] != (directions, rows):
-        raise ValueError(f"w has shape {w.shape} and r has shape {r.shape}, but both must begin with (directions, gates*hidden)")
+        raise ValueError(f"w has shape {w.shape} and r has shape {r.shape}, but both must begin with "
+                         "(directions, gates*hidden)")
     for name, a, shape in (("b", b, (directions, 2 * rows)), ("p", p, (directions, 3 * r.shape[2]))):
         if a is not None and _core.as_input(a, name).shape != shape:
             raise ValueError(f"{name} has shape {np.shape(a)}, but w {w.shape} and r {r.shape} need {shape}")
@@ -39,15 +42,20 @@ def of_onnx(kind, w, r, b=None, p=None):
 
 
 def of_keras(kind, weights):
-    """The arguments of a layer from ``layer.get_weights()`` of Keras: kernel (inputs, gates*hidden), recurrent_kernel
-    (hidden, gates*hidden) and, where there is one, bias (gates*hidden,) or (2, gates*hidden); twice for a bidirectional layer."""
+    """The arguments of a layer from ``layer.get_weights()`` of Keras, twice as many for a bidirectional one.
+
+    kernel (inputs, gates*hidden), recurrent_kernel (hidden, gates*hidden) and, where there is one, bias
+    (gates*hidden,) or (2, gates*hidden).
+    """
     directions = 2 if len(weights) > 3 else 1
     if len(weights) not in (2, 3, 4, 6):
-        raise ValueError(f"Keras has a kernel, a recurrent_kernel and perhaps a bias for each direction, not {len(weights)} arrays")
+        raise ValueError("Keras has a kernel, a recurrent_kernel and perhaps a bias for each direction, "
+                         f"not {len(weights)} arrays")
     order, named = _KERAS_GATES[kind], {}
     for kernel, recurrent, *bias in np.split(np.arange(len(weights)), directions):
-        named.setdefault("w_ih", []).append(_reordered(_core.as_input(weights[kernel], "kernel", 2).T, order))
-        named.setdefault("w_hh", []).append(_reordered(_core.as_input(weights[recurrent], "recurrent_kernel", 2).T, order))
+        w, r = _core.as_input(weights[kernel], "kernel", 2), _core.as_input(weights[recurrent], "recurrent_kernel", 2)
+        named.setdefault("w_ih", []).append(_reordered(w.T, order))
+        named.setdefault("w_hh", []).append(_reordered(r.T, order))
         if bias:
             b = _core.as_input(weights[bias[0]], "bias", (1, 2))
             of_x, of_h = b if b.ndim == 2 and len(b) == 2 else (b.reshape(-1), None)
