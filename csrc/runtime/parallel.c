@@ -32,7 +32,7 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 #define WORTH_NEW_THREADS_NS 200000
 enum { KEPT = 2 };
 
-/* Looks at a barrier before the processor is offered to others: some microseconds, more than a share of a step takes. */
+/* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
 
 #if defined(__x86_64__)
