@@ -116,7 +116,8 @@ README = Path(__file__).parent.parent / "README.md"
 
 
 @pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S))
-def test_examples_of_the_readme_run(code):
-    if "import torch" in code:
-        pytest.importorskip("torch", reason="PyTorch is not installed")
+def test_examples_of_the_readme_run(code, tmp_path, monkeypatch):
+    for module in ("torch", "onnx") if "from_torch" in code else ("torch",) if "import torch" in code else ():
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    monkeypatch.chdir(tmp_path)
     exec(code, {})
