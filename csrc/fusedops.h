@@ -165,6 +165,15 @@ typedef struct {
 } fo_sequence;
 fo_status fo_sequence_run(const fo_sequence *sequence);
 
+/* y = pointwise(depthwise(expand(x))) + residual inside pointwise's activation, in one pass without intermediate images. expand may be
+ * NULL; it and pointwise are 1x1 convolutions of one group, stride 1 and no padding, depthwise has one filter for each channel.
+ * The size is the depthwise part's. fo_separable_pays: whether this is faster than the three after one another. */
+typedef struct {
+    const fo_conv2d *expand, *depthwise, *pointwise;
+} fo_separable;
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size);
+
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);
 

@@ -3,13 +3,13 @@ from importlib import import_module
 
 from .batchnorm import BatchNorm, fold_batch_norm
 from .functional import conv2d, conv_bn_relu, depthwise_conv2d, depthwise_conv_bn_relu, gemm, linear
-from .layers import Conv2d, Linear
+from .layers import Conv2d, DepthwiseSeparable, InvertedResidual, Linear
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
 
 __version__ = "0.1.0"
 __all__ = [
-    "BatchNorm", "Conv2d", "GRU", "GRUCell", "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell",
+    "BatchNorm", "Conv2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual", "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell",
     "available_isas", "conv2d", "conv_bn_relu", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm",
     "from_torch", "gemm", "get_num_threads", "gru", "gru_cell", "isa", "linear", "load", "load_onnx", "lstm",
     "lstm_cell", "rnn", "rnn_cell", "set_isa", "set_num_threads", "show_config",

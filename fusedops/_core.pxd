@@ -102,6 +102,14 @@ cdef extern from "fusedops.h" nogil:
     fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias)
     void fo_conv_transpose_free(fo_conv_transpose *plan)
 
+    ctypedef struct fo_separable:
+        const fo_conv2d *expand
+        const fo_conv2d *depthwise
+        const fo_conv2d *pointwise
+    fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                               const fo_image *y)
+    bint fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size)
+
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
     ctypedef struct fo_pointwise_args:

@@ -242,64 +242,27 @@ cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
     return image.sc == 1 or image.sw == 1
 
 
-cdef class Conv2dPlan:
-    """y = activation(conv(x, w) + bias + residual) with w packed once."""
-    cdef fo_conv2d *plan
-    cdef fo_conv2d_shape shape
-    cdef Py_ssize_t top, left, bottom, right
-    cdef bint nhwc, same
-
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
-
-    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups, bint nhwc,
-              int algorithm):
-        """w (oc, ic/groups, kh, kw) and bias (oc,) contiguous; padding ((top, bottom), (left, right)) or "same"."""
-        cdef fo_conv2d_shape s
-        cdef fo_conv2d *plan
-        s.oc, s.ic, s.kh, s.kw = w.shape[0], w.shape[1] * groups, w.shape[2], w.shape[3]
-        s.groups = groups
-        s.sh, s.sw = stride
-        s.dh, s.dw = dilation
-        s.act = activation_of(activation)
-        s.algorithm = algorithm
-        plan = fo_conv2d_create(&s, data(w), data(bias))
-        if plan == NULL:
-            raise MemoryError("fusedops: no memory for packed weights")
-        fo_conv2d_free(self.plan)
-        self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"
-        if not self.same:
-            (self.top, self.bottom), (self.left, self.right) = padding
+cdef class ImagePlan:
+    """What makes images of images: the checks of a call, and its arrays. A subclass says the sizes and makes the C call."""
+    cdef Py_ssize_t ic, oc
+    cdef bint nhwc
 
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
-        cdef fo_conv2d_shape *s = &self.shape
-        cdef Py_ssize_t eh = (s.kh - 1) * s.dh + 1, ew = (s.kw - 1) * s.dw + 1
-        z.n, z.ih, z.iw, z.top, z.left = n, ih, iw, self.top, self.left
-        if self.same:  # the output has ceil(input / stride) points; the odd zero goes behind
-            z.oh, z.ow = (ih + s.sh - 1) // s.sh, (iw + s.sw - 1) // s.sw
-            z.top, z.left = max((z.oh - 1) * s.sh + eh - ih, 0) // 2, max((z.ow - 1) * s.sw + ew - iw, 0) // 2
-            return 0
-        ih += self.top + self.bottom
-        iw += self.left + self.right
-        if ih < eh or iw < ew:
-            raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} (dilation {s.dh}, {s.dw})")
-        z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
-        return 0
+        raise NotImplementedError
+
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+        return FO_OK
+
+    cdef str weights(self):
+        """What x has to fit, for the error."""
+        raise NotImplementedError
 
     def output_shape(self, shape):
         """The shape of the result for an x of this shape."""
         cdef fo_conv2d_size z
         n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
         self.size(n, h, w, &z)
-        return (n, z.oh, z.ow, self.shape.oc) if self.nhwc else (n, self.shape.oc, z.oh, z.ow)
-
-    def kernel(self, shape, bint nhwc_memory=False):
-        """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
-        cdef fo_conv2d_size z
-        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
-        self.size(n, h, w, &z)
-        nhwc_memory |= self.nhwc
-        return fo_conv2d_kernel(self.plan, &z, nhwc_memory).decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+        return (n, z.oh, z.ow, self.oc) if self.nhwc else (n, self.oc, z.oh, z.ow)
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None, same_order
@@ -308,11 +271,11 @@ cdef class Conv2dPlan:
         cdef fo_conv2d_size z
         cdef fo_image xi, ri, yi
         cdef fo_status status
-        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.shape.ic:
-            raise ValueError(f"x has shape {np.shape(x)}, but w {self.weight_shape()} with groups={self.shape.groups} needs "
-                             + (f"(n, h, w, {self.shape.ic})" if self.nhwc else f"(n, {self.shape.ic}, h, w)"))
+        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
+            raise ValueError(f"x has shape {np.shape(x)}, but {self.weights()} needs "
+                             + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)"))
         self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
-        dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.shape.oc, z.oh, z.ow
+        dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.oc, z.oh, z.ow
         if residual is not None:
             r = as_float32(residual, "residual")
             if not same_shape(r, 4, dims):
@@ -341,15 +304,12 @@ cdef class Conv2dPlan:
             r = same_order
             as_image(r, self.nhwc, &ri)
         with nogil:
-            status = fo_conv2d_run(self.plan, &z, &xi, NULL if r is None else &ri, &yi)
+            status = self.run(&z, &xi, NULL if r is None else &ri, &yi)
         check(status)
         if target is None:
             return y
         target[...] = y
         return target
-
-    cdef tuple weight_shape(self):
-        return (self.shape.oc, self.shape.ic // self.shape.groups, self.shape.kh, self.shape.kw)
 
     cdef ndarray empty_like(self, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
@@ -358,6 +318,117 @@ cdef class Conv2dPlan:
             return cnp.PyArray_EMPTY(4, dims, cnp.NPY_FLOAT32, 0)
         order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
         return cnp.PyArray_EMPTY(4, order, cnp.NPY_FLOAT32, 0).transpose(0, 3, 1, 2)
+
+
+cdef class Conv2dPlan(ImagePlan):
+    """y = activation(conv(x, w) + bias + residual) with w packed once."""
+    cdef fo_conv2d *plan
+    cdef fo_conv2d_shape shape
+    cdef Py_ssize_t top, left, bottom, right
+    cdef bint same
+
+    def __dealloc__(self):
+        fo_conv2d_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups, bint nhwc,
+              int algorithm):
+        """w (oc, ic/groups, kh, kw) and bias (oc,) contiguous; padding ((top, bottom), (left, right)) or "same"."""
+        cdef fo_conv2d_shape s
+        cdef fo_conv2d *plan
+        s.oc, s.ic, s.kh, s.kw = w.shape[0], w.shape[1] * groups, w.shape[2], w.shape[3]
+        s.groups = groups
+        s.sh, s.sw = stride
+        s.dh, s.dw = dilation
+        s.act = activation_of(activation)
+        s.algorithm = algorithm
+        plan = fo_conv2d_create(&s, data(w), data(bias))
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        fo_conv2d_free(self.plan)
+        self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"
+        self.ic, self.oc = s.ic, s.oc
+        if not self.same:
+            (self.top, self.bottom), (self.left, self.right) = padding
+
+    cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef Py_ssize_t eh = (s.kh - 1) * s.dh + 1, ew = (s.kw - 1) * s.dw + 1
+        z.n, z.ih, z.iw, z.top, z.left = n, ih, iw, self.top, self.left
+        if self.same:  # the output has ceil(input / stride) points; the odd zero goes behind
+            z.oh, z.ow = (ih + s.sh - 1) // s.sh, (iw + s.sw - 1) // s.sw
+            z.top, z.left = max((z.oh - 1) * s.sh + eh - ih, 0) // 2, max((z.ow - 1) * s.sw + ew - iw, 0) // 2
+            return 0
+        ih += self.top + self.bottom
+        iw += self.left + self.right
+        if ih < eh or iw < ew:
+            raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} (dilation {s.dh}, {s.dw})")
+        z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
+        return 0
+
+    def kernel(self, shape, bint nhwc_memory=False):
+        """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
+        cdef fo_conv2d_size z
+        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
+        self.size(n, h, w, &z)
+        nhwc_memory |= self.nhwc
+        return fo_conv2d_kernel(self.plan, &z, nhwc_memory).decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+
+    cdef bint pixelwise(self) noexcept:
+        cdef fo_conv2d_shape *s = &self.shape
+        return s.kh * s.kw * s.sh * s.sw * s.groups == 1 and (self.same or not (self.top or self.bottom or self.left or self.right))
+
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+        return fo_conv2d_run(self.plan, z, x, residual, y)
+
+    cdef str weights(self):
+        return f"w {(self.shape.oc, self.shape.ic // self.shape.groups, self.shape.kh, self.shape.kw)} with groups={self.shape.groups}"
+
+
+cdef class SeparablePlan(ImagePlan):
+    """[1x1 expand ->] depthwise -> 1x1 pointwise as one pass; the parts keep their weights."""
+    cdef Conv2dPlan expand, depthwise, pointwise
+
+    def _join(self, Conv2dPlan expand, Conv2dPlan depthwise not None, Conv2dPlan pointwise not None):
+        """The parts, or the error that says which of them does not fit; expand may be None."""
+        cdef Conv2dPlan part
+        for name, part in (("expand", expand), ("pointwise", pointwise)):
+            if part is not None and not part.pixelwise():
+                raise ValueError(f"{name} must be a 1x1 convolution with stride 1, no padding and groups=1, not {part!r}")
+        if not depthwise.shape.ic == depthwise.shape.oc == depthwise.shape.groups:
+            raise ValueError(f"depthwise must have one filter for each channel: groups = input channels = output channels, not {depthwise!r}")
+        if pointwise.ic != depthwise.oc or expand is not None and expand.oc != depthwise.ic:
+            raise ValueError(f"the channels of the parts do not fit: {expand!r}, {depthwise!r}, {pointwise!r}")
+        if pointwise.nhwc != depthwise.nhwc or expand is not None and expand.nhwc != depthwise.nhwc:
+            raise ValueError(f"the parts must have one layout: {expand!r}, {depthwise!r}, {pointwise!r}")
+        self.expand, self.depthwise, self.pointwise = expand, depthwise, pointwise
+        self.ic = depthwise.ic if expand is None else expand.ic
+        self.oc, self.nhwc = pointwise.oc, depthwise.nhwc
+
+    cdef fo_separable block(self) noexcept nogil:
+        cdef fo_separable b
+        b.expand = NULL if self.expand is None else self.expand.plan
+        b.depthwise, b.pointwise = self.depthwise.plan, self.pointwise.plan
+        return b
+
+    cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
+        return self.depthwise.size(n, ih, iw, z)
+
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+        cdef fo_separable b = self.block()
+        return fo_separable_run(&b, z, x, residual, y)
+
+    cdef str weights(self):
+        return (self.depthwise if self.expand is None else self.expand).weights()
+
+    def fuses(self, shape):
+        """Whether one pass is faster than the parts one after the other, for an x of this shape."""
+        cdef fo_conv2d_size z
+        cdef fo_separable b = self.block()
+        if len(shape) != 4:
+            return True
+        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
+        self.size(n, h, w, &z)
+        return fo_separable_pays(&b, &z)
 
 
 # ---- recurrent cells --------------------------------------------------------------------------------------------------

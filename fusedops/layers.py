@@ -164,3 +164,93 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         changed = "".join(f", {k}={v!r}" for k, v in options.items() if k != "activation" and v not in ((1, 1), 0, 1, "NCHW", "auto"))
         return (f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
                 f"activation={activations.described(options['activation'])}{changed})")
+
+
+class DepthwiseSeparable(_Layer, _core.SeparablePlan):
+    """A depthwise convolution and the 1x1 convolution behind it, ``y = pointwise(depthwise(x))``, as one kernel.
+
+    A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image would stay in
+    the cache anyway, the two layers run one after the other, which is faster then.
+
+    Parameters
+    ----------
+    depthwise : Conv2d
+        One filter for each channel (``groups`` = input channels = output channels), any kernel, stride, padding and activation.
+    pointwise : Conv2d
+        1x1, stride 1, no padding, one group, any activation.
+
+    Raises
+    ------
+    ValueError
+        A part has another form, or the parts do not fit: channels, layout.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> depthwise = fo.Conv2d(np.ones((2, 1, 3, 3), np.float32), padding=1, groups=2, activation="relu")
+    >>> pointwise = fo.Conv2d(np.ones((4, 2, 1, 1), np.float32))
+    >>> fo.DepthwiseSeparable(depthwise, pointwise)(np.ones((1, 2, 5, 5), np.float32)).shape
+    (1, 4, 5, 5)
+    """
+
+    def __init__(self, depthwise, pointwise):
+        self._arguments = (depthwise, pointwise), {}
+        self._join(None, depthwise, pointwise)
+
+    def __call__(self, x, residual=None, out=None):
+        if self.fuses(np.shape(x)):
+            return super().__call__(x, residual, out)
+        depthwise, pointwise = self._arguments[0]
+        return pointwise(depthwise(x), residual, out)
+
+    def __repr__(self):
+        return f"DepthwiseSeparable({', '.join(map(repr, self._arguments[0]))})"
+
+
+class InvertedResidual(_Layer, _core.SeparablePlan):
+    """MobileNetV2's block, ``y = project(depthwise(expand(x))) + x``, as one kernel.
+
+    As in :class:`DepthwiseSeparable`, tiles go through all parts while they are in the cache. The expanded image, which is several
+    times as large as `x`, is never in memory.
+
+    Parameters
+    ----------
+    expand : Conv2d or None
+        1x1; None where the block has no expansion.
+    depthwise : Conv2d
+        One filter for each channel.
+    project : Conv2d
+        1x1. Its activation, usually None, comes after the addition.
+    residual : bool
+        Add `x` where it has the shape of the result. False: never.
+
+    Raises
+    ------
+    ValueError
+        A part has another form, or the parts do not fit: channels, layout.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> expand = fo.Conv2d(np.ones((6, 2, 1, 1), np.float32), activation="relu6")
+    >>> depthwise = fo.Conv2d(np.ones((6, 1, 3, 3), np.float32), padding=1, groups=6, activation="relu6")
+    >>> project = fo.Conv2d(np.zeros((2, 6, 1, 1), np.float32))
+    >>> x = np.ones((1, 2, 5, 5), np.float32)
+    >>> np.array_equal(fo.InvertedResidual(expand, depthwise, project)(x), x)
+    True
+    """
+
+    def __init__(self, expand, depthwise, project, *, residual=True):
+        self._arguments = (expand, depthwise, project), {"residual": bool(residual)}
+        self._join(expand, depthwise, project)
+
+    def __call__(self, x, out=None):
+        (expand, depthwise, project), options = self._arguments
+        x = _core.as_input(x, "x", 4)
+        added = x if options["residual"] and self.output_shape(x.shape) == x.shape else None
+        if self.fuses(x.shape):
+            return super().__call__(x, added, out)
+        return project(depthwise(x if expand is None else expand(x)), added, out)
+
+    def __repr__(self):
+        return f"InvertedResidual({', '.join(map(repr, self._arguments[0]))}, residual={self._arguments[1]['residual']})"

@@ -379,3 +379,27 @@ def _steps(cell, x, states, backwards, lengths):
         states = new if runs.all() else [np.where(runs[:, np.newaxis], n, s) for n, s in zip(new, states, strict=True)]
         y[t, runs] = states[0][runs]
     return y, states
+
+
+class DepthwiseSeparable:
+    """:class:`fusedops.DepthwiseSeparable`, unfused: two unfused layers one after the other."""
+
+    def __init__(self, depthwise, pointwise):
+        self._parts = depthwise, pointwise
+
+    def __call__(self, x, residual=None, out=None):
+        depthwise, pointwise = self._parts
+        return pointwise(depthwise(x), residual, out)
+
+
+class InvertedResidual:
+    """:class:`fusedops.InvertedResidual`, unfused: three unfused layers one after the other; `expand` may be None."""
+
+    def __init__(self, expand, depthwise, project, *, residual=True):
+        self._parts, self._residual = (expand, depthwise, project), residual
+
+    def __call__(self, x, out=None):
+        expand, depthwise, project = self._parts
+        hidden = depthwise(x if expand is None else expand(x))
+        added = self._residual and project._layer.output_shape(hidden.shape) == np.shape(x)
+        return project(hidden, x if added else None, out)

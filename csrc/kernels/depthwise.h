@@ -211,7 +211,9 @@ static void dw_task(const fo_depthwise_args *g, dw_walk_fn *const walks[3][2][DW
     enum { PLACES = 8 };
     dw_form f = {.kh = (int)g->s->kh, .kw = (int)g->s->kh, .sh = (int)g->s->sh, .sw = (int)g->s->sh, .nhwc = g->nhwc};
     const int unit = g->nhwc ? 1 : VL, most = REGISTERS * 5 / 8 / dw_live(f);
-    const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP || g->strip < DW_TILE_ROWS ? g->strip : DW_TILE_ROWS;
+    /* NCHW: an input row is read once. NHWC: the strip stays in the first-level cache, where rows a multiple of 4 KB apart share few sets. */
+    const ptrdiff_t ow = g->z->ow, tall = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
+    const ptrdiff_t strip = !g->nhwc ? tall : g->x.sh * (ptrdiff_t)sizeof(float) % 4096 ? DW_TILE_ROWS : DW_TILE_ROWS / 2;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     for (ptrdiff_t w = 0; w < ow;) {

@@ -121,7 +121,6 @@ typedef struct {
     bool nhwc;
     const float *w, *bias;
     ptrdiff_t ldw, multiplier, c0, c1, h0, h1;
-    ptrdiff_t strip; /* rows that are done before their neighbours on the right */
     fo_activation act;
 } fo_depthwise_args;
 

@@ -71,6 +71,10 @@ static void pack_panels(const fo_conv2d *plan, float *packed) {
         fo_pack(plan->kn, plan->ocg, plan->k, plan->w + g * plan->ocg * plan->ldw, 1, plan->ldw, packed + g * panels_size(plan));
 }
 
+const float *fo_conv2d_panels(const fo_conv2d *plan) {
+    return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), pack_panels);
+}
+
 /* ---- a direct convolution of one size ----------------------------------------------------------------------------- */
 
 typedef struct {
@@ -277,7 +281,7 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
     const int threads = direct_threads(plan, z);
     direct_setup(&d, plan, z, x, y, r);
     direct_cut(&d, threads);
-    if (!d.columns && !(d.packed = fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), pack_panels))) return FO_NO_MEMORY;
+    if (!d.columns && !(d.packed = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
     if (!(d.table = fo_arena_take(direct_scratch(&d, threads)))) return FO_NO_MEMORY;
     d.scratch = (float *)(d.table + round_up(plan->k, 16));
     fill_table(&d);

@@ -37,6 +37,12 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
 fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
 
+/* The parts of g that follow from the plan, the memory order g->nhwc and all channels; false where memory is short. */
+bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g);
+
+/* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is short. */
+const float *fo_conv2d_panels(const fo_conv2d *plan);
+
 /* The epilogue of output channels from o on; residual's place is set by the caller. */
 static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
     fo_epilogue ep = {.act = plan->s.act, .bias = plan->bias ? plan->bias + o : NULL};

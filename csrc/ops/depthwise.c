@@ -44,20 +44,18 @@ static bool channel_lanes(const fo_image *x, const fo_image *r, const fo_image *
     return y->sc == 1 && !(y->sw == 1 && x->sw == 1 && (!r || r->sw == 1));
 }
 
+bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
+    g->s = &plan->s, g->act = plan->s.act, g->bias = plan->bias, g->multiplier = plan->ocg, g->c1 = plan->s.oc;
+    g->ldw = g->nhwc ? round_up(plan->s.oc, plan->kn->vl) : plan->ldw;
+    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * g->ldw, pack_taps) : plan->w;
+    return g->w != NULL;
+}
+
 fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    depthwise_job job = {.g = {.s = s, .z = z, .x = *x, .y = *y, .nhwc = channel_lanes(x, r, y), .w = plan->w, .bias = plan->bias,
-                               .ldw = plan->ldw, .multiplier = plan->ocg, .c1 = s->oc, .h1 = z->oh, .act = s->act},
-                         .kn = plan->kn};
-    job.g.strip = z->oh; /* columns as lanes: an input row is read once, the cache need not keep it */
+    depthwise_job job = {.g = {.z = z, .x = *x, .y = *y, .nhwc = channel_lanes(x, r, y), .h1 = z->oh}, .kn = plan->kn};
     if (r) job.g.r = *r;
-    if (job.g.nhwc) {
-        job.g.ldw = round_up(s->oc, plan->kn->vl);
-        job.g.w = fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * job.g.ldw, pack_taps);
-        if (!job.g.w) return FO_NO_MEMORY;
-        /* Rows a multiple of 4 KB apart share few sets of the first-level cache. */
-        job.g.strip = x->sh * (ptrdiff_t)sizeof(float) % 4096 ? 16 : 8;
-    }
+    if (!fo_depthwise_weights(plan, &job.g)) return FO_NO_MEMORY;
     const double points = (double)z->n * s->oc * z->oh * z->ow;
     const int threads = fo_threads_for(fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
     depthwise_cut(&job, z, threads);

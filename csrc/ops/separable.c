@@ -1,0 +1,184 @@
+/* Depthwise-separable blocks: [1x1 expand ->] depthwise -> 1x1 pointwise, a tile of rows at a time.
+ *
+ *    x  --expand-->  E: input rows of the tile  --depthwise-->  D: its output rows  --pointwise-->  y
+ *
+ * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A task is a band: a range
+ * of rows and of columns, whose tiles follow each other downwards, so that rows of E that the next tile needs too are moved up
+ * instead of being computed again. E and D have the memory order of x: planes (NCHW) or pixels (NHWC).
+ */
+#include "conv2d.h"
+
+#include <string.h>
+
+/* Intermediate images below this stay in the second-level cache anyway. */
+enum { SEPARATE_BYTES = 1 << 20 };
+enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, TASKS_A_THREAD = 3 };
+
+typedef struct {
+    fo_separable b;
+    fo_conv2d_size z; /* of the depthwise part */
+    fo_image x, y, r;
+    bool planes;
+    const float *expand_panels, *panels; /* of the 1x1 parts, where pixels are rows */
+    fo_depthwise_args depthwise;
+    ptrdiff_t rows, cols, band;          /* output rows and columns of a tile; output rows of a band */
+    ptrdiff_t across, down;              /* bands of an image */
+    ptrdiff_t e_rows, e_cols, e_plane, d_plane;
+    ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
+    float *scratch;
+} separable;
+
+static ptrdiff_t reach(ptrdiff_t k, ptrdiff_t dilation) { return (k - 1) * dilation + 1; }
+
+/* A plane's length: not a multiple of 1 KB, or the planes would share few sets of the first-level cache. */
+static ptrdiff_t plane(ptrdiff_t floats) {
+    floats = round_up(floats, 16);
+    return floats % 256 ? floats : floats + 16;
+}
+
+static fo_image scratch_image(bool planes, float *data, ptrdiff_t channels, ptrdiff_t cols, ptrdiff_t plane) {
+    return planes ? (fo_image){data, 0, plane, cols, 1} : (fo_image){data, 0, 1, cols * channels, channels};
+}
+
+/* rows x cols pixels through a 1x1 convolution; `panels` of its weights where pixels are rows, else NULL. */
+static void pixelwise(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
+                      ptrdiff_t rows, ptrdiff_t cols) {
+    const fo_kernels *kn = plan->kn;
+    const bool planes = !panels, transposed = planes ? to->sw != 1 || (r->data && r->sw != 1) : to->sc != 1 || (r->data && r->sc != 1);
+    fo_gemm_args a = {.form = planes ? FO_B_PACKING : FO_ROWS, .k = plan->k, .ep = fo_conv2d_epilogue(plan, 0)};
+    if (from->sh == cols * from->sw && to->sh == cols * to->sw && (!r->data || r->sh == cols * r->sw)) cols *= rows, rows = 1;
+    a.ep.channel_rows = planes;
+    a.ep.transposed = transposed;
+    a.ldc = planes != transposed ? to->sc : to->sw;
+    a.ep.ldr = planes != transposed ? r->sc : r->sw;
+    for (ptrdiff_t h = 0; h < rows; h++) {
+        const float *row = from->data + h * from->sh;
+        a.c = to->data + h * to->sh;
+        if (r->data) a.ep.residual = r->data + h * r->sh;
+        if (planes) {
+            a.m = plan->s.oc, a.a = plan->w, a.lda = plan->ldw;
+            a.n = cols, a.b = row, a.ldb = from->sc, a.panel = kn->nr, a.packed = scratch;
+        } else {
+            a.m = cols, a.a = row, a.lda = from->sw;
+            a.n = plan->s.oc, a.b = panels, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
+        }
+        kn->gemm(&a);
+    }
+}
+
+/* Moves rows `from` .. `to` of E, `line` floats each (of a plane, or of pixels), to its front. */
+static void keep_rows(const separable *s, float *e, ptrdiff_t line, ptrdiff_t from, ptrdiff_t to) {
+    for (ptrdiff_t c = 0; c < (s->planes ? s->b.depthwise->s.ic : 1); c++, e += s->e_plane)
+        memmove(e, e + from * line, (size_t)((to - from) * line) * sizeof *e);
+}
+
+/* What a tile sees of the image: output rows h0 .. h0+rows, columns w0 .. w0+cols, and the part of the input that they need. */
+typedef struct {
+    ptrdiff_t h0, rows, w0, cols, t0, t1, u0, u1; /* input rows t0 .. t1, columns u0 .. u1 */
+} window;
+
+static window window_of(const separable *s, ptrdiff_t h0, ptrdiff_t rows, ptrdiff_t w0, ptrdiff_t cols) {
+    const fo_conv2d_shape *d = &s->b.depthwise->s;
+    const ptrdiff_t t = h0 * d->sh - s->z.top, u = w0 * d->sw - s->z.left;
+    window v = {h0, rows, w0, cols, min_(max_(t, 0), s->z.ih), 0, min_(max_(u, 0), s->z.iw), 0};
+    v.t1 = max_(v.t0, min_(s->z.ih, t + (rows - 1) * d->sh + reach(d->kh, d->dh)));
+    v.u1 = max_(v.u0, min_(s->z.iw, u + (cols - 1) * d->sw + reach(d->kw, d->dw)));
+    return v;
+}
+
+static void depthwise_tile(const separable *s, const window *v, fo_image in, fo_image out) {
+    const fo_conv2d *plan = s->b.depthwise;
+    const fo_conv2d_size z = {.n = 1, .ih = v->t1 - v->t0, .iw = v->u1 - v->u0, .oh = v->rows, .ow = v->cols,
+                              .top = v->t0 - (v->h0 * plan->s.sh - s->z.top), .left = v->u0 - (v->w0 * plan->s.sw - s->z.left)};
+    fo_depthwise_args g = s->depthwise;
+    g.z = &z, g.x = in, g.y = out, g.h1 = v->rows;
+    plan->kn->depthwise(&g);
+}
+
+/* Where output or input pixel (h, w) of image n stands. */
+static fo_image at(fo_image image, ptrdiff_t n, ptrdiff_t h, ptrdiff_t w) {
+    if (image.data) image.data = fo_at(&image, n, 0, h, w);
+    return image;
+}
+
+static void separable_band(void *context, ptrdiff_t task, int thread) {
+    const separable *s = context;
+    const fo_conv2d *expand = s->b.expand;
+    const ptrdiff_t across = task % s->across, down = task / s->across % s->down, n = task / s->across / s->down;
+    const ptrdiff_t channels = s->b.depthwise->s.ic, end = min_(s->z.oh, (down + 1) * s->band);
+    const ptrdiff_t w0 = across * s->cols, cols = min_(s->cols, s->z.ow - w0);
+    float *e = s->scratch + thread * s->each, *d = e + s->e_each;
+    ptrdiff_t first = 0, held = 0; /* E holds input rows first .. held */
+    for (ptrdiff_t h0 = down * s->band; h0 < end; h0 += s->rows) {
+        const window v = window_of(s, h0, min_(s->rows, end - h0), w0, cols);
+        fo_image in = at(s->x, n, v.t0, v.u0), out = scratch_image(s->planes, d, channels, cols, s->d_plane);
+        if (expand) {
+            const ptrdiff_t width = v.u1 - v.u0, kept = max_(held - v.t0, 0);
+            const ptrdiff_t line = width * (s->planes ? 1 : channels);
+            if (kept) keep_rows(s, e, line, v.t0 - first, held - first);
+            const fo_image from = at(s->x, n, v.t0 + kept, v.u0), none = {0};
+            fo_image to = scratch_image(s->planes, e + kept * line, channels, width, s->e_plane);
+            pixelwise(expand, s->expand_panels, d + s->d_each, &from, &to, &none, v.t1 - v.t0 - kept, width);
+            in = to, in.data = e;
+            first = v.t0, held = v.t1;
+        }
+        depthwise_tile(s, &v, in, out);
+        const fo_image y = at(s->y, n, h0, w0), r = at(s->r, n, h0, w0);
+        pixelwise(s->b.pointwise, s->panels, d + s->d_each, &out, &y, &r, v.rows, cols);
+    }
+}
+
+/* The tile: as many rows as the cache holds, narrower where that would be few; rows x cols near a multiple of the GEMM's columns. */
+static void separable_cut(separable *s, int threads) {
+    const fo_conv2d_shape *d = &s->b.depthwise->s;
+    const fo_kernels *kn = s->b.pointwise->kn;
+    const ptrdiff_t bytes = d->ic * (ptrdiff_t)sizeof(float), nr = kn->nr;
+    ptrdiff_t most = 0;
+    for (ptrdiff_t parts = 1;; parts++) {
+        s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), kn->vl);
+        s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
+        const ptrdiff_t halo = max_(0, reach(d->kh, d->dh) - d->sh) * s->e_cols * bytes, row = (d->sh * s->e_cols + s->cols) * bytes;
+        most = min_(s->z.oh, (TILE_BYTES - halo) / row);
+        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * kn->vl) break;
+    }
+    most = max_(most, 1);
+    s->rows = most;
+    for (ptrdiff_t r = most; r > most / 2; r--)
+        if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
+    s->across = div_up(s->z.ow, s->cols);
+    const ptrdiff_t tasks = threads > 1 ? div_up(TASKS_A_THREAD * threads, s->z.n * s->across) : 1;
+    s->band = round_up(div_up(s->z.oh, tasks), s->rows);
+    s->down = div_up(s->z.oh, s->band);
+    s->e_rows = s->b.expand ? min_(s->z.ih, (s->rows - 1) * d->sh + reach(d->kh, d->dh)) : 0;
+    s->e_plane = s->planes ? plane(s->e_rows * s->e_cols) : 0;
+    s->d_plane = s->planes ? plane(s->rows * s->cols) : 0;
+    s->e_each = round_up(d->ic * (s->planes ? s->e_plane : s->e_rows * s->e_cols), 16);
+    s->d_each = round_up(d->ic * (s->planes ? s->d_plane : s->rows * s->cols), 16);
+    s->each = s->e_each + s->d_each + (s->planes ? max_(s->b.expand ? s->b.expand->k * s->b.expand->kn->nr : 0, d->oc * nr) : 0);
+}
+
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    const fo_conv2d_shape *d = &block->depthwise->s;
+    const fo_kernels *kn = block->pointwise->kn;
+    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
+    separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
+    if (r) s.r = *r;
+    s.depthwise.nhwc = !s.planes;
+    if (!fo_depthwise_weights(block->depthwise, &s.depthwise)) return FO_NO_MEMORY;
+    if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
+    if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
+    const double points = (double)z->n * z->oh * z->ow * d->ic * (d->kh * d->kw + block->pointwise->s.oc);
+    const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
+    const int threads = fo_threads_for(fo_nanoseconds(kn, points + expanded, 0));
+    separable_cut(&s, threads);
+    if (!(s.scratch = fo_arena_take((size_t)(s.each * threads) * sizeof(float)))) return FO_NO_MEMORY;
+    fo_parallel_for(z->n * s.across * s.down, threads, separable_band, &s);
+    fo_arena_release(s.scratch);
+    return FO_OK;
+}
+
+bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z) {
+    const fo_conv2d_shape *d = &block->depthwise->s;
+    const double image = (double)sizeof(float) * d->ic * z->n * (z->oh * z->ow + (block->expand ? z->ih * z->iw : 0));
+    return image > SEPARATE_BYTES;
+}

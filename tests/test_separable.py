@@ -1,0 +1,116 @@
+"""Blocks as one kernel against their layers one after the other: every layout, stride and place where tiles are cut."""
+import pickle
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from fusedops import _core, reference
+
+
+def _parts(draw, module, ic, hidden, oc, k=3, layout="NCHW", **depthwise):
+    """Expansion, depthwise and 1x1 projection; without expansion where hidden is None."""
+    expand = None if hidden is None else module.Conv2d(draw(hidden, ic, 1, 1), draw(hidden), activation="relu6", layout=layout)
+    c = hidden or ic
+    options = dict(padding=k // 2, activation="hardswish", groups=c, layout=layout) | depthwise
+    return [expand, module.Conv2d(draw(c, 1, k, k), draw(c), **options),
+            module.Conv2d(draw(oc, c, 1, 1), draw(oc), activation=("leaky_relu", 0.1), layout=layout)]
+
+
+def _in_a_row(parts, x, residual):
+    expand, depthwise, project = parts
+    return project(depthwise(x if expand is None else expand(x)), residual)
+
+
+def _one_pass(block, x, residual=None, out=None):
+    """The block's kernel, also where the block would use its layers."""
+    return _core.SeparablePlan.__call__(block, x, residual, out)
+
+
+def _check(block, parts, x, residual=None):
+    expected = _in_a_row(parts, x, residual)
+    actual = _one_pass(block, x, residual)
+    assert actual.shape == expected.shape
+    np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-4)
+    return actual
+
+
+# The first size is one tile; the second is cut into rows; the third into rows and columns.
+@pytest.mark.parametrize("hidden, h, w", [(12, 9, 11), (96, 40, 50), (128, 24, 230)])
+@pytest.mark.parametrize("stride, k", [(1, 3), (2, 3), (1, 5), (2, 5), (3, 2)])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_inverted_residual(draw, isa, threads, hidden, h, w, stride, k, layout):
+    parts = _parts(draw, fo, 7, hidden, 7, k, layout, stride=stride)
+    x = draw(2, 7, h, w) if layout == "NCHW" else draw(2, h, w, 7)
+    _check(fo.InvertedResidual(*parts), parts, x)
+
+
+@pytest.mark.parametrize("padding", ["same", "valid", ((0, 3), (2, 0))])
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_paddings(draw, isa, padding, dilation):
+    parts = _parts(draw, fo, 64, None, 5, padding=padding, dilation=dilation)
+    _check(fo.DepthwiseSeparable(*parts[1:]), parts, draw(1, 64, 50, 60))
+
+
+def test_residual_and_out_of_either_memory_order(draw, isa):
+    parts = _parts(draw, fo, 8, 24, 8)
+    block = fo.InvertedResidual(*parts)
+    x = draw(1, 8, 20, 21)
+    expected = _in_a_row(parts, x, x)
+    for image in x, np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2):
+        _check(block, parts, image, image)
+        for out in np.empty_like(x), np.empty((1, 20, 21, 8), np.float32).transpose(0, 3, 1, 2):
+            assert _one_pass(block, image, image, out) is out
+            np.testing.assert_allclose(out, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_bits_do_not_depend_on_threads(draw):
+    parts = _parts(draw, fo, 8, 96, 8)
+    block, x = fo.InvertedResidual(*parts), draw(1, 8, 70, 90)
+    before = fo.get_num_threads()
+    try:
+        fo.set_num_threads(1)
+        one = _one_pass(block, x, x)
+        fo.set_num_threads(3)
+        assert np.array_equal(_one_pass(block, x, x), one)
+    finally:
+        fo.set_num_threads(before)
+
+
+@pytest.mark.parametrize("h", [6, 60])
+@pytest.mark.parametrize("residual", [True, False])
+def test_layers_and_unfused(draw, h, residual):
+    """What a user calls, above and below the size from which one kernel is used."""
+    seed = draw.rng.bit_generator.state
+    block = fo.InvertedResidual(*_parts(draw, fo, 8, 96, 8), residual=residual)
+    draw.rng.bit_generator.state = seed
+    unfused = reference.InvertedResidual(*_parts(draw, reference, 8, 96, 8), residual=residual)
+    x = draw(1, 8, h, h)
+    np.testing.assert_allclose(block(x), unfused(x), rtol=1e-4, atol=1e-4)
+    assert block.fuses(x.shape) == (h == 60)
+    assert np.array_equal(pickle.loads(pickle.dumps(block))(x), block(x))
+
+
+def test_separable_against_unfused(draw):
+    seed = draw.rng.bit_generator.state
+    block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 9)[1:])
+    draw.rng.bit_generator.state = seed
+    unfused = reference.DepthwiseSeparable(*_parts(draw, reference, 64, None, 9)[1:])
+    x, r = draw(1, 64, 70, 70), draw(1, 9, 70, 70)
+    assert block.fuses(x.shape)
+    np.testing.assert_allclose(block(x, r), unfused(x, r), rtol=1e-4, atol=1e-4)
+    assert block(draw(0, 64, 70, 70)).shape == (0, 9, 70, 70)
+
+
+def test_parts_that_do_not_fit(draw):
+    expand, depthwise, project = _parts(draw, fo, 8, 24, 8)
+    with pytest.raises(ValueError, match="pointwise must be a 1x1"):
+        fo.DepthwiseSeparable(depthwise, depthwise)
+    with pytest.raises(ValueError, match="one filter for each channel"):
+        fo.DepthwiseSeparable(project, project)
+    with pytest.raises(ValueError, match="channels of the parts"):
+        fo.InvertedResidual(project, depthwise, project)
+    with pytest.raises(ValueError, match="one layout"):
+        fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(8, 24, 1, 1), layout="NHWC"))
+    with pytest.raises(ValueError, match="x has shape"):
+        fo.InvertedResidual(expand, depthwise, project)(draw(1, 9, 60, 60))
