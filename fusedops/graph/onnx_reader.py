@@ -77,12 +77,9 @@ def _check_operators(onnx, graph, opset):
         raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
 
 
-# Newer than the opsets read here, but changed in the types that they take alone.
-_SAME_MEANING = {"since": 25}
-
-
 def _changed(onnx, op, opset):
-    return onnx.defs.get_schema(op, opset).since_version > _SAME_MEANING["since"]
+    """Whether a newer opset gave the operator another meaning. Up to 25 they gave operators new types of elements alone."""
+    return onnx.defs.get_schema(op, opset).since_version > 25
 
 
 class _Reader:

@@ -189,7 +189,7 @@ def _gather(node, x, i):
 
 def _range(node, *ends):
     start, stop, step = (_values(e, "length").item() for e in ends)
-    return (len(range(start, stop, step)),)
+    return (max(math.ceil((stop - start) / step), 0),)
 
 
 def _recurrent(node, x, w, r, *_):
