@@ -172,7 +172,7 @@ typedef struct {
     const fo_conv2d *expand, *depthwise, *pointwise;
 } fo_separable;
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
-bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size);
+bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
 
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);

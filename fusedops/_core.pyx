@@ -428,7 +428,7 @@ cdef class SeparablePlan(ImagePlan):
             return True
         n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
         self.size(n, h, w, &z)
-        return fo_separable_pays(&b, &z)
+        return fo_separable_pays(&b, &z, self.nhwc)
 
 
 # ---- recurrent cells --------------------------------------------------------------------------------------------------

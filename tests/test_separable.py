@@ -77,7 +77,7 @@ def test_bits_do_not_depend_on_threads(draw):
         fo.set_num_threads(before)
 
 
-@pytest.mark.parametrize("h", [6, 60])
+@pytest.mark.parametrize("h", [6, 80])
 @pytest.mark.parametrize("residual", [True, False])
 def test_layers_and_unfused(draw, h, residual):
     """What a user calls, above and below the size from which one kernel is used."""
@@ -87,7 +87,7 @@ def test_layers_and_unfused(draw, h, residual):
     unfused = reference.InvertedResidual(*_parts(draw, reference, 8, 96, 8), residual=residual)
     x = draw(1, 8, h, h)
     np.testing.assert_allclose(block(x), unfused(x), rtol=1e-4, atol=1e-4)
-    assert block.fuses(x.shape) == (h == 60)
+    assert block.fuses(x.shape) == (h == 80)
     assert np.array_equal(pickle.loads(pickle.dumps(block))(x), block(x))
 
 
@@ -96,7 +96,7 @@ def test_separable_against_unfused(draw):
     block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 9)[1:])
     draw.rng.bit_generator.state = seed
     unfused = reference.DepthwiseSeparable(*_parts(draw, reference, 64, None, 9)[1:])
-    x, r = draw(1, 64, 70, 70), draw(1, 9, 70, 70)
+    x, r = draw(1, 64, 130, 130), draw(1, 9, 130, 130)
     assert block.fuses(x.shape)
     np.testing.assert_allclose(block(x, r), unfused(x, r), rtol=1e-4, atol=1e-4)
     assert block(draw(0, 64, 70, 70)).shape == (0, 9, 70, 70)
