@@ -50,21 +50,31 @@ typedef struct {
     float p0, p1;
 } finish_args;
 
-/* One vector: lanes m of acc[] + r[] through the activation to c[]. */
-INLINE void finish_vector(const fo_act_kind kind, const finish_args *f, vf acc, const float *r, float *c, vm m, vf slope) {
-    if (r) acc = v_add(acc, v_load_mask(r, m));
-    v_store_mask(c, v_act(kind, acc, f->p0, f->p1, slope), m);
+/* One vector: lanes m of acc[] + r[] through the activation to c[]; all: m has every lane, and no mask is applied. */
+INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_args *f, vf acc, const float *r, float *c, vm m, vf slope) {
+    if (r) acc = v_add(acc, all ? v_load(r) : v_load_mask(r, m));
+    acc = v_act(kind, acc, f->p0, f->p1, slope);
+    if (all)
+        v_store(c, acc);
+    else
+        v_store_mask(c, acc, m);
 }
 
-INLINE void finish_rows(const fo_act_kind kind, const finish_args *f) {
-    for (int j = 0; j < f->n; j += VL) {
-        vm m = v_range(0, f->n - j);
-        vf slope = kind == FO_PRELU && !f->channel_rows ? v_load_mask(f->slopes + j, m) : v_zero();
-        for (int i = 0; i < f->mr; i++) {
-            if (kind == FO_PRELU && f->channel_rows) slope = v_set1(f->slopes[i]);
-            finish_vector(kind, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, m, slope);
-        }
+/* Columns j.. of every row. */
+INLINE void finish_vectors(const fo_act_kind kind, const bool all, const finish_args *f, int j) {
+    const vm m = v_range(0, f->n - j);
+    vf slope = kind == FO_PRELU && !f->channel_rows ? v_load_mask(f->slopes + j, m) : v_zero();
+    for (int i = 0; i < f->mr; i++) {
+        if (kind == FO_PRELU && f->channel_rows) slope = v_set1(f->slopes[i]);
+        finish_vector(kind, all, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, m, slope);
     }
+}
+
+INLINE void finish_rows(const fo_act_kind kind, const finish_args *args) {
+    const finish_args f = *args; /* in registers: a store through c could change what args points to */
+    int j = 0;
+    for (; j + VL <= f.n; j += VL) finish_vectors(kind, true, &f, j);
+    if (j < f.n) finish_vectors(kind, false, &f, j);
 }
 
 /* The same for a C that stands column after column: VL x VL blocks are transposed on the way. */
@@ -78,7 +88,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *f) {
             v_transpose(t);
             if (kind <= FO_CLIP && j + VL <= f->n) { /* the common case goes from the registers to C */
                 UNROLL for (int l = 0; l < VL; l++)
-                    finish_vector(kind, f, t[l], f->r ? f->r + (j + l) * f->ldr + i : NULL, f->c + (j + l) * f->ldc + i, m, slope);
+                    finish_vector(kind, false, f, t[l], f->r ? f->r + (j + l) * f->ldr + i : NULL, f->c + (j + l) * f->ldc + i, m, slope);
                 continue;
             }
             float block[VL * VL];
@@ -86,7 +96,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *f) {
             for (int l = 0; l < VL && j + l < f->n; l++) {
                 ptrdiff_t at = j + l;
                 if (kind == FO_PRELU && !f->channel_rows) slope = v_set1(f->slopes[at]);
-                finish_vector(kind, f, v_load(block + l * VL), f->r ? f->r + at * f->ldr + i : NULL, f->c + at * f->ldc + i, m, slope);
+                finish_vector(kind, false, f, v_load(block + l * VL), f->r ? f->r + at * f->ldr + i : NULL, f->c + at * f->ldc + i, m, slope);
             }
         }
     }

@@ -15,32 +15,41 @@ enum { BLOCK_BYTES = 640 << 10, MIN_TILES = 24, MAX_TILES = 96, MIN_TILES_OF_A_T
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
-/* Cost of a call on one image in multiply-adds of the direct algorithm's speed. It depends on sizes alone, so that results do not
- * depend on threads, batch or machine. Three terms, measured on rows of the benchmark:
- *   products    as many multiply-adds as there are; but the weights stream through the cache, 4 multiply-adds a byte of them
+/* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
+ * depend on threads, batch or machine; its constants were measured with AVX-512. Three terms:
+ *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
+ *   weights     come from the third-level cache, one in the time of 8 multiply-adds: that bounds products of few rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  */
-static double streamed(double multiply_adds, double weights) { return multiply_adds > 16 * weights ? multiply_adds : 16 * weights; }
+enum { VECTOR = 16, START = 4, STREAM = 8 };
+
+/* F(6x6) costs accuracy: it must win by a tenth, and its error, which grows as the root of the channels, stays under the bound. */
+enum { F6_CHANNELS = 512 };
+static const double F6_GAIN = 0.9;
+
+static double streamed(double rows, double weights) { return weights * (rows > STREAM ? rows : STREAM); }
 
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const double weights = 9.0 * plan->s.ic * plan->s.oc;
-    return streamed(weights * z->oh * z->ow, weights);
+    return streamed((double)z->oh * z->ow, 9.0 * plan->s.ic * plan->s.oc);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
     static const double in[] = {[2] = 80, [4] = 220, [6] = 500}, out[] = {[2] = 80, [4] = 200, [6] = 450};
     const double tiles = (double)div_up(z->oh, tile) * div_up(z->ow, tile);
-    const double weights = (double)(tile + 2) * (tile + 2) * plan->s.ic * plan->s.oc;
-    return streamed(weights * tiles, weights) + tiles * (in[tile] * plan->s.ic + out[tile] * plan->s.oc);
+    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR);
+    return streamed(tiles, (tile + 2.0) * (tile + 2) * (plan->s.ic + START) * oc) + tiles * (in[tile] * ic + out[tile] * oc);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    if (s->algorithm == FO_DIRECT || s->kh * s->kw != 9 || s->kh != 3 || s->sh * s->sw * s->dh * s->dw * s->groups != 1 || !s->ic) return 0;
-    const double f2 = winograd_cost(plan, z, 2), f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6) / 0.9;
-    const double best = f2 < f4 ? f2 < f6 ? f2 : f6 : f4 < f6 ? f4 : f6;
-    if (s->algorithm == FO_AUTO && direct_cost(plan, z) <= best) return 0;
-    return best == f2 ? 2 : best == f4 ? 4 : 6;
+    const bool applies = s->kh == 3 && s->kw == 3 && s->sh * s->sw * s->dh * s->dw * s->groups == 1 && s->ic;
+    if (s->algorithm == FO_DIRECT || !applies) return 0;
+    int best = 2;
+    double cost = winograd_cost(plan, z, 2);
+    const double f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6);
+    if (f4 < cost) best = 4, cost = f4;
+    if (f6 < F6_GAIN * cost && s->ic <= F6_CHANNELS) best = 6, cost = f6;
+    return s->algorithm == FO_AUTO && direct_cost(plan, z) <= cost ? 0 : best;
 }
 
 const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x3)" : tile == 4 ? "winograd F(4x4,3x3)" : "winograd F(6x6,3x3)"; }
