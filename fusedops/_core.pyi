@@ -30,10 +30,15 @@ def pointwise(x: Array, y: Array, *, channel_rows: int = 0, factor: Array | None
 class LinearPlan:
     def __call__(self, x: ArrayLike, residual: ArrayLike | None = None, out: Array | None = None) -> Array: ...
 
-class Conv2dPlan:
+class ImagePlan:
     def __call__(self, x: ArrayLike, residual: ArrayLike | None = None, out: Array | None = None) -> Array: ...
     def output_shape(self, shape: Shape) -> Shape: ...
+
+class Conv2dPlan(ImagePlan):
     def kernel(self, shape: Shape, nhwc_memory: bool = False) -> tuple[str, int]: ...
+
+class SeparablePlan(ImagePlan):
+    def fuses(self, shape: Shape) -> bool: ...
 
 class ConvTranspose2dPlan:
     def __init__(self, w: ArrayLike, bias: ArrayLike | None = None, activation: Activation | None = None,
