@@ -55,9 +55,11 @@ def _conv(p, node):
     strides, dilations, pads = windows.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
+    groups = node.attrs.get("group", 1)
     layer = p.layer(node, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
-                                         groups=node.attrs.get("group", 1), layout="NHWC"))
-    x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True))
+                                         groups=groups, layout="NHWC"))
+    outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
+    x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True))
     p.add("conv2d", node, layer, x, y, _residual(p, node, y), pads[0][0], pads[1][0], writes=y)
     return True
 
