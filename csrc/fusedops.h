@@ -322,6 +322,11 @@ typedef struct {
     fo_image x, residual, y; /* residual.data may be NULL */
 } fo_conv2d_args;
 typedef struct {
+    fo_separable block;
+    fo_conv2d_size size;
+    fo_image x, residual, y;
+} fo_separable_args;
+typedef struct {
     const fo_conv_transpose *plan;
     fo_conv2d_size size;
     fo_image x, residual, y;
@@ -334,7 +339,7 @@ typedef struct {
 } fo_linear_args;
 
 typedef enum {
-    FO_CALL_CONV2D, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
+    FO_CALL_CONV2D, FO_CALL_SEPARABLE, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
     FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL
 } fo_call_kind;
 
@@ -349,6 +354,7 @@ typedef struct {
     } binding[8];
     union {
         fo_conv2d_args conv2d;
+        fo_separable_args separable;
         fo_conv_transpose_args conv_transpose;
         fo_linear_args linear;
         fo_sequence sequence;

@@ -205,6 +205,10 @@ cdef extern from "fusedops.h" nogil:
         const fo_conv2d *plan
         fo_conv2d_size size
         fo_image x, residual, y
+    ctypedef struct fo_separable_args:
+        fo_separable block
+        fo_conv2d_size size
+        fo_image x, residual, y
     ctypedef struct fo_conv_transpose_args:
         const fo_conv_transpose *plan
         fo_conv2d_size size
@@ -217,6 +221,7 @@ cdef extern from "fusedops.h" nogil:
         float *y
     ctypedef enum fo_call_kind:
         FO_CALL_CONV2D
+        FO_CALL_SEPARABLE
         FO_CALL_CONV_TRANSPOSE
         FO_CALL_LINEAR
         FO_CALL_SEQUENCE
@@ -235,6 +240,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_call:
         fo_call_kind kind
         fo_conv2d_args conv2d
+        fo_separable_args separable
         fo_conv_transpose_args conv_transpose
         fo_linear_args linear
         fo_sequence sequence

@@ -81,11 +81,12 @@ cdef int check_contiguous(tensor *t, str name) except -1:
     return 0
 
 
-cdef fo_conv2d_size conv_size(fo_conv2d_shape *s, tensor *x, tensor *y, Py_ssize_t top, Py_ssize_t left) except *:
+cdef fo_conv2d_size conv_size(Py_ssize_t ic, Py_ssize_t oc, tensor *x, tensor *y, Py_ssize_t top,
+                              Py_ssize_t left) except *:
     check_axes(x, 4, "x")
     check_axes(y, 4, "y")
-    if x.shape[0] != y.shape[0] or x.shape[1] != s.ic or y.shape[1] != s.oc:
-        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer from {s.ic} to {s.oc} channels")
+    if x.shape[0] != y.shape[0] or x.shape[1] != ic or y.shape[1] != oc:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer from {ic} to {oc} channels")
     cdef fo_conv2d_size z
     z.n, z.ih, z.iw, z.oh, z.ow = x.shape[0], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
     z.top, z.left = top, left
@@ -230,7 +231,7 @@ cdef class Program:
         cdef fo_conv2d_args *a = &s.conv2d
         self.pair(x, y, &tx, &ty)
         a.plan = layer.plan
-        a.size = conv_size(&layer.shape, &tx, &ty, top, left)
+        a.size = conv_size(layer.shape.ic, layer.shape.oc, &tx, &ty, top, left)
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         if residual is not None:
@@ -242,6 +243,25 @@ cdef class Program:
         self.kept.append(layer)
         self.append(&s, FO_CALL_CONV2D, "conv2d")
 
+    def separable(self, SeparablePlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
+        """A depthwise-separable block or inverted residual; top and left are the padding of its depthwise part."""
+        cdef tensor tx, ty, tr
+        cdef fo_call s = empty_call()
+        cdef fo_separable_args *a = &s.separable
+        self.pair(x, y, &tx, &ty)
+        a.block = layer.block()
+        a.size = conv_size(layer.ic, layer.oc, &tx, &ty, top, left)
+        place_image(&s, &a.x, &tx)
+        place_image(&s, &a.y, &ty)
+        if residual is not None:
+            self.read(residual, &tr, "residual")
+            check_same(&tr, &ty, "residual", "y")
+            place_image(&s, &a.residual, &tr)
+        if not neighbours(&a.x) or not neighbours(&a.y):
+            raise ValueError("pixels or channels of x and y must be neighbours in memory")
+        self.kept.append(layer)
+        self.append(&s, FO_CALL_SEPARABLE, "separable")
+
     def conv_transpose(self, ConvTranspose2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0,
                        Py_ssize_t left=0):
         """top and left are rows and columns cut off; y's channels, and the residual's, are neighbours in memory."""
@@ -250,7 +270,7 @@ cdef class Program:
         cdef fo_conv_transpose_args *a = &s.conv_transpose
         self.pair(x, y, &tx, &ty)
         a.plan = layer.plan
-        a.size = conv_size(&layer.shape, &tx, &ty, top, left)
+        a.size = conv_size(layer.shape.ic, layer.shape.oc, &tx, &ty, top, left)
         place_image(&s, &a.x, &tx)
         place_image(&s, &a.y, &ty)
         check_channels_last(&a.y)

@@ -298,6 +298,20 @@ def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, is
     close(y, np.maximum(exact + bias[:, None, None] + r, 0), scale=2e-5)
 
 
+@pytest.mark.parametrize("expand", [False, True])
+def test_separable(expand, isa, draw):
+    options = dict(padding=1, activation="relu6", groups=24, layout="NHWC")
+    depthwise, project = fo.Conv2d(draw(24, 1, 3, 3), **options), fo.Conv2d(draw(9, 24, 1, 1), layout="NHWC")
+    x, y = draw(2, 5, 6, 9 if expand else 24), empty(2, 5, 6, 9)
+    if expand:
+        layer = fo.InvertedResidual(fo.Conv2d(draw(24, 9, 1, 1), layout="NHWC", activation="relu6"), depthwise, project)
+    else:
+        layer = fo.DepthwiseSeparable(depthwise, project)
+    image = 0, 3, 1, 2
+    run("separable", layer, x.transpose(image), y.transpose(image), x.transpose(image) if expand else None, 1, 1)
+    assert np.array_equal(y, layer(x))
+
+
 @pytest.mark.parametrize("bidirectional", [False, True])
 @pytest.mark.parametrize("kind", [fo.LSTM, fo.GRU])
 def test_recurrent(kind, bidirectional, draw):

@@ -18,6 +18,10 @@ static fo_status run_step(const fo_call *s) {
             const fo_conv2d_args *a = &s->conv2d;
             return fo_conv2d_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
         }
+        case FO_CALL_SEPARABLE: {
+            const fo_separable_args *a = &s->separable;
+            return fo_separable_run(&a->block, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+        }
         case FO_CALL_CONV_TRANSPOSE: {
             const fo_conv_transpose_args *a = &s->conv_transpose;
             return fo_conv_transpose_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
