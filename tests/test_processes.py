@@ -177,7 +177,9 @@ def test_beside_another_library(library, first):
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
 def test_keyboard_interrupt():
     """Ctrl-C during a loop of calls ends it as soon as the call that it finds has returned."""
-    code = WORK + "print('ready', flush=True)\nwhile True: right()"
+    # A parent that runs in the background of a shell hands down that SIGINT is ignored.
+    listen = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
+    code = WORK + listen + "print('ready', flush=True)\nwhile True: right()"
     child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                              cwd=Path(fo.__file__).parent.parent)
     try:
