@@ -106,8 +106,8 @@ INLINE int gemm_height(ptrdiff_t rows) {
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     if (left <= VL) return 0;
     if (g->form < FO_B_TABLE) {
-        if (g->m * 8 <= MR * NV && left > 4 * VL) return 3;
-        if (g->m * 4 <= MR * NV && left > 2 * VL) return 2;
+        if (g->m * 8 <= MR * NV && left > 3 * NR) return 3; /* all panels that a tile reads are there */
+        if (g->m * 4 <= MR * NV && left > NR) return 2;
     }
     return 1;
 }
