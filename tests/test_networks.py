@@ -75,6 +75,15 @@ def test_open_batch_size(networks, name):
     assert_close(net(np.concatenate([x.numpy()] * 2)), run_torch(module, torch.cat([x] * 2)))
 
 
+@pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
+def test_blocks_of_large_images_run_in_one_kernel(networks, name):
+    _, x, forms = networks(name)
+    x, net = np.concatenate([x.numpy()] * 8), forms[True, True]
+    assert any(step.kind == "separable" for step in net.plan(x)[0].steps)
+    np.testing.assert_array_equal(net(x)[:2], net(x[:2]))
+    assert not any(step.kind == "separable" for step in forms[True, False].plan(x)[0].steps)
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_call_without_python(networks, name):
     module, x, forms = networks(name)

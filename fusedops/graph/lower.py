@@ -56,7 +56,7 @@ def _conv(p, node):
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
     groups = node.attrs.get("group", 1)
-    layer = p.layer(node, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
+    layer = p.layer(node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
                                          groups=groups, layout="NHWC"))
     outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
     x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True))
@@ -73,7 +73,7 @@ def _conv_transpose(p, node):
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)
-    layer = p.layer(node, lambda: _core.ConvTranspose2dPlan(w, b, _parsed(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
+    layer = p.layer(node.name, lambda: _core.ConvTranspose2dPlan(w, b, _parsed(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     p.add("conv_transpose", node, layer, x, y, _residual(p, node, y), *begins, writes=y)
     return True
@@ -83,7 +83,7 @@ def _linear(p, node):
     weights = _constant_weights(p, node, 2)
     if weights is None:
         return False
-    layer = p.layer(node, lambda: Linear(*weights, activation=node.activation))
+    layer = p.layer(node.name, lambda: Linear(*weights, activation=node.activation))
     y = p.result(node.output)
     y = y._replace(shape=(int(np.prod(y.shape[:-1], dtype=np.int64)), y.shape[-1]), strides=(y.shape[-1], 1))
     x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], weights[0].shape[1]))

@@ -4,11 +4,12 @@ Images stand in memory with their channels last (NHWC); their shapes are written
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
 NumPy step between two programs, on the same memory.
 """
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import _core
+from ..layers import DepthwiseSeparable, InvertedResidual
 from .evaluate import evaluate
 from .ir import Node
 from .lower import LOWER, STRIDED
@@ -208,11 +209,11 @@ class _Builder:
             strides = row_major(shape)
         return x._replace(shape=tuple(shape), strides=strides)
 
-    def layer(self, node, make):
+    def layer(self, name, make):
         """The prepared layer of a node: made once, shared by the plans of all shapes."""
-        if node.name not in self.layers:
-            self.layers[node.name] = make()
-        return self.layers[node.name]
+        if name not in self.layers:
+            self.layers[name] = make()
+        return self.layers[name]
 
     def _lower(self, node):
         lower, made = LOWER.get(node.op), next(v for v in node.outputs if v)
@@ -231,6 +232,7 @@ class _Builder:
                 kind = "copy" if target.dtype == np.float32 else "numpy"
                 node = Node("Identity", f"output {self.graph.outputs[i - 1 - len(self.graph.inputs)].name}", [v], [v])
                 self.steps.append(Step(kind, node, (self.at(v), target), [self.at(v)], [target]))
+        self._merge_blocks()
         for i, step in enumerate(self.steps):
             for t in (*step.reads, *step.writes):
                 if t is not None:
@@ -239,6 +241,27 @@ class _Builder:
         self.arena = lay_out([b for b in self.buffers if b.shares is None and b.first >= 0])
         if self.arena > physical_memory():
             raise MemoryError(f"the values inside the network take {self.arena} bytes for inputs of these shapes, more than this machine has")
+
+    def _merge_blocks(self):
+        """Lets one kernel compute the convolutions of a block (see passes/blocks.py) where that is faster for these sizes."""
+        writers = {id(t.buffer): step for step in self.steps for t in step.writes if t is not None}
+        for step in list(self.steps):
+            parts = [step]
+            for _ in range(step.node.attrs.get("block", 0) if step.kind == "conv2d" else 0):
+                parts.insert(0, writers.get(id(parts[0].arguments[1].buffer), step))
+            if len(parts) == 1 or any(part.kind != "conv2d" for part in parts) or len(set(map(id, parts))) < len(parts):
+                continue
+            x, (_, _, y, residual, _, _), (*_, top, left) = parts[0].arguments[1], step.arguments, parts[-2].arguments
+            layers = [part.arguments[0] for part in parts]
+            block = self.layer(step.node.name + ".block", lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
+                               kind(*layers, **{"residual": False} if len(layers) == 3 else {}))
+            n, c, h, w = x.shape
+            if x.strides[1] == y.strides[1] == 1 and min(h, w) >= 7 and block.fuses((n, h + 2 * top, w + 2 * left, c)):
+                self.steps = [s for s in self.steps if s is step or not any(s is part for part in parts)]
+                step.kind, step.arguments = "separable", (block, x, y, residual, top, left)
+                names = [name for part in parts[:-1] for name in (part.node.name, *part.node.absorbed)]
+                step.node = replace(step.node, absorbed=step.node.absorbed + names)
+                step.reads = [x] if residual is None else [x, residual]
 
     def _share(self):
         """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""

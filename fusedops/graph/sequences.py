@@ -13,7 +13,7 @@ def lower(p, node):
     if w is None or r is None or activation is None or node.attrs.get("input_forget", 0) or \
             any(v and a is None for v, a in zip(given, (b, lengths, peephole), strict=True)):
         return False
-    layer = p.layer(node, lambda: _layer(node, w, r, b, peephole, activation))
+    layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, activation))
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
     x = _swapped(x) if batch_first else x
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))

@@ -6,7 +6,7 @@ neither, such as the removal of identities, saves nothing that anyone would want
 from typing import NamedTuple
 
 from ..shapes import infer
-from . import affine, cleanup, constants, epilogue, linear, pad, patterns
+from . import affine, blocks, cleanup, constants, epilogue, linear, pad, patterns
 
 
 class Pass(NamedTuple):
@@ -24,6 +24,7 @@ PASSES = [
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
+    Pass("blocks", "fuse", blocks.run),
     Pass("dead code", "", cleanup.remove_dead),
 ]
 
