@@ -1,7 +1,8 @@
 """Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
 
 Everything but csrc/isa/ is compiled for the baseline processor, so that the module loads on any machine of its architecture;
-which set runs is decided at run time (csrc/runtime/cpu.c). FUSEDOPS_OPENMP=0 builds without threads.
+which set runs is decided at run time (csrc/runtime/cpu.c). FUSEDOPS_OPENMP=0 builds without threads,
+FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize).
 """
 import os
 import platform
@@ -18,8 +19,9 @@ ARM_SETS = {"scalar": [], "neon": []}
 SETS = X86_SETS if platform.machine().lower() in ("x86_64", "amd64") else ARM_SETS if platform.machine() in ("aarch64", "arm64") else {"scalar": []}
 
 OPENMP = ["-fopenmp"] if os.environ.get("FUSEDOPS_OPENMP", "0" if sys.platform == "darwin" else "1") != "0" else []
+SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-g1", "-fno-sanitize-recover=all"] if os.environ.get("FUSEDOPS_SANITIZE") else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
-CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra"]
+CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 
 
@@ -41,7 +43,7 @@ class BuildExt(build_ext):
 core = Extension(
     "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden"], extra_link_args=OPENMP, libraries=["m"])
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=OPENMP + SANITIZE, libraries=["m"])
 
 setup(
     ext_modules=cythonize([core], language_level=3),

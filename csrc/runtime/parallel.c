@@ -30,7 +30,7 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 
 /* To start threads and to end them takes some ten microseconds for each. */
 #define WORTH_NEW_THREADS_NS 200000
-enum { KEPT = 2 };
+enum { KEPT = 2, MOST_THREADS = 1024 };
 
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
@@ -72,6 +72,7 @@ static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static atomic_int kept;          /* leaders whose threads are kept */
 static __thread int keeps;       /* whether this thread is one of them */
+static __thread int led;         /* the size of its team */
 static pthread_key_t at_exit;    /* tells when such a thread ends */
 
 static void in_child(void) {
@@ -143,15 +144,38 @@ int fo_threads_for(double nanoseconds) {
     return fo_get_num_threads();
 }
 
+static void *pass(void *gate) {
+    pthread_mutex_lock(gate);
+    pthread_mutex_unlock(gate);
+    return NULL;
+}
+
+/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or address space). */
+static int threads_start(int n) {
+    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+    pthread_t threads[MOST_THREADS];
+    int started = 0;
+    pthread_mutex_lock(&gate);
+    while (started < n && !pthread_create(&threads[started], NULL, pass, &gate)) started++;
+    pthread_mutex_unlock(&gate);
+    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
+    return started == n;
+}
+
 /* Whether this thread may lead the team; it gives it back with leave_team. */
 static int lead_team(int threads) {
     if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) return 0;
+    if (threads > led && !threads_start(threads - 1)) {
+        atomic_flag_clear(&team_taken);
+        return 0;
+    }
     atomic_store_explicit(&team_used, 1, memory_order_relaxed);
     if (!keeps && atomic_load_explicit(&kept, memory_order_relaxed) < KEPT) { /* only who has the team counts here */
         keeps = 1;
         atomic_fetch_add(&kept, 1);
         pthread_setspecific(at_exit, &kept);
     }
+    if (keeps) led = threads; /* libgomp ends those that a smaller team does not need */
     return 1;
 }
 

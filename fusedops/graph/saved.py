@@ -1,6 +1,8 @@
 """Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is code, and NumPy
 alone reads it."""
+import io
 import json
+import struct
 import zipfile
 import zlib
 
@@ -35,8 +37,10 @@ def load(path):
     ValueError
         Not a saved network, a damaged one, or one of another version.
     """
+    with open(path, "rb") as f:
+        data = io.BytesIO(f.read())
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with np.load(data, allow_pickle=False) as archive:
             header = json.loads(bytes(archive["header"]))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ValueError("it has another format")
@@ -45,7 +49,8 @@ def load(path):
             return _graph(header, archive), _report(header)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
-    except (ValueError, KeyError, TypeError, IndexError, AttributeError, EOFError, zipfile.BadZipFile, zlib.error, NotImplementedError, RecursionError) as e:
+    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, OSError, RuntimeError, struct.error,
+            zipfile.BadZipFile, zlib.error) as e:
         raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
 
 

@@ -1,0 +1,155 @@
+"""Hostile arguments to every public function: the oracle's result or a documented exception, never a crash, `out` untouched by an error."""
+import warnings
+
+import numpy as np
+from hypothesis import assume
+from hypothesis import strategies as st
+
+import fusedops as fo
+import oracle
+from fuzzing import fuzz
+from operations import OPERATIONS, VIEWS, Draw, given, results
+
+ERRORS = (TypeError, ValueError, MemoryError)
+VALUES = [0.0, -0.0, 1e-40, -1e-45, 1e30, -3e38, np.inf, -np.inf, np.nan]
+
+
+@st.composite
+def shapes(draw, shape):
+    """A shape as it should be, or with an axis changed, added or dropped."""
+    shape = list(shape)
+    for _ in range(draw(st.sampled_from([0, 0, 0, 0, 0, 1, 2]))):
+        change = draw(st.sampled_from(["length", "insert", "drop"]))
+        at = draw(st.integers(0, max(len(shape) - 1, 0)))
+        if change == "insert":
+            shape.insert(at, draw(st.integers(0, 3)))
+        elif shape and change == "drop":
+            del shape[at]
+        elif shape:
+            shape[at] = draw(st.sampled_from([0, 1, 2, 3, shape[at] + 1, 65]))
+    return tuple(shape)
+
+
+@st.composite
+def arrays(draw, shape):
+    """An array of about this shape: any memory, any values; sometimes of another dtype, huge by its strides, or no array at all."""
+    kind = draw(st.sampled_from(["plain"] * 24 + ["view"] * 12 + ["values"] * 8 + ["dtype", "huge", "object"]))
+    shape = draw(shapes(shape))
+    a = Draw(draw(st.integers(0, 99)))(*shape)
+    if kind == "view" and a.ndim and a.size:
+        return VIEWS[draw(st.sampled_from(sorted(VIEWS)))](a)
+    if kind == "values" and a.size:
+        a.flat[draw(st.integers(0, a.size - 1)):: draw(st.integers(1, 7))] = draw(st.sampled_from(VALUES))
+    if kind == "dtype":
+        return a.astype(draw(st.sampled_from([np.float64, np.float16, ">f4", np.int32, np.complex64, bool, object, "U8"])))
+    if kind == "huge" and a.ndim and a.size:
+        long = list(shape)
+        long[draw(st.integers(0, a.ndim - 1))] = draw(st.sampled_from([2**31, 2**40]))
+        return np.broadcast_to(np.float32(1), long)
+    return draw(st.sampled_from([None, 1.5, "text", [[1.0]], {}])) if kind == "object" else a
+
+
+def is_huge(a):
+    return isinstance(a, np.ndarray) and a.size >= 2**31
+
+
+def copied(a):
+    return a.copy() if isinstance(a, np.ndarray) and not is_huge(a) else a
+
+
+def small(a):
+    """Whether the oracle's error bound means something: no NaN, no infinity, nothing near the largest numbers."""
+    return not isinstance(a, np.ndarray) or bool(np.isfinite(a).all() and np.abs(a).max(initial=0) < 1e6)
+
+
+pairs = st.one_of(st.integers(-1, 4), st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
+                  st.sampled_from([2**31, 2**62, 2**70, 1.5, "x", None, ()]))
+OPTIONS = {
+    "stride": pairs, "dilation": pairs,
+    "padding": pairs | st.sampled_from(["same", "valid", ((0, 1), (2, 3)), ((2**62, 1), (2, 3)), ((0, 1), 2)]),
+    "groups": st.sampled_from([0, 1, 2, 5, -1, 2**40, "x"]), "layout": st.sampled_from(["NCHW", "NHWC", "nchw", None]),
+    "algorithm": st.sampled_from(["auto", "direct", "winograd", "fft", 1]),
+    "activation": st.sampled_from([None, *(a for a in oracle.ACTIVATIONS if a not in ("clip", "prelu")), ("clip", -1, 1), ("clip", 1, 0),
+                                   ("clip", np.nan, 1), ("elu", "x"), ("leaky_relu", 1e40), (), 7, "prelu", ("prelu", np.ones(9))]),
+    "reset_after": st.booleans(),
+}
+TAKES = {fo.conv2d: set(OPTIONS) - {"reset_after"}, fo.conv_bn_relu: set(OPTIONS) - {"reset_after", "activation"},
+         fo.depthwise_conv2d: {"stride", "dilation", "padding", "layout", "activation"},
+         fo.depthwise_conv_bn_relu: {"stride", "dilation", "padding", "layout"},
+         fo.gemm: {"activation"}, fo.linear: {"activation"}, fo.rnn_cell: {"activation"}, fo.gru_cell: {"reset_after"}, fo.lstm_cell: set()}
+
+
+@st.composite
+def calls(draw):
+    operation = OPERATIONS[draw(st.sampled_from(sorted(OPERATIONS)))]
+    chosen = {name: draw(arrays(shape)) for name, shape in operation.arrays.items()}
+    takes = sorted(TAKES[operation.function])
+    names = draw(st.sets(st.sampled_from(takes), max_size=2)) if takes else ()
+    return operation, chosen, operation.options | {k: draw(OPTIONS[k]) for k in sorted(names)}, draw(st.sampled_from(["none"] * 4 + ["right", "wrong", "overlapping"]))
+
+
+def memory(operation, chosen, kind):
+    """What `out=` gets."""
+    first = next(iter(chosen.values()))
+    if kind == "right":
+        return given(operation.out())
+    if kind == "overlapping" and isinstance(first, np.ndarray) and first.flags.writeable:
+        return given([first] * len(operation.results))
+    return given([np.zeros((3, 1), np.float32)] * len(operation.results))
+
+
+@fuzz(calls())
+def test_functions(call):
+    operation, chosen, options, kind = call
+    before = {k: copied(v) for k, v in chosen.items()}
+    if any(map(is_huge, chosen.values())):
+        kind = "wrong"  # of such arrays the checks alone are asked for, not a year of computing
+    out = {} if kind == "none" else {"out": memory(operation, chosen, kind)}
+    out_before = [copied(a) for a in results(out.get("out", ()))]
+    try:
+        y = results(operation.function(**chosen, **options, **out))
+    except ERRORS as error:
+        assert str(error) or isinstance(error, MemoryError)
+        for a, a_before in zip(results(out.get("out", ())), out_before):
+            np.testing.assert_array_equal(a, a_before)
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = results(getattr(oracle, operation.function.__name__)(**before, **options))
+    expected = [expected] if isinstance(expected, oracle.Approx) else expected
+    winograd = options.get("algorithm", "direct" if "conv2d" != operation.function.__name__ else "auto") != "direct"
+    for actual, approx in zip(y, expected, strict=True):
+        assert actual.shape == approx.value.shape and actual.dtype == np.float32
+        if all(map(small, before.values())):
+            oracle.check(np.ascontiguousarray(actual), approx, error=1e-4 if winograd else None)
+
+
+SEQUENCES = {fo.rnn: 1, fo.lstm: 4, fo.gru: 3}
+
+
+@st.composite
+def sequences(draw):
+    function, hidden = draw(st.sampled_from(list(SEQUENCES))), draw(st.sampled_from([1, 5, 17]))
+    rows = SEQUENCES[function] * hidden
+    weights = [draw(arrays(shape)) for shape in ((rows, 7), (rows, hidden), (rows,), (rows,))]
+    state = draw(st.none() | arrays((1, 3, hidden)) | st.tuples(arrays((1, 3, hidden)), arrays((1, 3, hidden))))
+    options = draw(st.fixed_dictionaries({}, optional=dict(
+        batch_first=st.booleans(), reverse=st.booleans(), bidirectional=st.booleans(), num_layers=st.sampled_from([1, 2, 0, -1, "x"]),
+        lengths=st.sampled_from([[1, 2, 3], [0, 0, 0], [9, 1, 1], [-1, 2, 2], [1.5], "x", np.ones((3, 1), int)]))))
+    return function, draw(arrays((4, 3, 7))), state, weights, options
+
+
+@fuzz(sequences())
+def test_sequences(call):
+    """A result of the right shape and the same once more, or a documented exception; test_recurrent.py has the oracle."""
+    function, x, state, weights, options = call
+    assume(not any(map(is_huge, (x, *weights, *results(state)))))
+    try:
+        y, last = function(x, state, *weights, **options)
+    except ERRORS as error:
+        assert str(error)
+        return
+    assert y.shape[:-1] == np.shape(x)[:-1] and y.dtype == np.float32
+    again, last_again = function(x, state, *weights, **options)
+    for a, b in zip((y, *results(last)), (again, *results(last_again))):
+        np.testing.assert_array_equal(a, b)
