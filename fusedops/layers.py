@@ -8,6 +8,7 @@ from .batchnorm import fold_batch_norm
 
 ALGORITHMS = ("auto", "direct", "winograd")
 LAYOUTS = ("NCHW", "NHWC")
+LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
 
 
 def _bias(bias, channels):
@@ -40,8 +41,8 @@ def _pair(value, name, least):
             pair = tuple(map(index, value))
         except TypeError:
             raise TypeError(f"{name} must be an int or a pair of ints, not {value!r}") from None
-    if len(pair) != 2 or min(pair) < least:
-        raise ValueError(f"{name} must be an int or a pair of ints, each at least {least}, not {value!r}")
+    if len(pair) != 2 or min(pair) < least or max(pair) > LARGEST:
+        raise ValueError(f"{name} must be an int or a pair of ints, each at least {least} and below 2**31, not {value!r}")
     return pair
 
 
@@ -139,10 +140,10 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         w = _core.as_input(w, "w", 4)
         oc = w.shape[0]
         groups = _int(groups, "groups")
-        if groups < 1 or oc % groups:
+        if not 1 <= groups <= max(oc, 1) or oc % groups:
             raise ValueError(f"groups={groups} must divide the {oc} output channels of w {w.shape}")
-        if 0 in w.shape[2:]:
-            raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column")
+        if not 1 <= min(w.shape[2:]) <= max(w.shape[2:]) <= LARGEST:
+            raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and (w.shape[2:], stride, dilation, groups) != ((3, 3), (1, 1), (1, 1), 1):

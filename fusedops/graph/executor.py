@@ -89,6 +89,8 @@ class Model:
             return Plan(self._graph, dict(zip([v.name for v in self._graph.inputs], shapes, strict=True)), values, self._layers)
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
+        except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind than its operator's
+            raise ValueError(f"the network has a node that cannot be computed: {e}") from e
 
     def memory(self, *shapes):
         """Bytes that the values inside the network take for these input shapes: the peak of a call, apart from weights, inputs and outputs."""
