@@ -117,7 +117,7 @@ __attribute__((constructor)) static void start(void) {
     if (quota && quota < n) n = quota;
     openmp_at_start = omp_get_max_threads();
     if (openmp_at_start < n) n = openmp_at_start;
-    default_threads = n < 1 ? 1 : n;
+    default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
     pthread_atfork(NULL, NULL, in_child);
     pthread_key_create(&at_exit, leader_ends);
 }
