@@ -163,7 +163,7 @@ class _UnfusedCell:
         x = _core.as_input(x, "x", (1, 2))
         if x.shape[-1] != self._inputs:
             raise ValueError(f"x has shape {x.shape}, but w_ih has {self._inputs} columns")
-        states = [_state(s, name, x.shape[:-1] + (width,)) for s, name, width in zip(states, "hc", self._widths())]
+        states = [_state(s, name, (*x.shape[:-1], width)) for s, name, width in zip(states, "hc", self._widths())]
         if x.ndim == 2:
             return self._step(self._of_x(x), *states)
         return [s[0] for s in self._step(self._of_x(x[np.newaxis]), *(s[np.newaxis] for s in states))]

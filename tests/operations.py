@@ -2,9 +2,10 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -72,7 +73,7 @@ def given(out):
 
 
 def _cell(function, gates, states=("h",), **options):
-    arrays = dict(x=(3, 7)) | {s: (3, 13) for s in states}
+    arrays = dict(x=(3, 7)) | dict.fromkeys(states, (3, 13))
     arrays |= dict(w_ih=(gates * 13, 7), w_hh=(gates * 13, 13), b_ih=(gates * 13,), b_hh=(gates * 13,))
     return Operation(function, arrays, options, [(3, 13)] * len(states))
 

@@ -178,7 +178,7 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
         x = np.moveaxis(x, 3, 1)
         residual = None if residual is None else np.moveaxis(residual, 3, 1)
     (sh, sw), (dh, dw) = stride, dilation = pair(stride), pair(dilation)
-    (n, c, *image), (oc, icg, *kernel) = x.shape, w.shape
+    (n, _, *image), (oc, icg, *kernel) = x.shape, w.shape
     padding = pads(padding, image, kernel, stride, dilation)
     padded = [i + sum(p) for i, p in zip(image, padding)]
     oh, ow = ((i - (k - 1) * d - 1) // s + 1 for i, k, d, s in zip(padded, kernel, dilation, stride))

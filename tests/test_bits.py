@@ -2,8 +2,9 @@
 
 Other instruction sets may differ, within the error bounds of the other tests.
 """
+from collections.abc import Callable
 from hashlib import sha256
-from typing import Callable, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -54,7 +55,7 @@ def image(function, x, w, y, **options):
 
 
 def cell(function, gates, states=("h",), **options):
-    return Batched(function, dict(x=(33,)) | {s: (48,) for s in states},
+    return Batched(function, dict(x=(33,)) | dict.fromkeys(states, (48,)),
                    dict(w_ih=(gates * 48, 33), w_hh=(gates * 48, 48), b_ih=(gates * 48,), b_hh=(gates * 48,)), options, outs=len(states))
 
 

@@ -115,7 +115,7 @@ def test_a_file_that_is_no_network_is_told(tmp_path, capsys):
 README = Path(__file__).parent.parent / "README.md"
 
 
-@pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", README.read_text(), re.M | re.S))
+@pytest.mark.parametrize("code", re.findall(r"^```python\n(.*?)^```", README.read_text(), re.MULTILINE | re.DOTALL))
 def test_examples_of_the_readme_run(code, tmp_path, monkeypatch):
     for module in ("torch", "onnx") if "from_torch" in code else ("torch",) if "import torch" in code else ():
         pytest.importorskip(module, reason=f"{module} is not installed")

@@ -3,7 +3,7 @@ import numpy as np
 import pytest
 
 from fusedops._core import Program
-from oracle import U, Approx, check
+from oracle import Approx, U, check
 
 
 def nhwc(x):

@@ -8,7 +8,7 @@ import pytest
 import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
-from oracle import U, Approx, activate, check
+from oracle import Approx, U, activate, check
 
 
 def run(kind, *args, **options):

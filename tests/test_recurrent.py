@@ -184,7 +184,7 @@ def test_stream(kind, draw):
     stream = layer.stream()
     y = layer(case.x)[0]
     out = np.empty((1, 20), np.float32)
-    for again in range(2):
+    for _ in range(2):
         stream.reset()
         assert np.array_equal(stream.step(case.x[0, 0]), y[0, 0])
         assert stream.step(case.x[1], out=out) is out and np.array_equal(out, y[1])
@@ -375,7 +375,7 @@ def test_no_other_order_of_gates_agrees(framework):
             kind = name.upper()
             state = (v["initial_h"], v["initial_c"]) if kind == "LSTM" else v["initial_h"]
             for order in permutations(range(GATES[kind])):
-                def turned(a):
+                def turned(a, order=order):
                     return np.concatenate([np.split(a, len(order))[i] for i in order])
                 w, r = turned(v["W"][0])[None], turned(v["R"][0])[None]
                 b = np.concatenate([turned(half) for half in np.split(v["B"][0], 2)])[None]

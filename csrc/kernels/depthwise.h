@@ -95,7 +95,7 @@ INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i) {
 static __attribute__((noinline)) void dw_finish(const fo_depthwise_args *g, const float *tile, ptrdiff_t c, ptrdiff_t lanes, int rows, float *y,
                                                 const float *r) {
     const bool one_slope = !g->nhwc && g->act.kind == FO_PRELU;
-        finish_args f = {.tile = tile, .mr = rows, .n = (int)lanes, .ldt = VL, .r = r, .ldr = g->r.sh, .c = y, .ldc = g->y.sh,
+    finish_args f = {.tile = tile, .mr = rows, .n = (int)lanes, .ldt = VL, .r = r, .ldr = g->r.sh, .c = y, .ldc = g->y.sh,
                      .slopes = g->act.slopes ? g->act.slopes + c : NULL, .p0 = one_slope ? g->act.slopes[c] : g->act.p0, .p1 = g->act.p1};
     finish_tile(&f, one_slope ? FO_LEAKY_RELU : g->act.kind, false);
 }

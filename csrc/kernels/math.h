@@ -77,7 +77,7 @@ INLINE vf v_softplus(vf x) {
 /* c0 - ln erfc(t / sqrt 2) for t in 0..13, a smooth function near t^2 / 2. The fit's relative error in erfc and in 1 - erfc is
  * 2e-7 to t = 3 and 1e-6 to t = 5; from there, where erfc < 1e-6, it may grow: 4e-3 at t = 10, 0.4 at t = 13. */
 INLINE vf v_minus_log_erfc(const float c0, vf t) {
-    static const float c[] = { 0x1.988454p-1f,  0x1.45f2b6p-2f,  0x1.29b870p-5f, -0x1.3a5522p-8f, -0x1.d1586cp-16f, 0x1.c6cc8ap-13f,
+    static const float c[] = {0x1.988454p-1f, 0x1.45f2b6p-2f, 0x1.29b870p-5f, -0x1.3a5522p-8f, -0x1.d1586cp-16f, 0x1.c6cc8ap-13f,
                               -0x1.0df33cp-14f, 0x1.71dbdcp-17f, -0x1.47091ep-20f, 0x1.6de80cp-24f, -0x1.d58652p-29f, 0x1.061518p-34f};
     vf t2 = v_mul(t, t), odd = v_set1(c[10]), even = v_set1(c[11]); /* two chains: half the latency */
     UNROLL for (int i = 8; i >= 0; i -= 2) {

@@ -127,17 +127,15 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const int nv, const b
         UNROLL for (int j = 0; j < nv; j++) acc[i * nv + j] = v_load(g->start + (i0 + i) * g->lds + (v0 + j) * VL);
     step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + v0 / NV * NR * g->kx, NR, NR * g->kx);
     if (three)
-        UNROLL for (int i = 0; i < mr; i++)
-            UNROLL for (int j = 2; j < nv; j += 3) {
-                v_store(tile + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
-                acc[i * nv + j] = v_load(g->bias_n + (v0 / 3 + j / 3) * VL);
-            }
-    step_product(acc, mr, nv, mr == 1, g->h + i0 * g->ldh, g->ldh, g->kh, g->wh + (v0 / group * g->kh * group + v0 % group) * VL, group * VL, NR);
-    UNROLL for (int i = 0; i < mr; i++)
-        UNROLL for (int j = 0; j < nv; j++) {
-            int at = !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3);
-            v_store(tile + (i * width + at) * VL, acc[i * nv + j]);
+        UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
+            v_store(tile + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
+            acc[i * nv + j] = v_load(g->bias_n + (v0 / 3 + j / 3) * VL);
         }
+    step_product(acc, mr, nv, mr == 1, g->h + i0 * g->ldh, g->ldh, g->kh, g->wh + (v0 / group * g->kh * group + v0 % group) * VL, group * VL, NR);
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
+        int at = !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3);
+        v_store(tile + (i * width + at) * VL, acc[i * nv + j]);
+    }
     finish_step(g, &(step_sums){tile, mr, nv / g->gates, i0, v0 / g->gates});
 }
 

@@ -6,7 +6,7 @@
 typedef __m256 vf;
 typedef __m256 vm;
 enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16 };
-_Static_assert(MR * NV + NV + 1 <= REGISTERS, "accumulators, b and one broadcast fit the registers");
+_Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }

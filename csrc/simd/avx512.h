@@ -6,7 +6,7 @@
 typedef __m512 vf;
 typedef __mmask16 vm;
 enum { VL = 16, MR = 12, NV = 2, NR = NV * VL, REGISTERS = 32 };
-_Static_assert(MR * NV + NV + 1 <= REGISTERS, "accumulators, b and one broadcast fit the registers");
+_Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }

@@ -6,7 +6,7 @@
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
 enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32 };
-_Static_assert(MR * NV + NV + 1 <= REGISTERS, "accumulators, b and one broadcast fit the registers");
+_Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_zero(void) { return vdupq_n_f32(0); }
 INLINE vf v_set1(float x) { return vdupq_n_f32(x); }

@@ -4,7 +4,7 @@
 typedef float vf;
 typedef int vm;
 enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16 };
-_Static_assert(MR * NV + NV + 1 <= REGISTERS, "accumulators, b and one broadcast fit the registers");
+_Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return *p; }
 INLINE void v_store(float *p, vf v) { *p = v; }

@@ -391,8 +391,9 @@ def _resize(p, node):
 
 LOWER = {
     "Abs": _unary("abs"), "Activation": _activation, "Add": _binary("add"), "AveragePool": _pool("avg_pool"), "BatchNormalization": _batch_norm,
-    "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "Div": _binary("div"), "Dropout": _same, "Erf": _unary("erf"), "Exp": _unary("exp"),
-    "Expand": _expand, "Flatten": _reshape, "GRU": sequences.lower, "Gather": _gather, "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
+    "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "Div": _binary("div"), "Dropout": _same,
+    "Erf": _unary("erf"), "Exp": _unary("exp"), "Expand": _expand, "Flatten": _reshape, "GRU": sequences.lower, "Gather": _gather,
+    "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
     "GlobalMaxPool": _global_pool("max"), "Identity": _same, "InstanceNormalization": _instance_norm, "LRN": _lrn,
     "LSTM": sequences.lower, "RNN": sequences.lower,
     "LayerNormalization": _layer_norm, "Linear": _linear, "Log": _unary("log"), "LogSoftmax": _softmax, "MatMul": _matmul, "Max": _binary("max"),

@@ -72,7 +72,8 @@ class Profile(NamedTuple):
         unfused = [n.unfused_ms for n in self.layers]
         rows.append(("all", "", "", f"{sum(n.ms for n in self.layers):.4f}", f"{sum(unfused):.4f}" if None not in unfused else "",
                      f"{sum(n.gflop for n in self.layers):.4f}", ""))
-        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows), f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s"])
+        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
+                          f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s"])
 
 
 def profile(model, unfused, arrays, repeat=20):

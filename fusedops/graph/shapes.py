@@ -6,8 +6,19 @@ from typing import NamedTuple
 import numpy as np
 
 from . import windows
-from .evaluate import CAST_TYPES, COMPARISONS, ELEMENTWISE, evaluate, axes_of, flatten_shape, pad_amounts, reshape_shape, slices, \
-    split_sizes, squeeze_shape, unsqueeze_shape
+from .evaluate import (
+    CAST_TYPES,
+    COMPARISONS,
+    axes_of,
+    evaluate,
+    flatten_shape,
+    pad_amounts,
+    reshape_shape,
+    slices,
+    split_sizes,
+    squeeze_shape,
+    unsqueeze_shape,
+)
 
 
 class Known(NamedTuple):

@@ -50,7 +50,7 @@ def activation(name, channels):
 def case(kind, name, integers, inputs, outputs, act="identity", scalars=()):
     """`outputs` are Approx; every array is written in the order of its own axes."""
     inputs = [np.zeros(0, np.float32) if a is None else np.ascontiguousarray(a, np.float32) for a in inputs]
-    head = [kind, name.replace(" ", "_")[:60], KINDS.index(act), *(list(scalars) + [0, 0, 0])[:3],
+    head = [kind, name.replace(" ", "_")[:60], KINDS.index(act), *[*scalars, 0, 0, 0][:3],
             len(integers), *map(int, integers), len(inputs), *(a.size for a in inputs),
             len(outputs), *(y.value.size for y in outputs)]
     arrays = [part for y in outputs for part in (y.value, np.broadcast_to(y.error, y.value.shape))]

@@ -22,7 +22,8 @@ def files():
     constants = {"w": rng.random((4, 3, 3, 3)), "b": rng.random(4), "v": 1 + rng.random(4), "w2": rng.random((5, 64)), "f": rng.random((5, 6))}
     nodes = [
         make.make_node("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]), make.make_node("BatchNormalization", ["c", "b", "b", "b", "v"], ["n"]),
-        make.make_node("Relu", ["n"], ["r"]), make.make_node("Add", ["r", "c"], ["s"]), make.make_node("MaxPool", ["s"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        make.make_node("Relu", ["n"], ["r"]), make.make_node("Add", ["r", "c"], ["s"]),
+        make.make_node("MaxPool", ["s"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
         make.make_node("Transpose", ["p"], ["t"], perm=[0, 2, 3, 1]), make.make_node("Flatten", ["t"], ["l"]),
         make.make_node("Gemm", ["l", "w2"], ["g"], transB=1), make.make_node("Softmax", ["g"], ["m"], axis=-1), make.make_node("MatMul", ["m", "f"], ["y"]),
     ]

@@ -85,7 +85,8 @@ def calls(draw):
     chosen = {name: draw(arrays(shape)) for name, shape in operation.arrays.items()}
     takes = sorted(TAKES[operation.function])
     names = draw(st.sets(st.sampled_from(takes), max_size=2)) if takes else ()
-    return operation, chosen, operation.options | {k: draw(OPTIONS[k]) for k in sorted(names)}, draw(st.sampled_from(["none"] * 4 + ["right", "wrong", "overlapping"]))
+    options = operation.options | {k: draw(OPTIONS[k]) for k in sorted(names)}
+    return operation, chosen, options, draw(st.sampled_from(["none"] * 4 + ["right", "wrong", "overlapping"]))
 
 
 def memory(operation, chosen, kind):
@@ -117,7 +118,7 @@ def test_functions(call):
         warnings.simplefilter("ignore")
         expected = results(getattr(oracle, operation.function.__name__)(**before, **options))
     expected = [expected] if isinstance(expected, oracle.Approx) else expected
-    winograd = options.get("algorithm", "direct" if "conv2d" != operation.function.__name__ else "auto") != "direct"
+    winograd = options.get("algorithm", "direct" if operation.function.__name__ != "conv2d" else "auto") != "direct"
     for actual, approx in zip(y, expected, strict=True):
         assert actual.shape == approx.value.shape and actual.dtype == np.float32
         if all(map(small, before.values())):
