@@ -33,9 +33,9 @@ def _parser():
 
     bench = commands.add_parser(
         "bench", help="time fused, folded only, unfused and NumPy side by side",
-        description="Times four shapes of the TVM paper's figure 4 and WeeNet: fused, folded only (batch norm and bias "
-                    "in the kernel, the rest apart), unfused and plain NumPy, on generated data, after a check that all "
-                    "four agree. With a MODEL, times that network in its three forms, and each of its nodes.")
+        description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only "
+                    "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel), "
+                    "on generated data, after a check that they agree. With a MODEL, times that network in its three forms, and each of its nodes.")
     bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead")
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")

@@ -1,19 +1,22 @@
-"""The workloads of ``fusedops bench`` and ``pytest bench``: each fused, folded only, unfused and in plain NumPy.
+"""The workloads of ``fusedops bench``: each fused, folded only, unfused and, but for blocks, in plain NumPy.
 
 The first four have the shapes of figure 4 of the TVM paper (Chen et al., OSDI 2018). The paper does not state all:
 batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and float32 are our assumptions. WeeNet is the
-example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU; the last workload is that
-with a depthwise convolution.
+example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
+depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
+runs layer by layer, and "fused block" is one kernel.
+
+An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more of them.
 """
 from collections.abc import Callable
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from . import reference
+from . import layers, recurrent, reference
 from .batchnorm import BatchNorm
-from .layers import Conv2d
-from .recurrent import LSTMCell, RNNCell
 
 # From the slowest to the fastest, as the table lists them.
 VARIANTS = {
@@ -21,77 +24,208 @@ VARIANTS = {
     "unfused": "unfused",
     "folded": "folded only",
     "fused": "fused",
+    "block": "fused block",
 }
 
 
-class Workload(NamedTuple):
-    title: str
-    build: Callable  # build(rng) -> {variant: function without arguments that returns an array or a tuple of arrays}
+@dataclass(frozen=True)
+class Convolution:
+    """Convolution, batch norm and activation of square images, padded by half a kernel."""
+
+    channels: int
+    size: int
+    outputs: int
+    kernel: int = 1
+    stride: int = 1
+    groups: int = 1
+    batch: int = 1
+    activation: str | None = "relu"
+
+    @property
+    def padding(self):
+        return self.kernel // 2
+
+    @property
+    def result_size(self):
+        return (self.size + 2 * self.padding - self.kernel) // self.stride + 1
+
+    @property
+    def flop(self):
+        return 2 * self.batch * self.outputs * self.result_size**2 * self.kernel**2 * self.channels // self.groups
+
+    @property
+    def traffic(self):
+        """Bytes of image, weights and result."""
+        images = self.batch * (self.channels * self.size**2 + self.outputs * self.result_size**2)
+        return 4 * (images + self.outputs * self.channels // self.groups * self.kernel**2)
+
+    def arrays(self, rng):
+        fan_in = self.channels // self.groups * self.kernel**2
+        w = _normal(rng, self.outputs, self.channels // self.groups, self.kernel, self.kernel) / np.float32(np.sqrt(fan_in))
+        gamma, beta, mean = (_normal(rng, self.outputs) for _ in range(3))
+        bn = BatchNorm(gamma, beta, mean, var=rng.uniform(0.5, 1.5, self.outputs).astype(np.float32))
+        return SimpleNamespace(x=_normal(rng, self.batch, self.channels, self.size, self.size), w=w, bn=bn)
+
+    def layer(self, a, module=layers, **options):
+        """The prepared layer, of `fusedops.reference` where `module` says so."""
+        return module.Conv2d(a.w, bn=a.bn, activation=self.activation, stride=self.stride, padding=self.padding,
+                             groups=self.groups, **options)
+
+    def variants(self, a):
+        made = {"unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True), "fused": self.layer(a)}
+        convolution = _numpy_convolution if self.groups == 1 else _numpy_depthwise
+        return {"numpy": lambda: ACTIVATIONS[self.activation](_numpy_bn(convolution(a.x, a.w, self.stride, self.padding), a.bn)),
+                **{variant: into_one_array(layer, a.x) for variant, layer in made.items()}}
 
 
-def _convolution(channels, size, outputs, kernel, depthwise=False):
-    """Convolution, batch norm and ReLU on one image; both paths write into arrays that are there."""
-    def build(rng):
-        groups = channels if depthwise else 1
-        x = _normal(rng, 1, channels, size, size)
-        w = _normal(rng, outputs, channels // groups, kernel, kernel) / np.float32(kernel * np.sqrt(channels // groups))
-        gamma, beta, mean = (_normal(rng, outputs) for _ in range(3))
-        bn = BatchNorm(gamma, beta, mean, var=rng.uniform(0.5, 1.5, outputs).astype(np.float32))
-        options = dict(bn=bn, activation="relu", padding=kernel // 2, groups=groups)
-        layers = {"unfused": reference.Conv2d(w, **options), "folded": reference.Conv2d(w, fold_bn=True, **options),
-                  "fused": Conv2d(w, **options)}
-        results = {variant: layer(x) for variant, layer in layers.items()}
-        convolution = _numpy_depthwise if depthwise else _numpy_convolution
-        return {"numpy": lambda: _numpy_bn_relu(convolution(x, w, kernel // 2), bn),
-                **{variant: lambda variant=variant: layers[variant](x, out=results[variant]) for variant in layers}}
-
-    return build
+def depthwise(channels, size, kernel=3, stride=1, **options):
+    return Convolution(channels, size, channels, kernel, stride, groups=channels, **options)
 
 
-def _cell(fused, unfused, step, gates, hidden, inputs, state):
-    """One step of a recurrent cell at batch 1; `state`: how many arrays it carries."""
-    def build(rng):
-        weights = [_normal(rng, gates * hidden, n) / np.float32(np.sqrt(n)) for n in (inputs, hidden)]
-        weights += [_normal(rng, gates * hidden) for _ in range(2)]
-        arrays = [_normal(rng, 1, inputs), *(np.tanh(_normal(rng, 1, hidden)) for _ in range(state))]
-        cells = {"unfused": unfused(*weights), "folded": unfused(*weights, fold_bn=True), "fused": fused(*weights)}
-        return {"numpy": lambda: step(*arrays, *weights),
-                **{variant: lambda cell=cell: cell(*arrays) for variant, cell in cells.items()}}
+@dataclass(frozen=True)
+class Cell:
+    """One step of a recurrent cell, "RNN", "LSTM" or "GRU", of as many inputs as units."""
 
-    return build
+    mode: str
+    hidden: int
+    batch: int = 1
+
+    @property
+    def flop(self):
+        return 4 * self.batch * GATES[self.mode] * self.hidden**2
+
+    @property
+    def traffic(self):
+        """Bytes of weights, input and states."""
+        return 4 * (2 * GATES[self.mode] * self.hidden**2 + self.batch * self.hidden * (5 if self.mode == "LSTM" else 3))
+
+    def arrays(self, rng):
+        states = [np.tanh(_normal(rng, self.batch, self.hidden)) for _ in range(2 if self.mode == "LSTM" else 1)]
+        return SimpleNamespace(x=_normal(rng, self.batch, self.hidden), states=states,
+                               weights=recurrent_weights(rng, self.mode, self.hidden))
+
+    def variants(self, a):
+        fused, unfused = (getattr(module, f"{self.mode}Cell") for module in (recurrent, reference))
+        cells = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
+        step = NUMPY_STEPS[self.mode]
+        return {"numpy": lambda: step(a.x, *a.states, *a.weights),
+                **{variant: lambda cell=cell: cell(a.x, *a.states) for variant, cell in cells.items()}}
+
+
+@dataclass(frozen=True)
+class Block:
+    """MobileNet's blocks: a depthwise 3x3 convolution and a 1x1 convolution; with `expansion` another 1x1 convolution
+    before them, ReLU6, no activation at the end, and the input added where it has the result's shape."""
+
+    channels: int
+    size: int
+    outputs: int
+    stride: int = 1
+    expansion: int | None = None
+
+    @property
+    def parts(self):
+        """The convolutions, in their order."""
+        if self.expansion is None:
+            return (depthwise(self.channels, self.size, stride=self.stride),
+                    Convolution(self.channels, self.size // self.stride, self.outputs))
+        hidden = self.channels * self.expansion
+        return (Convolution(self.channels, self.size, hidden, activation="relu6"),
+                depthwise(hidden, self.size, stride=self.stride, activation="relu6"),
+                Convolution(hidden, self.size // self.stride, self.outputs, activation=None))
+
+    @property
+    def residual(self):
+        return self.expansion is not None and self.stride == 1 and self.channels == self.outputs
+
+    @property
+    def flop(self):
+        return sum(part.flop for part in self.parts)
+
+    @property
+    def traffic(self):
+        """Bytes of image, weights and result: not those of the images between."""
+        between = sum(8 * part.outputs * part.result_size**2 for part in self.parts[:-1])
+        return sum(part.traffic for part in self.parts) - between
+
+    def arrays(self, rng):
+        parts = [part.arrays(rng) for part in self.parts]
+        return SimpleNamespace(x=parts[0].x, parts=parts)
+
+    def variants(self, a):
+        def made(module, **options):
+            return [part.layer(b, module, layout="NHWC", **options) for part, b in zip(self.parts, a.parts, strict=True)]
+
+        fused = made(layers)
+        block = layers.DepthwiseSeparable(*fused) if self.expansion is None else layers.InvertedResidual(*fused)
+        x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
+        calls = {"unfused": self._in_a_row(made(reference), x), "folded": self._in_a_row(made(reference, fold_bn=True), x),
+                 "fused": self._in_a_row(fused, x), "block": into_one_array(block, x)}
+        return {variant: lambda call=call: call().transpose(0, 3, 1, 2) for variant, call in calls.items()}
+
+    def _in_a_row(self, parts, x):
+        """The layers one after the other, each with an array for its result that is there already."""
+        results = [x]
+        for layer in parts:
+            results.append(layer(results[-1]))
+        residual = x if self.residual else None
+
+        def call():
+            for layer, image, y in zip(parts[:-1], results, results[1:]):
+                layer(image, out=y)
+            return parts[-1](results[-2], residual, out=results[-1])
+
+        return call
+
+
+def into_one_array(layer, x):
+    """A function that writes the layer's result into the same array each time."""
+    y = layer(x)
+    return lambda: layer(x, out=y)
+
+
+GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
+def recurrent_weights(rng, mode, hidden):
+    """``w_ih, w_hh, b_ih, b_hh`` of as many inputs as units."""
+    rows = GATES[mode] * hidden
+    weights = [_normal(rng, rows, hidden) / np.float32(np.sqrt(hidden)) for _ in range(2)]
+    return [*weights, *(_normal(rng, rows) for _ in range(2))]
 
 
 def _normal(rng, *shape):
     return rng.standard_normal(shape, np.float32)
 
 
-def _numpy_convolution(x, w, padding):
+def _numpy_convolution(x, w, stride, padding):
     """A convolution as one matrix product over the unfolded image."""
     oc, ic, kh, kw = w.shape
-    if kh == kw == 1:
+    if kh == kw == stride == 1:
         return np.matmul(w.reshape(oc, ic), x.reshape(len(x), ic, -1)).reshape(len(x), oc, *x.shape[2:])
     padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))  # n c oh ow kh kw
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::stride, ::stride]  # n c oh ow kh kw
     n, _, oh, ow = windows.shape[:4]
     columns = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, ic * kh * kw, oh * ow)
     return np.matmul(w.reshape(oc, -1), columns).reshape(n, oc, oh, ow)
 
 
-def _numpy_depthwise(x, w, padding):
+def _numpy_depthwise(x, w, stride, padding):
     """A depthwise convolution as a sum over the kernel's points, several times faster than einsum over windows."""
-    _, _, h, width = x.shape
     padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    y = np.zeros_like(x)
-    for i in range(w.shape[2]):
-        for j in range(w.shape[3]):
-            y += w[:, 0, i, j, np.newaxis, np.newaxis] * padded[:, :, i:i + h, j:j + width]
+    kh, kw = w.shape[2:]
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::stride, ::stride]
+    y = np.zeros(windows.shape[:4], np.float32)
+    for i in range(kh):
+        for j in range(kw):
+            y += w[:, 0, i, j, np.newaxis, np.newaxis] * windows[..., i, j]
     return y
 
 
-def _numpy_bn_relu(y, bn):
+def _numpy_bn(y, bn):
     scale = bn.gamma / np.sqrt(bn.var + np.float32(bn.eps))
     shift = bn.beta - bn.mean * scale
-    return np.maximum(y * scale[:, np.newaxis, np.newaxis] + shift[:, np.newaxis, np.newaxis], 0)
+    return y * scale[:, np.newaxis, np.newaxis] + shift[:, np.newaxis, np.newaxis]
 
 
 def _numpy_rnn(x, h, w_ih, w_hh, b_ih, b_hh):
@@ -104,22 +238,51 @@ def _numpy_lstm(x, h, c, w_ih, w_hh, b_ih, b_hh):
     return _sigmoid(o) * np.tanh(c), c
 
 
+def _numpy_gru(x, h, w_ih, w_hh, b_ih, b_hh):
+    of_x, of_h = (np.split(v, 3, axis=-1) for v in (x @ w_ih.T + b_ih, h @ w_hh.T + b_hh))
+    r, z = (_sigmoid(a + b) for a, b in zip(of_x[:2], of_h[:2], strict=True))
+    n = np.tanh(of_x[2] + r * of_h[2])
+    return n + z * (h - n)
+
+
+NUMPY_STEPS = {"RNN": _numpy_rnn, "LSTM": _numpy_lstm, "GRU": _numpy_gru}
+
+
 def _sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
+ACTIVATIONS = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3))),
+}
+
+
+class Workload(NamedTuple):
+    title: str
+    operation: Convolution | Cell | Block
+
+    def build(self, rng) -> dict[str, Callable]:
+        """``{variant: function without arguments that returns an array or a tuple of arrays}``"""
+        return self.operation.variants(self.operation.arrays(rng))
+
+
 WORKLOADS = {
-    "conv1x1": Workload("conv 1x1 128x28x28 -> 256", _convolution(128, 28, 256, 1)),
-    "depthwise": Workload("depthwise 3x3 512x14x14", _convolution(512, 14, 512, 3, depthwise=True)),
-    "rnn_cell": Workload("RNN cell, 128 units", _cell(RNNCell, reference.RNNCell, _numpy_rnn, 1, 128, 128, 1)),
-    "lstm_cell": Workload("LSTM cell, 128 units", _cell(LSTMCell, reference.LSTMCell, _numpy_lstm, 4, 128, 128, 2)),
-    "weenet": Workload("WeeNet 3x3 64x128x128", _convolution(64, 128, 64, 3)),
-    "weenet_depthwise": Workload("WeeNet, depthwise", _convolution(64, 128, 64, 3, depthwise=True)),
+    "conv1x1": Workload("conv 1x1 128x28x28 -> 256", Convolution(128, 28, 256)),
+    "depthwise": Workload("depthwise 3x3 512x14x14", depthwise(512, 14)),
+    "rnn_cell": Workload("RNN cell, 128 units", Cell("RNN", 128)),
+    "lstm_cell": Workload("LSTM cell, 128 units", Cell("LSTM", 128)),
+    "weenet": Workload("WeeNet 3x3 64x128x128", Convolution(64, 128, 64, 3)),
+    "weenet_depthwise": Workload("WeeNet, depthwise", depthwise(64, 128)),
+    "separable": Workload("separable 32x112x112 -> 64", Block(32, 112, 64)),
+    "inverted": Workload("inverted 24x56x56, 6x", Block(24, 56, 24, expansion=6)),
+    "inverted_stride2": Workload("inverted 16x112x112, 6x -> 24", Block(16, 112, 24, 2, 6)),
+    "inverted_large": Workload("inverted 24x224x224, 6x", Block(24, 224, 24, expansion=6)),
 }
 
 
 def build(name, seed=0):
-    """The variants of a workload on random data, each checked against the others.
+    """The variants of a workload on random data, each checked against the first.
 
     Returns
     -------
@@ -131,14 +294,19 @@ def build(name, seed=0):
         The variants do not agree.
     """
     calls = WORKLOADS[name].build(np.random.default_rng(seed))
-    expected = _arrays(calls["numpy"]())
-    for variant, call in calls.items():
-        for got, want in zip(_arrays(call()), expected, strict=True):
+    check(name, calls)
+    return calls
+
+
+def check(name, calls):
+    """An ArithmeticError where the results differ by more than rounding."""
+    first, *others = calls
+    expected = [y.copy() for y in _arrays(calls[first]())]
+    for variant in others:
+        for got, want in zip(_arrays(calls[variant]()), expected, strict=True):
             error = float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
             if not error < 1e-4:
-                label = VARIANTS[variant]
-                raise ArithmeticError(f"{name}: {label} differs from NumPy by {error:.1e} of the largest value")
-    return calls
+                raise ArithmeticError(f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value")
 
 
 def _arrays(result):
