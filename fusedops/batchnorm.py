@@ -9,7 +9,33 @@ from . import _core
 class BatchNorm(NamedTuple):
     """The parameters of an inference batch norm, ``y = gamma (x - mean) / sqrt(var + eps) + beta``, one of each per channel.
 
-    `gamma` and `beta` may be None (1 and 0).
+    Parameters
+    ----------
+    gamma, beta : ndarray, float32, (channels,), or None
+        None stands for 1 and 0.
+    mean, var : ndarray, float32, (channels,)
+        The statistics of training.
+    eps : float
+
+    See Also
+    --------
+    fold_batch_norm : Its arithmetic as weights and a bias.
+
+    Notes
+    -----
+    The functions that take it check it: TypeError for a wrong dtype, ValueError for a wrong length or var + eps <= 0.
+
+    References
+    ----------
+    .. [1] S. Ioffe and C. Szegedy, "Batch normalization", 2015, arXiv:1502.03167
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> one, zero = np.ones(1, np.float32), np.zeros(1, np.float32)
+    >>> bn = fo.BatchNorm(gamma=2 * one, beta=one, mean=zero, var=one, eps=0)
+    >>> fo.conv2d(np.float32([[[[3]]]]), np.float32([[[[1]]]]), bn=bn)
+    array([[[[7.]]]], dtype=float32)
     """
 
     gamma: np.ndarray | None
@@ -71,12 +97,20 @@ def fold_batch_norm(w, bias, bn):
 
     Returns
     -------
-    (w, bias) : new float32 arrays
+    w : ndarray, float32, of the shape of `w`
+    bias : ndarray, float32, (channels,)
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; wrong length; var + eps <= 0.
+    TypeError
+        An array is not float32, or `bn` not a BatchNorm.
+    ValueError
+        A length that does not fit, or var + eps <= 0.
+
+    References
+    ----------
+    .. [1] B. Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018,
+       section 3.2, arXiv:1712.05877
 
     Examples
     --------

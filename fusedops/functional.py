@@ -47,9 +47,18 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     ValueError
         Shapes that do not fit, an unknown name, a kernel larger than the padded image. `out` has not been written to.
 
+    See Also
+    --------
+    Conv2d : The same with weights packed once.
+
     Notes
     -----
     Weights are packed at each call, which takes about as long as reading and writing them a few times; :class:`Conv2d` does it once.
+
+    References
+    ----------
+    .. [1] K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in panels
+    .. [2] A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's algorithm
 
     Examples
     --------
@@ -66,7 +75,28 @@ def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0
                  algorithm="auto", out=None):
     """Convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
 
-    :func:`conv2d` with ``activation="relu"``; see there for the parameters. ``conv_bn_relu(x, w)`` alone works.
+    :func:`conv2d` with ``activation="relu"``. ``conv_bn_relu(x, w)`` alone works.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
+    w : ndarray, float32, (oc, ic/groups, kh, kw)
+    bn : BatchNorm, optional
+    bias, residual, stride, padding, dilation, groups, layout, algorithm, out
+        See :func:`conv2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, oc, oh, ow) or (n, oh, ow, oc)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv2d`.
+
+    See Also
+    --------
+    reference.conv_bn_relu : The same in three passes.
 
     Examples
     --------
@@ -100,6 +130,10 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     TypeError, ValueError
         As :func:`conv2d`; also where the first axis of `w` is not a multiple of the channels of `x`.
 
+    References
+    ----------
+    .. [1] A. Howard et al., "MobileNets", 2017, arXiv:1704.04861
+
     Examples
     --------
     >>> import numpy as np, fusedops as fo
@@ -123,7 +157,26 @@ def depthwise_operands(x, w, layout):
 
 
 def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None):
-    """Depthwise convolution, batch norm and ReLU in one kernel: :func:`depthwise_conv2d` with ``activation="relu"``.
+    """Depthwise convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
+
+    :func:`depthwise_conv2d` with ``activation="relu"``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, ih, iw), or (n, ih, iw, c) with ``layout="NHWC"``
+    w : ndarray, float32, (c*m, 1, kh, kw) or (c*m, kh, kw)
+    bn : BatchNorm, optional
+    bias, residual, stride, padding, dilation, layout, out
+        See :func:`conv2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c*m, oh, ow) or (n, oh, ow, c*m)
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`depthwise_conv2d`.
 
     Examples
     --------
@@ -148,6 +201,7 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     activation : None, str or tuple
         See :func:`conv2d`; the channels of ``("prelu", slopes)`` are the n columns.
     out : ndarray, float32, (..., n), optional
+        Any strides; it may overlap an input.
 
     Returns
     -------
@@ -155,8 +209,15 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    See Also
+    --------
+    Linear : The same with weights packed once.
+    gemm : The product without the transposition.
 
     Examples
     --------
@@ -185,8 +246,14 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    References
+    ----------
+    .. [1] K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008
 
     Examples
     --------

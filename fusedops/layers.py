@@ -90,7 +90,19 @@ class Linear(_Layer, _core.LinearPlan):
         As PyTorch's ``nn.Linear.weight``. Copied.
     bias : ndarray, float32, (n,), optional
     activation : None, str or tuple
-        See :func:`fusedops.linear`.
+        See :func:`fusedops.conv2d`.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` takes x (..., k), adds `residual` (..., n) before the activation, and returns y (..., n): `out`
+    where it is given. It may be called from many threads, copied and pickled.
 
     Examples
     --------
@@ -124,6 +136,20 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         Folded into `w` and `bias` here.
     activation, stride, padding, dilation, groups, layout, algorithm
         See :func:`fusedops.conv2d`.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` takes x (n, ic, ih, iw), adds `residual` before the activation, and returns
+    y (n, oc, oh, ow): `out` where it is given; with ``layout="NHWC"`` all three have their channels last. ``layer.output_shape(x.shape)``
+    is y's shape, and ``layer.kernel(x.shape)`` the name of the kernel that serves it with the bytes of its scratch memory.
+    A layer may be called from many threads, copied and pickled.
 
     Examples
     --------
@@ -185,6 +211,14 @@ class DepthwiseSeparable(_Layer, _core.SeparablePlan):
     ValueError
         A part has another form, or the parts do not fit: channels, layout.
 
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` is that of :class:`Conv2d`; the residual is added in the pointwise part.
+
+    References
+    ----------
+    .. [1] A. Howard et al., "MobileNets", 2017, arXiv:1704.04861
+
     Examples
     --------
     >>> import numpy as np, fusedops as fo
@@ -229,6 +263,14 @@ class InvertedResidual(_Layer, _core.SeparablePlan):
     ------
     ValueError
         A part has another form, or the parts do not fit: channels, layout.
+
+    Notes
+    -----
+    ``layer(x, out=None)`` takes x (n, c, ih, iw) and returns y (n, oc, oh, ow), or both with their channels last, as the parts have it.
+
+    References
+    ----------
+    .. [1] M. Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks", 2018, arXiv:1801.04381
 
     Examples
     --------

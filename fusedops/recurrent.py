@@ -73,6 +73,21 @@ class RNNCell(_Cell, _core.CellPlan):
     clip : float, optional
         Bounds the activation's argument to -clip..clip.
 
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h'; `out` may be h.
+
+    References
+    ----------
+    .. [1] J. Elman, "Finding structure in time", Cognitive Science 14, 1990
+
     Examples
     --------
     >>> import numpy as np, fusedops as fo
@@ -105,6 +120,25 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         Weights p of i, f and o: ``p_i c`` is added to i, ``p_f c`` to f and ``p_o c'`` to o.
     clip : float, optional
         Bounds the arguments of the gates' functions to -clip..clip, as ONNX's attribute; c' is not bounded.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``cell(x, h, c, out=None)`` takes x (batch, inputs), h (batch, hidden) and c (batch, hidden), or all without a batch, and returns
+    (h', c'); `out` is a pair of arrays, and may be (h, c).
+
+    References
+    ----------
+    .. [1] S. Hochreiter and J. Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997
+    .. [2] F. Gers, N. Schraudolph and J. Schmidhuber, "Learning precise timing with LSTM recurrent networks", JMLR 3, 2002: peepholes
+    .. [3] H. Sak, A. Senior and F. Beaufays, "Long short-term memory based recurrent neural network architectures for large vocabulary
+       speech recognition", 2014, arXiv:1402.1128: projections
 
     Examples
     --------
@@ -139,6 +173,22 @@ class GRUCell(_Cell, _core.CellPlan):
         original one (ONNX's default, Keras's ``reset_after=False``).
     clip : float, optional
         Bounds the arguments of sigmoid and tanh to -clip..clip.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h'; `out` may be h.
+
+    References
+    ----------
+    .. [1] K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation", 2014,
+       arXiv:1406.1078
 
     Examples
     --------
@@ -197,7 +247,20 @@ class _Sequence(_Layer):
         return f"{type(self).__name__}({', '.join(options)}, {self.cells[0]!r})"
 
     def stream(self, batch=1):
-        """A stepper that keeps its state between calls: ``.step(x) -> y``, ``.reset()``, ``.state``.
+        """A stepper that keeps its state between calls.
+
+        Its outputs have the bits of the whole sequence at once.
+
+        Parameters
+        ----------
+        batch : int
+            Sequences side by side.
+
+        Returns
+        -------
+        Stream
+            ``.step(x)`` takes x (batch, inputs), or (inputs,) for a batch of one, and returns y alike; ``.reset()`` sets the state to
+            zeros; ``.state`` is a copy of it, and may be assigned to.
 
         Raises
         ------
@@ -244,6 +307,13 @@ class RNN(_Sequence, _core.SequencePlan):
     batch_first : bool
         x and y are (batch, steps, width) rather than (steps, batch, width).
 
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
     Notes
     -----
     A call takes ``x``; optionally the initial ``state`` (layers * directions, batch, hidden), zeros otherwise;
@@ -279,6 +349,21 @@ class RNN(_Sequence, _core.SequencePlan):
             1 is ``batch_first=True``. The state is (directions, batch, hidden) with both.
         activation, clip
             See :class:`RNN`.
+
+        Returns
+        -------
+        RNN
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, an unknown direction or layout.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.RNN.from_onnx(np.ones((1, 2, 3), np.float32), np.ones((1, 2, 2), np.float32))
+        RNN(num_layers=1, RNNCell(3 -> 2, bias=False, activation='tanh'))
         """
         weights = recurrent_weights.of_onnx("RNN", w, r, b)
         options = recurrent_weights.direction(direction, len(w), layout)
@@ -286,7 +371,31 @@ class RNN(_Sequence, _core.SequencePlan):
 
     @classmethod
     def from_keras(cls, *weights, activation="tanh", batch_first=True):
-        """The layer of a Keras SimpleRNN, or of a Bidirectional one, from its ``get_weights()``."""
+        """The layer of a Keras SimpleRNN, or of a Bidirectional one, from its ``get_weights()``.
+
+        Parameters
+        ----------
+        *weights : ndarray, float32
+            kernel (inputs, hidden), recurrent_kernel (hidden, hidden) and, where there is one, bias (hidden,), for each direction.
+        activation : str or tuple
+        batch_first : bool
+            Keras's order; see :class:`RNN`.
+
+        Returns
+        -------
+        RNN
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is not float32; shapes, or a number of arrays, that do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.RNN.from_keras(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
+        RNN(num_layers=1, batch_first=True, RNNCell(3 -> 2, bias=False, activation='tanh'))
+        """
         return cls(**recurrent_weights.of_keras("RNN", weights), activation=activation, batch_first=batch_first)
 
 
@@ -302,6 +411,13 @@ class LSTM(_Sequence, _core.SequencePlan):
         See :class:`LSTMCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -332,13 +448,51 @@ class LSTM(_Sequence, _core.SequencePlan):
         layout : {0, 1}
             1 is ``batch_first=True``. The states are (directions, batch, hidden) with both.
         clip : float, optional
+
+        Returns
+        -------
+        LSTM
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, an unknown direction or layout.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.LSTM.from_onnx(np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32))
+        LSTM(num_layers=1, LSTMCell(3 -> 2, bias=False))
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
         return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), clip=clip)
 
     @classmethod
     def from_keras(cls, *weights, batch_first=True):
-        """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates i f c o."""
+        """The layer of a Keras LSTM, or of a Bidirectional one, from its ``get_weights()``: gates i f c o.
+
+        Parameters
+        ----------
+        *weights : ndarray, float32
+            kernel (inputs, 4*hidden), recurrent_kernel (hidden, 4*hidden) and, where there is one, bias (4*hidden,), for each direction.
+        batch_first : bool
+            Keras's order; see :class:`RNN`.
+
+        Returns
+        -------
+        LSTM
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is not float32; shapes, or a number of arrays, that do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.LSTM.from_keras(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
+        LSTM(num_layers=1, batch_first=True, LSTMCell(3 -> 2, bias=False))
+        """
         return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first)
 
 
@@ -354,6 +508,13 @@ class GRU(_Sequence, _core.SequencePlan):
         See :class:`GRUCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -386,6 +547,21 @@ class GRU(_Sequence, _core.SequencePlan):
         linear_before_reset : {0, 1}
             1 is ``reset_after=True``.
         clip : float, optional
+
+        Returns
+        -------
+        GRU
+
+        Raises
+        ------
+        ValueError
+            Shapes that do not fit, an unknown direction or layout.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.GRU.from_onnx(np.ones((1, 6, 3), np.float32), np.ones((1, 6, 2), np.float32))
+        GRU(num_layers=1, GRUCell(3 -> 2, bias=False, reset_after=False))
         """
         weights = recurrent_weights.of_onnx("GRU", w, r, b)
         options = recurrent_weights.direction(direction, len(w), layout)
@@ -393,7 +569,33 @@ class GRU(_Sequence, _core.SequencePlan):
 
     @classmethod
     def from_keras(cls, *weights, reset_after=True, batch_first=True):
-        """The layer of a Keras GRU, or of a Bidirectional one, from its ``get_weights()``: gates in the order z r h."""
+        """The layer of a Keras GRU, or of a Bidirectional one, from its ``get_weights()``: gates in the order z r h.
+
+        Parameters
+        ----------
+        *weights : ndarray, float32
+            kernel (inputs, 3*hidden), recurrent_kernel (hidden, 3*hidden) and, where there is one, bias (3*hidden,) or (2, 3*hidden),
+            for each direction.
+        reset_after : bool
+            As the Keras layer has it.
+        batch_first : bool
+            Keras's order; see :class:`RNN`.
+
+        Returns
+        -------
+        GRU
+
+        Raises
+        ------
+        TypeError, ValueError
+            An array is not float32; shapes, or a number of arrays, that do not fit.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.GRU.from_keras(np.ones((3, 6), np.float32), np.ones((2, 6), np.float32))
+        GRU(num_layers=1, batch_first=True, GRUCell(3 -> 2, bias=False, reset_after=True))
+        """
         return cls(**recurrent_weights.of_keras("GRU", weights), reset_after=reset_after, batch_first=batch_first)
 
 
@@ -415,8 +617,10 @@ def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=N
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -431,6 +635,8 @@ def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=N
 def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
     """One step of an LSTM: ``(h', c')``, with gates in PyTorch's order i f g o.
 
+    ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``, ``h' = sigmoid(o) tanh(c')``
+
     Parameters
     ----------
     x : ndarray, float32, (batch, inputs) or (inputs,)
@@ -442,12 +648,14 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
 
     Returns
     -------
-    (ndarray, ndarray), float32, of the shapes of `h` and `c`
+    h, c : ndarray, float32, of the shapes of `h` and `c`
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -464,6 +672,9 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
 def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=None):
     """One step of a GRU: ``h'``, with gates in PyTorch's order r z n.
 
+    ``r, z = sigmoid(w_ih x + b_ih + w_hh h + b_hh)``, ``n = tanh(w_in x + b_in + r (w_hn h + b_hn))``,
+    ``h' = (1 - z) n + z h``
+
     Parameters
     ----------
     x : ndarray, float32, (batch, inputs) or (inputs,)
@@ -479,8 +690,10 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -493,7 +706,7 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
 
 
 def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
-    """Simple recurrent layers over a sequence: ``(y, state)``.
+    """Simple recurrent layers over a sequence: ``(y, state)``, where ``y[t] = activation(w_ih x[t] + b_ih + w_hh y[t-1] + b_hh)``.
 
     Parameters
     ----------
@@ -512,8 +725,10 @@ def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -528,7 +743,7 @@ def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
 
 
 def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
-    """LSTM layers over a sequence: ``(y, (h, c))``.
+    """LSTM layers over a sequence: ``(y, (h, c))``, where ``y[t], c[t] = lstm_cell(x[t], y[t-1], c[t-1])``.
 
     Parameters
     ----------
@@ -545,8 +760,10 @@ def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, 
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------
@@ -560,7 +777,7 @@ def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, 
 
 
 def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
-    """GRU layers over a sequence: ``(y, state)``.
+    """GRU layers over a sequence: ``(y, state)``, where ``y[t] = gru_cell(x[t], y[t-1])``.
 
     Parameters
     ----------
@@ -576,8 +793,10 @@ def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, *
 
     Raises
     ------
-    TypeError, ValueError
-        Wrong dtype; shapes that do not fit.
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
 
     Examples
     --------

@@ -8,10 +8,24 @@ from . import _core
 def set_num_threads(n):
     """Sets how many threads an operation may use, from the next call on. Small operations stay on one thread.
 
+    Parameters
+    ----------
+    n : int
+        At least 1. Results have the same bits with any number.
+
     Raises
     ------
     TypeError, ValueError
         `n` is not an integer, or less than 1.
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> before = fo.get_num_threads()
+    >>> fo.set_num_threads(2)
+    >>> fo.get_num_threads()
+    2
+    >>> fo.set_num_threads(before)
     """
     n = index(n)
     if not 1 <= n <= 1024:
@@ -24,17 +38,50 @@ def get_num_threads():
 
     The default is what the affinity mask, the cgroup's CPU quota and ``OMP_NUM_THREADS`` allow; ``FUSEDOPS_NUM_THREADS``
     overrides it, and so does :func:`set_num_threads`. ``threadpoolctl.threadpool_limits`` holds as well.
+
+    Returns
+    -------
+    int
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> fo.get_num_threads() >= 1
+    True
     """
     return _core.get_num_threads()
 
 
 def available_isas():
-    """Names of the instruction sets that this machine can run, in ascending order of preference."""
+    """Names of the instruction sets that this machine can run, in ascending order of preference.
+
+    Returns
+    -------
+    list of str
+        Of "scalar", "avx2", "avx512" and "neon".
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> fo.available_isas()[0]
+    'scalar'
+    """
     return _core.isa_names()
 
 
 def isa():
-    """Name of the instruction set in use."""
+    """Name of the instruction set in use.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> fo.isa() in fo.available_isas()
+    True
+    """
     return _core.get_isa()
 
 
@@ -48,8 +95,15 @@ def set_isa(name):
 
     Raises
     ------
-    ValueError
-        Unknown, or not supported by this machine.
+    TypeError, ValueError
+        Not a str; unknown, or not supported by this machine.
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> before = fo.isa()
+    >>> fo.set_isa("scalar")  # plain C, to see what the vectors buy
+    >>> fo.set_isa(before)
     """
     if not isinstance(name, str):
         raise TypeError(f"the name of an instruction set is a str, not {type(name).__name__}; this machine has {', '.join(available_isas())}")
@@ -57,7 +111,21 @@ def set_isa(name):
 
 
 def show_config():
-    """Returns and prints what this build is and uses: a dict of version, instruction sets, threads, threading and compiler."""
+    """Prints and returns what this build is and uses.
+
+    Returns
+    -------
+    dict
+        Version, instruction sets, threads, threading and compiler.
+
+    Examples
+    --------
+    >>> import fusedops as fo
+    >>> config = fo.show_config()  # doctest: +ELLIPSIS
+    version         ...
+    >>> sorted(config)[:3]
+    ['available_isas', 'compiler', 'isa']
+    """
     from . import __version__
     config = {"version": __version__, "isa": isa(), "available_isas": available_isas(), "num_threads": get_num_threads(), **_core.build_info()}
     for key, value in config.items():

@@ -26,11 +26,18 @@ def load_onnx(model, *, fold=True, fuse=True):
     ValueError
         Not an ONNX model, a damaged one, or operators that fusedops does not have, all of them named.
 
+    See Also
+    --------
+    from_torch : The same from a PyTorch module.
+
     Examples
     --------
-    >>> model = fo.load_onnx("resnet50.onnx")  # doctest: +SKIP
-    >>> print(model.explain())  # doctest: +SKIP
-    >>> y = model(x)  # doctest: +SKIP
+    >>> import numpy as np, fusedops as fo
+    >>> from onnx.parser import parse_model
+    >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+    ...     net (float[n, 3] x, float[3, 2] w) => (float[n, 2] y) { h = MatMul(x, w)  y = Relu(h) }'''))
+    >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
+    array([[3., 3.]], dtype=float32)
     """
     from .onnx_reader import read_onnx
     return Model.built(read_onnx(model), fold, fuse)
@@ -59,6 +66,16 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
         Torch cannot export the network, or it has operators that fusedops does not have.
     TypeError
         No example inputs, and no such layer.
+
+    Examples
+    --------
+    >>> import torch, fusedops as fo
+    >>> layer = torch.nn.Conv2d(3, 8, 3, padding=1)
+    >>> fo.from_torch(layer).output_shape((1, 3, 8, 8))
+    (1, 8, 8, 8)
+    >>> model = fo.from_torch(torch.nn.Sequential(layer, torch.nn.ReLU()), torch.zeros(1, 3, 8, 8))
+    >>> len(model.explain().fusions)
+    1
     """
     from . import torch_reader
     if example_inputs is None:
@@ -69,9 +86,33 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
 def load(path):
     """Loads a network that ``model.save`` wrote. Needs NumPy alone.
 
+    Parameters
+    ----------
+    path : str or path-like
+
+    Returns
+    -------
+    Model
+        As it was saved; nothing of what the file holds is executed.
+
     Raises
     ------
+    OSError
+        No such file.
     ValueError
         Not a saved network, a damaged one, or one of another version.
+
+    Examples
+    --------
+    >>> import os, tempfile
+    >>> import numpy as np, fusedops as fo
+    >>> from onnx.parser import parse_model
+    >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+    ...     net (float[n] x) => (float[n] y) { y = Relu(x) }'''))
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     path = os.path.join(folder, "model.fo")
+    ...     model.save(path)
+    ...     fo.load(path)(np.float32([-1, 2]))
+    array([0., 2.], dtype=float32)
     """
     return Model(*saved.load(path))

@@ -22,7 +22,26 @@ class Model:
 
     Attributes
     ----------
-    inputs, outputs : list of Value, each with name, shape (a str where a dimension may differ from call to call) and dtype
+    inputs, outputs : list of Value
+        Each with name, shape (a str where a dimension may differ from call to call) and dtype.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> from onnx.parser import parse_model
+    >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+    ...     net (float[n, 3] x, float[n, 3] bias) => (float[n, 3] y) { h = Add(x, bias)  y = Relu(h) }'''))
+    >>> model
+    Model(x: float32 (n, 3), bias: float32 (n, 3) -> y: float32 (n, 3))
+    >>> x, bias = np.float32([[-3, 0, 3]]), np.ones((1, 3), np.float32)
+    >>> model(x, bias)
+    array([[0., 1., 4.]], dtype=float32)
+    >>> model.run({"x": x, "bias": bias})["y"].shape
+    (1, 3)
+    >>> print(model.benchmark(x, bias, number=1, repeat=2))  # doctest: +ELLIPSIS
+    Execution time summary:
+                 mean (ms)  median (ms)  max (ms)  min (ms)  std (ms)
+    fused ...
     """
 
     def __init__(self, graph, report, source=None):
@@ -51,7 +70,31 @@ class Model:
         return memory.results[0] if len(memory.results) == 1 else tuple(memory.results)
 
     def run(self, inputs):
-        """Runs the network on a dict from input names to arrays; returns a dict from output names to arrays."""
+        """Runs the network on arrays by the names of its inputs.
+
+        Parameters
+        ----------
+        inputs : dict of str to ndarray
+
+        Returns
+        -------
+        dict of str to ndarray
+            The outputs by their names.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not the names, dtypes or shapes of the inputs.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> model.run({"x": np.float32([-1, 2])})
+        {'y': array([0., 4.], dtype=float32)}
+        """
         names = [v.name for v in self._graph.inputs]
         if set(inputs) != set(names):
             raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs))}")
@@ -93,28 +136,119 @@ class Model:
             raise ValueError(f"the network has a node that cannot be computed: {e}") from e
 
     def memory(self, *shapes):
-        """Bytes that the values inside the network take for these input shapes: the peak of a call, apart from weights, inputs and outputs."""
+        """Bytes that the values inside the network take: the peak of a call, apart from weights, inputs and outputs.
+
+        Parameters
+        ----------
+        *shapes : tuple of int
+            Of the inputs.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        ValueError
+            Shapes that the network cannot take.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> model.memory((1000,))  # the sum lives in registers
+        0
+        """
         return self._plan([tuple(s) for s in shapes])[0].arena
 
     def explain(self):
-        """What was fused, with the operations and bytes saved, and what was not and why: an Explanation, whose ``str()`` is a table."""
+        """What was fused, with the operations and bytes saved, and what was not and why.
+
+        Returns
+        -------
+        Explanation
+            ``fusions`` and ``refusals`` are lists, ``operations`` and ``bytes`` what is saved in all; ``str()`` is a table.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> print(model.explain())  # doctest: +ELLIPSIS
+        1 fusions save 0  operations and 8 B of memory traffic a call
+        ...
+        """
         return Explanation.of(self._report)
 
     def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
         """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing fused or folded.
 
-        `repeat` samples are taken of each form in turns, each the mean of `number` calls. A network from :func:`fusedops.load` is timed
-        alone: its file has no other form. `progress` is told after each round of samples what part of them is done.
+        A network from :func:`fusedops.load` is timed alone: its file has no other form.
+
+        Parameters
+        ----------
+        *arrays : ndarray
+            The inputs, in order.
+        number : int
+            Calls of a sample, which is their mean.
+        repeat : int
+            Samples of each form, taken in turns.
+        progress : callable
+            Told after each round of samples what part of them is done.
 
         Returns
         -------
         Benchmark
             ``str()`` is a table of mean, median, max, min and std in milliseconds; ``as_dict()`` has the numbers.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not the dtypes or shapes of the inputs.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> list(model.benchmark(np.ones(8, np.float32), number=1, repeat=2).as_dict())
+        ['fused', 'folded only', 'unfused']
         """
         return measure.benchmark(self._forms(), arrays, number, repeat, progress)
 
     def profile(self, *arrays, repeat=20):
-        """Times each node of the network on these inputs, beside the nodes it was fused from: a Profile, whose ``str()`` is a table."""
+        """Times each node of the network on these inputs, beside the nodes it was fused from.
+
+        Parameters
+        ----------
+        *arrays : ndarray
+            The inputs, in order.
+        repeat : int
+            Runs; a node's time is the least of them.
+
+        Returns
+        -------
+        Profile
+            ``layers`` is a list with name, operator, kernels, times, operations and bytes of each node; ``str()`` is a table.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not the dtypes or shapes of the inputs.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
+        ['Add']
+        """
         return measure.profile(self, self._forms().get("unfused"), [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)], repeat)
 
     def _forms(self):
@@ -130,7 +264,30 @@ class Model:
         return cls(graph, optimize(graph, fold=fold, fuse=fuse), source)
 
     def save(self, path):
-        """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone. It contains no code."""
+        """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.
+
+        Parameters
+        ----------
+        path : str or path-like
+            The file is a NumPy archive, with the weights as arrays and the rest as JSON. It contains no code.
+
+        Raises
+        ------
+        OSError
+            The file cannot be written.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     model.save(os.path.join(folder, "model.fo"))
+        ...     fo.load(os.path.join(folder, "model.fo"))
+        Model(x: float32 (n) -> y: float32 (n))
+        """
         saved.save(path, self._graph, self._report)
 
     def __reduce__(self):
