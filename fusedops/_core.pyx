@@ -52,23 +52,50 @@ cdef inline bint ready(object x) noexcept:
             and cnp.PyArray_ISALIGNED(<ndarray>x) and cnp.PyArray_ISNOTSWAPPED(<ndarray>x))
 
 
+cpdef ndarray as_array(object x, str name):
+    """x as an array of whatever dtype: by the buffer or array protocol, or by DLPack; a view where that is possible."""
+    if isinstance(x, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a masked array, and the kernels would ignore its mask: pass {name}.filled(value)")
+    if isinstance(x, np.ndarray):
+        return np.asarray(x)
+    kind = type(x).__name__
+    if getattr(x, "requires_grad", False):
+        raise TypeError(f"{name} is a {kind} that requires grad, but fusedops records no gradients: pass {name}.detach()")
+    dlpack = hasattr(x, "__dlpack__")
+    try:
+        elsewhere = dlpack and x.__dlpack_device__()[0] != 1  # kDLCPU
+        if not elsewhere:
+            return np.from_dlpack(x) if dlpack and not hasattr(x, "__array__") else np.asarray(x)
+    except Exception as e:  # whatever the other library raises
+        raise TypeError(f"{name} is a {kind} that cannot be read as a dense float32 array: {e}") from e
+    raise TypeError(f"{name} is a {kind} on {getattr(x, 'device', 'another device')}, but fusedops computes on the CPU: "
+                    + (f"pass {name}.cpu()" if hasattr(x, "cpu") else f"move {name} there first"))
+
+
+cdef str conversion(object x, str name):
+    """How to convert x, for an error."""
+    if hasattr(x, "astype"):
+        return f"{name}.astype(np.float32)"
+    return f"{name}.float()" if hasattr(x, "float") else f"np.asarray({name}, np.float32)"
+
+
 cdef ndarray as_float32(object x, str name):
     """x as an array that kernels can read; a view where that is possible, never a cast."""
     if ready(x):
         return <ndarray>x
-    if isinstance(x, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a masked array, and the kernels would ignore its mask: pass {name}.filled(value)")
-    a = np.asarray(x)
+    a = as_array(x, name)
+    if a.dtype.kind not in "biufc" and not isinstance(x, np.ndarray):
+        raise TypeError(f"{name} must be a float32 array, not {type(x).__name__}")
     if a.dtype != np.float32 or not a.dtype.isnative:
         raise TypeError(f"{name} has dtype {a.dtype.str if a.dtype == np.dtype('>f4') else a.dtype}, but fusedops computes in float32: "
-                        f"pass {name}.astype(np.float32)")
+                        f"pass {conversion(x, name)}")
     return a if ready(a) else a.copy()
 
 
 cpdef ndarray checked_out(object out, tuple shape):
     """out, if it can take a result of this shape, or the error that says why not."""
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a numpy array, not {type(out).__name__}")
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}" + (": pass out.numpy()" if hasattr(out, "numpy") else ""))
     if out.dtype != np.float32 or not out.dtype.isnative:
         raise TypeError(f"out has dtype {out.dtype}, but results are float32: make it with np.empty({shape}, np.float32)")
     if out.shape != shape:
@@ -171,6 +198,7 @@ cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
     cdef Py_ssize_t n, k
+    cdef readonly str isa
 
     def __dealloc__(self):
         fo_linear_free(self.plan)
@@ -184,7 +212,7 @@ cdef class LinearPlan:
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_linear_free(self.plan)
-        self.plan = plan
+        self.plan, self.isa = plan, get_isa()
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
@@ -193,7 +221,7 @@ cdef class LinearPlan:
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
         cdef fo_status status
         if nd < 1 or nd > 32 or cnp.PyArray_DIM(a, nd - 1) != self.k:
-            raise ValueError(f"x has shape {np.shape(x)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}")
+            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}")
         for i in range(nd - 1):
             dims[i] = cnp.PyArray_DIM(a, i)
         dims[nd - 1] = self.n
@@ -272,7 +300,7 @@ cdef class ImagePlan:
         cdef fo_image xi, ri, yi
         cdef fo_status status
         if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
-            raise ValueError(f"x has shape {np.shape(x)}, but {self.weights()} needs "
+            raise ValueError(f"x has shape {np.shape(a)}, but {self.weights()} needs "
                              + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)"))
         self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
         dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.oc, z.oh, z.ow
@@ -326,6 +354,7 @@ cdef class Conv2dPlan(ImagePlan):
     cdef fo_conv2d_shape shape
     cdef Py_ssize_t top, left, bottom, right
     cdef bint same
+    cdef readonly str isa
 
     def __dealloc__(self):
         fo_conv2d_free(self.plan)
@@ -345,7 +374,7 @@ cdef class Conv2dPlan(ImagePlan):
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_conv2d_free(self.plan)
-        self.plan, self.shape, self.nhwc, self.same = plan, s, nhwc, padding == "same"
+        self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", get_isa()
         self.ic, self.oc = s.ic, s.oc
         if not self.same:
             (self.top, self.bottom), (self.left, self.right) = padding
@@ -437,6 +466,7 @@ cdef class CellPlan:
     """h' = cell(x, h) with all gates' weights packed once: an RNN or a GRU; :class:`LSTMCellPlan` has c as well."""
     cdef fo_cell *cell
     cdef fo_cell_shape shape
+    cdef readonly str isa
 
     def __dealloc__(self):
         fo_cell_free(self.cell)
@@ -456,7 +486,7 @@ cdef class CellPlan:
         if cell == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_cell_free(self.cell)
-        self.cell, self.shape = cell, s
+        self.cell, self.shape, self.isa = cell, s, get_isa()
 
     cdef ndarray rows(self, object given, str name, ndarray x, Py_ssize_t width, Py_ssize_t *ld):
         """An x (x None), or a state of as many rows as x."""
@@ -603,7 +633,7 @@ cdef class SequencePlan:
         cdef fo_status status
         if cnp.PyArray_NDIM(a) not in (2, 3) or cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) != self.inputs:
             order = "batch, steps" if self.batch_first else "steps, batch"
-            raise ValueError(f"x has shape {np.shape(x)}, but w_ih has {self.inputs} columns: x must be ({order}, {self.inputs}) or (steps, {self.inputs})")
+            raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {self.inputs} columns: x must be ({order}, {self.inputs}) or (steps, {self.inputs})")
         s.steps = cnp.PyArray_DIM(a, 1 if self.batch_first and not unbatched else 0)
         s.batch = 1 if unbatched else cnp.PyArray_DIM(a, 0 if self.batch_first else 1)
         h_shape, c_shape = self.state_shape(unbatched, s.batch, self.outputs), self.state_shape(unbatched, s.batch, self.hidden)
@@ -639,7 +669,7 @@ cdef class SequencePlan:
         return target, (hn, cn) if self.lstm else hn
 
     cdef ndarray lengths_array(self, object lengths, Py_ssize_t steps, Py_ssize_t batch):
-        n = np.asarray(lengths)
+        cdef object n = as_array(lengths, "lengths")
         if n.dtype.kind not in "iu":
             raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
         if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):

@@ -64,6 +64,10 @@ def _choice(value, name, known):
     return value
 
 
+def _winograd_applies(w, stride, dilation, groups):
+    return (w.shape[2:], stride, dilation, groups) == ((3, 3), (1, 1), (1, 1), 1)
+
+
 class _Layer:
     """Pickling and copying: the folded weights travel, and are packed again where they arrive."""
 
@@ -121,7 +125,8 @@ class Linear(_Layer, _core.LinearPlan):
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        return f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, activation={activations.described(options['activation'])})"
+        return (f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, "
+                f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')")
 
 
 class Conv2d(_Layer, _core.Conv2dPlan):
@@ -172,7 +177,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
-        if algorithm == "winograd" and (w.shape[2:], stride, dilation, groups) != ((3, 3), (1, 1), (1, 1), 1):
+        if algorithm == "winograd" and not _winograd_applies(w, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, dilation 1 and groups=1, not w {w.shape}, "
                              f"stride {stride}, dilation {dilation}, groups={groups}")
         parsed = activations.parse(activation, oc)
@@ -188,9 +193,15 @@ class Conv2d(_Layer, _core.Conv2dPlan):
 
     def __repr__(self):
         (w, bias), options = self._arguments
+        if w.shape[1] == 1 and options["groups"] > 1:
+            kernel = "depthwise"
+        elif options["algorithm"] == "auto" and _winograd_applies(w, options["stride"], options["dilation"], options["groups"]):
+            kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
+        else:
+            kernel = options["algorithm"].replace("auto", "direct")
         changed = "".join(f", {k}={v!r}" for k, v in options.items() if k != "activation" and v not in ((1, 1), 0, 1, "NCHW", "auto"))
         return (f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
-                f"activation={activations.described(options['activation'])}{changed})")
+                f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
 
 
 class DepthwiseSeparable(_Layer, _core.SeparablePlan):

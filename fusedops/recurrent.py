@@ -56,7 +56,8 @@ class _Cell(_Layer):
         shown = "".join(f", {k}={v!r}" for k, v in options.items()
                         if k in ("activation", "reset_after", "clip") and v is not None)
         bias = b_ih is not None or b_hh is not None
-        return f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, bias={bias}{shown})"
+        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, bias={bias}{shown}, "
+                f"kernel='{self.isa} gemm and gates')")
 
 
 class RNNCell(_Cell, _core.CellPlan):
@@ -363,7 +364,7 @@ class RNN(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.RNN.from_onnx(np.ones((1, 2, 3), np.float32), np.ones((1, 2, 2), np.float32))
-        RNN(num_layers=1, RNNCell(3 -> 2, bias=False, activation='tanh'))
+        RNN(num_layers=1, RNNCell(3 -> 2, bias=False, activation='tanh', kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("RNN", w, r, b)
         options = recurrent_weights.direction(direction, len(w), layout)
@@ -394,7 +395,7 @@ class RNN(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.RNN.from_keras(np.ones((3, 2), np.float32), np.ones((2, 2), np.float32))
-        RNN(num_layers=1, batch_first=True, RNNCell(3 -> 2, bias=False, activation='tanh'))
+        RNN(num_layers=1, batch_first=True, RNNCell(3 -> 2, bias=False, activation='tanh', kernel='... gemm and gates'))
         """
         return cls(**recurrent_weights.of_keras("RNN", weights), activation=activation, batch_first=batch_first)
 
@@ -462,7 +463,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.LSTM.from_onnx(np.ones((1, 8, 3), np.float32), np.ones((1, 8, 2), np.float32))
-        LSTM(num_layers=1, LSTMCell(3 -> 2, bias=False))
+        LSTM(num_layers=1, LSTMCell(3 -> 2, bias=False, kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
         return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), clip=clip)
@@ -491,7 +492,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.LSTM.from_keras(np.ones((3, 8), np.float32), np.ones((2, 8), np.float32))
-        LSTM(num_layers=1, batch_first=True, LSTMCell(3 -> 2, bias=False))
+        LSTM(num_layers=1, batch_first=True, LSTMCell(3 -> 2, bias=False, kernel='... gemm and gates'))
         """
         return cls(**recurrent_weights.of_keras("LSTM", weights), batch_first=batch_first)
 
@@ -561,7 +562,7 @@ class GRU(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.GRU.from_onnx(np.ones((1, 6, 3), np.float32), np.ones((1, 6, 2), np.float32))
-        GRU(num_layers=1, GRUCell(3 -> 2, bias=False, reset_after=False))
+        GRU(num_layers=1, GRUCell(3 -> 2, bias=False, reset_after=False, kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("GRU", w, r, b)
         options = recurrent_weights.direction(direction, len(w), layout)
@@ -594,7 +595,7 @@ class GRU(_Sequence, _core.SequencePlan):
         --------
         >>> import numpy as np, fusedops as fo
         >>> fo.GRU.from_keras(np.ones((3, 6), np.float32), np.ones((2, 6), np.float32))
-        GRU(num_layers=1, batch_first=True, GRUCell(3 -> 2, bias=False, reset_after=True))
+        GRU(num_layers=1, batch_first=True, GRUCell(3 -> 2, bias=False, reset_after=True, kernel='... gemm and gates'))
         """
         return cls(**recurrent_weights.of_keras("GRU", weights), reset_after=reset_after, batch_first=batch_first)
 

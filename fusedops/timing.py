@@ -1,5 +1,6 @@
 """Execution times: rounds of interleaved batches of calls, and their summary."""
 import statistics
+from collections.abc import Iterable
 from itertools import repeat
 from time import perf_counter
 from typing import NamedTuple
@@ -15,12 +16,12 @@ class Summary(NamedTuple):
     std: float
 
     @classmethod
-    def of(cls, samples):
+    def of(cls, samples: Iterable[float]) -> "Summary":
         """The summary of times in seconds."""
         ms = [1e3 * s for s in samples]
         return cls(statistics.fmean(ms), statistics.median(ms), max(ms), min(ms), statistics.pstdev(ms))
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, float]:
         return self._asdict()
 
     def __str__(self):

@@ -232,7 +232,7 @@ def _recurrent(step, gates, default):
         batch_first, direction = node.attrs.get("layout", 0), node.attrs.get("direction", "forward")
         directions, hidden, clip = w.shape[0], r.shape[2], node.attrs.get("clip")
         if batch_first:
-            x, h0, c0 = x.swapaxes(0, 1), *(s if s is None else s.swapaxes(0, 1) for s in (h0, c0))
+            x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
         steps, batch = x.shape[:2]
         functions = _gate_functions(node, directions, default)
         if clip is not None:
@@ -434,7 +434,7 @@ OPERATORS = ELEMENTWISE | {
     "GlobalMaxPool": lambda node, x: x.max(tuple(range(2, x.ndim)), keepdims=True), "InstanceNormalization": _instance_norm, "LRN": _lrn,
     "LSTM": _recurrent(_lstm_step, 4, ["Sigmoid", "Tanh", "Tanh"]), "LayerNormalization": _layer_norm, "Linear": _linear,
     "LogSoftmax": _softmax, "MatMul": lambda node, a, b: a @ b, "MaxPool": _max_pool, "Pad": _pad, "RNN": _recurrent(_rnn_step, 1, ["Tanh"]),
-    "Range": lambda node, a, b, step: np.arange(a.item(), b.item(), step.item(), a.dtype),
+    "Range": lambda node, a, b, step: np.arange(a.item(), b.item(), step.item(), dtype=a.dtype),
     "ReduceMax": _reduce(lambda x, a, k: x.max(a, keepdims=k, initial=_lowest(x.dtype))), "ReduceMean": _reduce(lambda x, a, k: x.mean(a, keepdims=k)),
     "ReduceSum": _reduce(lambda x, a, k: x.sum(a, keepdims=k)), "Reshape": lambda node, x, shape: x.reshape(reshape_shape(node, x.shape, shape)),
     "Resize": _resize, "Shape": _shape, "Slice": lambda node, x, *where: x[slices(x.shape, *where)], "Softmax": _softmax, "Split": _split,

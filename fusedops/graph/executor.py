@@ -4,6 +4,7 @@ from threading import Lock
 
 import numpy as np
 
+from .. import _core
 from . import measure, saved
 from .explain import Explanation
 from .memory import ALIGNMENT
@@ -324,7 +325,7 @@ def _aligned(nbytes):
 
 def _checked(x, value):
     """x as a contiguous array of the type and shape that the network takes."""
-    x = np.asarray(x)
+    x = _core.as_array(x, value.name)
     if x.dtype != value.dtype:
         raise TypeError(f"{value.name} has dtype {x.dtype}, but the network takes {value.dtype}: pass {value.name}.astype(np.{value.dtype})")
     if value.shape is not None and (x.ndim != len(value.shape) or any(isinstance(n, int) and n != m for n, m in zip(value.shape, x.shape, strict=True))):

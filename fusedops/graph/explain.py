@@ -1,5 +1,5 @@
 """What was fused, what was not and why, and what it buys, as tables."""
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .passes import Fusion, Refusal
 
@@ -19,14 +19,14 @@ class Explanation(NamedTuple):
         return cls([r for r in report if isinstance(r, Fusion)], [r for r in report if isinstance(r, Refusal)])
 
     @property
-    def operations(self):
+    def operations(self) -> int:
         return sum(f.operations for f in self.fusions)
 
     @property
-    def bytes(self):
+    def bytes(self) -> int:
         return sum(f.bytes for f in self.fusions)
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         return {"fusions": [f._asdict() for f in self.fusions], "refusals": [r._asdict() for r in self.refusals],
                 "operations": self.operations, "bytes": self.bytes}
 

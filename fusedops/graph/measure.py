@@ -1,7 +1,7 @@
 """How long a network takes, as a whole and layer by layer."""
 import math
 from time import perf_counter
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,12 +17,12 @@ class Benchmark(NamedTuple):
 
     times: dict[str, Summary]
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: str) -> float:
         if name in Summary._fields:
             return getattr(next(iter(self.times.values())), name)
         raise AttributeError(name)
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, dict[str, float]]:
         return {name: s.as_dict() for name, s in self.times.items()}
 
     def __str__(self):
@@ -63,7 +63,7 @@ class Profile(NamedTuple):
     peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
     bandwidth: float  # GB/s of a pass over more memory than the caches hold
 
-    def as_dict(self):
+    def as_dict(self) -> dict[str, Any]:
         return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
     def __str__(self):
@@ -79,7 +79,7 @@ class Profile(NamedTuple):
 def profile(model, unfused, arrays, repeat=20):
     """The Profile of a model on these inputs; `unfused` is the same network with nothing fused or folded, or None."""
     times, plain = _node_times(model, arrays, repeat), _node_times(unfused, arrays, repeat) if unfused else {}
-    plan, _, peak = *model.plan(*arrays), _peak()
+    (plan, _), peak = model.plan(*arrays), _peak()
     rows = []
     for node in dict.fromkeys(step.node for step in plan.steps):
         seconds = times[node.name]

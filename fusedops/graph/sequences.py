@@ -17,7 +17,7 @@ def lower(p, node):
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
     x = _swapped(x) if batch_first else x
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
-    steps, batch, directions, hidden = *x.shape[:2], w.shape[0], r.shape[2]
+    (steps, batch), directions, hidden = x.shape[:2], w.shape[0], r.shape[2]
     y = p.new((steps, batch, directions * hidden))
     states = [_state(p, node, node.input(i), batch_first) for i in (5, 6)]
     last = [p.new((directions, batch, hidden)) for _ in range(1 + (node.op == "LSTM"))]

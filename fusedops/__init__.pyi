@@ -1,0 +1,43 @@
+from . import reference as reference
+from .batchnorm import BatchNorm as BatchNorm
+from .batchnorm import fold_batch_norm as fold_batch_norm
+from .functional import conv2d as conv2d
+from .functional import conv_bn_relu as conv_bn_relu
+from .functional import depthwise_conv2d as depthwise_conv2d
+from .functional import depthwise_conv_bn_relu as depthwise_conv_bn_relu
+from .functional import gemm as gemm
+from .functional import linear as linear
+from .graph import Model as Model
+from .graph import from_torch as from_torch
+from .graph import load as load
+from .graph import load_onnx as load_onnx
+from .layers import Conv2d as Conv2d
+from .layers import DepthwiseSeparable as DepthwiseSeparable
+from .layers import InvertedResidual as InvertedResidual
+from .layers import Linear as Linear
+from .recurrent import GRU as GRU
+from .recurrent import LSTM as LSTM
+from .recurrent import RNN as RNN
+from .recurrent import GRUCell as GRUCell
+from .recurrent import LSTMCell as LSTMCell
+from .recurrent import RNNCell as RNNCell
+from .recurrent import gru as gru
+from .recurrent import gru_cell as gru_cell
+from .recurrent import lstm as lstm
+from .recurrent import lstm_cell as lstm_cell
+from .recurrent import rnn as rnn
+from .recurrent import rnn_cell as rnn_cell
+from .runtime import available_isas as available_isas
+from .runtime import get_num_threads as get_num_threads
+from .runtime import isa as isa
+from .runtime import set_isa as set_isa
+from .runtime import set_num_threads as set_num_threads
+from .runtime import show_config as show_config
+
+__version__: str
+__all__ = [
+    "BatchNorm", "Conv2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual", "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell",
+    "available_isas", "conv2d", "conv_bn_relu", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm",
+    "from_torch", "gemm", "get_num_threads", "gru", "gru_cell", "isa", "linear", "load", "load_onnx", "lstm",
+    "lstm_cell", "rnn", "rnn_cell", "set_isa", "set_num_threads", "show_config",
+]

@@ -1,0 +1,18 @@
+"""Types that the other stubs share."""
+from typing import Any, Literal, Protocol, TypeAlias
+
+from numpy import dtype, float32, ndarray
+from numpy.typing import ArrayLike
+
+class SupportsDLPack(Protocol):
+    def __dlpack__(self, *, stream: Any = ...) -> Any: ...
+
+Array: TypeAlias = ndarray[tuple[int, ...], dtype[float32]]
+Input: TypeAlias = ArrayLike | SupportsDLPack
+Activation: TypeAlias = str | tuple[str] | tuple[str, float] | tuple[str, float, float] | tuple[str, Array] | None
+Ints: TypeAlias = int | tuple[int, int]
+Padding: TypeAlias = Ints | tuple[tuple[int, int], tuple[int, int]] | Literal["same", "valid"]
+Layout: TypeAlias = Literal["NCHW", "NHWC"]
+Algorithm: TypeAlias = Literal["auto", "direct", "winograd"]
+Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
+State: TypeAlias = Array | tuple[Array, Array]

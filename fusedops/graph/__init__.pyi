@@ -1,0 +1,13 @@
+import os
+from typing import Any, overload
+
+from .executor import Model as Model
+
+__all__ = ["Model", "from_torch", "load", "load_onnx"]
+
+def load_onnx(model: Any, *, fold: bool = True, fuse: bool = True) -> Model: ...
+@overload
+def from_torch(module: Any, example_inputs: None = None, *, fold: bool = True, fuse: bool = True) -> Any: ...
+@overload
+def from_torch(module: Any, example_inputs: Any, *, fold: bool = True, fuse: bool = True) -> Model: ...
+def load(path: str | os.PathLike[str]) -> Model: ...

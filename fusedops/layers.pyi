@@ -1,0 +1,21 @@
+from . import _core
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding
+from .batchnorm import BatchNorm
+
+ALGORITHMS: tuple[str, ...]
+LAYOUTS: tuple[str, ...]
+
+class Linear(_core.LinearPlan):
+    def __init__(self, w: Input, bias: Input | None = None, *, activation: Activation = None) -> None: ...
+
+class Conv2d(_core.Conv2dPlan):
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
+                 groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto") -> None: ...
+
+class DepthwiseSeparable(_core.SeparablePlan):
+    def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None: ...
+
+class InvertedResidual(_core.SeparablePlan):
+    def __init__(self, expand: Conv2d | None, depthwise: Conv2d, project: Conv2d, *, residual: bool = True) -> None: ...
+    def __call__(self, x: Input, out: Array | None = None) -> Array: ...  # type: ignore[override]

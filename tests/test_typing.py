@@ -1,0 +1,88 @@
+"""The types that the package ships: a user's script passes mypy --strict, and the stubs say what stands in the modules."""
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fusedops as fo
+from fusedops import _core
+
+PACKAGE = Path(fo.__file__).parent
+SCRIPT = Path(__file__).parent / "user_script.py"
+STUB = PACKAGE / "_core.pyi"
+
+# Types that stand in stubs alone, and what the binding's stub, which is tested by name below, cannot say
+NOT_COMPARED = r"""
+fusedops\._core\..*
+fusedops\._types
+fusedops\.recurrent\.(Optional)?Weights
+fusedops\.graph\.executor\.Model\.__init__
+"""
+
+
+def run(*arguments):
+    """A program of this Python, its output for the failure."""
+    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=PACKAGE.parent, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def strict(tmp_path_factory):
+    """mypy as a user calls it, for whom the package is installed: it tells of its own errors alone."""
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    return "-m", "mypy", "--strict", "--follow-imports=silent", f"--cache-dir={tmp_path_factory.mktemp('mypy')}"
+
+
+def test_a_users_script_passes_mypy(strict):
+    run(*strict, SCRIPT)
+
+
+def test_a_wrong_script_does_not(strict, tmp_path):
+    wrong = {'fo.conv2d(x, x, activaton="relu")': "call-arg", 'fo.Conv2d(x, padding="full")': "arg-type", "fo.linear(x)": "call-arg",
+             "fo.LSTM(x, x)(x)[1].shape": "attr-defined"}
+    script = tmp_path / "wrong.py"
+    script.write_text("import numpy as np\nimport fusedops as fo\nx = np.ones((1, 1, 1, 1), np.float32)\n" + "\n".join(wrong) + "\n")
+    done = subprocess.run([sys.executable, *strict, str(script)], cwd=PACKAGE.parent, capture_output=True, text=True)
+    found = [line for line in done.stdout.splitlines() if "error:" in line]
+    for number, (line, code) in enumerate(wrong.items(), 4):
+        assert any(f"wrong.py:{number}:" in error and f"[{code}]" in error for error in found), f"{line}: {done.stdout}"
+
+
+def test_stubs_are_those_of_the_modules(tmp_path):
+    """stubtest runs mypy on the whole package first."""
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    allowed = tmp_path / "allowed.txt"
+    allowed.write_text(NOT_COMPARED)
+    run("-m", "mypy.stubtest", "fusedops", "--concise", "--ignore-missing-stub", "--ignore-unused-allowlist", f"--allowlist={allowed}",
+        f"--mypy-config-file={SCRIPT.parent.parent / 'pyproject.toml'}")
+
+
+def test_the_script_names_everything_public_and_runs(tmp_path):
+    used = {node.attr for node in ast.walk(ast.parse(SCRIPT.read_text())) if isinstance(node, ast.Attribute)}
+    assert set(fo.__all__) - used <= {"from_torch"}  # which needs PyTorch
+    assert "fusedops " + fo.__version__ in run(SCRIPT)
+
+
+# The binding
+
+
+def declared(body):
+    """Name to node of what a module or class declares."""
+    names = {node.name: node for node in body if isinstance(node, (ast.ClassDef, ast.FunctionDef))}
+    return names | {node.target.id: node for node in body if isinstance(node, ast.AnnAssign)}
+
+
+def members(kind):
+    return {name for name in vars(kind) if not name.startswith("_")}
+
+
+def test_every_public_name_of_the_binding_is_declared():
+    assert members(_core) - {"np"} <= declared(ast.parse(STUB.read_text()).body).keys()
+
+
+@pytest.mark.parametrize("kind", [k for k in vars(_core).values() if isinstance(k, type)], ids=lambda k: k.__name__)
+def test_every_method_of_the_binding_is_declared(kind):
+    assert declared(declared(ast.parse(STUB.read_text()).body)[kind.__name__].body).keys() >= members(kind)
