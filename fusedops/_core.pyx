@@ -221,7 +221,8 @@ cdef class LinearPlan:
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
         cdef fo_status status
         if nd < 1 or nd > 32 or cnp.PyArray_DIM(a, nd - 1) != self.k:
-            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}")
+            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}"
+                             + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         for i in range(nd - 1):
             dims[i] = cnp.PyArray_DIM(a, i)
         dims[nd - 1] = self.n
@@ -285,6 +286,15 @@ cdef class ImagePlan:
         """What x has to fit, for the error."""
         raise NotImplementedError
 
+    cdef str fix(self, ndarray a):
+        """What to do about an x of the wrong shape, where that can be guessed."""
+        cdef int nd = cnp.PyArray_NDIM(a)
+        if nd == 3 and cnp.PyArray_DIM(a, 2 if self.nhwc else 0) == self.ic:
+            return ": pass x[np.newaxis]"
+        if nd == 4 and cnp.PyArray_DIM(a, 1 if self.nhwc else 3) == self.ic:
+            return f": pass layout={'NCHW' if self.nhwc else 'NHWC'!r}"
+        return ""
+
     def output_shape(self, shape):
         """The shape of the result for an x of this shape."""
         cdef fo_conv2d_size z
@@ -301,7 +311,7 @@ cdef class ImagePlan:
         cdef fo_status status
         if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
             raise ValueError(f"x has shape {np.shape(a)}, but {self.weights()} needs "
-                             + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)"))
+                             + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)") + self.fix(a))
         self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
         dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.oc, z.oh, z.ow
         if residual is not None:

@@ -23,33 +23,59 @@ def _fail(message):
     return 1
 
 
+_FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab.FILE, which only `completion` needs
+
+
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.")
+        prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.",
+        epilog="See fusedops COMMAND --help for the options and examples of a command.")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
-    info = commands.add_parser("info", help="show version, processor, instruction sets and threads")
+    info = commands.add_parser("info", help="show processor, caches, instruction sets, threads and compiler")
     info.set_defaults(run=_info)
 
     bench = commands.add_parser(
-        "bench", help="time fused, folded only, unfused and NumPy side by side",
-        description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only "
-                    "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel), "
-                    "on generated data, after a check that they agree. With a MODEL, times that network in its three forms, and each of its nodes.")
-    bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead")
+        "bench", help="time fused, folded only, unfused and NumPy side by side", formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
+            ("fusedops bench --quick", "all workloads on one thread, in 15 seconds"),
+            ("fusedops bench --threads 4 --plot speeds.png --json speeds.json", "on four, with a picture and the figures"),
+            ("fusedops bench resnet50.onnx", "a network as a whole and node by node"),
+            ("fusedops bench model.onnx --dim batch=8 --dim height=320", "one whose dimensions have names"),
+            ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set")),
+        description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
+                    "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
+                    "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
+                    "forms, and each of its nodes.")
+    bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead").complete = _FILES
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")
     bench.add_argument("--threads", type=_count, default=1, metavar="N",
                        help="threads of fusedops and of NumPy's BLAS (default: 1)")
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
-    bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars")
-    bench.add_argument("--json", metavar="FILE", help="write the figures")
+    bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars").complete = _FILES
+    bench.add_argument("--json", metavar="FILE", help="write the figures").complete = _FILES
     bench.set_defaults(run=_bench)
 
-    explain = commands.add_parser("explain", help="show what is fused in a network, and what is not and why")
-    explain.add_argument("model", metavar="MODEL.onnx")
+    explain = commands.add_parser(
+        "explain", help="show what is fused in a network, and what is not and why", formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
+    explain.add_argument("model", metavar="MODEL.onnx").complete = _FILES
     explain.set_defaults(run=_explain)
+
+    completion = commands.add_parser(
+        "completion", help="print the completion of commands and options for a shell", formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
+            ('eval "$(fusedops completion bash)"', "in ~/.bashrc"),
+            ("fusedops completion zsh > ~/.zfunc/_fusedops", "with ~/.zfunc in fpath")))
+    completion.add_argument("shell", choices=list(_FILES))
+    completion.set_defaults(run=_completion)
     return parser
+
+
+def _examples(*lines):
+    width = max(len(command) for command, _ in lines)
+    return "\n".join(["examples:", *(f"  {command:{width}}  # {meaning}" for command, meaning in lines)])
 
 
 def _count(text):
@@ -65,9 +91,10 @@ def _dimension(text):
 
 
 def _info(options):
-    from .report import processor
+    from .report import caches, processor
     from .runtime import show_config
     print(f"{'processor':16}{processor()}")
+    print(f"{'caches':16}{caches()}")
     show_config()
 
 
@@ -93,3 +120,8 @@ def _bench(options):
 def _explain(options):
     from . import load_onnx
     print(load_onnx(options.model).explain())
+
+
+def _completion(options):
+    import shtab
+    print(shtab.complete(_parser(), options.shell))

@@ -3,6 +3,7 @@ import json
 import os
 import platform
 from contextlib import contextmanager
+from pathlib import Path
 
 import numpy as np
 
@@ -22,6 +23,15 @@ def processor():
     except OSError:
         pass  # not Linux
     return f"{model}, {os.cpu_count()} logical processors"
+
+
+def caches():
+    """The first processor's caches, as Linux tells of them."""
+    found = []
+    for folder in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+        level, kind, size = ((folder / name).read_text().strip() for name in ("level", "type", "size"))
+        found.append(f"L{level}{kind[0].lower() if kind != 'Unified' else ''} {size.removesuffix('K')} KB")
+    return ", ".join(found) or "unknown"
 
 
 @contextmanager

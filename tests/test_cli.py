@@ -1,6 +1,8 @@
 """The program `fusedops`, its workloads, and the README's examples."""
 import json
+import os
 import re
+import subprocess
 import sys
 from pathlib import Path
 
@@ -15,6 +17,43 @@ def test_info_names_the_machine_and_the_build(capsys):
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
     assert report.processor() in shown and fo.isa() in shown and fo.__version__ in shown
+    assert all(re.search(rf"^{key} +\w", shown, re.MULTILINE) for key in ("caches", "available_isas", "num_threads", "compiler"))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="Linux tells of its caches")
+def test_caches_have_their_sizes(tmp_path):
+    assert re.fullmatch(r"(L\d[di]? \d+ KB(, |$))+", report.caches()) or report.caches() == "unknown"
+
+
+@pytest.mark.parametrize("command", ["bench", "explain", "completion"])
+def test_help_has_examples_that_parse(command, capsys):
+    with pytest.raises(SystemExit):
+        cli.main([command, "--help"])
+    examples = re.findall(rf"^  .*?fusedops ({command} .*?) *(?:#|>|\)).*$", capsys.readouterr().out, re.MULTILINE)
+    assert examples
+    for example in examples:
+        assert cli._parser().parse_args(example.split()).command == command
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "tcsh"])
+def test_completion(shell, capsys):
+    pytest.importorskip("shtab", reason="shtab is not installed")
+    assert cli.main(["completion", shell]) == 0
+    shown = capsys.readouterr().out
+    assert all(word in shown for word in ("bench", "explain", "threads"))
+
+
+def test_completion_works_in_bash():
+    pytest.importorskip("shtab", reason="shtab is not installed")
+    script = """
+        eval "$("$PYTHON" -m fusedops completion bash)"
+        COMP_WORDS=(fusedops bench --th) COMP_CWORD=2 COMP_LINE="fusedops bench --th"
+        _shtab_fusedops fusedops --th bench
+        echo "${COMPREPLY[@]}"
+    """
+    done = subprocess.run(["bash", "-c", script], env=os.environ | {"PYTHON": sys.executable}, cwd=Path(fo.__file__).parent.parent,
+                          capture_output=True, text=True)
+    assert done.stdout.split() == ["--threads"], done.stderr
 
 
 @pytest.mark.parametrize("name", workloads.WORKLOADS)

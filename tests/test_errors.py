@@ -289,6 +289,18 @@ def test_layers_check_their_input(draw):
         fo.LSTMCell(draw(8, 3), draw(8, 2))(draw(2, 3), draw(2, 3), draw(2, 2))
 
 
+@pytest.mark.parametrize("call, fix", [
+    (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\]"),
+    (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\]"),
+    (lambda draw: fo.conv2d(draw(1, 6, 7, 3), draw(4, 3, 3, 3)), "pass layout='NHWC'"),
+    (lambda draw: fo.conv2d(draw(1, 3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), "pass layout='NCHW'"),
+    (lambda draw: fo.linear(draw(2, 5), draw(5, 3)), "pass w.T"),
+])
+def test_the_likely_fix_of_a_shape(draw, call, fix):
+    with pytest.raises(ValueError, match=fix):
+        call(draw)
+
+
 def test_misaligned_arrays_are_no_error(draw):
     x = draw(3, 5)
     np.testing.assert_array_equal(fo.linear(misaligned(x, 1), misaligned(x, 3)), fo.linear(x, x))

@@ -366,16 +366,6 @@ def test_inputs_of_any_memory(x):
     np.testing.assert_array_equal(net(wide[..., ::2]), net(x))
 
 
-def test_single_layers():
-    torch.manual_seed(0)
-    conv, linear = nn.Conv2d(3, 8, 3, stride=2, padding=1, groups=1), nn.Linear(5, 7)
-    v, u = torch.randn(2, 3, 9, 9), torch.randn(4, 5)
-    assert_close(fo.from_torch(conv)(v.numpy()), run_torch(conv, v))
-    assert_close(fo.from_torch(linear)(u.numpy()), run_torch(linear, u))
-    with pytest.raises(TypeError, match="Softmax"):
-        fo.from_torch(nn.Softmax(1))
-
-
 def test_profile_and_benchmark(networks):
     _, x, forms = networks("resnet18")
     net = forms[True, True]

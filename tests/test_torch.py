@@ -106,3 +106,31 @@ def test_cells(isa, draw, module, cell):
             close(y, expected)
     else:
         close(cell(*weights)(x, h), module(*tensors(x, h)))
+
+
+@pytest.mark.parametrize("options", [
+    dict(kernel_size=3, padding=1),
+    dict(kernel_size=4, padding="same", bias=False),
+    dict(kernel_size=(3, 5), stride=(2, 1), padding=(0, 2), dilation=(1, 2), groups=2),
+    dict(kernel_size=3, padding="valid", groups=6),
+])
+def test_a_module_as_a_layer(draw, options):
+    torch.manual_seed(0)
+    module, x = torch.nn.Conv2d(6, 12, **options), draw(2, 6, 11, 12)
+    layer = fo.from_torch(module)
+    close(layer(x), module(torch.from_numpy(x)))
+    assert isinstance(layer, fo.Conv2d)
+    module = torch.nn.Linear(5, 3, bias="bias" not in options)
+    x = draw(4, 5)
+    close(fo.from_torch(module)(x), module(torch.from_numpy(x)))
+
+
+@pytest.mark.parametrize("module, error, fix", [
+    (torch.nn.LSTM(4, 3).double(), TypeError, r"torch.float64.*pass module.float\(\)"),
+    (torch.nn.Linear(4, 3).bfloat16(), TypeError, r"torch.bfloat16.*pass module.float\(\)"),
+    (torch.nn.Conv2d(4, 8, 3, padding=1, padding_mode="reflect"), ValueError, r"reflect.*from_torch\(module, example_inputs\)"),
+    (torch.nn.Softmax(1), TypeError, r"Softmax.*Conv2d, Linear.*from_torch\(module, example_inputs\)"),
+], ids=lambda m: type(m).__name__ if isinstance(m, torch.nn.Module) else "")
+def test_a_module_that_has_no_layer(module, error, fix):
+    with pytest.raises(error, match=fix):
+        fo.from_torch(module)

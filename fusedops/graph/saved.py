@@ -39,6 +39,8 @@ def load(path):
     """
     with open(path, "rb") as f:
         data = io.BytesIO(f.read())
+    if not data.getvalue().startswith(b"PK"):
+        raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
     try:
         with np.load(data, allow_pickle=False) as archive:
             header = json.loads(bytes(archive["header"]))

@@ -57,20 +57,26 @@ def layer_of(module):
     """
     torch = _import_torch()
     nn = torch.nn
-    for kind, make in ((nn.Conv2d, _conv2d), (nn.Linear, _linear), (nn.RNN, _sequence), (nn.LSTM, _sequence), (nn.GRU, _sequence),
-                       (nn.RNNCell, _cell), (nn.LSTMCell, _cell), (nn.GRUCell, _cell)):
-        if type(module) is kind:
-            return make(module)
-    raise TypeError(f"there is no fusedops layer for {type(module).__name__}: for a network, pass example inputs as well, from_torch(module, example_inputs)")
+    makers = {nn.Conv2d: _conv2d, nn.Linear: _linear, nn.RNN: _sequence, nn.LSTM: _sequence, nn.GRU: _sequence,
+              nn.RNNCell: _cell, nn.LSTMCell: _cell, nn.GRUCell: _cell}
+    if type(module) not in makers:
+        raise TypeError(f"there is no fusedops layer for {type(module).__name__}, only for {', '.join(kind.__name__ for kind in makers)}: "
+                        "for anything else, pass example inputs as well, from_torch(module, example_inputs)")
+    return makers[type(module)](module)
 
 
 def _array(parameter):
-    return None if parameter is None else parameter.detach().cpu().numpy()
+    if parameter is None:
+        return None
+    if str(parameter.dtype) != "torch.float32":
+        raise TypeError(f"the module's parameters are {parameter.dtype}, but fusedops computes in float32: pass module.float()")
+    return parameter.detach().cpu().numpy()
 
 
 def _conv2d(m):
     if m.padding_mode != "zeros":
-        raise ValueError(f"Conv2d has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros")
+        raise ValueError(f"Conv2d has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
+                         "load it as a network, from_torch(module, example_inputs)")
     return layers.Conv2d(_array(m.weight), _array(m.bias), stride=m.stride, padding=m.padding, dilation=m.dilation, groups=m.groups)
 
 
