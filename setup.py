@@ -1,12 +1,16 @@
 """Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
 
 Everything but csrc/isa/ is compiled for the baseline processor, so that the module loads on any machine of its architecture;
-which set runs is decided at run time (csrc/runtime/cpu.c). FUSEDOPS_OPENMP=0 builds without threads,
+which set runs is decided at run time (csrc/runtime/cpu.c). The sets are those of the processor that is built for, which need not be
+the one that builds. FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
+FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
 FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize).
 """
 import os
 import platform
+import re
 import sys
+import sysconfig
 from glob import glob
 
 import numpy
@@ -16,9 +20,21 @@ from setuptools.command.build_ext import build_ext
 
 X86_SETS = {"scalar": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
 ARM_SETS = {"scalar": [], "neon": []}
-SETS = X86_SETS if platform.machine().lower() in ("x86_64", "amd64") else ARM_SETS if platform.machine() in ("aarch64", "arm64") else {"scalar": []}
+MACOS = sys.platform == "darwin"
 
-OPENMP = ["-fopenmp"] if os.environ.get("FUSEDOPS_OPENMP", "0" if sys.platform == "darwin" else "1") != "0" else []
+
+def target():
+    """The processor that is built for."""
+    if MACOS:  # its Python may be one for two processors; a build is for one, by default this machine's
+        return " ".join(re.findall(r"-arch (\w+)", os.environ.setdefault("ARCHFLAGS", f"-arch {platform.machine()}")))
+    return sysconfig.get_platform().split("-")[-1]
+
+
+SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64", "arm64") else {"scalar": []}
+
+THREADS = os.environ.get("FUSEDOPS_OPENMP", "0" if MACOS else "1") != "0"
+OPENMP = ([] if not THREADS else ["-Xclang", "-fopenmp"] if MACOS else ["-fopenmp"])
+LINK_OPENMP = ["-lomp"] if THREADS and MACOS else OPENMP
 SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-g1", "-fno-sanitize-recover=all"] if os.environ.get("FUSEDOPS_SANITIZE") else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE]
@@ -43,7 +59,7 @@ class BuildExt(build_ext):
 core = Extension(
     "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
-    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=OPENMP + SANITIZE, libraries=["m"])
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=LINK_OPENMP + SANITIZE, libraries=["m"])
 
 setup(
     ext_modules=cythonize([core], language_level=3),
