@@ -42,13 +42,21 @@ def parse(activation, channels=None):
     wanted = 2 if name == "clip" else len(_DEFAULTS.get(name, ()))
     if len(parameters) > wanted or name == "clip" and len(parameters) != 2:
         raise ValueError(f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}")
-    for p in parameters:
-        if not isinstance(p, Real):
-            raise TypeError(f"activation {name!r} takes numbers as parameters, got {p!r}")
+    parameters = [number(p, f"a parameter of activation {name!r}") for p in parameters]
     if name == "clip" and not parameters[0] <= parameters[1]:
         raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")
     p0, p1 = (*(bounds or parameters or _DEFAULTS.get(name, ())), 0.0, 0.0)[:2]
-    return _CODE["clip" if bounds else name], float(p0), float(p1), None
+    return _CODE["clip" if bounds else name], p0, p1, None
+
+
+def number(value, name):
+    """The float that `value` is, or the error that says why not."""
+    if not isinstance(value, Real):
+        raise TypeError(f"{name} must be a number, not {value!r}")
+    try:
+        return float(value)
+    except OverflowError:
+        raise ValueError(f"{name} is larger than any float") from None
 
 
 def described(activation):

@@ -4,6 +4,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import _core
+from .activations import number
 
 
 class BatchNorm(NamedTuple):
@@ -62,7 +63,7 @@ def scale_and_shift(bn, channels):
         raise ValueError("bn.mean and bn.var must be given: batch norm is folded with the statistics of training")
     gamma, beta, mean, var = (None if a is None else _vector(a, name, channels) for a, name in
                               zip(bn[:4], ("bn.gamma", "bn.beta", "bn.mean", "bn.var"), strict=True))
-    var = var + float(bn.eps)
+    var = var + number(bn.eps, "bn.eps")
     if not np.all(var > 0):
         bad = int(np.argmin(var > 0))
         raise ValueError(f"bn.var + bn.eps must be positive, but is {var[bad]:g} for channel {bad}")

@@ -25,11 +25,15 @@ def _kept(activation, parsed):
     return activation if parsed[3] is None else ("prelu", parsed[3])
 
 
-def _int(value, name):
+def integer(value, name, least=1):
+    """The int that `value` is, or the error that says why not."""
     try:
-        return index(value)
+        value = index(value)
     except TypeError:
         raise TypeError(f"{name} must be an int, not {value!r}") from None
+    if not least <= value <= LARGEST:
+        raise ValueError(f"{name} must be at least {least} and below 2**31, not {value}")
+    return value
 
 
 def _pair(value, name, least):
@@ -170,8 +174,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
                  algorithm="auto"):
         w = _core.as_input(w, "w", 4)
         oc = w.shape[0]
-        groups = _int(groups, "groups")
-        if not 1 <= groups <= max(oc, 1) or oc % groups:
+        groups = integer(groups, "groups")
+        if groups > max(oc, 1) or oc % groups:
             raise ValueError(f"groups={groups} must divide the {oc} output channels of w {w.shape}")
         if not 1 <= min(w.shape[2:]) <= max(w.shape[2:]) <= LARGEST:
             raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")

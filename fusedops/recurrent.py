@@ -1,10 +1,8 @@
 """Recurrent networks: cells, sequences and streams, and the one-shot functions for each."""
-from operator import index
-
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _Layer
+from .layers import _Layer, integer
 
 _KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -37,9 +35,10 @@ def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
 def _clip(clip):
     if clip is None:
         return np.inf
+    clip = activations.number(clip, "clip")
     if not clip > 0:
         raise ValueError(f"clip must be None or a positive number, not {clip!r}")
-    return float(clip)
+    return clip
 
 
 def _activation(activation):
@@ -207,9 +206,7 @@ class GRUCell(_Cell, _core.CellPlan):
 
 def _each_layer(num_layers, bidirectional, **weights):
     """For each layer and direction a dict of its arrays, from lists of them, or from single arrays for a single one."""
-    num_layers = index(num_layers)
-    if num_layers < 1:
-        raise ValueError(f"num_layers must be at least 1, not {num_layers}")
+    num_layers = integer(num_layers, "num_layers")
     count = num_layers * (2 if bidirectional else 1)
     for name, value in weights.items():
         if not isinstance(value, (tuple, list)):
@@ -275,11 +272,9 @@ class _Sequence(_Layer):
         >>> [float(stream.step(np.ones(1, np.float32))[0]) for _ in range(3)]
         [1.0, 2.0, 3.0]
         """
-        batch = index(batch)
+        batch = integer(batch, "batch")
         if self._options[0] or self._options[1]:
             raise ValueError("a stream cannot run backwards: it needs a layer without bidirectional and reverse")
-        if batch < 1:
-            raise ValueError(f"batch must be at least 1, not {batch}")
         return _core.Stream(self, batch)
 
 

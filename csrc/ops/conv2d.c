@@ -86,7 +86,8 @@ typedef struct {
     bool columns;            /* pixels are columns, else rows */
     bool copies;             /* rows of the image go through scratch */
     bool channels_last;      /* of the scratch */
-    ptrdiff_t pw;            /* scratch: pixels of a row (of a phase, where pixels are columns) */
+    ptrdiff_t phases;        /* of the stride along a row, whose columns stand together in scratch; 1 where pixels are rows */
+    ptrdiff_t pw;            /* scratch: pixels of a row, or of a phase of it */
     ptrdiff_t rows, px, oc;        /* output rows, pixels of a row and channels of a task */
     ptrdiff_t down, along, across; /* tasks of an image's group */
     float *scratch;
@@ -98,9 +99,9 @@ static ptrdiff_t input_rows(const fo_conv2d *plan, ptrdiff_t rows) { return (row
 /* Strides of what a task reads: the image itself, or its scratch of `rows` input rows. */
 static fo_image source_strides(const direct *d) {
     if (!d->copies) return d->x;
-    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1, rows = input_rows(d->plan, d->rows), c = d->plan->icg;
+    const ptrdiff_t rows = input_rows(d->plan, d->rows), c = d->plan->icg;
     if (d->channels_last) return (fo_image){.sc = 1, .sw = c, .sh = c * d->pw};
-    return (fo_image){.sw = 1, .sh = d->pw * phases, .sc = rows * d->pw * phases};
+    return (fo_image){.sw = 1, .sh = d->pw * d->phases, .sc = rows * d->pw * d->phases};
 }
 
 static void fill_table(const direct *d) {
@@ -108,7 +109,7 @@ static void fill_table(const direct *d) {
     const fo_image v = source_strides(d);
     FOR_EACH_STEP(d->plan, p, c, i, j) {
         const ptrdiff_t column = j * s->dw;
-        const ptrdiff_t along = d->columns && d->copies ? column % s->sw * d->pw + column / s->sw : column * v.sw;
+        const ptrdiff_t along = d->columns && d->copies ? column % d->phases * d->pw + column / d->phases : column * v.sw;
         d->table[p] = c * v.sc + i * s->dh * v.sh + along;
     }
 }
@@ -127,13 +128,13 @@ static void copy_channels_last(const direct *d, const float *row, float *to) {
 
 /* The same by channels, columns of each phase of the stride together; `plane` floats apart. */
 static void copy_planar(const direct *d, const float *row, float *to, ptrdiff_t plane) {
-    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1, icg = d->plan->icg;
-    for (ptrdiff_t f = 0; f < phases; f++, to += d->pw) {
+    const ptrdiff_t icg = d->plan->icg;
+    for (ptrdiff_t f = 0; f < d->phases; f++, to += d->pw) {
         if (d->x.sw == 1)
-            d->plan->kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, f - d->z.left, phases, to, plane);
+            d->plan->kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, f - d->z.left, d->phases, to, plane);
         else
             for (ptrdiff_t q = 0; q < d->pw; q++) {
-                const ptrdiff_t w = f - d->z.left + q * phases;
+                const ptrdiff_t w = f - d->z.left + q * d->phases;
                 for (ptrdiff_t c = 0; c < icg; c++) to[c * plane + q] = w < 0 || w >= d->z.iw ? 0 : row[w * d->x.sw + c * d->x.sc];
             }
     }
@@ -227,13 +228,13 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->copies = padded || (d->columns && !(pixelwise && x->sw == 1));
     d->channels_last = !d->columns && x->sc == 1;
     const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
-    d->pw = d->columns ? div_up(span, s->sw) : span;
+    d->phases = d->columns ? min_(s->sw, span) : 1;
+    d->pw = div_up(span, d->phases);
 }
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
 static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
-    const ptrdiff_t phases = d->columns ? d->plan->s.sw : 1;
-    if (d->copies) return round_up(input_rows(d->plan, rows) * d->pw * phases * d->plan->icg + d->plan->kn->nr, 16);
+    if (d->copies) return round_up(input_rows(d->plan, rows) * d->pw * d->phases * d->plan->icg + d->plan->kn->nr, 16);
     return d->columns ? round_up(d->plan->k * d->plan->kn->nr, 16) : 0; /* a packed panel of pixels */
 }
 
@@ -292,8 +293,15 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
+bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const fo_conv2d_shape *s = &plan->s;
+    const double h = (z->oh - 1.0) * s->sh + (s->kh - 1.0) * s->dh + 1, w = (z->ow - 1.0) * s->sw + (s->kw - 1.0) * s->dw + 1;
+    return (h > z->ih ? h : z->ih) * (w > z->iw ? w : z->iw) * s->ic > 0x1p48;
+}
+
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
     if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
+    if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);

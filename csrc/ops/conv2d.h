@@ -30,6 +30,9 @@ enum { CHANNEL_BLOCK = 16 };
             for (ptrdiff_t j = 0; j < (plan)->s.kw; j++) \
                 for (ptrdiff_t c = c0_; c < min_(c0_ + CHANNEL_BLOCK, (plan)->icg); c++, p++)
 
+/* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit 64 bits. */
+bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
+
 /* The weights in one form, packed by `pack` into `floats` floats on first use; NULL where memory is short. */
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *));
 

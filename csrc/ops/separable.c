@@ -162,6 +162,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     const fo_conv2d_shape *d = &block->depthwise->s;
     const fo_kernels *kn = block->pointwise->kn;
     if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
+    if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
     separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
     if (r) s.r = *r;
     s.depthwise.nhwc = !s.planes;

@@ -101,6 +101,8 @@ def load(path):
         No such file.
     ValueError
         Not a saved network, a damaged one, or one of another version.
+    MemoryError
+        Its arrays do not fit into memory.
 
     Examples
     --------

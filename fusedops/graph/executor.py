@@ -5,6 +5,7 @@ from threading import Lock
 import numpy as np
 
 from .. import _core
+from ..layers import integer
 from . import measure, saved
 from .explain import Explanation
 from .memory import ALIGNMENT
@@ -219,7 +220,7 @@ class Model:
         >>> list(model.benchmark(np.ones(8, np.float32), number=1, repeat=2).as_dict())
         ['fused', 'folded only', 'unfused']
         """
-        return measure.benchmark(self._forms(), arrays, number, repeat, progress)
+        return measure.benchmark(self._forms(), arrays, integer(number, "number"), integer(repeat, "repeat"), progress)
 
     def profile(self, *arrays, repeat=20):
         """Times each node of the network on these inputs, beside the nodes it was fused from.
@@ -250,7 +251,8 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        return measure.profile(self, self._forms().get("unfused"), [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)], repeat)
+        arrays = [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)]
+        return measure.profile(self, self._forms().get("unfused"), arrays, integer(repeat, "repeat"))
 
     def _forms(self):
         """The network and the forms that it is compared with."""

@@ -4,12 +4,13 @@ import numpy as np
 
 from .. import _core, activations
 from ..batchnorm import BatchNorm, scale_and_shift
-from ..layers import Conv2d, Linear
+from ..layers import LARGEST, Conv2d, Linear
 from . import sequences, windows
 from .evaluate import axes_of, pad_amounts, slices, split_sizes
 from .memory import channels_last, in_order_of, row_major, same_order
 
 NOTHING = activations.parse(None)
+PHASES = 1024  # of a transposed convolution, each a plan of its own
 # Operators whose steps write an image with any distance between its pixels, such as a part of a concatenation.
 STRIDED = {"Activation", "Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "Div", "Erf", "Exp", "GlobalAveragePool",
            "GlobalMaxPool", "LRN", "MaxPool", "Mul", "PRelu", "Pow", "Resize", "Sqrt", "Sub"}
@@ -70,6 +71,8 @@ def _conv_transpose(p, node):
         return False
     w, b = weights
     _, strides, dilations, begins = windows.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    if np.prod(strides, dtype=object) > PHASES or max(map(abs, begins)) > LARGEST:
+        return False
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)

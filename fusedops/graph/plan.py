@@ -247,7 +247,7 @@ class _Builder:
         writers = {id(t.buffer): step for step in self.steps for t in step.writes if t is not None}
         for step in list(self.steps):
             parts = [step]
-            for _ in range(step.node.attrs.get("block", 0) if step.kind == "conv2d" else 0):
+            for _ in range(min(step.node.attrs.get("block", 0), 2) if step.kind == "conv2d" else 0):
                 parts.insert(0, writers.get(id(parts[0].arguments[1].buffer), step))
             if len(parts) == 1 or any(part.kind != "conv2d" for part in parts) or len(set(map(id, parts))) < len(parts):
                 continue

@@ -2,9 +2,7 @@
 alone reads it."""
 import io
 import json
-import struct
 import zipfile
-import zlib
 
 import numpy as np
 
@@ -36,6 +34,8 @@ def load(path):
     ------
     ValueError
         Not a saved network, a damaged one, or one of another version.
+    MemoryError
+        Its arrays do not fit into memory.
     """
     with open(path, "rb") as f:
         data = io.BytesIO(f.read())
@@ -43,6 +43,8 @@ def load(path):
         raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
     try:
         with np.load(data, allow_pickle=False) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
+                raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
             header = json.loads(bytes(archive["header"]))
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ValueError("it has another format")
@@ -51,8 +53,9 @@ def load(path):
             return _graph(header, archive), _report(header)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
-    except (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, EOFError, OSError, RuntimeError, struct.error,
-            zipfile.BadZipFile, zlib.error) as e:
+    except MemoryError:
+        raise
+    except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
         raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
 
 
@@ -72,34 +75,59 @@ def _encoded(value, arrays):
 
 def _decoded(value, archive):
     if isinstance(value, dict):
-        return archive[f"a{value['array']:d}"]
+        return _numbers(archive[f"a{value['array']:d}"])
     return [_decoded(v, archive) for v in value] if isinstance(value, list) else value
+
+
+def _numbers(array):
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        raise ValueError(f"an array has dtype {array.dtype}")
+    return array
 
 
 def _described(value):
     return {"name": value.name, "shape": value.shape if value.shape is None else list(value.shape), "dtype": value.dtype.str}
 
 
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} stands where a name must")
+    return value
+
+
+def _texts(values):
+    return [_text(v) for v in values]
+
+
 def _value(described):
     shape = described["shape"]
-    return Value(described["name"], shape if shape is None else tuple(shape), np.dtype(described["dtype"]))
+    if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"an array has shape {shape}")
+    return Value(_text(described["name"]), shape if shape is None else tuple(shape), _numbers(np.empty(0, _text(described["dtype"]))).dtype)
+
+
+def _node(n, archive):
+    activation = _decoded(n["activation"], archive)
+    attrs = {_text(k): _decoded(v, archive) for k, v in n["attrs"].items()}
+    return Node(_text(n["op"]), _text(n["name"]), _texts(n["inputs"]), _texts(n["outputs"]), attrs, _text(n["residual"]),
+                tuple(activation) if isinstance(activation, list) else activation, _texts(n["absorbed"]))
 
 
 def _graph(header, archive):
     constants = {name: _decoded(a, archive) for name, a in header["constants"].items()}
+    if not all(isinstance(a, np.ndarray) for a in constants.values()):
+        raise TypeError("a constant is no array")
     inputs, outputs = ([_value(v) for v in header[k]] for k in ("inputs", "outputs"))
     nodes, known = [], {"", *constants, *(v.name for v in inputs)}
-    for n in header["nodes"]:
-        activation = _decoded(n["activation"], archive)
-        node = Node(n["op"], n["name"], n["inputs"], n["outputs"], {k: _decoded(v, archive) for k, v in n["attrs"].items()}, n["residual"],
-                    tuple(activation) if isinstance(activation, list) else activation, n["absorbed"])
-        if node.op not in OPERATORS or not known.issuperset(node.reads()):
-            raise ValueError(f"node {node.name!r} ({node.op}) is unknown or reads what nothing makes")
+    for node in (_node(n, archive) for n in header["nodes"]):
+        if node.op not in OPERATORS or not node.outputs or not known.issuperset(node.reads()):
+            raise ValueError(f"node {node.name!r} ({node.op}) is unknown, makes nothing or reads what nothing makes")
         known.update(node.outputs)
         nodes.append(node)
-    if not known.issuperset(header["results"]) or len(header["results"]) != len(outputs):
+    results = _texts(header["results"])
+    if "" in results or not known.issuperset(results) or len(results) != len(outputs):
         raise ValueError("nothing makes its outputs")
-    return Graph(nodes, constants, inputs, outputs, header["results"], header["opset"])
+    return Graph(nodes, constants, inputs, outputs, results, header["opset"])
 
 
 def _report(header):

@@ -1,6 +1,8 @@
 """Where the windows of convolutions, pools and resizing lie: the arithmetic of ONNX's attributes, for any number of spatial axes."""
 import numpy as np
 
+from ..layers import LARGEST
+
 
 def padding(node, spatial, kernel, strides, dilations):
     """(begin, end) zeros for each spatial axis, from ``pads`` or ``auto_pad``."""
@@ -17,11 +19,21 @@ def padding(node, spatial, kernel, strides, dilations):
     return found
 
 
+def steps(node, kernel):
+    """(strides, dilations) of a convolution or pool, whose kernel is checked too."""
+    strides, dilations = ([int(v) for v in node.attrs.get(name) or [1] * len(kernel)] for name in ("strides", "dilations"))
+    if any(not 1 <= v <= LARGEST for v in (*kernel, *strides, *dilations)):
+        raise ValueError(f"{node.op} {node.name!r}: kernel {list(kernel)}, strides {strides} and dilations {dilations} must be at least 1 and below 2**31")
+    return strides, dilations
+
+
 def window(node, spatial, kernel):
     """(strides, dilations, pads) of a convolution or pool."""
-    n = len(spatial)
-    strides, dilations = node.attrs.get("strides") or [1] * n, node.attrs.get("dilations") or [1] * n
-    return strides, dilations, padding(node, spatial, kernel, strides, dilations)
+    strides, dilations = steps(node, kernel)
+    pads = padding(node, spatial, kernel, strides, dilations)
+    if any(abs(p) > LARGEST for pair in pads for p in pair):
+        raise ValueError(f"{node.op} {node.name!r}: padding {pads} must be below 2**31")
+    return strides, dilations, pads
 
 
 def output_sizes(node, spatial, kernel):
@@ -40,7 +52,7 @@ def output_sizes(node, spatial, kernel):
 def transposed(node, spatial, kernel):
     """(sizes, strides, dilations, begins) of a transposed convolution's result; begins: how much is cropped in front."""
     n = len(spatial)
-    strides, dilations = node.attrs.get("strides") or [1] * n, node.attrs.get("dilations") or [1] * n
+    strides, dilations = steps(node, kernel)
     extra = node.attrs.get("output_padding") or [0] * n
     full = [(i - 1) * s + (k - 1) * d + 1 + e for i, s, k, d, e in zip(spatial, strides, kernel, dilations, extra, strict=True)]
     auto, wanted = node.attrs.get("auto_pad", "NOTSET"), node.attrs.get("output_shape")
