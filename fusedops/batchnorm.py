@@ -28,7 +28,7 @@ class BatchNorm(NamedTuple):
 
     References
     ----------
-    .. [1] S. Ioffe and C. Szegedy, "Batch normalization", 2015, arXiv:1502.03167
+    .. [1] Ioffe and Szegedy, "Batch normalization", 2015, arXiv:1502.03167
 
     Examples
     --------
@@ -110,7 +110,7 @@ def fold_batch_norm(w, bias, bn):
 
     References
     ----------
-    .. [1] B. Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018,
+    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018,
        section 3.2, arXiv:1712.05877
 
     Examples

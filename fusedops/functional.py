@@ -57,8 +57,8 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
 
     References
     ----------
-    .. [1] K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in panels
-    .. [2] A. Lavin and S. Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's algorithm
+    .. [1] Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in panels
+    .. [2] Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's algorithm
 
     Examples
     --------
@@ -132,7 +132,7 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
 
     References
     ----------
-    .. [1] A. Howard et al., "MobileNets", 2017, arXiv:1704.04861
+    .. [1] Howard et al., "MobileNets", 2017, arXiv:1704.04861
 
     Examples
     --------
@@ -253,7 +253,7 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
 
     References
     ----------
-    .. [1] K. Goto and R. van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008
+    .. [1] Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008
 
     Examples
     --------

@@ -232,7 +232,7 @@ class DepthwiseSeparable(_Layer, _core.SeparablePlan):
 
     References
     ----------
-    .. [1] A. Howard et al., "MobileNets", 2017, arXiv:1704.04861
+    .. [1] Howard et al., "MobileNets", 2017, arXiv:1704.04861
 
     Examples
     --------
@@ -285,7 +285,7 @@ class InvertedResidual(_Layer, _core.SeparablePlan):
 
     References
     ----------
-    .. [1] M. Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks", 2018, arXiv:1801.04381
+    .. [1] Sandler et al., "MobileNetV2: inverted residuals and linear bottlenecks", 2018, arXiv:1801.04381
 
     Examples
     --------

@@ -86,7 +86,7 @@ class RNNCell(_Cell, _core.CellPlan):
 
     References
     ----------
-    .. [1] J. Elman, "Finding structure in time", Cognitive Science 14, 1990
+    .. [1] Elman, "Finding structure in time", Cognitive Science 14, 1990
 
     Examples
     --------
@@ -135,9 +135,9 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
 
     References
     ----------
-    .. [1] S. Hochreiter and J. Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997
-    .. [2] F. Gers, N. Schraudolph and J. Schmidhuber, "Learning precise timing with LSTM recurrent networks", JMLR 3, 2002: peepholes
-    .. [3] H. Sak, A. Senior and F. Beaufays, "Long short-term memory based recurrent neural network architectures for large vocabulary
+    .. [1] Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997
+    .. [2] Gers, Schraudolph and Schmidhuber, "Learning precise timing with LSTM recurrent networks", JMLR 3, 2002: peepholes
+    .. [3] Sak, Senior and Beaufays, "Long short-term memory based recurrent neural network architectures for large vocabulary
        speech recognition", 2014, arXiv:1402.1128: projections
 
     Examples
@@ -187,7 +187,7 @@ class GRUCell(_Cell, _core.CellPlan):
 
     References
     ----------
-    .. [1] K. Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation", 2014,
+    .. [1] Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation", 2014,
        arXiv:1406.1078
 
     Examples

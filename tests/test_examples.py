@@ -54,26 +54,30 @@ def test_what_is_written_of_functions(name):
     assert "Raises" in found or not signature.parameters.keys() - {"self"}
 
 
-def run(text, name):
-    """Runs the examples of a text, in one namespace."""
+def run(text, name, names):
+    """Runs code, or the examples of a text and compares what they give with what is shown; `names` is their namespace."""
     for module in NEEDS:
-        if re.search(rf"^ *>>> .*\b(import|from) {module}|from_torch", text, re.MULTILINE):
+        if re.search(rf"^[ >.]*(import|from) {module}\b", text, re.MULTILINE):
             pytest.importorskip(module, reason=f"{module} is not installed")
-    test = doctest.DocTestParser().get_doctest(text, {}, name, None, 0)
-    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test)
+    if ">>> " not in text:
+        exec(text, names)
+        return
+    test = doctest.DocTestParser().get_doctest(text, names, name, None, 0)
+    test.globs = names
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, clear_globs=False)
     assert result.attempted and not result.failed
 
 
 @pytest.mark.skipif(np.__version__ < "2", reason="NumPy 1 writes its scalars in another way")
 @pytest.mark.parametrize("name", PUBLIC)
 def test_docstrings(name):
-    run(inspect.getdoc(PUBLIC[name]), name)
+    run(inspect.getdoc(PUBLIC[name]), name, {})
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
-def test_pages(page):
+def test_pages(page, tmp_path, monkeypatch):
     """The blocks marked python of a page run one after the other; what stands behind >>> gives what is shown."""
-    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
-    if not blocks:
-        pytest.skip("no examples")
-    run("\n".join(blocks), page.name)
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
+        run(block, page.name, names)
