@@ -20,6 +20,13 @@ DEPTHWISE = [
     (32, 1, (9, 9), (5, 5), dict(padding=2)),
     (7, 1, (11, 35), (5, 5), dict(stride=2, padding=2)),
     (9, 1, (9, 12), (7, 7), dict(padding=3)),
+    (140, 1, (6, 7), (7, 7), dict(padding=3)),
+    (3, 1, (8, 52), (7, 7), dict(padding=((0, 3), (3, 1)))),
+    (8, 1, (11, 23), (7, 7), dict(stride=2, padding=3)),
+    (150, 1, (9, 11), (3, 3), dict(padding=1)),  # many channels: tiles follow each other along them
+    (150, 1, (9, 11), (3, 3), dict(stride=2, padding=1)),
+    (40, 1, (7, 41), (5, 5), dict(padding=((0, 2), (4, 0)))),
+    (24, 1, (13, 30), (3, 3), dict(dilation=(3, 2), padding=2)),
     (4, 1, (10, 19), (2, 2), dict(stride=2)),
     (6, 1, (10, 19), (1, 4), dict(padding=((0, 0), (3, 0)))),
     (6, 1, (19, 10), (4, 1), dict(stride=(3, 1))),
@@ -52,11 +59,12 @@ def test_every_width_and_channel_count_around_the_lanes(isa, draw, layout, strid
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("c", [19, 150])
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])
-def test_epilogue(isa, draw, layout, name):
-    x, w = draw(*dims(layout, 2, 19, 6, 21)), draw(19, 3, 3)
-    options = dict(bias=draw(19), bn=draw.batch_norm(19), residual=draw(*x.shape), padding=1, layout=layout)
-    options["activation"] = draw.activation(name, 19)
+def test_epilogue(isa, draw, layout, c, name):
+    x, w = draw(*dims(layout, 2, c, 6, 21)), draw(c, 3, 3)
+    options = dict(bias=draw(c), bn=draw.batch_norm(c), residual=draw(*x.shape), padding=1, layout=layout)
+    options["activation"] = draw.activation(name, c)
     check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
 
 

@@ -10,11 +10,12 @@ typedef struct {
     ptrdiff_t across, down;   /* tasks of an image */
 } depthwise_job;
 
-/* Channels as lanes: all taps of one offset stand together, padded to whole vectors. */
+/* Channels as lanes: blocks of vl channels, padded to whole vectors; in a block one vector for each tap. */
 static void pack_taps(const fo_conv2d *plan, float *taps) {
-    const ptrdiff_t ld = round_up(plan->s.oc, plan->kn->vl);
-    for (ptrdiff_t t = 0; t < plan->k; t++)
-        for (ptrdiff_t o = 0; o < ld; o++) taps[t * ld + o] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
+    const ptrdiff_t vl = plan->kn->vl;
+    for (ptrdiff_t o = 0; o < round_up(plan->s.oc, vl); o++)
+        for (ptrdiff_t t = 0; t < plan->k; t++)
+            taps[(o / vl * plan->k + t) * vl + o % vl] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
 }
 
 static void depthwise_task(void *context, ptrdiff_t task, int thread) {
@@ -46,8 +47,8 @@ static bool channel_lanes(const fo_image *x, const fo_image *r, const fo_image *
 
 bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
     g->s = &plan->s, g->act = plan->s.act, g->bias = plan->bias, g->multiplier = plan->ocg, g->c1 = plan->s.oc;
-    g->ldw = g->nhwc ? round_up(plan->s.oc, plan->kn->vl) : plan->ldw;
-    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * g->ldw, pack_taps) : plan->w;
+    g->ldw = plan->ldw;
+    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * round_up(plan->s.oc, plan->kn->vl), pack_taps) : plan->w;
     return g->w != NULL;
 }
 

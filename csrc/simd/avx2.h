@@ -19,7 +19,16 @@ INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {
 INLINE vf v_load_mask(const float *p, vm m) { return _mm256_maskload_ps(p, _mm256_castps_si256(m)); }
 INLINE void v_store_mask(float *p, vf v, vm m) { _mm256_maskstore_ps(p, _mm256_castps_si256(m), v); }
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
-INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { v_store_mask(p, v, v_range(0, n)); }
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces: a masked store is microcode on many processors */
+    if (n >= VL) {
+        _mm256_storeu_ps(p, v);
+        return;
+    }
+    __m128 part = _mm256_castps256_ps128(v);
+    if (n & 4) _mm_storeu_ps(p, part), part = _mm256_extractf128_ps(v, 1), p += 4;
+    if (n & 2) _mm_storel_pi((__m64 *)p, part), part = _mm_movehl_ps(part, part), p += 2;
+    if (n & 1) _mm_store_ss(p, part);
+}
 INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }

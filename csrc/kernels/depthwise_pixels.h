@@ -1,0 +1,198 @@
+/* Depthwise convolution where channels are lanes (NHWC): a tile of output pixels, one vector of channels after the other.
+ *
+ *      o o o o o o    the tile's window of x: each of its vectors is loaded once and meets the taps of every pixel that needs it;
+ *      o x x x x o    their sums stand in registers (3 x 3, stride 1, 2 x 4 pixels)
+ *      o x x x x o
+ *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
+ *
+ * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
+ * skipped. Taps are added in the order of i, then j.
+ */
+enum { DW_WINDOW = 16, DW_SUMS = 16 };
+
+/* A tile's shape; a literal at every call. */
+typedef struct {
+    int k, s, rows, cols;
+    bool edges; /* part of the window or of the tile may lie outside the image, and lanes behind the last channel */
+} dw_tile_form;
+
+/* Where a tile stands, and what of it is wanted. */
+typedef struct {
+    ptrdiff_t h, w;   /* its first output pixel */
+    ptrdiff_t t, u;   /* the window's first row and column */
+    vm in[DW_WINDOW]; /* with edges: the lanes that are read of each column of the window */
+    int rows, cols, lanes;
+} dw_tile_place;
+
+/* Tiles that follow each other: along the channels of a pixel, or (across) along the row. */
+typedef struct {
+    ptrdiff_t count, c; /* c: the first channel */
+    bool across;
+    float *sums; /* NULL, or where the sums go without the epilogue, ld floats a pixel */
+    ptrdiff_t ld;
+} dw_run;
+
+INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
+/* Whether all taps fit the registers, beside the sums and a row of the window. */
+INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS; }
+
+/* acc += the taps of input row t, which stands at x. */
+INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, const vf *taps,
+                        vf acc[8][4]) {
+    vf in[DW_WINDOW];
+    UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+    UNROLL for (int j = 0; j < f.k; j++)
+        UNROLL for (int q = 0; q < f.rows; q++) {
+            const int i = t - q * f.s;
+            if (i < 0 || i >= f.k) continue;
+            const vf tap = dw_tile_keeps_taps(f) ? taps[i * f.k + j] : v_load(w + (i * f.k + j) * VL);
+            UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_fma(tap, in[v * f.s + j], acc[q][v]);
+        }
+}
+
+/* A run of tiles, all of one place but for the direction in which the run goes. */
+INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const dw_tile_place *at, const dw_run *run) {
+    const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
+    const dw_tile_place p = *at;
+    const int taps = f.k * f.k;
+    const size_t ih = (size_t)g.z->ih;
+    const ptrdiff_t xh = g.x.sh, xw = g.x.sw, yh = g.y.sh, yw = g.y.sw, rh = g.r.sh, rw = g.r.sw;
+    const ptrdiff_t step_x = run->across ? f.cols * f.s * xw : VL, step_y = run->across ? f.cols * yw : VL;
+    const ptrdiff_t step_w = run->across ? 0 : taps * VL, step_r = !g.r.data ? 0 : run->across ? f.cols * rw : VL;
+    const ptrdiff_t step_bias = !g.bias || run->across ? 0 : VL;
+    const vm lanes = v_range(0, p.lanes);
+    const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
+    const float *w = g.w + run->c * taps, *x = g.x.data + p.t * xh + p.u * xw + run->c, *bias = g.bias ? g.bias + run->c : NULL;
+    float *y = g.y.data + p.h * yh + p.w * yw + run->c, *sums = run->sums;
+    const float *r = g.r.data ? g.r.data + p.h * rh + p.w * rw + run->c : NULL;
+    for (ptrdiff_t n = run->count; n > 0; n--, w += step_w, x += step_x, y += step_y, r += step_r, bias += step_bias) {
+        vf acc[8][4], tap[9];
+        const vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(bias, lanes) : v_load(bias);
+        UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
+        if (dw_tile_keeps_taps(f)) UNROLL for (int t = 0; t < taps; t++) tap[t] = v_load(w + t * VL);
+        const float *row = x;
+        UNROLL for (int t = 0; t < (f.rows - 1) * f.s + f.k; t++, row += xh) {
+            v_hide(row);
+            if (!f.edges || (size_t)(p.t + t) < ih) dw_tile_row(f, &p, row, xw, t, w, tap, acc);
+        }
+        if (sums) {
+            UNROLL for (int q = 0; q < f.rows; q++)
+                UNROLL for (int v = 0; v < f.cols; v++) v_store(sums + (q * f.cols + v) * run->ld, acc[q][v]);
+            sums += VL;
+            continue;
+        }
+        float *to = y;
+        const float *from = r;
+        UNROLL for (int q = 0; q < f.rows; q++, to += yh, from += rh) {
+            v_hide(to);
+            UNROLL for (int v = 0; v < f.cols; v++) {
+                if (f.edges && (q >= p.rows || v >= p.cols)) continue;
+                if (g.r.data) acc[q][v] = v_add(acc[q][v], f.edges ? v_load_mask(from + v * rw, lanes) : v_load(from + v * rw));
+                acc[q][v] = v_min(hi, v_max(lo, acc[q][v]));
+                if (f.edges)
+                    v_store_tail(to + v * yw, acc[q][v], p.lanes);
+                else
+                    v_store(to + v * yw, acc[q][v]);
+            }
+        }
+    }
+}
+
+typedef void dw_tiles_fn(const fo_depthwise_args *, const dw_tile_place *, const dw_run *);
+
+/* Rows and columns of a tile: at least six sums hide most of the multiply-add's latency, beside a row of the window and a tap. */
+INLINE int dw_tile_rows(const int k) { return REGISTERS < 32 ? (k == 3 ? 2 : k == 5 ? 4 : 3) : k == 5 ? 3 : 4; }
+INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
+
+#define TILE(k, s, half, edges) \
+    static __attribute__((noinline)) void dw_tile_##k##s##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, const dw_run *run) { \
+        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> half, edges}, g, at, run); \
+    }
+#define TILES(k, s) TILE(k, s, 0, 0) TILE(k, s, 0, 1) TILE(k, s, 1, 0) TILE(k, s, 1, 1)
+#define TILE_ROW(k, s) {{dw_tile_##k##s##00, dw_tile_##k##s##01}, {dw_tile_##k##s##10, dw_tile_##k##s##11}}
+TILES(3, 1) TILES(3, 2) TILES(5, 1) TILES(5, 2) TILES(7, 1)
+
+/* The tile whose first output pixel is (h, w); true where its window lies inside the image and all of it is wanted. */
+static bool dw_place_tile(const dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t h, ptrdiff_t w, dw_tile_place *p) {
+    p->h = h, p->w = w;
+    p->t = h * f.s - g->z->top;
+    p->u = w * f.s - g->z->left;
+    p->rows = (int)(g->h1 - h < f.rows ? g->h1 - h : f.rows);
+    p->cols = (int)(g->z->ow - w < f.cols ? g->z->ow - w : f.cols);
+    return p->rows == f.rows && p->cols == f.cols && p->t >= 0 && p->t + (f.rows - 1) * f.s + f.k <= g->z->ih && p->u >= 0 &&
+           p->u + dw_window(f) <= g->z->iw;
+}
+
+static void dw_mask_tile(const dw_tile_form f, const fo_depthwise_args *g, dw_tile_place *p, ptrdiff_t lanes) {
+    p->lanes = (int)lanes;
+    for (int q = 0; q < dw_window(f); q++) p->in[q] = v_range(0, p->u + q >= 0 && p->u + q < g->z->iw ? lanes : 0);
+}
+
+/* All channels of a tile: whole vectors, then the rest. Sums that need another epilogue wait for it, a block of channels at a time. */
+static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, dw_tile_place *p, bool inside, dw_tiles_fn *const tiles[2]) {
+    enum { BLOCK = 8 * VL };
+    const bool registers = g->act.kind <= FO_CLIP;
+    float sums[DW_SUMS * BLOCK];
+    for (ptrdiff_t c = g->c0, end; c < g->c1; c = end) {
+        end = registers || c + BLOCK > g->c1 ? g->c1 : c + BLOCK;
+        const ptrdiff_t vectors = (end - c) / VL, rest = (end - c) % VL;
+        if (vectors) {
+            if (!inside) dw_mask_tile(f, g, p, VL);
+            tiles[!inside](g, p, &(dw_run){vectors, c, false, registers ? NULL : sums, BLOCK});
+        }
+        if (rest) {
+            dw_mask_tile(f, g, p, rest);
+            tiles[1](g, p, &(dw_run){1, end - rest, false, registers ? NULL : sums + vectors * VL, BLOCK});
+        }
+        for (int q = 0; !registers && q < p->rows; q++)
+            dw_finish(g, sums + q * f.cols * BLOCK, BLOCK, c, end - c, p->cols, g->y.data + (p->h + q) * g->y.sh + p->w * g->y.sw + c, g->y.sw,
+                      g->r.data ? g->r.data + (p->h + q) * g->r.sh + p->w * g->r.sw + c : NULL, g->r.sw);
+    }
+}
+
+/* The tiles of row h and columns w0 .. w1, VL channels after the other: taps and sums of few channels are at hand along a row. */
+static void dw_tile_row_across(dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t h, dw_tiles_fn *const tiles[2][2]) {
+    const ptrdiff_t left = g->z->left, room = g->z->iw + left - dw_window(f), step = f.cols * f.s;
+    const ptrdiff_t inner = room < 0 ? 0 : (room / step + 1) * f.cols, whole = g->z->ow / f.cols * f.cols;
+    const ptrdiff_t first = left > 0 ? (left + step - 1) / step * f.cols : 0, last = inner < whole ? inner : whole;
+    const int cols = f.cols;
+    for (ptrdiff_t c = g->c0; c < g->c1; c += VL) {
+        const ptrdiff_t lanes = g->c1 - c < VL ? g->c1 - c : VL;
+        for (ptrdiff_t w = 0, count; w < g->z->ow; w += count * f.cols) {
+            dw_tile_place p;
+            const int half = g->z->ow - w <= cols / 2;
+            f.cols = cols >> half;
+            count = w >= first && w < last ? (last - w) / cols : 1; /* tiles from first to last have all their columns */
+            const bool inside = dw_place_tile(f, g, h, w, &p) && lanes == VL;
+            if (!inside) dw_mask_tile(f, g, &p, lanes);
+            tiles[half][!inside](g, &p, &(dw_run){count, c, true, NULL, 0});
+        }
+        f.cols = cols;
+    }
+}
+
+/* All rows of the output, tile by tile: strips from the top down, in ranges of columns so narrow that the rows which two strips share
+ * stay in the cache. */
+static void dw_pixels(const fo_depthwise_args *g, dw_tiles_fn *const tiles[2][2]) {
+    enum { STRIP_BYTES = 256 << 10 };
+    const int k = (int)g->s->kh, s = (int)g->s->sh;
+    dw_tile_form f = {.k = k, .s = s, .rows = dw_tile_rows(k), .cols = dw_tile_cols(k)};
+    const ptrdiff_t column = (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * s * ((f.rows - 1) * s + k), most = STRIP_BYTES / column;
+    const ptrdiff_t range = most > f.cols ? most / f.cols * f.cols : f.cols;
+    if (g->act.kind <= FO_CLIP && g->c1 - g->c0 < 8 * VL) {
+        for (ptrdiff_t h = g->h0; h < g->h1; h += f.rows) dw_tile_row_across(f, g, h, tiles);
+        return;
+    }
+    for (ptrdiff_t w0 = 0; w0 < g->z->ow; w0 += range) {
+        const ptrdiff_t w1 = w0 + range < g->z->ow ? w0 + range : g->z->ow;
+        for (ptrdiff_t h = g->h0; h < g->h1; h += f.rows)
+            for (ptrdiff_t w = w0; w < w1; w += f.cols) {
+                dw_tile_place p;
+                const int half = w1 - w <= dw_tile_cols(k) / 2;
+                f.cols = dw_tile_cols(k) >> half;
+                const bool inside = dw_place_tile(f, g, h, w, &p);
+                dw_tile_channels(f, g, &p, inside, tiles[half]);
+            }
+        f.cols = dw_tile_cols(k);
+    }
+}

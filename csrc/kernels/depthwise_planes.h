@@ -1,0 +1,223 @@
+/* Depthwise convolution where lanes are columns (NCHW): a walk down a plane with a few vectors of one output row side by side.
+ *
+ * Each input row is loaded once and added to every output row that needs it; their sums stand in registers (3 x 3, stride 1):
+ *
+ *    input row t   ->  sum 0 += w[2][.] row      output row t-2, now complete: epilogue, store; its registers start row t+1
+ *                      sum 1 += w[1][.] row      output row t-1
+ *                      sum 2 += w[0][.] row      output row t
+ *
+ * Each output row is a chain of its own, so a processor that runs ahead hides the latency. Lanes left and right of the image are
+ * masked to zero.
+ */
+enum { DW_WIDE = 4, DW_LOADS = 16 };
+
+/* A walk's shape; a literal at every call. nv vectors stand side by side. */
+typedef struct {
+    int k, s, nv, edge; /* edge: see dw_edge */
+} dw_form;
+
+/* Loads of an input row: all inside the image; masked; masked, and those behind the nv vectors lie outside and are left out. */
+typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_EDGES } dw_edge;
+
+/* Where a walk stands; the same for all channels. */
+typedef struct {
+    ptrdiff_t w;     /* its first output column */
+    vm in[DW_LOADS]; /* lanes inside the image, of each load from an input row */
+    int lanes;       /* to store of the last vector */
+    dw_edge edge;
+    ptrdiff_t ahead; /* what an input row fetches into the cache: a later row, or one of the next channels */
+} dw_place;
+
+/* What a walk keeps at hand. */
+typedef struct {
+    const float *x, *w, *r;
+    float *y;
+    ptrdiff_t t; /* the input row at x */
+    size_t ih;
+    vm in[DW_LOADS];
+    vf start, lo, hi;
+    vf taps[9]; /* where the registers hold them */
+    vf acc[8][DW_WIDE];
+} dw_state;
+
+/* Output rows whose sums are under way. */
+INLINE int dw_live(const dw_form f) { return (f.k + f.s - 1) / f.s; }
+/* Output rows until the registers' roles come round; large kernels move the sums from register to register instead. */
+INLINE int dw_turns(const dw_form f) { return f.k < 7 ? dw_live(f) : 1; }
+/* Vectors of each phase of an input row (columns a stride apart) that hold nv shifted ones. */
+INLINE int dw_reach(const dw_form f) { return f.nv + ((f.k - 1) / f.s + VL - 1) / VL; }
+INLINE int dw_loads(const dw_form f) { return f.s * dw_reach(f); }
+/* Whether the taps fit the registers, beside the sums and a few vectors of the image. */
+INLINE bool dw_keeps_taps(const dw_form f) { return f.k * f.k <= 9 && f.k * f.k + dw_live(f) * f.nv + 4 <= REGISTERS; }
+
+/* The vectors of an input row from x on: the columns of each phase. */
+INLINE void dw_load_row(const dw_form f, const dw_state *s, const float *x, vf row[DW_LOADS]) {
+    const int reach = dw_reach(f);
+    UNROLL for (int q = 0; q < dw_loads(f); q++)
+        row[q] = f.edge == DW_FITS && q >= f.nv * f.s ? v_zero() : f.edge ? v_load_mask(x + q * VL, s->in[q]) : v_load(x + q * VL);
+    if (f.s == 2) {
+        vf phase[DW_LOADS];
+        UNROLL for (int v = 0; v < reach; v++) {
+            phase[v] = v_even(row[2 * v], row[2 * v + 1]);
+            phase[reach + v] = v_odd(row[2 * v], row[2 * v + 1]);
+        }
+        UNROLL for (int q = 0; q < 2 * reach; q++) row[q] = phase[q];
+    }
+}
+
+/* Vector v of the columns that tap j meets. */
+INLINE vf dw_shifted(const dw_form f, const float *x, const vf row[DW_LOADS], const int v, const int j) {
+    if (f.s == 1 && !f.edge) return v_load(x + v * VL + j);
+    const vf *from = row + j % f.s * dw_reach(f) + v + j / f.s / VL;
+    return j / f.s % VL ? v_concat(from[0], from[1], j / f.s % VL) : from[0];
+}
+
+/* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
+INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, const int first) {
+    vf row[DW_LOADS];
+    if (f.edge || f.s > 1) dw_load_row(f, s, x, row);
+    UNROLL for (int j = 0; j < f.k; j++) {
+        vf xv[DW_WIDE];
+        UNROLL for (int v = 0; v < f.nv; v++) xv[v] = dw_shifted(f, x, row, v, j);
+        UNROLL for (int q = 0; q * f.s <= i; q++) {
+            const int tap = (i - q * f.s) * f.k + j, at = (first + q) % dw_live(f);
+            vf t = dw_keeps_taps(f) ? s->taps[tap] : v_set1(s->w[tap]);
+            UNROLL for (int v = 0; v < f.nv; v++) s->acc[at][v] = v_fma(t, xv[v], s->acc[at][v]);
+        }
+    }
+}
+
+/* The next output row, which stands in acc[turn]: its last input rows, epilogue, store; the registers start a later row. */
+INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_place *place, dw_state *s, const int turn) {
+    const bool whole = place->lanes == VL;
+    vf *done = s->acc[turn];
+    UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
+        if (__builtin_expect((size_t)s->t < s->ih, 1)) {
+            UNROLL for (int q = 0; q < f.nv * f.s; q++) __builtin_prefetch(s->x + q * VL + place->ahead);
+            dw_row(f, s, s->x, i, turn);
+        }
+    if (__builtin_expect(g->act.kind > FO_CLIP, 0)) {
+        UNROLL for (int v = 0; v < f.nv; v++) v_store(s->y + v * DW_TILE_ROWS * VL, done[v]);
+        s->y += VL;
+    } else {
+        if (s->r) {
+            UNROLL for (int v = 0; v < f.nv; v++)
+                done[v] = v_add(done[v], whole || v < f.nv - 1 ? v_load(s->r + v * VL) : v_load_tail(s->r + v * VL, place->lanes));
+            s->r += g->r.sh;
+        }
+        UNROLL for (int v = 0; v < f.nv; v++) {
+            done[v] = v_min(s->hi, v_max(s->lo, done[v]));
+            if (whole || v < f.nv - 1)
+                v_store(s->y + v * VL, done[v]);
+            else
+                v_store_tail(s->y + v * VL, done[v], place->lanes);
+        }
+        s->y += g->y.sh;
+    }
+    UNROLL for (int v = 0; v < f.nv; v++) done[v] = s->start;
+    if (dw_turns(f) == 1)
+        UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s->acc[q][v] = q + 1 < dw_live(f) ? s->acc[q + 1][v] : s->start;
+}
+
+/* Output rows h0 .. h1 of channel c, whose input channel stands at x. sums: NULL, or where they go without the epilogue. */
+INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place *place, const float *x, ptrdiff_t c, float *sums, ptrdiff_t h0,
+                    ptrdiff_t h1) {
+    const bool clips = g->act.kind == FO_CLIP;
+    dw_state s = {.w = g->w + c * g->ldw, .t = h0 * f.s - g->z->top, .ih = (size_t)g->z->ih, .start = g->bias ? v_set1(g->bias[c]) : v_zero(),
+                  .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
+    s.x = x + s.t * g->x.sh;
+    s.y = sums ? sums : g->y.data + c * g->y.sc + h0 * g->y.sh + place->w * g->y.sw;
+    s.r = g->r.data ? g->r.data + c * g->r.sc + h0 * g->r.sh + place->w * g->r.sw : NULL;
+    if (f.edge) UNROLL for (int q = 0; q < dw_loads(f); q++) s.in[q] = place->in[q];
+    if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) s.taps[t] = v_set1(s.w[t]);
+    UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
+    UNROLL for (int i = 0; i < f.k - f.s; i++, s.t++, s.x += g->x.sh)
+        if ((size_t)s.t < s.ih) dw_row(f, &s, s.x, i, 0);
+    for (ptrdiff_t h = h0;;) { /* unrolled by hand: turns are literals, so that no sum moves from register to register */
+#define TURN(turn) \
+    if (turn < dw_turns(f)) { \
+        if (h++ == h1) return; \
+        dw_output(f, g, place, &s, turn < dw_turns(f) ? turn : 0); \
+    }
+        TURN(0) TURN(1) TURN(2) TURN(3) TURN(4)
+#undef TURN
+    }
+}
+
+/* The walks of channels c0 .. c1. */
+INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw_place *at, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
+                        ptrdiff_t h1) {
+    const fo_conv2d_size z = *args->z; /* copies, which the compiler knows that no store changes */
+    fo_depthwise_args g = *args;
+    g.z = &z;
+    const dw_place place = *at;
+    const bool registers = g.act.kind <= FO_CLIP;
+    float sums[DW_WIDE * DW_TILE_ROWS * VL];
+    ptrdiff_t input = c0 / g.multiplier, copies = c0 % g.multiplier;
+    const float *x = g.x.data + (place.w * f.s - z.left) * g.x.sw;
+    for (ptrdiff_t c = c0; c < c1; c++) {
+        dw_walk(f, &g, &place, x + input * g.x.sc, c, registers ? NULL : sums, h0, h1);
+        if (++copies == g.multiplier) copies = 0, input++;
+        if (registers) continue;
+        float *y = g.y.data + c * g.y.sc + h0 * g.y.sh + place.w * g.y.sw;
+        const float *r = g.r.data ? g.r.data + c * g.r.sc + h0 * g.r.sh + place.w * g.r.sw : NULL;
+        for (int v = 0; v < f.nv; v++)
+            dw_finish(args, sums + v * DW_TILE_ROWS * VL, VL, c, v == f.nv - 1 ? place.lanes : VL, (int)(h1 - h0), y + v * VL, g.y.sh,
+                      r ? r + v * VL : NULL, g.r.sh);
+    }
+}
+
+/* The place of nv vectors from output column w on. */
+static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
+    enum { AHEAD = 1024 }; /* 4 KB: 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62 */
+    const ptrdiff_t first = w * f.s - g->z->left, iw = g->z->iw, lanes = g->z->ow - w - (f.nv - 1) * VL;
+    const ptrdiff_t next = first + f.nv * f.s * VL; /* the column behind nv vectors of input */
+    p->w = w;
+    p->lanes = lanes < VL ? (int)lanes : VL;
+    p->ahead = g->x.sh > 0 && g->x.sh < AHEAD ? AHEAD / g->x.sh * g->x.sh : g->x.sh;
+    if (p->lanes == VL && first >= 0 && first + dw_loads(f) * VL <= iw)
+        p->edge = DW_INSIDE;
+    else
+        p->edge = next >= iw ? DW_FITS : DW_MASKED;
+    for (int q = 0; q < dw_loads(f); q++) p->in[q] = v_range(-(first + q * VL), iw - first - q * VL);
+}
+
+typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
+
+#define WALK(k, s, nv, edge) \
+    static __attribute__((noinline)) void dw_walk_##k##s##nv##edge(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, \
+                                                                   ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1) { \
+        dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
+    }
+#define WALKS(k, s, nv) WALK(k, s, nv, 0) WALK(k, s, nv, 1) WALK(k, s, nv, 2)
+#define WALK_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2}
+WALKS(3, 1, 1) WALKS(3, 1, 2) WALKS(3, 1, 4)
+WALKS(3, 2, 1) WALKS(3, 2, 2) WALKS(3, 2, 4)
+WALKS(5, 1, 1) WALKS(5, 1, 2) WALKS(5, 1, 4)
+WALKS(5, 2, 1) WALKS(5, 2, 2) WALKS(5, 2, 4)
+WALKS(7, 1, 1) WALKS(7, 1, 2) /* the registers hold no more */
+
+/* One channel after the other, an input row read once. */
+static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_EDGES]) {
+    enum { PLACES = 8 };
+    dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
+    const ptrdiff_t most = REGISTERS * 5 / 8 / dw_live(f);
+    const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
+    dw_place place[PLACES];
+    dw_walk_fn *walk[PLACES];
+    for (ptrdiff_t w = 0; w < ow;) {
+        int places = 0;
+        for (; places < PLACES && w < ow; places++, w += f.nv * VL) {
+            const ptrdiff_t left = (ow - w + VL - 1) / VL < most ? (ow - w + VL - 1) / VL : most;
+            f.nv = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            dw_put(f, g, &place[places], w);
+            walk[places] = walks[f.nv / 2][place[places].edge];
+        }
+        const ptrdiff_t channels = places == 1 ? g->c1 - g->c0 : 1;
+        for (ptrdiff_t c = g->c0; c < g->c1; c += channels)
+            for (ptrdiff_t h1, h = g->h0; h < g->h1; h = h1) {
+                h1 = h + strip < g->h1 ? h + strip : g->h1;
+                for (int p = 0; p < places; p++) walk[p](g, &place[p], c, c + channels, h, h1);
+            }
+    }
+}
