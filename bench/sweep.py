@@ -45,6 +45,7 @@ SWEEPS = {
     "3x3 convolution, stride 2, 32 -> 64": (IMAGES, lambda s: convolution(s, 32, 64, 3, 2)),
     "5x5 convolution, 24 -> 40": (IMAGES, lambda s: convolution(s, 24, 40, 5)),
     "3x3 convolution, 128 channels, 32 groups": (IMAGES, lambda s: convolution(s, 128, 128, 3, 1, 32)),
+    "3x3 convolution, 64 channels, depthwise": (IMAGES, lambda s: convolution(s, 64, 64, 3, 1, 64)),
     "3x3 convolution of 28x28, c -> 64": (SIZES[:36], lambda s: convolution(28, s, 64, 3)),
     "3x3 convolution of 28x28, 64 -> c": (SIZES[:36], lambda s: convolution(28, 64, s, 3)),
 }

@@ -312,49 +312,72 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
     return GRUCell(w_ih, w_hh, b_ih, b_hh, reset_after=reset_after, fold_bn=fold_bn)(x, h, out)
 
 
-def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
-    """:func:`fusedops.rnn`, unfused."""
-    y, (h,) = _sequence(RNNCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
-    return y, h
-
-
-def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
-    """:func:`fusedops.lstm`, unfused."""
-    return _sequence(LSTMCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
-
-
-def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
-    """:func:`fusedops.gru`, unfused."""
-    y, (h,) = _sequence(GRUCell, x, state, [w_ih, w_hh, b_ih, b_hh], lengths, out, fold_bn=fold_bn, **options)
-    return y, h
-
-
-def _sequence(make, x, state, weights, lengths, out, *, num_layers=1, bidirectional=False, reverse=False,
-              batch_first=False, **options):
+class _Sequence:
     """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
-    weights = dict(zip(("w_ih", "w_hh", "b_ih", "b_hh"), weights, strict=True))
-    weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
-    cells = [make(**each, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
-    if reverse and bidirectional:
-        raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
 
-    x = _core.as_input(x, "x", (2, 3))
-    if x.shape[-1] != cells[0]._inputs:
-        raise ValueError(f"x has shape {x.shape}, but w_ih has {cells[0]._inputs} columns")
-    unbatched, directions = x.ndim == 2, 2 if bidirectional else 1
-    y = x[:, np.newaxis] if unbatched else x.swapaxes(0, 1) if batch_first else x
-    lengths = np.full(y.shape[1], len(y)) if lengths is None else np.asarray(lengths)
-    states = _initial(cells, state, y.shape[1], unbatched)
-    for first in range(0, len(cells), directions):
-        both = []
-        for k in range(first, first + directions):
-            of_step, states[k] = _steps(cells[k], y, states[k], reverse or k > first, lengths)
-            both.append(of_step)
-        y = np.concatenate(both, axis=-1)
-    last = tuple(np.stack(s) for s in zip(*states))
-    if unbatched:
-        return _written(y[:, 0], out), tuple(s[:, 0] for s in last)
-    return _written(y.swapaxes(0, 1) if batch_first else y, out), last
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
+                 batch_first=False, **options):
+        if reverse and bidirectional:
+            raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
+        weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
+        weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
+        self._cells = [self._cell(**each, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
+        self._directions, self._reverse, self._batch_first = 2 if bidirectional else 1, reverse, batch_first
+
+    def __call__(self, x, state=None, lengths=None, out=None):
+        cells = self._cells
+        x = _core.as_input(x, "x", (2, 3))
+        if x.shape[-1] != cells[0]._inputs:
+            raise ValueError(f"x has shape {x.shape}, but w_ih has {cells[0]._inputs} columns")
+        unbatched = x.ndim == 2
+        y = x[:, np.newaxis] if unbatched else x.swapaxes(0, 1) if self._batch_first else x
+        lengths = np.full(y.shape[1], len(y)) if lengths is None else np.asarray(lengths)
+        states = _initial(cells, state, y.shape[1], unbatched)
+        for first in range(0, len(cells), self._directions):
+            both = []
+            for k in range(first, first + self._directions):
+                of_step, states[k] = _steps(cells[k], y, states[k], self._reverse or k > first, lengths)
+                both.append(of_step)
+            y = np.concatenate(both, axis=-1)
+        last = [np.stack(s) for s in zip(*states)]
+        if unbatched:
+            y, last = y[:, 0], [s[:, 0] for s in last]
+        elif self._batch_first:
+            y = y.swapaxes(0, 1)
+        return _written(y, out), last[0] if len(last) == 1 else tuple(last)
+
+
+class RNN(_Sequence):
+    """:class:`fusedops.RNN`, unfused."""
+
+    _cell = RNNCell
+
+
+class LSTM(_Sequence):
+    """:class:`fusedops.LSTM`, unfused."""
+
+    _cell = LSTMCell
+
+
+class GRU(_Sequence):
+    """:class:`fusedops.GRU`, unfused."""
+
+    _cell = GRUCell
+
+
+def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """:func:`fusedops.rnn`, unfused."""
+    return RNN(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+
+
+def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """:func:`fusedops.lstm`, unfused."""
+    return LSTM(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+
+
+def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+    """:func:`fusedops.gru`, unfused."""
+    return GRU(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
 
 
 def _initial(cells, state, batch, unbatched):

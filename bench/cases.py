@@ -1,0 +1,228 @@
+"""What is measured: operations at the shapes of known networks, blocks, and whole networks. Their data comes from a fixed seed."""
+from dataclasses import dataclass
+from functools import lru_cache
+from types import SimpleNamespace
+
+import numpy as np
+
+from fusedops import layers, recurrent, reference, workloads
+from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
+
+
+@dataclass(frozen=True)
+class Product:
+    """A linear layer: rows x inputs times inputs x outputs, bias and activation."""
+
+    rows: int
+    inputs: int
+    outputs: int
+    activation: str | None = "relu"
+
+    @property
+    def flop(self):
+        return 2 * self.rows * self.inputs * self.outputs
+
+    @property
+    def traffic(self):
+        return 4 * (self.rows * self.inputs + self.inputs * self.outputs + self.rows * self.outputs)
+
+    def arrays(self, rng):
+        w = rng.standard_normal((self.outputs, self.inputs), np.float32) / np.float32(np.sqrt(self.inputs))
+        return SimpleNamespace(x=rng.standard_normal((self.rows, self.inputs), np.float32), w=w,
+                               bias=rng.standard_normal(self.outputs, np.float32))
+
+    def variants(self, a):
+        def layer(module, **options):
+            return into_one_array(module.Linear(a.w, a.bias, activation=self.activation, **options), a.x)
+
+        return {"numpy": lambda: ACTIVATIONS[self.activation](a.x @ a.w.T + a.bias), "unfused": layer(reference),
+                "folded": layer(reference, fold_bn=True), "fused": layer(layers)}
+
+
+@dataclass(frozen=True)
+class Sequence:
+    """A recurrent layer over a sequence, of as many inputs as units."""
+
+    mode: str
+    steps: int
+    batch: int
+    hidden: int
+
+    @property
+    def flop(self):
+        return self.steps * Cell(self.mode, self.hidden, self.batch).flop
+
+    @property
+    def traffic(self):
+        """Bytes of weights, inputs and results, each once: the recurrent weights stay in a cache."""
+        return 4 * (2 * GATES[self.mode] * self.hidden**2 + 2 * self.steps * self.batch * self.hidden)
+
+    def arrays(self, rng):
+        x = rng.standard_normal((self.steps, self.batch, self.hidden), np.float32)
+        return SimpleNamespace(x=x, weights=workloads.recurrent_weights(rng, self.mode, self.hidden))
+
+    def variants(self, a):
+        fused, unfused = (getattr(module, self.mode) for module in (recurrent, reference))
+        made = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
+        return {"numpy": lambda: self._numpy(a),
+                **{variant: lambda layer=layer: layer(a.x)[0] for variant, layer in made.items()}}
+
+    def _numpy(self, a):
+        states = [np.zeros((self.batch, self.hidden), np.float32) for _ in range(2 if self.mode == "LSTM" else 1)]
+        y = np.empty_like(a.x)
+        for t, x in enumerate(a.x):
+            new = NUMPY_STEPS[self.mode](x, *states, *a.weights)
+            states = new if self.mode == "LSTM" else [new]
+            y[t] = states[0]
+        return y
+
+
+@dataclass(frozen=True)
+class Residual:
+    """The block of a ResNet: ``relu(body(x) + skip(x))``; `skip` is None where that is x itself."""
+
+    body: tuple[Convolution, ...]
+    skip: Convolution | None
+
+    @property
+    def flop(self):
+        return sum(part.flop for part in (*self.body, *([self.skip] if self.skip else [])))
+
+    def arrays(self, rng):
+        return SimpleNamespace(body=[part.arrays(rng) for part in self.body], skip=self.skip and self.skip.arrays(rng))
+
+
+@dataclass(frozen=True)
+class MaxPool:
+    """3x3, stride 2, padding 1: what a ResNet has behind its first convolution."""
+
+    channels: int
+    size: int
+    flop = 0
+
+    def arrays(self, rng):
+        return None
+
+
+@dataclass(frozen=True)
+class Network:
+    """A classifier: its parts in a row, the mean over the image, and a product."""
+
+    parts: tuple[Convolution | Block | Residual | MaxPool, ...]
+    head: Product
+
+    @property
+    def flop(self):
+        return self.head.flop + sum(part.flop for part in self.parts)
+
+    def arrays(self, rng):
+        parts = [part.arrays(rng) for part in self.parts]
+        return SimpleNamespace(x=parts[0].x, parts=parts, head=self.head.arrays(rng))
+
+    def variants(self, a):
+        from fusedops import load_onnx
+
+        from .peers.onnx_model import onnx_model
+        model = onnx_model(self, a)
+        options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
+        return {variant: lambda net=load_onnx(model, **o): net(a.x) for variant, o in options.items()}
+
+
+def _mobilenet_v1():
+    parts, size = [Convolution(3, 224, 32, 3, 2)], 112
+    for channels, outputs, stride in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
+                                      *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
+        parts.append(Block(channels, size, outputs, stride))
+        size //= stride
+    return Network(tuple(parts), Product(1, 1024, 1000, None))
+
+
+def _mobilenet_v2():
+    parts = [Convolution(3, 224, 32, 3, 2, activation="relu6"), depthwise(32, 112, activation="relu6"),
+             Convolution(32, 112, 16, activation=None)]
+    channels, size = 16, 112
+    for outputs, count, first in [(24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)]:
+        for stride in (first, *[1] * (count - 1)):
+            parts.append(Block(channels, size, outputs, stride, 6))
+            channels, size = outputs, size // stride
+    return Network((*parts, Convolution(320, 7, 1280, activation="relu6")), Product(1, 1280, 1000, None))
+
+
+def _resnet(counts, bottleneck):
+    parts, channels, size = [Convolution(3, 224, 64, 7, 2), MaxPool(64, 112)], 64, 56
+    for stage, count in enumerate(counts):
+        width = 64 << stage
+        outputs = 4 * width if bottleneck else width
+        for stride in (2 if stage else 1, *[1] * (count - 1)):
+            after = size // stride
+            if bottleneck:
+                body = (Convolution(channels, size, width), Convolution(width, size, width, 3, stride),
+                        Convolution(width, after, outputs, activation=None))
+            else:
+                body = (Convolution(channels, size, width, 3, stride), Convolution(width, after, width, 3, activation=None))
+            skip = None if stride == 1 and channels == outputs else Convolution(channels, size, outputs, 1, stride, activation=None)
+            parts.append(Residual(body, skip))
+            channels, size = outputs, after
+    return Network(tuple(parts), Product(1, channels, 1000, None))
+
+
+OPERATIONS = {
+    "conv1x1_128x28_256": Convolution(128, 28, 256),
+    "conv1x1_256x56_64": Convolution(256, 56, 64),
+    "conv1x1_1024x14_256": Convolution(1024, 14, 256),
+    "conv3x3_64x128_weenet": Convolution(64, 128, 64, 3),
+    "conv3x3_64x56": Convolution(64, 56, 64, 3),
+    "conv3x3_256x14": Convolution(256, 14, 256, 3),
+    "conv3x3_512x7": Convolution(512, 7, 512, 3),
+    "conv3x3s2_128x56": Convolution(128, 56, 128, 3, 2),
+    "conv7x7s2_3x224": Convolution(3, 224, 64, 7, 2),
+    "dw3x3_512x14": depthwise(512, 14),
+    "dw3x3_32x128": depthwise(32, 128),
+    "dw3x3_144x56": depthwise(144, 56),
+    "dw3x3_576x14": depthwise(576, 14),
+    "dw3x3s2_96x112": depthwise(96, 112, stride=2),
+    "dw5x5_240x28": depthwise(240, 28, 5),
+    "separable_32x112_64": Block(32, 112, 64),
+    "separable_512x14_512": Block(512, 14, 512),
+    "inverted_16x112_24_s2": Block(16, 112, 24, 2, 6),
+    "inverted_24x56": Block(24, 56, 24, expansion=6),
+    "inverted_24x224": Block(24, 224, 24, expansion=6),
+    "linear_512x512x512": Product(512, 512, 512),
+    "linear_gelu_128x768x3072": Product(128, 768, 3072, "gelu_tanh"),
+    "linear_1x2048x1000": Product(1, 2048, 1000),
+    "linear_8x64x64": Product(8, 64, 64),
+    "rnn_cell_128": Cell("RNN", 128),
+    "lstm_cell_128": Cell("LSTM", 128),
+    "gru_cell_128": Cell("GRU", 128),
+    "rnn_50x1_128": Sequence("RNN", 50, 1, 128),
+    "lstm_50x1_128": Sequence("LSTM", 50, 1, 128),
+    "lstm_50x16_256": Sequence("LSTM", 50, 16, 256),
+    "gru_50x1_128": Sequence("GRU", 50, 1, 128),
+}
+NETWORKS = {
+    "mobilenet_v1": _mobilenet_v1(),
+    "mobilenet_v2": _mobilenet_v2(),
+    "resnet18": _resnet([2, 2, 2, 2], bottleneck=False),
+    "resnet50": _resnet([3, 4, 6, 3], bottleneck=True),
+}
+CASES = OPERATIONS | NETWORKS
+
+
+@lru_cache(maxsize=1)
+def data(name):
+    """(operation, its inputs and weights)"""
+    return CASES[name], CASES[name].arrays(np.random.default_rng(0))
+
+
+@lru_cache(maxsize=1)
+def calls(name):
+    """The variants of a case, each checked against the first."""
+    operation, a = data(name)
+    variants = operation.variants(a)
+    workloads.check(name, variants)
+    return variants
+
+
+def variants_of(name):
+    """Which forms a case has beside plain NumPy."""
+    return ("unfused", "folded", "fused", *(["block"] if isinstance(CASES[name], Block) else []))

@@ -1,0 +1,48 @@
+"""Options of ``pytest bench``, and what each of its JSON files says of the machine."""
+import pytest
+from threadpoolctl import threadpool_limits
+
+import fusedops as fo
+from fusedops.report import processor
+
+from . import machine
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("fusedops")
+    group.addoption("--quick", action="store_true", help="fewer rounds and cases: all of it within two minutes")
+    group.addoption("--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)")
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Rounds of a tenth of a millisecond at least; how long in all, unless --benchmark-max-time says otherwise."""
+    option = config.option
+    option.benchmark_min_time = max(float(option.benchmark_min_time), 1e-4)
+    if float(option.benchmark_max_time) == 1.0:  # pytest-benchmark's default
+        option.benchmark_max_time = 0.04 if option.quick else 0.4
+
+
+@pytest.fixture(scope="session")
+def quick(pytestconfig):
+    return pytestconfig.option.quick
+
+
+@pytest.fixture(autouse=True)
+def threads(pytestconfig):
+    """As many for fusedops as for NumPy's BLAS."""
+    number, before = pytestconfig.option.threads, fo.get_num_threads()
+    fo.set_num_threads(number)
+    with threadpool_limits(number, user_api="blas"):
+        yield number
+    fo.set_num_threads(before)
+
+
+def pytest_benchmark_update_machine_info(config, machine_info):
+    """What must be the same for two runs to be compared."""
+    machine_info["fusedops"] = {"isa": fo.isa(), "processor": processor(), "threads": config.option.threads}
+
+
+def pytest_benchmark_update_json(config, benchmarks, output_json):
+    """What ``python -m bench.report`` draws the roofline with."""
+    output_json["roof"] = machine.roof(config.option.threads)

@@ -1,0 +1,93 @@
+"""A case as an ONNX model, batch norm and activation as nodes of their own: whoever reads it does the fusing."""
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from fusedops.workloads import Cell
+
+from . import Builder, inputs
+
+OPSET = 20  # the first with Gelu
+GATE_ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's: iofc, zrh
+
+
+class OnnxBuilder(Builder):
+    """Values are names."""
+
+    def __init__(self):
+        self.nodes, self.constants = [], []
+
+    def constant(self, array):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        return name
+
+    def node(self, kind, *values, outputs=("",), **attributes):
+        """The name of the node's output, the last of those in `outputs`; "" is one without a name of its own."""
+        names = [*outputs[:-1], f"v{len(self.nodes)}"]
+        self.nodes.append(helper.make_node(kind, list(values), names, **attributes))
+        return names[-1]
+
+    def activation(self, x, name):
+        match name:
+            case None:
+                return x
+            case "relu":
+                return self.node("Relu", x)
+            case "relu6":
+                return self.node("Clip", x, *(self.constant(np.float32(v)) for v in (0, 6)))
+            case "gelu_tanh":
+                return self.node("Gelu", x, approximate="tanh")
+
+    def convolution(self, x, operation, a):
+        p = operation.padding
+        y = self.node("Conv", x, self.constant(a.w), kernel_shape=a.w.shape[2:], strides=[operation.stride] * 2,
+                      pads=[p] * 4, group=operation.groups)
+        y = self.node("BatchNormalization", y, *map(self.constant, a.bn[:4]), epsilon=a.bn.eps)
+        return self.activation(y, operation.activation)
+
+    def product(self, x, operation, a):
+        return self.activation(self.node("Gemm", x, self.constant(a.w), self.constant(a.bias), transB=1), operation.activation)
+
+    def add(self, x, y, activation):
+        return self.activation(self.node("Add", x, y), activation)
+
+    def max_pool(self, x, operation):
+        return self.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
+
+    def mean(self, x, operation):
+        return self.node("Flatten", self.node("GlobalAveragePool", x))
+
+    def cell(self, x, operation, a, *states):
+        """One step; its last state alone is a result."""
+        axis = self.constant(np.array([0]))
+        x, *states = (self.node("Unsqueeze", v, axis) for v in (x, *states))
+        return self.node("Squeeze", self._recurrent(x, operation, a, states, ("", "")), axis)
+
+    def sequence(self, x, operation, a):
+        return self.node("Squeeze", self._recurrent(x, operation, a, [], ("",)), self.constant(np.array([1])))
+
+    def _recurrent(self, x, operation, a, states, outputs):
+        def ordered(v):
+            return np.concatenate([np.split(v, len(order))[k] for k in order])
+
+        order = GATE_ORDER[operation.mode]
+        w_ih, w_hh, b_ih, b_hh = map(ordered, a.weights)
+        weights = [self.constant(v[np.newaxis]) for v in (w_ih, w_hh, np.concatenate([b_ih, b_hh]))]
+        options = {"linear_before_reset": 1} if operation.mode == "GRU" else {}
+        return self.node(operation.mode, x, *weights, *(["", *states] if states else []), outputs=outputs,
+                         hidden_size=operation.hidden, **options)
+
+
+def onnx_model(operation, a):
+    """The model's bytes; its inputs are called x, x1 and x2."""
+    names = [f"x{i or ''}" for i in range(3 if isinstance(operation, Cell) else 1)]
+    values = inputs(operation, a)
+    names = names[:len(values)]
+    builder = OnnxBuilder()
+    y = builder.build(operation, a, *names)
+    graph = helper.make_graph(
+        builder.nodes, "case", [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in zip(names, values, strict=True)],
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], builder.constants)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
+    return onnx.shape_inference.infer_shapes(model).SerializeToString()

@@ -1,0 +1,9 @@
+"""NumPy: what one writes without a library."""
+from . import Call, Unsupported
+
+
+def prepare(operation, a, threads):
+    try:
+        return Call(operation.variants(a)["numpy"])
+    except KeyError:
+        raise Unsupported("blocks and networks are not written out in NumPy") from None

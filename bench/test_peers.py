@@ -1,0 +1,51 @@
+"""fusedops and the peers that are installed, each in a process of its own, every result compared with ours first."""
+from importlib.util import find_spec
+
+import numpy as np
+import pytest
+
+from . import cases
+from .peers import PEERS, Unsupported
+from .peers.process import Clock, PeerProcess
+
+QUICK = ("conv1x1_128x28_256", "conv3x3_64x128_weenet", "conv3x3_64x56", "dw3x3_512x14", "inverted_24x56", "linear_512x512x512",
+         "rnn_cell_128", "lstm_cell_128", "lstm_50x1_128", "mobilenet_v2")
+TOLERANCE = 1e-4  # of the largest value
+clock = Clock()
+pytestmark = pytest.mark.benchmark(timer=clock)
+
+
+@pytest.fixture(scope="module", params=PEERS)
+def peer(request):
+    """The process of a peer; it ends before the next one starts."""
+    needs, package = PEERS[request.param].needs, PEERS[request.param].package
+    if not all(map(find_spec, needs)):
+        pytest.skip(f"not installed: pip install {package}")
+    process = clock.process = PeerProcess(request.param, request.config.option.threads)
+    yield process
+    process.close()
+
+
+@pytest.mark.parametrize("name", cases.CASES)
+def test_peer(benchmark, quick, peer, name):
+    if quick and name not in QUICK:
+        pytest.skip("not in a quick run")
+    if name in cases.NETWORKS:
+        pytest.importorskip("onnx", reason="networks need onnx: pip install 'fusedops[onnx]'")
+    try:
+        result = peer.prepare(name)
+    except Unsupported as e:
+        pytest.skip(str(e))
+    ours = _ours(name)
+    error = np.max(np.abs(result.reshape(ours.shape) - ours)) / np.max(np.abs(ours))
+    assert error < TOLERANCE
+    benchmark.group = f"{name}, peers"
+    benchmark.extra_info.update(kind="peer", name=name, peer=peer.peer, flop=cases.CASES[name].flop)
+    number = peer.calls_in(2e-3 if quick else 1e-2)
+    benchmark.pedantic(peer.run, (number,), rounds=5 if quick else 25)
+
+
+def _ours(name):
+    operation, a = cases.data(name)
+    y = list(operation.variants(a).values())[-1]()
+    return y[0] if isinstance(y, tuple) else y
