@@ -203,7 +203,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
         else:
             kernel = options["algorithm"].replace("auto", "direct")
-        changed = "".join(f", {k}={v!r}" for k, v in options.items() if k != "activation" and v not in ((1, 1), 0, 1, "NCHW", "auto"))
+        usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
+        changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
         return (f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
                 f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
 

@@ -146,6 +146,7 @@ def test_reentrant(draw, kind):
 
 @pytest.mark.parametrize("name, texts", [
     ("conv", ["Conv2d", "3", "9", "prelu", "stride"]),
+    ("conv_auto", ["Conv2d", "padding=1"]),
     ("depthwise", ["Conv2d", "6", "groups", "NHWC"]),
     ("linear", ["Linear", "13", "19", "gelu"]),
     ("rnn", ["RNNCell", "7", "11", "relu"]),
