@@ -49,19 +49,24 @@ INLINE vf v_exp(vf x) {
     return v_scale(v_sub(v_set1(1), e.q), e.n);
 }
 
-/* 1 / (1 + e^-x). Left of -88 it stays at 6e-39, which flush-to-zero makes 0. */
-INLINE vf v_sigmoid(vf x) {
-    v_exponential e = v_exp_parts(v_clamp(x, -88, 88), true);
-    return v_div(v_set1(1), v_add(v_fnma(e.s, e.q, v_set1(1)), e.s));
+/* 1 + e^-x, for x bounded to -bound..bound, bound <= 88: times 2 it is finite. */
+INLINE vf v_one_plus_exp(vf x, vf bound) {
+    v_exponential e = v_exp_parts(v_min(bound, v_max(v_sub(v_zero(), bound), x)), true);
+    return v_add(v_fnma(e.s, e.q, v_set1(1)), e.s);
 }
 
-/* (1 - e^-2|x|) / (1 + e^-2|x|) with the sign of x. */
-INLINE vf v_tanh(vf x) {
-    vf t = v_min(v_set1(9.02f), v_abs(x)), one = v_set1(1);
+/* 1 / (1 + e^-x). Left of -88 it stays at 6e-39, which flush-to-zero makes 0. */
+INLINE vf v_sigmoid(vf x) { return v_div(v_set1(1), v_one_plus_exp(x, v_set1(88))); }
+
+/* (1 - e^-2|x|) / (den (1 + e^-2|x|)) with the sign of x, for |x| bounded by bound; from 9.02 on it is 1 / den. */
+INLINE vf v_tanh_over(vf den, vf x, vf bound) {
+    vf t = v_min(bound, v_abs(x)), one = v_set1(1);
     v_exponential e = v_exp_parts(v_add(t, t), false);
-    vf num = v_fma(e.s, e.q, v_sub(one, e.s)), den = v_fnma(e.s, e.q, v_add(one, e.s));
-    return v_copysign(v_div(num, den), x);
+    vf num = v_fma(e.s, e.q, v_sub(one, e.s)), plus = v_fnma(e.s, e.q, v_add(one, e.s));
+    return v_copysign(v_div(num, v_mul(den, plus)), x);
 }
+
+INLINE vf v_tanh(vf x) { return v_tanh_over(v_set1(1), x, v_set1(9.02f)); }
 
 /* max(x, 0) + ln(1 + u), u = e^-|x|, and ln(1 + u) = 2 atanh(v / 2), v = u / (1 + u / 2) in 0..2/3. */
 INLINE vf v_softplus(vf x) {

@@ -12,85 +12,107 @@
  */
 
 enum { GATE_VECTORS = 4 }; /* a unit block's part of a row of finished sums: i f g o, or r z nx nh */
-enum { STEP_TILE = MR * NV * 4 / 3 * VL }; /* three gates' sums leave a tile as four */
 
-INLINE vf held(const fo_step_args *g, vf x) { return v_clamp(x, -g->clip, g->clip); }
+/* What the units of a call have in common: in registers, for the compiler must take any store for one to *g. */
+typedef struct {
+    fo_step_args g;
+    vf clip, sigmoid, tanh; /* bounds of an activation's argument, of a sigmoid's and of a tanh's */
+} unit_args;
 
-/* h' = activation(s) */
-INLINE void rnn_unit(const fo_step_args *g, const fo_act_kind kind, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf h = v_act(kind, held(g, v_load(s)), g->act.p0, g->act.p1, v_zero());
+INLINE vf one_plus_exp(const unit_args *a, vf x) { return v_one_plus_exp(x, a->sigmoid); }
+INLINE vf sigmoid(const unit_args *a, vf x) { return v_div(v_set1(1), one_plus_exp(a, x)); }
+INLINE vf tanh_over(const unit_args *a, vf den, vf x) { return v_tanh_over(den, x, a->tanh); }
+
+INLINE void store_h(const fo_step_args *g, ptrdiff_t i, ptrdiff_t u, vf h, vm m) {
     v_store_mask(g->h_out + i * g->ldho + u, h, m);
     if (g->y) v_store_mask(g->y + i * g->ldy + u, h, m);
 }
 
-/* c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a peephole adds its share of c to i and f, of c' to o. */
-INLINE void lstm_unit(const fo_step_args *g, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+/* h' = activation(s) */
+INLINE void rnn_unit(const unit_args *a, const fo_act_kind kind, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    vf x = v_min(a->clip, v_max(v_sub(v_zero(), a->clip), v_load(s)));
+    store_h(&a->g, i, u, v_act(kind, x, a->g.act.p0, a->g.act.p1, v_zero()), m);
+}
+
+/* c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a peephole adds its share of c to i and f, of c' to o.
+ * A product of sigmoid and tanh takes one division. The first pass makes c' and leaves 1 / sigmoid(o) in s. */
+INLINE void lstm_state(const unit_args *a, float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    const fo_step_args *g = &a->g;
+    const float *peephole = g->peephole;
     vf c = v_load_mask(g->c + i * g->ldc + u, m);
     vf si = v_load(s), sf = v_load(s + VL), sg = v_load(s + 2 * VL), so = v_load(s + 3 * VL);
-    const float *peephole = g->peephole;
     if (peephole) {
         si = v_fma(v_load_mask(peephole + u, m), c, si);
         sf = v_fma(v_load_mask(peephole + g->hidden + u, m), c, sf);
     }
-    vf in = v_mul(v_sigmoid(held(g, si)), v_tanh(held(g, sg)));
-    c = v_fma(v_sigmoid(held(g, sf)), c, in);
+    c = v_fma(sigmoid(a, sf), c, tanh_over(a, one_plus_exp(a, si), sg));
     if (peephole) so = v_fma(v_load_mask(peephole + 2 * g->hidden + u, m), c, so);
-    vf h = v_mul(v_sigmoid(held(g, so)), v_tanh(c));
     v_store_mask(g->c_out + i * g->ldco + u, c, m);
-    v_store_mask(g->h_out + i * g->ldho + u, h, m);
-    if (g->y) v_store_mask(g->y + i * g->ldy + u, h, m);
+    v_store(s, one_plus_exp(a, so));
 }
 
-/* n = tanh(nx + sigmoid(r) nh), h' = n + sigmoid(z) (h - n) */
-INLINE void gru_unit(const fo_step_args *g, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf r = v_sigmoid(held(g, v_load(s))), z = v_sigmoid(held(g, v_load(s + VL)));
-    vf n = v_tanh(held(g, v_fma(r, v_load(s + 3 * VL), v_load(s + 2 * VL))));
-    vf h = v_fma(z, v_sub(v_load_mask(g->h + i * g->ldh + u, m), n), n);
-    v_store_mask(g->h_out + i * g->ldho + u, h, m);
-    if (g->y) v_store_mask(g->y + i * g->ldy + u, h, m);
+INLINE void lstm_output(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    vf c = v_load_mask(a->g.c_out + i * a->g.ldco + u, m);
+    store_h(&a->g, i, u, v_tanh_over(v_load(s), c, v_set1(9.02f)), m);
+}
+
+/* n = tanh(nx + sigmoid(r) nh), h' = n + sigmoid(z) (h - n). The first pass leaves sigmoid(z) and n's argument in s. */
+INLINE void gru_gates(const unit_args *a, float *s) {
+    v_store(s + 2 * VL, v_fma(sigmoid(a, v_load(s)), v_load(s + 3 * VL), v_load(s + 2 * VL)));
+    v_store(s + VL, sigmoid(a, v_load(s + VL)));
+}
+
+INLINE void gru_output(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    vf n = tanh_over(a, v_set1(1), v_load(s + 2 * VL)), h = v_load_mask(a->g.h + i * a->g.ldh + u, m);
+    store_h(&a->g, i, u, v_fma(v_load(s + VL), v_sub(h, n), n), m);
 }
 
 /* The gates that a GRU which resets before the product needs first: c_out = sigmoid(z), h_out = sigmoid(r) h */
-INLINE void gru_reset_unit(const fo_step_args *g, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf r = v_sigmoid(held(g, v_load(s))), z = v_sigmoid(held(g, v_load(s + VL)));
-    v_store_mask(g->c_out + i * g->ldco + u, z, m);
-    v_store_mask(g->h_out + i * g->ldho + u, v_mul(r, v_load_mask(g->h + i * g->ldh + u, m)), m);
+INLINE void gru_reset_unit(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    const fo_step_args *g = &a->g;
+    v_store_mask(g->c_out + i * g->ldco + u, sigmoid(a, v_load(s + VL)), m);
+    v_store_mask(g->h_out + i * g->ldho + u, v_mul(sigmoid(a, v_load(s)), v_load_mask(g->h + i * g->ldh + u, m)), m);
 }
 
 /* ... and its second half: n = tanh(s), h' = n + z (h - n), with h in `old` and z in c */
-INLINE void gru_new_unit(const fo_step_args *g, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf n = v_tanh(held(g, v_load(s)));
-    vf h = v_fma(v_load_mask(g->c + i * g->ldc + u, m), v_sub(v_load_mask(g->old + i * g->ldold + u, m), n), n);
-    v_store_mask(g->h_out + i * g->ldho + u, h, m);
-    if (g->y) v_store_mask(g->y + i * g->ldy + u, h, m);
+INLINE void gru_new_unit(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
+    const fo_step_args *g = &a->g;
+    vf n = tanh_over(a, v_set1(1), v_load(s)), h = v_load_mask(g->old + i * g->ldold + u, m);
+    store_h(g, i, u, v_fma(v_load_mask(g->c + i * g->ldc + u, m), v_sub(h, n), n), m);
 }
 
-/* The sums of a tile: mr rows from i0 on, `blocks` unit blocks from b on. */
+/* Finished sums of `rows` rows from i0 on, `blocks` unit blocks from b on. */
 typedef struct {
-    const float *sums;
-    int mr, blocks;
-    ptrdiff_t i0, b;
+    float *sums;
+    ptrdiff_t rows, i0, b;
+    int blocks;
 } step_sums;
 
-/* kind and act are literals at every call. */
-INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const step_sums *t) {
-    const int vectors = g->gates == 3 ? GATE_VECTORS : g->gates;
-    const float *s = t->sums;
-    for (ptrdiff_t i = t->i0; i < t->i0 + t->mr; i++)
-        for (ptrdiff_t b = t->b; b < t->b + t->blocks; b++, s += vectors * VL) {
-            const ptrdiff_t u = b * VL;
-            const vm m = v_range(0, g->hidden - u);
+/* Two passes where a unit has two functions in a row: the processor overlaps units, but sees only so many instructions ahead.
+ * kind, act and pass are literals at every call. */
+INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_act_kind act, const int pass, const step_sums *t) {
+    const ptrdiff_t width = (a->g.gates == 3 ? GATE_VECTORS : a->g.gates) * VL, ld = t->blocks * width, end = t->i0 + t->rows;
+    for (int b = 0; b < t->blocks; b++) {
+        const ptrdiff_t u = (t->b + b) * VL;
+        const vm m = v_range(0, a->g.hidden - u);
+        float *s = t->sums + b * width;
+        for (ptrdiff_t i = t->i0; i < end; i++, s += ld)
             switch (kind) {
-                case FO_STEP_RNN: rnn_unit(g, act, s, i, u, m); break;
-                case FO_STEP_LSTM: lstm_unit(g, s, i, u, m); break;
-                case FO_STEP_GRU: gru_unit(g, s, i, u, m); break;
-                case FO_STEP_GRU_RESET: gru_reset_unit(g, s, i, u, m); break;
-                case FO_STEP_GRU_NEW: gru_new_unit(g, s, i, u, m); break;
+                case FO_STEP_RNN: rnn_unit(a, act, s, i, u, m); break;
+                case FO_STEP_LSTM: pass == 0 ? lstm_state(a, s, i, u, m) : lstm_output(a, s, i, u, m); break;
+                case FO_STEP_GRU: pass == 0 ? gru_gates(a, s) : gru_output(a, s, i, u, m); break;
+                case FO_STEP_GRU_RESET: gru_reset_unit(a, s, i, u, m); break;
+                case FO_STEP_GRU_NEW: gru_new_unit(a, s, i, u, m); break;
             }
-        }
+    }
 }
 
-/* The epilogue of a tile. */
+INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const step_sums *t) {
+    const unit_args a = {*g, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)), v_min(v_set1(g->clip), v_set1(9.02f))};
+    finish_pass(&a, kind, act, 0, t);
+    if (kind == FO_STEP_LSTM || kind == FO_STEP_GRU) finish_pass(&a, kind, act, 1, t);
+}
+
 static __attribute__((noinline)) void finish_step(const fo_step_args *g, const step_sums *t) {
     switch (g->kind) {
         case FO_STEP_RNN: WITH_ACTIVATION(g->act.kind, finish_units(g, FO_STEP_RNN, KIND, t)); break;
@@ -101,8 +123,8 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
-/* acc[mr][nv] += a w over k steps; vector j of w's row p stands at w[p*row + j/NV*panel + j%NV*VL]. mr, nv and ahead are literals.
- * A single row is bound by reading w, which the processor fetches ahead too late from one wide stream: ahead asks for it. */
+/* acc[mr][nv] += a w over k steps; vector j of w's row p stands at w[p*row + j/NV*panel + j%NV*VL]. mr, nv and
+ * ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
                          const float *restrict w, ptrdiff_t row, ptrdiff_t panel) {
     for (ptrdiff_t p = 0; p < k; p++, w += row) {
@@ -117,39 +139,44 @@ INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, 
     }
 }
 
-/* One tile: mr rows, nv vectors of columns from vector v0 on. three: the gates are r z n, and n's share of x and of h are kept apart. */
-INLINE void step_tile(const fo_step_args *g, const int mr, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t v0) {
-    const int width = three ? nv / 3 * GATE_VECTORS : nv, group = three ? 6 : 8;
-    float tile[STEP_TILE] __attribute__((aligned(64)));
-    vf acc[MR * NV];
+/* Where vector j of a tile's row waits among its sums. */
+INLINE int sum_at(const bool three, int j) { return !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3); }
 
-    UNROLL for (int i = 0; i < mr; i++)
-        UNROLL for (int j = 0; j < nv; j++) acc[i * nv + j] = v_load(g->start + (i0 + i) * g->lds + (v0 + j) * VL);
-    step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + v0 / NV * NR * g->kx, NR, NR * g->kx);
-    if (three)
-        UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
-            v_store(tile + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
-            acc[i * nv + j] = v_load(g->bias_n + (v0 / 3 + j / 3) * VL);
-        }
-    step_product(acc, mr, nv, mr == 1, g->h + i0 * g->ldh, g->ldh, g->kh, g->wh + (v0 / group * g->kh * group + v0 % group) * VL, group * VL, NR);
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
-        int at = !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3);
-        v_store(tile + (i * width + at) * VL, acc[i * nv + j]);
+/* Steps p .. p+k-1 of h's part of a tile, mr rows of nv vectors of columns from vector v on; the first ones begin with start and x.
+ * three: the gates are r z n, and n's share of x and of h are kept apart. */
+INLINE void step_tile(const fo_step_args *g, const int mr, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t v,
+                      ptrdiff_t p, ptrdiff_t k, float *sums) {
+    const int width = three ? nv / 3 * GATE_VECTORS : nv, group = three ? 6 : 8;
+    const float *wh = g->wh + ((v / group * g->kh + p) * group + v % group) * VL;
+    vf acc[MR * NV];
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
+        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(three, j)) * VL : g->start + (i0 + i) * g->lds + (v + j) * VL);
+    if (!p) {
+        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + v / NV * NR * g->kx, NR, NR * g->kx);
+        if (three)
+            UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
+                v_store(sums + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
+                acc[i * nv + j] = v_load(g->bias_n + (v / 3 + j / 3) * VL);
+            }
     }
-    finish_step(g, &(step_sums){tile, mr, nv / g->gates, i0, v0 / g->gates});
+    step_product(acc, mr, nv, true, g->h + i0 * g->ldh + p, g->ldh, k, wh, group * VL, NR);
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
+        v_store(sums + (i * width + sum_at(three, j)) * VL, acc[i * nv + j]);
 }
 
 #define ROWS_CASE(rows) \
     case rows: \
-        if (rows <= MR && rows * nv <= MR * NV) step_tile(g, rows <= MR ? rows : 1, nv, three, i, v); \
+        if (rows <= MR && rows * nv <= MR * NV) \
+            step_tile(g, rows <= MR ? rows : 1, nv, three, i0 + i, v, p, k, sums + i * width * VL); \
         break;
 
-/* All rows of nv vectors from v on, in tiles of nearly equal height. */
-INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v) {
-    const int most = MR * NV / nv;
-    const ptrdiff_t tiles = (g->m + most - 1) / most;
+/* Steps p .. p+k-1 of all tiles of some rows; they are nearly equal in height. */
+INLINE void step_tiles(const fo_step_args *g, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t rows, ptrdiff_t v,
+                       ptrdiff_t p, ptrdiff_t k, float *sums) {
+    const int width = three ? nv / 3 * GATE_VECTORS : nv, most = MR * NV / nv;
+    const ptrdiff_t tiles = (rows + most - 1) / most;
     for (ptrdiff_t t = 0, i = 0; t < tiles; t++) {
-        int mr = (int)((g->m - i + tiles - t - 1) / (tiles - t));
+        const int mr = (int)((rows - i + tiles - t - 1) / (tiles - t));
         switch (mr) {
             ROWS_CASE(1) ROWS_CASE(2) ROWS_CASE(3) ROWS_CASE(4) ROWS_CASE(5) ROWS_CASE(6)
             ROWS_CASE(7) ROWS_CASE(8) ROWS_CASE(9) ROWS_CASE(10) ROWS_CASE(11) ROWS_CASE(12)
@@ -159,22 +186,38 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
 }
 #undef ROWS_CASE
 
+/* All rows of nv vectors from v on. Tiles that share a part of w go through it in blocks which stay in the first-level cache. */
+INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v) {
+    enum { BLOCK = 4096, SUMS = 3072 }; /* floats: 16 and 12 KB */
+    const ptrdiff_t fit = SUMS / (three ? nv / 3 * GATE_VECTORS : nv) / VL;
+    float sums[SUMS] __attribute__((aligned(64)));
+    for (ptrdiff_t i = 0, rows; i < g->m; i += rows) {
+        rows = g->m - i < fit ? g->m - i : fit;
+        const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : BLOCK / nv / VL;
+        ptrdiff_t p = 0, k;
+        do {
+            k = g->kh - p < block ? g->kh - p : block;
+            step_tiles(g, nv, three, i, rows, v, p, k, sums);
+        } while ((p += k) < g->kh);
+        finish_step(g, &(step_sums){sums, rows, i, v / g->gates, nv / g->gates});
+    }
+}
+
 #define COLUMNS(nv, three) \
     static __attribute__((noinline)) void step_##nv##three(const fo_step_args *g, ptrdiff_t v) { step_columns(g, nv, three, v); }
 COLUMNS(2, false) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
 #undef COLUMNS
 
-/* Wide tiles where there is one row, so that enough independent sums hide the multiply-add's latency. */
-static void FO_NAME(fo_step)(const fo_step_args *g) {
-    const ptrdiff_t to = g->to * g->gates;
-    for (ptrdiff_t v = g->from * g->gates; v < to;) {
+/* Vectors v .. end-1 of columns. Wide tiles where there is one row, so that enough independent sums hide the multiply-add's latency. */
+INLINE void step_group(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
+    while (v < end) {
         if (g->gates == 3) {
             step_6true(g, v);
             v += 6;
-        } else if (g->m * 8 <= MR * NV && v % 8 == 0 && to - v >= 8) {
+        } else if (g->m * 8 <= MR * NV && v % 8 == 0 && end - v >= 8) {
             step_8false(g, v);
             v += 8;
-        } else if (g->gates == 4 || (g->m * 4 <= MR * NV && v % 4 == 0 && to - v >= 4)) {
+        } else if (g->gates == 4 || (g->m * 4 <= MR * NV && v % 4 == 0 && end - v >= 4)) {
             step_4false(g, v);
             v += 4;
         } else {
@@ -182,4 +225,13 @@ static void FO_NAME(fo_step)(const fo_step_args *g) {
             v += 2;
         }
     }
+}
+
+static void FO_NAME(fo_step)(const fo_step_args *g) {
+    const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, group = g->gates == 3 ? 6 : 8;
+    if (g->backwards)
+        for (ptrdiff_t v = last - 1 - (last - 1 - first) % group; v >= first; v -= group)
+            step_group(g, v, v + group < last ? v + group : last);
+    else
+        step_group(g, first, last);
 }

@@ -72,10 +72,12 @@ typedef enum {
 
 /* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the columns).
  * s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where start has x's part in it.
- * Where the gates are odd, `from` and `to` are even. */
+ * Where the gates are odd, `from` and `to` are even. Steps that alternate between forwards and backwards find the weights that the
+ * step before read last still in the cache. */
 typedef struct {
     fo_stage_kind kind;
     int gates;
+    bool backwards;
     ptrdiff_t m, from, to, hidden;
     const float *x, *h;
     ptrdiff_t ldx, ldh, kx, kh;

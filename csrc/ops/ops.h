@@ -13,6 +13,12 @@ static inline ptrdiff_t max_(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 static inline ptrdiff_t div_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b) * b; }
 
+/* Distance of rows of n floats: rows a multiple of 1 KB apart would share few sets of the first-level cache. */
+static inline ptrdiff_t fo_leading(const fo_kernels *kn, ptrdiff_t n) {
+    const ptrdiff_t ld = round_up(n, kn->vl);
+    return ld % 256 ? ld : ld + 16;
+}
+
 /* Floats of a B[k,n] packed into panels of nr columns. */
 static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k) { return round_up(n, kn->nr) * k; }
 

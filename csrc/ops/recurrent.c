@@ -14,6 +14,7 @@ typedef struct {
     fo_stage_kind kind;
     int gates;
     ptrdiff_t columns;     /* blocks * gates * vl */
+    ptrdiff_t lds;         /* distance of two rows of x parts made before */
     float *wx, *wh, *bias; /* packed as kernels/recurrent.h has them */
 } step_stage;
 
@@ -56,6 +57,7 @@ static float *zeroed(ptrdiff_t floats, bool *failed) {
 static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates, bool *failed) {
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
+    stage->lds = fo_leading(cell->kn, stage->columns);
     stage->wx = zeroed(stage->columns * cell->s.inputs, failed);
     stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, failed);
     stage->bias = zeroed(stage->columns, failed);
@@ -124,6 +126,7 @@ typedef struct {
     float *y;
     ptrdiff_t ldy;
     float *between; /* results of the first stage of two: 2 * m * hidden floats */
+    bool backwards; /* the order in which the units are done */
 } step_job;
 
 /* This member's share of `all` things that come in pairs: first .. last-1. */
@@ -157,10 +160,10 @@ static void step(const fo_cell *cell, const step_job *job, const team_place *at)
     for (int i = 0; i < cell->stages; i++) {
         const step_stage *stage = &cell->stage[i];
         const float *sums = job->sums[i];
-        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .m = job->m, .hidden = hidden, .x = io->x, .ldx = io->ldx,
-                          .kx = sums ? 0 : inputs, .h = io->h, .ldh = io->ldh, .kh = outputs,
+        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m, .hidden = hidden,
+                          .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h, .ldh = io->ldh, .kh = outputs,
                           .wx = stage->wx, .wh = stage->wh,
-                          .start = sums ? sums : stage->bias, .lds = sums ? stage->columns : 0, .bias_n = cell->bias_n, .c = io->c,
+                          .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n, .c = io->c,
                           .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out, .ldho = io->ldho, .y = job->y,
                           .ldy = job->ldy, .peephole = cell->peephole, .act = cell->s.act, .clip = cell->s.clip};
         float *z = job->between + job->m * hidden;
@@ -231,7 +234,7 @@ typedef struct {
 typedef struct {
     const fo_sequence *s;
     sequence_split split;
-    ptrdiff_t outputs, hidden, columns; /* the most that any cell has */
+    ptrdiff_t outputs, hidden, width; /* the most that any cell has; width: of its x parts */
     direction_scratch scratch[2];
     float *middle[2]; /* y of a layer that is not the last, by turns */
     fo_barrier whole, part[2];
@@ -250,18 +253,18 @@ typedef struct {
     ptrdiff_t xt, xb, yt, yb;
 } layer_io;
 
-static ptrdiff_t all_columns(const fo_cell *cell) { return cell->stage[0].columns + cell->stage[1].columns; }
+static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + cell->stage[1].lds; }
 
 /* Steps whose x parts are made at once. */
 static ptrdiff_t steps_at_once(const sequence_run *run) {
-    return min_(run->s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, run->s->batch * run->columns)));
+    return min_(run->s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, run->s->batch * run->width)));
 }
 
 /* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x allows it. */
 static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb, ptrdiff_t n,
                        const row_share *mine, float *sums) {
     const fo_kernels *kn = cell->kn;
-    const ptrdiff_t inputs = cell->s.inputs, columns = stage->columns, panel = kn->nr * inputs, m = mine->rows;
+    const ptrdiff_t inputs = cell->s.inputs, lds = stage->lds, panel = kn->nr * inputs, m = mine->rows;
     ptrdiff_t from, to;
     share(&mine->at, cell->blocks, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
@@ -269,12 +272,12 @@ static void input_sums(const fo_cell *cell, const step_stage *stage, const float
                       .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
     ptrdiff_t products = 1, next_x = 0, next_sums = 0;
-    g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = columns;
+    g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = lds;
     if (m > 1 && n > 1 && xt != m * xb) {
         if (n > m)
-            products = m, g.m = n, g.lda = xt, g.ldc = m * columns, next_x = xb, next_sums = columns;
+            products = m, g.m = n, g.lda = xt, g.ldc = m * lds, next_x = xb, next_sums = lds;
         else
-            products = n, g.m = m, next_x = xt, next_sums = m * columns;
+            products = n, g.m = m, next_x = xt, next_sums = m * lds;
     }
     for (ptrdiff_t p = 0; p < products; p++) {
         g.a = x + p * next_x;
@@ -310,8 +313,8 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
         step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb, .ldx = io->xb, .h = d->h[turn] + b * outputs, .ldh = outputs,
                                .h_out = d->h[1 - turn] + b * outputs, .ldho = outputs, .c = d->c + b * hidden, .ldc = hidden,
                                .c_out = d->c + b * hidden, .ldco = hidden},
-                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden};
-        for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].columns;
+                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden, .backwards = turn};
+        for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].lds;
         step(cell, &job, &mine->at);
     }
     fo_barrier_wait(mine->at.barrier, mine->at.members);
@@ -336,13 +339,13 @@ static void run_direction(const sequence_run *run, int layer, int direction, con
     for (ptrdiff_t done = 0, n; done < s->steps; done += n) {
         n = min_(chunk, s->steps - done);
         const ptrdiff_t t0 = backwards ? s->steps - done - n : done;
-        float *sums[2] = {d->sums + first * chunk * run->columns};
-        sums[1] = sums[0] + n * m * cell->stage[0].columns;
+        float *sums[2] = {d->sums + first * chunk * run->width};
+        sums[1] = sums[0] + n * m * cell->stage[0].lds;
         for (int i = 0; n > 1 && i < cell->stages; i++)
             input_sums(cell, &cell->stage[i], io->x + t0 * io->xt + first * io->xb, io->xt, io->xb, n, mine, sums[i]);
         for (ptrdiff_t j = 0; j < n; j++, turn = 1 - turn) {
             const ptrdiff_t at = backwards ? n - 1 - j : j;
-            float *now[2] = {sums[0] + at * m * cell->stage[0].columns, sums[1] + at * m * cell->stage[1].columns};
+            float *now[2] = {sums[0] + at * m * cell->stage[0].lds, sums[1] + at * m * cell->stage[1].lds};
             sequence_step(run, cell, io, d, t0 + at, turn, n > 1 ? now : NULL, mine);
         }
     }
@@ -399,12 +402,12 @@ fo_status fo_sequence_run(const fo_sequence *s) {
     for (int i = 0; i < cells; i++) {
         run.outputs = max_(run.outputs, s->cells[i]->s.outputs);
         run.hidden = max_(run.hidden, s->cells[i]->s.hidden);
-        run.columns = max_(run.columns, all_columns(s->cells[i]));
+        run.width = max_(run.width, sums_width(s->cells[i]));
         between = max_(between, floats_between(s->cells[i], s->batch));
     }
     if (!s->batch || !run.outputs) return FO_OK;
     const ptrdiff_t h = round_up(s->batch * run.outputs, 16), c = round_up(s->batch * run.hidden, 16);
-    const ptrdiff_t sums = round_up(s->batch * steps_at_once(&run) * run.columns, 16), each = 2 * h + c + round_up(between, 16) + sums;
+    const ptrdiff_t sums = round_up(s->batch * steps_at_once(&run) * run.width, 16), each = 2 * h + c + round_up(between, 16) + sums;
     const ptrdiff_t middle = s->layers > 1 ? s->steps * s->batch * s->directions * run.outputs : 0;
     float *scratch = fo_arena_take((size_t)(s->directions * each + min_(s->layers - 1, 2) * middle) * sizeof *scratch);
     if (!scratch) return FO_NO_MEMORY;

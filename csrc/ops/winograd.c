@@ -104,12 +104,6 @@ typedef struct {
     ptrdiff_t first; /* shared: the block's first tile */
 } winograd;
 
-/* A row of a power of two KB would share few sets of the first-level cache with its neighbours. */
-static ptrdiff_t leading(ptrdiff_t channels, const fo_kernels *kn) {
-    ptrdiff_t ld = round_up(channels, kn->vl);
-    return ld % 256 ? ld : ld + 16;
-}
-
 /* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
@@ -130,7 +124,7 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     const fo_kernels *kn = plan->kn;
     *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = positions_of(tile)};
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
-    w->ldv = leading(plan->s.ic, kn), w->ldp = leading(plan->s.oc, kn);
+    w->ldv = fo_leading(kn, plan->s.ic), w->ldp = fo_leading(kn, plan->s.oc);
     const double macs = (double)w->positions * w->tiles * plan->s.ic * plan->s.oc;
     const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * w->positions * plan->s.ic * plan->s.oc));
     cut_blocks(w, threads);
