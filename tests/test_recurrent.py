@@ -163,6 +163,23 @@ def test_bits_of_a_row_alone_and_of_threads(isa, kind, draw):
     fo.set_num_threads(before)
 
 
+@pytest.mark.parametrize("options", [dict(), dict(reverse=True), dict(lengths=[25, 40, 1])], ids=str)
+def test_bits_of_layers_that_follow_one_another(isa, kind, draw, options):
+    """Two and more threads work on different layers at a time; every layer reads what the one before has finished, and no more."""
+    options = dict(options)
+    lengths = options.pop("lengths", None)
+    case = Case(draw, kind, steps=40, batch=3 if lengths else 1, hidden=64, inputs=9, layers=4)
+    layer = case.layer(**options)
+    before = fo.get_num_threads()
+    fo.set_num_threads(1)
+    expected = layer(case.x, case.state, lengths)
+    case.check(expected, lengths=lengths, **options)
+    for n in (2, 3, 5):
+        fo.set_num_threads(n)
+        assert all(same(layer(case.x, case.state, lengths), expected) for _ in range(20)), f"{n} threads"
+    fo.set_num_threads(before)
+
+
 @pytest.mark.parametrize("batch", [1, 6])
 def test_sequence_is_its_cells_and_its_stream(isa, kind, draw, batch):
     case = Case(draw, kind, steps=7, batch=batch, hidden=40)

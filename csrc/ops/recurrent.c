@@ -4,7 +4,11 @@
  * where all of a first result goes into another product: the GRU that resets before the product, and the LSTM's projection.
  * The threads of a team share the units of a layer, so that each reads its part of the weights and no other.
  *
- * A sequence makes the x part of many steps at once, as a GEMM, and its steps read the recurrent weights alone. */
+ * A sequence makes the x part of many steps at once, as a GEMM, and its steps read the recurrent weights alone. Its threads share
+ * units, rows, directions or layers, whatever is estimated to take the least time; a layer follows the one before it by some steps:
+ *
+ *     thread 0    layer 0, steps 0-3    layer 0, steps 4-7    layer 0, steps 8-11   ...
+ *     thread 1                          layer 1, steps 0-3    layer 1, steps 4-7    ... */
 #include <math.h>
 #include <string.h>
 
@@ -188,14 +192,23 @@ static ptrdiff_t floats_between(const fo_cell *cell, ptrdiff_t m) {
     return cell->stages == 2 || cell->w_hr ? 2 * m * cell->s.hidden : 0;
 }
 
-/* Estimated nanoseconds of a step on one thread. Its weights come from the second-level cache, 200 bytes a nanosecond. */
-static double step_nanoseconds(const fo_cell *cell, ptrdiff_t rows) {
+/* Estimated nanoseconds of a step for one of `threads` threads that share its units: its multiply-adds, or its weights from the cache
+ * that has room for them, which overlap but for a tenth; then they wait for one another, and each reads what the others made of h. */
+static double step_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
+    enum { SECOND_LEVEL = 1 << 20, THIRD_LEVEL = 16 << 20, BARRIER = 250 };
+    static const double transfer = 0.1; /* of a float */
     const fo_cell_shape *s = &cell->s;
-    const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;
-    const double weights = (double)gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? (double)s->hidden * s->outputs : 0);
-    const double compute = fo_nanoseconds(cell->kn, rows * weights, 0), memory = 4 * weights / 200;
-    return compute > memory ? compute : memory;
+    const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4, waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
+    const ptrdiff_t pairs = div_up(cell->blocks, 2);
+    const double share = (double)div_up(pairs, threads) / pairs;
+    const double weights = share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
+    const double bytes = 4 * weights, compute = rows * weights / (8 * cell->kn->vl);
+    const double memory = bytes / (bytes <= SECOND_LEVEL ? 200 : bytes <= THIRD_LEVEL ? 150 : 30);
+    return (compute > memory ? compute + 0.1 * memory : memory + 0.1 * compute) + (threads > 1 ? waits * (BARRIER + transfer * rows * s->outputs) : 0);
 }
+
+/* What a split must save: an estimate may be wrong, and another process may have the other processor. */
+static const double worth = 0.85;
 
 typedef struct {
     const fo_cell *cell;
@@ -213,15 +226,18 @@ fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io
     const ptrdiff_t between = floats_between(cell, batch);
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
     if (between && !(run.job.between = fo_arena_take((size_t)between * sizeof(float)))) return FO_NO_MEMORY;
-    fo_parallel_team(fo_threads_for(step_nanoseconds(cell, batch)), run_cell, &run);
+    const double alone = step_nanoseconds(cell, batch, 1);
+    const int threads = fo_threads_for(alone);
+    fo_parallel_team(step_nanoseconds(cell, batch, threads) < worth * alone ? threads : 1, run_cell, &run);
     if (between) fo_arena_release(run.job.between);
     return FO_OK;
 }
 
 /* ---- sequences -------------------------------------------------------------------------------------------------- */
 
-/* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each step. */
-typedef enum { SPLIT_UNITS, SPLIT_ROWS, SPLIT_DIRECTIONS } sequence_split;
+/* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each step, layers follow
+ * one another. */
+typedef enum { SPLIT_UNITS, SPLIT_ROWS, SPLIT_DIRECTIONS, SPLIT_LAYERS } sequence_split;
 
 enum { SUMS_BYTES = 512 << 10 }; /* the x part of some steps, made at once, waits in the second-level cache */
 
@@ -234,11 +250,19 @@ typedef struct {
 typedef struct {
     const fo_sequence *s;
     sequence_split split;
+    ptrdiff_t chunk;                  /* steps whose x parts are made at once */
     ptrdiff_t outputs, hidden, width; /* the most that any cell has; width: of its x parts */
-    direction_scratch scratch[2];
-    float *middle[2]; /* y of a layer that is not the last, by turns */
+    float *scratch;                   /* for each direction, or for each thread that has layers of its own */
+    ptrdiff_t h, c, sums, each;       /* floats of its parts and of all */
+    float *middle[2];                 /* y of a layer that is not the last, by turns */
     fo_barrier whole, part[2];
+    fo_progress *progress; /* SPLIT_LAYERS: steps that each layer has done */
 } sequence_run;
+
+static direction_scratch scratch_at(const sequence_run *run, int place) {
+    float *p = run->scratch + place * run->each, *c = p + 2 * run->h;
+    return (direction_scratch){{p, p + run->h}, c, c + run->c + run->sums, c + run->c};
+}
 
 /* One member's rows, and its place among those who share their units. */
 typedef struct {
@@ -254,11 +278,6 @@ typedef struct {
 } layer_io;
 
 static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + cell->stage[1].lds; }
-
-/* Steps whose x parts are made at once. */
-static ptrdiff_t steps_at_once(const sequence_run *run) {
-    return min_(run->s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, run->s->batch * run->width)));
-}
 
 /* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x allows it. */
 static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb, ptrdiff_t n,
@@ -295,6 +314,11 @@ static void set_rows(float *to, ptrdiff_t ld, const float *from, ptrdiff_t ldf, 
             memset(to + i * ld, 0, (size_t)n * sizeof *to);
 }
 
+/* Asks for n floats that another processor has written: one after another they would take 70 ns a line. */
+static void fetch(const float *p, ptrdiff_t n) {
+    for (ptrdiff_t i = 0; i < n; i += 16) __builtin_prefetch(p + i);
+}
+
 /* Step t of the rows that are as long: from h[turn] to h[1 - turn]. sums NULL: the cell reads x itself. */
 static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d, ptrdiff_t t,
                           int turn, float *const sums[2], const row_share *mine) {
@@ -315,19 +339,20 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
                                .c_out = d->c + b * hidden, .ldco = hidden},
                         .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden, .backwards = turn};
         for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].lds;
+        if (mine->at.members > 1) fetch(job.io.h, job.m * outputs);
         step(cell, &job, &mine->at);
     }
     fo_barrier_wait(mine->at.barrier, mine->at.members);
 }
 
-/* One layer in one direction. */
-static void run_direction(const sequence_run *run, int layer, int direction, const layer_io *io, const row_share *mine) {
+/* One layer in one direction. place: of its scratch. */
+static void run_direction(const sequence_run *run, int layer, int direction, int place, const layer_io *io, const row_share *mine) {
     const fo_sequence *s = run->s;
     const int index = layer * s->directions + direction;
     const fo_cell *cell = s->cells[index];
-    const direction_scratch *d = &run->scratch[direction];
+    const direction_scratch scratch = scratch_at(run, place), *d = &scratch;
     const bool backwards = (direction == 1) != s->reverse, lead = mine->at.member == 0;
-    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, first = mine->row, m = mine->rows, chunk = steps_at_once(run);
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, first = mine->row, m = mine->rows;
     const ptrdiff_t state = index * s->batch + first;
     if (lead) {
         for (int turn = 0; turn < (s->lengths ? 2 : 1); turn++)
@@ -337,9 +362,10 @@ static void run_direction(const sequence_run *run, int layer, int direction, con
     fo_barrier_wait(mine->at.barrier, mine->at.members);
     int turn = 0;
     for (ptrdiff_t done = 0, n; done < s->steps; done += n) {
-        n = min_(chunk, s->steps - done);
+        n = min_(run->chunk, s->steps - done);
+        if (run->split == SPLIT_LAYERS && layer) fo_progress_wait(&run->progress[layer - 1], done + n);
         const ptrdiff_t t0 = backwards ? s->steps - done - n : done;
-        float *sums[2] = {d->sums + first * chunk * run->width};
+        float *sums[2] = {d->sums + first * run->chunk * run->width};
         sums[1] = sums[0] + n * m * cell->stage[0].lds;
         for (int i = 0; n > 1 && i < cell->stages; i++)
             input_sums(cell, &cell->stage[i], io->x + t0 * io->xt + first * io->xb, io->xt, io->xb, n, mine, sums[i]);
@@ -348,6 +374,7 @@ static void run_direction(const sequence_run *run, int layer, int direction, con
             float *now[2] = {sums[0] + at * m * cell->stage[0].lds, sums[1] + at * m * cell->stage[1].lds};
             sequence_step(run, cell, io, d, t0 + at, turn, n > 1 ? now : NULL, mine);
         }
+        if (run->split == SPLIT_LAYERS) fo_progress_set(&run->progress[layer], done + n);
     }
     if (!lead) return;
     for (ptrdiff_t b = 0; b < m; b++) {
@@ -361,38 +388,59 @@ static void run_member(void *context, int member, int members) {
     sequence_run *run = context;
     const fo_sequence *s = run->s;
     row_share mine = {0, s->batch, {&run->whole, member, members}};
-    int from = 0, to = s->directions;
+    int from = 0, to = s->directions, first_layer = 0, next_layer = 1;
     if (run->split == SPLIT_ROWS) {
         mine.row = s->batch * member / members;
         mine.rows = s->batch * (member + 1) / members - mine.row;
+        mine.at = (team_place){&run->whole, 0, 1};
+    } else if (run->split == SPLIT_LAYERS) {
+        first_layer = member, next_layer = members;
         mine.at = (team_place){&run->whole, 0, 1};
     } else if (run->split == SPLIT_DIRECTIONS && members > 1) {
         const int half = members / 2; /* the second direction's team has the odd one */
         from = member >= half, to = from + 1;
         mine.at = (team_place){&run->part[from], from ? member - half : member, from ? members - half : half};
     }
-    for (int layer = 0; layer < s->layers; layer++) {
+    for (int layer = first_layer; layer < s->layers; layer += next_layer) {
         const ptrdiff_t width = s->directions * run->outputs;
         for (int d = from; d < to; d++) {
             layer_io io = {s->x, s->y + d * run->outputs, s->xt, s->xb, s->yt, s->yb};
             if (layer) io.x = run->middle[(layer - 1) & 1], io.xt = s->batch * width, io.xb = width;
             if (layer < s->layers - 1) io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width;
-            run_direction(run, layer, d, &io, &mine);
+            run_direction(run, layer, d, run->split == SPLIT_LAYERS ? member : d, &io, &mine);
         }
         if (run->split == SPLIT_DIRECTIONS) fo_barrier_wait(&run->whole, members);
     }
 }
 
-/* Threads for a sequence, and how they share it: by directions; by rows where each thread's fill a tile; by units where a step is
- * much longer than the microsecond that a barrier and the transfer of h take. */
+/* Steps by which a layer follows the one before it: some microseconds of work, for each transfer takes one. */
+static ptrdiff_t following(const fo_sequence *s, double layer_step) {
+    return max_(min_((ptrdiff_t)(3000 / layer_step), s->steps / 4), max_(1, s->steps / 16));
+}
+
+/* Threads for a sequence, and how they share it: what a step of all layers is estimated to take. */
 static int choose_split(sequence_run *run) {
     const fo_sequence *s = run->s;
-    double step = 0;
-    for (int i = 0; i < s->layers * s->directions; i++) step += step_nanoseconds(s->cells[i], s->batch);
-    const int threads = fo_threads_for(step * s->steps);
-    const bool shares_units = step / (s->layers * s->directions) > 5000;
-    run->split = s->directions == 2 ? SPLIT_DIRECTIONS : s->batch >= 8 * threads ? SPLIT_ROWS : SPLIT_UNITS;
-    return run->split == SPLIT_ROWS || shares_units ? threads : (int)min_(threads, s->directions);
+    const int cells = s->layers * s->directions;
+    double alone = 0, units = 0, rows = 0, directions = 0;
+    for (int i = 0; i < cells; i++) alone += step_nanoseconds(s->cells[i], s->batch, 1);
+    const int threads = fo_threads_for(alone * s->steps), in_line = (int)min_(threads, s->layers);
+    run->split = s->directions == 2 ? SPLIT_DIRECTIONS : SPLIT_UNITS;
+    if (threads == 1) return 1;
+    for (int i = 0; i < cells; i++) {
+        units += step_nanoseconds(s->cells[i], s->batch, threads);
+        rows += step_nanoseconds(s->cells[i], div_up(s->batch, threads), 1);
+        directions += step_nanoseconds(s->cells[i], s->batch, (int)max_(1, threads / 2)) / 2;
+    }
+    const ptrdiff_t lag = following(s, alone / cells);
+    const double layers = alone / s->layers * div_up(s->layers, in_line) * (1 + (double)(in_line - 1) * lag / s->steps);
+    double best = worth * alone;
+    int team = 1;
+    if (s->directions == 2) best = directions, team = threads < 4 ? 2 : threads;
+    if (s->directions == 1 && units < best) best = units, team = threads;
+    if (s->batch >= threads && rows < best) best = rows, team = threads, run->split = SPLIT_ROWS;
+    if (s->directions == 1 && layers < best) team = in_line, run->split = SPLIT_LAYERS, run->chunk = min_(run->chunk, lag);
+    return team;
 }
 
 fo_status fo_sequence_run(const fo_sequence *s) {
@@ -406,18 +454,20 @@ fo_status fo_sequence_run(const fo_sequence *s) {
         between = max_(between, floats_between(s->cells[i], s->batch));
     }
     if (!s->batch || !run.outputs) return FO_OK;
-    const ptrdiff_t h = round_up(s->batch * run.outputs, 16), c = round_up(s->batch * run.hidden, 16);
-    const ptrdiff_t sums = round_up(s->batch * steps_at_once(&run) * run.width, 16), each = 2 * h + c + round_up(between, 16) + sums;
-    const ptrdiff_t middle = s->layers > 1 ? s->steps * s->batch * s->directions * run.outputs : 0;
-    float *scratch = fo_arena_take((size_t)(s->directions * each + min_(s->layers - 1, 2) * middle) * sizeof *scratch);
-    if (!scratch) return FO_NO_MEMORY;
-    for (int d = 0; d < s->directions; d++) {
-        float *p = scratch + d * each;
-        run.scratch[d] = (direction_scratch){{p, p + h}, p + 2 * h, p + 2 * h + c + sums, p + 2 * h + c};
-    }
-    run.middle[0] = scratch + s->directions * each;
+    run.chunk = min_(s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
+    const int threads = choose_split(&run);
+    run.h = round_up(s->batch * run.outputs, 16), run.c = round_up(s->batch * run.hidden, 16);
+    run.sums = round_up(s->batch * run.chunk * run.width, 16);
+    run.each = 2 * run.h + run.c + run.sums + round_up(between, 16);
+    const ptrdiff_t places = run.split == SPLIT_LAYERS ? threads : s->directions;
+    const ptrdiff_t middle = s->layers > 1 ? round_up(s->steps * s->batch * s->directions * run.outputs, 16) : 0;
+    const ptrdiff_t floats = places * run.each + min_(s->layers - 1, 2) * middle;
+    run.scratch = fo_arena_take((size_t)floats * sizeof(float) + (size_t)s->layers * sizeof *run.progress);
+    if (!run.scratch) return FO_NO_MEMORY;
+    run.middle[0] = run.scratch + places * run.each;
     run.middle[1] = run.middle[0] + middle;
-    fo_parallel_team(choose_split(&run), run_member, &run);
-    fo_arena_release(scratch);
+    run.progress = memset(run.scratch + floats, 0, (size_t)s->layers * sizeof *run.progress);
+    fo_parallel_team(threads, run_member, &run);
+    fo_arena_release(run.scratch);
     return FO_OK;
 }

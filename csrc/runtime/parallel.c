@@ -235,6 +235,13 @@ void fo_parallel_team(int threads, fo_member *fn, void *context) {
     leave_team();
 }
 
+static void wait_for_others(int spins) {
+    if (spins < SPINS)
+        pause_();
+    else
+        sched_yield(); /* more threads than processors: the one that is waited for may need this one */
+}
+
 void fo_barrier_wait(fo_barrier *barrier, int members) {
     if (members == 1) return;
     const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
@@ -243,9 +250,11 @@ void fo_barrier_wait(fo_barrier *barrier, int members) {
         atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
         return;
     }
-    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++)
-        if (spins < SPINS)
-            pause_();
-        else
-            sched_yield(); /* more threads than processors: the one that is waited for may need this one */
+    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++) wait_for_others(spins);
+}
+
+void fo_progress_set(fo_progress *progress, ptrdiff_t done) { atomic_store_explicit(&progress->done, done, memory_order_release); }
+
+void fo_progress_wait(fo_progress *progress, ptrdiff_t done) {
+    for (int spins = 0; atomic_load_explicit(&progress->done, memory_order_acquire) < done; spins++) wait_for_others(spins);
 }

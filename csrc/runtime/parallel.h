@@ -18,10 +18,18 @@ void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context);
 typedef void fo_member(void *context, int member, int members);
 void fo_parallel_team(int threads, fo_member *fn, void *context);
 
-/* Returns when all members have called it, so often. A barrier begins as zeros. */
+/* Returns when all members have called it, so often. A barrier begins as zeros; it has cache lines of its own. */
 typedef struct {
-    atomic_int arrived, round;
+    _Alignas(64) atomic_int arrived;
+    _Alignas(64) atomic_int round;
 } fo_barrier;
 void fo_barrier_wait(fo_barrier *barrier, int members);
+
+/* How far one member has come, for another that follows it. Begins as zero; it only grows. */
+typedef struct {
+    _Alignas(64) atomic_ptrdiff_t done;
+} fo_progress;
+void fo_progress_set(fo_progress *progress, ptrdiff_t done);
+void fo_progress_wait(fo_progress *progress, ptrdiff_t done);
 
 #endif
