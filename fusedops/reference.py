@@ -316,12 +316,12 @@ class _Sequence:
     """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, **options):
+                 batch_first=False, fold_bn=False, **options):
         if reverse and bidirectional:
             raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
-        self._cells = [self._cell(**each, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
+        self._cells = [self._cell(**each, fold_bn=fold_bn, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
         self._directions, self._reverse, self._batch_first = 2 if bidirectional else 1, reverse, batch_first
 
     def __call__(self, x, state=None, lengths=None, out=None):
@@ -365,19 +365,19 @@ class GRU(_Sequence):
     _cell = GRUCell
 
 
-def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
     """:func:`fusedops.rnn`, unfused."""
-    return RNN(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+    return RNN(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
 
-def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def lstm(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
     """:func:`fusedops.lstm`, unfused."""
-    return LSTM(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+    return LSTM(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
 
-def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
+def gru(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, fold_bn=False, **options):
     """:func:`fusedops.gru`, unfused."""
-    return GRU(w_ih, w_hh, b_ih, b_hh, **options)(x, state, lengths, out)
+    return GRU(w_ih, w_hh, b_ih, b_hh, fold_bn=fold_bn, **options)(x, state, lengths, out)
 
 
 def _initial(cells, state, batch, unbatched):

@@ -41,6 +41,23 @@ class GRUCell:
                  reset_after: bool = True, clip: float | None = None, fold_bn: bool = False) -> None: ...
     def __call__(self, x: Input, h: Input, out: Array | None = None) -> Array: ...
 
+class _Sequence:
+    def __init__(self, w_ih: Weights, w_hh: Weights, b_ih: OptionalWeights = None, b_hh: OptionalWeights = None, *,
+                 num_layers: int = 1, bidirectional: bool = False, reverse: bool = False, batch_first: bool = False,
+                 fold_bn: bool = False, **options: Any) -> None: ...
+
+class RNN(_Sequence):
+    def __call__(self, x: Input, state: Input | None = None, lengths: Input | None = None,
+                 out: Array | None = None) -> tuple[Array, Array]: ...
+
+class LSTM(_Sequence):
+    def __call__(self, x: Input, state: tuple[Input, Input] | None = None, lengths: Input | None = None,
+                 out: Array | None = None) -> tuple[Array, tuple[Array, Array]]: ...
+
+class GRU(_Sequence):
+    def __call__(self, x: Input, state: Input | None = None, lengths: Input | None = None,
+                 out: Array | None = None) -> tuple[Array, Array]: ...
+
 def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
            residual: Input | None = None, activation: Activation = None, stride: Ints = 1, padding: Padding = 0,
            dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
