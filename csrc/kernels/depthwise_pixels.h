@@ -101,7 +101,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
 typedef void dw_tiles_fn(const fo_depthwise_args *, const dw_tile_place *, const dw_run *);
 
 /* Rows and columns of a tile: at least six sums hide most of the multiply-add's latency, beside a row of the window and a tap. */
-INLINE int dw_tile_rows(const int k) { return REGISTERS < 32 ? (k == 3 ? 2 : k == 5 ? 4 : 3) : k == 5 ? 3 : 4; }
+INLINE int dw_tile_rows(const int k) { return REGISTERS < 32 ? (k == 3 ? 2 : k == 5 ? 4 : 3) : (k == 5 ? 3 : 4); }
 INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
 
 #define TILE(k, s, half, edges) \
