@@ -54,11 +54,25 @@ void fo_conv2d_free(fo_conv2d *plan) {
     fo_free(plan);
 }
 
+typedef struct {
+    const fo_conv2d *plan;
+    float *packed;
+    void (*pack)(const fo_conv2d *, float *);
+} packing;
+
+static void pack_task(void *context, ptrdiff_t task, int thread) {
+    (void)task, (void)thread;
+    const packing *job = context;
+    job->pack(job->plan, job->packed);
+}
+
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *)) {
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
     if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
-    pack(plan, packed); /* no lock, which a fork could leave taken: of two threads at once, one packs in vain */
+    packing job = {plan, packed, pack};
+    fo_parallel_for(1, 1, pack_task, &job); /* as a task, where denormals are flushed: Winograd's transform computes */
+    /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
     if (atomic_compare_exchange_strong(slot, &first, packed)) return packed;
     fo_free(packed);
     return first;

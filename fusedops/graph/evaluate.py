@@ -11,8 +11,11 @@ from . import windows
 
 
 def evaluate(node, inputs, residual=None):
-    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``."""
-    results = OPERATORS[node.op](node, *inputs)
+    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``; ValueError where its inputs or attributes have none."""
+    try:
+        results = OPERATORS[node.op](node, *inputs)
+    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError) as e:
+        raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if residual is not None:
         results[0] = results[0] + residual
