@@ -11,7 +11,7 @@
 
 #include <string.h>
 
-enum { SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
+enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
@@ -259,8 +259,9 @@ static void direct_cut(direct *d, int threads) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t images = d->z.n * plan->s.groups, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
-    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat ? min_(d->columns ? kn->nr : 4, length) : 1;
+    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : 1;
     const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
+    const bool shared_pixels = 4 * plan->k * plan->ocg <= LIGHT_BYTES; /* dearer to share than weights: they come out of another's cache */
     double best = 0;
     for (ptrdiff_t pieces = 1, size; pieces <= length; pieces++) {
         size = round_up(div_up(length, pieces), grain);
@@ -269,7 +270,7 @@ static void direct_cut(direct *d, int threads) {
             const ptrdiff_t oc = round_up(div_up(plan->ocg, across), unit), tasks = images * div_up(length, size) * div_up(plan->ocg, oc);
             const double products = (double)size * (flat ? 1 : d->z.ow) * min_(oc, plan->ocg) * plan->k / (2 * kn->vl);
             const double copies = (double)scratch_floats(d, flat ? 1 : size) / 4 + 200;
-            const double time = (double)div_up(tasks, threads) * (products + copies);
+            const double time = (double)div_up(tasks, threads) * (products + copies) * (across > 1 && shared_pixels ? 1.03 : 1);
             if (best && time >= best) continue;
             best = time;
             d->rows = flat ? 1 : size, d->px = flat ? size : d->z.ow, d->oc = max_(1, min_(oc, plan->ocg));

@@ -30,13 +30,15 @@ static void depthwise_task(void *context, ptrdiff_t task, int thread) {
     job->kn->depthwise(&g);
 }
 
-/* Cuts along the channels first; rows share input rows at the cuts. */
+/* Channels as lanes are cut along the rows first, as the products before and after are: what a thread has written it reads again.
+ * Planes are cut along the channels first, for rows share input rows at the cuts. */
 static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threads) {
     const fo_depthwise_args *g = &job->g;
     const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(TASKS_A_THREAD * threads, z->n) : 1;
-    job->channels = round_up(div_up(g->c1, tasks), unit);
+    const ptrdiff_t down = g->nhwc ? min_(min_(threads, tasks), z->oh) : 1;
+    job->channels = round_up(div_up(g->c1, div_up(tasks, down)), unit);
     job->across = div_up(g->c1, job->channels);
-    job->rows = max_(div_up(z->oh, div_up(tasks, job->across)), min_(z->oh, 8));
+    job->rows = g->nhwc ? div_up(z->oh, down) : max_(div_up(z->oh, div_up(tasks, job->across)), min_(z->oh, 8));
     job->down = div_up(z->oh, job->rows);
 }
 

@@ -53,20 +53,38 @@ static double now(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds) {
-    fo_status status = FO_OK;
-    for (ptrdiff_t i = 0; i < count && status == FO_OK; i++) {
-        fo_call step = steps[i];
+typedef struct {
+    const fo_call *steps;
+    ptrdiff_t next, count;
+    char *const *slots;
+    double *seconds;
+    bool alone; /* until a step has needed the team: the others keep it together */
+    fo_status status;
+} program;
+
+static void run_steps(void *context) {
+    program *p = context;
+    for (bool led = false; p->next < p->count && p->status == FO_OK && !(led && p->alone); p->next++) {
+        fo_call step = p->steps[p->next];
         for (int b = 0; b < step.bindings; b++) {
             ptrdiff_t offset;
             char *const place = (char *)&step + step.binding[b].at;
             memcpy(&offset, place, sizeof offset);
-            char *const p = slots[step.binding[b].slot] + offset;
-            memcpy(place, &p, sizeof p);
+            char *const at = p->slots[step.binding[b].slot] + offset;
+            memcpy(place, &at, sizeof at);
         }
-        const double start = seconds ? now() : 0;
-        status = run_step(&step);
-        if (seconds) seconds[i] = now() - start;
+        const double start = p->seconds ? now() : 0;
+        p->status = run_step(&step);
+        if (p->seconds) p->seconds[p->next] = now() - start;
+        led = p->alone && fo_led_team();
     }
-    return status;
+}
+
+fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds) {
+    program p = {.steps = steps, .count = count, .slots = slots, .seconds = seconds, .alone = true};
+    fo_led_team();
+    run_steps(&p);
+    p.alone = false;
+    if (p.next < count) fo_parallel_together(run_steps, &p);
+    return p.status;
 }

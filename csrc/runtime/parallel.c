@@ -8,7 +8,10 @@
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdio.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "../fusedops.h"
@@ -28,12 +31,16 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 /* A team starts and joins within about a microsecond while its threads are awake: below this, one thread is faster. */
 #define WORTH_A_TEAM_NS 4000
 
+/* A team that is together already shares a loop within a few hundred nanoseconds. */
+#define WORTH_SHARING_NS 1500
+
 /* To start threads and to end them takes some ten microseconds for each. */
 #define WORTH_NEW_THREADS_NS 200000
-enum { KEPT = 2, MOST_THREADS = 1024 };
+enum { KEPT = 2, MOST_THREADS = 1024, LINE = 128 };
 
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
+static const struct timespec NAP = {0, 20000}; /* of who has looked so often and found nothing to do */
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -74,6 +81,23 @@ static atomic_int kept;          /* leaders whose threads are kept */
 static __thread int keeps;       /* whether this thread is one of them */
 static __thread int led;         /* the size of its team */
 static pthread_key_t at_exit;    /* tells when such a thread ends */
+
+/* What a member of the team knows of the loop: its own range of tasks, from whose front it claims; who has nothing left claims from the
+ * back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same place, so each stays
+ * with one processor's cache. All that a member looks at lies in its own line, and the rest changes only between loops: who has
+ * claimed a task by an exchange of the range has read what belongs to it. */
+typedef struct {
+    _Alignas(LINE) atomic_uint_fast64_t range; /* the loop's number, first and end of the tasks that nobody has claimed */
+    _Atomic(fo_task *) fn;
+    _Atomic(void *) context;
+    atomic_ptrdiff_t tasks, grain; /* a claim is for so many tasks */
+    atomic_int members, ends;
+    _Alignas(LINE) atomic_uint_fast64_t done; /* claims in all loops together */
+} member;
+static member team[MOST_THREADS]; /* there is one team at a time */
+static uint_fast64_t loops, claims; /* in all */
+static __thread int together;     /* the size of the team that this thread leads, between its loops */
+static __thread int used;       /* whether it has led one since it was last asked */
 
 static void in_child(void) {
     if (atomic_load(&team_used)) atomic_store(&forked, 1);
@@ -139,6 +163,7 @@ const char *fo_threading(void) {
 }
 
 int fo_threads_for(double nanoseconds) {
+    if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
     if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
     if (nanoseconds < WORTH_NEW_THREADS_NS && !keeps && atomic_load_explicit(&kept, memory_order_relaxed) >= KEPT) return 1;
     return fo_get_num_threads();
@@ -170,6 +195,7 @@ static int lead_team(int threads) {
         return 0;
     }
     atomic_store_explicit(&team_used, 1, memory_order_relaxed);
+    used = 1;
     if (!keeps && atomic_load_explicit(&kept, memory_order_relaxed) < KEPT) { /* only who has the team counts here */
         keeps = 1;
         atomic_fetch_add(&kept, 1);
@@ -184,17 +210,11 @@ static void leave_team(void) {
     atomic_flag_clear(&team_taken);
 }
 
-typedef struct {
-    ptrdiff_t tasks;
-    fo_task *fn;
-    void *context;
-    atomic_ptrdiff_t next;
-} job;
-
-static void work(job *j, int thread) {
-    fp_mode saved = enter_flush();
-    for (ptrdiff_t t; (t = atomic_fetch_add_explicit(&j->next, 1, memory_order_relaxed)) < j->tasks;) j->fn(j->context, t, thread);
-    leave_flush(saved);
+static void wait_for_others(int spins) {
+    if (spins < SPINS)
+        pause_();
+    else
+        sched_yield(); /* more threads than processors: the one that is waited for may need this one */
 }
 
 static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
@@ -203,43 +223,159 @@ static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
     leave_flush(saved);
 }
 
-void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    if (threads > tasks) threads = (int)tasks;
-    if (!lead_team(threads)) {
-        run_serial(tasks, fn, context);
-        return;
+enum { BITS = 22 }; /* of a claim's number */
+#define NO_LOOP UINT64_MAX /* before the first */
+static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
+    return number << 2 * BITS | first << BITS | end;
+}
+static inline uint_fast64_t end_of(uint_fast64_t range) { return range & ((1 << BITS) - 1); }
+static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
+
+/* Runs what is left of a member's tasks, as long as they are of that loop. */
+static void run_range(const member *mine, int thread, atomic_uint_fast64_t *range, uint_fast64_t loop) {
+    uint_fast64_t r = atomic_load_explicit(range, memory_order_acquire);
+    while (r >> 2 * BITS == loop && first_of(r) < end_of(r)) {
+        fo_task *fn = atomic_load_explicit(&mine->fn, memory_order_relaxed);
+        void *context = atomic_load_explicit(&mine->context, memory_order_relaxed);
+        const ptrdiff_t tasks = atomic_load_explicit(&mine->tasks, memory_order_relaxed), grain = atomic_load_explicit(&mine->grain, memory_order_relaxed);
+        const bool own = range == &mine->range;
+        const ptrdiff_t first = grain * (ptrdiff_t)(own ? first_of(r) : end_of(r) - 1);
+        const uint_fast64_t rest = own ? range_of(loop, first_of(r) + 1, end_of(r)) : range_of(loop, first_of(r), end_of(r) - 1);
+        if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire)) continue;
+        for (ptrdiff_t t = first; t < tasks && t < first + grain; t++) fn(context, t, thread);
+        atomic_fetch_add_explicit(&team[thread].done, 1, memory_order_release);
+        r = rest;
     }
-    job j = {tasks, fn, context, 0};
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    work(&j, omp_get_thread_num());
-    leave_team();
 }
 
-static void join_team(fo_member *fn, void *context, int member, int members) {
+/* A member's part of a loop, and what it can take of the others'. */
+static void run_loop(int thread, uint_fast64_t loop) {
+    const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
+    for (int i = 0; i < members; i++) run_range(&team[thread], thread, &team[(thread + i) % members].range, loop);
+}
+
+/* A loop of a team that is together. A member that the system lets wait is not waited for, unless it has claimed a task. */
+static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+    const int members = together;
+    const ptrdiff_t grain = (tasks >> BITS) + 1;
+    const uint_fast64_t all = (uint_fast64_t)((tasks + grain - 1) / grain), loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
+    claims += all;
+    for (int i = threads; i-- > 0;) {
+        member *m = &team[i];
+        atomic_store_explicit(&m->fn, fn, memory_order_relaxed);
+        atomic_store_explicit(&m->context, context, memory_order_relaxed);
+        atomic_store_explicit(&m->tasks, tasks, memory_order_relaxed);
+        atomic_store_explicit(&m->grain, grain, memory_order_relaxed);
+        atomic_store_explicit(&m->members, threads, memory_order_relaxed);
+        atomic_store_explicit(&m->range, range_of(loop, all * i / threads, all * (i + 1) / threads), memory_order_release);
+    }
     fp_mode saved = enter_flush();
-    fn(context, member, members);
+    together = 0; /* a loop inside a task is serial */
+    run_loop(0, loop);
+    uint_fast64_t done = 0;
+    for (int spins = 0; done != claims; wait_for_others(spins++)) {
+        done = 0;
+        for (int i = 0; i < members; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
+    }
+    together = members;
     leave_flush(saved);
 }
 
-void fo_parallel_team(int threads, fo_member *fn, void *context) {
-    if (!lead_team(threads)) {
-        join_team(fn, context, 0, 1);
-        return;
+static void help(int thread) {
+    member *m = &team[thread];
+    uint_fast64_t loop = NO_LOOP;
+    fp_mode saved = enter_flush();
+    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire);) {
+        const uint_fast64_t now = atomic_load_explicit(&m->range, memory_order_acquire) >> 2 * BITS;
+        if (now != loop)
+            run_loop(thread, loop = now), looks = 0;
+        else if (looks < SPINS)
+            looks++, pause_();
+        else
+            nanosleep(&NAP, NULL);
+    }
+    leave_flush(saved);
+}
+/* fn(context) on this thread, as the leader of a team of so many; false where another has the team. */
+static bool with_team(int threads, void (*fn)(void *context), void *context) {
+    if (!lead_team(threads)) return false;
+    claims = 0;
+    for (int i = 0; i < threads; i++) {
+        atomic_store_explicit(&team[i].done, 0, memory_order_relaxed);
+        atomic_store_explicit(&team[i].ends, 0, memory_order_relaxed);
     }
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
 #endif
-    join_team(fn, context, omp_get_thread_num(), omp_get_num_threads());
+    if (omp_get_thread_num()) {
+        help(omp_get_thread_num());
+    } else {
+        together = omp_get_num_threads();
+        fn(context);
+        for (int i = 0; i < together; i++) atomic_store_explicit(&team[i].ends, 1, memory_order_release);
+        together = 0;
+    }
     leave_team();
+    return true;
 }
 
-static void wait_for_others(int spins) {
-    if (spins < SPINS)
-        pause_();
-    else
-        sched_yield(); /* more threads than processors: the one that is waited for may need this one */
+void fo_parallel_together(void (*fn)(void *context), void *context) {
+    if (together || !with_team(fo_get_num_threads(), fn, context)) fn(context);
+}
+
+int fo_led_team(void) {
+    const int was = used;
+    used = 0;
+    return was;
+}
+
+typedef struct {
+    ptrdiff_t tasks;
+    int threads;
+    fo_task *fn;
+    void *context;
+} loop;
+
+static void run_shared(void *context) {
+    const loop *l = context;
+    share(l->tasks, l->threads < together ? l->threads : together, l->fn, l->context);
+}
+
+void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+    loop l = {tasks, tasks < threads ? (int)tasks : threads, fn, context};
+    if (together && l.threads > 1)
+        run_shared(&l);
+    else if (l.threads <= 1 || !with_team(l.threads, run_shared, &l))
+        run_serial(tasks, fn, context);
+}
+
+typedef struct {
+    fo_member *fn;
+    void *context;
+    int members;
+} membership;
+
+static void member_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const membership *m = context;
+    m->fn(m->context, (int)task, m->members);
+}
+
+/* Who waits at a barrier has claimed one task: each member claims one. */
+static void run_members(void *context) {
+    membership *m = context;
+    if (m->members > together) m->members = together;
+    share(m->members, m->members, member_task, m);
+}
+
+void fo_parallel_team(int threads, fo_member *fn, void *context) {
+    membership m = {fn, context, threads};
+    if (together) {
+        run_members(&m);
+    } else if (!with_team(threads, run_members, &m)) {
+        m.members = 1;
+        run_serial(1, member_task, &m);
+    }
 }
 
 void fo_barrier_wait(fo_barrier *barrier, int members) {

@@ -18,6 +18,12 @@ void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context);
 typedef void fo_member(void *context, int member, int members);
 void fo_parallel_team(int threads, fo_member *fn, void *context);
 
+/* fn(context) on this thread, the team kept together for the loops in it, which then start and end within a fraction of a microsecond. */
+void fo_parallel_together(void (*fn)(void *context), void *context);
+
+/* Whether this thread has led a team since it last asked. */
+int fo_led_team(void);
+
 /* Returns when all members have called it, so often. A barrier begins as zeros; it has cache lines of its own. */
 typedef struct {
     _Alignas(64) atomic_int arrived;
