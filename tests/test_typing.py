@@ -11,6 +11,7 @@ from fusedops import _core
 
 PACKAGE = Path(fo.__file__).parent
 SCRIPT = Path(__file__).parent / "user_script.py"
+ROOT = SCRIPT.parent.parent  # of the sources; where the tests meet an installed package, mypy finds that one
 STUB = PACKAGE / "_core.pyi"
 
 # Types that stand in stubs alone, and what the binding's stub, which is tested by name below, cannot say
@@ -24,7 +25,7 @@ fusedops\.graph\.executor\.Model\.__init__
 
 def run(*arguments):
     """A program of this Python, its output for the failure."""
-    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=PACKAGE.parent, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *map(str, arguments)], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
     return done.stdout
 
@@ -45,7 +46,7 @@ def test_a_wrong_script_does_not(strict, tmp_path):
              "fo.LSTM(x, x)(x)[1].shape": "attr-defined"}
     script = tmp_path / "wrong.py"
     script.write_text("import numpy as np\nimport fusedops as fo\nx = np.ones((1, 1, 1, 1), np.float32)\n" + "\n".join(wrong) + "\n")
-    done = subprocess.run([sys.executable, *strict, str(script)], cwd=PACKAGE.parent, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *strict, str(script)], cwd=ROOT, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if "error:" in line]
     for number, (line, code) in enumerate(wrong.items(), 4):
         assert any(f"wrong.py:{number}:" in error and f"[{code}]" in error for error in found), f"{line}: {done.stdout}"
@@ -57,7 +58,7 @@ def test_stubs_are_those_of_the_modules(tmp_path):
     allowed = tmp_path / "allowed.txt"
     allowed.write_text(NOT_COMPARED)
     run("-m", "mypy.stubtest", "fusedops", "--concise", "--ignore-missing-stub", "--ignore-unused-allowlist", f"--allowlist={allowed}",
-        f"--mypy-config-file={SCRIPT.parent.parent / 'pyproject.toml'}")
+        f"--mypy-config-file={ROOT / 'pyproject.toml'}")
 
 
 def test_the_script_names_everything_public_and_runs(tmp_path):

@@ -1,0 +1,61 @@
+"""What fusion buys a PyTorch model of your own: what is fused in it and what is not, its time fused, folded only and unfused, and PyTorch's.
+
+    python examples/compare_torch.py [FILE.py:NAME --shape 1,3,224,224] [--threads 1]
+
+NAME is a module, or a class or function without arguments that makes one. Without it: a small network of residual blocks.
+"""
+import argparse
+import runpy
+
+import torch
+from torch import nn
+
+import fusedops as fo
+from fusedops.timing import interleaved
+
+
+class Block(nn.Module):
+    def __init__(self, channels):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels), nn.ReLU(),
+                                    nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels))
+
+    def forward(self, x):
+        return torch.relu(self.layers(x) + x)
+
+
+def small():
+    return nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.Hardswish(), Block(32), nn.MaxPool2d(2), Block(32), nn.AdaptiveAvgPool2d(1),
+                         nn.Flatten(), nn.Linear(32, 10), nn.Softmax(1))
+
+
+def module_of(text):
+    """The module that FILE.py:NAME means."""
+    path, _, name = text.rpartition(":")
+    found = runpy.run_path(path)[name]
+    return found if isinstance(found, nn.Module) else found()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("module", nargs="?", metavar="FILE.py:NAME")
+    parser.add_argument("--shape", default="1,3,64,64", type=lambda text: tuple(map(int, text.split(","))))
+    parser.add_argument("--threads", type=int, default=1)
+    options = parser.parse_args()
+    fo.set_num_threads(options.threads)
+    torch.set_num_threads(options.threads)
+    module = (module_of(options.module) if options.module else small()).eval()
+    x = torch.randn(options.shape)
+
+    model = fo.from_torch(module, x)
+    print(model.explain(), end="\n\n")
+    with torch.inference_mode():
+        difference = (torch.from_numpy(model(x)) - module(x)).abs().max().item()
+        times = interleaved({"fusedops": lambda: model(x), "PyTorch": lambda: module(x)}, 1.0)
+    print(model.benchmark(x), end="\n\n")
+    print(*(f"{name}: {time.median:.4f} ms" for name, time in times.items()), sep=", ", end=" (medians); ")
+    print(f"results differ by {difference:.0e} at most")
+
+
+if __name__ == "__main__":
+    main()
