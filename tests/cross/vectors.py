@@ -175,7 +175,7 @@ def write_convolutions():
             conv2d(1, 3, 7, (6, 7), 3, act=act, residual=True, **common)
         for ic, oc, size, tile in [(5, 9, (2, 2), 2), (9, 5, (7, 6), 2), (33, 31, (13, 14), 4), (16, 17, (30, 29), 6)]:
             conv2d(2, ic, oc, size, 3, padding=1, tile=tile, residual=True, **common)
-        conv2d(1, 6, 5, (9, 9), 3, padding=1, act="mish", tile=2, **common)
+        conv2d(1, 6, 5, (5, 6), 3, padding=1, act="mish", tile=2, **common)
     for layout, kernel, stride in itertools.product(("NCHW", "NHWC"), (3, 5), (1, 2)):
         for c, image in [(1, (5, 6)), (3, (9, 33)), (9, (7, 8)), (37, (12, 11))]:
             conv2d(2, c, c, image, kernel, stride, kernel // 2, groups=c, layout=layout, residual=c == 9, act="clip")
