@@ -691,6 +691,20 @@ cdef class Stream:
     """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one thread at a time.
 
     The outputs have the same bits as those of the whole sequence at once.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> stream = fo.RNN(np.eye(2, dtype=np.float32), np.eye(2, dtype=np.float32), activation="relu").stream()
+    >>> stream.step(np.float32([1, 2]))
+    array([1., 2.], dtype=float32)
+    >>> kept = stream.state
+    >>> stream.step(np.float32([1, 2]))
+    array([2., 4.], dtype=float32)
+    >>> stream.state = kept  # (layers, batch, hidden): back by one step
+    >>> stream.reset()  # zeros
+    >>> stream.state
+    array([[[0., 0.]]], dtype=float32)
     """
     cdef SequencePlan layer
     cdef fo_sequence sequence

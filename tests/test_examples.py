@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
+from fusedops import _core
 
 DOCS = Path(__file__).parent.parent / "docs"
 NEEDS = ("torch", "onnx", "matplotlib", "threadpoolctl")  # where an example imports one that is not there, it is skipped
@@ -69,9 +70,9 @@ def run(text, name, names):
 
 
 @pytest.mark.skipif(np.__version__ < "2", reason="NumPy 1 writes its scalars in another way")
-@pytest.mark.parametrize("name", PUBLIC)
+@pytest.mark.parametrize("name", [*PUBLIC, "Stream"])
 def test_docstrings(name):
-    run(inspect.getdoc(PUBLIC[name]), name, {})
+    run(inspect.getdoc(PUBLIC.get(name, _core.Stream)), name, {})
 
 
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
