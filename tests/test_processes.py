@@ -149,6 +149,30 @@ for (layer, x), y in zip(work, expected):
 """)
 
 
+@pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="joblib is not installed")
+@pytest.mark.parametrize("jobs", [1, 2, 64])
+def test_workers_of_joblib_share_the_processors(jobs):
+    """joblib divides the processors among its workers, and each takes its part."""
+    done = python(f"""
+import joblib, fusedops as fo
+print(*joblib.Parallel({jobs}, backend="loky")(joblib.delayed(fo.get_num_threads)() for _ in range({jobs})))
+""", OMP_NUM_THREADS="")
+    assert done.returncode == 0, done.stderr
+    assert set(map(int, done.stdout.split())) == {max(len(os.sched_getaffinity(0)) // jobs, 1)}
+
+
+@pytest.mark.skipif(not os.path.isdir("/proc/self/task"), reason="threads are counted in /proc")
+def test_a_pool_of_threads_is_not_oversubscribed():
+    """Its threads and the team's, not a team for each: the 64 threads of the pool do not become 256."""
+    shown = passes("""
+import concurrent.futures
+with concurrent.futures.ThreadPoolExecutor(64) as pool:
+    assert all(pool.map(lambda _: right(), range(256)))
+    print(len(os.listdir("/proc/self/task")))
+""")
+    assert int(shown) <= 1 + 64 + 2 * (THREADS - 1)
+
+
 # Other libraries
 
 

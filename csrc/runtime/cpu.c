@@ -15,14 +15,18 @@ static bool always(void) { return true; }
 #if defined(__x86_64__)
 /* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
+#ifndef FO_WITHOUT_AVX512
 static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f"); }
+#endif
 #endif
 
 static const isa_entry isas[] = {
     {&fo_kernels_scalar, always},
 #if defined(__x86_64__)
     {&fo_kernels_avx2, has_avx2},
+#ifndef FO_WITHOUT_AVX512
     {&fo_kernels_avx512, has_avx512},
+#endif
 #elif defined(__aarch64__)
     {&fo_kernels_neon, always}, /* a part of the architecture */
 #endif
