@@ -150,13 +150,15 @@ for (layer, x), y in zip(work, expected):
 
 
 @pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="joblib is not installed")
-@pytest.mark.parametrize("jobs", [1, 2, 64])
+@pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_workers_of_joblib_share_the_processors(jobs):
     """joblib divides the processors among its workers, and each takes its part."""
     done = python(f"""
+import os
+os.environ.pop("OMP_NUM_THREADS", None)  # which joblib would hand on as it is
 import joblib, fusedops as fo
 print(*joblib.Parallel({jobs}, backend="loky")(joblib.delayed(fo.get_num_threads)() for _ in range({jobs})))
-""", OMP_NUM_THREADS="")
+""")
     assert done.returncode == 0, done.stderr
     assert set(map(int, done.stdout.split())) == {max(len(os.sched_getaffinity(0)) // jobs, 1)}
 
