@@ -10,7 +10,7 @@ import pytest
 import fusedops as fo
 from fusedops import _core
 
-DOCS = Path(__file__).parent.parent / "docs"
+ROOT = Path(__file__).parent.parent
 NEEDS = ("torch", "onnx", "matplotlib", "threadpoolctl")  # where an example imports one that is not there, it is skipped
 
 
@@ -75,10 +75,18 @@ def test_docstrings(name):
     run(inspect.getdoc(PUBLIC.get(name, _core.Stream)), name, {})
 
 
-@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("*.md")), ids=lambda page: page.stem)
 def test_pages(page, tmp_path, monkeypatch):
     """The blocks marked python of a page run one after the other; what stands behind >>> gives what is shown."""
     monkeypatch.chdir(tmp_path)
     names = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
         run(block, page.name, names)
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="not in a checkout")
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+def test_links(page):
+    """Links to files of this repository lead somewhere."""
+    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), target
