@@ -223,7 +223,7 @@ static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
     leave_flush(saved);
 }
 
-enum { BITS = 22 }; /* of a claim's number */
+enum { BITS = 16 }; /* of a claim's number; the rest is the loop's, which must not come round while a thread is not scheduled */
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
     return number << 2 * BITS | first << BITS | end;
@@ -296,6 +296,7 @@ static void help(int thread) {
     }
     leave_flush(saved);
 }
+
 /* fn(context) on this thread, as the leader of a team of so many; false where another has the team. */
 static bool with_team(int threads, void (*fn)(void *context), void *context) {
     if (!lead_team(threads)) return false;
