@@ -68,6 +68,23 @@ def test_epilogue(isa, draw, layout, c, name):
     check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
 
 
+@pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (7, 1)])
+def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride):
+    """Vectors of channels begin elsewhere where the image does not begin on a cache line."""
+    x, w, b = draw(1, 9, 13, 112), draw(112, k, k), draw(112)
+    options = dict(bias=b, activation="relu", stride=stride, padding=k // 2, layout="NHWC")
+    memory = np.empty(x.size + 32, np.float32)
+    start = -memory.ctypes.data // 4 % 16
+    results = []
+    for shift in 0, 1, 4, 15:
+        image = memory[start + shift:][:x.size].reshape(x.shape)
+        image[...] = x
+        results.append(fo.depthwise_conv2d(image, w, **options))
+    check(results[0], oracle.depthwise_conv2d(x, w, **options))
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_multiplier_has_its_own_channels_of_every_epilogue(isa, draw, layout):
     x, w = draw(*dims(layout, 1, 5, 6, 7)), draw(15, 3, 3)
