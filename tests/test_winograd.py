@@ -92,6 +92,20 @@ def test_same_bits_for_threads_and_batches(isa, draw, layout):
     np.testing.assert_array_equal(fo.conv2d(x[1:2], w, **options), ys[0][1:2])
 
 
+@pytest.mark.parametrize("ic, oc", [(8192, 16), (16, 8192), (64, 64)])
+def test_scratch_of_a_thread_is_bounded(draw, ic, oc):
+    before = fo.get_num_threads()
+    fo.set_num_threads(1)
+    kernel, scratch = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, algorithm="winograd").kernel((1, ic, 60, 60))
+    fo.set_num_threads(before)
+    assert "winograd" in kernel and 0 < scratch <= 8 << 20
+
+
+def test_many_channels(isa, draw):
+    x, w = draw(1, 3000, 9, 9), draw(3, 3000, 3, 3)
+    check(fo.conv2d(x, w, padding=1, algorithm="winograd"), oracle.conv2d(x, w, padding=1), error=BOUND)
+
+
 @pytest.mark.parametrize("kernel, options", [
     ((3, 3), dict(stride=2)),
     ((3, 3), dict(stride=(1, 2))),

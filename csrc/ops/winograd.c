@@ -11,7 +11,7 @@
  */
 #include "winograd.h"
 
-enum { BLOCK_BYTES = 640 << 10, MIN_TILES = 24, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
+enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 24, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
@@ -108,10 +108,11 @@ typedef struct {
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
- * its weights. Threads get equal numbers of blocks of their own, or share blocks where those would be too small. */
+ * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, or share
+ * blocks where those would be too small. */
 static void cut_blocks(winograd *w, int threads) {
-    const ptrdiff_t fitting = BLOCK_BYTES / (w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float));
-    w->block = min_(min_(max_(fitting, MIN_TILES), MAX_TILES), w->tiles);
+    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
+    w->block = min_(min_(max_(fitting, min_(MIN_TILES, max_(1, MOST_BYTES / bytes))), MAX_TILES), w->tiles);
     if (w->block > w->across) w->block -= w->block % w->across;
     w->blocks = div_up(w->tiles, w->block);
     const ptrdiff_t rounds = div_up(w->blocks, threads), own = div_up(w->tiles, rounds * threads);
