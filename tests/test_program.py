@@ -221,6 +221,13 @@ def test_lrn(size, beta, isa, draw):
     close(y, x / (2 + 0.1 / size * sums) ** beta, relative=20 * U)
 
 
+def test_lrn_over_more_channels_than_there_are(isa, draw):
+    """At once, and not after two thousand million loads of nothing."""
+    x, y = nhwc(draw(1, 5, 3, 4)), nhwc(empty(1, 5, 3, 4))
+    run("lrn", x, y, 2**31, 2.0**31, 1, 2)
+    close(y, x / (2 + (x.astype(np.float64) ** 2).sum(1, keepdims=True)), relative=20 * U)
+
+
 def test_resize_nearest(isa, threads, draw):
     x, y = nhwc(draw(2, 21, 4, 5)), nhwc(empty(2, 21, 8, 7))
     rows, columns = draw.rng.integers(0, 4, 8), draw.rng.integers(0, 5, 7)

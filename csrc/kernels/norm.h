@@ -65,7 +65,8 @@ INLINE vf lrn_power(vf v, float beta) {
 
 /* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
 static void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
-    const ptrdiff_t before = (g->size - 1) / 2, after = g->size - 1 - before;
+    const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower; /* perhaps far more than there are channels */
+    const ptrdiff_t before = lower < g->c ? lower : g->c - 1, after = upper < g->c ? upper : g->c - 1;
     const vf alpha = v_set1(g->alpha / (float)g->size), bias = v_set1(g->bias);
     for (ptrdiff_t w = 0; w < g->w; w++) {
         const float *x = g->x.data + n * g->x.sn + h * g->x.sh + w * g->x.sw;
