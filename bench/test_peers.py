@@ -41,8 +41,10 @@ def test_peer(benchmark, quick, peer, name):
     assert error < TOLERANCE
     benchmark.group = f"{name}, peers"
     benchmark.extra_info.update(kind="peer", name=name, peer=peer.peer, flop=cases.CASES[name].flop)
-    number = peer.calls_in(2e-3 if quick else 1e-2)
-    benchmark.pedantic(peer.run, (number,), rounds=5 if quick else 25)
+    round_seconds, total_seconds = (2e-3, 1e-2) if quick else (1e-2, 0.3)
+    seconds = peer.seconds_of_a_call()
+    number = max(1, round(round_seconds / seconds))
+    benchmark.pedantic(peer.run, (number,), rounds=max(5, round(total_seconds / (number * seconds))))
 
 
 def _ours(name):

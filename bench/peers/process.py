@@ -46,9 +46,8 @@ class PeerProcess:
         """
         return self._submit(_prepare, name)
 
-    def calls_in(self, seconds):
-        """How many calls take about so long."""
-        return max(1, round(seconds / self._submit(_time, 1)))
+    def seconds_of_a_call(self):
+        return self._submit(_time, 1)
 
     def run(self, number):
         """Counts the mean seconds of `number` calls in a row."""
