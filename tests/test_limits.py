@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
+from itertools import cycle
 from pathlib import Path
 
 import numpy as np
@@ -98,8 +99,8 @@ def layers(draw):
 def test_memory_is_flat(draw):
     """10^5 calls of each operation and of each prepared layer, made and dropped, and of a network; 1000 networks saved, loaded and dropped."""
     calls = {name: lambda operation=operation, arrays=operation.draw(draw): operation(arrays) for name, operation in OPERATIONS.items()}
-    model, x = networks(), draw(3, 5)
-    calls |= layers(draw) | {"network": lambda: model(x), "shapes": iter(lambda n=iter(range(10**6)): model(draw(1 + next(n) % 40, 5)), None).__next__}
+    model, batches = networks(), cycle([draw(n, 5) for n in range(1, 41)])  # more sizes than plans are kept
+    calls |= layers(draw) | {"network": lambda x=draw(3, 5): model(x), "sizes": lambda: model(next(batches))}
     for name, call in calls.items():
         for count in (2000, 100_000):
             before = resident()
