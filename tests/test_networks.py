@@ -84,6 +84,24 @@ def test_blocks_of_large_images_run_in_one_kernel(networks, name):
     assert not any(step.kind == "separable" for step in forms[True, False].plan(x)[0].steps)
 
 
+def test_blocks_are_explained_and_counted():
+    """A block's operations are those of its three convolutions, and what it saves is its two images, written and read."""
+    shapes = {"s": (32, 3, 3, 3), "e": (192, 32, 1, 1), "d": (192, 1, 3, 3), "p": (32, 192, 1, 1)}
+    nodes = [helper.make_node("Conv", ["x", "s"], ["g"], "stem", pads=[1] * 4), helper.make_node("Conv", ["g", "e"], ["h"], "expand"),
+             helper.make_node("Conv", ["h", "d"], ["i"], "depthwise", group=192, pads=[1] * 4),
+             helper.make_node("Conv", ["i", "p"], ["j"], "project"), helper.make_node("GlobalAveragePool", ["j"], ["y"], "pool")]
+    for side, merged in ((64, True), (8, False)):
+        weights = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
+        net = fo.load_onnx(model(nodes, {"x": [1, 3, side, side]}, {"y": [1, 32, 1, 1]}, weights))
+        told, profile = net.explain(), net.profile(np.ones((1, 3, side, side), "f4"), repeat=1)
+        layers = {n.name: n for n in profile.layers}
+        assert [(f.nodes, f.into, f.bytes) for f in told.fusions] == [(("expand", "depthwise"), "project", 4 * 4 * 192 * side**2)] * merged
+        assert [r.node for r in told.refusals] == ["project"] * (not merged)
+        assert list(layers) == ["stem", *["expand", "depthwise"] * (not merged), "project", "pool"]
+        assert layers["project"].gflop == pytest.approx(2e-9 * side**2 * 192 * (32 + (32 + 9) * merged))
+        assert not merged or layers["project"].bytes == 4 * (2 * 32 * side**2 + 192 * (32 + 9 + 32))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_one_call_without_python(networks, name):
     module, x, forms = networks(name)

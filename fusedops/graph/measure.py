@@ -82,11 +82,13 @@ def profile(model, unfused, arrays, repeat=20):
     (plan, _), peak = model.plan(*arrays), _peak()
     rows = []
     for node in dict.fromkeys(step.node for step in plan.steps):
-        seconds = times[node.name]
-        gflop = _operations(plan, node) / 1e9
-        kernels = ", ".join(dict.fromkeys(s.kind for s in plan.steps if s.node is node))
+        seconds, steps = times[node.name], [s for s in plan.steps if s.node is node]
+        nodes = [*(n for s in steps for n in s.inner), node]
+        gflop = sum(_operations(plan, n) for n in nodes) / 1e9
+        kernels = ", ".join(dict.fromkeys(s.kind for s in steps))
         before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
-        traffic = 4 * sum(math.prod(plan.shapes[v]) for v in (*node.inputs, *node.outputs) if v)
+        inner = {n.output for n in nodes[:-1]}
+        traffic = 4 * sum(math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner)
         rows.append(Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop, traffic,
                           gflop / seconds / peak))
     return Profile(rows, peak, _bandwidth())

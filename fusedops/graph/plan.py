@@ -4,6 +4,7 @@ Images stand in memory with their channels last (NHWC); their shapes are written
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
 NumPy step between two programs, on the same memory.
 """
+import math
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,17 +15,20 @@ from .evaluate import evaluate
 from .ir import Node
 from .lower import LOWER, STRIDED
 from .memory import Buffer, Tensor, channels_last, in_order_of, lay_out, reshaped, row_major, same_order
+from .passes import Fusion, Refusal
 from .shapes import infer, physical_memory
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One step: a method of _core.Program with its arguments, or (kind "numpy") a node to evaluate."""
+    """One step: a method of _core.Program with its arguments, or (kind "numpy") a node to evaluate; `inner` are the nodes before it that
+    it computes too."""
     kind: str
     node: Node
     arguments: tuple
     reads: list[Tensor]
     writes: list[Tensor]
+    inner: tuple[Node, ...] = ()
 
 
 class Program:
@@ -63,11 +67,12 @@ class Plan:
     arena : int, bytes of memory that the values inside the network take
     outputs : list of (shape, dtype)
     shapes : dict from each value to its shape
+    report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
     def __init__(self, graph, shapes, values, layers):
         builder = _Builder(graph, shapes, values, layers)
-        self.steps, self.arena = builder.steps, builder.arena
+        self.steps, self.arena, self.report = builder.steps, builder.arena, builder.report
         self.shapes = {name: known.shape for name, known in builder.known.items()}
         self.outputs = [(builder.known[v].shape, builder.known[v].dtype) for v in graph.results]
         self.parts, run = [], []
@@ -88,7 +93,7 @@ class _Builder:
     """What the lowering of a node may use: shapes, tensors, new steps and prepared layers."""
 
     def __init__(self, graph, shapes, values, layers):
-        self.graph, self.layers, self.steps, self.buffers = graph, layers, [], []
+        self.graph, self.layers, self.steps, self.buffers, self.report = graph, layers, [], [], []
         self.known = infer(graph, shapes, values)
         self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.targets = {}
@@ -256,12 +261,19 @@ class _Builder:
             block = self.layer(step.node.name + ".block", lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
                                kind(*layers, **{"residual": False} if len(layers) == 3 else {}))
             n, c, h, w = x.shape
-            if x.strides[1] == y.strides[1] == 1 and min(h, w) >= 7 and block.fuses((n, h + 2 * top, w + 2 * left, c)):
+            reason = ("an image beside it stands in planes" if x.strides[1] != 1 or y.strides[1] != 1 else
+                      "the images inside are small: as fast one after the other"
+                      if min(h, w) < 7 or not block.fuses((n, h + 2 * top, w + 2 * left, c)) else "")
+            if reason:
+                self.report.append(Refusal("blocks", step.node.name, reason))
+            else:
                 self.steps = [s for s in self.steps if s is step or not any(s is part for part in parts)]
                 step.kind, step.arguments = "separable", (block, x, y, residual, top, left)
                 names = [name for part in parts[:-1] for name in (part.node.name, *part.node.absorbed)]
                 step.node = replace(step.node, absorbed=step.node.absorbed + names)
-                step.reads = [x] if residual is None else [x, residual]
+                step.reads, step.inner = [x] if residual is None else [x, residual], tuple(part.node for part in parts[:-1])
+                traffic = sum(2 * 4 * math.prod(part.writes[0].shape) for part in parts[:-1])
+                self.report.append(Fusion("blocks", tuple(part.node.name for part in parts[:-1]), step.node.name, 0, traffic))
 
     def _share(self):
         """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""
