@@ -82,64 +82,61 @@ typedef void gemm_tile_fn(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0);
      tile_##form##_##nv##_5, tile_##form##_##nv##_6, tile_##form##_##nv##_7, tile_##form##_##nv##_8, \
      tile_##form##_##nv##_9, tile_##form##_##nv##_10, tile_##form##_##nv##_11, tile_##form##_##nv##_12}
 _Static_assert(MR <= 12, "a height for each number of rows");
-TILES(FO_ROWS, 1) TILES(FO_ROWS, 2) TILES(FO_ROWS, 4) TILES(FO_ROWS, 8)
-TILES(FO_A_TABLE, 1) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 8)
-TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2)
+TILES(FO_ROWS, 1) TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 8)
+TILES(FO_A_TABLE, 1) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 3) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 8)
+TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 3)
 TILES(FO_B_PACKING, 1) TILES(FO_B_PACKING, 2)
-static gemm_tile_fn *const gemm_tiles[FO_FORMS][4][12] = {
-    [FO_ROWS] = {HEIGHTS(FO_ROWS, 1), HEIGHTS(FO_ROWS, 2), HEIGHTS(FO_ROWS, 4), HEIGHTS(FO_ROWS, 8)},
-    [FO_A_TABLE] = {HEIGHTS(FO_A_TABLE, 1), HEIGHTS(FO_A_TABLE, 2), HEIGHTS(FO_A_TABLE, 4), HEIGHTS(FO_A_TABLE, 8)},
-    [FO_B_TABLE] = {HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2)},
-    [FO_B_PACKING] = {HEIGHTS(FO_B_PACKING, 1), HEIGHTS(FO_B_PACKING, 2)}};
+static gemm_tile_fn *const gemm_tiles[FO_FORMS][9][12] = {
+    [FO_ROWS] = {[1] = HEIGHTS(FO_ROWS, 1), HEIGHTS(FO_ROWS, 2), HEIGHTS(FO_ROWS, 3), HEIGHTS(FO_ROWS, 4), [8] = HEIGHTS(FO_ROWS, 8)},
+    [FO_A_TABLE] = {[1] = HEIGHTS(FO_A_TABLE, 1), HEIGHTS(FO_A_TABLE, 2), HEIGHTS(FO_A_TABLE, 3), HEIGHTS(FO_A_TABLE, 4),
+                    [8] = HEIGHTS(FO_A_TABLE, 8)},
+    [FO_B_TABLE] = {[1] = HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2), HEIGHTS(FO_B_TABLE, 3)},
+    [FO_B_PACKING] = {[1] = HEIGHTS(FO_B_PACKING, 1), HEIGHTS(FO_B_PACKING, 2)}};
 #undef TILE
 #undef TILES
 #undef HEIGHTS
 
-/* Height of the next tile of those that share `rows` rows: as few as MR allows, nearly equal, for 8 + 8 rows beat 12 + 4. */
-INLINE int gemm_height(ptrdiff_t rows) {
-    const ptrdiff_t tiles = (rows + MR - 1) / MR;
-    return (int)((rows + tiles - 1) / tiles);
+/* Vectors of the next tile, for the columns that are left: fewer rows leave registers for more, so that enough independent sums hide
+ * the multiply-add's latency; the last three go together, for one alone would load an element of A for each multiply-add. */
+INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
+    const ptrdiff_t vectors = (left + VL - 1) / VL;
+    if (g->form < FO_B_TABLE) {
+        if (g->m * 8 <= MR * NV && left > 3 * NR) return 8; /* all panels that a tile reads are there */
+        if (g->m * 4 <= MR * NV && left > NR) return 4;
+    }
+    if (vectors == 3 && g->form != FO_B_PACKING) return 3;
+    return vectors < 2 ? 1 : 2;
 }
 
-/* log2 of the tile's width in vectors, for the columns that are left: fewer rows leave registers for more, so that enough
- * independent sums hide the multiply-add's latency. */
-INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
-    if (left <= VL) return 0;
-    if (g->form < FO_B_TABLE) {
-        if (g->m * 8 <= MR * NV && left > 3 * NR) return 3; /* all panels that a tile reads are there */
-        if (g->m * 4 <= MR * NV && left > NR) return 2;
+/* The rows of a panel in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. `first` computes the topmost tile, `rest` the others. */
+INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const int width, ptrdiff_t j) {
+    const ptrdiff_t most = width < NV ? MR : MR * NV / width, m = first->m, tiles = (m + most - 1) / most;
+    const ptrdiff_t height = m / tiles, taller = m % tiles; /* the first `taller` tiles have one row more */
+    for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
+        const fo_gemm_args *g = t ? rest : first;
+        mr = height + (t < taller);
+        gemm_tiles[g->form][width][mr - 1](g, i, j);
     }
-    return 1;
 }
 
 /* A panel of a B in the caller's memory. Whole panels are read as they lie, unless rows a multiple of 1 KB apart would share few
  * sets of the cache; else the first tile copies what it reads to `packed`, from where the others read. */
-INLINE void gemm_packing(const fo_gemm_args *g, ptrdiff_t j) {
-    const int width = g->n - j > VL;
+INLINE void gemm_packing(const fo_gemm_args *g, const int width, ptrdiff_t j) {
     const bool copy = g->n - j < NR || g->ldb % 256 == 0;
     fo_gemm_args rest = *g;
+    rest.form = FO_ROWS;
     if (copy) rest.b = g->packed, rest.ldb = NR, rest.panel = 0;
-    for (ptrdiff_t i = 0; i < g->m;) {
-        const int mr = gemm_height(g->m - i);
-        if (copy && i == 0)
-            gemm_tiles[FO_B_PACKING][width][mr - 1](g, i, j);
-        else
-            gemm_tiles[FO_ROWS][width][mr - 1](&rest, i, j);
-        i += mr;
-    }
+    gemm_rows(copy ? g : &rest, &rest, width, j);
 }
 
 static void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
+    if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n;) {
         const int width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)
-            gemm_packing(g, j);
+            gemm_packing(g, width, j);
         else
-            for (ptrdiff_t i = 0; i < g->m;) {
-                const int mr = gemm_height(g->m - i);
-                gemm_tiles[g->form][width][mr - 1](g, i, j);
-                i += mr;
-            }
-        j += VL << width;
+            gemm_rows(g, g, width, j);
+        j += width * VL;
     }
 }
