@@ -4,6 +4,7 @@ from .batchnorm import BatchNorm
 
 ALGORITHMS: tuple[str, ...]
 LAYOUTS: tuple[str, ...]
+LARGEST: int
 
 class Linear(_core.LinearPlan):
     def __init__(self, w: Input, bias: Input | None = None, *, activation: Activation = None) -> None: ...
