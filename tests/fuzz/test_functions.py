@@ -187,11 +187,14 @@ def test_blocks(call):
         block = fo.DepthwiseSeparable(*layers) if len(layers) == 2 else fo.InvertedResidual(*layers, residual=residual)
         y = block(x)
     except ERRORS as error:
-        assert str(error)
+        assert str(error) or isinstance(error, MemoryError)
         return
     expected = x
-    for layer in layers[:-1]:
-        expected = layer(expected)
+    try:
+        for layer in layers[:-1]:
+            expected = layer(expected)
+    except MemoryError:  # for an image that the block does without
+        return
     added = residual and len(layers) == 3 and layers[-1](expected).shape == x.shape
     expected = layers[-1](expected, x if added else None)
     assert y.shape == expected.shape
