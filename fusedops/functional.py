@@ -31,7 +31,8 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     groups : int
     layout : {"NCHW", "NHWC"}
     algorithm : {"auto", "direct", "winograd"}
-        "auto" depends on the shapes alone. "winograd" (3x3, stride 1, one group) is faster and rounds more.
+        "auto" depends on the shapes alone. "winograd" takes fewer multiplications: 3x3 kernels of stride 1 and one group in tiles, which
+        rounds more; others, of 2 to 16 rows and higher than their stride, in two or three rows at once, which does not.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 

@@ -69,7 +69,8 @@ def _choice(value, name, known):
 
 
 def _winograd_applies(w, stride, dilation, groups):
-    return (w.shape[2:], stride, dilation, groups) == ((3, 3), (1, 1), (1, 1), 1)
+    """Tiles of 3x3 kernels of stride 1, else two or three rows at once; not depthwise."""
+    return stride[0] < w.shape[2] <= 16 and dilation[0] == 1 and (w.shape[1] > 1 or groups == 1)
 
 
 class _Layer:
@@ -182,8 +183,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and not _winograd_applies(w, stride, dilation, groups):
-            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, dilation 1 and groups=1, not w {w.shape}, "
-                             f"stride {stride}, dilation {dilation}, groups={groups}")
+            raise ValueError(f"algorithm='winograd' needs a kernel higher than its stride, of at most 16 rows, without dilation and not depthwise, "
+                             f"not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
         parsed = activations.parse(activation, oc)
         bias = _bias(bias, oc)
         if bn is None:

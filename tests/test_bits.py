@@ -72,6 +72,8 @@ OPERATIONS = {
     "conv3x3_auto": image(fo.conv2d, (32, 16, 16), (32, 32, 3, 3), (32, 16, 16), padding=1),
     "conv3x3_nhwc": image(fo.conv2d, (16, 16, 32), (32, 32, 3, 3), (16, 16, 32), padding=1, layout="NHWC"),
     "winograd": image(fo.conv2d, (5, 9, 11), (7, 5, 3, 3), (7, 9, 11), padding=1, algorithm="winograd"),
+    "rows_together": image(fo.conv2d, (5, 21, 11), (7, 5, 3, 3), (7, 11, 6), padding=1, stride=2, algorithm="winograd"),
+    "rows_together_nhwc": image(fo.conv2d, (21, 11, 5), (40, 5, 5, 5), (21, 11, 40), padding=2, layout="NHWC", algorithm="winograd"),
     "conv_groups": image(fo.conv2d, (12, 9, 8), (8, 6, 3, 2), (8, 4, 7), groups=2, stride=(2, 1)),
     "conv_bn_relu": image(fo.conv_bn_relu, (3, 17, 17), (16, 3, 7, 7), (16, 9, 9), stride=2, padding=3),
     "depthwise": image(fo.depthwise_conv2d, (11, 12, 19), (11, 3, 3), (11, 12, 19), padding=1, activation="relu6"),

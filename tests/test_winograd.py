@@ -107,11 +107,10 @@ def test_many_channels(isa, draw):
 
 
 @pytest.mark.parametrize("kernel, options", [
-    ((3, 3), dict(stride=2)),
-    ((3, 3), dict(stride=(1, 2))),
-    ((5, 5), {}),
+    ((3, 3), dict(stride=3)),
     ((1, 1), {}),
-    ((3, 1), {}),
+    ((1, 3), {}),
+    ((17, 1), dict(padding=8)),
     ((3, 3), dict(dilation=2)),
     ((3, 3), dict(groups=6)),
 ])
@@ -119,3 +118,55 @@ def test_refused_where_it_does_not_apply(draw, kernel, options):
     w = draw(6, 6 // options.get("groups", 1), *kernel)
     with pytest.raises(ValueError, match="winograd"):
         fo.conv2d(draw(1, 6, 9, 9), w, **options, algorithm="winograd")
+
+
+# Several rows at once: every number of taps that a stride leaves apart, and of rows that are left
+LINES = [
+    ((3, 3), dict(stride=2, padding=1)),
+    ((2, 3), {}),
+    ((3, 1), dict(stride=(1, 2))),
+    ((3, 3), dict(groups=2, padding=1)),
+    ((4, 2), dict(stride=(3, 1), padding=((2, 1), (0, 3)))),
+    ((4, 4), dict(dilation=(1, 2), padding=3)),
+    ((5, 5), dict(padding=2)),
+    ((5, 5), dict(stride=2, padding=2)),
+    ((7, 7), dict(stride=2, padding=3)),
+    ((11, 11), dict(stride=4, padding=2)),
+    ((16, 1), dict(padding=(9, 0))),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel, options", LINES)
+@pytest.mark.parametrize("height", range(11, 18))
+def test_rows_together(isa, draw, layout, kernel, options, height):
+    for ic, oc, width in ((4, 6, 19), (20, 34, 35)):
+        x, w = draw(*dims(layout, 2, ic, height, width)), draw(oc, ic // options.get("groups", 1), *kernel)
+        layer = fo.Conv2d(w, **options, layout=layout, algorithm="winograd")
+        assert "rows)" in layer.kernel(x.shape)[0]
+        check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("activation", [None, "relu", "tanh", "prelu"])
+@pytest.mark.parametrize("kernel, options", [((3, 3), dict(stride=2, padding=1)), ((5, 5), dict(padding=2))])
+def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, options):
+    for oc, width in ((19, 40), (40, 19)):
+        x, w = draw(*dims(layout, 2, 12, 9, width)), draw(oc, 12, *kernel)
+        residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
+        epilogue = dict(bias=draw(oc), bn=draw.batch_norm(oc), residual=residual, activation=("prelu", draw(oc)) if activation == "prelu" else activation)
+        check(fo.conv2d(x, w, **epilogue, **options, layout=layout, algorithm="winograd"),
+              oracle.conv2d(x, w, **epilogue, **options, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("name, ic, size, oc, kernel, options", [
+    ("F(3 rows)", 128, 56, 128, 3, dict(stride=2, padding=1)),
+    ("F(2 rows)", 3, 224, 64, 7, dict(stride=2, padding=3)),
+    ("F(2 rows)", 48, 27, 128, 5, dict(padding=2)),
+])
+def test_automatic_rows_are_as_accurate_as_direct(draw, threads, layout, name, ic, size, oc, kernel, options):
+    x, w = draw(*dims(layout, 1, ic, size, size)), draw(oc, ic, kernel, kernel)
+    layer = fo.Conv2d(w, **options, layout=layout)
+    assert name in layer.kernel(x.shape)[0]
+    check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=2e-6)

@@ -1,4 +1,4 @@
-/* Copies into scratch: a transposition, and rows with zeros around them. */
+/* Copies into scratch: a transposition, rows with zeros around them, and sums of rows. */
 
 /* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. */
 static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
@@ -31,5 +31,16 @@ static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t 
                     to[l] = column >= 0 && column < width ? from[l * step] : 0;
                 }
         }
+    }
+}
+
+/* y = a + sign * b: m rows of n elements; y may be a or b. */
+static void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y,
+                            ptrdiff_t ldy) {
+    const vf s = v_set1(sign);
+    for (ptrdiff_t i = 0; i < m; i++, a += lda, b += ldb, y += ldy) {
+        ptrdiff_t j = 0;
+        for (; j + VL <= n; j += VL) v_store(y + j, v_fma(s, v_load(b + j), v_load(a + j)));
+        if (j < n) v_store_tail(y + j, v_fma(s, v_load_tail(b + j, n - j), v_load_tail(a + j, n - j)), n - j);
     }
 }

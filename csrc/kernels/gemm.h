@@ -6,7 +6,7 @@
  *  +------+ +--------------+                panel 0: b[0][0..NR) b[1][0..NR) ... b[k-1][0..NR)   panel 1: ...
  *  |      | |              |
  * mr rows | |  C in registers             Sums start at the bias and run over p in order, whatever the tile:
- *  +------+ +--------------+              a row has the same bits alone and in a batch.
+ *  +------+ +--------------+              a row has the same bits alone and in a batch. They may start at a tile of sums instead.
  */
 
 /* The tile at rows i0.., columns j0... mr, nv and form are literals at every call; of the nv * VL columns those below g->n are stored. */
@@ -18,7 +18,15 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     const ptrdiff_t ahead = ldb == NR ? 64 * NR : 0; /* packed weights may come from the third-level cache, too far for the hardware */
     vf acc[MR][8];
 
-    if (!ep->bias)
+    if (g->start) {
+        UNROLL for (int i = 0; i < mr; i++)
+            UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_load(g->start + (i0 + i) * g->lds + j0 + j * VL);
+        if (g->turned) {
+            const vf sign = v_set1(g->sign);
+            UNROLL for (int i = 0; i < mr; i++)
+                UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_fma(sign, v_load(g->turned + (i0 + i) * g->lds + j0 + j * VL), acc[i][j]);
+        }
+    } else if (!ep->bias)
         UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_zero();
     else if (ep->channel_rows)
         UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_set1(ep->bias[i0 + i]);
@@ -32,7 +40,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     for (ptrdiff_t p = 0; p < k; p++) {
         const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
         const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
-        if (form == FO_ROWS && nv == NV) UNROLL for (int j = 0; j < nv; j++) __builtin_prefetch(bp + j * VL + ahead);
+        if (form <= FO_A_TABLE && nv == NV) UNROLL for (int j = 0; j < nv; j++) __builtin_prefetch(bp + j * VL + ahead);
         vf bv[8];
         UNROLL for (int j = 0; j < nv; j++) {
             const float *at = bp + j / NV * panel + j % NV * VL;

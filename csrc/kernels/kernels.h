@@ -36,5 +36,6 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .lrn_row = FO_NAME(fo_lrn_row),
     .resize_row = FO_NAME(fo_resize_row),
     .transpose = FO_NAME(fo_transpose),
+    .sum = FO_NAME(fo_sum),
     .pad = FO_NAME(fo_pad),
 };

@@ -33,6 +33,9 @@ typedef struct {
     ptrdiff_t ldb, panel;
     float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
     const ptrdiff_t *table;
+    const float *start, *turned; /* sums start at start + sign * turned, whose rows are lds apart, instead of the bias; both may be NULL */
+    float sign;
+    ptrdiff_t lds;
     float *c;
     ptrdiff_t ldc;
     fo_epilogue ep;
@@ -147,6 +150,8 @@ typedef struct {
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
+    /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */
+    void (*sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y, ptrdiff_t ldy);
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
     void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, float *y,
                 ptrdiff_t ldy);

@@ -1,4 +1,5 @@
-/* Convolution: the plan, and the direct algorithm, which is a product with another way to read the image.
+/* Convolution: the plan, and the direct algorithm, which is a product with another way to read the image. Where it pays, two or three
+ * output rows are computed together, by fewer products of sums of image rows (lines.c).
  *
  * Two forms of the same product; the reduction's order and so the bits are the same in both.
  *   pixels are rows     A: a pixel's patch, read through a table of offsets; B: packed weights. C: NHWC as it is, or NCHW
@@ -12,6 +13,7 @@
 #include <string.h>
 
 enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
+enum { LINE_TILES = 4 }; /* register tiles of sums that lines share: in the first-level cache */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
@@ -42,6 +44,7 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
         return NULL;
     }
     order_weights(plan, w);
+    fo_lines_choose(&plan->lines, shape);
     return plan;
 }
 
@@ -95,7 +98,9 @@ typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size z;
     fo_image x, y, r; /* r.data is NULL where there is no residual */
-    const float *packed;
+    const fo_lines *lines;   /* how some output rows are computed together, or NULL */
+    const float *w, *packed; /* the weights as rows ldw apart, or as panels */
+    ptrdiff_t ldw, steps;    /* steps of an output channel's products */
     ptrdiff_t *table;
     bool columns;            /* pixels are columns, else rows */
     bool copies;             /* rows of the image go through scratch */
@@ -105,26 +110,38 @@ typedef struct {
     ptrdiff_t rows, px, oc;        /* output rows, pixels of a row and channels of a task */
     ptrdiff_t down, along, across; /* tasks of an image's group */
     float *scratch;
-    ptrdiff_t scratch_each;  /* floats of a thread */
+    ptrdiff_t scratch_each, sums_each; /* floats of a thread, and those of them for tiles that several lines share */
 } direct;
 
 static ptrdiff_t input_rows(const fo_conv2d *plan, ptrdiff_t rows) { return (rows - 1) * plan->s.sh + (plan->s.kh - 1) * plan->s.dh + 1; }
 
-/* Strides of what a task reads: the image itself, or its scratch of `rows` input rows. */
+/* Output rows that are computed together. */
+static ptrdiff_t together(const direct *d) { return d->lines ? d->lines->lines : 1; }
+
+static ptrdiff_t place(const direct *d, ptrdiff_t row) { return d->lines ? fo_line_place(d->lines, row) : row; }
+
+/* Strides of what a task reads: the image itself, or its scratch. */
 static fo_image source_strides(const direct *d) {
+    const ptrdiff_t c = d->plan->icg, row = d->pw * d->phases;
     if (!d->copies) return d->x;
-    const ptrdiff_t rows = input_rows(d->plan, d->rows), c = d->plan->icg;
-    if (d->channels_last) return (fo_image){.sc = 1, .sw = c, .sh = c * d->pw};
-    return (fo_image){.sw = 1, .sh = d->pw * d->phases, .sc = rows * d->pw * d->phases};
+    return d->channels_last ? (fo_image){.sc = 1, .sw = c, .sh = c * row} : (fo_image){.sw = 1, .sc = row, .sh = c * row};
+}
+
+/* Where a kernel's column stands in a source row. */
+static ptrdiff_t along(const direct *d, ptrdiff_t column) {
+    return d->columns && d->copies ? column % d->phases * d->pw + column / d->phases : column * source_strides(d).sw;
 }
 
 static void fill_table(const direct *d) {
-    const fo_conv2d_shape *s = &d->plan->s;
+    const fo_conv2d *plan = d->plan;
     const fo_image v = source_strides(d);
-    FOR_EACH_STEP(d->plan, p, c, i, j) {
-        const ptrdiff_t column = j * s->dw;
-        const ptrdiff_t along = d->columns && d->copies ? column % d->phases * d->pw + column / d->phases : column * v.sw;
-        d->table[p] = c * v.sc + i * s->dh * v.sh + along;
+    if (!d->lines) {
+        FOR_EACH_STEP(plan, p, c, i, j) d->table[p] = c * v.sc + i * plan->s.dh * v.sh + along(d, j * plan->s.dw);
+        return;
+    }
+    FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) {
+        const ptrdiff_t first = d->lines->term[e].at * v.sh + along(d, j * plan->s.dw);
+        for (ptrdiff_t c = c0; c < min_(c0 + CHANNEL_BLOCK, plan->icg); c++) d->table[p + c - c0] = c * v.sc + first;
     }
 }
 
@@ -157,42 +174,103 @@ static void copy_planar(const direct *d, const float *row, float *to, ptrdiff_t 
 /* Input rows from h0 on, of group g of image n, into scratch: zeros outside the image. */
 static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
     const fo_image v = source_strides(d);
-    const ptrdiff_t icg = d->plan->icg;
-    for (ptrdiff_t i = 0; i < rows; i++, scratch += v.sh) {
+    for (ptrdiff_t i = 0; i < rows; i++) {
         const ptrdiff_t h = h0 + i;
-        const float *row = fo_at(&d->x, n, g * icg, h, 0);
-        if (h >= 0 && h < d->z.ih)
-            d->channels_last ? copy_channels_last(d, row, scratch) : copy_planar(d, row, scratch, v.sc);
-        else if (d->channels_last)
-            memset(scratch, 0, (size_t)v.sh * sizeof *scratch);
+        const float *row = fo_at(&d->x, n, g * d->plan->icg, h, 0);
+        float *to = scratch + place(d, i) * v.sh;
+        if (h < 0 || h >= d->z.ih)
+            memset(to, 0, (size_t)v.sh * sizeof *to);
         else
-            for (ptrdiff_t c = 0; c < icg; c++) memset(scratch + c * v.sc, 0, (size_t)v.sh * sizeof *scratch);
+            d->channels_last ? copy_channels_last(d, row, to) : copy_planar(d, row, to, v.sc);
     }
 }
 
-/* A product for part of one output row: pixels w0 .. w0+px of row h, channels o .. o+oc. */
-static void direct_row(const direct *d, const float *row, float *scratch, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t w0, ptrdiff_t px) {
+/* The sums of copied rows that `rows` output rows need. */
+static void add_rows(const direct *d, ptrdiff_t rows, float *scratch) {
+    const fo_lines *l = d->lines;
+    const ptrdiff_t sh = source_strides(d).sh;
+    for (ptrdiff_t h = 0; h < rows; h += l->lines, scratch += (l->rows + l->sums) * sh)
+        for (int e = 0; e < l->terms; e++) {
+            const fo_line_term *t = &l->term[e];
+            if (t->sign)
+                d->plan->kn->sum(1, sh, scratch + place(d, t->row) * sh, 0, scratch + place(d, t->other) * sh, 0, t->sign,
+                                 scratch + t->at * sh, 0);
+        }
+}
+
+/* The product over steps first .. first+k for part of an output row: pixels w0 .. w0+px, channels o .. o+oc. */
+static fo_gemm_args product(const direct *d, const float *row, float *scratch, ptrdiff_t first, ptrdiff_t k, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t w0,
+                            ptrdiff_t px) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
     const fo_image v = source_strides(d);
-    const bool nhwc = d->y.sc == 1;
-    fo_gemm_args a = {.k = plan->k, .table = d->table, .c = fo_at(&d->y, n, o, h, w0), .ep = fo_conv2d_epilogue(plan, o)};
-    if (d->r.data) a.ep.residual = fo_at(&d->r, n, o, h, w0);
-    a.ldc = nhwc ? d->y.sw : d->y.sc;
-    a.ep.ldr = nhwc ? d->r.sw : d->r.sc;
+    fo_gemm_args a = {.k = k, .table = d->table + first, .ep = fo_conv2d_epilogue(plan, o)};
     a.ep.channel_rows = d->columns;
-    a.ep.transposed = nhwc == d->columns;
     if (d->columns) {
         a.form = d->copies ? FO_B_TABLE : FO_B_PACKING;
-        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw;
+        a.m = oc, a.a = d->w + o * d->ldw + first, a.lda = d->ldw;
         a.n = px, a.b = row + w0, a.ldb = v.sc, a.panel = kn->nr, a.packed = scratch;
     } else {
-        const ptrdiff_t g = o / plan->ocg;
+        const ptrdiff_t g = o / plan->ocg, width = round_up(plan->ocg, kn->nr);
         a.form = FO_A_TABLE;
         a.m = px, a.lda = plan->s.sw * v.sw, a.a = row + w0 * a.lda;
-        a.n = oc, a.b = d->packed + g * panels_size(plan) + (o - g * plan->ocg) * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
+        a.n = oc, a.b = d->packed + (g * d->steps + first) * width + (o - g * plan->ocg) * k, a.ldb = kn->nr, a.panel = k * kn->nr;
     }
-    kn->gemm(&a);
+    return a;
+}
+
+/* Lets a product end in pixels w0.. of row h. */
+static void set_output(const direct *d, fo_gemm_args *a, ptrdiff_t n, ptrdiff_t o, ptrdiff_t h, ptrdiff_t w0) {
+    const bool nhwc = d->y.sc == 1;
+    a->ep.transposed = nhwc == d->columns;
+    a->c = fo_at(&d->y, n, o, h, w0), a->ldc = nhwc ? d->y.sw : d->y.sc;
+    if (d->r.data) a->ep.residual = fo_at(&d->r, n, o, h, w0), a->ep.ldr = nhwc ? d->r.sw : d->r.sc;
+}
+
+/* Some rows from h on that are computed together: the products that they share go to scratch, where their own start. */
+static void direct_lines(const direct *d, const float *rows, float *shared, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t lines,
+                         ptrdiff_t w0, ptrdiff_t px) {
+    const fo_kernels *kn = d->plan->kn;
+    const fo_lines *l = d->lines;
+    const ptrdiff_t high = d->columns ? oc : px, lds = d->columns ? round_up(px, kn->vl) : kn->nr;
+    float *turned = l->products > l->lines + 1 ? shared + high * lds : NULL;
+    for (int t = l->lines; t < l->products; t++) {
+        fo_gemm_args a = product(d, rows, NULL, l->first[t], l->first[t + 1] - l->first[t], o, oc, w0, px);
+        a.c = t == l->lines ? shared : turned, a.ldc = lds;
+        a.ep.act.kind = FO_IDENTITY;
+        if (t > l->lines) a.ep.bias = NULL;
+        if (d->columns) a.n = lds; /* whole vectors */
+        kn->gemm(&a);
+    }
+    for (int j = 0; j < lines; j++) {
+        fo_gemm_args a = product(d, rows, NULL, l->first[j], l->first[j + 1] - l->first[j], o, oc, w0, px);
+        a.start = shared, a.turned = turned, a.sign = j % 2 ? -1 : 1, a.lds = lds;
+        set_output(d, &a, n, o, h + j, w0);
+        kn->gemm(&a);
+    }
+}
+
+/* Rows h .. h+rows, which are computed together, in blocks whose sums stay in the first-level cache. */
+static void direct_rows(const direct *d, const float *x, float *scratch, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t rows, ptrdiff_t w0,
+                        ptrdiff_t px) {
+    const fo_kernels *kn = d->plan->kn;
+    if (!d->lines) {
+        fo_gemm_args a = product(d, x, scratch, 0, d->plan->k, o, oc, w0, px);
+        set_output(d, &a, n, o, h, w0);
+        kn->gemm(&a);
+        return;
+    }
+    const ptrdiff_t m = d->columns ? oc : px, width = d->columns ? px : oc, high = div_up(m, div_up(m, LINE_TILES * kn->mr));
+    for (ptrdiff_t j = 0, wide; j < width; j += wide) {
+        wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
+        for (ptrdiff_t i = 0; i < m; i += high) {
+            const ptrdiff_t some = min_(high, m - i);
+            if (d->columns)
+                direct_lines(d, x, scratch + d->scratch_each - d->sums_each, n, o + i, some, h, rows, w0 + j, wide);
+            else
+                direct_lines(d, x, scratch + d->scratch_each - d->sums_each, n, o + j, wide, h, rows, w0 + i, some);
+        }
+    }
 }
 
 /* A task: some rows (or some pixels of the only row) of one image, some channels of one group. */
@@ -204,13 +282,14 @@ static void direct_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0), w0 = along * d->px, px = min_(d->px, d->z.ow - w0);
     const ptrdiff_t o0 = across * d->oc, oc = min_(d->oc, plan->ocg - o0);
     const ptrdiff_t step = d->columns ? oc : plan->kn->nr; /* a panel of weights serves all rows of pixels in turn */
-    const ptrdiff_t sh = plan->s.sh * source_strides(d).sh;
+    const ptrdiff_t sh = source_strides(d).sh, lines = together(d);
     float *scratch = d->scratch + thread * d->scratch_each;
     const float *x = d->copies ? scratch : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
-    if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, rows), scratch);
+    if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, round_up(rows, lines)), scratch);
+    if (d->lines) add_rows(d, rows, scratch);
     for (ptrdiff_t o = 0; o < oc; o += step)
-        for (ptrdiff_t h = 0; h < rows; h++)
-            direct_row(d, x + h * sh, scratch, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, w0, px);
+        for (ptrdiff_t h = 0; h < rows; h += lines)
+            direct_rows(d, x + place(d, h * plan->s.sh) * sh, scratch, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, min_(lines, rows - h), w0, px);
 }
 
 /* Relative time of a form: lanes that do nothing, sums too few to hide the latency, the transposition of a tile. */
@@ -239,17 +318,21 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     const double columns = form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (x->sc == 1 && x->sw != 1 ? gather_cost(plan) : 0);
     d->columns = columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
     const bool padded = z->top || z->left || (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih || (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
-    d->copies = padded || (d->columns && !(pixelwise && x->sw == 1));
+    d->lines = z->oh > 1 && fo_lines_pay(plan, z) ? &plan->lines : NULL;
+    d->copies = d->lines || padded || (d->columns && !(pixelwise && x->sw == 1));
     d->channels_last = !d->columns && x->sc == 1;
     const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
     d->phases = d->columns ? min_(s->sw, span) : 1;
     d->pw = div_up(span, d->phases);
+    d->steps = d->lines ? fo_lines_steps(plan) : plan->k;
 }
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
 static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
-    if (d->copies) return round_up(input_rows(d->plan, rows) * d->pw * d->phases * d->plan->icg + d->plan->kn->nr, 16);
-    return d->columns ? round_up(d->plan->k * d->plan->kn->nr, 16) : 0; /* a packed panel of pixels */
+    const fo_kernels *kn = d->plan->kn;
+    const ptrdiff_t last = place(d, input_rows(d->plan, round_up(rows, together(d))) - 1);
+    if (d->copies) return round_up((last + 1) * d->pw * d->phases * d->plan->icg + kn->nr, 16) + d->sums_each;
+    return d->columns ? round_up(d->plan->k * kn->nr, 16) : 0; /* a packed panel of pixels */
 }
 
 /* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and what it copies;
@@ -259,10 +342,11 @@ static void direct_cut(direct *d, int threads) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t images = d->z.n * plan->s.groups, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
-    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : 1;
+    const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : together(d);
     const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
     const bool shared_pixels = 4 * plan->k * plan->ocg <= LIGHT_BYTES; /* dearer to share than weights: they come out of another's cache */
     double best = 0;
+    if (d->lines) d->sums_each = 2 * LINE_TILES * kn->mr * max_(3 * kn->vl, kn->nr);
     for (ptrdiff_t pieces = 1, size; pieces <= length; pieces++) {
         size = round_up(div_up(length, pieces), grain);
         if (size > grain && (size > most || (!flat && scratch_floats(d, size) * (ptrdiff_t)sizeof(float) > SCRATCH_BYTES))) continue;
@@ -289,7 +373,16 @@ static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {
 }
 
 static size_t direct_scratch(const direct *d, int threads) {
-    return ((size_t)round_up(d->plan->k, 16) * sizeof *d->table) + (size_t)(d->scratch_each * threads) * sizeof(float);
+    return ((size_t)round_up(d->steps, 16) * sizeof *d->table) + (size_t)(d->scratch_each * threads) * sizeof(float);
+}
+
+/* The weights in the form that is wanted; false where memory is short. */
+static bool direct_weights(direct *d) {
+    const fo_conv2d *plan = d->plan;
+    if (!d->columns) return (d->packed = d->lines ? fo_lines_panels(plan) : fo_conv2d_panels(plan));
+    d->w = d->lines ? fo_lines_rows(plan) : plan->w;
+    d->ldw = d->lines ? fo_lines_ldw(plan) : plan->ldw;
+    return d->w;
 }
 
 static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
@@ -297,9 +390,9 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
     const int threads = direct_threads(plan, z);
     direct_setup(&d, plan, z, x, y, r);
     direct_cut(&d, threads);
-    if (!d.columns && !(d.packed = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
+    if (!direct_weights(&d)) return FO_NO_MEMORY;
     if (!(d.table = fo_arena_take(direct_scratch(&d, threads)))) return FO_NO_MEMORY;
-    d.scratch = (float *)(d.table + round_up(plan->k, 16));
+    d.scratch = (float *)(d.table + round_up(d.steps, 16));
     fill_table(&d);
     fo_parallel_for(d.z.n * plan->s.groups * d.down * d.along * d.across, threads, direct_task, &d);
     fo_arena_release(d.table);
@@ -339,7 +432,12 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
-    return direct_for(plan, z, nhwc).columns ? "direct, pixels as columns" : "direct, pixels as rows";
+    static const char *const names[][2] = {
+        {"direct, pixels as rows", "direct, pixels as columns"},
+        {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
+        {"winograd F(3 rows), pixels as rows", "winograd F(3 rows), pixels as columns"}};
+    const direct d = direct_for(plan, z, nhwc);
+    return names[together(&d) - 1][d.columns];
 }
 
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {

@@ -4,10 +4,11 @@
 
 #include <stdatomic.h>
 
+#include "lines.h"
 #include "ops.h"
 
 /* The forms in which an algorithm wants the weights; each is packed when it is first used. */
-typedef enum { FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_WEIGHT_FORMS } fo_weight_form;
+typedef enum { FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_LINE_ROWS, FO_LINE_PANELS, FO_WEIGHT_FORMS } fo_weight_form;
 
 struct fo_conv2d {
     const fo_kernels *kn;
@@ -16,6 +17,7 @@ struct fo_conv2d {
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
     float *w;           /* (oc, k): a row in the order of FOR_EACH_STEP */
     float *bias, *slopes;
+    fo_lines lines;
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
@@ -29,6 +31,14 @@ enum { CHANNEL_BLOCK = 16 };
         for (ptrdiff_t i = 0; i < (plan)->s.kh; i++) \
             for (ptrdiff_t j = 0; j < (plan)->s.kw; j++) \
                 for (ptrdiff_t c = c0_; c < min_(c0_ + CHANNEL_BLOCK, (plan)->icg); c++, p++)
+
+/* Steps p of the products that give several lines, a block of channels c0.. at a time: term e and kernel column j. */
+#define FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) \
+    for (ptrdiff_t p = 0, t_ = 0; t_ < (plan)->lines.products; t_++) \
+        for (ptrdiff_t c0 = 0; c0 < (plan)->icg; c0 += CHANNEL_BLOCK) \
+            for (int e = 0; e < (plan)->lines.terms; e++) \
+                for (ptrdiff_t j = 0; j < ((plan)->lines.term[e].product == t_ ? (plan)->s.kw : 0); \
+                     j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
 
 /* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit 64 bits. */
 bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
@@ -45,6 +55,14 @@ bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g);
 
 /* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is short. */
 const float *fo_conv2d_panels(const fo_conv2d *plan);
+
+/* Several lines at once: steps of all products, the weights as rows fo_lines_ldw apart or as panels, and whether it is faster; it
+ * depends on the sizes of an image alone. */
+ptrdiff_t fo_lines_steps(const fo_conv2d *plan);
+ptrdiff_t fo_lines_ldw(const fo_conv2d *plan);
+const float *fo_lines_rows(const fo_conv2d *plan);
+const float *fo_lines_panels(const fo_conv2d *plan);
+bool fo_lines_pay(const fo_conv2d *plan, const fo_conv2d_size *z);
 
 /* The epilogue of output channels from o on; residual's place is set by the caller. */
 static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
