@@ -344,12 +344,15 @@ typedef enum {
 } fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
- * which each run chooses; the other pointers are final. */
+ * which each run chooses; the other pointers are final. Steps in a row may run several times as a section, on one part of
+ * their memory after the other: the last of them knows how often and how far back the first is. */
 typedef struct {
     fo_call_kind kind;
+    ptrdiff_t rounds, back;
     int bindings;
     struct {
         ptrdiff_t at; /* of the pointer, in bytes from the step's start */
+        ptrdiff_t advance; /* bytes from one round to the next */
         int slot;
     } binding[8];
     union {
@@ -374,7 +377,7 @@ typedef struct {
 } fo_call;
 
 /* Binds the pointer at `pointer` inside step to a slot. */
-void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset);
+void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
 fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
 

@@ -239,6 +239,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_MATMUL
     ctypedef struct fo_call:
         fo_call_kind kind
+        Py_ssize_t rounds, back
         fo_conv2d_args conv2d
         fo_separable_args separable
         fo_conv_transpose_args conv_transpose
@@ -256,5 +257,5 @@ cdef extern from "fusedops.h" nogil:
         fo_lrn_args lrn
         fo_resize_args resize
         fo_matmul_args matmul
-    void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset)
+    void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
     fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)

@@ -1,7 +1,8 @@
 # Programs: a network's operations as prepared steps that run in one C call. Included by _core.pyx.
 #
 # A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each run chooses, or
-# an ndarray, which is bound for good. Images are (n, c, h, w) with any strides, in practice channels last.
+# an ndarray, which is bound for good. A fifth number is its distance in bytes from one round to the next (see `repeat`).
+# Images are (n, c, h, w) with any strides, in practice channels last.
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
@@ -19,6 +20,7 @@ cdef enum:
 cdef struct tensor:
     int slot  # -1: bound for good
     Py_ssize_t offset  # in the slot; else the address
+    Py_ssize_t advance
     int nd
     Py_ssize_t shape[8]
     Py_ssize_t stride[8]
@@ -51,7 +53,7 @@ cdef void place(fo_call *s, const void *pointer, tensor *t) noexcept:
     if t.slot < 0:
         (<Py_ssize_t *>pointer)[0] = t.offset
     else:
-        fo_bind(s, <void *>pointer, t.slot, t.offset)
+        fo_bind(s, <void *>pointer, t.slot, t.offset, t.advance)
 
 
 cdef void place_image(fo_call *s, fo_image *image, tensor *t) noexcept:
@@ -176,10 +178,10 @@ cdef class Program:
             for d in range(a.ndim):
                 out.shape[d], out.stride[d] = cnp.PyArray_DIM(a, d), cnp.PyArray_STRIDE(a, d) // 4
             return 0
-        slot, offset, shape, strides = t
+        slot, offset, shape, strides, *advance = t
         if not 0 <= slot < SLOTS or len(shape) > FO_AXES or len(shape) != len(strides) or offset < 0:
             raise ValueError(f"{name}={t!r} is not a tensor of at most {FO_AXES} axes in slot 0..{SLOTS - 1}")
-        out.slot, out.offset, out.nd = slot, offset, <int>len(shape)
+        out.slot, out.offset, out.nd, out.advance = slot, offset, <int>len(shape), advance[0] if advance else 0
         for d in range(out.nd):
             out.shape[d], out.stride[d] = shape[d], strides[d]
         self.slots = max(self.slots, out.slot + 1)
@@ -204,6 +206,12 @@ cdef class Program:
             raise ValueError(f"{name} has {a.size} elements, but must have {n}")
         self.kept.append(a)
         return data(a)
+
+    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
+        """Lets the steps from number `first` to the last so far run so often, as a section of its own."""
+        if not 0 <= first < self.count or rounds < 1:
+            raise ValueError(f"first={first} and rounds={rounds} are no section of {self.count} steps")
+        self.steps[self.count - 1].back, self.steps[self.count - 1].rounds = self.count - 1 - first, rounds
 
     def run(self, tuple slots, ndarray times=None):
         """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times` gets each step's seconds."""

@@ -398,8 +398,26 @@ def test_program_outlives_its_layers(draw):
     close(y, value, scale=1e-5)
 
 
+def test_repeat(threads, draw):
+    """Sections of several rounds: what has a fifth number moves on, what has none is written anew in each round."""
+    x, y, p = draw(6, 100), empty(6, 100), Program()
+    p.unary("neg", (1, 0, (2, 100), (100, 1), 800), (0, 0, (2, 100), (100, 1)))
+    p.unary("exp", (0, 0, (2, 100), (100, 1)), (2, 0, (2, 100), (100, 1), 800))
+    p.repeat(0, 3)
+    p.unary("abs", (1, 2000, (1, 100), (100, 1), -400), (0, 0, (1, 100), (100, 1), 400))
+    p.repeat(2, 6)
+    p.binary("add", (2, 0, (6, 100), (100, 1)), (0, 0, (6, 100), (100, 1)), (2, 0, (6, 100), (100, 1)))
+    times = np.full(len(p), 1e9)
+    p.run((empty(600), x, y), times)
+    close(y, np.exp(-x.astype(np.float64)) + np.abs(x[::-1]), 8 * U)
+    assert (times > 0).all() and times.max() < 1e3
+
+
 def test_errors(draw):
     p, arena, _ = network(draw, 1)
+    for first, rounds in ((4, 2), (-1, 2), (0, 0)):
+        with pytest.raises(ValueError, match="no section of 4 steps"):
+            p.repeat(first, rounds)
     with pytest.raises(ValueError, match="uses 3 slots, but got 1"):
         p.run((empty(arena),))
     with pytest.raises(ValueError, match="times must be"):

@@ -5,10 +5,11 @@
 
 #include "ops.h"
 
-void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset) {
+void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance) {
     const ptrdiff_t at = (char *)pointer - (char *)step;
     memcpy(pointer, &offset, sizeof offset);
     step->binding[step->bindings].at = at;
+    step->binding[step->bindings].advance = advance;
     step->binding[step->bindings++].slot = slot;
 }
 
@@ -55,7 +56,7 @@ static double now(void) {
 
 typedef struct {
     const fo_call *steps;
-    ptrdiff_t next, count;
+    ptrdiff_t next, count, round;
     char *const *slots;
     double *seconds;
     bool alone; /* until a step has needed the team: the others keep it together */
@@ -70,17 +71,22 @@ static void run_steps(void *context) {
             ptrdiff_t offset;
             char *const place = (char *)&step + step.binding[b].at;
             memcpy(&offset, place, sizeof offset);
-            char *const at = p->slots[step.binding[b].slot] + offset;
+            char *const at = p->slots[step.binding[b].slot] + offset + p->round * step.binding[b].advance;
             memcpy(place, &at, sizeof at);
         }
         const double start = p->seconds ? now() : 0;
         p->status = run_step(&step);
-        if (p->seconds) p->seconds[p->next] = now() - start;
+        if (p->seconds) p->seconds[p->next] += now() - start;
         led = p->alone && fo_led_team();
+        if (step.rounds > 1 && ++p->round < step.rounds)
+            p->next -= step.back + 1;
+        else if (step.rounds > 1)
+            p->round = 0;
     }
 }
 
 fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds) {
+    if (seconds) memset(seconds, 0, (size_t)count * sizeof *seconds);
     program p = {.steps = steps, .count = count, .slots = slots, .seconds = seconds, .alone = true};
     fo_led_team();
     run_steps(&p);

@@ -10,7 +10,7 @@ from . import measure, saved
 from .explain import Explanation
 from .memory import ALIGNMENT
 from .passes import example_shapes, optimize
-from .plan import Plan
+from .plan import Plan, batch_of
 from .shapes import shaping_inputs
 
 PLANS = 16  # kept at most, the latest made
@@ -116,22 +116,24 @@ class Model:
     def _plan(self, shapes, arrays=()):
         """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
         values = {v.name: x for v, x in zip(self._graph.inputs, arrays, strict=False) if v.name in self._shaping}
-        key = tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
+        threads = min(_core.get_num_threads(), max(batch_of(shapes), 1))
+        key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
         found = self._plans.get(key)
         if found is None:
             with self._lock:
                 found = self._plans.get(key)
                 if found is None:
                     values = {name: x.copy() for name, x in values.items()}
-                    found = self._new_plan(shapes, values), deque()
+                    found = self._new_plan(shapes, values, threads), deque()
                     while len(self._plans) >= PLANS:
                         self._plans.pop(next(iter(self._plans)))
                     self._plans[key] = found
         return found
 
-    def _new_plan(self, shapes, values):
+    def _new_plan(self, shapes, values, threads):
         try:
-            return Plan(self._graph, dict(zip([v.name for v in self._graph.inputs], shapes, strict=True)), values, self._layers)
+            by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
+            return Plan(self._graph, by_name, values, self._layers, threads)
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind than its operator's

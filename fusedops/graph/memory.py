@@ -24,18 +24,21 @@ class Buffer:
 
 
 class Tensor(NamedTuple):
-    """A strided view of a buffer. Strides are in elements, the offset is in bytes."""
+    """A strided view of a buffer. Strides are in elements; `offset` and `advance`, the distance to the next slice of a batch, in bytes."""
     buffer: Buffer
     shape: tuple
     strides: tuple
     dtype: np.dtype
     offset: int = 0
+    advance: int = 0
 
     @property
     def argument(self):
         """The tensor as a step of a program takes it."""
         b = self.buffer.root()
-        return self.array() if b.array is not None else (b.slot, b.offset + self.offset, self.shape, self.strides)
+        if b.array is not None:
+            return self.array()
+        return b.slot, b.offset + self.offset, self.shape, self.strides, self.advance
 
     def array(self, slots=()):
         """The tensor as a NumPy view, in the memory of a call."""

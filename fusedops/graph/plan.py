@@ -11,6 +11,7 @@ import numpy as np
 
 from .. import _core
 from ..layers import DepthwiseSeparable, InvertedResidual
+from . import slices
 from .evaluate import evaluate
 from .ir import Node
 from .lower import LOWER, STRIDED
@@ -22,13 +23,23 @@ from .shapes import infer, physical_memory
 @dataclass(slots=True, eq=False)
 class Step:
     """One step: a method of _core.Program with its arguments, or (kind "numpy") a node to evaluate; `inner` are the nodes before it that
-    it computes too."""
+    it computes too, `slices` the parts of the batch that it runs on one after the other."""
     kind: str
     node: Node
     arguments: tuple
     reads: list[Tensor]
     writes: list[Tensor]
     inner: tuple[Node, ...] = ()
+    slices: int = 1
+
+    def tensors(self):
+        return [t for t in (*self.reads, *self.writes) if t is not None]
+
+    def replace(self, arguments):
+        """Takes other tensors, by the place of the argument that each replaces."""
+        by_old = {id(self.arguments[i]): t for i, t in arguments.items()}
+        self.arguments = tuple(by_old.get(id(a), a) for a in self.arguments)
+        self.reads, self.writes = ([by_old.get(id(t), t) for t in ts] for ts in (self.reads, self.writes))
 
 
 class Program:
@@ -36,8 +47,11 @@ class Program:
 
     def __init__(self, steps):
         self.steps, self.program = steps, _core.Program()
-        for step in steps:
-            getattr(self.program, step.kind)(*[a.argument if isinstance(a, Tensor) else a for a in step.arguments])
+        for section in slices.sections(steps):
+            first = len(self.program)
+            for step in steps[section.start:section.stop]:
+                getattr(self.program, step.kind)(*[a.argument if isinstance(a, Tensor) else a for a in step.arguments])
+            self.program.repeat(first, step.slices)
 
     def run(self, slots, times=None):
         self.program.run(slots, times)
@@ -60,6 +74,7 @@ class Evaluation:
 
 class Plan:
     """The steps for one set of input shapes, a dict from name to tuple; `values` has the data of the inputs that decide on shapes inside.
+    `threads` decides with how many images of a batch at once a step should run, not on results.
 
     Attributes
     ----------
@@ -70,8 +85,8 @@ class Plan:
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
-    def __init__(self, graph, shapes, values, layers):
-        builder = _Builder(graph, shapes, values, layers)
+    def __init__(self, graph, shapes, values, layers, threads):
+        builder = _Builder(graph, shapes, values, layers, threads)
         self.steps, self.arena, self.report = builder.steps, builder.arena, builder.report
         self.shapes = {name: known.shape for name, known in builder.known.items()}
         self.outputs = [(builder.known[v].shape, builder.known[v].dtype) for v in graph.results]
@@ -89,10 +104,15 @@ class Plan:
             part.run(slots)
 
 
+def batch_of(shapes):
+    """The number of images that inputs of these shapes hold."""
+    return next((shape[0] for shape in shapes if shape), 1)
+
+
 class _Builder:
     """What the lowering of a node may use: shapes, tensors, new steps and prepared layers."""
 
-    def __init__(self, graph, shapes, values, layers):
+    def __init__(self, graph, shapes, values, layers, threads):
         self.graph, self.layers, self.steps, self.buffers, self.report = graph, layers, [], [], []
         self.known = infer(graph, shapes, values)
         self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
@@ -103,11 +123,12 @@ class _Builder:
         for node in graph.nodes:
             if any(self.known[v].data is None for v in node.outputs if v):
                 self._lower(node)
-        self._finish()
+        self._finish(batch_of(shapes.values()), threads)
 
     @staticmethod
     def _slot(i, known):
-        return Tensor(Buffer(0, slot=i), known.shape, row_major(known.shape), known.dtype)
+        nbytes = math.prod(known.shape) * known.dtype.itemsize
+        return Tensor(Buffer(nbytes, slot=i), known.shape, row_major(known.shape), known.dtype)
 
     # ---- where values stand
 
@@ -230,18 +251,16 @@ class _Builder:
 
     # ---- memory
 
-    def _finish(self):
+    def _finish(self, batch, threads):
         for i, v in enumerate(self.graph.results, 1 + len(self.graph.inputs)):
             target = self._slot(i, self.known[v])
             if self.places.get(v) is None or self.places[v].buffer.slot != i:
                 kind = "copy" if target.dtype == np.float32 else "numpy"
                 node = Node("Identity", f"output {self.graph.outputs[i - 1 - len(self.graph.inputs)].name}", [v], [v])
                 self.steps.append(Step(kind, node, (self.at(v), target), [self.at(v)], [target]))
+        slices.choose(self.steps, batch, threads)
         self._merge_blocks()
-        for i, step in enumerate(self.steps):
-            for t in (*step.reads, *step.writes):
-                if t is not None:
-                    t.buffer.first, t.buffer.last = i if t.buffer.first < 0 else t.buffer.first, i
+        slices.cut(self.steps)
         self._share()
         self.arena = lay_out([b for b in self.buffers if b.shares is None and b.first >= 0])
         if self.arena > physical_memory():
@@ -260,15 +279,15 @@ class _Builder:
             layers = [part.arguments[0] for part in parts]
             block = self.layer(step.node.name + ".block", lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
                                kind(*layers, **{"residual": False} if len(layers) == 3 else {}))
-            n, c, h, w = x.shape
+            _, c, h, w = x.shape
             reason = ("an image beside it stands in planes" if x.strides[1] != 1 or y.strides[1] != 1 else
                       "the images inside are small: as fast one after the other"
-                      if min(h, w) < 7 or not block.fuses((n, h + 2 * top, w + 2 * left, c)) else "")
+                      if min(h, w) < 7 or not block.fuses((1, h + 2 * top, w + 2 * left, c)) else "")
             if reason:
                 self.report.append(Refusal("blocks", step.node.name, reason))
             else:
                 self.steps = [s for s in self.steps if s is step or not any(s is part for part in parts)]
-                step.kind, step.arguments = "separable", (block, x, y, residual, top, left)
+                step.kind, step.arguments, step.slices = "separable", (block, x, y, residual, top, left), parts[0].slices
                 names = [name for part in parts[:-1] for name in (part.node.name, *part.node.absorbed)]
                 step.node = replace(step.node, absorbed=step.node.absorbed + names)
                 step.reads, step.inner = [x] if residual is None else [x, residual], tuple(part.node for part in parts[:-1])
