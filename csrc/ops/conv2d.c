@@ -101,6 +101,8 @@ typedef struct {
     const fo_lines *lines;   /* how some output rows are computed together, or NULL */
     const float *w, *packed; /* the weights as rows ldw apart, or as panels */
     ptrdiff_t ldw, steps;    /* steps of an output channel's products */
+    ptrdiff_t width;         /* floats of a step in a group's panels */
+    fo_gemm_args gemm;       /* what is common to all products */
     ptrdiff_t *table;
     bool columns;            /* pixels are columns, else rows */
     bool copies;             /* rows of the image go through scratch */
@@ -198,77 +200,80 @@ static void add_rows(const direct *d, ptrdiff_t rows, float *scratch) {
         }
 }
 
-/* The product over steps first .. first+k for part of an output row: pixels w0 .. w0+px, channels o .. o+oc. */
-static fo_gemm_args product(const direct *d, const float *row, float *scratch, ptrdiff_t first, ptrdiff_t k, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t w0,
-                            ptrdiff_t px) {
-    const fo_conv2d *plan = d->plan;
-    const fo_kernels *kn = plan->kn;
-    const fo_image v = source_strides(d);
-    fo_gemm_args a = {.k = k, .table = d->table + first, .ep = fo_conv2d_epilogue(plan, o)};
-    a.ep.channel_rows = d->columns;
+/* Part of an output row, as an operand of the functions below: pixels w0 .. w0+px, channels o .. o+oc of group g of image n. */
+typedef struct {
+    ptrdiff_t n, g, o, oc, w0, px;
+} part;
+
+/* Lets `a` be the product over steps first .. first+k for such a part, of which `row` is the source row. */
+static void set_product(const direct *d, const part *q, const float *row, ptrdiff_t first, ptrdiff_t k, fo_gemm_args *a) {
+    a->k = k, a->table = d->table + first;
     if (d->columns) {
-        a.form = d->copies ? FO_B_TABLE : FO_B_PACKING;
-        a.m = oc, a.a = d->w + o * d->ldw + first, a.lda = d->ldw;
-        a.n = px, a.b = row + w0, a.ldb = v.sc, a.panel = kn->nr, a.packed = scratch;
+        a->m = q->oc, a->a = d->w + (q->g * d->plan->ocg + q->o) * d->ldw + first;
+        a->n = q->px, a->b = row + q->w0;
     } else {
-        const ptrdiff_t g = o / plan->ocg, width = round_up(plan->ocg, kn->nr);
-        a.form = FO_A_TABLE;
-        a.m = px, a.lda = plan->s.sw * v.sw, a.a = row + w0 * a.lda;
-        a.n = oc, a.b = d->packed + (g * d->steps + first) * width + (o - g * plan->ocg) * k, a.ldb = kn->nr, a.panel = k * kn->nr;
+        a->m = q->px, a->a = row + q->w0 * a->lda;
+        a->n = q->oc, a->b = d->packed + (q->g * d->steps + first) * d->width + q->o * k, a->panel = k * a->ldb;
     }
-    return a;
 }
 
-/* Lets a product end in pixels w0.. of row h. */
-static void set_output(const direct *d, fo_gemm_args *a, ptrdiff_t n, ptrdiff_t o, ptrdiff_t h, ptrdiff_t w0) {
+static void set_epilogue(const direct *d, const part *q, fo_gemm_args *a) {
+    a->ep = fo_conv2d_epilogue(d->plan, q->g * d->plan->ocg + q->o);
+    a->ep.channel_rows = d->columns;
+}
+
+/* Lets it end in row h of the result. */
+static void set_output(const direct *d, const part *q, ptrdiff_t h, fo_gemm_args *a) {
     const bool nhwc = d->y.sc == 1;
+    const ptrdiff_t o = q->g * d->plan->ocg + q->o;
     a->ep.transposed = nhwc == d->columns;
-    a->c = fo_at(&d->y, n, o, h, w0), a->ldc = nhwc ? d->y.sw : d->y.sc;
-    if (d->r.data) a->ep.residual = fo_at(&d->r, n, o, h, w0), a->ep.ldr = nhwc ? d->r.sw : d->r.sc;
+    a->c = fo_at(&d->y, q->n, o, h, q->w0), a->ldc = nhwc ? d->y.sw : d->y.sc;
+    if (d->r.data) a->ep.residual = fo_at(&d->r, q->n, o, h, q->w0), a->ep.ldr = nhwc ? d->r.sw : d->r.sc;
 }
 
-/* Some rows from h on that are computed together: the products that they share go to scratch, where their own start. */
-static void direct_lines(const direct *d, const float *rows, float *shared, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t lines,
-                         ptrdiff_t w0, ptrdiff_t px) {
+/* Rows h .. h+lines, which are computed together: the products that they share go to scratch, where their own start. */
+static void direct_lines(const direct *d, const part *q, const float *rows, float *shared, ptrdiff_t h, ptrdiff_t lines, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
     const fo_lines *l = d->lines;
-    const ptrdiff_t high = d->columns ? oc : px, lds = d->columns ? round_up(px, kn->vl) : kn->nr;
+    const fo_epilogue ep = a->ep;
+    const ptrdiff_t high = d->columns ? q->oc : q->px, lds = d->columns ? round_up(q->px, kn->vl) : kn->nr;
     float *turned = l->products > l->lines + 1 ? shared + high * lds : NULL;
+    a->start = a->turned = NULL, a->lds = a->ldc = lds;
+    a->ep.act.kind = FO_IDENTITY, a->ep.transposed = false, a->ep.residual = NULL;
     for (int t = l->lines; t < l->products; t++) {
-        fo_gemm_args a = product(d, rows, NULL, l->first[t], l->first[t + 1] - l->first[t], o, oc, w0, px);
-        a.c = t == l->lines ? shared : turned, a.ldc = lds;
-        a.ep.act.kind = FO_IDENTITY;
-        if (t > l->lines) a.ep.bias = NULL;
-        if (d->columns) a.n = lds; /* whole vectors */
-        kn->gemm(&a);
+        set_product(d, q, rows, l->first[t], l->first[t + 1] - l->first[t], a);
+        if (t > l->lines) a->ep.bias = NULL; /* it is in the first */
+        if (d->columns) a->n = lds;          /* whole vectors */
+        a->c = t == l->lines ? shared : turned;
+        kn->gemm(a);
     }
+    a->start = shared, a->turned = turned, a->ep = ep;
     for (int j = 0; j < lines; j++) {
-        fo_gemm_args a = product(d, rows, NULL, l->first[j], l->first[j + 1] - l->first[j], o, oc, w0, px);
-        a.start = shared, a.turned = turned, a.sign = j % 2 ? -1 : 1, a.lds = lds;
-        set_output(d, &a, n, o, h + j, w0);
-        kn->gemm(&a);
+        set_product(d, q, rows, l->first[j], l->first[j + 1] - l->first[j], a);
+        set_output(d, q, h + j, a);
+        a->sign = j % 2 ? -1 : 1;
+        kn->gemm(a);
     }
 }
 
-/* Rows h .. h+rows, which are computed together, in blocks whose sums stay in the first-level cache. */
-static void direct_rows(const direct *d, const float *x, float *scratch, ptrdiff_t n, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t h, ptrdiff_t rows, ptrdiff_t w0,
-                        ptrdiff_t px) {
+/* The same in blocks whose shared sums stay in the first-level cache; or a single row. */
+static void direct_rows(const direct *d, const part *q, const float *x, float *shared, ptrdiff_t h, ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
     if (!d->lines) {
-        fo_gemm_args a = product(d, x, scratch, 0, d->plan->k, o, oc, w0, px);
-        set_output(d, &a, n, o, h, w0);
-        kn->gemm(&a);
+        set_epilogue(d, q, a);
+        set_product(d, q, x, 0, d->plan->k, a);
+        set_output(d, q, h, a);
+        kn->gemm(a);
         return;
     }
-    const ptrdiff_t m = d->columns ? oc : px, width = d->columns ? px : oc, high = div_up(m, div_up(m, LINE_TILES * kn->mr));
+    const ptrdiff_t m = d->columns ? q->oc : q->px, width = d->columns ? q->px : q->oc, high = div_up(m, div_up(m, LINE_TILES * kn->mr));
     for (ptrdiff_t j = 0, wide; j < width; j += wide) {
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {
-            const ptrdiff_t some = min_(high, m - i);
-            if (d->columns)
-                direct_lines(d, x, scratch + d->scratch_each - d->sums_each, n, o + i, some, h, rows, w0 + j, wide);
-            else
-                direct_lines(d, x, scratch + d->scratch_each - d->sums_each, n, o + j, wide, h, rows, w0 + i, some);
+            const ptrdiff_t some = min_(high, m - i), o = d->columns ? i : j, w = d->columns ? j : i;
+            const part block = {q->n, q->g, q->o + o, d->columns ? some : wide, q->w0 + w, d->columns ? wide : some};
+            set_epilogue(d, &block, a);
+            direct_lines(d, &block, x, shared, h, rows, a);
         }
     }
 }
@@ -285,11 +290,17 @@ static void direct_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t sh = source_strides(d).sh, lines = together(d);
     float *scratch = d->scratch + thread * d->scratch_each;
     const float *x = d->copies ? scratch : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
+    fo_gemm_args a = d->gemm;
+    a.packed = scratch;
     if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, round_up(rows, lines)), scratch);
     if (d->lines) add_rows(d, rows, scratch);
-    for (ptrdiff_t o = 0; o < oc; o += step)
-        for (ptrdiff_t h = 0; h < rows; h += lines)
-            direct_rows(d, x + place(d, h * plan->s.sh) * sh, scratch, n, g * plan->ocg + o0 + o, min_(step, oc - o), h0 + h, min_(lines, rows - h), w0, px);
+    for (ptrdiff_t o = o0; o < o0 + oc; o += step) {
+        const part q = {n, g, o, min_(step, o0 + oc - o), w0, px};
+        for (ptrdiff_t h = 0; h < rows; h += lines) {
+            const float *row = x + place(d, h * plan->s.sh) * sh;
+            direct_rows(d, &q, row, scratch + d->scratch_each - d->sums_each, h0 + h, min_(lines, rows - h), &a);
+        }
+    }
 }
 
 /* Relative time of a form: lanes that do nothing, sums too few to hide the latency, the transposition of a tile. */
@@ -325,6 +336,17 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->phases = d->columns ? min_(s->sw, span) : 1;
     d->pw = div_up(span, d->phases);
     d->steps = d->lines ? fo_lines_steps(plan) : plan->k;
+    d->width = round_up(plan->ocg, kn->nr);
+}
+
+/* The parts of a product that are common to all tasks. */
+static void set_common(direct *d) {
+    const fo_kernels *kn = d->plan->kn;
+    const fo_image v = source_strides(d);
+    if (d->columns)
+        d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .lda = d->ldw, .ldb = v.sc, .panel = kn->nr};
+    else
+        d->gemm = (fo_gemm_args){.form = FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr};
 }
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
@@ -394,6 +416,7 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
     if (!(d.table = fo_arena_take(direct_scratch(&d, threads)))) return FO_NO_MEMORY;
     d.scratch = (float *)(d.table + round_up(d.steps, 16));
     fill_table(&d);
+    set_common(&d);
     fo_parallel_for(d.z.n * plan->s.groups * d.down * d.along * d.across, threads, direct_task, &d);
     fo_arena_release(d.table);
     return FO_OK;
