@@ -40,7 +40,7 @@ def test_a_module_of_ones_own(tmp_path):
     for module in ("torch", "onnx"):
         pytest.importorskip(module, reason=f"{module} is not installed")
     (tmp_path / "mine.py").write_text("from torch import nn\ndef net():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n")
-    assert "1 fusions" in run("compare_torch.py", f"{tmp_path / 'mine.py'}:net", "--shape", "2,8")
+    assert "1 fusion saves" in run("compare_torch.py", f"{tmp_path / 'mine.py'}:net", "--shape", "2,8")
 
 
 def test_each_is_tested_and_described():

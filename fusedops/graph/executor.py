@@ -182,7 +182,7 @@ class Model:
         >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
         ...     net (float[n] x) => (float[n] y) { h = Add(x, x)  y = Relu(h) }'''))
         >>> print(model.explain())  # doctest: +ELLIPSIS
-        1 fusions save 0  operations and 8 B of memory traffic a call
+        1 fusion saves 0 operations and 8 B of memory traffic a call
         ...
         """
         shapes = example_shapes(self._graph)

@@ -31,19 +31,20 @@ class Explanation(NamedTuple):
                 "operations": self.operations, "bytes": self.bytes}
 
     def __str__(self):
-        rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes) + "B") for f in self.fusions]
-        head = f"{len(self.fusions)} fusions save {_quantity(self.operations)} operations and {_quantity(self.bytes)}B of memory traffic a call"
+        rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B")) for f in self.fusions]
+        made = "1 fusion saves" if len(rows) == 1 else f"{len(rows)} fusions save"
+        head = f"{made} {_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic a call"
         lines = [head, *table(("pass", "nodes", "", "", "operations", "traffic"), rows)]
         if self.refusals:
             lines += ["", f"{len(self.refusals)} refused", *table(("pass", "node", "because"), self.refusals)]
         return "\n".join(lines)
 
 
-def _quantity(n):
-    for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
+def _quantity(n, unit=""):
+    for prefix, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
         if n >= size:
-            return f"{n / size:.1f} {unit}"
-    return f"{n} "
+            return f"{n / size:.1f} {prefix}{unit}"
+    return f"{n} {unit}".rstrip()
 
 
 def table(head, rows):

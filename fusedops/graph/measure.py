@@ -31,12 +31,12 @@ class Benchmark(NamedTuple):
 
 
 def benchmark(models, arrays, number, repeat, progress):
-    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls."""
+    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls after one that brings back into the
+    caches what the others drove out."""
     samples = {name: [] for name in models}
-    for model in models.values():
-        model(*arrays)
     for done in range(repeat):
         for name, model in models.items():
+            model(*arrays)
             samples[name].append(batch_time(lambda m=model: m(*arrays), number))
         progress((done + 1) / repeat)
     return Benchmark({name: Summary.of(s) for name, s in samples.items()})
