@@ -12,26 +12,33 @@ static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrd
         }
 }
 
+/* fo_pad for steps of 1 and 2; masks where a vector passes an edge. */
+INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, float *y,
+                ptrdiff_t ldy) {
+    for (ptrdiff_t j = 0, at = first; j < n; j += VL, at += step * VL) {
+        const float *from = x + at;
+        float *to = y + j;
+        if (at >= 0 && at + step * VL <= width && j + VL <= n) {
+            for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
+                v_store(to, step == 1 ? v_load(from) : v_even(v_load(from), v_load(from + VL)));
+            continue;
+        }
+        const vm stored = v_range(0, n - j), a = v_range(-at, width - at), b = v_range(-at - VL, width - at - VL);
+        for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
+            v_store_mask(to, step == 1 ? v_load_mask(from, a) : v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), stored);
+    }
+}
+
 /* y[i,j] = x[i, first + j*step] for i < m, j < n, and 0 where that column is not in 0 .. width. */
 static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
                             float *y, ptrdiff_t ldy) {
-    for (ptrdiff_t j = 0; j < n; j += VL) {
-        const ptrdiff_t at = first + j * step;
-        const vm stored = v_range(0, n - j), a = v_range(-at, width - at), b = v_range(-at - VL, width - at - VL);
-        const float *from = x + at;
-        for (ptrdiff_t i = 0; i < m; i++, from += ldx) {
-            float *to = y + i * ldy + j;
-            if (step == 1)
-                v_store_mask(to, v_load_mask(from, a), stored);
-            else if (step == 2)
-                v_store_mask(to, v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), stored);
-            else
-                for (ptrdiff_t l = 0; l < VL && l < n - j; l++) {
-                    const ptrdiff_t column = at + l * step;
-                    to[l] = column >= 0 && column < width ? from[l * step] : 0;
-                }
-        }
-    }
+    if (step == 1)
+        pad(1, m, n, x, ldx, width, first, y, ldy);
+    else if (step == 2)
+        pad(2, m, n, x, ldx, width, first, y, ldy);
+    else
+        for (ptrdiff_t i = 0; i < m; i++, x += ldx, y += ldy)
+            for (ptrdiff_t j = 0, at = first; j < n; j++, at += step) y[j] = at >= 0 && at < width ? x[at] : 0;
 }
 
 /* y = a + sign * b: m rows of n elements; y may be a or b. */
