@@ -159,17 +159,24 @@ static void copy_channels_last(const direct *d, const float *row, float *to) {
     memset(to + inside * c, 0, (size_t)((d->pw - before - inside) * c) * sizeof *to);
 }
 
+static ptrdiff_t clamp(ptrdiff_t v, ptrdiff_t most) { return max_(0, min_(v, most)); }
+
 /* The same by channels, columns of each phase of the stride together; `plane` floats apart. */
 static void copy_planar(const direct *d, const float *row, float *to, ptrdiff_t plane) {
+    const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t icg = d->plan->icg;
     for (ptrdiff_t f = 0; f < d->phases; f++, to += d->pw) {
-        if (d->x.sw == 1)
-            d->plan->kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, f - d->z.left, d->phases, to, plane);
-        else
-            for (ptrdiff_t q = 0; q < d->pw; q++) {
-                const ptrdiff_t w = f - d->z.left + q * d->phases;
-                for (ptrdiff_t c = 0; c < icg; c++) to[c * plane + q] = w < 0 || w >= d->z.iw ? 0 : row[w * d->x.sw + c * d->x.sc];
-            }
+        const ptrdiff_t first = f - d->z.left, before = clamp(div_up(-first, d->phases), d->pw);
+        const ptrdiff_t end = clamp(div_up(d->z.iw - first, d->phases), d->pw);
+        if (d->x.sw == 1) {
+            kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, first, d->phases, to, plane);
+            continue;
+        }
+        for (ptrdiff_t c = 0; c < icg; c++) {
+            memset(to + c * plane, 0, (size_t)before * sizeof *to);
+            memset(to + c * plane + end, 0, (size_t)(d->pw - end) * sizeof *to);
+        }
+        kn->transpose(end - before, icg, row + (first + before * d->phases) * d->x.sw, d->phases * d->x.sw, to + before, plane);
     }
 }
 
@@ -309,10 +316,10 @@ static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_
     return lanes * latency * (1 + (transposed ? 9.0 : 1.0) / k);
 }
 
-/* What pixels as columns cost more, on the same scale, where channels are neighbours: each element is copied alone, in about
- * ten cycles. */
+/* What pixels as columns cost more, on the same scale, where channels are neighbours: a square of vectors is transposed in five
+ * cycles for each of them. */
 static double gather_cost(const fo_conv2d *plan) {
-    return 10.0 * plan->icg * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
+    return 5.0 * div_up(plan->icg, plan->kn->vl) * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
 }
 
 /* Everything about a call that follows from the sizes. */
