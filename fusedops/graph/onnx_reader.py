@@ -295,6 +295,13 @@ def _resize(r, node):
     r.add(node)
 
 
+def _upsample(r, node):
+    """What Resize was before opset 10."""
+    if "scales" in node.attrs:
+        node.inputs.append(r.constant(f"{node.name}.scales", node.attrs.pop("scales"), np.float32))
+    _resize(r, Node("Resize", node.name, node.inputs, node.outputs, node.attrs))
+
+
 def _prelu(r, node):
     """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
     slopes = r.graph.constant(node, 1)
@@ -326,6 +333,6 @@ READ = dict.fromkeys(OPERATORS, _plain) | {
     "LogSoftmax": _softmax, "MaxPool": _max_pool, "Mish": _activation(lambda a: "mish"), "PRelu": _prelu, "Pad": _pad, "ReduceMean": _axes(),
     "ReduceSum": _axes(), "ReduceMax": _axes(), "Relu": _activation(lambda a: "relu"), "Resize": _resize, "Sigmoid": _activation(lambda a: "sigmoid"),
     "Slice": _slice, "Softmax": _softmax, "Softplus": _activation(lambda a: "softplus"), "Split": _split, "Squeeze": _axes(),
-    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "Unsqueeze": _axes(),
+    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "Unsqueeze": _axes(), "Upsample": _upsample,
 }
 READ.pop("Activation"), READ.pop("Linear")
