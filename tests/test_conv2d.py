@@ -35,7 +35,11 @@ CONVOLUTIONS = [
     (3, (13, 12), 5, (3, 2), dict(dilation=(1, 3), stride=(3, 2), padding=((0, 1), (2, 0)))),
     (6, (6, 6), 4, (3, 3), dict(groups=2, padding=1)),
     (32, (5, 5), 64, (3, 3), dict(groups=4, padding=1)),
+    (8, (9, 40), 8, (3, 3), dict(groups=2, padding=1)),
+    (8, (9, 41), 12, (3, 3), dict(groups=2, stride=2, padding=(1, 3))),
     (34, (4, 4), 51, (1, 1), dict(groups=17)),
+    (5, (6, 3), 131, (3, 3), dict(padding=1)),
+    (5, (9, 12), 70, (3, 3), dict(stride=2)),
     (5, (6, 7), 5, (3, 3), dict(groups=5, padding=1)),
     (4, (6, 17), 12, (3, 3), dict(groups=4, stride=2)),
     (4, (2, 2), 8, (3, 3), dict(padding=4)),  # windows that see nothing but padding

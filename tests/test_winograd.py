@@ -140,7 +140,7 @@ LINES = [
 @pytest.mark.parametrize("kernel, options", LINES)
 @pytest.mark.parametrize("height", range(11, 18))
 def test_rows_together(isa, draw, layout, kernel, options, height):
-    for ic, oc, width in ((4, 6, 19), (20, 34, 35)):
+    for ic, oc, width in ((4, 6, 19), (20, 34, 35), (4, 70, 9)):
         x, w = draw(*dims(layout, 2, ic, height, width)), draw(oc, ic // options.get("groups", 1), *kernel)
         layer = fo.Conv2d(w, **options, layout=layout, algorithm="winograd")
         assert "rows)" in layer.kernel(x.shape)[0]

@@ -285,6 +285,13 @@ static void direct_rows(const direct *d, const part *q, const float *x, float *s
     }
 }
 
+/* Panels of weights that a tile of few pixels takes at once, to have enough independent sums. */
+static ptrdiff_t panels_of_tile(const direct *d, ptrdiff_t px) {
+    const fo_kernels *kn = d->plan->kn;
+    const ptrdiff_t vectors = d->lines ? 1 : kn->mr * kn->nr / kn->vl / px;
+    return vectors >= 8 ? 8 * kn->vl / kn->nr : vectors >= 4 ? 4 * kn->vl / kn->nr : 1;
+}
+
 /* A task: some rows (or some pixels of the only row) of one image, some channels of one group. */
 static void direct_task(void *context, ptrdiff_t task, int thread) {
     const direct *d = context;
@@ -293,7 +300,7 @@ static void direct_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t block = task / d->across / d->along / d->down, g = block % plan->s.groups, n = block / plan->s.groups;
     const ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0), w0 = along * d->px, px = min_(d->px, d->z.ow - w0);
     const ptrdiff_t o0 = across * d->oc, oc = min_(d->oc, plan->ocg - o0);
-    const ptrdiff_t step = d->columns ? oc : plan->kn->nr; /* a panel of weights serves all rows of pixels in turn */
+    const ptrdiff_t step = d->columns ? oc : panels_of_tile(d, px) * plan->kn->nr; /* that many serve all rows of pixels in turn */
     const ptrdiff_t sh = source_strides(d).sh, lines = together(d);
     float *scratch = d->scratch + thread * d->scratch_each;
     const float *x = d->copies ? scratch : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
