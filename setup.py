@@ -20,7 +20,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 
-X86_SETS = {"scalar": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mfma"]}
+X86_SETS = {"scalar": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
 ARM_SETS = {"scalar": [], "neon": []}
 MACOS = sys.platform == "darwin"
 

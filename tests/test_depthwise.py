@@ -58,6 +58,18 @@ def test_every_width_and_channel_count_around_the_lanes(isa, draw, layout, strid
         check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("top, bottom", [(0, 0), (1, 1), (1, 0), (0, 1), (2, 1), (1, 3)])
+def test_every_height_has_the_same_bits_in_both_layouts(isa, draw, stride, top, bottom):
+    for height, width in [(height, 14) for height in range(3, 31)] + [(14, 5), (7, 7), (15, 16), (29, 28)]:
+        x, w, b = draw(1, 3, height, width), draw(3, 3, 3), draw(3)
+        options = dict(bias=b, activation="relu", stride=stride, padding=((top, bottom), (1, 1)))
+        y = fo.depthwise_conv2d(x, w, **options)
+        check(y, oracle.depthwise_conv2d(x, w, **options))
+        pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, **options, layout="NHWC")
+        np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("c", [19, 150])
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])

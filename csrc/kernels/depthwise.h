@@ -112,7 +112,7 @@ static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
         if (g->nhwc)
             dw_pixels(g, tiles[instance]);
         else
-            dw_planes(g, walks[instance]);
+            dw_planes(g, walks[instance], s->sh == 1 ? dw_tall_31 : dw_tall_32);
         return;
     }
     switch (dw_lanes_of(g)) {

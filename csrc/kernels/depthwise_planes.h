@@ -7,9 +7,9 @@
  *                      sum 2 += w[0][.] row      output row t
  *
  * Each output row is a chain of its own, so a processor that runs ahead hides the latency. Lanes left and right of the image are
- * masked to zero.
+ * masked to zero. Rows that one vector holds are computed DW_TALL at a time, in straight code (networks' images are multiples of 7).
  */
-enum { DW_WIDE = 4, DW_LOADS = 16 };
+enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7 };
 
 /* A walk's shape; a literal at every call. nv vectors stand side by side. */
 typedef struct {
@@ -51,10 +51,10 @@ INLINE int dw_loads(const dw_form f) { return f.s * dw_reach(f); }
 INLINE bool dw_keeps_taps(const dw_form f) { return f.k * f.k <= 9 && f.k * f.k + dw_live(f) * f.nv + 4 <= REGISTERS; }
 
 /* The vectors of an input row from x on: the columns of each phase. */
-INLINE void dw_load_row(const dw_form f, const dw_state *s, const float *x, vf row[DW_LOADS]) {
+INLINE void dw_load_row(const dw_form f, const vm in[DW_LOADS], const float *x, vf row[DW_LOADS]) {
     const int reach = dw_reach(f);
     UNROLL for (int q = 0; q < dw_loads(f); q++)
-        row[q] = f.edge == DW_FITS && q >= f.nv * f.s ? v_zero() : f.edge ? v_load_mask(x + q * VL, s->in[q]) : v_load(x + q * VL);
+        row[q] = f.edge == DW_FITS && q >= f.nv * f.s ? v_zero() : f.edge ? v_load_mask(x + q * VL, in[q]) : v_load(x + q * VL);
     if (f.s == 2) {
         vf phase[DW_LOADS];
         UNROLL for (int v = 0; v < reach; v++) {
@@ -75,7 +75,7 @@ INLINE vf dw_shifted(const dw_form f, const float *x, const vf row[DW_LOADS], co
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
 INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, const int first) {
     vf row[DW_LOADS];
-    if (f.edge || f.s > 1) dw_load_row(f, s, x, row);
+    if (f.edge || f.s > 1) dw_load_row(f, s->in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
         vf xv[DW_WIDE];
         UNROLL for (int v = 0; v < f.nv; v++) xv[v] = dw_shifted(f, x, row, v, j);
@@ -167,6 +167,64 @@ INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw
     }
 }
 
+/* Rows of a tile's window, and how many at either end may lie outside the image. */
+INLINE int dw_tall_window(const dw_form f) { return (DW_TALL - 1) * f.s + f.k; }
+INLINE int dw_tall_margin(const dw_form f) { return f.k / 2; }
+
+/* Output rows h0 .. h1 of channels c0 .. c1, one vector wide: tiles of DW_TALL rows. No residual, no multiplier; the registers hold the
+ * taps. The processor's queue of vector operations is full all the time: what moves a mask or a pointer through it delays the loads. */
+INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
+                    ptrdiff_t h1) {
+    const bool clips = args->act.kind == FO_CLIP;
+    const vf lo = v_set1(clips ? args->act.p0 : -INFINITY), hi = v_set1(clips ? args->act.p1 : INFINITY);
+    const int window = dw_tall_window(f), margin = dw_tall_margin(f);
+    const ptrdiff_t lanes = place->lanes, top = h0 * f.s - args->z->top, bottom = args->z->ih - window;
+    vm in[DW_LOADS];
+    UNROLL for (int q = 0; q < dw_loads(f); q++) in[q] = place->in[q];
+    fo_depthwise_args g = *args;
+    g.x.data += top * g.x.sh + place->w * f.s - g.z->left;
+    g.y.data += h0 * g.y.sh + place->w;
+    for (ptrdiff_t c = c0; c < c1; c++) {
+        v_stays_in_memory(g);
+        const vf start = g.bias ? v_set1(g.bias[c]) : v_zero();
+        const float *w = g.w + c * g.ldw, *x = g.x.data + c * g.x.sc;
+        float *y = g.y.data + c * g.y.sc;
+        const ptrdiff_t xh = g.x.sh, yh = g.y.sh;
+        vf taps[9];
+        UNROLL for (int t = 0; t < f.k * f.k; t++) taps[t] = v_set1(w[t]);
+        for (ptrdiff_t h = h0, t0 = top; h < h1; h += DW_TALL, t0 += DW_TALL * f.s) {
+            vf acc[DW_TALL];
+            UNROLL for (int q = 0; q < DW_TALL; q++) acc[q] = start;
+            UNROLL for (int t = 0; t < window; t++, x += xh) {
+                v_hide(x);
+                if ((t < margin && t0 < -t) || (t >= window - margin && t0 >= bottom + window - t)) continue;
+                vf row[DW_LOADS];
+                dw_load_row(f, in, x, row);
+                UNROLL for (int j = 0; j < f.k; j++) {
+                    const vf xv = dw_shifted(f, x, row, 0, j);
+                    UNROLL for (int q = 0; q < DW_TALL; q++) {
+                        const int i = t - q * f.s;
+                        if (i >= 0 && i < f.k) acc[q] = v_fma(taps[i * f.k + j], xv, acc[q]);
+                    }
+                }
+            }
+            x -= (f.k - f.s) * xh;
+            UNROLL for (int q = 0; q < DW_TALL; q++, y += yh) {
+                v_hide(y);
+                v_store_tail(y, v_min(hi, v_max(lo, acc[q])), lanes);
+            }
+        }
+    }
+}
+
+/* How many of the output rows h0 .. h1 tall tiles take. */
+static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const dw_place *place, ptrdiff_t h0, ptrdiff_t h1) {
+    const ptrdiff_t tiles = (h1 - h0) / DW_TALL, t = h0 * f.s - g->z->top, last = t + (tiles - 1) * DW_TALL * f.s;
+    const bool fits = t >= -dw_tall_margin(f) && last + dw_tall_window(f) <= g->z->ih + dw_tall_margin(f);
+    const bool simple = g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
+    return REGISTERS >= 32 && f.k == 3 && f.nv == 1 && place->edge == DW_FITS && simple && fits ? tiles * DW_TALL : 0;
+}
+
 /* The place of nv vectors from output column w on. */
 static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
     enum { AHEAD = 1024 }; /* 4 KB: 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62 */
@@ -189,6 +247,11 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
                                                                    ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1) { \
         dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
     }
+#define TALL(k, s) \
+    static __attribute__((noinline)) void dw_tall_##k##s(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, \
+                                                         ptrdiff_t h0, ptrdiff_t h1) { \
+        dw_tall((dw_form){k, s, 1, DW_FITS}, g, place, c0, c1, h0, h1); \
+    }
 #define WALKS(k, s, nv) WALK(k, s, nv, 0) WALK(k, s, nv, 1) WALK(k, s, nv, 2)
 #define WALK_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2}
 WALKS(3, 1, 1) WALKS(3, 1, 2) WALKS(3, 1, 4)
@@ -196,15 +259,17 @@ WALKS(3, 2, 1) WALKS(3, 2, 2) WALKS(3, 2, 4)
 WALKS(5, 1, 1) WALKS(5, 1, 2) WALKS(5, 1, 4)
 WALKS(5, 2, 1) WALKS(5, 2, 2) WALKS(5, 2, 4)
 WALKS(7, 1, 1) WALKS(7, 1, 2) /* the registers hold no more */
+TALL(3, 1) TALL(3, 2)
 
 /* One channel after the other, an input row read once. */
-static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_EDGES]) {
+static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
     const ptrdiff_t most = REGISTERS * 5 / 8 / dw_live(f);
     const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
+    ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
     for (ptrdiff_t w = 0; w < ow;) {
         int places = 0;
         for (; places < PLACES && w < ow; places++, w += f.nv * VL) {
@@ -212,12 +277,17 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_
             f.nv = left >= 4 ? 4 : left >= 2 ? 2 : 1;
             dw_put(f, g, &place[places], w);
             walk[places] = walks[f.nv / 2][place[places].edge];
+            tall_rows[places] = dw_tall_rows(f, g, &place[places], g->h0, g->h1);
         }
         const ptrdiff_t channels = places == 1 ? g->c1 - g->c0 : 1;
         for (ptrdiff_t c = g->c0; c < g->c1; c += channels)
             for (ptrdiff_t h1, h = g->h0; h < g->h1; h = h1) {
                 h1 = h + strip < g->h1 ? h + strip : g->h1;
-                for (int p = 0; p < places; p++) walk[p](g, &place[p], c, c + channels, h, h1);
+                for (int p = 0; p < places; p++) {
+                    const ptrdiff_t rest = h + tall_rows[p];
+                    if (h < rest) tall(g, &place[p], c, c + channels, h, rest);
+                    if (rest < h1) walk[p](g, &place[p], c, c + channels, rest, h1);
+                }
             }
     }
 }

@@ -16,7 +16,7 @@ static bool always(void) { return true; }
 /* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #ifndef FO_WITHOUT_AVX512
-static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f"); }
+static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
 #endif
 #endif
 

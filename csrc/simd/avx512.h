@@ -1,4 +1,5 @@
-/* The vocabulary on AVX-512F, sixteen lanes. Contract: simd.h. */
+/* The vocabulary on AVX-512F, sixteen lanes. Contract: simd.h. AVX-512BW is not used by name: without it GCC keeps masks in general
+ * registers, from where each use waits in the queue of vector operations. */
 #include <immintrin.h>
 
 #include "simd.h"
@@ -10,7 +11,7 @@ _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators
 
 INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
-INLINE uint32_t v_below_(ptrdiff_t i) { return i <= 0 ? 0 : i >= VL ? 0xffff : (1u << i) - 1; }
+INLINE uint32_t v_below_(ptrdiff_t i) { return (1u << (i < 0 ? 0 : i > VL ? VL : i)) - 1; }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return (vm)(v_below_(hi) & ~v_below_(lo)); }
 INLINE vf v_load_mask(const float *p, vm m) { return _mm512_maskz_loadu_ps(m, p); }
 INLINE void v_store_mask(float *p, vf v, vm m) { _mm512_mask_storeu_ps(p, m, v); }

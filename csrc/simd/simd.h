@@ -50,4 +50,7 @@
 /* Hides where a pointer comes from, or the compiler keeps a pointer for each of the places that a loop reads. */
 #define v_hide(p) __asm__("" : "+r"(p))
 
+/* What is read from memory where it is used: the compiler would spill it to vector registers, from where it waits behind arithmetic. */
+#define v_stays_in_memory(x) __asm__("" : "+m"(x))
+
 #endif
