@@ -76,7 +76,7 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_image;
 
-typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD } fo_algorithm;
+typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_STRASSEN } fo_algorithm;
 
 typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;

@@ -30,9 +30,10 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
         Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more stands behind.
     groups : int
     layout : {"NCHW", "NHWC"}
-    algorithm : {"auto", "direct", "winograd"}
+    algorithm : {"auto", "direct", "winograd", "strassen"}
         "auto" depends on the shapes alone. "winograd" takes fewer multiplications: 3x3 kernels of stride 1 and one group in tiles, which
-        rounds more; others, of 2 to 16 rows and higher than their stride, in two or three rows at once, which does not.
+        rounds more; others, of 2 to 16 rows and higher than their stride, in two or three rows at once, which does not. "strassen",
+        for 1x1 kernels of stride 1 and one group without padding, takes 7 products of blocks for 8, and rounds a little more.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 
@@ -60,6 +61,7 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     ----------
     .. [1] Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in panels
     .. [2] Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's algorithm
+    .. [3] Strassen, "Gaussian elimination is not optimal", 1969
 
     Examples
     --------

@@ -6,7 +6,7 @@ import numpy as np
 from . import _core, activations
 from .batchnorm import fold_batch_norm
 
-ALGORITHMS = ("auto", "direct", "winograd")
+ALGORITHMS = ("auto", "direct", "winograd", "strassen")
 LAYOUTS = ("NCHW", "NHWC")
 LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
 
@@ -71,6 +71,10 @@ def _choice(value, name, known):
 def _winograd_applies(w, stride, dilation, groups):
     """Tiles of 3x3 kernels of stride 1, else two or three rows at once; not depthwise."""
     return stride[0] < w.shape[2] <= 16 and dilation[0] == 1 and (w.shape[1] > 1 or groups == 1)
+
+
+def _strassen_applies(w, stride, padding, groups):
+    return w.shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
 class _Layer:
@@ -185,6 +189,10 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         if algorithm == "winograd" and not _winograd_applies(w, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd' needs a kernel higher than its stride, of at most 16 rows, without dilation and not depthwise, "
                              f"not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
+        zeros = _padding(padding)
+        if algorithm == "strassen" and not _strassen_applies(w, stride, zeros, groups):
+            raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
+                             f"padding {padding!r}, groups={groups}")
         parsed = activations.parse(activation, oc)
         bias = _bias(bias, oc)
         if bn is None:
@@ -194,7 +202,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
         self._arguments = (w, bias), dict(activation=_kept(activation, parsed), stride=stride, padding=padding, dilation=dilation, groups=groups,
                                           layout=layout, algorithm=algorithm)
-        self._pack(np.ascontiguousarray(w), bias, parsed, stride, _padding(padding), dilation, groups, nhwc, ALGORITHMS.index(algorithm))
+        self._pack(np.ascontiguousarray(w), bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
 
     def __repr__(self):
         (w, bias), options = self._arguments
@@ -202,6 +210,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             kernel = "depthwise"
         elif options["algorithm"] == "auto" and _winograd_applies(w, options["stride"], options["dilation"], options["groups"]):
             kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
+        elif options["algorithm"] == "auto" and _strassen_applies(w, options["stride"], _padding(options["padding"]), options["groups"]):
+            kernel = "strassen or direct"
         else:
             kernel = options["algorithm"].replace("auto", "direct")
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")

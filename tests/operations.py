@@ -91,6 +91,8 @@ OPERATIONS = {
     "winograd": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 14, 19), padding=1, algorithm="winograd"),
     "winograd_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 7, 6, 5), algorithm="winograd", layout="NHWC",
                             activation="tanh"),
+    "strassen": _image(fo.conv2d, (2, 5, 7, 19), (66, 5, 1, 1), (2, 66, 7, 19), algorithm="strassen", activation="relu"),
+    "strassen_nhwc": _image(fo.conv2d, (2, 5, 11, 6), (133, 6, 1, 1), (2, 5, 11, 133), algorithm="strassen", layout="NHWC", activation="tanh"),
     "rows_together": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd"),
     "rows_together_nhwc": _image(fo.conv2d, (2, 8, 17, 9), (5, 9, 5, 5), (2, 8, 17, 5), padding=2, algorithm="winograd", layout="NHWC",
                                  activation="tanh"),

@@ -9,6 +9,32 @@
  *  +------+ +--------------+              a row has the same bits alone and in a batch. They may start at a tile of sums instead.
  */
 
+/* The epilogue of a tile at rows i0.., columns j0.. of C, of which `rows` rows and `wanted` columns are stored. */
+INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int rows, const int wanted, const fo_epilogue *ep, ptrdiff_t i0,
+                        ptrdiff_t j0, float *to, const ptrdiff_t ldc) {
+    const ptrdiff_t ldr = ep->ldr;
+    if (!ep->transposed && rows == mr && wanted == nv * VL && ep->act.kind <= FO_CLIP) { /* the common case: nothing leaves the registers */
+        float *c = to + i0 * ldc + j0;
+        if (ep->residual)
+            UNROLL for (int i = 0; i < mr; i++)
+                UNROLL for (int j = 0; j < nv; j++)
+                    acc[i][j] = v_add(acc[i][j], v_load(ep->residual + (i0 + i) * ldr + j0 + j * VL));
+        if (ep->act.kind == FO_CLIP) {
+            UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_max(v_set1(ep->act.p0), acc[i][j]);
+            if (ep->act.p1 < INFINITY)
+                UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_min(v_set1(ep->act.p1), acc[i][j]);
+        }
+        UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) v_store(c + i * ldc + j * VL, acc[i][j]);
+        return;
+    }
+    float tile[MR * NV * VL]; /* mr * nv <= MR * NV */
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) v_store(tile + (i * nv + j) * VL, acc[i][j]);
+    const ptrdiff_t at_c = ep->transposed ? j0 * ldc + i0 : i0 * ldc + j0, at_r = ep->transposed ? j0 * ldr + i0 : i0 * ldr + j0;
+    finish_args f = {tile, rows, wanted, nv * VL, ep->residual ? ep->residual + at_r : NULL, ldr, to + at_c, ldc,
+                     ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? i0 : j0) : NULL, ep->channel_rows, ep->act.p0, ep->act.p1};
+    finish_tile(&f, ep->act.kind, ep->transposed);
+}
+
 /* The tile at rows i0.., columns j0... mr, nv and form are literals at every call; of the nv * VL columns those below g->n are stored. */
 INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, ptrdiff_t i0, ptrdiff_t j0) {
     const ptrdiff_t lda = g->lda, ldb = g->ldb, panel = g->panel, k = g->k, *table = g->table;
@@ -53,27 +79,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
         }
     }
 
-    const ptrdiff_t ldc = g->ldc, ldr = ep->ldr;
-    if (!ep->transposed && wanted == nv * VL && ep->act.kind <= FO_CLIP) { /* the common case: nothing leaves the registers */
-        float *c = g->c + i0 * ldc + j0;
-        if (ep->residual)
-            UNROLL for (int i = 0; i < mr; i++)
-                UNROLL for (int j = 0; j < nv; j++)
-                    acc[i][j] = v_add(acc[i][j], v_load(ep->residual + (i0 + i) * ldr + j0 + j * VL));
-        if (ep->act.kind == FO_CLIP) {
-            UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_max(v_set1(ep->act.p0), acc[i][j]);
-            if (ep->act.p1 < INFINITY)
-                UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_min(v_set1(ep->act.p1), acc[i][j]);
-        }
-        UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) v_store(c + i * ldc + j * VL, acc[i][j]);
-        return;
-    }
-    float tile[MR * NV * VL]; /* mr * nv <= MR * NV */
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) v_store(tile + (i * nv + j) * VL, acc[i][j]);
-    const ptrdiff_t at_c = ep->transposed ? j0 * ldc + i0 : i0 * ldc + j0, at_r = ep->transposed ? j0 * ldr + i0 : i0 * ldr + j0;
-    finish_args f = {tile, mr, wanted, nv * VL, ep->residual ? ep->residual + at_r : NULL, ldr, g->c + at_c, ldc,
-                     ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? i0 : j0) : NULL, ep->channel_rows, ep->act.p0, ep->act.p1};
-    finish_tile(&f, ep->act.kind, ep->transposed);
+    gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc);
 }
 
 /* A function for each height, or the compiler would share registers between tiles; what the registers cannot hold is left out. */

@@ -4,6 +4,7 @@
 #include "epilogue.h"
 #include "copy.h"
 #include "gemm.h"
+#include "strassen.h"
 #include "depthwise.h"
 #include "pointwise.h"
 #include "winograd.h"
@@ -22,6 +23,8 @@
 const fo_kernels FO_NAME(fo_kernels) = {
     .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR,
     .gemm = FO_NAME(fo_gemm),
+    .strassen_operands = FO_NAME(fo_strassen_operands),
+    .strassen = FO_NAME(fo_strassen),
     .winograd_weights = FO_NAME(fo_winograd_weights),
     .winograd_input = FO_NAME(fo_winograd_input),
     .winograd_output = FO_NAME(fo_winograd_output),

@@ -41,6 +41,36 @@ typedef struct {
     fo_epilogue ep;
 } fo_gemm_args;
 
+/* One step of Strassen's algorithm (kernels/strassen.h): matrices of 2 x 2 blocks, whose lower rows and right columns may be fewer;
+ * what they lack counts as zeros. */
+enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
+
+/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, `part` apart; copies: and X00, X01 (right: X10)
+ * and X11 behind them. X00 stands at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are padded to whole vectors. */
+typedef struct {
+    bool right, copies; /* X is B, else A */
+    ptrdiff_t rows[2], columns[2]; /* of the upper and lower, the left and right blocks */
+    const float *x;
+    ptrdiff_t ldx, across;
+    float *to;
+    ptrdiff_t ld, part;
+} fo_strassen_operands;
+
+typedef struct {
+    const float *data;
+    ptrdiff_t ld;
+} fo_strassen_block;
+
+/* C = epilogue(A B) for four blocks of C, rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k: half of the
+ * reduction. ep.bias is there. Operands are in the order of the products. */
+typedef struct {
+    ptrdiff_t rows[2], k;
+    fo_strassen_block a[FO_STRASSEN_PRODUCTS], b[FO_STRASSEN_PRODUCTS];
+    float *c;
+    ptrdiff_t ldc;
+    fo_epilogue ep;
+} fo_strassen_args;
+
 /* Winograd's F(tile x tile, 3x3), for `count` tiles side by side in one image.
  * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
 typedef struct {
@@ -133,6 +163,8 @@ typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
     void (*gemm)(const fo_gemm_args *);
+    void (*strassen_operands)(const fo_strassen_operands *);
+    void (*strassen)(const fo_strassen_args *);
     /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
     void (*winograd_weights)(int tile, const float *g, float *u, ptrdiff_t position);
     void (*winograd_input)(const fo_winograd_input_args *);

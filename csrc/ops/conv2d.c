@@ -8,6 +8,7 @@
  * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in the cache.
  */
 #include "conv2d.h"
+#include "strassen.h"
 #include "winograd.h"
 
 #include <string.h>
@@ -22,7 +23,10 @@ static void order_weights(fo_conv2d *plan, const float *w) {
     for (ptrdiff_t o = 0; o < plan->s.oc; o++) {
         const float *from = w + o * plan->k;
         float *to = plan->w + o * plan->ldw;
-        FOR_EACH_STEP(plan, p, c, i, j) to[p] = from[c * area + i * plan->s.kw + j];
+        if (area == 1)
+            memcpy(to, from, (size_t)plan->k * sizeof *to);
+        else
+            FOR_EACH_STEP(plan, p, c, i, j) to[p] = from[c * area + i * plan->s.kw + j];
     }
 }
 
@@ -448,18 +452,14 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
+    if (fo_uses_strassen(plan, z, y->sc == 1)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
 }
 
-/* Contiguous images of this size, for the questions below. */
-static fo_image contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
-    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w, .sn = c * h * w};
-}
-
 static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     direct d;
-    const fo_image x = contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = contiguous(plan->s.oc, z->oh, z->ow, nhwc);
+    const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
     direct_setup(&d, plan, z, &x, &y, NULL);
     direct_cut(&d, direct_threads(plan, z));
     return d;
@@ -468,6 +468,7 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
+    if (fo_uses_strassen(plan, z, nhwc)) return nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
     static const char *const names[][2] = {
         {"direct, pixels as rows", "direct, pixels as columns"},
@@ -481,6 +482,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;
+    if (fo_uses_strassen(plan, z, nhwc)) return fo_strassen_scratch(plan, z, nhwc);
     direct d = direct_for(plan, z, nhwc);
     return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
 }

@@ -8,7 +8,10 @@
 #include "ops.h"
 
 /* The forms in which an algorithm wants the weights; each is packed when it is first used. */
-typedef enum { FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_LINE_ROWS, FO_LINE_PANELS, FO_WEIGHT_FORMS } fo_weight_form;
+typedef enum {
+    FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_LINE_ROWS, FO_LINE_PANELS, FO_STRASSEN_LEFT, FO_STRASSEN_RIGHT,
+    FO_WEIGHT_FORMS
+} fo_weight_form;
 
 struct fo_conv2d {
     const fo_kernels *kn;
@@ -69,6 +72,11 @@ static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o)
     fo_epilogue ep = {.act = plan->s.act, .bias = plan->bias ? plan->bias + o : NULL};
     if (ep.act.slopes) ep.act.slopes += o;
     return ep;
+}
+
+/* The strides of contiguous images of this size. */
+static inline fo_image fo_contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
+    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w, .sn = c * h * w};
 }
 
 static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {

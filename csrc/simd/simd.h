@@ -47,6 +47,9 @@
 /* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
 #define UNROLL _Pragma("GCC unroll 64")
 
+/* Loads and stores stay on their side of it. */
+#define v_pin() __asm__ volatile("" ::: "memory")
+
 /* Hides where a pointer comes from, or the compiler keeps a pointer for each of the places that a loop reads. */
 #define v_hide(p) __asm__("" : "+r"(p))
 

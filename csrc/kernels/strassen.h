@@ -1,0 +1,178 @@
+/* C = epilogue(A B) by one step of Strassen's algorithm, in Winograd's form: seven products of blocks in place of eight.
+ *
+ *     |C00 C01|   |A00 A01|   |B00 B01|        S1 = A10 + A11   S2 = S1 - A00    S3 = A00 - A10   S4 = A01 - S2
+ *     |C10 C11| = |A10 A11| * |B10 B11|        T1 = B01 - B00   T2 = B11 - T1    T3 = B11 - B01   T4 = B10 - T2
+ *
+ *     Q = S1 T1        P = A00 B00      U = P + S2 T2        C00 = P + A01 B10       C01 = U + Q + S4 B11
+ *                                       V = U + S3 T3        C10 = V + A11 T4        C11 = V + Q
+ *
+ * The blocks of C are register tiles and the products one chain, most of which go on with the sums that the one before left in the
+ * registers. Q, P and U + Q wait in the first-level cache, each for at least one product, so that no load meets its store.
+ */
+#include <stdalign.h>
+
+/* The operands S1 S2 S3 S4, or T1 T2 T3 T4, `part` apart; behind them, where a product shall not read X itself, A00 A01 A11 or B00 B10 B11. */
+INLINE void strassen_sum(const bool right, const bool copies, vf x00, vf x01, vf x10, vf x11, float *to, ptrdiff_t part) {
+    const vf one = right ? v_sub(x01, x00) : v_add(x10, x11), two = v_sub(right ? x11 : one, right ? one : x00);
+    v_store(to, one);
+    v_store(to + part, two);
+    v_store(to + 2 * part, right ? v_sub(x11, x01) : v_sub(x00, x10));
+    v_store(to + 3 * part, v_sub(right ? x10 : x01, two));
+    if (!copies) return;
+    v_store(to + 4 * part, x00);
+    v_store(to + 5 * part, right ? x10 : x01);
+    v_store(to + 6 * part, x11);
+}
+
+INLINE void strassen_operands(const bool right, const bool copies, const fo_strassen_operands *g) {
+    for (ptrdiff_t i = 0; i < g->rows[0]; i++) {
+        const float *top = g->x + i * g->ldx, *low = top + g->rows[0] * g->ldx;
+        const ptrdiff_t below = i < g->rows[1] ? g->columns[0] : 0; /* columns that the lower blocks have in this row */
+        float *to = g->to + i * g->ld;
+        ptrdiff_t j = 0;
+        for (; j + VL <= (below ? g->columns[1] : 0); j += VL)
+            strassen_sum(right, copies, v_load(top + j), v_load(top + g->across + j), v_load(low + j), v_load(low + g->across + j), to + j,
+                         g->part);
+        for (; j < g->columns[0]; j += VL) {
+            const ptrdiff_t left = g->columns[0] - j, other = g->columns[1] - j, lower = below ? left : 0, corner = below ? other : 0;
+            strassen_sum(right, copies, v_load_tail(top + j, left), v_load_tail(top + g->across + j, other), v_load_tail(low + j, lower),
+                         v_load_tail(low + g->across + j, corner), to + j, g->part);
+        }
+    }
+}
+
+static void FO_NAME(fo_strassen_operands)(const fo_strassen_operands *g) {
+    if (g->right)
+        g->copies ? strassen_operands(true, true, g) : strassen_operands(true, false, g);
+    else
+        g->copies ? strassen_operands(false, true, g) : strassen_operands(false, false, g);
+}
+
+/* ---- the chain ------------------------------------------------------------------------------------------------------ */
+
+/* The products in the chain's order, and the block of C that each completes: V completes C11 on the way to C10. */
+enum { STRASSEN_Q, STRASSEN_P, STRASSEN_C00, STRASSEN_U, STRASSEN_V, STRASSEN_C10, STRASSEN_C01, STRASSEN_END };
+
+typedef struct {
+    const fo_strassen_args *g;
+    float *q, *u;   /* blocks that wait: Q; P, then U + Q */
+    float *tile;    /* a block of C on its way to an epilogue that needs more than registers */
+    bool direct;    /* the epilogue needs registers alone: FO_CLIP with these bounds */
+    vf least, most;
+} strassen_chain;
+
+#define EACH_ROW for (int i = 0; i < mr; i++)
+#define EACH_VECTOR UNROLL EACH_ROW UNROLL for (int j = 0; j < NV; j++)
+
+/* The first row and column of the block of C that a product completes. */
+INLINE int strassen_row(const int step, const int mr) { return step == STRASSEN_V || step == STRASSEN_C10 ? mr : 0; }
+INLINE int strassen_column(const int step) { return step == STRASSEN_V || step == STRASSEN_C01 ? NR : 0; }
+
+INLINE void strassen_run(const fo_strassen_args *g, const int step, const int mr, vf acc[MR][NV]) {
+    const ptrdiff_t k = g->k, lda = g->a[step].ld, ldb = g->b[step].ld;
+    const float *a[MR / 3 + 1], *b = g->b[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
+    UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a[step].data + i * lda;
+    for (ptrdiff_t p = 0; p < k; p++, b += ldb) {
+        vf bv[NV];
+        UNROLL for (int j = 0; j < NV; j++) bv[j] = v_load(b + j * VL);
+        UNROLL EACH_ROW {
+            vf av = v_set1(a[i / 3][i % 3 * lda + p]);
+            UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
+        }
+    }
+}
+
+/* What the sums of a product still lack when it ends: bias and residual of the block of C. Channels as rows: C11's are in V, which C10
+ * goes on with; as columns: in Q, which C01 goes on with. */
+INLINE void strassen_complete(const strassen_chain *s, const int step, const int mr, vf acc[MR][NV]) {
+    const fo_epilogue *ep = &s->g->ep;
+    const int row = strassen_row(step, mr), column = strassen_column(step);
+    if (ep->channel_rows && step != STRASSEN_C10)
+        EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_set1(ep->bias[row + i]));
+    else if (!ep->channel_rows && (step == STRASSEN_C00 || step == STRASSEN_C10))
+        EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(ep->bias + j * VL));
+    if (!ep->residual || !s->direct) return;
+    const float *r = ep->residual + row * ep->ldr + column;
+    if (step == STRASSEN_V)
+        EACH_VECTOR v_store(s->q + i * NR + j * VL, v_add(v_load(s->q + i * NR + j * VL), v_load(r + i * ep->ldr + j * VL)));
+    else
+        EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(r + i * ep->ldr + j * VL));
+}
+
+/* Where the sums go when a product ends. */
+INLINE void strassen_leave(const strassen_chain *s, const int step, const bool direct, const int mr, vf acc[MR][NV]) {
+    const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step), ldc = s->g->ldc;
+    float *to = step == STRASSEN_Q ? s->q : step < STRASSEN_C00 || step == STRASSEN_U ? s->u : direct ? s->g->c + row * ldc + column : s->tile;
+    const bool waits = step < STRASSEN_C00 || step == STRASSEN_U, adds = step == STRASSEN_U || step == STRASSEN_V;
+    const ptrdiff_t ld = direct && !waits ? ldc : NR;
+    const float *q = s->q;
+    const vf least = s->least, most = s->most;
+    UNROLL EACH_ROW {
+        UNROLL for (int j = 0; j < NV; j++) {
+            vf sum = adds ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
+            if (direct && !waits) sum = v_min(most, v_max(least, sum)); /* this order lets NaN through */
+            v_store(to + i * ld + j * VL, sum);
+        }
+        v_pin(); /* sums that wait for their store would need registers */
+    }
+}
+
+/* A product. Its sums go on with those in the registers unless it begins anew. */
+INLINE void strassen_product(const strassen_chain *s, const int step, const int mr, vf acc[MR][NV]) {
+    const fo_strassen_args *g = s->g;
+    const fo_epilogue *ep = &g->ep;
+    if (step == STRASSEN_Q)
+        EACH_VECTOR acc[i][j] = ep->channel_rows ? v_zero() : v_load(ep->bias + NR + j * VL);
+    else if (step == STRASSEN_P)
+        EACH_VECTOR acc[i][j] = v_zero();
+    else if (step == STRASSEN_U || step == STRASSEN_C01)
+        EACH_VECTOR acc[i][j] = v_load(s->u + i * NR + j * VL);
+    strassen_run(g, step, mr, acc);
+    if (step < STRASSEN_C00 || step == STRASSEN_U) {
+        strassen_leave(s, step, true, mr, acc);
+        return;
+    }
+    strassen_complete(s, step, mr, acc);
+    if (s->direct) {
+        strassen_leave(s, step, true, mr, acc);
+        return;
+    }
+    strassen_leave(s, step, false, mr, acc);
+    const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step);
+    finish_args f = {s->tile, (int)g->rows[row > 0], NR, NR, ep->residual ? ep->residual + row * ep->ldr + column : NULL, ep->ldr,
+                     g->c + row * g->ldc + column, g->ldc, ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? row : column) : NULL,
+                     ep->channel_rows, ep->act.p0, ep->act.p1};
+    finish_tile(&f, ep->act.kind, false);
+}
+
+/* The four blocks of C, each of mr rows and NR columns. */
+INLINE void strassen_tile(const strassen_chain *s, const int mr) {
+    vf acc[MR][NV];
+    strassen_product(s, STRASSEN_Q, mr, acc);
+    strassen_product(s, STRASSEN_P, mr, acc);
+    strassen_product(s, STRASSEN_C00, mr, acc);
+    strassen_product(s, STRASSEN_U, mr, acc);
+    strassen_product(s, STRASSEN_V, mr, acc);
+    strassen_product(s, STRASSEN_C10, mr, acc);
+    strassen_product(s, STRASSEN_C01, mr, acc);
+}
+#undef EACH_ROW
+#undef EACH_VECTOR
+
+/* A function for each height. */
+typedef void strassen_fn(const strassen_chain *s);
+#define TILE(mr) \
+    static void strassen_##mr(const strassen_chain *s) { strassen_tile(s, mr <= MR ? mr : 1); }
+TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
+static strassen_fn *const strassen_tiles[12] = {strassen_1, strassen_2, strassen_3, strassen_4, strassen_5, strassen_6,
+                                                strassen_7, strassen_8, strassen_9, strassen_10, strassen_11, strassen_12};
+#undef TILE
+
+static void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
+    alignas(64) float q[MR * NR], u[MR * NR], tile[MR * NR];
+    const fo_activation *act = &g->ep.act;
+    const bool clips = act->kind == FO_CLIP;
+    const strassen_chain s = {g, q, u, tile, g->rows[0] == g->rows[1] && act->kind <= FO_CLIP,
+                              v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
+    strassen_tiles[g->rows[0] - 1](&s);
+}

@@ -1,0 +1,340 @@
+/* 1x1 convolutions by one step of Strassen's algorithm: when, and the walk over pairs of blocks. Formula: kernels/strassen.h.
+ *
+ * The product is that of ops/conv2d.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the channels of the image
+ * the reduction, halved. A block of rows is paired with the block below it, a block of columns with its neighbour:
+ *
+ *             reduction              pair   pair  rest
+ *           +-----+-----+           +--+--+--+--+-+
+ *           | A00 | A01 |       B   |00|01|  |  | |       The operands that weights give are computed once, in the plan. A task
+ *      pair +-----+-----+           +--+--+--+--+-+       computes those of its pixels, which stay in the cache while it goes
+ *           | A10 | A11 |           |10|11|  |  | |       through the pairs of weights. Columns that fill no pair are left to
+ *           +-----+-----+           +--+--+--+--+-+       the direct product.
+ *
+ * Pairs lie in one image and follow from its size, so that results depend neither on the batch nor on threads.
+ */
+#include "strassen.h"
+
+#include <string.h>
+
+/* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
+static const double OPERANDS = 0.25, WEIGHTS = 0.2;
+
+enum { SCRATCH_BYTES = 512 << 10 }; /* half of a second-level cache of 1 MB */
+
+/* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, and products
+ * of half a reduction must be long. Beyond LONGEST the error would pass the promised bound. Results follow from an image's size alone. */
+enum { SHORTEST = 64, LONGEST = 2048, LEAST_CHANNELS = 128, LEAST_WEIGHTS = 128 * 128, LEAST_ROWS = 48, LEAST_COLUMNS = 128 };
+
+bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    const fo_conv2d_shape *s = &plan->s;
+    const bool pixelwise = s->kh * s->kw * s->sh * s->sw * s->groups == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+    if (!pixelwise || s->algorithm != FO_AUTO) return pixelwise && s->algorithm == FO_STRASSEN;
+    return s->ic >= SHORTEST && s->ic <= LONGEST && s->oc >= LEAST_CHANNELS && s->ic * s->oc >= LEAST_WEIGHTS &&
+           z->oh * z->ow >= (nhwc ? LEAST_ROWS : LEAST_COLUMNS);
+}
+
+/* ---- blocks ------------------------------------------------------------------------------------------------------- */
+
+/* One pair of blocks: where it starts, and the lengths of its two blocks. */
+typedef struct {
+    ptrdiff_t at, size[2];
+} pair;
+
+static ptrdiff_t row_pairs(const fo_kernels *kn, ptrdiff_t m) { return div_up(m, 2 * kn->mr); }
+
+/* Pairs of nearly equal heights; the last lacks a row where m is odd. */
+static pair row_pair(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t i) {
+    const ptrdiff_t half = div_up(m, 2), pairs = row_pairs(kn, m), height = half / pairs + (i < half % pairs);
+    const ptrdiff_t at = 2 * (half / pairs * i + min_(i, half % pairs));
+    return (pair){at, {height, min_(height, m - at - height)}};
+}
+
+/* Pairs of nr columns; the columns behind them are left to the direct product. */
+static ptrdiff_t column_pairs(const fo_kernels *kn, ptrdiff_t n) { return n / (2 * kn->nr); }
+static ptrdiff_t rest_of(const fo_kernels *kn, ptrdiff_t n) { return column_pairs(kn, n) * 2 * kn->nr; }
+
+/* ---- operands ------------------------------------------------------------------------------------------------------- */
+
+static ptrdiff_t half_of(const fo_conv2d *plan) { return div_up(plan->k, 2); }
+static ptrdiff_t left_part(const fo_conv2d *plan) { return plan->kn->mr * fo_leading(plan->kn, half_of(plan)); }
+static ptrdiff_t right_part(const fo_conv2d *plan) { return half_of(plan) * plan->kn->nr; }
+static ptrdiff_t parts(bool copies) { return copies ? FO_STRASSEN_PRODUCTS : FO_STRASSEN_SUMS; }
+
+/* Computes what the rows of a pair give as A, which is at x. */
+static void left_operands(const fo_conv2d *plan, bool copies, pair r, const float *x, ptrdiff_t ldx, float *to) {
+    const ptrdiff_t half = half_of(plan);
+    plan->kn->strassen_operands(&(fo_strassen_operands){false, copies, {r.size[0], r.size[1]}, {half, plan->k - half}, x + r.at * ldx, ldx, half,
+                                                        to, fo_leading(plan->kn, half), left_part(plan)});
+}
+
+/* The same of two blocks of nr columns as B: the left one is at x, the right one `across` further. */
+static void right_operands(const fo_conv2d *plan, bool copies, const float *x, ptrdiff_t ldx, ptrdiff_t across, float *to) {
+    const ptrdiff_t half = half_of(plan), nr = plan->kn->nr;
+    plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, right_part(plan)});
+}
+
+/* The operands of each product: sums, and blocks of X from behind the sums or, where x is given, from X itself. */
+static void order_left(const fo_conv2d *plan, pair r, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+    const ptrdiff_t part = left_part(plan), half = half_of(plan), ld = fo_leading(plan->kn, half);
+    const fo_strassen_block s1 = {sums, ld}, s2 = {sums + part, ld}, s3 = {sums + 2 * part, ld}, s4 = {sums + 3 * part, ld};
+    const float *own = sums + FO_STRASSEN_SUMS * part;
+    const fo_strassen_block a00 = x ? (fo_strassen_block){x + r.at * ldx, ldx} : (fo_strassen_block){own, ld};
+    const fo_strassen_block a01 = x ? (fo_strassen_block){a00.data + half, ldx} : (fo_strassen_block){own + part, ld};
+    const fo_strassen_block a11 = x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx} : (fo_strassen_block){own + 2 * part, ld};
+    memcpy(to, (fo_strassen_block[]){s1, a00, a01, s2, s3, a11, s4}, FO_STRASSEN_PRODUCTS * sizeof *to);
+}
+
+static void order_right(const fo_conv2d *plan, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+    const ptrdiff_t part = right_part(plan), nr = plan->kn->nr;
+    const fo_strassen_block t1 = {sums, nr}, t2 = {sums + part, nr}, t3 = {sums + 2 * part, nr}, t4 = {sums + 3 * part, nr};
+    const float *own = sums + FO_STRASSEN_SUMS * part;
+    const fo_strassen_block b00 = x ? (fo_strassen_block){x, ldx} : (fo_strassen_block){own, nr};
+    const fo_strassen_block b10 = x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx} : (fo_strassen_block){own + part, nr};
+    const fo_strassen_block b11 = x ? (fo_strassen_block){b10.data + nr, ldx} : (fo_strassen_block){own + 2 * part, nr};
+    memcpy(to, (fo_strassen_block[]){t1, b00, b10, t2, t3, t4, b11}, FO_STRASSEN_PRODUCTS * sizeof *to);
+}
+
+/* ---- weights: the operands of each pair, what the rest needs, and a bias that is there and may be read beyond its end ------------------ */
+
+static ptrdiff_t left_weights(const fo_conv2d *plan) { return row_pairs(plan->kn, plan->s.oc) * FO_STRASSEN_PRODUCTS * left_part(plan); }
+
+/* Where the weights from output channel o on stand, weights being B: 7 halves for 2 blocks. */
+static ptrdiff_t right_at(const fo_conv2d *plan, ptrdiff_t o) { return FO_STRASSEN_PRODUCTS * half_of(plan) * (o / 2); }
+static ptrdiff_t right_weights(const fo_conv2d *plan) {
+    const ptrdiff_t rest = rest_of(plan->kn, plan->s.oc);
+    return right_at(plan, rest) + fo_packed_size(plan->kn, plan->s.oc - rest, plan->k);
+}
+
+static ptrdiff_t bias_floats(const fo_conv2d *plan) { return plan->s.oc + plan->kn->mr; }
+static void pack_bias(const fo_conv2d *plan, float *to) {
+    memset(to, 0, (size_t)bias_floats(plan) * sizeof *to);
+    if (plan->bias) memcpy(to, plan->bias, (size_t)plan->s.oc * sizeof *to);
+}
+
+static void pack_left(const fo_conv2d *plan, float *packed) {
+    for (ptrdiff_t i = 0; i < row_pairs(plan->kn, plan->s.oc); i++)
+        left_operands(plan, true, row_pair(plan->kn, plan->s.oc, i), plan->w, plan->ldw, packed + i * FO_STRASSEN_PRODUCTS * left_part(plan));
+    pack_bias(plan, packed + left_weights(plan));
+}
+
+/* The operands of a pair overwrite, row by row, the two panels that they are made of. */
+static void pack_right(const fo_conv2d *plan, float *packed) {
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t rest = rest_of(kn, plan->s.oc), part = right_part(plan);
+    for (ptrdiff_t o = 0; o < rest; o += 2 * kn->nr) {
+        float *to = packed + right_at(plan, o), *panels = to + (FO_STRASSEN_PRODUCTS - 4) * part;
+        for (int right = 0; right < 2; right++)
+            fo_pack(kn, kn->nr, plan->k, plan->w + (o + right * kn->nr) * plan->ldw, 1, plan->ldw, panels + right * 2 * part);
+        right_operands(plan, true, panels, kn->nr, 2 * part, to);
+    }
+    fo_pack(kn, plan->s.oc - rest, plan->k, plan->w + rest * plan->ldw, 1, plan->ldw, packed + right_at(plan, rest));
+    pack_bias(plan, packed + right_weights(plan));
+}
+
+/* ---- a call ------------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_conv2d *plan;
+    fo_image x, y, r;       /* an image is one row of pixels; r.data is NULL where there is no residual */
+    ptrdiff_t images, pixels;
+    bool columns;           /* pixels are columns, else rows */
+    bool copies;            /* the products do not read the image itself */
+    const float *packed, *bias;
+    const float *panels;    /* columns: plain weights for pixels that are rows, */
+    ptrdiff_t *table;       /* where those find step p of the reduction */
+    ptrdiff_t pairs, group; /* of an image's pixels: all, those of a task */
+    ptrdiff_t share;        /* pairs of weights of a task */
+    ptrdiff_t down, across; /* tasks of an image */
+    float *scratch;
+    ptrdiff_t scratch_each; /* floats of a thread */
+} strassen;
+
+static ptrdiff_t weight_pairs(const strassen *s) {
+    return s->columns ? row_pairs(s->plan->kn, s->plan->s.oc) : max_(column_pairs(s->plan->kn, s->plan->s.oc), 1);
+}
+
+/* The place in C of output channel o and pixel p of image n, and its epilogue. */
+static float *place(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, ptrdiff_t *ldc, fo_epilogue *ep) {
+    *ep = fo_conv2d_epilogue(s->plan, o);
+    ep->bias = s->bias + o;
+    ep->channel_rows = s->columns;
+    ep->ldr = s->columns ? s->r.sc : s->r.sw;
+    if (s->r.data) ep->residual = fo_at(&s->r, n, o, 0, p);
+    *ldc = s->columns ? s->y.sc : s->y.sw;
+    return fo_at(&s->y, n, o, 0, p);
+}
+
+/* The pixels in no pair: whole vectors as columns, for output channels o .. end-1; those left as rows, where no lane is idle, for all. */
+static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t end, float *scratch) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t rest = rest_of(kn, s->pixels), left = s->pixels % kn->vl, p = s->pixels - left;
+    fo_gemm_args g = {.form = FO_B_PACKING, .m = end - o, .n = p - rest, .k = plan->k, .a = plan->w + o * plan->ldw, .lda = plan->ldw,
+                      .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
+    g.c = place(s, n, o, rest, &g.ldc, &g.ep);
+    kn->gemm(&g);
+    if (o || !left) return;
+    g = (fo_gemm_args){.form = FO_A_TABLE, .m = left, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table,
+                       .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
+    g.c = place(s, n, 0, p, &g.ldc, &g.ep);
+    g.ep.channel_rows = false, g.ep.transposed = true;
+    kn->gemm(&g);
+}
+
+/* The pairs of columns from .. to-1 of image n with the pairs of weights first .. last-1, which are rows. Behind the last pair: the rest. */
+static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t pairs = column_pairs(kn, s->pixels), oc = plan->s.oc;
+    for (ptrdiff_t j = from; j < min_(to, pairs); j++) {
+        const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
+        fo_strassen_args a = {.k = half_of(plan)};
+        right_operands(plan, s->copies, x, s->x.sc, kn->nr, scratch);
+        order_right(plan, scratch, s->copies ? NULL : x, s->x.sc, a.b);
+        for (ptrdiff_t i = first; i < last; i++) {
+            const pair r = row_pair(kn, oc, i);
+            a.rows[0] = r.size[0], a.rows[1] = r.size[1];
+            order_left(plan, r, s->packed + i * FO_STRASSEN_PRODUCTS * left_part(plan), NULL, 0, a.a);
+            a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
+            kn->strassen(&a);
+        }
+    }
+    if (to == s->pairs) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
+}
+
+/* The same with pixels as rows. A pair of weights serves all rows of the task in turn. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t pairs = column_pairs(kn, plan->s.oc), rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
+    const float *x = fo_at(&s->x, n, 0, 0, 0);
+    for (ptrdiff_t i = from; i < to; i++)
+        left_operands(plan, s->copies, row_pair(kn, s->pixels, i), x, s->x.sw, scratch + (i - from) * each);
+    for (ptrdiff_t j = first; j < min_(last, pairs); j++) {
+        const ptrdiff_t o = j * 2 * kn->nr;
+        fo_strassen_args a = {.k = half_of(plan)};
+        order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
+        for (ptrdiff_t i = from; i < to; i++) {
+            const pair r = row_pair(kn, s->pixels, i);
+            a.rows[0] = r.size[0], a.rows[1] = r.size[1];
+            order_left(plan, r, scratch + (i - from) * each, s->copies ? NULL : x, s->x.sw, a.a);
+            a.c = place(s, n, o, r.at, &a.ldc, &a.ep);
+            kn->strassen(&a);
+        }
+    }
+    if (last < weight_pairs(s) || rest == plan->s.oc) return;
+    const ptrdiff_t p = row_pair(kn, s->pixels, from).at, end = to < s->pairs ? row_pair(kn, s->pixels, to).at : s->pixels;
+    fo_gemm_args g = {.form = FO_ROWS, .m = end - p, .n = plan->s.oc - rest, .k = plan->k, .a = x + p * s->x.sw, .lda = s->x.sw,
+                      .b = s->packed + right_at(plan, rest), .ldb = kn->nr, .panel = plan->k * kn->nr};
+    g.c = place(s, n, rest, p, &g.ldc, &g.ep);
+    kn->gemm(&g);
+}
+
+static void strassen_task(void *context, ptrdiff_t task, int thread) {
+    const strassen *s = context;
+    const ptrdiff_t from = task / s->across % s->down * s->group, first = task % s->across * s->share;
+    const ptrdiff_t to = min_(from + s->group, s->pairs), last = min_(first + s->share, weight_pairs(s));
+    (s->columns ? columns_task : rows_task)(s, task / s->across / s->down, from, to, first, last, s->scratch + thread * s->scratch_each);
+}
+
+/* Cuts the output into tasks, so that the slowest thread is done first. A pair of columns is a task, for it shares nothing with the
+ * next; of rows, so many as stay in the cache, for they share the weights that pass by. Weights are cut where pairs are few: each part
+ * computes the operands of its pixels anew. */
+static void cut(strassen *s, int threads) {
+    const ptrdiff_t weights = weight_pairs(s), each = parts(s->copies) * (s->columns ? right_part(s->plan) : left_part(s->plan));
+    const ptrdiff_t most = s->columns ? 1 : min_(max_(SCRATCH_BYTES / (4 * each), 1), s->pairs);
+    double best = 0;
+    for (ptrdiff_t group = most; group > 0; group = threads > 1 ? group - 1 : 0)
+        for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
+            const ptrdiff_t down = div_up(s->pairs, group), share = div_up(weights, pieces), across = div_up(weights, share);
+            const double task = (double)group * ((double)share + OPERANDS) + WEIGHTS * (double)share;
+            const double time = (double)div_up(s->images * down * across, threads) * task;
+            if (best && time >= best) continue;
+            best = time;
+            s->group = group, s->share = share, s->down = down, s->across = across;
+        }
+    s->scratch_each = s->columns ? max_(each, s->plan->k * s->plan->kn->nr) : s->group * each;
+}
+
+static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t plane) {
+    const fo_kernels *kn = plan->kn;
+    *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
+    /* Rows a multiple of 1 KB apart share few sets of the cache; halves of an odd reduction, and of odd rows, have no equal lengths. */
+    s->copies = plan->k % 2 || (nhwc ? s->pixels % 2 : plane % 256 == 0);
+    s->pairs = nhwc ? row_pairs(kn, s->pixels) : max_(column_pairs(kn, s->pixels), 1);
+    const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
+    cut(s, threads);
+    return threads;
+}
+
+/* Columns that fill no vector are multiplied as rows, which a table finds. */
+static ptrdiff_t table_floats(const strassen *s) {
+    const bool wanted = s->columns && s->pixels % s->plan->kn->vl;
+    return wanted ? s->plan->k * (ptrdiff_t)(sizeof *s->table / sizeof(float)) : 0;
+}
+
+static size_t scratch_bytes(const strassen *s, int threads) {
+    return (size_t)(s->scratch_each * threads + table_floats(s)) * sizeof(float);
+}
+
+ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    strassen s;
+    const int threads = setup(&s, plan, z, nhwc, z->oh * z->ow);
+    return (ptrdiff_t)scratch_bytes(&s, threads);
+}
+
+/* Of images whose pixels form one row each, in one memory order. */
+static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, const fo_image *x, const fo_image *r, const fo_image *y) {
+    strassen s;
+    const int threads = setup(&s, plan, z, nhwc, x->sc);
+    const ptrdiff_t floats = nhwc ? right_weights(plan) : left_weights(plan);
+    s.x = *x, s.y = *y, s.r = *r;
+    s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
+    if (!s.packed) return FO_NO_MEMORY;
+    s.bias = s.packed + floats;
+    if (table_floats(&s) && !(s.panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_take(scratch_bytes(&s, threads)))) return FO_NO_MEMORY;
+    if (table_floats(&s)) {
+        s.table = (ptrdiff_t *)(s.scratch + s.scratch_each * threads);
+        for (ptrdiff_t p = 0; p < plan->k; p++) s.table[p] = p * x->sc;
+    }
+    fo_parallel_for(s.images * s.down * s.across, threads, strassen_task, &s);
+    fo_arena_release(s.scratch);
+    return FO_OK;
+}
+
+static bool is_flat(const fo_image *t, const fo_conv2d_size *z, bool nhwc) {
+    return !t->data || ((nhwc ? t->sc : t->sw) == 1 && (z->oh == 1 || t->sh == z->ow * t->sw));
+}
+
+static fo_status copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
+    return fo_strided_copy(&(fo_copy_args){{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw},
+                                                                              {from->sn, from->sc, from->sh, from->sw}}}, to->data, from->data});
+}
+
+fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const bool nhwc = y->sc == 1;
+    const ptrdiff_t ic = plan->s.ic, oc = plan->s.oc, pixels = z->oh * z->ow;
+    const fo_image r = residual ? *residual : (fo_image){0}, given[] = {*x, r, *y};
+    const ptrdiff_t channels[] = {ic, oc, oc};
+    fo_image flat[] = {*x, r, *y};
+    ptrdiff_t floats = 0, at[3];
+    for (int t = 0; t < 3; t++) { /* other strides give the same bits, by way of copies */
+        at[t] = floats;
+        if (!is_flat(&given[t], z, nhwc)) floats += z->n * channels[t] * pixels;
+    }
+    if (!floats) return run_flat(plan, z, nhwc, x, &r, y);
+    float *room = fo_arena_take((size_t)floats * sizeof *room);
+    if (!room) return FO_NO_MEMORY;
+    fo_status status = FO_OK;
+    for (int t = 0; t < 3; t++) {
+        if (is_flat(&given[t], z, nhwc)) continue;
+        flat[t] = fo_contiguous(channels[t], z->oh, z->ow, nhwc);
+        flat[t].data = room + at[t];
+        if (t < 2 && status == FO_OK) status = copy_image(&flat[t], &given[t], z, channels[t]);
+    }
+    if (status == FO_OK) status = run_flat(plan, z, nhwc, &flat[0], &flat[1], &flat[2]);
+    if (status == FO_OK && flat[2].data != y->data) status = copy_image(y, &flat[2], z, oc);
+    fo_arena_release(room);
+    return status;
+}

@@ -1,0 +1,102 @@
+"""1x1 convolutions by one step of Strassen's algorithm, against float64. The bound is the one that is promised."""
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from operations import dims
+from oracle import check
+
+BOUND = 5e-6  # of max |y|, on data of unit scale
+LAYOUTS = ["NCHW", "NHWC"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic, oc", [(1, 1), (2, 64), (3, 65), (16, 127), (33, 128), (64, 130), (31, 200)])
+@pytest.mark.parametrize("size", [(1, 1), (1, 2), (5, 5), (7, 9), (8, 8), (5, 13), (9, 15), (11, 13)])
+def test_shapes(isa, draw, layout, ic, oc, size):
+    """Pixels and channels that fill no pair, one, several and a part of one; odd reductions."""
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 1, 1)
+    check(fo.conv2d(x, w, layout=layout, algorithm="strassen"), oracle.conv2d(x, w, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("activation", [None, "relu", ("clip", -20, 15), "gelu", "prelu"])
+@pytest.mark.parametrize("bias, residual", [(True, True), (True, False), (False, True), (False, False)])
+def test_epilogues(isa, draw, layout, activation, bias, residual):
+    for oc, size in ((130, (9, 15)), (137, (11, 11))):
+        if activation == "prelu":
+            activation = ("prelu", draw(oc))
+        x, w = draw(*dims(layout, 2, 48, *size)), draw(oc, 48, 1, 1)
+        options = dict(bias=draw(oc) if bias else None, residual=draw(*dims(layout, 2, oc, *size)) if residual else None,
+                       activation=activation, layout=layout)
+        check(fo.conv2d(x, w, **options, algorithm="strassen"), oracle.conv2d(x, w, **options), error=BOUND)
+        activation = activation if activation is None or activation[0] != "prelu" else "prelu"
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_nan_goes_through_and_stays_in_its_blocks(isa, draw, layout):
+    x, w = draw(*dims(layout, 1, 64, 40, 40)), draw(128, 64, 1, 1)
+    x[(0, 5, 0, 0) if layout == "NCHW" else (0, 0, 0, 5)] = np.nan
+    y = fo.conv2d(x, w, layout=layout, activation="relu", algorithm="strassen")
+    channels = y if layout == "NCHW" else y.transpose(0, 3, 1, 2)
+    assert np.isnan(channels[0, :, 0, 0]).all()
+    assert not np.isnan(channels[0, :, 4:]).any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_bits_do_not_depend_on_strides(isa, draw, layout):
+    """Images cut out of larger ones, channels out of more, and a result that goes into such places."""
+    layer = fo.Conv2d(draw(130, 40, 1, 1), layout=layout, activation="relu", algorithm="strassen")
+
+    def cuts(c):
+        large = draw(*dims(layout, 2, 2 * c, 13, 19))
+        inner = large[:, ::2, 1:12, 2:15] if layout == "NCHW" else large[:, 1:12, 2:15, ::2]
+        wide = draw(*dims(layout, 2, 2 * c, 11, 13))
+        cut = wide[:, c:] if layout == "NCHW" else wide[..., c:]
+        cut[...] = inner
+        return inner, cut
+
+    images, residuals = cuts(40), cuts(130)
+    expected = layer(np.ascontiguousarray(images[0]), np.ascontiguousarray(residuals[0]))
+    for x in images:
+        for residual in residuals:
+            np.testing.assert_array_equal(layer(x, residual), expected)
+            for out in cuts(130):
+                np.testing.assert_array_equal(layer(x, residual, out=out), expected)
+
+
+def test_channels_last_memory_has_the_bits_of_nhwc(draw):
+    """Blocks of pixels follow the memory order."""
+    x, w = draw(2, 64, 13, 15), draw(256, 64, 1, 1)
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    np.testing.assert_array_equal(fo.conv2d(last.transpose(0, 3, 1, 2), w), fo.conv2d(last, w, layout="NHWC").transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic", [64, 256, 1024, 2048])
+def test_promised_accuracy(draw, threads, layout, ic):
+    x, w = draw(*dims(layout, 1, ic, 12, 12)), draw(256, ic, 1, 1)
+    layer = fo.Conv2d(w, layout=layout)
+    assert "strassen" in layer.kernel(x.shape)[0]
+    check(layer(x), oracle.conv2d(x, w, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_choice(layout):
+    """Few channels, few pixels and long reductions are left to the direct product; so is everything that asks for it."""
+    def kernel(ic, oc, size, **options):
+        return fo.Conv2d(np.zeros((oc, ic, 1, 1), np.float32), layout=layout, **options).kernel(dims(layout, 1, ic, size, size))[0]
+
+    assert kernel(128, 256, 28).startswith("strassen")
+    for ic, oc, size in ((32, 256, 28), (128, 64, 28), (64, 128, 28), (128, 256, 6), (4096, 256, 28)):
+        assert kernel(ic, oc, size).startswith("direct")
+        assert kernel(ic, oc, size, algorithm="strassen").startswith("strassen")
+    assert kernel(128, 256, 28, algorithm="direct").startswith("direct")
+
+
+@pytest.mark.parametrize("w, options", [((4, 6, 3, 3), {}), ((4, 6, 1, 1), dict(stride=2)), ((4, 3, 1, 1), dict(groups=2)),
+                                        ((4, 6, 1, 1), dict(padding=1))])
+def test_refused_where_it_does_not_apply(draw, w, options):
+    with pytest.raises(ValueError, match="algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1"):
+        fo.conv2d(draw(1, 6, 9, 9), draw(*w), **options, algorithm="strassen")
