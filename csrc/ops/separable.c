@@ -13,7 +13,7 @@
 /* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows for the products,
  * and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56 x6, 3.6 MB: 0.96 to 1.01). */
 enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20 };
-enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, TASKS_A_THREAD = 3 };
+enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
 
 typedef struct {
     fo_separable b;
@@ -129,7 +129,21 @@ static void separable_band(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-/* The tile: as many rows as the cache holds, narrower where that would be few; rows x cols near a multiple of the GEMM's columns. */
+/* The bands whose slowest thread is done first, in input rows: an expansion computes those between two bands twice. */
+static void separable_bands(separable *s, int threads) {
+    const fo_conv2d_shape *d = &s->b.depthwise->s;
+    const ptrdiff_t repeated = s->b.expand ? max_(0, reach(d->kh, d->dh) - d->sh) : 0;
+    ptrdiff_t best = PTRDIFF_MAX;
+    for (ptrdiff_t down = 1; down <= (threads > 1 ? BANDS_A_THREAD * threads : 1); down++) {
+        const ptrdiff_t band = div_up(s->z.oh, down), tasks = s->z.n * s->across * div_up(s->z.oh, band);
+        const ptrdiff_t time = div_up(tasks, threads) * (band * d->sh + repeated);
+        if (time < best) best = time, s->band = band;
+    }
+    s->down = div_up(s->z.oh, s->band);
+}
+
+/* The tile: as many rows as the cache holds, narrower where that would be few, a band in tiles of nearly equal heights; rows x cols
+ * near a multiple of the GEMM's columns. */
 static void separable_cut(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const fo_kernels *kn = s->b.pointwise->kn;
@@ -142,14 +156,11 @@ static void separable_cut(separable *s, int threads) {
         most = min_(s->z.oh, (TILE_BYTES - halo) / row);
         if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * kn->vl) break;
     }
-    most = max_(most, 1);
-    s->rows = most;
+    s->across = div_up(s->z.ow, s->cols);
+    separable_bands(s, threads);
+    most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
     for (ptrdiff_t r = most; r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
-    s->across = div_up(s->z.ow, s->cols);
-    const ptrdiff_t tasks = threads > 1 ? div_up(TASKS_A_THREAD * threads, s->z.n * s->across) : 1;
-    s->band = round_up(div_up(s->z.oh, tasks), s->rows);
-    s->down = div_up(s->z.oh, s->band);
     s->e_rows = s->b.expand ? min_(s->z.ih, (s->rows - 1) * d->sh + reach(d->kh, d->dh)) : 0;
     s->e_plane = s->planes ? plane(s->e_rows * s->e_cols) : 0;
     s->d_plane = s->planes ? plane(s->rows * s->cols) : 0;
