@@ -254,9 +254,8 @@ static void run_loop(int thread, uint_fast64_t loop) {
     for (int i = 0; i < members; i++) run_range(&team[thread], thread, &team[(thread + i) % members].range, loop);
 }
 
-/* A loop of a team that is together. A member that the system lets wait is not waited for, unless it has claimed a task. */
-static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    const int members = together;
+/* Deals out the tasks of a loop, whose number it returns. */
+static uint_fast64_t deal(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     const ptrdiff_t grain = (tasks >> BITS) + 1;
     const uint_fast64_t all = (uint_fast64_t)((tasks + grain - 1) / grain), loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
     claims += all;
@@ -269,6 +268,13 @@ static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
         atomic_store_explicit(&m->members, threads, memory_order_relaxed);
         atomic_store_explicit(&m->range, range_of(loop, all * i / threads, all * (i + 1) / threads), memory_order_release);
     }
+    return loop;
+}
+
+/* A loop of a team that is together. A member that the system lets wait is not waited for, unless it has claimed a task. */
+static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+    const int members = together;
+    const uint_fast64_t loop = deal(tasks, threads, fn, context);
     fp_mode saved = enter_flush();
     together = 0; /* a loop inside a task is serial */
     run_loop(0, loop);
@@ -330,23 +336,27 @@ int fo_led_team(void) {
     return was;
 }
 
-typedef struct {
-    ptrdiff_t tasks;
-    int threads;
-    fo_task *fn;
-    void *context;
-} loop;
-
-static void run_shared(void *context) {
-    const loop *l = context;
-    share(l->tasks, l->threads < together ? l->threads : together, l->fn, l->context);
+/* One loop and no more: the team takes it as it starts, and its end is the loop's. */
+static bool run_alone(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+    if (!lead_team(threads)) return false;
+    const uint_fast64_t loop = deal(tasks, threads, fn, context);
+#ifdef _OPENMP
+#pragma omp parallel num_threads(threads)
+#endif
+    {
+        fp_mode saved = enter_flush();
+        run_loop(omp_get_thread_num(), loop);
+        leave_flush(saved);
+    }
+    leave_team();
+    return true;
 }
 
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    loop l = {tasks, tasks < threads ? (int)tasks : threads, fn, context};
-    if (together && l.threads > 1)
-        run_shared(&l);
-    else if (l.threads <= 1 || !with_team(l.threads, run_shared, &l))
+    const int most = tasks < threads ? (int)tasks : threads;
+    if (together && most > 1)
+        share(tasks, most < together ? most : together, fn, context);
+    else if (most <= 1 || !run_alone(tasks, most, fn, context))
         run_serial(tasks, fn, context);
 }
 
