@@ -9,8 +9,8 @@
  * p^0 .. p^2 over the product of (p - q). Pairs share their even and their odd part. The points were searched for the lowest error
  * in float32; all are short binary fractions, so that every constant below but those of G is exact.
  *
- * Both transforms run over strips of a row of tiles, VL channels wide, in the first-level cache: first all columns, then all rows,
- * so that a column which two tiles share is transformed once, and no more than m+2 vectors are live at a time.
+ * The input's transform runs over strips of a row of tiles, VL channels wide, in the first-level cache: first all columns, then all
+ * rows, so that a column which two tiles share is transformed once. The output's has nothing to share: a tile stays in registers.
  */
 #define F4_A 0.75
 #define F4_B 1.5
@@ -131,8 +131,9 @@ INLINE void output_transform(const int m, vf *d) {
 
 /* ---- strips ----------------------------------------------------------------------------------------------------------- */
 
-/* A strip has a row for each row of a tile, of at most STRIP pixels and the two that reach beyond the last tile; 25 KB at most. */
-enum { STRIP = 48, PITCH = (STRIP + 2) * VL };
+/* A strip has a row for each row of a tile, of STRIP tiles and the two pixels that reach beyond the last one: with the tiles that it
+ * is read from or written to it stays in the first-level cache. */
+enum { STRIP = 8, PITCH = (STRIP * 6 + 2) * VL };
 
 INLINE float *strip_at(float *strip, int row, ptrdiff_t pixel) { return strip + row * PITCH + pixel * VL; }
 INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
@@ -180,7 +181,10 @@ INLINE void load_block(input_state *s, ptrdiff_t w) {
     for (int i = s->lo; i < s->hi; i++) {
         const float *x = image.data + s->c * image.sc + (s->g->h0 + i) * image.sh + w;
         vf t[VL];
-        UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * image.sc, columns) : v_zero();
+        if (channels >= VL)
+            UNROLL for (int l = 0; l < VL; l++) t[l] = v_load_mask(x + l * image.sc, columns);
+        else
+            UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * image.sc, columns) : v_zero();
         v_transpose(t);
         UNROLL for (int l = 0; l < VL; l++) v_store(s->block + (i * VL + l) * VL, t[l]);
     }
@@ -238,9 +242,9 @@ INLINE void input_run(const int m, const fo_winograd_input_args *g) {
         if (i < s.lo || i >= s.hi) memset(s.block + i * VL * VL, 0, VL * VL * sizeof(float));
     for (s.c = 0; s.c < g->channels; s.c += VL) {
         s.next = PTRDIFF_MIN;
-        for (ptrdiff_t t = 0, kept = 0; t < g->count; t += STRIP / m, kept = 2) {
-            const ptrdiff_t tiles = g->count - t < STRIP / m ? g->count - t : STRIP / m;
-            for (int i = 0; i < n && kept; i++) memcpy(strip_at(s.strip, i, 0), strip_at(s.strip, i, STRIP), kept * VL * sizeof(float));
+        for (ptrdiff_t t = 0, kept = 0; t < g->count; t += STRIP, kept = 2) {
+            const ptrdiff_t tiles = g->count - t < STRIP ? g->count - t : STRIP;
+            for (int i = 0; i < n && kept; i++) memcpy(strip_at(s.strip, i, 0), strip_at(s.strip, i, STRIP * m), kept * VL * sizeof(float));
             input_columns(m, &s, kept, tiles * m + 2, g->w0 + t * m);
             input_rows(m, &s, tiles, g->v + t * g->ldv + s.c);
         }
@@ -257,36 +261,28 @@ static void FO_NAME(fo_winograd_input)(const fo_winograd_input_args *g) {
 
 /* ---- output: y = activation(A^T M A + bias + residual) ---------------------------------------------------------------- */
 
-INLINE void output_rows(const int m, const fo_winograd_output_args *g, float *strip, ptrdiff_t tiles, const float *products) {
+/* One tile, to its place in the strip. */
+INLINE void output_tile(const int m, const float *products, ptrdiff_t position, vf bias, float *strip) {
     const int n = m + 2;
-    const ptrdiff_t ldp = g->ldp, position = g->position;
-    for (int i = 0; i < n; i++, products += n * position) {
-        float *row = strip_at(strip, i, 0);
-        const float *from = products;
-        for (ptrdiff_t t = 0; t < tiles; t++, from += ldp, row += m * VL) {
-            vf d[8];
-            UNROLL for (int j = 0; j < n; j++) d[j] = v_load(from + j * position);
-            output_transform(m, d);
-            UNROLL for (int j = 0; j < m; j++) v_store(row + j * VL, d[j]);
-        }
+    vf rows[8][8];
+    UNROLL for (int i = 0; i < n; i++) {
+        UNROLL for (int j = 0; j < n; j++, products += position) rows[i][j] = v_load(products);
+        output_transform(m, rows[i]);
     }
-}
-
-INLINE void output_columns(const int m, float *strip, ptrdiff_t columns, vf bias) {
-    for (ptrdiff_t q = 0; q < columns; q++, strip += VL) {
+    UNROLL for (int j = 0; j < m; j++) {
         vf d[8];
-        UNROLL for (int i = 0; i < m + 2; i++) d[i] = v_load(strip + i * PITCH);
+        UNROLL for (int i = 0; i < n; i++) d[i] = rows[i][j];
         output_transform(m, d);
-        UNROLL for (int i = 0; i < m; i++) v_store(strip + i * PITCH, v_add(d[i], bias));
+        UNROLL for (int i = 0; i < m; i++) v_store(strip_at(strip, i, j), v_add(d[i], bias));
     }
 }
 
 /* Tiles of the first strip: so many that those after it begin at a vector's boundary of y, where it can be had. */
 INLINE ptrdiff_t first_strip(const int m, const fo_winograd_output_args *g) {
-    ptrdiff_t tiles = STRIP / m;
+    ptrdiff_t tiles = STRIP;
     if (g->y.sc != 1)
         while (tiles > 1 && misalignment(g->y.data + tiles * m)) tiles--;
-    return tiles > 1 ? tiles : STRIP / m;
+    return tiles > 1 ? tiles : STRIP;
 }
 
 INLINE void output_run(const int m, const fo_winograd_output_args *g) {
@@ -296,11 +292,11 @@ INLINE void output_run(const int m, const fo_winograd_output_args *g) {
     for (ptrdiff_t o = 0; o < g->channels; o += VL) {
         const int lanes = g->channels - o < VL ? (int)(g->channels - o) : VL;
         const vf bias = g->bias ? v_load_tail(g->bias + o, lanes) : v_zero();
-        for (ptrdiff_t t = 0, tiles = first; t < g->count; t += tiles, tiles = STRIP / m) {
+        for (ptrdiff_t t = 0, tiles = first; t < g->count; t += tiles, tiles = STRIP) {
             const ptrdiff_t columns = g->columns - t * m < tiles * m ? g->columns - t * m : tiles * m;
             if (tiles > g->count - t) tiles = g->count - t;
-            output_rows(m, g, strip, tiles, g->products + t * g->ldp + o);
-            output_columns(m, strip, columns, bias);
+            for (ptrdiff_t i = 0; i < tiles; i++)
+                output_tile(m, g->products + (t + i) * g->ldp + o, g->position, bias, strip_at(strip, 0, i * m));
             finish_args f = {.mr = (int)columns, .n = lanes, .ldt = VL, .ldr = nhwc ? g->r.sw : g->r.sc, .ldc = nhwc ? g->y.sw : g->y.sc,
                              .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
             for (ptrdiff_t i = 0; i < g->rows; i++) {
