@@ -98,13 +98,13 @@ typedef void gemm_tile_fn(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0);
 _Static_assert(MR <= 12, "a height for each number of rows");
 TILES(FO_ROWS, 1) TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 8)
 TILES(FO_A_TABLE, 1) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 3) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 8)
-TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 3)
+TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 3) TILES(FO_B_TABLE, 4)
 TILES(FO_B_PACKING, 1) TILES(FO_B_PACKING, 2)
 static gemm_tile_fn *const gemm_tiles[FO_FORMS][9][12] = {
     [FO_ROWS] = {[1] = HEIGHTS(FO_ROWS, 1), HEIGHTS(FO_ROWS, 2), HEIGHTS(FO_ROWS, 3), HEIGHTS(FO_ROWS, 4), [8] = HEIGHTS(FO_ROWS, 8)},
     [FO_A_TABLE] = {[1] = HEIGHTS(FO_A_TABLE, 1), HEIGHTS(FO_A_TABLE, 2), HEIGHTS(FO_A_TABLE, 3), HEIGHTS(FO_A_TABLE, 4),
                     [8] = HEIGHTS(FO_A_TABLE, 8)},
-    [FO_B_TABLE] = {[1] = HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2), HEIGHTS(FO_B_TABLE, 3)},
+    [FO_B_TABLE] = {[1] = HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2), HEIGHTS(FO_B_TABLE, 3), HEIGHTS(FO_B_TABLE, 4)},
     [FO_B_PACKING] = {[1] = HEIGHTS(FO_B_PACKING, 1), HEIGHTS(FO_B_PACKING, 2)}};
 #undef TILE
 #undef TILES
@@ -114,10 +114,8 @@ static gemm_tile_fn *const gemm_tiles[FO_FORMS][9][12] = {
  * the multiply-add's latency; the last three go together, for one alone would load an element of A for each multiply-add. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
-    if (g->form < FO_B_TABLE) {
-        if (g->m * 8 <= MR * NV && left > 3 * NR) return 8; /* all panels that a tile reads are there */
-        if (g->m * 4 <= MR * NV && left > NR) return 4;
-    }
+    if (g->form < FO_B_TABLE && g->m * 8 <= MR * NV && left > 3 * NR) return 8; /* all panels that a tile reads are there */
+    if (g->form < FO_B_PACKING && g->m * 4 <= MR * NV && left > (g->form < FO_B_TABLE ? NR : 3 * VL)) return 4;
     if (vectors == 3 && g->form != FO_B_PACKING) return 3;
     return vectors < 2 ? 1 : 2;
 }
