@@ -38,6 +38,8 @@ CONVOLUTIONS = [
     (8, (9, 40), 8, (3, 3), dict(groups=2, padding=1)),
     (8, (9, 41), 12, (3, 3), dict(groups=2, stride=2, padding=(1, 3))),
     (34, (4, 4), 51, (1, 1), dict(groups=17)),
+    (100, (6, 21), 60, (3, 3), dict(groups=5, padding=1)),  # groups that are copied together, and some that are left
+    (90, (9, 40), 18, (3, 3), dict(groups=9, stride=2, padding=1)),
     (5, (6, 3), 131, (3, 3), dict(padding=1)),
     (5, (9, 12), 70, (3, 3), dict(stride=2)),
     (5, (6, 7), 5, (3, 3), dict(groups=5, padding=1)),

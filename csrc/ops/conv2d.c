@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
+enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 enum { LINE_TILES = 4 }; /* register tiles of sums that lines share: in the first-level cache */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
@@ -114,7 +115,8 @@ typedef struct {
     ptrdiff_t phases;        /* of the stride along a row, whose columns stand together in scratch; 1 where pixels are rows */
     ptrdiff_t pw;            /* scratch: pixels of a row, or of a phase of it */
     ptrdiff_t rows, px, oc;        /* output rows, pixels of a row and channels of a task */
-    ptrdiff_t down, along, across; /* tasks of an image's group */
+    ptrdiff_t down, along, across; /* tasks of an image's bundle */
+    ptrdiff_t bundle, bundles;     /* groups of a task: those whose channels share cache lines are copied together */
     float *scratch;
     ptrdiff_t scratch_each, sums_each; /* floats of a thread, and those of them for tiles that several lines share */
 } direct;
@@ -128,7 +130,7 @@ static ptrdiff_t place(const direct *d, ptrdiff_t row) { return d->lines ? fo_li
 
 /* Strides of what a task reads: the image itself, or its scratch. */
 static fo_image source_strides(const direct *d) {
-    const ptrdiff_t c = d->plan->icg, row = d->pw * d->phases;
+    const ptrdiff_t c = d->bundle * d->plan->icg, row = d->pw * d->phases;
     if (!d->copies) return d->x;
     return d->channels_last ? (fo_image){.sc = 1, .sw = c, .sh = c * row} : (fo_image){.sw = 1, .sc = row, .sh = c * row};
 }
@@ -151,42 +153,42 @@ static void fill_table(const direct *d) {
     }
 }
 
-/* An input row of every channel of a group, to be read by pixels: zeros left and right. */
-static void copy_channels_last(const direct *d, const float *row, float *to) {
-    const ptrdiff_t c = d->plan->icg, before = min_(d->z.left, d->pw), inside = min_(d->z.iw, d->pw - before);
+/* An input row of every channel of a bundle, to be read by pixels: zeros left and right. */
+static void copy_channels_last(const direct *d, ptrdiff_t channels, const float *row, float *to) {
+    const ptrdiff_t c = d->bundle * d->plan->icg, before = min_(d->z.left, d->pw), inside = min_(d->z.iw, d->pw - before);
     memset(to, 0, (size_t)(before * c) * sizeof *to);
     to += before * c;
     if (d->x.sw == c)
         memcpy(to, row, (size_t)(inside * c) * sizeof *to);
     else
-        for (ptrdiff_t q = 0; q < inside; q++) memcpy(to + q * c, row + q * d->x.sw, (size_t)c * sizeof *to);
+        for (ptrdiff_t q = 0; q < inside; q++) memcpy(to + q * c, row + q * d->x.sw, (size_t)channels * sizeof *to);
     memset(to + inside * c, 0, (size_t)((d->pw - before - inside) * c) * sizeof *to);
 }
 
 static ptrdiff_t clamp(ptrdiff_t v, ptrdiff_t most) { return max_(0, min_(v, most)); }
 
 /* The same by channels, columns of each phase of the stride together; `plane` floats apart. */
-static void copy_planar(const direct *d, const float *row, float *to, ptrdiff_t plane) {
+static void copy_planar(const direct *d, ptrdiff_t channels, const float *row, float *to, ptrdiff_t plane) {
     const fo_kernels *kn = d->plan->kn;
-    const ptrdiff_t icg = d->plan->icg;
     for (ptrdiff_t f = 0; f < d->phases; f++, to += d->pw) {
         const ptrdiff_t first = f - d->z.left, before = clamp(div_up(-first, d->phases), d->pw);
         const ptrdiff_t end = clamp(div_up(d->z.iw - first, d->phases), d->pw);
         if (d->x.sw == 1) {
-            kn->pad(icg, d->pw, row, d->x.sc, d->z.iw, first, d->phases, to, plane);
+            kn->pad(channels, d->pw, row, d->x.sc, d->z.iw, first, d->phases, to, plane);
             continue;
         }
-        for (ptrdiff_t c = 0; c < icg; c++) {
+        for (ptrdiff_t c = 0; c < channels; c++) {
             memset(to + c * plane, 0, (size_t)before * sizeof *to);
             memset(to + c * plane + end, 0, (size_t)(d->pw - end) * sizeof *to);
         }
-        kn->transpose(end - before, icg, row + (first + before * d->phases) * d->x.sw, d->phases * d->x.sw, to + before, plane);
+        kn->transpose(end - before, channels, row + (first + before * d->phases) * d->x.sw, d->phases * d->x.sw, to + before, plane);
     }
 }
 
-/* Input rows from h0 on, of group g of image n, into scratch: zeros outside the image. */
-static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
+/* Input rows from h0 on, of `groups` groups from g on of image n, into scratch: zeros outside the image. */
+static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t groups, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
     const fo_image v = source_strides(d);
+    const ptrdiff_t channels = groups * d->plan->icg;
     for (ptrdiff_t i = 0; i < rows; i++) {
         const ptrdiff_t h = h0 + i;
         const float *row = fo_at(&d->x, n, g * d->plan->icg, h, 0);
@@ -194,7 +196,7 @@ static void copy_rows(const direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t h0, p
         if (h < 0 || h >= d->z.ih)
             memset(to, 0, (size_t)v.sh * sizeof *to);
         else
-            d->channels_last ? copy_channels_last(d, row, to) : copy_planar(d, row, to, v.sc);
+            d->channels_last ? copy_channels_last(d, channels, row, to) : copy_planar(d, channels, row, to, v.sc);
     }
 }
 
@@ -296,28 +298,35 @@ static ptrdiff_t panels_of_tile(const direct *d, ptrdiff_t px) {
     return vectors >= 8 ? 8 * kn->vl / kn->nr : vectors >= 4 ? 4 * kn->vl / kn->nr : 1;
 }
 
-/* A task: some rows (or some pixels of the only row) of one image, some channels of one group. */
+/* Output rows h0 .. h0+rows of some channels of a group, whose source rows start at x. */
+static void direct_group(const direct *d, part q, ptrdiff_t oc, ptrdiff_t h0, ptrdiff_t rows, const float *x, float *scratch) {
+    const ptrdiff_t step = d->columns ? oc : panels_of_tile(d, q.px) * d->plan->kn->nr; /* that many serve all rows of pixels in turn */
+    const ptrdiff_t end = q.o + oc, sh = source_strides(d).sh, lines = together(d);
+    fo_gemm_args a = d->gemm;
+    a.packed = scratch;
+    for (; q.o < end; q.o += step) {
+        q.oc = min_(step, end - q.o);
+        for (ptrdiff_t h = 0; h < rows; h += lines) {
+            const float *row = x + place(d, h * d->plan->s.sh) * sh;
+            direct_rows(d, &q, row, scratch + d->scratch_each - d->sums_each, h0 + h, min_(lines, rows - h), &a);
+        }
+    }
+}
+
+/* A task: some rows (or some pixels of the only row) of one image, some channels of the groups of a bundle. */
 static void direct_task(void *context, ptrdiff_t task, int thread) {
     const direct *d = context;
     const fo_conv2d *plan = d->plan;
     const ptrdiff_t across = task % d->across, along = task / d->across % d->along, down = task / d->across / d->along % d->down;
-    const ptrdiff_t block = task / d->across / d->along / d->down, g = block % plan->s.groups, n = block / plan->s.groups;
+    const ptrdiff_t block = task / d->across / d->along / d->down, g0 = block % d->bundles * d->bundle, n = block / d->bundles;
     const ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0), w0 = along * d->px, px = min_(d->px, d->z.ow - w0);
-    const ptrdiff_t o0 = across * d->oc, oc = min_(d->oc, plan->ocg - o0);
-    const ptrdiff_t step = d->columns ? oc : panels_of_tile(d, px) * plan->kn->nr; /* that many serve all rows of pixels in turn */
-    const ptrdiff_t sh = source_strides(d).sh, lines = together(d);
+    const ptrdiff_t o = across * d->oc, oc = min_(d->oc, plan->ocg - o), groups = min_(d->bundle, plan->s.groups - g0);
     float *scratch = d->scratch + thread * d->scratch_each;
-    const float *x = d->copies ? scratch : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
-    fo_gemm_args a = d->gemm;
-    a.packed = scratch;
-    if (d->copies) copy_rows(d, n, g, h0 * plan->s.sh - d->z.top, input_rows(plan, round_up(rows, lines)), scratch);
+    if (d->copies) copy_rows(d, n, g0, groups, h0 * plan->s.sh - d->z.top, input_rows(plan, round_up(rows, together(d))), scratch);
     if (d->lines) add_rows(d, rows, scratch);
-    for (ptrdiff_t o = o0; o < o0 + oc; o += step) {
-        const part q = {n, g, o, min_(step, o0 + oc - o), w0, px};
-        for (ptrdiff_t h = 0; h < rows; h += lines) {
-            const float *row = x + place(d, h * plan->s.sh) * sh;
-            direct_rows(d, &q, row, scratch + d->scratch_each - d->sums_each, h0 + h, min_(lines, rows - h), &a);
-        }
+    for (ptrdiff_t g = g0; g < g0 + groups; g++) {
+        const float *x = d->copies ? scratch + (g - g0) * plan->icg * source_strides(d).sc : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
+        direct_group(d, (part){n, g, o, oc, w0, px}, oc, h0, rows, x, scratch);
     }
 }
 
@@ -330,7 +339,8 @@ static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_
 /* What pixels as columns cost more, on the same scale, where channels are neighbours: a square of vectors is transposed in five
  * cycles for each of them. */
 static double gather_cost(const fo_conv2d *plan) {
-    return 5.0 * div_up(plan->icg, plan->kn->vl) * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
+    const double squares = plan->s.groups > 1 ? (double)plan->icg / plan->kn->vl : div_up(plan->icg, plan->kn->vl);
+    return 5 * squares * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
 }
 
 /* Everything about a call that follows from the sizes. */
@@ -350,6 +360,9 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->lines = z->oh > 1 && fo_lines_pay(plan, z) ? &plan->lines : NULL;
     d->copies = d->lines || padded || (d->columns && !(pixelwise && x->sw == 1));
     d->channels_last = !d->columns && x->sc == 1;
+    d->bundle = x->sc == 1 && d->copies ? clamp(BUNDLE / max_(plan->icg, 1), s->groups) : 1;
+    d->bundle = max_(d->bundle, 1);
+    d->bundles = div_up(s->groups, d->bundle);
     const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
     d->phases = d->columns ? min_(s->sw, span) : 1;
     d->pw = div_up(span, d->phases);
@@ -371,7 +384,7 @@ static void set_common(direct *d) {
 static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
     const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t last = place(d, input_rows(d->plan, round_up(rows, together(d))) - 1);
-    if (d->copies) return round_up((last + 1) * d->pw * d->phases * d->plan->icg + kn->nr, 16) + d->sums_each;
+    if (d->copies) return round_up((last + 1) * d->pw * d->phases * d->bundle * d->plan->icg + kn->nr, 16) + d->sums_each;
     return d->columns ? round_up(d->plan->k * kn->nr, 16) : 0; /* a packed panel of pixels */
 }
 
@@ -380,7 +393,7 @@ static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
 static void direct_cut(direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t images = d->z.n * plan->s.groups, unit = d->columns ? kn->mr : kn->nr;
+    const ptrdiff_t images = d->z.n * d->bundles, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
     const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : together(d);
     const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
@@ -392,7 +405,7 @@ static void direct_cut(direct *d, int threads) {
         if (size > grain && (size > most || (!flat && scratch_floats(d, size) * (ptrdiff_t)sizeof(float) > SCRATCH_BYTES))) continue;
         for (ptrdiff_t across = 1; across <= 4 && (across == 1 || (threads > 1 && plan->ocg >= across * unit)); across *= 2) {
             const ptrdiff_t oc = round_up(div_up(plan->ocg, across), unit), tasks = images * div_up(length, size) * div_up(plan->ocg, oc);
-            const double products = (double)size * (flat ? 1 : d->z.ow) * min_(oc, plan->ocg) * plan->k / (2 * kn->vl);
+            const double products = (double)d->bundle * size * (flat ? 1 : d->z.ow) * min_(oc, plan->ocg) * plan->k / (2 * kn->vl);
             const double copies = (double)scratch_floats(d, flat ? 1 : size) / 4 + 200;
             const double time = (double)div_up(tasks, threads) * (products + copies) * (across > 1 && shared_pixels ? 1.03 : 1);
             if (best && time >= best) continue;
@@ -435,7 +448,7 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
     d.scratch = (float *)(d.table + round_up(d.steps, 16));
     fill_table(&d);
     set_common(&d);
-    fo_parallel_for(d.z.n * plan->s.groups * d.down * d.along * d.across, threads, direct_task, &d);
+    fo_parallel_for(d.z.n * d.bundles * d.down * d.along * d.across, threads, direct_task, &d);
     fo_arena_release(d.table);
     return FO_OK;
 }
