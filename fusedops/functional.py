@@ -33,7 +33,8 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     algorithm : {"auto", "direct", "winograd", "strassen"}
         "auto" depends on the shapes alone. "winograd" takes fewer multiplications: 3x3 kernels of stride 1 and one group in tiles, which
         rounds more; others, of 2 to 16 rows and higher than their stride, in two or three rows at once, which does not. "strassen",
-        for 1x1 kernels of stride 1 and one group without padding, takes 7 products of blocks for 8, and rounds a little more.
+        for 1x1 kernels of stride 1 and one group without padding, takes 7 products of blocks for 8, from 64 pixels and 64 output channels on, and
+        rounds a little more.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 

@@ -57,8 +57,8 @@ typedef struct {
     const fo_strassen_args *g;
     float *q, *u;   /* blocks that wait: Q; P, then U + Q */
     float *tile;    /* a block of C on its way to an epilogue that needs more than registers */
-    bool direct;    /* the epilogue needs registers alone: FO_CLIP with these bounds */
-    vf least, most;
+    bool direct;    /* the epilogue needs registers alone */
+    vf least, most; /* FO_CLIP's, or none */
 } strassen_chain;
 
 #define EACH_ROW for (int i = 0; i < mr; i++)
@@ -68,13 +68,17 @@ typedef struct {
 INLINE int strassen_row(const int step, const int mr) { return step == STRASSEN_V || step == STRASSEN_C10 ? mr : 0; }
 INLINE int strassen_column(const int step) { return step == STRASSEN_V || step == STRASSEN_C01 ? NR : 0; }
 
-INLINE void strassen_run(const fo_strassen_args *g, const int step, const int mr, vf acc[MR][NV]) {
+/* Adds a product to the sums. pixels_right: the pixels are B; else weights are, which may come from the third-level cache. */
+INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const int mr, vf acc[MR][NV]) {
     const ptrdiff_t k = g->k, lda = g->a[step].ld, ldb = g->b[step].ld;
     const float *a[MR / 3 + 1], *b = g->b[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a[step].data + i * lda;
     for (ptrdiff_t p = 0; p < k; p++, b += ldb) {
         vf bv[NV];
-        UNROLL for (int j = 0; j < NV; j++) bv[j] = v_load(b + j * VL);
+        UNROLL for (int j = 0; j < NV; j++) {
+            if (!pixels_right) __builtin_prefetch(b + j * VL + 64 * NR);
+            bv[j] = v_load(b + j * VL);
+        }
         UNROLL EACH_ROW {
             vf av = v_set1(a[i / 3][i % 3 * lda + p]);
             UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
@@ -82,97 +86,96 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const int mr
     }
 }
 
-/* What the sums of a product still lack when it ends: bias and residual of the block of C. Channels as rows: C11's are in V, which C10
- * goes on with; as columns: in Q, which C01 goes on with. */
-INLINE void strassen_complete(const strassen_chain *s, const int step, const int mr, vf acc[MR][NV]) {
+/* What the sums of a product still lack when it ends: bias and residual of the block of C. Channels as rows: the lower bias is in V,
+ * which C10 goes on with; as columns: the right one is in Q, which C01 goes on with. */
+INLINE void strassen_complete(const strassen_chain *s, const int step, const bool channel_rows, const int mr, vf acc[MR][NV]) {
     const fo_epilogue *ep = &s->g->ep;
     const int row = strassen_row(step, mr), column = strassen_column(step);
-    if (ep->channel_rows && step != STRASSEN_C10)
+    if (channel_rows && step != STRASSEN_C10)
         EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_set1(ep->bias[row + i]));
-    else if (!ep->channel_rows && (step == STRASSEN_C00 || step == STRASSEN_C10))
+    else if (!channel_rows && (step == STRASSEN_C00 || step == STRASSEN_C10))
         EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(ep->bias + j * VL));
     if (!ep->residual || !s->direct) return;
     const float *r = ep->residual + row * ep->ldr + column;
-    if (step == STRASSEN_V)
+    if (step == STRASSEN_V) /* C10 goes on without it */
         EACH_VECTOR v_store(s->q + i * NR + j * VL, v_add(v_load(s->q + i * NR + j * VL), v_load(r + i * ep->ldr + j * VL)));
     else
         EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(r + i * ep->ldr + j * VL));
 }
 
-/* Where the sums go when a product ends. */
-INLINE void strassen_leave(const strassen_chain *s, const int step, const bool direct, const int mr, vf acc[MR][NV]) {
-    const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step), ldc = s->g->ldc;
-    float *to = step == STRASSEN_Q ? s->q : step < STRASSEN_C00 || step == STRASSEN_U ? s->u : direct ? s->g->c + row * ldc + column : s->tile;
-    const bool waits = step < STRASSEN_C00 || step == STRASSEN_U, adds = step == STRASSEN_U || step == STRASSEN_V;
-    const ptrdiff_t ld = direct && !waits ? ldc : NR;
-    const float *q = s->q;
+/* Stores the sums, plus q where it is given, clipped; they stay as they are. */
+INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool clips, const int mr, vf acc[MR][NV], float *to, ptrdiff_t ld) {
     const vf least = s->least, most = s->most;
     UNROLL EACH_ROW {
         UNROLL for (int j = 0; j < NV; j++) {
-            vf sum = adds ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
-            if (direct && !waits) sum = v_min(most, v_max(least, sum)); /* this order lets NaN through */
-            v_store(to + i * ld + j * VL, sum);
+            vf sum = q ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
+            v_store(to + i * ld + j * VL, clips ? v_min(most, v_max(least, sum)) : sum); /* this order lets NaN through */
         }
         v_pin(); /* sums that wait for their store would need registers */
     }
 }
 
 /* A product. Its sums go on with those in the registers unless it begins anew. */
-INLINE void strassen_product(const strassen_chain *s, const int step, const int mr, vf acc[MR][NV]) {
+INLINE void strassen_product(const strassen_chain *s, const int step, const bool channel_rows, const int mr, vf acc[MR][NV]) {
     const fo_strassen_args *g = s->g;
     const fo_epilogue *ep = &g->ep;
     if (step == STRASSEN_Q)
-        EACH_VECTOR acc[i][j] = ep->channel_rows ? v_zero() : v_load(ep->bias + NR + j * VL);
+        EACH_VECTOR acc[i][j] = channel_rows ? v_zero() : v_load(ep->bias + NR + j * VL);
     else if (step == STRASSEN_P)
         EACH_VECTOR acc[i][j] = v_zero();
     else if (step == STRASSEN_U || step == STRASSEN_C01)
         EACH_VECTOR acc[i][j] = v_load(s->u + i * NR + j * VL);
-    strassen_run(g, step, mr, acc);
+    strassen_run(g, step, channel_rows, mr, acc);
     if (step < STRASSEN_C00 || step == STRASSEN_U) {
-        strassen_leave(s, step, true, mr, acc);
+        strassen_leave(s, step == STRASSEN_U ? s->q : NULL, false, mr, acc, step == STRASSEN_Q ? s->q : s->u, NR);
         return;
     }
-    strassen_complete(s, step, mr, acc);
-    if (s->direct) {
-        strassen_leave(s, step, true, mr, acc);
-        return;
-    }
-    strassen_leave(s, step, false, mr, acc);
+    strassen_complete(s, step, channel_rows, mr, acc);
     const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step);
-    finish_args f = {s->tile, (int)g->rows[row > 0], NR, NR, ep->residual ? ep->residual + row * ep->ldr + column : NULL, ep->ldr,
-                     g->c + row * g->ldc + column, g->ldc, ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? row : column) : NULL,
-                     ep->channel_rows, ep->act.p0, ep->act.p1};
+    float *c = g->c + row * g->ldc + column;
+    strassen_leave(s, step == STRASSEN_V ? s->q : NULL, true, mr, acc, s->direct ? c : s->tile, s->direct ? g->ldc : NR);
+    if (s->direct) return;
+    finish_args f = {s->tile, (int)g->rows[row > 0], NR, NR, ep->residual ? ep->residual + row * ep->ldr + column : NULL, ep->ldr, c, g->ldc,
+                     ep->act.slopes ? ep->act.slopes + (channel_rows ? row : column) : NULL, channel_rows, ep->act.p0, ep->act.p1};
     finish_tile(&f, ep->act.kind, false);
 }
 
 /* The four blocks of C, each of mr rows and NR columns. */
-INLINE void strassen_tile(const strassen_chain *s, const int mr) {
+INLINE void strassen_tile(const strassen_chain *s, const bool channel_rows, const int mr) {
     vf acc[MR][NV];
-    strassen_product(s, STRASSEN_Q, mr, acc);
-    strassen_product(s, STRASSEN_P, mr, acc);
-    strassen_product(s, STRASSEN_C00, mr, acc);
-    strassen_product(s, STRASSEN_U, mr, acc);
-    strassen_product(s, STRASSEN_V, mr, acc);
-    strassen_product(s, STRASSEN_C10, mr, acc);
-    strassen_product(s, STRASSEN_C01, mr, acc);
+    strassen_product(s, STRASSEN_Q, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_P, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_C00, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_U, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_V, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_C10, channel_rows, mr, acc);
+    strassen_product(s, STRASSEN_C01, channel_rows, mr, acc);
 }
 #undef EACH_ROW
 #undef EACH_VECTOR
 
-/* A function for each height. */
+/* A function for each height of pairs that are nearly equal, two or more of them, and both places of the channels. */
 typedef void strassen_fn(const strassen_chain *s);
 #define TILE(mr) \
-    static void strassen_##mr(const strassen_chain *s) { strassen_tile(s, mr <= MR ? mr : 1); }
+    static void strassen_rows_##mr(const strassen_chain *s) { \
+        if (mr <= MR && 2 * mr >= MR) strassen_tile(s, true, mr <= MR ? mr : 1); \
+    } \
+    static void strassen_columns_##mr(const strassen_chain *s) { \
+        if (mr <= MR && 2 * mr >= MR) strassen_tile(s, false, mr <= MR ? mr : 1); \
+    }
+#define HEIGHTS(channels) \
+    {strassen_##channels##_1, strassen_##channels##_2, strassen_##channels##_3, strassen_##channels##_4, strassen_##channels##_5, \
+     strassen_##channels##_6, strassen_##channels##_7, strassen_##channels##_8, strassen_##channels##_9, strassen_##channels##_10, \
+     strassen_##channels##_11, strassen_##channels##_12}
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-static strassen_fn *const strassen_tiles[12] = {strassen_1, strassen_2, strassen_3, strassen_4, strassen_5, strassen_6,
-                                                strassen_7, strassen_8, strassen_9, strassen_10, strassen_11, strassen_12};
+static strassen_fn *const strassen_tiles[2][12] = {HEIGHTS(columns), HEIGHTS(rows)};
 #undef TILE
+#undef HEIGHTS
 
 static void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
     alignas(64) float q[MR * NR], u[MR * NR], tile[MR * NR];
     const fo_activation *act = &g->ep.act;
-    const bool clips = act->kind == FO_CLIP;
-    const strassen_chain s = {g, q, u, tile, g->rows[0] == g->rows[1] && act->kind <= FO_CLIP,
-                              v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
-    strassen_tiles[g->rows[0] - 1](&s);
+    const bool direct = g->rows[0] == g->rows[1] && act->kind <= FO_CLIP, clips = direct && act->kind == FO_CLIP;
+    const strassen_chain s = {g, q, u, tile, direct, v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
+    strassen_tiles[g->ep.channel_rows][g->rows[0] - 1](&s);
 }

@@ -61,7 +61,7 @@ typedef struct {
     ptrdiff_t ld;
 } fo_strassen_block;
 
-/* C = epilogue(A B) for four blocks of C, rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k: half of the
+/* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k: half of the
  * reduction. ep.bias is there. Operands are in the order of the products. */
 typedef struct {
     ptrdiff_t rows[2], k;

@@ -465,7 +465,7 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
-    if (fo_uses_strassen(plan, z, y->sc == 1)) return fo_strassen_run(plan, z, x, residual, y);
+    if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
 }
@@ -481,7 +481,7 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
-    if (fo_uses_strassen(plan, z, nhwc)) return nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
+    if (fo_uses_strassen(plan, z)) return nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
     static const char *const names[][2] = {
         {"direct, pixels as rows", "direct, pixels as columns"},
@@ -495,7 +495,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;
-    if (fo_uses_strassen(plan, z, nhwc)) return fo_strassen_scratch(plan, z, nhwc);
+    if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z, nhwc);
     direct d = direct_for(plan, z, nhwc);
     return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
 }

@@ -21,16 +21,21 @@ static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
 enum { SCRATCH_BYTES = 512 << 10 }; /* half of a second-level cache of 1 MB */
 
-/* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, and products
- * of half a reduction must be long. Beyond LONGEST the error would pass the promised bound. Results follow from an image's size alone. */
-enum { SHORTEST = 64, LONGEST = 2048, LEAST_CHANNELS = 128, LEAST_WEIGHTS = 128 * 128, LEAST_ROWS = 48, LEAST_COLUMNS = 128 };
+/* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
+ * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
+ * LONGEST the error would pass the promised bound. Results follow from an image's size alone. */
+enum { SHORTEST = 96, LONGEST = 2048, LEAST_CHANNELS = 128, LEAST_WEIGHTS = 128 * 128, LEAST_PIXELS = 128 };
 
-bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+/* What one pair of blocks needs, with any instruction set. */
+enum { PAIR = 64 };
+
+bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
+    const ptrdiff_t pixels = z->oh * z->ow;
     const bool pixelwise = s->kh * s->kw * s->sh * s->sw * s->groups == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
-    if (!pixelwise || s->algorithm != FO_AUTO) return pixelwise && s->algorithm == FO_STRASSEN;
-    return s->ic >= SHORTEST && s->ic <= LONGEST && s->oc >= LEAST_CHANNELS && s->ic * s->oc >= LEAST_WEIGHTS &&
-           z->oh * z->ow >= (nhwc ? LEAST_ROWS : LEAST_COLUMNS);
+    if (!pixelwise || pixels < PAIR || s->oc < PAIR || !s->ic || s->algorithm == FO_DIRECT) return false;
+    return s->algorithm == FO_STRASSEN || (s->ic >= SHORTEST && s->ic <= LONGEST && s->oc >= LEAST_CHANNELS &&
+                                           s->ic * s->oc >= LEAST_WEIGHTS && pixels >= LEAST_PIXELS);
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
@@ -150,7 +155,7 @@ typedef struct {
 } strassen;
 
 static ptrdiff_t weight_pairs(const strassen *s) {
-    return s->columns ? row_pairs(s->plan->kn, s->plan->s.oc) : max_(column_pairs(s->plan->kn, s->plan->s.oc), 1);
+    return s->columns ? row_pairs(s->plan->kn, s->plan->s.oc) : column_pairs(s->plan->kn, s->plan->s.oc);
 }
 
 /* The place in C of output channel o and pixel p of image n, and its epilogue. */
@@ -185,8 +190,8 @@ static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t 
 static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t pairs = column_pairs(kn, s->pixels), oc = plan->s.oc;
-    for (ptrdiff_t j = from; j < min_(to, pairs); j++) {
+    const ptrdiff_t oc = plan->s.oc;
+    for (ptrdiff_t j = from; j < to; j++) {
         const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
         fo_strassen_args a = {.k = half_of(plan)};
         right_operands(plan, s->copies, x, s->x.sc, kn->nr, scratch);
@@ -206,11 +211,11 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff
 static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t pairs = column_pairs(kn, plan->s.oc), rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
+    const ptrdiff_t rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     for (ptrdiff_t i = from; i < to; i++)
         left_operands(plan, s->copies, row_pair(kn, s->pixels, i), x, s->x.sw, scratch + (i - from) * each);
-    for (ptrdiff_t j = first; j < min_(last, pairs); j++) {
+    for (ptrdiff_t j = first; j < last; j++) {
         const ptrdiff_t o = j * 2 * kn->nr;
         fo_strassen_args a = {.k = half_of(plan)};
         order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
@@ -261,7 +266,7 @@ static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, bo
     *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
     /* Rows a multiple of 1 KB apart share few sets of the cache; halves of an odd reduction, and of odd rows, have no equal lengths. */
     s->copies = plan->k % 2 || (nhwc ? s->pixels % 2 : plane % 256 == 0);
-    s->pairs = nhwc ? row_pairs(kn, s->pixels) : max_(column_pairs(kn, s->pixels), 1);
+    s->pairs = nhwc ? row_pairs(kn, s->pixels) : column_pairs(kn, s->pixels);
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
     cut(s, threads);
     return threads;
