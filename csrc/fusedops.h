@@ -76,7 +76,7 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_image;
 
-typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_STRASSEN } fo_algorithm;
+typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_algorithm;
 
 typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;
@@ -92,7 +92,8 @@ typedef struct {
 
 /* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous,
  * y[n,o,h,w] = sum over c, i, j of w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left].
- * FO_WINOGRAD needs kh = kw = 3, stride and dilation 1, groups 1. bias may be NULL; so may residual, which has y's shape. */
+ * FO_WINOGRAD needs kh = kw = 3, stride and dilation 1, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1;
+ * FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which has y's shape. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
 void fo_conv2d_free(fo_conv2d *plan);

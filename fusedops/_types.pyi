@@ -13,6 +13,6 @@ Activation: TypeAlias = str | tuple[str] | tuple[str, float] | tuple[str, float,
 Ints: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Ints | tuple[tuple[int, int], tuple[int, int]] | Literal["same", "valid"]
 Layout: TypeAlias = Literal["NCHW", "NHWC"]
-Algorithm: TypeAlias = Literal["auto", "direct", "winograd", "strassen"]
+Algorithm: TypeAlias = Literal["auto", "direct", "winograd", "winograd1d", "strassen"]
 Direction: TypeAlias = Literal["forward", "reverse", "bidirectional"]
 State: TypeAlias = Array | tuple[Array, Array]

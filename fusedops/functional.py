@@ -30,11 +30,11 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
         Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more stands behind.
     groups : int
     layout : {"NCHW", "NHWC"}
-    algorithm : {"auto", "direct", "winograd", "strassen"}
-        "auto" depends on the shapes alone. "winograd" takes fewer multiplications: 3x3 kernels of stride 1 and one group in tiles, which
-        rounds more; others, of 2 to 16 rows and higher than their stride, in two or three rows at once, which does not. "strassen",
-        for 1x1 kernels of stride 1 and one group without padding, takes 7 products of blocks for 8, from 64 pixels and 64 output channels on, and
-        rounds a little more.
+    algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}
+        "auto" depends on the shapes alone. The last three take fewer multiplications. "winograd" (3x3, stride 1, one group) works on tiles,
+        and rounds more than "direct". "winograd1d" (kernels higher than their stride, not depthwise) works on two or three output rows, and
+        does not. "strassen" (1x1, stride 1, no padding, one group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output
+        channels on, and rounds a little more.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 

@@ -6,7 +6,7 @@ import numpy as np
 from . import _core, activations
 from .batchnorm import fold_batch_norm
 
-ALGORITHMS = ("auto", "direct", "winograd", "strassen")
+ALGORITHMS = ("auto", "direct", "winograd", "winograd1d", "strassen")
 LAYOUTS = ("NCHW", "NHWC")
 LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
 
@@ -69,7 +69,10 @@ def _choice(value, name, known):
 
 
 def _winograd_applies(w, stride, dilation, groups):
-    """Tiles of 3x3 kernels of stride 1, else two or three rows at once; not depthwise."""
+    return w.shape[2:] == (3, 3) and stride == dilation == (1, 1) and groups == 1
+
+
+def _winograd1d_applies(w, stride, dilation, groups):
     return stride[0] < w.shape[2] <= 16 and dilation[0] == 1 and (w.shape[1] > 1 or groups == 1)
 
 
@@ -187,8 +190,11 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and not _winograd_applies(w, stride, dilation, groups):
-            raise ValueError(f"algorithm='winograd' needs a kernel higher than its stride, of at most 16 rows, without dilation and not depthwise, "
-                             f"not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
+            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, dilation 1 and groups=1, not w {w.shape}, "
+                             f"stride {stride}, dilation {dilation}, groups={groups}")
+        if algorithm == "winograd1d" and not _winograd1d_applies(w, stride, dilation, groups):
+            raise ValueError(f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation and not "
+                             f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
         zeros = _padding(padding)
         if algorithm == "strassen" and not _strassen_applies(w, stride, zeros, groups):
             raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
@@ -208,7 +214,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         (w, bias), options = self._arguments
         if w.shape[1] == 1 and options["groups"] > 1:
             kernel = "depthwise"
-        elif options["algorithm"] == "auto" and _winograd_applies(w, options["stride"], options["dilation"], options["groups"]):
+        elif options["algorithm"] == "auto" and _winograd1d_applies(w, options["stride"], options["dilation"], options["groups"]):
             kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
         elif options["algorithm"] == "auto" and _strassen_applies(w, options["stride"], _padding(options["padding"]), options["groups"]):
             kernel = "strassen or direct"

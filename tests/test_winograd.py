@@ -107,6 +107,22 @@ def test_many_channels(isa, draw):
 
 
 @pytest.mark.parametrize("kernel, options", [
+    ((3, 3), dict(stride=2)),
+    ((3, 3), dict(stride=(1, 2))),
+    ((5, 5), {}),
+    ((1, 1), {}),
+    ((3, 1), {}),
+    ((3, 3), dict(dilation=2)),
+    ((3, 3), dict(groups=6)),
+    ((3, 3), dict(groups=2)),
+])
+def test_refused_where_it_does_not_apply(draw, kernel, options):
+    w = draw(6, 6 // options.get("groups", 1), *kernel)
+    with pytest.raises(ValueError, match="algorithm='winograd' needs a 3x3 kernel"):
+        fo.conv2d(draw(1, 6, 9, 9), w, **options, algorithm="winograd")
+
+
+@pytest.mark.parametrize("kernel, options", [
     ((3, 3), dict(stride=3)),
     ((1, 1), {}),
     ((1, 3), {}),
@@ -114,10 +130,10 @@ def test_many_channels(isa, draw):
     ((3, 3), dict(dilation=2)),
     ((3, 3), dict(groups=6)),
 ])
-def test_refused_where_it_does_not_apply(draw, kernel, options):
+def test_one_dimension_refused_where_it_does_not_apply(draw, kernel, options):
     w = draw(6, 6 // options.get("groups", 1), *kernel)
-    with pytest.raises(ValueError, match="winograd"):
-        fo.conv2d(draw(1, 6, 9, 9), w, **options, algorithm="winograd")
+    with pytest.raises(ValueError, match="algorithm='winograd1d' needs a kernel higher than its stride"):
+        fo.conv2d(draw(1, 6, 9, 9), w, **options, algorithm="winograd1d")
 
 
 # Several rows at once: every number of taps that a stride leaves apart, and of rows that are left
@@ -142,7 +158,7 @@ LINES = [
 def test_rows_together(isa, draw, layout, kernel, options, height):
     for ic, oc, width in ((4, 6, 19), (20, 34, 35), (4, 70, 9)):
         x, w = draw(*dims(layout, 2, ic, height, width)), draw(oc, ic // options.get("groups", 1), *kernel)
-        layer = fo.Conv2d(w, **options, layout=layout, algorithm="winograd")
+        layer = fo.Conv2d(w, **options, layout=layout, algorithm="winograd1d")
         assert "rows)" in layer.kernel(x.shape)[0]
         check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=BOUND)
 
@@ -155,7 +171,7 @@ def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, option
         x, w = draw(*dims(layout, 2, 12, 9, width)), draw(oc, 12, *kernel)
         residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
         epilogue = dict(bias=draw(oc), bn=draw.batch_norm(oc), residual=residual, activation=("prelu", draw(oc)) if activation == "prelu" else activation)
-        check(fo.conv2d(x, w, **epilogue, **options, layout=layout, algorithm="winograd"),
+        check(fo.conv2d(x, w, **epilogue, **options, layout=layout, algorithm="winograd1d"),
               oracle.conv2d(x, w, **epilogue, **options, layout=layout), error=BOUND)
 
 

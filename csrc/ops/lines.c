@@ -119,7 +119,7 @@ bool fo_lines_pay(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_lines *l = &plan->lines;
     const fo_conv2d_shape *s = &plan->s;
     if (l->lines == 1 || s->algorithm == FO_DIRECT) return false;
-    if (s->algorithm == FO_WINOGRAD) return true;
+    if (s->algorithm == FO_WINOGRAD_1D) return true;
     const double step = (double)s->kw * plan->icg, sums = (double)l->sums * plan->icg * s->sw / plan->ocg * SUM;
     const ptrdiff_t groups = z->oh / l->lines, left = z->oh % l->lines;
     double steps = groups * (l->terms * step + l->products * START + sums);

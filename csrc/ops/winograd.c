@@ -43,7 +43,7 @@ static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const bool applies = s->kh == 3 && s->kw == 3 && s->sh * s->sw * s->dh * s->dw * s->groups == 1 && s->ic;
-    if (s->algorithm == FO_DIRECT || !applies) return 0;
+    if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
     int best = 2;
     double cost = winograd_cost(plan, z, 2);
     const double f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6);

@@ -77,7 +77,7 @@ OPTIONS = {
     "stride": pairs, "dilation": pairs,
     "padding": pairs | st.sampled_from(["same", "valid", ((0, 1), (2, 3)), ((2**62, 1), (2, 3)), ((0, 1), 2)]),
     "groups": st.sampled_from([0, 1, 2, 5, -1, 2**40, "x"]), "layout": st.sampled_from(["NCHW", "NHWC", "nchw", None]),
-    "algorithm": st.sampled_from(["auto", "direct", "winograd", "fft", 1]),
+    "algorithm": st.sampled_from(["auto", "direct", "winograd", "winograd1d", "strassen", "fft", 1]),
     "activation": st.sampled_from([None, *(a for a in oracle.ACTIVATIONS if a not in ("clip", "prelu")), ("clip", -1, 1), ("clip", 1, 0),
                                    ("clip", np.nan, 1), ("elu", "x"), ("leaky_relu", 1e40), (), 7, "prelu", ("prelu", np.ones(9))]),
     "reset_after": st.booleans(), "bn": None,
