@@ -18,26 +18,28 @@ enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MI
 /* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
  * depend on threads, batch or machine; its constants were measured with AVX-512. Three terms:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
- *   weights     come from the third-level cache, one in the time of 8 multiply-adds: that bounds products of few rows
+ *   weights     come from the third-level cache, one in the time of 8 multiply-adds, or from the second, where they fit it, in that
+ *               of 5: that bounds products of few rows; the direct algorithm has a table to read and gains nothing below 16 rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  */
-enum { VECTOR = 16, START = 4, STREAM = 8 };
+enum { VECTOR = 16, START = 4, FAR = 8, NEAR = 5, NEAR_WEIGHTS = (512 << 10) / 4, DIRECT = 16 };
 
 /* F(6x6) costs accuracy: it must win by a tenth, and its error, which grows as the root of the channels, stays under the bound. */
 enum { F6_CHANNELS = 512 };
 static const double F6_GAIN = 0.9;
 
-static double streamed(double rows, double weights) { return weights * (rows > STREAM ? rows : STREAM); }
+static double streamed(double rows, double least, double weights) { return weights * (rows > least ? rows : least); }
 
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    return streamed((double)z->oh * z->ow, 9.0 * plan->s.ic * plan->s.oc);
+    return streamed((double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
     static const double in[] = {[2] = 80, [4] = 220, [6] = 500}, out[] = {[2] = 80, [4] = 200, [6] = 450};
     const double tiles = (double)div_up(z->oh, tile) * div_up(z->ow, tile);
     const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR);
-    return streamed(tiles, (tile + 2.0) * (tile + 2) * (plan->s.ic + START) * oc) + tiles * (in[tile] * ic + out[tile] * oc);
+    const double weights = (tile + 2.0) * (tile + 2) * (plan->s.ic + START) * oc;
+    return streamed(tiles, weights > NEAR_WEIGHTS ? FAR : NEAR, weights) + tiles * (in[tile] * ic + out[tile] * oc);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
