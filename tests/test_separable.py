@@ -91,6 +91,11 @@ def test_layers_and_unfused(draw, h, residual):
     assert np.array_equal(pickle.loads(pickle.dumps(block))(x), block(x))
 
 
+def test_a_long_product_hides_a_small_image(draw):
+    block = fo.DepthwiseSeparable(*_parts(draw, fo, 128, None, 128, layout="NHWC")[1:])
+    assert not block.fuses((1, 56, 56, 128)) and block.fuses((1, 112, 112, 128))
+
+
 def test_separable_against_unfused(draw):
     seed = draw.rng.bit_generator.state
     block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 9)[1:])
