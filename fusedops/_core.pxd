@@ -40,6 +40,7 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t ic, oc, groups, kh, kw, sh, sw, dh, dw
         fo_activation act
         fo_algorithm algorithm
+        bint nhwc
     ctypedef struct fo_conv2d_size:
         Py_ssize_t n, ih, iw, oh, ow, top, left
     ctypedef struct fo_conv2d:

@@ -387,7 +387,7 @@ cdef class Conv2dPlan(ImagePlan):
         s.sh, s.sw = stride
         s.dh, s.dw = dilation
         s.act = activation_of(activation)
-        s.algorithm = algorithm
+        s.algorithm, s.nhwc = algorithm, nhwc
         plan = fo_conv2d_create(&s, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")

@@ -125,7 +125,7 @@ cdef class ConvTranspose2dPlan:
             if b.size != s.oc:
                 raise ValueError(f"bias has shape {np.shape(b)}, but w gives {s.oc} output channels")
         s.act = activation_of(IDENTITY if activation is None else activation)
-        s.algorithm = 0
+        s.algorithm, s.nhwc = 0, True
         self.plan = fo_conv_transpose_create(s, data(weights), data(b))
         if self.plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")

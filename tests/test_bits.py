@@ -152,8 +152,6 @@ def test_strides(isa, draw, operation):
     arrays = small(operation, draw)
     expected = digest(operation(arrays, {}))
     for name, view in VIEWS.items():
-        if name == "channels_last" and operation is OPERATIONS["strassen"]:
-            continue  # its blocks follow the memory order: tests/test_strassen.py
         assert digest(operation({k: view(v) for k, v in arrays.items()}, {})) == expected, name
 
 

@@ -66,11 +66,14 @@ def test_bits_do_not_depend_on_strides(isa, draw, layout):
                 np.testing.assert_array_equal(layer(x, residual, out=out), expected)
 
 
-def test_channels_last_memory_has_the_bits_of_nhwc(draw):
-    """Blocks of pixels follow the memory order."""
-    x, w = draw(2, 96, 13, 15), draw(256, 96, 1, 1)
-    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    np.testing.assert_array_equal(fo.conv2d(last.transpose(0, 3, 1, 2), w), fo.conv2d(last, w, layout="NHWC").transpose(0, 3, 1, 2))
+def test_bits_do_not_depend_on_the_memory_order(isa, draw):
+    x, w, residual = draw(2, 96, 13, 15), draw(256, 96, 1, 1), draw(2, 256, 13, 15)
+    expected = fo.conv2d(x, w, residual=residual)
+    last = [np.ascontiguousarray(a.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2) for a in (x, residual, expected)]
+    for image in (x, last[0]):
+        for added in (residual, last[1]):
+            np.testing.assert_array_equal(fo.conv2d(image, w, residual=added), expected)
+            np.testing.assert_array_equal(fo.conv2d(image, w, residual=added, out=last[2]), expected)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

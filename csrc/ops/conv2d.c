@@ -481,7 +481,7 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
-    if (fo_uses_strassen(plan, z)) return nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
+    if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
     static const char *const names[][2] = {
         {"direct, pixels as rows", "direct, pixels as columns"},
@@ -495,7 +495,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;
-    if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z, nhwc);
+    if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     direct d = direct_for(plan, z, nhwc);
     return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
 }

@@ -51,6 +51,7 @@ static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const flo
     part.kh = any ? rows.count : 1, part.kw = any ? columns.count : 1;
     part.sh = part.sw = 1;
     part.dh = rows.dilation, part.dw = columns.dilation;
+    if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT; /* Strassen's would go by way of a copy: the pixels of a phase stand apart */
     float *own = phase_weights(s, w, rows, columns);
     fo_conv2d *plan = own ? fo_conv2d_create(&part, own, bias) : NULL;
     fo_free(own);

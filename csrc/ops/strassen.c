@@ -10,7 +10,8 @@
  *           | A10 | A11 |           |10|11|  |  | |       through the pairs of weights. Columns that fill no pair are left to
  *           +-----+-----+           +--+--+--+--+-+       the direct product.
  *
- * Pairs lie in one image and follow from its size, so that results depend neither on the batch nor on threads.
+ * Pairs lie in one image and follow from its size and the memory order that the layer is made for, so that results depend neither on
+ * the batch nor on threads. Images of other strides go by way of a copy.
  */
 #include "strassen.h"
 
@@ -261,8 +262,9 @@ static void cut(strassen *s, int threads) {
     s->scratch_each = s->columns ? max_(each, s->plan->k * s->plan->kn->nr) : s->group * each;
 }
 
-static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t plane) {
+static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t plane) {
     const fo_kernels *kn = plan->kn;
+    const bool nhwc = plan->s.nhwc;
     *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
     /* Rows a multiple of 1 KB apart share few sets of the cache; halves of an odd reduction, and of odd rows, have no equal lengths. */
     s->copies = plan->k % 2 || (nhwc ? s->pixels % 2 : plane % 256 == 0);
@@ -282,16 +284,17 @@ static size_t scratch_bytes(const strassen *s, int threads) {
     return (size_t)(s->scratch_each * threads + table_floats(s)) * sizeof(float);
 }
 
-ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
     strassen s;
-    const int threads = setup(&s, plan, z, nhwc, z->oh * z->ow);
+    const int threads = setup(&s, plan, z, z->oh * z->ow);
     return (ptrdiff_t)scratch_bytes(&s, threads);
 }
 
-/* Of images whose pixels form one row each, in one memory order. */
-static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, const fo_image *x, const fo_image *r, const fo_image *y) {
+/* Of images in the layer's memory order whose pixels form one row each. */
+static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     strassen s;
-    const int threads = setup(&s, plan, z, nhwc, x->sc);
+    const bool nhwc = plan->s.nhwc;
+    const int threads = setup(&s, plan, z, x->sc);
     const ptrdiff_t floats = nhwc ? right_weights(plan) : left_weights(plan);
     s.x = *x, s.y = *y, s.r = *r;
     s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
@@ -318,17 +321,17 @@ static fo_status copy_image(const fo_image *to, const fo_image *from, const fo_c
 }
 
 fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
-    const bool nhwc = y->sc == 1;
+    const bool nhwc = plan->s.nhwc;
     const ptrdiff_t ic = plan->s.ic, oc = plan->s.oc, pixels = z->oh * z->ow;
     const fo_image r = residual ? *residual : (fo_image){0}, given[] = {*x, r, *y};
     const ptrdiff_t channels[] = {ic, oc, oc};
     fo_image flat[] = {*x, r, *y};
     ptrdiff_t floats = 0, at[3];
-    for (int t = 0; t < 3; t++) { /* other strides give the same bits, by way of copies */
+    for (int t = 0; t < 3; t++) {
         at[t] = floats;
         if (!is_flat(&given[t], z, nhwc)) floats += z->n * channels[t] * pixels;
     }
-    if (!floats) return run_flat(plan, z, nhwc, x, &r, y);
+    if (!floats) return run_flat(plan, z, x, &r, y);
     float *room = fo_arena_take((size_t)floats * sizeof *room);
     if (!room) return FO_NO_MEMORY;
     fo_status status = FO_OK;
@@ -338,7 +341,7 @@ fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const 
         flat[t].data = room + at[t];
         if (t < 2 && status == FO_OK) status = copy_image(&flat[t], &given[t], z, channels[t]);
     }
-    if (status == FO_OK) status = run_flat(plan, z, nhwc, &flat[0], &flat[1], &flat[2]);
+    if (status == FO_OK) status = run_flat(plan, z, &flat[0], &flat[1], &flat[2]);
     if (status == FO_OK && flat[2].data != y->data) status = copy_image(y, &flat[2], z, oc);
     fo_arena_release(room);
     return status;

@@ -6,7 +6,7 @@
 
 /* Whether it serves images of this size. */
 bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *size);
-ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc); /* bytes */
+ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *size); /* bytes */
 fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 
 #endif
