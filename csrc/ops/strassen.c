@@ -316,8 +316,10 @@ static bool is_flat(const fo_image *t, const fo_conv2d_size *z, bool nhwc) {
 }
 
 static fo_status copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
-    return fo_strided_copy(&(fo_copy_args){{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw},
-                                                                              {from->sn, from->sc, from->sh, from->sw}}}, to->data, from->data});
+    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}},
+                      to->data, from->data};
+    fo_fold(&a.axes);
+    return fo_strided_copy(&a);
 }
 
 fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
