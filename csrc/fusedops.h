@@ -169,7 +169,8 @@ fo_status fo_sequence_run(const fo_sequence *sequence);
 
 /* y = pointwise(depthwise(expand(x))) + residual inside pointwise's activation, in one pass without intermediate images. expand may be
  * NULL; it and pointwise are 1x1 convolutions of one group, stride 1 and no padding, depthwise has one filter for each channel.
- * The size is the depthwise part's. fo_separable_pays: whether this is faster than the three after one another. */
+ * The size is the depthwise part's. fo_separable_pays: whether this is faster than the three after one another;
+ * it depends on the size of one image, as the bits of its parts do. */
 typedef struct {
     const fo_conv2d *expand, *depthwise, *pointwise;
 } fo_separable;

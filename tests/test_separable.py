@@ -107,6 +107,15 @@ def test_separable_against_unfused(draw):
     assert block(draw(0, 64, 70, 70)).shape == (0, 9, 70, 70)
 
 
+def test_bits_do_not_depend_on_the_batch(draw):
+    """Nor does the choice: by itself a product may take another algorithm than in a block."""
+    for channels, h, fused in ((16, 60, True), (128, 60, False), (16, 40, False)):
+        block = fo.DepthwiseSeparable(*_parts(draw, fo, 128, None, channels, layout="NHWC")[1:])
+        x = draw(3, h, h, 128)
+        assert block.fuses(x.shape) == block.fuses(x[:1].shape) == fused
+        np.testing.assert_array_equal(block(x)[:1], block(x[:1]))
+
+
 def test_parts_that_do_not_fit(draw):
     expand, depthwise, project = _parts(draw, fo, 8, 24, 8)
     with pytest.raises(ValueError, match="pointwise must be a 1x1"):

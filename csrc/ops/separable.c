@@ -195,6 +195,6 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
 
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
     const fo_conv2d_shape *d = &block->depthwise->s;
-    const double image = (double)sizeof(float) * d->ic * z->n * (z->oh * z->ow + (block->expand ? z->ih * z->iw : 0));
+    const double image = (double)sizeof(float) * d->ic * (z->oh * z->ow + (block->expand ? z->ih * z->iw : 0));
     return image > (nhwc ? PIXELS_BYTES : PLANES_BYTES) && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }
