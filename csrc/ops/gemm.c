@@ -75,7 +75,9 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const ptrdiff_t blocks = max_(div_up(m, max_(L2_BYTES / 4 / max_(k, 1), 2 * kn->mr)), min_(tasks, div_up(m, 4 * kn->mr)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
-    if (down < tasks) job.columns = round_up(div_up(n, div_up(tasks, down)), 4 * kn->nr);
+    ptrdiff_t across = div_up(tasks, down);
+    while (down * across % threads) across++; /* as many for one thread as for another */
+    if (down < tasks) job.columns = round_up(div_up(n, across), 4 * kn->nr);
     job.across = div_up(n, job.columns);
     fo_parallel_for(down * job.across, threads, gemm_block, &job);
     return FO_OK;
