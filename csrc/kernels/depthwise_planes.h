@@ -259,7 +259,8 @@ WALKS(3, 2, 1) WALKS(3, 2, 2) WALKS(3, 2, 4)
 WALKS(5, 1, 1) WALKS(5, 1, 2) WALKS(5, 1, 4)
 WALKS(5, 2, 1) WALKS(5, 2, 2) WALKS(5, 2, 4)
 WALKS(7, 1, 1) WALKS(7, 1, 2) /* the registers hold no more */
-TALL(3, 1) TALL(3, 2)
+TALL(3, 1)
+TALL(3, 2)
 
 /* One channel after the other, an input row read once. */
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_EDGES], dw_walk_fn *const tall) {
