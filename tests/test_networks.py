@@ -391,3 +391,13 @@ def test_profile_and_benchmark(networks):
     assert set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "median" in str(times)
     profile = net.profile(x.numpy(), repeat=1)
     assert len(profile.layers) == len(net.plan(x.numpy())[0].steps) and all(n.ms > 0 for n in profile.layers) and "of peak" in str(profile)
+
+
+def test_convolution_before_a_softmax_rounds_all_channels_alike():
+    """Logits of 1e9 from equal weights: any difference in rounding would be a factor of e^100."""
+    x = 1e4 * np.random.default_rng(0).random((1, 512, 13, 13), np.float32)
+    w = np.full((1000, 512, 1, 1), 300, np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
+             helper.make_node("GlobalAveragePool", ["r"], ["p"]), helper.make_node("Softmax", ["p"], ["y"], axis=1)]
+    y = fo.load_onnx(model(nodes, {"x": x.shape}, {"y": (1, 1000, 1, 1)}, dict(w=w)))(x)
+    np.testing.assert_allclose(y, 1e-3, rtol=1e-5)

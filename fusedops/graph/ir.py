@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+WITHOUT_WEIGHTS = {"Activation", "AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMean",
+                   "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
+
 
 @dataclass(slots=True, eq=False)
 class Node:
@@ -61,6 +64,17 @@ class Graph:
         for node in self.nodes:
             for v in node.reads():
                 found.setdefault(v, []).append(node)
+        return found
+
+    def logits(self):
+        """Values that a softmax reads, perhaps by way of pooling, an activation or another shape."""
+        producers, found = self.producers(), set()
+        for softmax in self.nodes:
+            value = softmax.inputs[0] if softmax.op in ("Softmax", "LogSoftmax") else None
+            while value is not None:
+                found.add(value)
+                node = producers.get(value)
+                value = node.inputs[0] if node is not None and node.op in WITHOUT_WEIGHTS else None
         return found
 
     def rename(self, old, new):

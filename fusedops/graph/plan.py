@@ -114,7 +114,7 @@ class _Builder:
 
     def __init__(self, graph, shapes, values, layers, threads):
         self.graph, self.layers, self.steps, self.buffers, self.report = graph, layers, [], [], []
-        self.known = infer(graph, shapes, values)
+        self.known, self.logits = infer(graph, shapes, values), graph.logits()
         self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.targets = {}
         for i, v in enumerate(graph.results, 1 + len(graph.inputs)):
