@@ -27,7 +27,7 @@ FUNCTIONS = {  # fo_function
     "max": lambda a, b: np.maximum(a, b), "min": lambda a, b: np.minimum(a, b),
     "slope": lambda a, b: np.where(a > 0, a, a * b),
 }
-DIRECT, WINOGRAD = 1, 2
+DIRECT, WINOGRAD, WINOGRAD_1D, STRASSEN = 1, 2, 3, 4
 WINOGRAD_BOUNDS = {2: 2e-6, 4: 2e-5, 6: 5e-5}  # of max |y|, promised for each tile
 
 rng = np.random.default_rng(0)
@@ -98,8 +98,8 @@ def matmul(m, n, k, batch, a_columns, y_columns):
 
 
 def conv2d(n, ic, oc, image, kernel, stride=1, padding=0, dilation=1, groups=1, act="identity", layout="NCHW", to=None,
-           residual=False, tile=0):
-    """tile: Winograd's, which the sizes must be such as to choose; 0 is the direct algorithm."""
+           residual=False, tile=0, algorithm=DIRECT):
+    """tile: Winograd's, which the sizes must be such as to choose; 0 is the algorithm that is given."""
     to = to or layout
     kernel, stride, dilation, image = map(oracle.pair, (kernel, stride, dilation, image))
     (top, _), (left, _) = oracle.pads(padding, image, kernel, stride, dilation)
@@ -111,14 +111,16 @@ def conv2d(n, ic, oc, image, kernel, stride=1, padding=0, dilation=1, groups=1, 
     y = oracle.conv2d(x, w, bias=b, residual=r, activation=act_, **options)
     if tile:
         y = close(y.value, 0, WINOGRAD_BOUNDS[tile] * np.abs(y.value).max())
+    if algorithm == STRASSEN:
+        y = close(y.value, 0, 5e-6 * np.abs(y.value).max())
 
     def order(a, layout):
         return a if a is None or layout == "NCHW" else np.moveaxis(a, 1, 3)
 
     sizes = "x".join(map(str, (n, ic, *image, oc, *kernel)))
-    name = f"{layout}-{to} {sizes} s{stride[0]} d{dilation[0]} g{groups} F{tile} {act}"
+    name = f"{layout}-{to} {sizes} s{stride[0]} d{dilation[0]} g{groups} F{tile} a{algorithm} {act}"
     integers = [ic, oc, groups, *kernel, *stride, *dilation, n, *image, *size, top, left, layout == "NHWC",
-                to == "NHWC", WINOGRAD if tile else DIRECT, tile]
+                to == "NHWC", WINOGRAD if tile else algorithm, tile]
     case("conv2d", name, integers, [slopes, order(x, layout), w, b, order(r, to)],
          [y.map(lambda v: order(v, to))], act, parameters)
 
@@ -173,9 +175,12 @@ def write_convolutions():
         conv2d(1, 64, 17, (14, 14), 3, padding=1, act="prelu", **common)
         for act in KINDS:
             conv2d(1, 3, 7, (6, 7), 3, act=act, residual=True, **common)
-        for ic, oc, size, tile in [(5, 9, (2, 2), 2), (9, 5, (7, 6), 2), (33, 31, (13, 14), 4), (16, 17, (30, 29), 6)]:
+        for ic, oc, size, tile in [(5, 9, (2, 2), 2), (9, 5, (5, 6), 2), (33, 31, (13, 14), 4), (16, 17, (30, 29), 6)]:
             conv2d(2, ic, oc, size, 3, padding=1, tile=tile, residual=True, **common)
         conv2d(1, 6, 5, (5, 6), 3, padding=1, act="mish", tile=2, **common)
+        for act in ("identity", "prelu", "gelu"):
+            conv2d(2, 33, 67, (9, 13), 1, act=act, residual=True, algorithm=STRASSEN, **common)
+            conv2d(2, 9, 21, (9, 13), 3, (2, 1), 1, act=act, residual=True, algorithm=WINOGRAD_1D, **common)
     for layout, kernel, stride in itertools.product(("NCHW", "NHWC"), (3, 5), (1, 2)):
         for c, image in [(1, (5, 6)), (3, (9, 33)), (9, (7, 8)), (37, (12, 11))]:
             conv2d(2, c, c, image, kernel, stride, kernel // 2, groups=c, layout=layout, residual=c == 9, act="clip")
