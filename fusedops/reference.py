@@ -48,8 +48,8 @@ class _Unfused:
                 and (residual is None or residual.shape == out.shape and not np.may_share_memory(out, residual)))
 
     def _matrix(self, y):
-        """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty or does not lie so."""
-        if y.size and self._channels_last:
+        """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty, one number or does not lie so."""
+        if y.size and y.ndim and self._channels_last:
             return (y.reshape(-1, y.shape[-1]), 0) if y.flags.c_contiguous else None
         if y.size and y.ndim == 4:
             n, c, h, w = y.shape

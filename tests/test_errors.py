@@ -77,9 +77,11 @@ def test_an_axis_too_long(draw, name, argument):
     refused(ValueError, OPERATIONS[name], arrays, argument, str(tuple(shape)))
 
 
+@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_out(draw, name):
+def test_out(draw, name, path):
     operation = OPERATIONS[name]
+    operation = operation._replace(function=getattr(path, operation.function.__name__))
     arrays, out = operation.draw(draw), operation.out()
     *first, last = out
     shape = last.shape
@@ -88,6 +90,7 @@ def test_out(draw, name):
     for error, texts, wrong in [
         (ValueError, [str(shape)], np.full((*shape[:-1], shape[-1] + 1), 7, np.float32)),
         (ValueError, [str(shape)], np.full((1, *shape), 7, np.float32)),
+        (ValueError, [str(shape)], np.full((), 7, np.float32)),
         (ValueError, ["read-only"], read_only),
         (TypeError, ["float64"], np.full(shape, 7.0)),
         (TypeError, [], np.full(shape, 7, ">f4")),
