@@ -52,7 +52,7 @@ def check(actual, expected, error=None):
     assert type(actual) is np.ndarray and actual.dtype == np.float32
     assert actual.shape == value.shape
     if error is not None:
-        bound = error * np.abs(value).max(initial=0)
+        bound = error * np.abs(value).max(initial=0) + TINY
     with np.errstate(invalid="ignore"):
         off = np.abs(actual - value)
         good = (off <= bound) | (actual == value) | (np.isnan(actual) & np.isnan(value))

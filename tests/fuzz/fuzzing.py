@@ -1,6 +1,6 @@
-"""How long a fuzzer runs: some hundred examples of a fixed seed, or for FUSEDOPS_FUZZ_SECONDS with random ones.
+"""How long a fuzzer runs: some hundred examples, the same each time, as many as FUSEDOPS_FUZZ_EXAMPLES says, or random ones for a time.
 
-``FUSEDOPS_FUZZ_SECONDS=600 pytest -s tests/fuzz`` is ten minutes of each; FUSEDOPS_FUZZ_SEED=1 makes the examples of that time the same ones.
+``FUSEDOPS_FUZZ_SECONDS=600 pytest -s tests/fuzz`` is ten minutes of each.
 """
 import os
 import resource
@@ -10,22 +10,23 @@ from contextlib import contextmanager
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
 SECONDS = float(os.environ.get("FUSEDOPS_FUZZ_SECONDS", 0))
-SEED = os.environ.get("FUSEDOPS_FUZZ_SEED")
+EXAMPLES = int(os.environ.get("FUSEDOPS_FUZZ_EXAMPLES", 300))
+ROUND = 300  # examples that Hypothesis plans together
 
 
-def fuzz(strategy, examples=300):
+def fuzz(strategy):
     """Decorates a test of one argument, which is drawn from the strategy."""
     def decorate(test):
-        how = settings(max_examples=examples, derandomize=not SECONDS, database=None, deadline=None,
+        how = settings(max_examples=min(EXAMPLES, ROUND), database=None, deadline=None,
                        suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink])
 
         def runs():
             end, done = time.monotonic() + SECONDS, 0
             with little_memory():
-                while not done or time.monotonic() < end:
+                while time.monotonic() < end if SECONDS else done < EXAMPLES:
                     once = how(given(strategy)(test))
-                    (once if SEED is None else seed(int(SEED) + done)(once))()
-                    done += examples
+                    (once if SECONDS else seed(done)(once))()
+                    done += ROUND
             print(f"{test.__name__}: {done} examples")
         return runs
     return decorate
