@@ -50,6 +50,13 @@ def test_large_images_run_in_slices_and_small_ones_at_once():
     np.testing.assert_array_equal(net(x), np.concatenate([net(x[i:i + 1]) for i in range(8)]))
 
 
+def test_more_images_than_memory_holds():
+    """The number has no divisors to search for: it is refused at once."""
+    net = fo.from_torch(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), torch.zeros(1, 3, 8, 8))
+    with pytest.raises(MemoryError, match="bytes for inputs of these shapes"):
+        net.memory((2**31 - 1, 3, 64, 64))
+
+
 MIXED = {  # what mixes the images, or lets an axis that is as long stand where they stood
     "transpose": "h = Exp(x) t = Transpose<perm=[1, 0, 2]>(h) y = Sqrt(t)",
     "reshape": "s = Constant<value_ints=[8, 4, 6]>() t = Transpose<perm=[2, 0, 1]>(x) r = Reshape(t, s) y = Exp(r)",

@@ -8,11 +8,12 @@ behind it, and as many as the step before it where that hands over more than tha
 images are small and weights large, the whole batch shares one reading of the weights.
 """
 from itertools import groupby, pairwise
-from math import prod
+from math import ceil, prod
 
 import numpy as np
 
 from .memory import Tensor
+from .shapes import physical_memory
 
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
 # convolution with residual at 56x56 (7 MB an image) 416 419 484 711, at 28x28 (4 MB) 409 404 415 505; the 3x3 one at
@@ -47,9 +48,12 @@ def _nbytes(t):
 
 
 def _needed(step, n, cache):
-    needed = sum(map(_nbytes, step.tensors())) / cache
-    found = next((d for d in range(1, n) if n % d == 0 and d >= needed), n)
-    return found if found <= MOST * needed else 1
+    total = sum(map(_nbytes, step.tensors()))
+    if total > physical_memory():
+        return 1
+    needed = total / cache
+    fewest, most = max(1, min(ceil(needed), n)), int(min(n, MOST * needed))
+    return next((d for d in range(fewest, most + 1) if n % d == 0), 1)
 
 
 def _keeps_apart(step, n):
