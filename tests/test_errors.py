@@ -290,6 +290,8 @@ def test_layers_check_their_input(draw):
         fo.Linear(draw(4, 3))(np.ones((2, 3)))
     with pytest.raises(ValueError, match="h"):
         fo.LSTMCell(draw(8, 3), draw(8, 2))(draw(2, 3), draw(2, 3), draw(2, 2))
+    with pytest.raises(ValueError, match=r"h must have shape \(5,\)"):
+        fo.rnn_cell(draw(0), draw(3, 5), draw(5, 0), draw(5, 5))
 
 
 @pytest.mark.parametrize("call, fix", [
