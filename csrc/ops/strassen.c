@@ -20,12 +20,12 @@
 /* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
 static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
-enum { SCRATCH_BYTES = 512 << 10 }; /* half of a second-level cache of 1 MB */
+enum { SCRATCH_BYTES = 512 << 10, LINE = 16 }; /* half of a second-level cache of 1 MB; floats of a cache line */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
  * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
  * LONGEST the error would pass the promised bound. Results follow from an image's size alone. */
-enum { SHORTEST = 96, LONGEST = 2048, LEAST_CHANNELS = 128, LEAST_WEIGHTS = 128 * 128, LEAST_PIXELS = 128 };
+enum { SHORTEST = 96, LONGEST = 2048, LEAST_CHANNELS = 64, LEAST_WEIGHTS = 64 * 128, LEAST_PIXELS = 128 };
 
 /* What one pair of blocks needs, with any instruction set. */
 enum { PAIR = 64 };
@@ -195,25 +195,27 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff
     for (ptrdiff_t j = from; j < to; j++) {
         const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
         fo_strassen_args a = {.k = half_of(plan)};
-        right_operands(plan, s->copies, x, s->x.sc, kn->nr, scratch);
+        if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
         order_right(plan, scratch, s->copies ? NULL : x, s->x.sc, a.b);
         for (ptrdiff_t i = first; i < last; i++) {
             const pair r = row_pair(kn, oc, i);
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
             order_left(plan, r, s->packed + i * FO_STRASSEN_PRODUCTS * left_part(plan), NULL, 0, a.a);
             a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
+            a.sums = i == first && !s->copies ? scratch : NULL;
             kn->strassen(&a);
         }
     }
     if (to == s->pairs) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
 }
 
-/* The same with pixels as rows. A pair of weights serves all rows of the task in turn. */
+/* The same with pixels as rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. */
 static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
+    const bool alone = s->group == 1;
     for (ptrdiff_t i = from; i < to; i++)
         left_operands(plan, s->copies, row_pair(kn, s->pixels, i), x, s->x.sw, scratch + (i - from) * each);
     for (ptrdiff_t j = first; j < last; j++) {
@@ -225,6 +227,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t 
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
             order_left(plan, r, scratch + (i - from) * each, s->copies ? NULL : x, s->x.sw, a.a);
             a.c = place(s, n, o, r.at, &a.ldc, &a.ep);
+            a.next = alone && j == first ? (fo_strassen_block){x + row_pair(kn, s->pixels, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
             kn->strassen(&a);
         }
     }
@@ -244,11 +247,12 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
 }
 
 /* Cuts the output into tasks, so that the slowest thread is done first. A pair of columns is a task, for it shares nothing with the
- * next; of rows, so many as stay in the cache, for they share the weights that pass by. Weights are cut where pairs are few: each part
- * computes the operands of its pixels anew. */
+ * next; a pair of rows, too, where weights stay in the cache; else so many as stay there, for they share the weights that pass by.
+ * Weights are cut where pairs are few: each part computes the operands of its pixels anew. */
 static void cut(strassen *s, int threads) {
     const ptrdiff_t weights = weight_pairs(s), each = parts(s->copies) * (s->columns ? right_part(s->plan) : left_part(s->plan));
-    const ptrdiff_t most = s->columns ? 1 : min_(max_(SCRATCH_BYTES / (4 * each), 1), s->pairs);
+    const bool stay = 4 * right_weights(s->plan) <= SCRATCH_BYTES;
+    const ptrdiff_t most = s->columns || stay ? 1 : min_(max_(SCRATCH_BYTES / (4 * each), 1), s->pairs);
     double best = 0;
     for (ptrdiff_t group = most; group > 0; group = threads > 1 ? group - 1 : 0)
         for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
