@@ -152,7 +152,8 @@ class _Builder:
     def at(self, value):
         """The tensor of a value."""
         if value not in self.places:
-            data = np.ascontiguousarray(self.known[value].data)
+            data = self.known[value].data
+            data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
             self.places[value] = Tensor(Buffer(data.nbytes, array=data), data.shape, row_major(data.shape), data.dtype)
         return self.places[value]
 

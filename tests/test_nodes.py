@@ -1,0 +1,67 @@
+"""Small graphs, of a node or a few, against NumPy: scalars, views, empty arrays, and what is refused."""
+import itertools
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+from onnx.parser import parse_model
+
+import fusedops as fo
+
+FORMS = list(itertools.product((True, False), repeat=2))
+
+
+def networks(text, opset=17):
+    """The network as fold and fuse make it, each switched on and off."""
+    proto = parse_model(f'<ir_version: 8, opset_import: ["" : {opset}]> net {text}')
+    return [fo.load_onnx(proto, fold=fold, fuse=fuse) for fold, fuse in FORMS]
+
+
+@pytest.fixture
+def x():
+    return np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
+
+
+# ---- scalars ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("index", [0, 2, -1, -3])
+def test_gather_of_one_index_drops_the_axis(x, index):
+    for net in networks(f"(float[n, 3] x) => (float[n] y) <int64 i = {{{index}}}> {{ y = Gather<axis = 1>(x, i) }}"):
+        np.testing.assert_array_equal(net(x), x[:, index])
+
+
+@pytest.mark.parametrize("op, function", [("Add", np.add), ("Mul", np.multiply), ("Max", np.maximum), ("Pow", np.power)])
+def test_arithmetic_of_scalars(x, op, function):
+    text = f"(float[n, 3] x) => (float y) <float k = {{2}}> {{ s = ReduceSum<keepdims = 0>(x)  y = {op}(s, k) }}"
+    for net in networks(text):
+        y = net(x)
+        assert y.shape == ()
+        np.testing.assert_allclose(y, function(x.sum(), np.float32(2)), rtol=1e-6)
+
+
+def test_a_constant_scalar_as_output(x):
+    for net in networks("(float[n, 3] x) => (float[n, 3] y, float z) <float k = {2}> { y = Relu(x)  z = Identity(k) }"):
+        assert net(x)[1].shape == () and net(x)[1] == 2
+
+
+# ---- refused ----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])
+def test_gather_outside(x, index):
+    for net in networks(f"(float[n, 3] x) => (float[n] y) <{index}> {{ y = Gather<axis = 1>(x, i) }}"):
+        with pytest.raises(ValueError, match="axis of 3"):
+            net(x)
+
+
+@pytest.mark.parametrize("given", ["", ", int64[1] i"])
+def test_gather_from_an_empty_axis(x, given):
+    """Nothing is read from behind the array; no indices are as many as there are elements."""
+    text = f"(float[n, 3] x{given}) => (float[1, 3] y)" + " <int64[1] i = {0}>" * (not given) + " { y = Gather(x, i) }"
+    indices = [np.zeros(1, np.int64)] * bool(given)
+    for net in networks(text):
+        np.testing.assert_array_equal(net(x, *indices), x[:1])
+        with pytest.raises(ValueError, match="axis of 0"):
+            net(x[:0], *indices)
+    for net in networks("(float[n, 3] x, int64[k] i) => (float[k, 3] y) { y = Gather(x, i) }"):
+        assert net(x[:0], np.zeros(0, np.int64)).shape == (0, 3)
