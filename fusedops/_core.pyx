@@ -291,21 +291,28 @@ cdef class ImagePlan:
         """What x has to fit, for the error."""
         raise NotImplementedError
 
-    cdef str fix(self, ndarray a):
-        """What to do about an x of the wrong shape, where that can be guessed."""
-        cdef int nd = cnp.PyArray_NDIM(a)
-        if nd == 3 and cnp.PyArray_DIM(a, 2 if self.nhwc else 0) == self.ic:
-            return ": pass x[np.newaxis]"
-        if nd == 4 and cnp.PyArray_DIM(a, 1 if self.nhwc else 3) == self.ic:
-            return f": pass layout={'NCHW' if self.nhwc else 'NHWC'!r}"
-        return ""
+    cdef object misfit(self, tuple shape):
+        """The error for an x of a shape that does not fit, with what to do about it where that can be guessed."""
+        fix = ""
+        if len(shape) == 3 and shape[2 if self.nhwc else 0] == self.ic:
+            fix = ": pass x[np.newaxis]"
+        elif len(shape) == 4 and shape[1 if self.nhwc else 3] == self.ic:
+            fix = f": pass layout={'NCHW' if self.nhwc else 'NHWC'!r}"
+        return ValueError(f"x has shape {shape}, but {self.weights()} needs " + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)") + fix)
+
+    cdef int size_for(self, object shape, fo_conv2d_size *z) except -1:
+        """The sizes for an x of a shape that a caller names."""
+        cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
+        shape = tuple(shape)
+        if len(shape) != 4 or shape[c] != self.ic or min(shape) < 0:
+            raise self.misfit(shape)
+        return self.size(shape[0], shape[h], shape[h + 1], z)
 
     def output_shape(self, shape):
         """The shape of the result for an x of this shape."""
         cdef fo_conv2d_size z
-        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
-        self.size(n, h, w, &z)
-        return (n, z.oh, z.ow, self.oc) if self.nhwc else (n, self.oc, z.oh, z.ow)
+        self.size_for(shape, &z)
+        return (z.n, z.oh, z.ow, self.oc) if self.nhwc else (z.n, self.oc, z.oh, z.ow)
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None, same_order
@@ -315,8 +322,7 @@ cdef class ImagePlan:
         cdef fo_image xi, ri, yi
         cdef fo_status status
         if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
-            raise ValueError(f"x has shape {np.shape(a)}, but {self.weights()} needs "
-                             + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)") + self.fix(a))
+            raise self.misfit(np.shape(a))
         self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
         dims[0], dims[c], dims[h], dims[h + 1] = z.n, self.oc, z.oh, z.ow
         if residual is not None:
@@ -415,8 +421,7 @@ cdef class Conv2dPlan(ImagePlan):
     def kernel(self, shape, bint nhwc_memory=False):
         """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
         cdef fo_conv2d_size z
-        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
-        self.size(n, h, w, &z)
+        self.size_for(shape, &z)
         nhwc_memory |= self.nhwc
         return fo_conv2d_kernel(self.plan, &z, nhwc_memory).decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
 
@@ -471,10 +476,7 @@ cdef class SeparablePlan(ImagePlan):
         """Whether one pass is faster than the parts one after the other, for an x of this shape."""
         cdef fo_conv2d_size z
         cdef fo_separable b = self.block()
-        if len(shape) != 4:
-            return True
-        n, c, h, w = (shape[0], shape[3], shape[1], shape[2]) if self.nhwc else shape
-        self.size(n, h, w, &z)
+        self.size_for(shape, &z)
         return fo_separable_pays(&b, &z, self.nhwc)
 
 

@@ -266,7 +266,8 @@ class DepthwiseSeparable(_Layer, _core.SeparablePlan):
         self._join(None, depthwise, pointwise)
 
     def __call__(self, x, residual=None, out=None):
-        if self.fuses(np.shape(x)):
+        x = _core.as_input(x, "x")
+        if self.fuses(x.shape):
             return super().__call__(x, residual, out)
         depthwise, pointwise = self._arguments[0]
         return pointwise(depthwise(x), residual, out)

@@ -306,6 +306,24 @@ def test_the_likely_fix_of_a_shape(draw, call, fix):
         call(draw)
 
 
+@pytest.mark.parametrize("method", ["output_shape", "kernel", "fuses"])
+@pytest.mark.parametrize("shape, text", [
+    ((1, 7, 8, 8), "(n, 6, h, w)"),
+    ((1, 8, 8, 6), "pass layout='NHWC'"),
+    ((6, 8, 8), "pass x[np.newaxis]"),
+    ([1, 6, 8], "(1, 6, 8)"),
+    ((1, 6, -8, 8), "(1, 6, -8, 8)"),
+    ((-1, 6, 8, 8), "(-1, 6, 8, 8)"),
+    ((1, 6, 2, 8), "kernel"),
+])
+def test_shapes_that_a_layer_is_asked_about(draw, method, shape, text):
+    depthwise = fo.Conv2d(draw(6, 1, 3, 3), groups=6)
+    layer = fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(4, 6, 1, 1))) if method == "fuses" else depthwise
+    with pytest.raises(ValueError) as caught:
+        getattr(layer, method)(shape)
+    assert text in str(caught.value)
+
+
 def test_misaligned_arrays_are_no_error(draw):
     x = draw(3, 5)
     np.testing.assert_array_equal(fo.linear(misaligned(x, 1), misaligned(x, 3)), fo.linear(x, x))

@@ -128,3 +128,5 @@ def test_parts_that_do_not_fit(draw):
         fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(8, 24, 1, 1), layout="NHWC"))
     with pytest.raises(ValueError, match="x has shape"):
         fo.InvertedResidual(expand, depthwise, project)(draw(1, 9, 60, 60))
+    with pytest.raises(TypeError, match="x must be a float32 array"):
+        fo.DepthwiseSeparable(depthwise, project)(None)

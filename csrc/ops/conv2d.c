@@ -461,8 +461,10 @@ bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return (h > z->ih ? h : z->ih) * (w > z->iw ? w : z->iw) * s->ic > 0x1p48;
 }
 
+static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) { return !z->n || !z->oh || !z->ow || !plan->s.oc; }
+
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
-    if (!z->n || !z->oh || !z->ow || !plan->s.oc) return FO_OK;
+    if (is_empty(plan, z)) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
@@ -479,6 +481,7 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 }
 
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    if (is_empty(plan, z)) return "none, an empty result";
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
@@ -492,6 +495,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
 }
 
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    if (is_empty(plan, z)) return 0;
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;
