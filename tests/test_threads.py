@@ -143,6 +143,14 @@ def test_gil_is_released(restored):
     assert any(start + quarter < t < end - quarter for t in stamps)
 
 
+def test_a_thread_whose_first_call_needs_no_scratch(draw):
+    x, w, results = draw(1, 0, 5, 5), draw(4, 0, 1, 1), []
+    thread = threading.Thread(target=lambda: results.append(fo.conv2d(x, w)))
+    thread.start()
+    thread.join()
+    assert results and not results[0].any()
+
+
 @pytest.mark.parametrize("name", ["conv3x3_direct", "linear_row", "lstm_cell"])
 def test_many_python_threads_at_once(draw, name):
     function, shapes, options = LARGE[name]

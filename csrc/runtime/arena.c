@@ -35,7 +35,7 @@ void fo_free(void *p) { free(p); }
 
 void *fo_arena_take(size_t bytes) {
     if (mine.taken || bytes > KEEP) return fo_alloc(bytes);
-    if (bytes > mine.bytes) {
+    if (!mine.block || bytes > mine.bytes) {
         pthread_once(&once, make_key);
         free(mine.block);
         mine.block = fo_alloc(bytes);
