@@ -62,11 +62,11 @@ class Case:
 
     def __init__(self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None, peephole=False):
         self.kind, self.directions = kind, directions
-        rows, width = GATES[kind] * hidden, outputs or hidden
+        rows, width = GATES[kind] * hidden, hidden if outputs is None else outputs
         self.weights = [
-            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2, w_hh=draw(rows, width) / np.float32(width**0.5),
+            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2, w_hh=draw(rows, width) / np.float32(max(width, 1)**0.5),
                  b_ih=draw(rows), b_hh=draw(rows),
-                 **(dict(w_hr=draw(outputs, hidden)) if outputs else {}), **(dict(peephole=draw(3, hidden)) if peephole else {}))
+                 **({} if outputs is None else dict(w_hr=draw(outputs, hidden))), **(dict(peephole=draw(3, hidden)) if peephole else {}))
             for i in range(layers * directions)]
         self.x = draw(steps, batch, inputs)
         self.h, self.c = draw(layers * directions, batch, width), draw(layers * directions, batch, hidden)
@@ -102,6 +102,7 @@ def kind(request):
 @pytest.mark.parametrize("shape", [
     dict(), dict(steps=1), dict(batch=1, hidden=1, inputs=1), dict(batch=1, hidden=64, steps=9), dict(layers=3), dict(directions=2),
     dict(layers=2, directions=2, batch=14), dict(batch=40, hidden=33, steps=3), dict(inputs=70, hidden=16, batch=17), dict(hidden=130, inputs=3),
+    dict(hidden=0, layers=2, directions=2),
 ], ids=str)
 def test_agrees_with_float64(isa, threads, kind, draw, shape):
     case = Case(draw, kind, **shape)
@@ -123,10 +124,15 @@ def test_lengths(isa, threads, kind, draw, directions, batch):
     assert same(layer(ended, case.state, lengths), (y, state))  # what lies beyond the end does not matter
 
 
-@pytest.mark.parametrize("options", [dict(outputs=6), dict(outputs=20), dict(peephole=True), dict(outputs=35, peephole=True)], ids=str)
+@pytest.mark.parametrize("options", [
+    dict(outputs=6), dict(outputs=20), dict(peephole=True), dict(outputs=35, peephole=True), dict(outputs=0), dict(hidden=0, outputs=3), dict(hidden=0)
+], ids=str)
 def test_projection_and_peephole(isa, threads, draw, options):
     case = Case(draw, "LSTM", layers=2, directions=2, batch=9, **options)
-    case.check(case.layer()(case.x, case.state))
+    layer = case.layer()
+    case.check(layer(case.x, case.state))
+    state = layer.cells[0](case.x[0], case.h[0], case.c[0])
+    assert same(fo.LSTM(**case.weights[0])(case.x[:1], (case.h[:1], case.c[:1])), (state[0][None], tuple(s[None] for s in state)))
 
 
 @pytest.mark.parametrize("kind, options", [

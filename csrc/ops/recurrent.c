@@ -199,7 +199,7 @@ static double step_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads)
     static const double transfer = 0.1; /* of a float */
     const fo_cell_shape *s = &cell->s;
     const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4, waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
-    const ptrdiff_t pairs = div_up(cell->blocks, 2);
+    const ptrdiff_t pairs = max_(1, div_up(cell->blocks, 2));
     const double share = (double)div_up(pairs, threads) / pairs;
     const double weights = share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
     const double bytes = 4 * weights, compute = rows * weights / (8 * cell->kn->vl);
@@ -222,7 +222,7 @@ static void run_cell(void *context, int member, int members) {
 }
 
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io) {
-    if (!batch || !cell->s.outputs) return FO_OK;
+    if (!batch) return FO_OK;
     const ptrdiff_t between = floats_between(cell, batch);
     cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
     if (between && !(run.job.between = fo_arena_take((size_t)between * sizeof(float)))) return FO_NO_MEMORY;
@@ -453,7 +453,7 @@ fo_status fo_sequence_run(const fo_sequence *s) {
         run.width = max_(run.width, sums_width(s->cells[i]));
         between = max_(between, floats_between(s->cells[i], s->batch));
     }
-    if (!s->batch || !run.outputs) return FO_OK;
+    if (!s->batch) return FO_OK;
     run.chunk = min_(s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
     const int threads = choose_split(&run);
     run.h = round_up(s->batch * run.outputs, 16), run.c = round_up(s->batch * run.hidden, 16);
