@@ -63,10 +63,15 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
         }
 
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a + (i0 + i) * lda;
+    /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside it. */
+    const bool fetches = form <= FO_A_TABLE && nv == NV && ldb == NR && panel && mr < g->m && g->m <= 8 * MR && k <= 512;
+    const ptrdiff_t share = fetches ? (mr * NR + g->m - 1) / g->m : 0;
+    const float *next = fetches ? b + panel + i0 * (k * NR / g->m) : b;
     for (ptrdiff_t p = 0; p < k; p++) {
         const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
         const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
         if (form <= FO_A_TABLE && nv == NV) UNROLL for (int j = 0; j < nv; j++) __builtin_prefetch(bp + j * VL + ahead);
+        if (form <= FO_A_TABLE && nv == NV) __builtin_prefetch(next), next += share;
         vf bv[8];
         UNROLL for (int j = 0; j < nv; j++) {
             const float *at = bp + j / NV * panel + j % NV * VL;
