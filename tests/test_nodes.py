@@ -45,6 +45,51 @@ def test_a_constant_scalar_as_output(x):
         assert net(x)[1].shape == () and net(x)[1] == 2
 
 
+# ---- views ------------------------------------------------------------------------------------------------------------
+
+VIEWS = {
+    "permuted": ("Transpose<perm = [0, 2, 1, 3]>(h)", lambda x: x.transpose(0, 2, 1, 3)),
+    "batch_last": ("Transpose<perm = [3, 1, 2, 0]>(h)", lambda x: x.transpose(3, 1, 2, 0)),
+    "columns": ("Transpose<perm = [0, 3, 2, 1]>(h)", lambda x: x.transpose(0, 3, 2, 1)),
+    "signal": ("Transpose<perm = [0, 2, 1]>(f)", lambda x: x.reshape(x.shape[0], x.shape[1], -1).transpose(0, 2, 1)),
+    "reversed_batch": ("Slice(h, last, before, batch, back)", lambda x: x[::-1]),
+    "reversed_channels": ("Slice(h, last, before, channels, back)", lambda x: x[:, ::-1]),
+    "reversed_rows": ("Slice(h, last, before, rows, back)", lambda x: x[:, :, ::-1]),
+    "every_second_row": ("Slice(h, batch, end, rows, rows)", lambda x: x[:, :, ::2]),
+    "repeated": ("Expand(o, five)", lambda x: np.broadcast_to(x[:1], (5, *x.shape[1:]))),
+}
+
+
+def batch_norm(x, scale, shift):
+    each = (-1, *[1] * (x.ndim - 2))
+    return x / np.sqrt(1 + 1e-5) * scale.reshape(each) + shift.reshape(each)
+
+
+def instance_norm(x, scale, shift):
+    axes = tuple(range(2, x.ndim))
+    return batch_norm((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5) * np.sqrt(1 + 1e-5), scale, shift)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("norm", [batch_norm, instance_norm])
+@pytest.mark.parametrize("before", ["Relu(x)", "Conv(x, eye)"])  # an image with its columns and one with its channels as neighbours
+def test_norms_of_views(view, norm, before, draw):
+    text, function = VIEWS[view]
+    x = np.abs(draw(3, 4, 5, 6))
+    v = function(x)
+    c = v.shape[1]
+    scale, shift = 1 + np.arange(c, dtype=np.float32), np.arange(c, dtype=np.float32)
+    op, more = ("BatchNormalization", ", zeros, ones") if norm is batch_norm else ("InstanceNormalization", "")
+    constants = {"scale": scale, "shift": shift, "zeros": 0 * scale, "ones": 0 * scale + 1}
+    vectors = ", ".join(f"float[{c}] {k} = {{{', '.join(map(str, a))}}}" for k, a in constants.items())
+    eye = ", ".join(map(str, np.eye(4).ravel()))
+    for net in networks(f"""(float[n, 4, 5, 6] x) => (float[{", ".join("abcd"[:v.ndim])}] y) <{vectors}, float[4, 4, 1, 1] eye = {{{eye}}},
+            int64[1] batch = {{0}}, int64[1] channels = {{1}}, int64[1] rows = {{2}}, int64[1] last = {{-1}}, int64[1] back = {{-1}},
+            int64[1] before = {{-999}}, int64[1] end = {{999}}, int64[3] flat = {{0, 0, -1}}, int64[4] five = {{5, 4, 5, 6}}>
+            {{ h = {before}  f = Reshape(h, flat)  o = Slice(h, batch, channels)  v = {text}  z = {op}(v, scale, shift{more})  y = Relu(z) }}"""):
+        np.testing.assert_allclose(net(x), np.maximum(norm(v, scale, shift), 0), rtol=1e-4, atol=1e-4)
+
+
 # ---- refused ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])

@@ -135,6 +135,11 @@ def _gemm(p, node):
                     node.attrs.get("alpha", 1.0))
 
 
+def _norm_result(p, node, x):
+    """Where a norm over the pixels of x writes: as x lies where that is row-major, else with its channels last. Both are evenly spaced."""
+    return p.result(node.output, image=not same_order(x.shape, x.strides, row_major(x.shape)))
+
+
 def _batch_norm(p, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
     if any(a is None for a in bn) or not _floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
@@ -142,7 +147,7 @@ def _batch_norm(p, node):
     if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] + node.attrs.get("epsilon", 1e-5) > 0):
         return False
     scale, shift = scale_and_shift(BatchNorm(*bn, node.attrs.get("epsilon", 1e-5)), x.shape[1])
-    y = p.result(node.output, like=x)
+    y = _norm_result(p, node, x)
     order = in_order_of(y.shape, y.strides)
     x, r = (t and p.dense(node, t, t.strides if same_order(t.shape, t.strides, y.strides) else order)
             for t in (x, p.at(node.residual) if node.residual else None))
@@ -259,8 +264,7 @@ def _instance_norm(p, node):
     scale, shift, x = p.data(node.inputs[1]), p.data(node.inputs[2]), p.at(node.inputs[0])
     if scale is None or shift is None or not _floats(scale, shift) or len(x.shape) not in (3, 4):
         return False
-    y = p.result(node.output, like=x)
-    x, y = p.as_2d(x), p.as_2d(y)
+    x, y = p.as_2d(x), p.as_2d(_norm_result(p, node, x))
     p.add("instance_norm", node, x, y, node.attrs.get("epsilon", 1e-5), scale, shift, writes=y)
     return True
 
