@@ -1,10 +1,12 @@
 """Networks against PyTorch, and what a loaded network promises: open batch size, threads, pickling, files, refusals, clear errors."""
 import io
 import itertools
+import json
 import pickle
 import subprocess
 import sys
 import threading
+import tracemalloc
 import warnings
 
 import numpy as np
@@ -168,6 +170,22 @@ def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
     path.write_bytes(pickle.dumps({"a": 1}))
     with pytest.raises(ValueError, match="not a saved network"):
         fo.load(path)
+
+
+def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
+    path = tmp_path / "network.fo"
+    fo.load_onnx(model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": [1]}, {"y": [250_000]}, {"c": np.ones(250_000, np.float32)})).save(path)
+    with np.load(path) as archive:
+        arrays = dict(archive)
+    header = json.loads(bytes(arrays["header"]))
+    header["constants"] |= {f"c{i}": {"array": 0} for i in range(30)}
+    with path.open("wb") as f:
+        np.savez(f, **arrays | {"header": np.frombuffer(json.dumps(header).encode(), np.uint8)})
+    tracemalloc.start()
+    fo.load(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 3 * path.stat().st_size
 
 
 # ---- small graphs -----------------------------------------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is code, and NumPy
 alone reads it."""
-import io
+import functools
 import json
 import zipfile
 
@@ -38,11 +38,15 @@ def load(path):
         Its arrays do not fit into memory.
     """
     with open(path, "rb") as f:
-        data = io.BytesIO(f.read())
-    if not data.getvalue().startswith(b"PK"):
-        raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
+        if f.read(2) != b"PK":
+            raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
+        f.seek(0)
+        return _read(path, f)
+
+
+def _read(path, file):
     try:
-        with np.load(data, allow_pickle=False) as archive:
+        with np.load(file, allow_pickle=False) as archive:
             if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
                 raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
             header = json.loads(bytes(archive["header"]))
@@ -50,7 +54,8 @@ def load(path):
                 raise ValueError("it has another format")
             if header.get("version") != VERSION:
                 raise _OtherVersion(f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops reads version {VERSION}")
-            return _graph(header, archive), _report(header)
+            arrays = functools.cache(lambda i: _numbers(archive[f"a{i:d}"]))  # a header may name one more than once
+            return _graph(header, arrays), _report(header)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
     except MemoryError:
@@ -73,10 +78,10 @@ def _encoded(value, arrays):
     return value.item() if isinstance(value, np.generic) else value
 
 
-def _decoded(value, archive):
+def _decoded(value, arrays):
     if isinstance(value, dict):
-        return _numbers(archive[f"a{value['array']:d}"])
-    return [_decoded(v, archive) for v in value] if isinstance(value, list) else value
+        return arrays(value["array"])
+    return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
 
 
 def _numbers(array):
@@ -106,20 +111,20 @@ def _value(described):
     return Value(_text(described["name"]), shape if shape is None else tuple(shape), _numbers(np.empty(0, _text(described["dtype"]))).dtype)
 
 
-def _node(n, archive):
-    activation = _decoded(n["activation"], archive)
-    attrs = {_text(k): _decoded(v, archive) for k, v in n["attrs"].items()}
+def _node(n, arrays):
+    activation = _decoded(n["activation"], arrays)
+    attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
     return Node(_text(n["op"]), _text(n["name"]), _texts(n["inputs"]), _texts(n["outputs"]), attrs, _text(n["residual"]),
                 tuple(activation) if isinstance(activation, list) else activation, _texts(n["absorbed"]))
 
 
-def _graph(header, archive):
-    constants = {name: _decoded(a, archive) for name, a in header["constants"].items()}
+def _graph(header, arrays):
+    constants = {name: _decoded(a, arrays) for name, a in header["constants"].items()}
     if not all(isinstance(a, np.ndarray) for a in constants.values()):
         raise TypeError("a constant is no array")
     inputs, outputs = ([_value(v) for v in header[k]] for k in ("inputs", "outputs"))
     nodes, known = [], {"", *constants, *(v.name for v in inputs)}
-    for node in (_node(n, archive) for n in header["nodes"]):
+    for node in (_node(n, arrays) for n in header["nodes"]):
         if node.op not in OPERATORS or not node.outputs or not known.issuperset(node.reads()):
             raise ValueError(f"node {node.name!r} ({node.op}) is unknown, makes nothing or reads what nothing makes")
         known.update(node.outputs)
