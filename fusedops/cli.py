@@ -87,7 +87,9 @@ def _count(text):
 
 def _dimension(text):
     name, _, size = text.partition("=")
-    return name, _count(size)
+    if not name or not size.isdecimal() or int(size) == 0:
+        raise argparse.ArgumentTypeError(f"must be a name and a size, such as batch=8, not {text}")
+    return name, int(size)
 
 
 def _info(options):
@@ -102,6 +104,10 @@ def _bench(options):
     from . import report
     if options.plot:
         import matplotlib  # noqa: F401  here, so that a missing extra is told before the minute of measuring
+    if options.dim and options.model is None:
+        raise ValueError("--dim is of a network's dimensions: name a MODEL.onnx")
+    for path in filter(None, (options.json, options.plot)):
+        open(path, "ab").close()  # so is a place that cannot be written
     if options.model is None:
         results = report.measure(options.threads, options.quick)
         print(report.table(results))

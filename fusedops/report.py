@@ -144,6 +144,9 @@ def measure_network(path, threads, sizes, quick=False):
     `sizes` are those of the dimensions that have names.
     """
     model = load_onnx(path)
+    names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
+    if unknown := set(sizes) - names:
+        raise ValueError(f"no dimension of the network has the name {min(unknown)!r}; these have names: {', '.join(sorted(names)) or 'none'}")
     arrays = [_random_input(value, sizes) for value in model.inputs]
     with _conditions(threads) as progress:
         number, repeat = (2, 5) if quick else (10, 20)
@@ -182,7 +185,7 @@ def plot_network(profile, results, path):
     dots = [(n.gflop * 1e9 / n.bytes, n.gflop / n.ms * 1e3) for n in layers if n.gflop]
     intensity = np.geomspace(0.1, max(2 * profile.peak / profile.bandwidth, *(d[0] for d in dots), 1) * 2, 200)
     roof.plot(intensity, np.minimum(profile.peak, intensity * profile.bandwidth), color="black", linewidth=1)
-    roof.scatter(*zip(*dots, strict=True), s=14, color=COLORS["fused"])
+    roof.scatter([d[0] for d in dots], [d[1] for d in dots], s=14, color=COLORS["fused"])
     roof.set(xscale="log", yscale="log", xlabel="operations a byte of inputs, weights and results", ylabel="GFLOP/s",
              title=f"roof: {profile.peak:.0f} GFLOP/s, {profile.bandwidth:.0f} GB/s")
     figure.suptitle(f"{os.path.basename(results['network'])}: {_setting(results)}", fontsize=10)

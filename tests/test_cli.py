@@ -107,7 +107,7 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
 
 @pytest.mark.parametrize("arguments", [
     [], ["unknown"], ["explain"], ["bench", "--threads", "0"], ["bench", "--threads", "many"],
-    ["bench", "m.onnx", "--dim", "batch"]])
+    *(["bench", "m.onnx", "--dim", dim] for dim in ("batch", "batch=", "=2", "batch=0", "batch=two"))])
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
@@ -140,6 +140,29 @@ def test_bench_of_a_network(network, capsys, tmp_path):
     shown, written = capsys.readouterr().out, json.loads(figures.read_text())
     assert all(form in shown for form in ("fused", "folded only", "unfused", "GFLOP/s"))
     assert written["inputs"] == {"x": [2, 3, 8, 8]} and len(written["layers"]) == 1
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("arguments, told", [
+    (["--dim", "batch=2"], "--dim"), (["MODEL", "--dim", "height=1920"], "'height'; these have names: batch"),
+    (["MODEL", "--json", "nowhere/x.json"], "nowhere"), (["MODEL", "--plot", "nowhere/x.png"], "nowhere")])
+def test_wrong_options_are_told_before_the_measuring(arguments, told, network, capsys, tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(report, "measure", None)
+    monkeypatch.setattr(fo.Model, "benchmark", None)
+    assert cli.main(["bench", *(network if a == "MODEL" else a for a in arguments)]) == 1
+    assert told in capsys.readouterr().err
+
+
+def test_a_network_without_products_is_drawn(tmp_path):
+    onnx = pytest.importorskip("onnx.parser", reason="onnx is not installed")
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    pytest.importorskip("rich", reason="rich is not installed")
+    path, picture = tmp_path / "relu.onnx", tmp_path / "relu.png"
+    path.write_bytes(onnx.parse_model('<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }')
+                     .SerializeToString())
+    assert cli.main(["bench", str(path), "--quick", "--dim", "n=2000", "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
