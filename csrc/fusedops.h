@@ -30,7 +30,7 @@ void fo_set_num_threads(int n);
 int fo_get_num_threads(void);
 /* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets no limit. */
 int fo_cgroup_quota(const char *folder);
-const char *fo_threading(void); /* "openmp" or "serial" */
+const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 
 /* ---- activations and the epilogue ------------------------------------------------------------------------------- */

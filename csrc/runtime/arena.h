@@ -1,4 +1,4 @@
-/* Scratch memory of one call: taken from the calling thread's cache, handed out in 64-byte aligned pieces. */
+/* Scratch memory of one call: one block, taken from the calling thread's cache. */
 #ifndef FO_ARENA_H
 #define FO_ARENA_H
 

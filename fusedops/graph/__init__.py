@@ -11,7 +11,7 @@ def load_onnx(model, *, fold=True, fuse=True):
     Parameters
     ----------
     model : str, path-like, bytes or onnx.ModelProto
-        Opset 7 to 21; older ones as far as ONNX converts them.
+        Opset 7 to 21, later ones as long as their operators mean the same, and older ones as far as ONNX converts them.
     fold : bool
         Compute with constants now: batch norm goes into the weights before it.
     fuse : bool
@@ -25,6 +25,10 @@ def load_onnx(model, *, fold=True, fuse=True):
     ------
     ValueError
         Not an ONNX model, a damaged one, or operators that fusedops does not have, all of them named.
+    OSError
+        The file cannot be read.
+    ImportError
+        The ``onnx`` package is missing.
 
     See Also
     --------

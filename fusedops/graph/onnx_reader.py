@@ -15,7 +15,7 @@ def read_onnx(model):
     Raises
     ------
     ValueError
-        Not an ONNX model, or a damaged one; an opset outside 7 to 21; operators that fusedops does not have, all of them named.
+        Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of them named.
     """
     onnx = _import_onnx()
     proto = _parse(onnx, model)
