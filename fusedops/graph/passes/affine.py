@@ -18,7 +18,7 @@ def fold_scales(context):
 
 
 def fold_biases(context):
-    """Folds shifts alone: the bias of a product."""
+    """Folds shifts and signs alone, y + c and c - y: the bias of a product."""
     _run(context, {"Add", "Sub"})
 
 
@@ -59,7 +59,7 @@ def _fold(context, node, allowed):
     groups = node.attrs.get("group", 1)
     channels = w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
-    if any(n.op != "Add" and n.op != "Sub" for n in row):
+    if np.any(scale != 1):  # c - y has a scale too
         scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
         node.inputs[1] = graph.add_constant(node.inputs[1] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale

@@ -31,11 +31,16 @@ def _gemm(context, node):
     if not node.input(2):
         return
     addend = node.inputs.pop()
-    if constant and c is not None and c.size in (1, w.shape[0]) and c.shape[-1:] in ((), (1,), (w.shape[0],)) and c.dtype == np.float32:
+    if constant and c is not None and _is_bias(c, w.shape[0]):
         bias = np.broadcast_to(_scaled(c.reshape(-1), beta), (w.shape[0],))
         node.inputs.append(graph.add_constant(addend + ".bias", np.ascontiguousarray(bias)))
     else:
         _add_after(graph, node, addend, beta)
+
+
+def _is_bias(c, channels):
+    """Whether c has one value for each column of a product, or one for all."""
+    return c.dtype == np.float32 and (c.size == 1 or c.size == c.shape[-1] == channels)
 
 
 def _scaled(a, factor):
