@@ -475,8 +475,15 @@ cdef class SeparablePlan(ImagePlan):
     def fuses(self, shape):
         """Whether one pass is faster than the parts one after the other, for an x of this shape."""
         cdef fo_conv2d_size z
-        cdef fo_separable b = self.block()
         self.size_for(shape, &z)
+        return self._pays((z.ih, z.iw), (z.oh, z.ow))
+
+    def _pays(self, tuple before, tuple after):
+        """As fuses, for the sizes of the images in front of and behind the depthwise part, whatever its padding."""
+        cdef fo_separable b = self.block()
+        cdef fo_conv2d_size z
+        z.ih, z.iw = before
+        z.oh, z.ow = after
         return fo_separable_pays(&b, &z, self.nhwc)
 
 

@@ -90,6 +90,20 @@ def test_norms_of_views(view, norm, before, draw):
         np.testing.assert_allclose(net(x), np.maximum(norm(v, scale, shift), 0), rtol=1e-4, atol=1e-4)
 
 
+# ---- blocks -----------------------------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("pads", [[0, 0, 2, 2], [2, 2, 0, 0], [0, 2, 2, 0], [1, 1, 1, 1]])
+def test_blocks_with_padding_on_one_side(pads, draw):
+    """A kernel that fits the image thanks to its padding alone."""
+    x = draw(2, 2, 7, 7)
+    fused, *others = networks(f"""(float[n, 2, 7, 7] x) => (float[n, 2, a, b] y) <float[1] half = {{0.5}}, int64[4] depthwise = {{2, 1, 9, 9}},
+        int64[4] pointwise = {{2, 2, 1, 1}}> {{ v = Expand(half, depthwise)  w = Expand(half, pointwise)
+        d = Conv<group = 2, pads = {pads}>(x, v)  y = Conv(d, w) }}""")
+    assert fused.explain().refusals and fused(x).shape == (2, 2, 1, 1)
+    for net in others:
+        np.testing.assert_allclose(fused(x), net(x), rtol=1e-4, atol=1e-4)
+
+
 # ---- refused ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])

@@ -280,10 +280,9 @@ class _Builder:
             layers = [part.arguments[0] for part in parts]
             block = self.layer(step.node.name + ".block", lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
                                kind(*layers, **{"residual": False} if len(layers) == 3 else {}))
-            _, c, h, w = x.shape
             reason = ("an image beside it stands in planes" if x.strides[1] != 1 or y.strides[1] != 1 else
                       "the images inside are small: as fast one after the other"
-                      if min(h, w) < 7 or not block.fuses((1, h + 2 * top, w + 2 * left, c)) else "")
+                      if min(x.shape[2:]) < 7 or not block._pays(x.shape[2:], y.shape[2:]) else "")
             if reason:
                 self.report.append(Refusal("blocks", step.node.name, reason))
             else:
