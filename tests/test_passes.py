@@ -65,3 +65,29 @@ def test_arithmetic_with_a_constant_behind_weights(layer, op, swapped):
 def test_addend_of_a_gemm(rows, shape):
     x, w, c = some(rows, 2), some(2, 4), some(*(rows if n == "rows" else n for n in shape))
     check(x @ w + 2 * c, "y = Gemm beta=2 x w c", {"x": x}, {"w": w, "c": c})
+
+
+FAR = np.float32([0, 1, 19, 25, 50, 88, 100, 1e6, 1e30, np.inf])
+
+
+@pytest.mark.parametrize("graph", ["h = Clip x lo hi; y = Softplus h", "h = Clip x lo hi; y = Sigmoid h", "s = Sigmoid x; h = Mul x s; y = Clip h lo hi",
+                                   "s = Sigmoid x; h = Mul x s; y = Clip h lo", "s = Sigmoid x; h = Mul x s; y = Clip h - hi",
+                                   "h = Clip x lo hi; y = HardSwish h", "h = Clip x - hi; s = Softplus h; t = Tanh s; y = Mul h t",
+                                   "h = Clip x lo hi; s = Sigmoid h; y = Mul x s", "h = Clip x lo; y = Gelu h"])
+@pytest.mark.parametrize("bound", [20, 30, 80, 65504, np.finfo(np.float32).max])
+def test_clamps_beyond_the_bend_of_an_activation_stay(graph, bound):
+    x = np.concatenate([FAR, -FAR[:-1]])  # at minus infinity x sigmoid(x) is no number, and silu its limit
+    proto = network(graph, {"x": x}, {"lo": -bound, "hi": bound}, opset=20)
+    np.testing.assert_allclose(fo.load_onnx(proto)(x), fo.load_onnx(proto, fuse=False)(x), rtol=1e-5, atol=1e-37)
+
+
+def test_constants_of_more_axes_give_an_activation_more_axes():
+    x, constants = some(5), {"three": [[3]], "zero": 0, "six": 6}
+    expected = (x * np.clip(x + 3, 0, 6) / 6)[np.newaxis]
+    check(expected, "h = Add x three; c = Clip h zero six; m = Mul x c; y = Div m six", {"x": x}, constants)
+
+
+def test_slopes_inside_an_expression():
+    x, slopes = some(1, 3, 4, 4) - np.float32(1.5), some(3)
+    proto = network("h = PRelu x w; y = Mul x h", {"x": x}, {"w": slopes}, 4, opset=6)
+    np.testing.assert_allclose(fo.load_onnx(proto)(x), x * np.where(x > 0, x, slopes.reshape(3, 1, 1) * x), rtol=1e-5)

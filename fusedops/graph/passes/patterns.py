@@ -5,13 +5,16 @@ compared with the activations that the kernels have.
 """
 import numpy as np
 
+from ... import activations
 from ..evaluate import ELEMENTWISE, activate, evaluate
 from ..ir import Node
 
 _NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
 _PARTS = {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Exp", "Erf", "Neg", "Log", "Reciprocal", "Clip", "Activation"} & ELEMENTWISE.keys()
 _ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
-_POINTS = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]]).astype(np.float32)
+_NEAR = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]])
+_FAR = np.concatenate([2.0 ** np.arange(7, 128, 8), [np.inf]])  # no activation bends here, and whatever clamp an expression has shows
+_POINTS = np.concatenate([_NEAR, _FAR, -_FAR]).astype(np.float32)
 _LARGEST = 9  # nodes of an expression
 
 
@@ -19,7 +22,7 @@ def run(context):
     graph = context.graph
     known = {name: activate(_POINTS, name) for name in _NAMES}
     for root in reversed(list(graph.nodes)):
-        if root.op in _ROOTS and any(n is root for n in graph.nodes):
+        if root.op in _ROOTS and _is_part(root) and any(n is root for n in graph.nodes):
             _recognize(context, root, known)
 
 
@@ -30,11 +33,11 @@ def _recognize(context, root, known):
     if len(cone) < 2:
         return
     for x in dict.fromkeys(v for node in cone for v in node.inputs if v not in graph.constants):
-        nodes = _between(graph, root, x, producers)
+        nodes = _between(context, root, x, producers)
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
         y = _value(graph, nodes, x)
-        name = next((name for name, points in known.items() if np.allclose(y, points, rtol=2e-6, atol=2e-6)), None)
+        name = next((name for name, points in known.items() if _same(y, points)), None)
         if name is None:
             continue
         escaping = [n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])]
@@ -58,17 +61,19 @@ def _cone(graph, root, producers):
 
 
 def _is_part(node):
-    return node.op in _PARTS and not node.residual and (node.op == "Activation") == (node.activation is not None)
+    """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
+    return node.op in _PARTS and not node.residual and (node.op == "Activation") == (node.activation is not None) \
+        and activations.parse(node.activation)[3] is None
 
 
-def _between(graph, root, x, producers):
-    """The nodes that compute root from x and numbers alone, in order; None where something else goes in."""
-    found = []
+def _between(context, root, x, producers):
+    """The nodes that compute root from x and numbers alone, in order; None where something else goes in, or gives the result more axes."""
+    graph, found, axes = context.graph, [], len(context.shape(x) or ())
 
     def visit(node):
         for v in node.inputs:
             constant = graph.constants.get(v)
-            if v == x or constant is not None and constant.size == 1:
+            if v == x or constant is not None and constant.size == 1 and constant.ndim <= axes:
                 continue
             below = producers.get(v)
             if below is None or not _is_part(below) or len(found) > _LARGEST or below not in found and not visit(below):
@@ -77,6 +82,12 @@ def _between(graph, root, x, producers):
         return True
 
     return found if visit(root) else None
+
+
+def _same(y, points):
+    """Whether an expression computes an activation: nearly, and far out exactly, but where it overflows and the activation does not."""
+    near, far = slice(_NEAR.size), np.flatnonzero(np.isfinite(y))[_NEAR.size:]
+    return np.allclose(y[near], points[near], rtol=2e-6, atol=2e-6) and np.allclose(y[far], points[far], rtol=2e-6, atol=np.finfo(np.float32).tiny)
 
 
 def _value(graph, nodes, x):
