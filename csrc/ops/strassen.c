@@ -21,6 +21,7 @@
 static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
 enum { SCRATCH_BYTES = 512 << 10, LINE = 16 }; /* half of a second-level cache of 1 MB; floats of a cache line */
+enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
  * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
@@ -148,9 +149,10 @@ typedef struct {
     const float *packed, *bias;
     const float *panels;    /* columns: plain weights for pixels that are rows, */
     ptrdiff_t *table;       /* where those find step p of the reduction */
-    ptrdiff_t pairs, group; /* of an image's pixels: all, those of a task */
-    ptrdiff_t share;        /* pairs of weights of a task */
+    ptrdiff_t pairs;        /* of an image's pixels */
+    ptrdiff_t share;        /* columns: pairs of weights of a task */
     ptrdiff_t down, across; /* tasks of an image */
+    bool whole;             /* rows: no pair of them is cut between tasks */
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
 } strassen;
@@ -187,83 +189,101 @@ static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t 
     kn->gemm(&g);
 }
 
-/* The pairs of columns from .. to-1 of image n with the pairs of weights first .. last-1, which are rows. Behind the last pair: the rest. */
-static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
+/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows. Behind the last pair: the rest. */
+static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t oc = plan->s.oc;
-    for (ptrdiff_t j = from; j < to; j++) {
-        const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
-        fo_strassen_args a = {.k = half_of(plan)};
-        if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
-        order_right(plan, scratch, s->copies ? NULL : x, s->x.sc, a.b);
-        for (ptrdiff_t i = first; i < last; i++) {
-            const pair r = row_pair(kn, oc, i);
-            a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-            order_left(plan, r, s->packed + i * FO_STRASSEN_PRODUCTS * left_part(plan), NULL, 0, a.a);
-            a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
-            a.sums = i == first && !s->copies ? scratch : NULL;
-            kn->strassen(&a);
-        }
+    const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
+    fo_strassen_args a = {.k = half_of(plan)};
+    if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
+    order_right(plan, scratch, s->copies ? NULL : x, s->x.sc, a.b);
+    for (ptrdiff_t i = first; i < last; i++) {
+        const pair r = row_pair(kn, oc, i);
+        a.rows[0] = r.size[0], a.rows[1] = r.size[1];
+        order_left(plan, r, s->packed + i * FO_STRASSEN_PRODUCTS * left_part(plan), NULL, 0, a.a);
+        a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
+        a.sums = i == first && !s->copies ? scratch : NULL;
+        kn->strassen(&a);
     }
-    if (to == s->pairs) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
+    if (j == s->pairs - 1) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
 }
 
-/* The same with pixels as rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. */
-static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t to, ptrdiff_t first, ptrdiff_t last, float *scratch) {
+/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights. A pair
+ * of weights serves all rows of the task in turn; a pair of rows alone fetches the next. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
+    const ptrdiff_t weights = weight_pairs(s), from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
     const ptrdiff_t rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
-    const bool alone = s->group == 1;
+    const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
         left_operands(plan, s->copies, row_pair(kn, s->pixels, i), x, s->x.sw, scratch + (i - from) * each);
-    for (ptrdiff_t j = first; j < last; j++) {
-        const ptrdiff_t o = j * 2 * kn->nr;
+    for (ptrdiff_t j = 0; j < weights; j++) {
+        const ptrdiff_t o = j * 2 * kn->nr, first = from + (from * weights + j < c0), end = to - ((to - 1) * weights + j >= c1);
         fo_strassen_args a = {.k = half_of(plan)};
         order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
-        for (ptrdiff_t i = from; i < to; i++) {
+        for (ptrdiff_t i = first; i < end; i++) {
             const pair r = row_pair(kn, s->pixels, i);
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
             order_left(plan, r, scratch + (i - from) * each, s->copies ? NULL : x, s->x.sw, a.a);
             a.c = place(s, n, o, r.at, &a.ldc, &a.ep);
-            a.next = alone && j == first ? (fo_strassen_block){x + row_pair(kn, s->pixels, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
+            a.next = alone && !j ? (fo_strassen_block){x + row_pair(kn, s->pixels, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
             kn->strassen(&a);
         }
     }
-    if (last < weight_pairs(s) || rest == plan->s.oc) return;
-    const ptrdiff_t p = row_pair(kn, s->pixels, from).at, end = to < s->pairs ? row_pair(kn, s->pixels, to).at : s->pixels;
-    fo_gemm_args g = {.form = FO_ROWS, .m = end - p, .n = plan->s.oc - rest, .k = plan->k, .a = x + p * s->x.sw, .lda = s->x.sw,
+    if (from == done || rest == plan->s.oc) return; /* what is left of a pair's columns is for who computes its last cell */
+    const ptrdiff_t p = row_pair(kn, s->pixels, from).at, last = done < s->pairs ? row_pair(kn, s->pixels, done).at : s->pixels;
+    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k, .a = x + p * s->x.sw, .lda = s->x.sw,
                       .b = s->packed + right_at(plan, rest), .ldb = kn->nr, .panel = plan->k * kn->nr};
     g.c = place(s, n, rest, p, &g.ldc, &g.ep);
     kn->gemm(&g);
 }
 
-static void strassen_task(void *context, ptrdiff_t task, int thread) {
-    const strassen *s = context;
-    const ptrdiff_t from = task / s->across % s->down * s->group, first = task % s->across * s->share;
-    const ptrdiff_t to = min_(from + s->group, s->pairs), last = min_(first + s->share, weight_pairs(s));
-    (s->columns ? columns_task : rows_task)(s, task / s->across / s->down, from, to, first, last, s->scratch + thread * s->scratch_each);
+/* The first cell of a task whose pixels are rows. */
+static ptrdiff_t first_cell(const strassen *s, ptrdiff_t part) {
+    const ptrdiff_t weights = weight_pairs(s);
+    return s->whole ? s->pairs * part / s->down * weights : s->pairs * weights * part / s->down;
 }
 
-/* Cuts the output into tasks, so that the slowest thread is done first. A pair of columns is a task, for it shares nothing with the
- * next; a pair of rows, too, where weights stay in the cache; else so many as stay there, for they share the weights that pass by.
- * Weights are cut where pairs are few: each part computes the operands of its pixels anew. */
-static void cut(strassen *s, int threads) {
-    const ptrdiff_t weights = weight_pairs(s), each = parts(s->copies) * (s->columns ? right_part(s->plan) : left_part(s->plan));
-    const bool stay = 4 * right_weights(s->plan) <= SCRATCH_BYTES;
-    const ptrdiff_t most = s->columns || stay ? 1 : min_(max_(SCRATCH_BYTES / (4 * each), 1), s->pairs);
+static void strassen_task(void *context, ptrdiff_t task, int thread) {
+    const strassen *s = context;
+    const ptrdiff_t n = task / s->across / s->down, part = task / s->across % s->down, first = task % s->across * s->share;
+    float *scratch = s->scratch + thread * s->scratch_each;
+    if (s->columns)
+        columns_task(s, n, part, first, min_(first + s->share, weight_pairs(s)), scratch);
+    else
+        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), scratch);
+}
+
+/* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
+ * first: each part computes the operands of its pixels anew. */
+static void cut_columns(strassen *s, int threads) {
+    const ptrdiff_t weights = weight_pairs(s);
     double best = 0;
-    for (ptrdiff_t group = most; group > 0; group = threads > 1 ? group - 1 : 0)
-        for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
-            const ptrdiff_t down = div_up(s->pairs, group), share = div_up(weights, pieces), across = div_up(weights, share);
-            const double task = (double)group * ((double)share + OPERANDS) + WEIGHTS * (double)share;
-            const double time = (double)div_up(s->images * down * across, threads) * task;
-            if (best && time >= best) continue;
-            best = time;
-            s->group = group, s->share = share, s->down = down, s->across = across;
-        }
-    s->scratch_each = s->columns ? max_(each, s->plan->k * s->plan->kn->nr) : s->group * each;
+    s->down = s->pairs;
+    for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
+        const ptrdiff_t share = div_up(weights, pieces), across = div_up(weights, share);
+        const double time = (double)div_up(s->images * s->down * across, threads) * ((double)share * (1 + WEIGHTS) + OPERANDS);
+        if (best && time >= best) continue;
+        best = time;
+        s->share = share, s->across = across;
+    }
+    s->scratch_each = max_(parts(s->copies) * right_part(s->plan), s->plan->k * s->plan->kn->nr);
+}
+
+/* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
+ * equal to a cell, so that each of two threads has the half of the image that it has in other layers, and that its cache holds. */
+static void cut_rows(strassen *s, int threads) {
+    const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
+    const bool stay = 4 * right_weights(s->plan) <= SCRATCH_BYTES;
+    const ptrdiff_t most = stay ? 1 : max_(SCRATCH_BYTES / (4 * each), 1);
+    s->across = 1;
+    s->down = div_up(s->pairs, most);
+    s->whole = threads == 1 || s->images * s->down >= MANY_TASKS * threads;
+    if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * weight_pairs(s));
+    s->scratch_each = each * min_(s->pairs, s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
 }
 
 static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t plane) {
@@ -274,7 +294,7 @@ static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, pt
     s->copies = plan->k % 2 || (nhwc ? s->pixels % 2 : plane % 256 == 0);
     s->pairs = nhwc ? row_pairs(kn, s->pixels) : column_pairs(kn, s->pixels);
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
-    cut(s, threads);
+    (nhwc ? cut_rows : cut_columns)(s, threads);
     return threads;
 }
 
