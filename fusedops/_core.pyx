@@ -206,9 +206,10 @@ cdef class LinearPlan:
     def _pack(self, ndarray w, ndarray bias, tuple activation):
         """w (n, k) of any strides; bias (n,) contiguous or None; activation as parsed."""
         cdef fo_linear *plan
+        cdef fo_activation act = activation_of(activation)
         self.n, self.k = w.shape[0], w.shape[1]
-        plan = fo_linear_create(self.n, self.k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias),
-                                activation_of(activation))
+        with nogil:
+            plan = fo_linear_create(self.n, self.k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias), act)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_linear_free(self.plan)
@@ -271,14 +272,15 @@ cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
     return image.sc == 1 or image.sw == 1
 
 
-# Elements of x times output channels up to which a call keeps the GIL: to give it away and take it back costs up to 0.09 us,
-# 4 to 8 % of a call of half a microsecond to two, and nobody waits longer for it than for the interpreter's own switch.
-cdef enum: SMALL = 1 << 14
+# Multiply-adds up to which a call keeps the GIL: to give it away and take it back costs up to 0.09 us, 4 to 8 % of a call of half a
+# microsecond to two, and nobody waits longer for it than for the interpreter's own switch.
+cdef enum: SMALL = 1 << 18
 
 
 cdef class ImagePlan:
     """What makes images of images: the checks of a call, and its arrays. A subclass says the sizes and makes the C call."""
     cdef Py_ssize_t ic, oc
+    cdef double work  # multiply-adds a pixel, of x or of the result, with a few more for each output's epilogue
     cdef bint nhwc
 
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
@@ -352,7 +354,7 @@ cdef class ImagePlan:
             same_order[...] = r
             r = same_order
             as_image(r, self.nhwc, &ri)
-        if cnp.PyArray_SIZE(a) * self.oc <= SMALL:
+        if self.work * z.n * (<double>z.ih * z.iw + <double>z.oh * z.ow) <= SMALL:
             status = self.run(&z, &xi, NULL if r is None else &ri, &yi)
         else:
             with nogil:
@@ -394,12 +396,13 @@ cdef class Conv2dPlan(ImagePlan):
         s.dh, s.dw = dilation
         s.act = activation_of(activation)
         s.algorithm, s.nhwc = algorithm, nhwc
-        plan = fo_conv2d_create(&s, data(w), data(bias))
+        with nogil:
+            plan = fo_conv2d_create(&s, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_conv2d_free(self.plan)
         self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", get_isa()
-        self.ic, self.oc = s.ic, s.oc
+        self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         if not self.same:
             (self.top, self.bottom), (self.left, self.right) = padding
 
@@ -455,6 +458,7 @@ cdef class SeparablePlan(ImagePlan):
         self.expand, self.depthwise, self.pointwise = expand, depthwise, pointwise
         self.ic = depthwise.ic if expand is None else expand.ic
         self.oc, self.nhwc = pointwise.oc, depthwise.nhwc
+        self.work = depthwise.work + pointwise.work + (0 if expand is None else expand.work)
 
     cdef fo_separable block(self) noexcept nogil:
         cdef fo_separable b
@@ -509,7 +513,8 @@ cdef class CellPlan:
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
         s.act, s.reset_after, s.clip = activation_of(activation), reset_after, clip
         w.w_ih, w.w_hh, w.b_ih, w.b_hh, w.w_hr, w.peephole = data(w_ih), data(w_hh), data(b_ih), data(b_hh), data(w_hr), data(peephole)
-        cell = fo_cell_create(&s, &w)
+        with nogil:
+            cell = fo_cell_create(&s, &w)
         if cell == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         fo_cell_free(self.cell)
@@ -792,7 +797,9 @@ cdef class Stream:
 def fold_scale(ndarray w, ndarray scale):
     """w[o] * scale[o] in float64, rounded once. w float32 and scale float64, both contiguous."""
     cdef ndarray folded = np.empty_like(w)
-    fo_fold_scale(w.shape[0], w.size // w.shape[0] if w.shape[0] else 0, data(w), <const double *>cnp.PyArray_DATA(scale), data(folded))
+    cdef Py_ssize_t m = w.shape[0], n = w.size // m if m else 0
+    with nogil:
+        fo_fold_scale(m, n, data(w), <const double *>cnp.PyArray_DATA(scale), data(folded))
     return folded
 
 

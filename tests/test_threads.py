@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from operations import Draw, python, results
+from operations import python, results
 
 # Large enough to be cut into tasks.
 LARGE = {
@@ -120,12 +120,16 @@ def test_small_work_stays_on_one_thread():
     assert count("fo.set_num_threads(4)", size=4) == (4, 1)
 
 
-def test_gil_is_released(restored):
+@pytest.mark.parametrize("w, x, padding", [
+    ((256, 256, 3, 3), (2, 256, 56, 56), 1),
+    ((1, 1, 1, 1), (1, 1, 1, 1), 2000),
+    ((1, 1, 129, 129), (1, 1, 128, 128), 64),
+])
+def test_gil_is_released(draw, restored, w, x, padding):
     """While a long convolution runs, another Python thread goes on: its time stamps lie inside of the call."""
     fo.set_num_threads(1)
-    draw = Draw(0)
-    layer = fo.Conv2d(draw(256, 256, 3, 3), padding=1, algorithm="direct")
-    x = draw(2, 256, 56, 56)
+    layer = fo.Conv2d(draw(*w), padding=padding, algorithm="direct")
+    x = draw(*x)
     stamps, stop = [], threading.Event()
 
     def tick():
