@@ -67,6 +67,14 @@ def test_current_exporter(name):
         assert_close(fo.load_onnx(file.getvalue(), fold=fold, fuse=fuse)(x.numpy()), run_torch(module, x))
 
 
+@pytest.mark.parametrize("scale", [0.7, 1.5, 1.6])
+@pytest.mark.parametrize("mode", [{}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}])
+def test_resizing_by_a_factor(scale, mode):
+    """Sizes that are no whole multiples: 10 * 0.7 is 7 in torch's arithmetic, and the corners meet in images of those sizes."""
+    module, x = nn.Upsample(scale_factor=scale, **mode), torch.randn(2, 3, 10, 7)
+    assert_close(fo.from_torch(module, x)(x.numpy()), run_torch(module, x))
+
+
 @pytest.mark.parametrize("name", NETWORKS)
 def test_open_batch_size(networks, name):
     """Another batch size needs no new load, and an image's result does not depend on its company."""

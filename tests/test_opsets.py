@@ -65,8 +65,8 @@ CASES = [
     case("Upsample", scales(1, 1, 2, 2), opsets=(9, 9), mode="linear"),
     case("Resize", scales(1, 1, 2, 2), opsets=(10, 10)),
     *(case("Resize", scales(), scales(1, 1, 2, 1.5), opsets=NEW, mode=mode) for mode in ("nearest", "linear")),
-    case("Resize", scales(), scales(1, 1, 2, 1.5), opsets=NEW, mode="linear",
-         coordinate_transformation_mode="align_corners"),
+    *(case("Resize", scales(), scales(1, 1, 7 / 6, 1.6), opsets=NEW, mode="linear", coordinate_transformation_mode=transform)
+      for transform in ("align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel")),
     *(case(op, x=x, axis=1) for op in ("Softmax", "LogSoftmax") for x in (IMAGE, ROWS)), case("LRN", size=3),
     *(case(op, x=STEPS) for op in ("Softmax", "LogSoftmax")),
     case("LayerNormalization", *floats(2, 6), opsets=(17, 21)), case("InstanceNormalization", *floats(2, 4)),

@@ -65,7 +65,7 @@ def transposed(node, spatial, kernel):
 
 
 def resize_sizes(node, shape, roi, scales, sizes):
-    """(result's shape, scale of each axis) of a Resize."""
+    """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is 7."""
     axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     out, scale = list(shape), [1.0] * len(shape)
     if sizes is not None and sizes.size:
@@ -77,15 +77,18 @@ def resize_sizes(node, shape, roi, scales, sizes):
             out[a], scale[a] = s if policy == "stretch" else int(np.floor(r * shape[a] + 0.5)), r
     else:
         for a, r in zip(axes, scales.tolist(), strict=True):
-            out[a], scale[a] = int(np.floor(shape[a] * r)), r
+            out[a], scale[a] = shape[a] if r == 1 else int(np.float32(shape[a] * r)), r
     return tuple(out), scale
 
 
 def resize_table(node, size, out, scale):
-    """How one axis is resized: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the nearest point (i0, None, None)."""
+    """How one axis is resized: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the nearest point (i0, None, None).
+
+    As in PyTorch and ONNX Runtime, `align_corners` lets the corners of the two images meet, where ONNX's reference takes those of size * scale.
+    """
     o, transform = np.arange(out, dtype=np.float64), node.attrs.get("coordinate_transformation_mode", "half_pixel")
     if transform == "align_corners":
-        x = o * (size - 1) / (scale * size - 1) if out > 1 else np.zeros(out)
+        x = o * (size - 1) / max(out - 1, 1)
     elif transform == "asymmetric":
         x = o / scale
     elif transform == "tf_half_pixel_for_nn":
@@ -99,7 +102,7 @@ def resize_table(node, size, out, scale):
     if node.attrs.get("mode", "nearest") == "nearest":
         rounding = {"round_prefer_floor": lambda v: np.ceil(v - 0.5), "round_prefer_ceil": lambda v: np.floor(v + 0.5),
                     "floor": np.floor, "ceil": np.ceil}[node.attrs.get("nearest_mode", "round_prefer_floor")]
-        return np.clip(rounding(x), 0, size - 1).astype(np.int64), None, None
+        return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64), None, None
     x = np.clip(x, 0, size - 1)
     i0 = np.floor(x).astype(np.int64)
     return i0, np.minimum(i0 + 1, size - 1), (x - i0).astype(np.float32)
