@@ -2,7 +2,7 @@
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _Layer, integer
+from .layers import _kept, _Layer, integer
 
 _KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
@@ -97,9 +97,9 @@ class RNNCell(_Cell, _core.CellPlan):
     """
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None):
-        w = _weights("RNN", w_ih, w_hh, b_ih, b_hh)
-        self._arguments = w[:4], dict(activation=activation, clip=clip)
-        self._pack(_KINDS["RNN"], *w, _activation(activation), False, _clip(clip))
+        w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
+        self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip)
+        self._pack(_KINDS["RNN"], *w, parsed, False, _clip(clip))
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -200,8 +200,9 @@ class GRUCell(_Cell, _core.CellPlan):
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None):
         w = _weights("GRU", w_ih, w_hh, b_ih, b_hh)
+        reset_after = bool(reset_after)
         self._arguments = w[:4], dict(reset_after=reset_after, clip=clip)
-        self._pack(_KINDS["GRU"], *w, _activation("tanh"), bool(reset_after), _clip(clip))
+        self._pack(_KINDS["GRU"], *w, _activation("tanh"), reset_after, _clip(clip))
 
 
 def _each_layer(num_layers, bidirectional, **weights):
