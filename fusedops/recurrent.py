@@ -219,21 +219,27 @@ def _each_layer(num_layers, bidirectional, **weights):
     return [{name: value[i] for name, value in weights.items()} for i in range(count)]
 
 
+def _directions(weights, bidirectional, reverse):
+    """How many directions there are, for layers whose (w_ih, w_hh) fit one another."""
+    if reverse and bidirectional:
+        raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
+    directions = 2 if bidirectional else 1
+    w_ih, w_hh = weights[0]
+    for i, each in enumerate(weights):
+        expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
+        found = tuple(w.shape for w in each)
+        if found != expected:
+            raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
+                             f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
+                             f"and {expected[1]}")
+    return directions
+
+
 class _Sequence(_Layer):
     """Layers of cells over a sequence."""
 
     def _assemble(self, cells, bidirectional, reverse, batch_first):
-        if reverse and bidirectional:
-            raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
-        directions = 2 if bidirectional else 1
-        w_ih, w_hh = cells[0]._arguments[0][:2]
-        for i, cell in enumerate(cells):
-            expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
-            found = tuple(w.shape for w in cell._arguments[0][:2])
-            if found != expected:
-                raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
-                                 f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
-                                 f"and {expected[1]}")
+        directions = _directions([cell._arguments[0][:2] for cell in cells], bidirectional, reverse)
         self._options = bool(bidirectional), bool(reverse), bool(batch_first)
         self._stack(tuple(cells), len(cells) // directions, directions, *self._options[1:])
 
