@@ -188,7 +188,7 @@ KERNELS = {
     "conv3x3": (fo.conv2d, dict(x=(1, 64, 28, 28), w=(64, 64, 3, 3)), dict(algorithm="direct", padding=1)),
     "conv3x3_strided": (fo.conv2d, dict(x=(1, 28, 28, 64), w=(64, 64, 3, 3)), dict(stride=2, layout="NHWC")),
     "winograd_2": (fo.conv2d, dict(x=(1, 128, 7, 7), w=(128, 128, 3, 3)), dict(algorithm="winograd", padding=1)),
-    "winograd_4": (fo.conv2d, dict(x=(1, 64, 28, 28), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
+    "winograd_4": (fo.conv2d, dict(x=(1, 64, 14, 14), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_6": (fo.conv2d, dict(x=(1, 64, 96, 96), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
     "depthwise": (fo.depthwise_conv2d, dict(x=(1, 256, 28, 28), w=(256, 3, 3)), dict(padding=1)),
     "depthwise_nhwc": (fo.depthwise_conv2d, dict(x=(1, 28, 28, 256), w=(256, 3, 3)), dict(padding=1, layout="NHWC")),

@@ -77,26 +77,41 @@ INLINE void finish_rows(const fo_act_kind kind, const finish_args *args) {
     if (j < f.n) finish_vectors(kind, false, &f, j);
 }
 
+/* VL columns from j on of VL rows from i on, of which lanes m are there, in t: from the registers to C. */
+INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, vm m) {
+    float *c = f->c + j * f->ldc + i;
+    const float *r = f->r ? f->r + j * f->ldr + i : NULL;
+    if (r) UNROLL for (int l = 0; l < VL; l++, r += f->ldr) t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
+    UNROLL for (int l = 0; l < VL; l++, c += f->ldc) finish_vector(kind, all, f, t[l], NULL, c, m, v_zero());
+}
+
 /* The same for a C that stands column after column: VL x VL blocks are transposed on the way. */
-INLINE void finish_columns(const fo_act_kind kind, const finish_args *f) {
-    for (int i = 0; i < f->mr; i += VL) {
-        vm m = v_range(0, f->mr - i);
-        vf slope = kind == FO_PRELU && f->channel_rows ? v_load_mask(f->slopes + i, m) : v_zero();
-        for (int j = 0; j < f->n; j += VL) {
+INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
+    const finish_args f = *args;
+    for (int i = 0; i < f.mr; i += VL) {
+        const bool all = i + VL <= f.mr;
+        const vm m = v_range(0, f.mr - i);
+        vf slope = kind == FO_PRELU && f.channel_rows ? v_load_mask(f.slopes + i, m) : v_zero();
+        for (int j = 0; j < f.n; j += VL) {
             vf t[VL];
-            UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < f->mr ? v_load(f->tile + (i + l) * f->ldt + j) : v_zero();
+            if (all)
+                UNROLL for (int l = 0; l < VL; l++) t[l] = v_load(f.tile + (i + l) * f.ldt + j);
+            else
+                UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < f.mr ? v_load(f.tile + (i + l) * f.ldt + j) : v_zero();
             v_transpose(t);
-            if (kind <= FO_CLIP && j + VL <= f->n) { /* the common case goes from the registers to C */
-                UNROLL for (int l = 0; l < VL; l++)
-                    finish_vector(kind, false, f, t[l], f->r ? f->r + (j + l) * f->ldr + i : NULL, f->c + (j + l) * f->ldc + i, m, slope);
+            if (kind <= FO_CLIP && j + VL <= f.n) { /* the common case */
+                if (all)
+                    finish_block(kind, true, &f, i, j, t, m);
+                else
+                    finish_block(kind, false, &f, i, j, t, m);
                 continue;
             }
             float block[VL * VL];
             UNROLL for (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
-            for (int l = 0; l < VL && j + l < f->n; l++) {
+            for (int l = 0; l < VL && j + l < f.n; l++) {
                 ptrdiff_t at = j + l;
-                if (kind == FO_PRELU && !f->channel_rows) slope = v_set1(f->slopes[at]);
-                finish_vector(kind, false, f, v_load(block + l * VL), f->r ? f->r + at * f->ldr + i : NULL, f->c + at * f->ldc + i, m, slope);
+                if (kind == FO_PRELU && !f.channel_rows) slope = v_set1(f.slopes[at]);
+                finish_vector(kind, false, &f, v_load(block + l * VL), f.r ? f.r + at * f.ldr + i : NULL, f.c + at * f.ldc + i, m, slope);
             }
         }
     }

@@ -75,22 +75,23 @@ typedef struct {
     fo_epilogue ep;
 } fo_strassen_args;
 
-/* Winograd's F(tile x tile, 3x3), for `count` tiles side by side in one image.
- * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors. */
+/* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of height x last
+ * behind them, unless last is 0.
+ * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for the last one. */
 typedef struct {
-    int tile;
+    int tile, height, last;
     ptrdiff_t count, channels;
     fo_image x; /* data: the image's first pixel and the first channel */
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
-    float *v;
+    float *v, *v_last;
     ptrdiff_t ldv, position;
 } fo_winograd_input_args;
 
 /* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
 typedef struct {
-    int tile;
+    int tile, height, last;
     ptrdiff_t count, channels;
-    const float *products;
+    const float *products, *products_last;
     ptrdiff_t ldp, position;
     fo_image y, r; /* data: the first output; r.data is NULL where there is no residual */
     ptrdiff_t rows, columns;

@@ -4,38 +4,52 @@
  *
  * so that a sum over channels is one small product of matrices for each of the (m+2)^2 positions (ops/winograd.c).
  *
- * The matrices come from polynomials that are evaluated at 0, at pairs +-p and at infinity (the order of the rows everywhere here):
+ * The matrices come from polynomials that are evaluated at 0, at infinity and at pairs +-p (the order of the rows everywhere here):
  * B^T has the coefficients of the product of (x - q) over the other points q, A^T the powers p^0 .. p^(m-1), and G the powers
  * p^0 .. p^2 over the product of (p - q). Pairs share their even and their odd part. The points were searched for the lowest error
  * in float32; all are short binary fractions, so that every constant below but those of G is exact.
  *
+ * The last row and the last column of tiles may be smaller, s outputs instead of m: they take the first s+2 points of m, whose G
+ * they share; what G's denominators have too much is a factor of their B^T. So 14 outputs take 6+6+6+4 positions, not 4 times 6.
+ *
  * The input's transform runs over strips of a row of tiles, VL channels wide, in the first-level cache: first all columns, then all
  * rows, so that a column which two tiles share is transformed once. The output's has nothing to share: a tile stays in registers.
  */
-#define F4_A 0.75
-#define F4_B 1.5
-#define F6_A 0.5
-#define F6_B 1.0 /* its powers are left out of the formulas below */
-#define F6_C 2.0
+#include <stdalign.h>
+
 #define SQUARE(x) ((x) * (x))
 
-#define FILTER_ROW(p, q) {1 / (q), (p) / (q), (p) * (p) / (q)}
-#define FILTER_PAIR(p, q) FILTER_ROW(p, q), FILTER_ROW(-(p), q)
-#define F4_DIFFERENCE (SQUARE(F4_A) - SQUARE(F4_B))
-#define F6_DIFFERENCES(p, q, r) (2 * SQUARE(p) * (SQUARE(p) - SQUARE(q)) * (SQUARE(p) - SQUARE(r)))
-static const double filter_2[4][3] = {FILTER_ROW(0, -1.0), FILTER_PAIR(1, 2.0), {0, 0, 1}};
-static const double filter_4[6][3] = {
-    FILTER_ROW(0, SQUARE(F4_A) * SQUARE(F4_B)), FILTER_PAIR(F4_A, 2 * SQUARE(F4_A) * F4_DIFFERENCE),
-    FILTER_PAIR(F4_B, -2 * SQUARE(F4_B) * F4_DIFFERENCE), {0, 0, 1}};
-static const double filter_6[8][3] = {
-    FILTER_ROW(0, -SQUARE(F6_A) * SQUARE(F6_B) * SQUARE(F6_C)), FILTER_PAIR(F6_A, F6_DIFFERENCES(F6_A, F6_B, F6_C)),
-    FILTER_PAIR(F6_B, F6_DIFFERENCES(F6_B, F6_A, F6_C)), FILTER_PAIR(F6_C, F6_DIFFERENCES(F6_C, F6_A, F6_B)), {0, 0, 1}};
+enum { ZERO, INFINITE, PAIRS }; /* rows of the matrices */
+static const double points[7][3] = {[2] = {1}, [4] = {0.75, 1.5}, [6] = {1, 0.5, 2}};
+
+/* The product of (p^2 - q^2) over the pairs from k on, but p's own. */
+INLINE double differences(const int m, const int k, const double p) {
+    double product = 1;
+    UNROLL for (int i = k; i < m / 2; i++) product *= points[m][i] == p ? 1 : SQUARE(p) - SQUARE(points[m][i]);
+    return product;
+}
+
+/* Runs `statement` with TILE and SIZE, the m and the s above, as literals: one copy of it for each pair. */
+#define WITH_TILE(tile, size, statement) \
+    do switch ((tile) * 8 + (size)) { \
+        TILE_CASE(2, 2, statement) TILE_CASE(4, 2, statement) TILE_CASE(4, 4, statement) \
+        TILE_CASE(6, 2, statement) TILE_CASE(6, 4, statement) TILE_CASE(6, 6, statement) \
+    } while (0)
+#define TILE_CASE(m, s, statement) \
+    case m * 8 + s: { enum { TILE = m, SIZE = s }; statement; } break;
 
 /* ---- weights ------------------------------------------------------------------------------------------------------ */
 
+/* Row i of G. */
+static void filter_row(int m, int i, double row[3]) {
+    const double p = i < PAIRS ? 0 : points[m][(i - PAIRS) / 2], denominator = differences(m, 0, p) * (i < PAIRS ? 1 : 2 * SQUARE(p));
+    for (int j = 0; j < 3; j++) row[j] = i == INFINITE ? j == 2 : (j == 0 ? 1 : j == 1 ? i % 2 ? -p : p : SQUARE(p)) / denominator;
+}
+
 /* G g G^T for NR output channels side by side: g[9][NR], u[p * position + 0..NR) for position p. In double, rounded once. */
-INLINE void weights_panel(const int m, const double filter[][3], const float *restrict g, float *restrict u, ptrdiff_t position) {
-    double rows[8][3][NR];
+static void FO_NAME(fo_winograd_weights)(int m, const float *restrict g, float *restrict u, ptrdiff_t position) {
+    double filter[8][3], rows[8][3][NR];
+    for (int i = 0; i < m + 2; i++) filter_row(m, i, filter[i]);
     for (int i = 0; i < m + 2; i++)
         for (int j = 0; j < 3; j++)
             for (int o = 0; o < NR; o++)
@@ -46,24 +60,16 @@ INLINE void weights_panel(const int m, const double filter[][3], const float *re
                 u[o] = (float)(filter[j][0] * rows[i][0][o] + filter[j][1] * rows[i][1][o] + filter[j][2] * rows[i][2][o]);
 }
 
-static void FO_NAME(fo_winograd_weights)(int tile, const float *g, float *u, ptrdiff_t position) {
-    switch (tile) {
-        case 2: weights_panel(2, filter_2, g, u, position); break;
-        case 4: weights_panel(4, filter_4, g, u, position); break;
-        case 6: weights_panel(6, filter_6, g, u, position); break;
-    }
-}
-
 /* ---- transforms of one row or column -------------------------------------------------------------------------------- */
 
-INLINE vf v_times(double c, vf x) { return v_mul(v_set1((float)c), x); }
-INLINE vf v_plus(vf y, double c, vf x) { return v_fma(v_set1((float)c), x, y); }   /* y + c x */
-INLINE vf v_minus(vf y, double c, vf x) { return v_fnma(v_set1((float)c), x, y); } /* y - c x */
+INLINE vf v_times(double c, vf x) { return c == 1 ? x : v_mul(v_set1((float)c), x); }
+INLINE vf v_plus(vf y, double c, vf x) { return c == 1 ? v_add(y, x) : v_fma(v_set1((float)c), x, y); }   /* y + c x */
+INLINE vf v_minus(vf y, double c, vf x) { return c == 1 ? v_sub(y, x) : v_fnma(v_set1((float)c), x, y); } /* y - c x */
 
 /* The rows of B^T for the points +-p, from the even and the odd part of the product over the other points. */
-INLINE void pair(vf *plus, vf *minus, double p, vf even, vf odd) {
-    *plus = p == 1 ? v_add(even, odd) : v_plus(even, p, odd);
-    *minus = p == 1 ? v_sub(even, odd) : v_minus(even, p, odd);
+INLINE void pair(vf *rows, double p, vf even, vf odd) {
+    rows[0] = v_plus(even, p, odd);
+    rows[1] = v_minus(even, p, odd);
 }
 
 /* x4 - (p^2 + q^2) x2 + p^2 q^2 x0 */
@@ -72,61 +78,64 @@ INLINE vf quartic(double p, double q, vf x4, vf x2, vf x0) {
 }
 
 /* x6 - e1 x4 + e2 x2 - e3 x0, e the elementary symmetric polynomials of the squared points */
-INLINE vf sextic(vf x6, vf x4, vf x2, vf x0) {
-    const double a = SQUARE(F6_A), b = SQUARE(F6_B), c = SQUARE(F6_C);
+INLINE vf sextic(double p, double q, double r, vf x6, vf x4, vf x2, vf x0) {
+    const double a = SQUARE(p), b = SQUARE(q), c = SQUARE(r);
     return v_minus(v_plus(v_minus(x6, a + b + c, x4), a * b + a * c + b * c, x2), a * b * c, x0);
 }
 
-/* d = B^T d */
-INLINE void input_transform(const int m, vf *d) {
-    if (m == 2) {
-        const vf d1 = d[1], d2 = d[2];
-        d[0] = v_sub(d2, d[0]);
-        d[3] = v_sub(d[3], d1);
-        pair(&d[1], &d[2], 1, d2, d1);
-    } else if (m == 4) {
-        const vf d1 = d[1], d2 = d[2], d3 = d[3], d4 = d[4];
-        d[0] = quartic(F4_A, F4_B, d4, d2, d[0]);
-        d[5] = quartic(F4_A, F4_B, d[5], d3, d1);
-        pair(&d[1], &d[2], F4_A, v_minus(d4, SQUARE(F4_B), d2), v_minus(d3, SQUARE(F4_B), d1));
-        pair(&d[3], &d[4], F4_B, v_minus(d4, SQUARE(F4_A), d2), v_minus(d3, SQUARE(F4_A), d1));
+/* d = B^T d, of s outputs by the points of m */
+INLINE void input_transform(const int m, const int s, vf *d) {
+    const double a = points[m][0], b = points[m][1], c = points[m][2];
+    const vf d0 = d[0], d1 = d[1], d2 = d[2], d3 = d[3];
+    if (s == 2) {
+        d[ZERO] = v_minus(d2, SQUARE(a), d0);
+        d[INFINITE] = v_minus(d3, SQUARE(a), d1);
+        pair(d + PAIRS, a, d2, d1);
+    } else if (s == 4) {
+        const vf d4 = d[4], d5 = d[5];
+        d[ZERO] = quartic(a, b, d4, d2, d0);
+        d[INFINITE] = quartic(a, b, d5, d3, d1);
+        pair(d + PAIRS, a, v_minus(d4, SQUARE(b), d2), v_minus(d3, SQUARE(b), d1));
+        pair(d + PAIRS + 2, b, v_minus(d4, SQUARE(a), d2), v_minus(d3, SQUARE(a), d1));
     } else {
-        const vf d1 = d[1], d2 = d[2], d3 = d[3], d4 = d[4], d5 = d[5], d6 = d[6];
-        d[0] = sextic(d6, d4, d2, d[0]);
-        d[7] = sextic(d[7], d5, d3, d1);
-        pair(&d[1], &d[2], F6_A, quartic(F6_B, F6_C, d6, d4, d2), quartic(F6_B, F6_C, d5, d3, d1));
-        pair(&d[3], &d[4], F6_B, quartic(F6_A, F6_C, d6, d4, d2), quartic(F6_A, F6_C, d5, d3, d1));
-        pair(&d[5], &d[6], F6_C, quartic(F6_A, F6_B, d6, d4, d2), quartic(F6_A, F6_B, d5, d3, d1));
+        const vf d4 = d[4], d5 = d[5], d6 = d[6], d7 = d[7];
+        d[ZERO] = sextic(a, b, c, d6, d4, d2, d0);
+        d[INFINITE] = sextic(a, b, c, d7, d5, d3, d1);
+        pair(d + PAIRS, a, quartic(b, c, d6, d4, d2), quartic(b, c, d5, d3, d1));
+        pair(d + PAIRS + 2, b, quartic(a, c, d6, d4, d2), quartic(a, c, d5, d3, d1));
+        pair(d + PAIRS + 4, c, quartic(a, b, d6, d4, d2), quartic(a, b, d5, d3, d1));
     }
+    d[ZERO] = v_times(differences(m, s / 2, 0), d[ZERO]);
+    UNROLL for (int i = PAIRS; i < s + 2; i++) d[i] = v_times(differences(m, s / 2, points[m][(i - PAIRS) / 2]), d[i]);
 }
 
-/* a p^k + b + c r^k */
-INLINE vf powers_6(vf a, vf b, vf c, double p, double r) { return v_plus(v_plus(b, r, c), p, a); }
+/* a p^k + b q^k + c r^k */
+INLINE vf powers(double p, vf a, double q, vf b, double r, vf c) { return v_plus(v_plus(v_times(p, a), r, c), q, b); }
 
-/* d[0..m) = A^T d */
-INLINE void output_transform(const int m, vf *d) {
-    if (m == 2) {
-        const vf sum = v_add(d[1], d[2]), difference = v_sub(d[1], d[2]);
-        d[0] = v_add(d[0], sum);
-        d[1] = v_add(difference, d[3]);
-    } else if (m == 4) {
-        const double a = F4_A, b = F4_B;
-        const vf sa = v_add(d[1], d[2]), da = v_sub(d[1], d[2]), sb = v_add(d[3], d[4]), db = v_sub(d[3], d[4]);
-        d[0] = v_add(d[0], v_add(sa, sb));
-        d[1] = v_plus(v_times(a, da), b, db);
-        d[2] = v_plus(v_times(SQUARE(a), sa), SQUARE(b), sb);
-        d[3] = v_plus(v_plus(d[5], a * SQUARE(a), da), b * SQUARE(b), db);
-    } else {
-        const double a = F6_A, c = F6_C, a2 = SQUARE(a), c2 = SQUARE(c);
-        const vf sa = v_add(d[1], d[2]), da = v_sub(d[1], d[2]), sb = v_add(d[3], d[4]), db = v_sub(d[3], d[4]);
-        const vf sc = v_add(d[5], d[6]), dc = v_sub(d[5], d[6]);
-        d[0] = v_add(v_add(d[0], sa), v_add(sb, sc));
-        d[1] = powers_6(da, db, dc, a, c);
-        d[2] = powers_6(sa, sb, sc, a2, c2);
-        d[3] = powers_6(da, db, dc, a2 * a, c2 * c);
-        d[4] = powers_6(sa, sb, sc, a2 * a2, c2 * c2);
-        d[5] = powers_6(da, v_add(d[7], db), dc, a2 * a2 * a, c2 * c2 * c);
+/* d[0..s) = A^T d */
+INLINE void output_transform(const int m, const int s, vf *d) {
+    const double a = points[m][0], b = points[m][1], c = points[m][2], a2 = SQUARE(a), b2 = SQUARE(b), c2 = SQUARE(c);
+    const vf zero = d[ZERO], infinite = d[INFINITE], sa = v_add(d[2], d[3]), da = v_sub(d[2], d[3]);
+    if (s == 2) {
+        d[0] = v_add(zero, sa);
+        d[1] = v_plus(infinite, a, da);
+        return;
     }
+    const vf sb = v_add(d[4], d[5]), db = v_sub(d[4], d[5]);
+    if (s == 4) {
+        d[0] = v_add(zero, v_add(sa, sb));
+        d[1] = v_plus(v_times(a, da), b, db);
+        d[2] = v_plus(v_times(a2, sa), b2, sb);
+        d[3] = v_plus(v_plus(infinite, a * a2, da), b * b2, db);
+        return;
+    }
+    const vf sc = v_add(d[6], d[7]), dc = v_sub(d[6], d[7]);
+    d[0] = v_add(v_add(zero, sa), v_add(sb, sc));
+    d[1] = powers(a, da, b, db, c, dc);
+    d[2] = powers(a2, sa, b2, sb, c2, sc);
+    d[3] = powers(a2 * a, da, b2 * b, db, c2 * c, dc);
+    d[4] = powers(a2 * a2, sa, b2 * b2, sb, c2 * c2, sc);
+    d[5] = powers(a2 * a2 * a, v_add(infinite, da), b2 * b2 * b, db, c2 * c2 * c, dc);
 }
 
 /* ---- strips ----------------------------------------------------------------------------------------------------------- */
@@ -150,26 +159,26 @@ typedef struct {
     ptrdiff_t c;
     int lo, hi;
     ptrdiff_t next; /* the block holds columns next-VL .. next-1 of the image */
-    float block[8 * VL * VL];
-    float strip[8 * PITCH];
+    alignas(64) float block[8 * VL * VL];
+    alignas(64) float strip[8 * PITCH];
 } input_state;
 
-INLINE void store_column(const int m, input_state *s, ptrdiff_t q, const vf *d) {
-    UNROLL for (int i = 0; i < m + 2; i++) v_store(strip_at(s->strip, i, q), d[i]);
+INLINE void store_column(const int height, input_state *s, ptrdiff_t q, const vf *d) {
+    UNROLL for (int i = 0; i < height + 2; i++) v_store(strip_at(s->strip, i, q), d[i]);
 }
 
 /* Columns q .. end-1 of the strip, which lie in the image from column w on. whole: so do all rows, and all lanes are channels. */
-INLINE void columns_nhwc(const int m, const bool whole, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
+INLINE void columns_nhwc(const int m, const int height, const bool whole, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
     const fo_image image = s->g->x;
     const vm lanes = v_range(0, s->g->channels - s->c);
     const int lo = s->lo, hi = s->hi;
     const float *x = image.data + s->g->h0 * image.sh + w * image.sw + s->c;
     for (; q < end; q++, x += image.sw) {
         vf d[8];
-        UNROLL for (int i = 0; i < m + 2; i++)
+        UNROLL for (int i = 0; i < height + 2; i++)
             d[i] = whole ? v_load(x + i * image.sh) : i < lo || i >= hi ? v_zero() : v_load_mask(x + i * image.sh, lanes);
-        input_transform(m, d);
-        store_column(m, s, q, d);
+        input_transform(m, height, d);
+        store_column(height, s, q, d);
     }
 }
 
@@ -191,89 +200,90 @@ INLINE void load_block(input_state *s, ptrdiff_t w) {
     s->next = w + VL;
 }
 
-INLINE void columns_nchw(const int m, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
+INLINE void columns_nchw(const int m, const int height, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
     const fo_image image = s->g->x;
     while (q < end) {
         if (w >= s->next) load_block(s, w - misalignment(image.data + s->c * image.sc + (s->g->h0 + s->lo) * image.sh + w));
         for (; q < end && w < s->next; q++, w++) {
             const float *column = s->block + (w - s->next + VL) * VL;
             vf d[8];
-            UNROLL for (int i = 0; i < m + 2; i++) d[i] = v_load(column + i * VL * VL);
-            input_transform(m, d);
-            store_column(m, s, q, d);
+            UNROLL for (int i = 0; i < height + 2; i++) d[i] = v_load(column + i * VL * VL);
+            input_transform(m, height, d);
+            store_column(height, s, q, d);
         }
     }
 }
 
 /* Columns q .. end-1 of a strip that begins at column w0 of the image: transformed, or zero. */
-INLINE void input_columns(const int m, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w0) {
+INLINE void input_columns(const int m, const int height, input_state *s, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w0) {
     const vf zeros[8] = {0};
     const ptrdiff_t inside = clamped(-w0, q, end), outside = clamped(s->g->iw - w0, inside, end);
-    for (; q < inside; q++) store_column(m, s, q, zeros);
+    for (; q < inside; q++) store_column(height, s, q, zeros);
     if (s->g->x.sc != 1)
-        columns_nchw(m, s, inside, outside, w0 + inside);
-    else if (s->g->channels - s->c >= VL && s->hi - s->lo == m + 2)
-        columns_nhwc(m, true, s, inside, outside, w0 + inside);
+        columns_nchw(m, height, s, inside, outside, w0 + inside);
+    else if (s->g->channels - s->c >= VL && s->hi - s->lo == height + 2)
+        columns_nhwc(m, height, true, s, inside, outside, w0 + inside);
     else
-        columns_nhwc(m, false, s, inside, outside, w0 + inside);
-    for (q = outside; q < end; q++) store_column(m, s, q, zeros);
+        columns_nhwc(m, height, false, s, inside, outside, w0 + inside);
+    for (q = outside; q < end; q++) store_column(height, s, q, zeros);
 }
 
-INLINE void input_rows(const int m, input_state *s, ptrdiff_t tiles, float *v) {
-    const int n = m + 2;
+/* The rows of `tiles` tiles of one width, from the strip's column q on. */
+INLINE void input_rows(const int m, const int width, const input_state *s, ptrdiff_t q, ptrdiff_t tiles, float *v) {
     const ptrdiff_t ldv = s->g->ldv, position = s->g->position;
-    for (int i = 0; i < n; i++, v += n * position) {
-        const float *row = strip_at(s->strip, i, 0);
+    for (int i = 0; i < s->g->height + 2; i++, v += (m + 2) * position) {
+        const float *row = strip_at((float *)s->strip, i, q);
         float *to = v;
-        for (ptrdiff_t t = 0; t < tiles; t++, row += m * VL, to += ldv) {
+        for (ptrdiff_t t = 0; t < tiles; t++, row += width * VL, to += ldv) {
             vf d[8];
-            UNROLL for (int j = 0; j < n; j++) d[j] = v_load(row + j * VL);
-            input_transform(m, d);
-            UNROLL for (int j = 0; j < n; j++) v_store(to + j * position, d[j]);
+            UNROLL for (int j = 0; j < width + 2; j++) d[j] = v_load(row + j * VL);
+            input_transform(m, width, d);
+            UNROLL for (int j = 0; j < width + 2; j++) v_store(to + j * position, d[j]);
         }
     }
 }
 
-INLINE void input_run(const int m, const fo_winograd_input_args *g) {
-    const int n = m + 2;
+static __attribute__((noinline)) void input_tiles(int width, const input_state *s, ptrdiff_t q, ptrdiff_t tiles, float *v) {
+    WITH_TILE(s->g->tile, width, input_rows(TILE, SIZE, s, q, tiles, v));
+}
+
+INLINE void input_run(const int m, const int height, const fo_winograd_input_args *g) {
+    const int n = height + 2;
+    const ptrdiff_t width = g->count * m + g->last;
     input_state s;
     s.g = g, s.lo = (int)clamped(-g->h0, 0, n), s.hi = (int)clamped(g->ih - g->h0, s.lo, n);
     for (int i = 0; i < n; i++) /* rows of a block outside the image stay zero */
         if (i < s.lo || i >= s.hi) memset(s.block + i * VL * VL, 0, VL * VL * sizeof(float));
     for (s.c = 0; s.c < g->channels; s.c += VL) {
         s.next = PTRDIFF_MIN;
-        for (ptrdiff_t t = 0, kept = 0; t < g->count; t += STRIP, kept = 2) {
-            const ptrdiff_t tiles = g->count - t < STRIP ? g->count - t : STRIP;
+        for (ptrdiff_t t = 0, kept = 0; t * m < width; t += STRIP, kept = 2) {
+            const ptrdiff_t columns = clamped(width - t * m, 0, STRIP * m), tiles = columns / m;
             for (int i = 0; i < n && kept; i++) memcpy(strip_at(s.strip, i, 0), strip_at(s.strip, i, STRIP * m), kept * VL * sizeof(float));
-            input_columns(m, &s, kept, tiles * m + 2, g->w0 + t * m);
-            input_rows(m, &s, tiles, g->v + t * g->ldv + s.c);
+            input_columns(m, height, &s, kept, columns + 2, g->w0 + t * m);
+            input_tiles(m, &s, 0, tiles, g->v + t * g->ldv + s.c);
+            if (columns % m) input_tiles(g->last, &s, tiles * m, 1, g->v_last + s.c);
         }
     }
 }
 
 static void FO_NAME(fo_winograd_input)(const fo_winograd_input_args *g) {
-    switch (g->tile) {
-        case 2: input_run(2, g); break;
-        case 4: input_run(4, g); break;
-        case 6: input_run(6, g); break;
-    }
+    WITH_TILE(g->tile, g->height, input_run(TILE, SIZE, g));
 }
 
 /* ---- output: y = activation(A^T M A + bias + residual) ---------------------------------------------------------------- */
 
 /* One tile, to its place in the strip. */
-INLINE void output_tile(const int m, const float *products, ptrdiff_t position, vf bias, float *strip) {
-    const int n = m + 2;
+INLINE void output_tile(const int m, const int height, const int width, const float *products, ptrdiff_t position, vf bias, float *strip) {
     vf rows[8][8];
-    UNROLL for (int i = 0; i < n; i++) {
-        UNROLL for (int j = 0; j < n; j++, products += position) rows[i][j] = v_load(products);
-        output_transform(m, rows[i]);
+    UNROLL for (int i = 0; i < height + 2; i++, products += (m - width) * position) {
+        UNROLL for (int j = 0; j < width + 2; j++, products += position) rows[i][j] = v_load(products);
+        output_transform(m, width, rows[i]);
     }
-    UNROLL for (int j = 0; j < m; j++) {
+    UNROLL for (int j = 0; j < width; j++) {
         vf d[8];
-        UNROLL for (int i = 0; i < n; i++) d[i] = rows[i][j];
-        output_transform(m, d);
-        UNROLL for (int i = 0; i < m; i++) v_store(strip_at(strip, i, j), v_add(d[i], bias));
+        UNROLL for (int i = 0; i < height + 2; i++) d[i] = rows[i][j];
+        output_transform(m, height, d);
+        UNROLL for (int i = 0; i < height; i++) v_store(strip_at(strip, i, j), v_add(d[i], bias));
     }
 }
 
@@ -285,18 +295,24 @@ INLINE ptrdiff_t first_strip(const int m, const fo_winograd_output_args *g) {
     return tiles > 1 ? tiles : STRIP;
 }
 
-INLINE void output_run(const int m, const fo_winograd_output_args *g) {
+INLINE void output_run(const int m, const int height, const fo_winograd_output_args *g) {
     const bool nhwc = g->y.sc == 1;
     const ptrdiff_t first = first_strip(m, g);
-    float strip[8 * PITCH];
+    alignas(64) float strip[8 * PITCH];
     for (ptrdiff_t o = 0; o < g->channels; o += VL) {
         const int lanes = g->channels - o < VL ? (int)(g->channels - o) : VL;
         const vf bias = g->bias ? v_load_tail(g->bias + o, lanes) : v_zero();
-        for (ptrdiff_t t = 0, tiles = first; t < g->count; t += tiles, tiles = STRIP) {
-            const ptrdiff_t columns = g->columns - t * m < tiles * m ? g->columns - t * m : tiles * m;
-            if (tiles > g->count - t) tiles = g->count - t;
-            for (ptrdiff_t i = 0; i < tiles; i++)
-                output_tile(m, g->products + (t + i) * g->ldp + o, g->position, bias, strip_at(strip, 0, i * m));
+        for (ptrdiff_t t = 0, tiles = first; t * m < g->columns; t += tiles, tiles = STRIP) {
+            const ptrdiff_t columns = clamped(g->columns - t * m, 0, tiles * m), whole = clamped(g->count - t, 0, tiles);
+            for (ptrdiff_t i = 0; i < whole; i++)
+                output_tile(m, height, m, g->products + (t + i) * g->ldp + o, g->position, bias, strip_at(strip, 0, i * m));
+            if (whole * m < columns) {
+                float *last = strip_at(strip, 0, whole * m);
+                if (g->last == 2)
+                    output_tile(m, height, 2, g->products_last + o, g->position, bias, last);
+                else if (m == 6)
+                    output_tile(m, height, 4, g->products_last + o, g->position, bias, last);
+            }
             finish_args f = {.mr = (int)columns, .n = lanes, .ldt = VL, .ldr = nhwc ? g->r.sw : g->r.sc, .ldc = nhwc ? g->y.sw : g->y.sc,
                              .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
             for (ptrdiff_t i = 0; i < g->rows; i++) {
@@ -310,9 +326,5 @@ INLINE void output_run(const int m, const fo_winograd_output_args *g) {
 }
 
 static void FO_NAME(fo_winograd_output)(const fo_winograd_output_args *g) {
-    switch (g->tile) {
-        case 2: output_run(2, g); break;
-        case 4: output_run(4, g); break;
-        case 6: output_run(6, g); break;
-    }
+    WITH_TILE(g->tile, g->height, output_run(TILE, SIZE, g));
 }

@@ -11,35 +11,43 @@
  */
 #include "winograd.h"
 
-enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 24, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
+enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
 /* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
  * depend on threads, batch or machine; its constants were measured with AVX-512. Three terms:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
- *   weights     come from the third-level cache, one in the time of 8 multiply-adds, or from the second, where they fit it, in that
- *               of 5: that bounds products of few rows; the direct algorithm has a table to read and gains nothing below 16 rows
+ *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of 8, or from the second
+ *               in that of 5: that bounds products of few rows; where they are many, as much as 6 rows is not hidden behind products;
+ *               the direct algorithm has a table to read and gains nothing below 16 rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  */
-enum { VECTOR = 16, START = 4, FAR = 8, NEAR = 5, NEAR_WEIGHTS = (512 << 10) / 4, DIRECT = 16 };
+enum { VECTOR = 16, START = 4, MEMORY = 12, FAR = 8, NEAR = 5, MANY_ROWS = 6, DIRECT = 16 };
+enum { NEAR_WEIGHTS = (512 << 10) / 4, MANY_WEIGHTS = (8 << 20) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 
 /* F(6x6) costs accuracy: it must win by a tenth, and its error, which grows as the root of the channels, stays under the bound. */
 enum { F6_CHANNELS = 512 };
 static const double F6_GAIN = 0.9;
 
-static double streamed(double rows, double least, double weights) { return weights * (rows > least ? rows : least); }
+/* An axis of n outputs: that of the last tile, the others having `tile`; the points of all. */
+static int last_tile(ptrdiff_t n, int tile) { return (int)round_up((n - 1) % tile + 1, 2); }
+static ptrdiff_t points_along(ptrdiff_t n, int tile) { return div_up(n, tile) * (tile + 2) - (tile - last_tile(n, tile)); }
+
+static double streamed(double rows, double least, double weights) {
+    if (weights > MANY_WEIGHTS) rows += MANY_ROWS;
+    return weights * (rows > least ? rows : least);
+}
 
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return streamed((double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
-    static const double in[] = {[2] = 80, [4] = 220, [6] = 500}, out[] = {[2] = 80, [4] = 200, [6] = 450};
-    const double tiles = (double)div_up(z->oh, tile) * div_up(z->ow, tile);
-    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR);
-    const double weights = (tile + 2.0) * (tile + 2) * (plan->s.ic + START) * oc;
-    return streamed(tiles, weights > NEAR_WEIGHTS ? FAR : NEAR, weights) + tiles * (in[tile] * ic + out[tile] * oc);
+    static const double in[] = {[2] = 80, [4] = 220, [6] = 580}, out[] = {[2] = 80, [4] = 200, [6] = 520};
+    const double positions = (tile + 2.0) * (tile + 2), tiles = (double)points_along(z->oh, tile) * points_along(z->ow, tile) / positions;
+    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = positions * (plan->s.ic + START) * oc;
+    return streamed(tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? FAR : NEAR, weights) + tiles * (in[tile] * ic + out[tile] * oc);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -89,12 +97,21 @@ static const float *packed_weights(const fo_conv2d *plan, int tile) {
 
 /* ---- a call ------------------------------------------------------------------------------------------------------- */
 
+/* A smaller tile has the first positions of its row or column alone (kernels/winograd.h). Tiles stand in this order, and so those of
+ * any position stand together: narrow ones of whole rows, whole tiles, tiles of a lower row, the one that is both. */
+enum { NARROW, WHOLE, LOW, CORNER, KINDS };
+
+typedef struct {
+    ptrdiff_t t0, tiles, from[KINDS + 1]; /* where each kind begins */
+} block;
+
 typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size z;
     fo_image x, y, r; /* r.data is NULL where there is no residual */
     int tile;
     ptrdiff_t positions;
+    int last_height, last_width;   /* of the tiles in an image's last row and in its last column */
     ptrdiff_t across, down, tiles; /* of an image; of all images */
     ptrdiff_t block, blocks;       /* tiles of a block; blocks */
     ptrdiff_t ldv, ldp;            /* distance of two tiles in V and in M */
@@ -103,7 +120,7 @@ typedef struct {
     float *scratch;
     ptrdiff_t each; /* floats of a block's V and M */
     bool shared;    /* all threads work on one block */
-    ptrdiff_t first; /* shared: the block's first tile */
+    block shared_block;
 } winograd;
 
 /* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
@@ -115,7 +132,9 @@ static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32)
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
     w->block = min_(min_(max_(fitting, min_(MIN_TILES, max_(1, MOST_BYTES / bytes))), MAX_TILES), w->tiles);
-    if (w->block > w->across) w->block -= w->block % w->across;
+    const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
+    w->blocks = div_up(w->tiles, w->block / unit * unit);
+    w->block = round_up(div_up(w->tiles, w->blocks), unit); /* of equal sizes: a few tiles that are left would wait for all weights */
     w->blocks = div_up(w->tiles, w->block);
     const ptrdiff_t rounds = div_up(w->blocks, threads), own = div_up(w->tiles, rounds * threads);
     w->shared = threads > 1 && own < MIN_TILES_OF_A_THREAD;
@@ -126,9 +145,10 @@ static void cut_blocks(winograd *w, int threads) {
 static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
     const fo_kernels *kn = plan->kn;
     *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = positions_of(tile)};
+    w->last_height = last_tile(z->oh, tile), w->last_width = last_tile(z->ow, tile);
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
     w->ldv = fo_leading(kn, plan->s.ic), w->ldp = fo_leading(kn, plan->s.oc);
-    const double macs = (double)w->positions * w->tiles * plan->s.ic * plan->s.oc;
+    const double macs = (double)z->n * points_along(z->oh, tile) * points_along(z->ow, tile) * plan->s.ic * plan->s.oc;
     const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * w->positions * plan->s.ic * plan->s.oc));
     cut_blocks(w, threads);
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
@@ -136,43 +156,77 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     return threads;
 }
 
-/* ---- the stages: of `tiles` tiles from t0 on, their V or M starting at v or products ---------------------------------- */
+/* ---- blocks: their tiles in V and M ------------------------------------------------------------------------------------- */
 
-/* The neighbours among the tiles from t on: their number, and where the first one is. */
-static ptrdiff_t run_of(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *n, ptrdiff_t *h, ptrdiff_t *column) {
-    const ptrdiff_t row = t / w->across, q = t % w->across;
-    *n = row / w->down, *h = row % w->down * w->tile, *column = q * w->tile;
-    return min_(tiles, w->across - q);
+/* Neighbours in a row of tiles: `whole` of them, and a narrow one of `last` columns unless that is 0. */
+typedef struct {
+    ptrdiff_t n, h, q; /* image, first row and column */
+    int height, last;
+    ptrdiff_t whole, slot, last_slot; /* their places in V and M */
+} run;
+
+/* The run from tile t on, of `tiles` at most; kinds go on from next[]. */
+static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *next) {
+    const ptrdiff_t row = t / w->across, column = t % w->across, count = min_(tiles, w->across - column);
+    const bool low = row % w->down == w->down - 1 && w->last_height < w->tile, narrow = column + count == w->across && w->last_width < w->tile;
+    const run r = {row / w->down, row % w->down * w->tile, column * w->tile, low ? w->last_height : w->tile, narrow ? w->last_width : 0,
+                   count - narrow, next[low ? LOW : WHOLE], next[low ? CORNER : NARROW]};
+    next[low ? LOW : WHOLE] += r.whole, next[low ? CORNER : NARROW] += narrow;
+    return r;
 }
 
-static void transform_input(const winograd *w, ptrdiff_t t0, ptrdiff_t tiles, ptrdiff_t c, ptrdiff_t channels, float *v) {
-    for (ptrdiff_t t = 0, n, h, q, count; t < tiles; t += count) {
-        count = run_of(w, t0 + t, tiles - t, &n, &h, &q);
-        fo_winograd_input_args a = {w->tile, count, channels, w->x, w->z.ih, w->z.iw, h - w->z.top, q - w->z.left,
-                                    v + t * w->ldv + c, w->ldv, w->v_position};
-        a.x.data = fo_at(&w->x, n, c, 0, 0);
+static block block_of(const winograd *w, ptrdiff_t t0) {
+    block b = {t0, min_(w->block, w->tiles - t0), {0}};
+    for (ptrdiff_t t = 0; t < b.tiles;) {
+        const run r = next_run(w, t0 + t, b.tiles - t, b.from + 1);
+        t += r.whole + (r.last > 0);
+    }
+    for (int kind = 0; kind < KINDS; kind++) b.from[kind + 1] += b.from[kind];
+    return b;
+}
+
+/* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
+
+static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
+    block left = *b;
+    for (ptrdiff_t t = 0; t < b->tiles;) {
+        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        fo_winograd_input_args a = {w->tile, r.height, r.last, r.whole, channels, w->x, w->z.ih, w->z.iw, r.h - w->z.top, r.q - w->z.left,
+                                    v + r.slot * w->ldv + c, v + r.last_slot * w->ldv + c, w->ldv, w->v_position};
+        a.x.data = fo_at(&w->x, r.n, c, 0, 0);
         w->plan->kn->winograd_input(&a);
+        t += r.whole + (r.last > 0);
     }
 }
 
-static void multiply(const winograd *w, ptrdiff_t position, ptrdiff_t tiles, ptrdiff_t o, ptrdiff_t channels, const float *v, float *products) {
+/* Positions p to end-1. */
+static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products) {
     const fo_kernels *kn = w->plan->kn;
-    const ptrdiff_t ic = w->plan->s.ic;
-    fo_gemm_args a = {.form = FO_ROWS, .m = tiles, .n = round_up(channels, kn->vl), .k = ic, .a = v + position * w->v_position, .lda = w->ldv,
-                      .b = w->u + position * fo_packed_size(kn, w->plan->s.oc, ic) + o * ic, .ldb = kn->nr, .panel = kn->nr * ic,
-                      .c = products + position * w->p_position + o, .ldc = w->ldp};
-    kn->gemm(&a);
+    const ptrdiff_t ic = w->plan->s.ic, oc = w->plan->s.oc;
+    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(oc, kn->vl), .k = ic, .lda = w->ldv, .ldb = kn->nr, .panel = kn->nr * ic, .ldc = w->ldp};
+    for (; p < end; p++) {
+        const bool low = p / (w->tile + 2) < w->last_height + 2, narrow = p % (w->tile + 2) < w->last_width + 2;
+        const ptrdiff_t first = b->from[narrow ? NARROW : WHOLE];
+        a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
+        a.a = v + p * w->v_position + first * w->ldv;
+        a.b = w->u + p * fo_packed_size(kn, oc, ic);
+        a.c = products + p * w->p_position + first * w->ldp;
+        kn->gemm(&a);
+    }
 }
 
-static void transform_output(const winograd *w, ptrdiff_t t0, ptrdiff_t tiles, ptrdiff_t o, ptrdiff_t channels, const float *products) {
+static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels, const float *products) {
     const fo_epilogue ep = fo_conv2d_epilogue(w->plan, o);
-    for (ptrdiff_t t = 0, n, h, q, count; t < tiles; t += count) {
-        count = run_of(w, t0 + t, tiles - t, &n, &h, &q);
-        fo_winograd_output_args a = {w->tile, count, channels, products + t * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
-                                     min_(w->tile, w->z.oh - h), min_(count * w->tile, w->z.ow - q), ep.bias, ep.act};
-        a.y.data = fo_at(&w->y, n, o, h, q);
-        if (a.r.data) a.r.data = fo_at(&w->r, n, o, h, q);
+    block left = *b;
+    for (ptrdiff_t t = 0; t < b->tiles;) {
+        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        fo_winograd_output_args a = {w->tile, r.height, r.last, r.whole, channels, products + r.slot * w->ldp + o,
+                                     products + r.last_slot * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
+                                     min_(r.height, w->z.oh - r.h), min_(r.whole * w->tile + r.last, w->z.ow - r.q), ep.bias, ep.act};
+        a.y.data = fo_at(&w->y, r.n, o, r.h, r.q);
+        if (a.r.data) a.r.data = fo_at(&w->r, r.n, o, r.h, r.q);
         w->plan->kn->winograd_output(&a);
+        t += r.whole + (r.last > 0);
     }
 }
 
@@ -180,34 +234,33 @@ static void transform_output(const winograd *w, ptrdiff_t t0, ptrdiff_t tiles, p
 
 static void block_task(void *context, ptrdiff_t task, int thread) {
     const winograd *w = context;
-    const ptrdiff_t t0 = task * w->block, tiles = min_(w->block, w->tiles - t0), oc = w->plan->s.oc;
+    const block b = block_of(w, task * w->block);
     float *v = w->scratch + thread * w->each, *products = v + w->positions * w->v_position;
-    transform_input(w, t0, tiles, 0, w->plan->s.ic, v);
-    for (ptrdiff_t p = 0; p < w->positions; p++) multiply(w, p, tiles, 0, oc, v, products);
-    transform_output(w, t0, tiles, 0, oc, products);
+    transform_input(w, &b, 0, w->plan->s.ic, v);
+    multiply(w, &b, 0, w->positions, v, products);
+    transform_output(w, &b, 0, w->plan->s.oc, products);
 }
 
-static ptrdiff_t shared_tiles(const winograd *w) { return min_(w->block, w->tiles - w->first); }
 static float *shared_products(const winograd *w) { return w->scratch + w->positions * w->v_position; }
 
 static void input_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
     const ptrdiff_t step = w->plan->kn->nr, c = task * step;
-    transform_input(w, w->first, shared_tiles(w), c, min_(step, w->plan->s.ic - c), w->scratch);
+    transform_input(w, &w->shared_block, c, min_(step, w->plan->s.ic - c), w->scratch);
 }
 
 static void product_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
-    multiply(w, task, shared_tiles(w), 0, w->plan->s.oc, w->scratch, shared_products(w));
+    multiply(w, &w->shared_block, task, task + 1, w->scratch, shared_products(w));
 }
 
 static void output_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
     const ptrdiff_t step = w->plan->kn->nr, o = task * step;
-    transform_output(w, w->first, shared_tiles(w), o, min_(step, w->plan->s.oc - o), shared_products(w));
+    transform_output(w, &w->shared_block, o, min_(step, w->plan->s.oc - o), shared_products(w));
 }
 
 static size_t scratch_bytes(const winograd *w, int threads) { return (size_t)(w->each * (w->shared ? 1 : threads)) * sizeof(float); }
@@ -226,7 +279,8 @@ fo_status fo_winograd_run(const fo_conv2d *plan, const fo_conv2d_size *z, int ti
     if (!(w.u = packed_weights(plan, tile))) return FO_NO_MEMORY;
     if (!(w.scratch = fo_arena_take(scratch_bytes(&w, threads)))) return FO_NO_MEMORY;
     if (!w.shared) fo_parallel_for(w.blocks, threads, block_task, &w);
-    for (; w.shared && w.first < w.tiles; w.first += w.block) {
+    for (ptrdiff_t t = 0; w.shared && t < w.tiles; t += w.block) {
+        w.shared_block = block_of(&w, t);
         fo_parallel_for(div_up(plan->s.ic, plan->kn->nr), threads, input_task, &w);
         fo_parallel_for(w.positions, threads, product_task, &w);
         fo_parallel_for(div_up(plan->s.oc, plan->kn->nr), threads, output_task, &w);
