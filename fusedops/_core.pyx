@@ -105,6 +105,31 @@ cpdef ndarray checked_out(object out, tuple shape):
     return out
 
 
+cpdef tuple as_pair(object given, str name):
+    """The h and c of an LSTM."""
+    if not isinstance(given, (tuple, list)) or len(given) != 2:
+        raise TypeError(f"{name} must be a pair of arrays (h, c), not "
+                        + (f"{len(given)} of them" if isinstance(given, (tuple, list)) else f"a single {type(given).__name__}"))
+    return tuple(given)
+
+
+cpdef int disjoint(ndarray h, ndarray c) except -1:
+    """Refuses two results in the same memory."""
+    if overlap(h, c):
+        raise ValueError("the two arrays of out overlap")
+    return 0
+
+
+cpdef ndarray as_lengths(object lengths, Py_ssize_t steps, Py_ssize_t batch):
+    """The steps of each row of a batch."""
+    cdef object n = as_array(lengths, "lengths")
+    if n.dtype.kind not in "iu":
+        raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
+    if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
+        raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
+    return np.ascontiguousarray(n, np.int64)
+
+
 cdef inline bint same_shape(ndarray a, int nd, const cnp.npy_intp *dims) noexcept:
     cdef int i
     if cnp.PyArray_NDIM(a) != nd:
@@ -599,11 +624,9 @@ cdef class LSTMCellPlan(CellPlan):
 
     cdef tuple results(self, object out, ndarray x):
         """The caller's pair of arrays."""
-        if not isinstance(out, (tuple, list)) or len(out) != 2:
-            raise TypeError(f"out must be a pair of arrays (h, c), not {type(out).__name__}")
-        cdef ndarray h = self.result(out[0], x, self.shape.outputs), c = self.result(out[1], x, self.shape.hidden)
-        if overlap(h, c):
-            raise ValueError("the two arrays of out overlap")
+        to_h, to_c = as_pair(out, "out")
+        cdef ndarray h = self.result(to_h, x, self.shape.outputs), c = self.result(to_c, x, self.shape.hidden)
+        disjoint(h, c)
         return h, c
 
 
@@ -671,13 +694,12 @@ cdef class SequencePlan:
         h_shape, c_shape = self.state_shape(unbatched, s.batch, self.outputs), self.state_shape(unbatched, s.batch, self.hidden)
         if state is not None:
             if self.lstm:
-                if not isinstance(state, (tuple, list)) or len(state) != 2:
-                    raise TypeError(f"the state of an LSTM is a pair of arrays (h, c), not {type(state).__name__}")
-                h0, c0 = self.state_array(state[0], "h", h_shape), self.state_array(state[1], "c", c_shape)
+                h, c = as_pair(state, "state")
+                h0, c0 = self.state_array(h, "h", h_shape), self.state_array(c, "c", c_shape)
             else:
                 h0 = self.state_array(state, "h", h_shape)
         if lengths is not None:
-            n = self.lengths_array(lengths, s.steps, s.batch)
+            n = as_lengths(lengths, s.steps, s.batch)
         if not as_steps(a, self.batch_first, &s.xt, &s.xb):
             a = contiguous(a)
             as_steps(a, self.batch_first, &s.xt, &s.xb)
@@ -699,14 +721,6 @@ cdef class SequencePlan:
         if target is not y:
             target[...] = y
         return target, (hn, cn) if self.lstm else hn
-
-    cdef ndarray lengths_array(self, object lengths, Py_ssize_t steps, Py_ssize_t batch):
-        cdef object n = as_array(lengths, "lengths")
-        if n.dtype.kind not in "iu":
-            raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
-        if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
-            raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
-        return np.ascontiguousarray(n, np.int64)
 
 
 cdef class Stream:
@@ -742,7 +756,7 @@ cdef class Stream:
         self.sequence.c0 = self.sequence.cn = data(self.c)
 
     def step(self, x, out=None):
-        """y of the next step. x is (batch, inputs), or (inputs,) for a batch of one; y is alike. out may not be x."""
+        """y of the next step. x is (batch, inputs), or (inputs,) for a batch of one; y is alike. out may overlap x."""
         cdef ndarray a = as_float32(x, "x"), y, target
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef cnp.npy_intp dims[2]
@@ -785,9 +799,8 @@ cdef class Stream:
         if self.c is None:
             self.h[...] = self.layer.state_array(value, "h", np.shape(self.h))
             return
-        if not isinstance(value, (tuple, list)) or len(value) != 2:
-            raise TypeError(f"the state of an LSTM is a pair of arrays (h, c), not {type(value).__name__}")
-        h, c = self.layer.state_array(value[0], "h", np.shape(self.h)), self.layer.state_array(value[1], "c", np.shape(self.c))
+        h, c = as_pair(value, "state")
+        h, c = self.layer.state_array(h, "h", np.shape(self.h)), self.layer.state_array(c, "c", np.shape(self.c))
         self.h[...] = h
         self.c[...] = c
 

@@ -22,7 +22,9 @@ def _bias(bias, channels):
 
 def _kept(activation, parsed):
     """The activation with its own copy of what the caller may change later."""
-    return activation if parsed[3] is None else ("prelu", parsed[3])
+    if parsed[3] is not None:
+        return "prelu", parsed[3]
+    return tuple(activation) if isinstance(activation, list) else activation
 
 
 def integer(value, name, least=1):
@@ -206,7 +208,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         else:
             w, bias = fold_batch_norm(w, bias, bn)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
-        self._arguments = (w, bias), dict(activation=_kept(activation, parsed), stride=stride, padding=padding, dilation=dilation, groups=groups,
+        self._arguments = (w, bias), dict(activation=_kept(activation, parsed), stride=stride,
+                                          padding=padding if isinstance(padding, (int, str)) else zeros, dilation=dilation, groups=groups,
                                           layout=layout, algorithm=algorithm)
         self._pack(np.ascontiguousarray(w), bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
 

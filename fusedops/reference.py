@@ -256,8 +256,8 @@ class LSTMCell(_UnfusedCell):
 
     def __call__(self, x, h, c, out=None):
         if out is not None:
-            for a, state in zip(out, (h, c), strict=True):
-                _core.checked_out(a, np.shape(state))
+            out = _core.as_pair(out, "out")
+            _core.disjoint(*(_core.checked_out(a, np.shape(state)) for a, state in zip(out, (h, c), strict=True)))
         return tuple(map(_written, super().__call__(x, h, c), (None, None) if out is None else out))
 
 
@@ -317,21 +317,21 @@ class _Sequence:
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
                  batch_first=False, fold_bn=False, **options):
-        if reverse and bidirectional:
-            raise ValueError("reverse=True is for one direction; a bidirectional layer has both")
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
         self._cells = [self._cell(**each, fold_bn=fold_bn, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
-        self._directions, self._reverse, self._batch_first = 2 if bidirectional else 1, reverse, batch_first
+        self._directions = recurrent._directions([cell._weights[:2] for cell in self._cells], bidirectional, reverse)
+        self._reverse, self._batch_first = reverse, batch_first
 
     def __call__(self, x, state=None, lengths=None, out=None):
-        cells = self._cells
+        cells, inputs = self._cells, self._cells[0]._inputs
         x = _core.as_input(x, "x", (2, 3))
-        if x.shape[-1] != cells[0]._inputs:
-            raise ValueError(f"x has shape {x.shape}, but w_ih has {cells[0]._inputs} columns")
+        if x.shape[-1] != inputs:
+            order = "batch, steps" if self._batch_first else "steps, batch"
+            raise ValueError(f"x has shape {x.shape}, but w_ih has {inputs} columns: x must be ({order}, {inputs}) or (steps, {inputs})")
         unbatched = x.ndim == 2
         y = x[:, np.newaxis] if unbatched else x.swapaxes(0, 1) if self._batch_first else x
-        lengths = np.full(y.shape[1], len(y)) if lengths is None else np.asarray(lengths)
+        lengths = np.full(y.shape[1], len(y)) if lengths is None else _core.as_lengths(lengths, *y.shape[:2])
         states = _initial(cells, state, y.shape[1], unbatched)
         for first in range(0, len(cells), self._directions):
             both = []
@@ -385,7 +385,7 @@ def _initial(cells, state, batch, unbatched):
     widths = cells[0]._widths()
     if state is None:
         return [[np.zeros((batch, width), np.float32) for width in widths] for _ in cells]
-    given = state if len(widths) == 2 else (state,)
+    given = _core.as_pair(state, "state") if len(widths) == 2 else (state,)
     shapes = [(len(cells), width) if unbatched else (len(cells), batch, width) for width in widths]
     given = [_state(s, name, shape).reshape(len(cells), batch, shape[-1])
              for s, name, shape in zip(given, "hc"[:len(widths)], shapes, strict=True)]

@@ -105,6 +105,23 @@ def test_copies(isa, draw, kind, copied):
     equal(other(*arrays), layer(*arrays))
 
 
+@pytest.mark.parametrize("make, option", [
+    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), [1, 1]),
+    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), np.array([1, 1])),
+    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=(o, (0, 1))), [1, 0]),
+    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), stride=o), [2, 2]),
+    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), activation=o), ["clip", -1, 1]),
+    (lambda draw, o: fo.Linear(draw(2, 3), activation=o), ["clip", -1, 1]),
+    (lambda draw, o: fo.RNNCell(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
+    (lambda draw, o: fo.RNN(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
+])
+def test_an_option_that_changes_later(draw, make, option):
+    layer = make(draw, option)
+    before = repr(layer)
+    option[-1] = 5
+    assert repr(layer) == repr(pickle.loads(pickle.dumps(layer))) == before
+
+
 def test_pickled_under_another_instruction_set(draw, kind):
     """Weights are packed again where the layer is loaded."""
     layer, one_shot, arrays = make(draw, kind)

@@ -28,7 +28,7 @@ def network(graph, inputs, constants=None, axes=1, opset=17):
         nodes.append(helper.make_node(op, [w.replace("-", "") for w in words if "=" not in w], [result], **attributes))
     shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)] for k, a in inputs.items()} | {nodes[-1].output[0]: [None] * axes}
     x, y = ([helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names] for names in (inputs, nodes[-1].output))
-    weights = [numpy_helper.from_array(np.asarray(a, None if np.asarray(a).dtype.kind == "i" else "f4"), k) for k, a in (constants or {}).items()]
+    weights = [numpy_helper.from_array(np.asarray(a, getattr(a, "dtype", "f4")), k) for k, a in (constants or {}).items()]
     return helper.make_model(helper.make_graph(nodes, "g", x, y, weights), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
@@ -91,3 +91,16 @@ def test_slopes_inside_an_expression():
     x, slopes = some(1, 3, 4, 4) - np.float32(1.5), some(3)
     proto = network("h = PRelu x w; y = Mul x h", {"x": x}, {"w": slopes}, 4, opset=6)
     np.testing.assert_allclose(fo.load_onnx(proto)(x), x * np.where(x > 0, x, slopes.reshape(3, 1, 1) * x), rtol=1e-5)
+
+
+@pytest.mark.parametrize("graph, expected", [
+    ("y.product = Relu c; y = Gemm x w c; z = Mul y y.product", lambda x, w, c, d: (x @ w + c) * c),
+    ("Gemm_0.scaled = Relu c; y.scaled = Relu d; y = Gemm beta=2 x w c; g = Add Gemm_0.scaled y.scaled; z = Add y g",
+     lambda x, w, c, d: x @ w + 2 * c + c + d),
+    ("v.T = Relu x; y = MatMul x v; z = Add y v.T", lambda x, w, c, d: 2 * x),
+    ("v.packed = Relu x; y = Gemm alpha=2 x v; z = Add y v.packed", lambda x, w, c, d: 3 * x),
+    ("v.packed.folded = Relu x; h = Gemm x v; y = Mul h two; z = Add y v.packed.folded", lambda x, w, c, d: 3 * x),
+    ("Gemm_1.bias.folded = Relu x; h = Gemm x v; y = Add h two; z = Add y Gemm_1.bias.folded", lambda x, w, c, d: 2 * x + 2)])
+def test_values_with_the_names_that_passes_give(graph, expected):
+    inputs = {"x": some(3, 2), "w": some(2, 4), "c": some(3, 4), "d": some(3, 4)}
+    check(expected(**inputs), graph, inputs, {"v": np.eye(2, dtype="f4"), "two": 2})

@@ -285,15 +285,31 @@ def test_one_shot_functions_and_copies(kind, draw):
     (TypeError, r"x has dtype float64.*astype", lambda f, d: f(d(3, 4, 7).astype(np.float64))),
     (ValueError, r"h has shape \(4, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(4, 20), d(1, 4, 20)))),
     (ValueError, r"c has shape \(1, 3, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(1, 4, 20), d(1, 3, 20)))),
-    (TypeError, r"pair of arrays", lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
+    (TypeError, r"state must be a pair of arrays \(h, c\), not a single ndarray", lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
+    (TypeError, r"state must be a pair of arrays \(h, c\), not 3 of them", lambda f, d: f(d(3, 4, 7), [d(1, 4, 20)] * 3)),
     (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 4, 7), None, [1.0, 2, 3, 3])),
+    (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 1, 7), None, [2.5])),
     (ValueError, r"lengths must be 4 integers in 0..3", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3])),
+    (ValueError, r"lengths must be 1 integers in 0..3", lambda f, d: f(d(3, 1, 7), None, [9])),
     (ValueError, r"lengths must be 4 integers in 0..3", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3, 4])),
     (ValueError, r"out has shape \(3, 4, 21\).*\(3, 4, 20\)", lambda f, d: f(d(3, 4, 7), out=d(3, 4, 21))),
 ], ids=lambda v: None)
-def test_errors_of_a_call(draw, error, text, call):
+@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
+def test_errors_of_a_call(draw, path, error, text, call):
     with pytest.raises(error, match=text):
-        call(Case(draw, "LSTM").layer(), draw)
+        call(path.LSTM(**Case(draw, "LSTM").weights[0]), draw)
+
+
+@pytest.mark.parametrize("error, text, out", [
+    (TypeError, r"out must be a pair of arrays \(h, c\), not 3 of them", lambda y: (y, y.copy(), y)),
+    (TypeError, r"out must be a pair of arrays \(h, c\), not a single ndarray", lambda y: y),
+    (ValueError, "overlap", lambda y: (y, y)),
+], ids=lambda v: None)
+@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
+def test_errors_of_the_results_of_a_cell(draw, path, error, text, out):
+    case = Case(draw, "LSTM")
+    with pytest.raises(error, match=text):
+        path.LSTMCell(**case.weights[0])(case.x[0], case.h[0], case.c[0], out=out(case.c[0].copy()))
 
 
 @pytest.mark.parametrize("error, text, options", [
@@ -306,14 +322,16 @@ def test_errors_of_a_call(draw, error, text, call):
     (ValueError, "clip must be", dict(w_ih=(20, 7), w_hh=(20, 20), clip=-1.0)),
     (ValueError, "prelu", dict(w_ih=(20, 7), w_hh=(20, 20), activation=("prelu", 0.1))),
     (ValueError, "unknown activation", dict(w_ih=(20, 7), w_hh=(20, 20), activation="nope")),
+    (ValueError, r"w_ih\[1\] has shape \(10, 7\).*\(20, 7\)", dict(w_ih=[(20, 7), (10, 7)], w_hh=[(20, 20), (10, 10)], bidirectional=True)),
 ], ids=lambda v: None)
-def test_errors_of_a_layer(draw, error, text, options):
+@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
+def test_errors_of_a_layer(draw, path, error, text, options):
     def drawn(v):
         if isinstance(v, list):
             return [draw(*shape) for shape in v]
         return draw(*v) if isinstance(v, tuple) and isinstance(v[0], int) else v
     with pytest.raises(error, match=text):
-        fo.RNN(**{k: drawn(v) for k, v in options.items()})
+        path.RNN(**{k: drawn(v) for k, v in options.items()})
 
 
 # Weights from elsewhere: results that the frameworks computed (data/make_recurrent.py). Weights are random and unscaled, so that the

@@ -11,6 +11,16 @@ WITHOUT_WEIGHTS = {"Activation", "AveragePool", "Dropout", "Flatten", "GlobalAve
                    "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
+def unique(name, taken):
+    """A name like this one that is not taken; it is from now on. `taken`: a dict from names to how many were made of each."""
+    found = name
+    while found in taken:
+        taken[name] += 1
+        found = f"{name}.{taken[name]}"
+    taken[found] = 0
+    return found
+
+
 @dataclass(slots=True, eq=False)
 class Node:
     op: str
@@ -87,14 +97,6 @@ class Graph:
     def constant(self, node, i):
         """The i-th input of the node where it is constant, else None."""
         return self.constants.get(node.input(i))
-
-    def add_constant(self, name, array):
-        """Stores a constant under a name of its own, which is returned."""
-        unique, n = name, 1
-        while unique in self.constants:
-            unique, n = f"{name}.{n}", n + 1
-        self.constants[unique] = array
-        return unique
 
     def copy(self):
         """A graph of its own nodes and the same constants."""

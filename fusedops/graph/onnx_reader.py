@@ -4,7 +4,7 @@ import os
 import numpy as np
 
 from .evaluate import CAST_TYPES, OPERATORS
-from .ir import Graph, Node, Value
+from .ir import Graph, Node, Value, unique
 
 OPSETS = range(7, 22)
 
@@ -84,8 +84,8 @@ def _changed(onnx, op, opset):
 
 class _Reader:
     def __init__(self, onnx, proto, opset, upgraded):
-        self.onnx, self.opset, self.upgraded, self.names = onnx, opset, upgraded, set()
-        self.taken = {v for n in proto.node for v in (*n.input, *n.output)} | {i.name for i in proto.initializer}
+        self.onnx, self.opset, self.upgraded, self.names = onnx, opset, upgraded, {}
+        self.taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
         constants = {t.name: self.array(t) for t in proto.initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
         outputs = [self.value(o) for o in proto.output]
@@ -94,7 +94,7 @@ class _Reader:
         for i, node in enumerate(proto.node):
             if not all(isinstance(v, str) for v in (node.name, *node.input, *node.output)):
                 raise ValueError(f"the model is damaged: node {i} has a name that is no text")
-            name = self.unique(node.name or f"{node.op_type}_{i}", self.names)
+            name = unique(node.name or f"{node.op_type}_{i}", self.names)
             missing = [v for v in node.input if v not in known]
             if missing:
                 raise ValueError(f"the model is damaged: node {name!r} reads {missing[0]!r}, which nothing before it makes")
@@ -131,17 +131,8 @@ class _Reader:
             shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or f"{info.name}.{i}" for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
-    @staticmethod
-    def unique(name, taken):
-        """A name like this one that is not taken; it is from now on."""
-        unique, n = name, 1
-        while unique in taken:
-            unique, n = f"{name}.{n}", n + 1
-        taken.add(unique)
-        return unique
-
     def fresh(self, name):
-        return self.unique(name, self.taken)
+        return unique(name, self.taken)
 
     def constant(self, name, data, dtype=np.int64):
         name = self.fresh(name)

@@ -5,6 +5,7 @@ neither, such as the removal of identities, saves nothing that anyone would want
 """
 from typing import NamedTuple
 
+from ..ir import unique
 from ..shapes import infer
 from . import affine, blocks, cleanup, constants, epilogue, linear, pad, patterns
 
@@ -51,6 +52,17 @@ class Context:
     def __init__(self, graph):
         self.graph, self.report, self.kind = graph, [], ""
         self.known = infer(graph, example_shapes(graph), strict=False)
+        self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
+
+    def fresh(self, name):
+        """A name like this one that no value has."""
+        return unique(name, self.names)
+
+    def add_constant(self, name, array):
+        """Stores a constant under a name of its own, which is returned."""
+        name = self.fresh(name)
+        self.graph.constants[name] = array
+        return name
 
     def shape(self, value):
         known = self.known.get(value)

@@ -61,9 +61,9 @@ def _fold(context, node, allowed):
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
     if np.any(scale != 1):  # c - y has a scale too
         scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
-        node.inputs[1] = graph.add_constant(node.inputs[1] + ".folded", scaled)
+        node.inputs[1] = context.add_constant(node.inputs[1] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
-    node.inputs[2:] = [graph.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
+    node.inputs[2:] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     node.outputs = [row[-1].output]
     graph.remove(*row)
     context.fused(row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
@@ -146,7 +146,7 @@ def _join(context, node, allowed):
     graph, channels = context.graph, context.shape(node.output)[1]
     scale, shift = scale_and_shift(BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels)
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
-    node.inputs[1:] = [graph.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
+    node.inputs[1:] = [context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
                        for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True)]
     node.attrs["epsilon"], node.outputs = 0.0, [row[-1].output]
     graph.remove(*row)

@@ -8,7 +8,7 @@ def run(context):
     graph = context.graph
     for node in list(graph.nodes):
         if node.op == "MatMul" and _weights(graph, node) is not None:
-            node.op, node.inputs = "Linear", [node.inputs[0], graph.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)]
+            node.op, node.inputs = "Linear", [node.inputs[0], context.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)]
         elif node.op == "Gemm":
             _gemm(context, node)
 
@@ -19,7 +19,7 @@ def _weights(graph, node):
 
 
 def _gemm(context, node):
-    graph, w, c = context.graph, _weights(context.graph, node), context.graph.constant(node, 2)
+    w, c = _weights(context.graph, node), context.graph.constant(node, 2)
     alpha, beta = node.attrs.pop("alpha", 1.0), node.attrs.pop("beta", 1.0)
     constant = w is not None and not node.attrs.get("transA", 0)
     if not constant:
@@ -27,15 +27,15 @@ def _gemm(context, node):
     else:
         w = w if node.attrs.get("transB", 0) else w.T
         node.op, node.attrs = "Linear", {}
-        node.inputs[1] = graph.add_constant(node.inputs[1] + ".packed", _scaled(w, alpha))
+        node.inputs[1] = context.add_constant(node.inputs[1] + ".packed", _scaled(w, alpha))
     if not node.input(2):
         return
     addend = node.inputs.pop()
     if constant and c is not None and _is_bias(c, w.shape[0]):
         bias = np.broadcast_to(_scaled(c.reshape(-1), beta), (w.shape[0],))
-        node.inputs.append(graph.add_constant(addend + ".bias", np.ascontiguousarray(bias)))
+        node.inputs.append(context.add_constant(addend + ".bias", np.ascontiguousarray(bias)))
     else:
-        _add_after(graph, node, addend, beta)
+        _add_after(context, node, addend, beta)
 
 
 def _is_bias(c, channels):
@@ -47,13 +47,14 @@ def _scaled(a, factor):
     return a if factor == 1 else (a.astype(np.float64) * factor).astype(np.float32)
 
 
-def _add_after(graph, node, addend, beta):
+def _add_after(context, node, addend, beta):
     """node's result + beta addend, as nodes of their own behind it."""
-    behind, at = [], next(i for i, n in enumerate(graph.nodes) if n is node) + 1
+    graph, behind = context.graph, []
+    at = next(i for i, n in enumerate(graph.nodes) if n is node) + 1
     if beta != 1:
-        factor = graph.add_constant(node.name + ".beta", np.float32(beta))
-        behind.append(Node("Mul", node.name + ".scaled", [addend, factor], [node.output + ".scaled"]))
+        factor = context.add_constant(node.name + ".beta", np.float32(beta))
+        behind.append(Node("Mul", node.name + ".scaled", [addend, factor], [context.fresh(node.output + ".scaled")]))
         addend = behind[0].output
-    total, node.outputs = node.output, [node.output + ".product"]
+    total, node.outputs = node.output, [context.fresh(node.output + ".product")]
     behind.append(Node("Add", node.name + ".sum", [node.output, addend], [total]))
     graph.nodes[at:at] = behind
