@@ -67,6 +67,33 @@ def test_current_exporter(name):
         assert_close(fo.load_onnx(file.getvalue(), fold=fold, fuse=fuse)(x.numpy()), run_torch(module, x))
 
 
+def test_module_stays_in_its_modes():
+    """A batch norm that is frozen in a module under training stays so."""
+    module = nn.Sequential(nn.Conv2d(3, 4, 1), nn.BatchNorm2d(4), nn.ReLU()).train()
+    module[1].eval()
+    fo.from_torch(module, torch.zeros(1, 3, 4, 4))
+    assert [m.training for m in module.modules()] == [True, True, False, True]
+
+
+def test_open_batch_size_of_the_current_exporter(monkeypatch):
+    """Where torch has no tracing exporter. A module that fixes its batch loads for that."""
+    pytest.importorskip("onnxscript")
+    export = torch.onnx.export
+
+    def current(*args, dynamo, **options):
+        if not dynamo:
+            raise RuntimeError("there is no tracing exporter")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return export(*args, dynamo=True, verbose=False, **options)
+    monkeypatch.setattr(torch.onnx, "export", current)
+    module, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2)).eval(), torch.randn(3, 3, 6, 6)
+    net = fo.from_torch(module, x[:1])
+    assert_close(net(x.numpy()), run_torch(module, x))
+    module = nn.Sequential(nn.Flatten(0), nn.Unflatten(0, (3, 108)), nn.ReLU())
+    assert_close(fo.from_torch(module, x)(x.numpy()), run_torch(module, x))
+
+
 @pytest.mark.parametrize("scale", [0.7, 1.5, 1.6])
 @pytest.mark.parametrize("mode", [{}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}])
 def test_resizing_by_a_factor(scale, mode):

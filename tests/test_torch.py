@@ -134,3 +134,9 @@ def test_a_module_as_a_layer(draw, options):
 def test_a_module_that_has_no_layer(module, error, fix):
     with pytest.raises(error, match=fix):
         fo.from_torch(module)
+
+
+@pytest.mark.parametrize("option", ["fold", "fuse"])
+def test_options_of_networks_are_not_for_a_layer(option):
+    with pytest.raises(TypeError, match="a single layer has nothing to fold or fuse"):
+        fo.from_torch(torch.nn.Linear(4, 3), **{option: False})

@@ -55,10 +55,10 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
     module : torch.nn.Module
         Taken as for inference (``module.eval()``).
     example_inputs : tensor, array, or tuple of them, optional
-        Inputs to trace the network with; their first dimension may differ in later calls. Without them, `module` is a single layer
-        (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its weights.
+        Inputs to trace the network with; their first dimension may differ in later calls, unless the module itself fixes it. Without
+        them, `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its weights.
     fold, fuse : bool
-        See :func:`load_onnx`.
+        See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes neither.
 
     Returns
     -------
@@ -69,7 +69,7 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
     ValueError
         Torch cannot export the network, or it has operators that fusedops does not have.
     TypeError
-        No example inputs, and no such layer.
+        No example inputs, and no such layer, or `fold` or `fuse` switched off for one.
 
     Examples
     --------
@@ -83,6 +83,9 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
     """
     from . import torch_reader
     if example_inputs is None:
+        if not (fold and fuse):
+            raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
+                            "from_torch(module, example_inputs, fold=..., fuse=...)")
         return torch_reader.layer_of(module)
     return Model.built(torch_reader.read_torch(module, example_inputs), fold, fuse)
 

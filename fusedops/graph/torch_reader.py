@@ -12,14 +12,15 @@ def read_torch(module, example_inputs):
     """The Graph of a module in eval mode, as its export to ONNX has it; the first dimension of each input stays open."""
     torch = _import_torch()
     inputs = tuple(torch.as_tensor(x) for x in (example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)))
-    training = module.training
+    training = {m: m.training for m in module.modules()}
     module.eval()
     try:
         with warnings.catch_warnings(), torch.no_grad():
             warnings.simplefilter("ignore")
             return read_onnx(_export(torch, module, inputs))
     finally:
-        module.train(training)
+        for m, before in training.items():
+            m.training = before
 
 
 def _import_torch():
@@ -32,19 +33,18 @@ def _import_torch():
 
 def _export(torch, module, inputs):
     """The bytes of the export. The tracing exporter goes first: it takes more networks with fewer nodes; where torch no longer has it,
-    or where it fails, the current exporter does the work."""
-    names, file = [f"input_{i}" for i in range(len(inputs))], io.BytesIO()
-    try:
-        axes = {name: {0: "batch"} for name, x in zip(names, inputs, strict=True) if x.ndim}
-        torch.onnx.export(module, inputs, file, dynamo=False, opset_version=OPSET, input_names=names, dynamic_axes=axes,
-                          training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself, fold=False or not
-    except Exception as tracing:  # torch raises errors of many kinds here
+    or where it fails, the current exporter does the work, if need be for the sizes of the examples alone."""
+    names, errors = [f"input_{i}" for i in range(len(inputs))], []
+    axes = dict(dynamic_axes={name: {0: "batch"} for name, x in zip(names, inputs, strict=True) if x.ndim})
+    tracing = dict(opset_version=OPSET, training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself, fold=False or not
+    for options in (dict(dynamo=False, **axes, **tracing), dict(dynamo=True, **axes), dict(dynamo=True)):
         file = io.BytesIO()
         try:
-            torch.onnx.export(module, inputs, file, dynamo=True, input_names=names)
-        except Exception as current:
-            raise ValueError(f"torch cannot export the module to ONNX: {tracing}; and with its current exporter: {current}") from current
-    return file.getvalue()
+            torch.onnx.export(module, inputs, file, input_names=names, **options)
+            return file.getvalue()
+        except Exception as e:  # torch raises errors of many kinds here
+            errors.append(e)
+    raise ValueError(f"torch cannot export the module to ONNX: {errors[0]}; and with its current exporter: {errors[-1]}") from errors[-1]
 
 
 def layer_of(module):
