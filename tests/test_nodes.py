@@ -8,6 +8,8 @@ pytest.importorskip("onnx")
 from onnx.parser import parse_model
 
 import fusedops as fo
+from fusedops.graph.executor import PLANS, _checked
+from fusedops.graph.ir import Value
 
 FORMS = list(itertools.product((True, False), repeat=2))
 
@@ -124,3 +126,62 @@ def test_gather_from_an_empty_axis(x, given):
             net(x[:0], *indices)
     for net in networks("(float[n, 3] x, int64[k] i) => (float[k, 3] y) { y = Gather(x, i) }"):
         assert net(x[:0], np.zeros(0, np.int64)).shape == (0, 3)
+
+
+DAMAGED = {
+    "Unsqueeze(x, i)": [[0, 0], [0, -4], [4], [-5]], "Squeeze(x, i)": [[0], [1, 1], [2]], "Flatten<axis = 3>(x)": [[]],
+    "ReduceSum(x, i)": [[2], [-3], [0, -2]], "Reshape(x, i)": [[-2, -3], [-1, -1, -1], [-1, 4], [6, 0, 0]],
+    "Transpose<perm = [0, 0]>(x)": [[]], "Transpose<perm = [0]>(x)": [[]], "Transpose<perm = [0, 1, 2]>(x)": [[]], "Softmax<axis = 2>(x)": [[]],
+    "Concat<axis = 2>(x, x)": [[]], "Gather<axis = -3>(x, i)": [[0]],
+}
+
+
+@pytest.mark.parametrize("node, values", [(node, values) for node, each in DAMAGED.items() for values in each])
+def test_damaged_nodes(x, node, values):
+    """Where ONNX has no result, neither a pass nor a plan makes one up."""
+    proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 17]> net (float[2, 3] x) => (float y)
+        <int64[{len(values)}] i = {{{", ".join(map(str, values))}}}> {{ h = {node}  y = Relu(h) }}''')
+    for fold, fuse in FORMS:
+        with pytest.raises(ValueError, match=r"\w+ '.*' does not fit its inputs of shape \(2, 3\)"):
+            fo.load_onnx(proto, fold=fold, fuse=fuse)
+
+
+@pytest.mark.parametrize("sizes", ["a, b = Split(x, two)", "a, b = Split(x, four)", "a, b = Split(x, negative)", "a, b = Split(x, three)",
+                                   "a, b, c, d = Split<num_outputs = 4>(x)", "a, b = Split<num_outputs = 3>(x)"])
+def test_split_into_parts_that_are_not_the_whole(sizes):
+    proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 18]> net (float[5] x) => (float[n] y)
+        <int64[2] two = {{2, 2}}, int64[2] four = {{4, 4}}, int64[2] negative = {{6, -1}}, int64[3] three = {{1, 2, 2}}> {{ {sizes}  y = Relu(b) }}''')
+    for fold, fuse in FORMS:
+        with pytest.raises(ValueError, match="axis of 5 cannot be split"):
+            fo.load_onnx(proto, fold=fold, fuse=fuse)
+
+
+# ---- recurrent nodes --------------------------------------------------------------------------------------------------
+
+def test_a_clip_that_the_kernel_does_not_have(draw):
+    """A clip of 0 leaves sigmoid(0) and tanh(0)."""
+    for net in networks("""(float[t, n, 2] x) => (float[t, 1, n, 1] y) <float[1, 4, 2] w = {1, 1, 1, 1, 1, 1, 1, 1}, float[1, 4, 1] r = {1, 1, 1, 1}>
+            { y = LSTM<hidden_size = 1, clip = 0.0>(x, w, r) }"""):
+        np.testing.assert_array_equal(net(draw(3, 2, 2)), np.zeros((3, 1, 2, 1)))
+
+
+# ---- calls ------------------------------------------------------------------------------------------------------------
+
+def test_inputs_at_odd_addresses(draw):
+    """As where a file is mapped: kernels get an aligned copy."""
+    x = draw(2, 3)
+    memory = np.zeros(x.nbytes + 1, np.uint8)
+    odd = memory[1:].view(np.float32).reshape(x.shape)
+    odd[:] = x
+    assert not odd.flags.aligned and _checked(odd, Value("x", None, x.dtype)).flags.aligned
+    for net in networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }"):
+        np.testing.assert_array_equal(net(odd), np.maximum(x, 0))
+
+
+def test_the_plan_in_use_stays(x):
+    net = networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")[0]
+    first = net.plan(x)[0]
+    for n in range(3 * PLANS):
+        net(np.ones((n + 3, 3), np.float32))
+        assert net.plan(x)[0] is first
+    assert len(net._plans) == PLANS

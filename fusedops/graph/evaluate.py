@@ -14,7 +14,7 @@ def evaluate(node, inputs, residual=None):
     """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``; ValueError where its inputs or attributes have none."""
     try:
         results = OPERATORS[node.op](node, *inputs)
-    except (ArithmeticError, AttributeError, LookupError, StopIteration, TypeError) as e:
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
     if residual is not None:
@@ -266,7 +266,17 @@ def _recurrent(step, gates, default):
 # ---- shapes and places ------------------------------------------------------------------------------------------------
 
 def axes_of(axes, ndim):
-    return tuple(range(ndim)) if axes is None else tuple(int(a) % ndim for a in axes)
+    """Axes, of which negative ones count from behind, as numbers from 0; None is all of them."""
+    axes = range(ndim) if axes is None else [int(a) for a in axes]
+    found = tuple(a + ndim * (a < 0) for a in axes)
+    if len(set(found)) < len(found) or not all(0 <= a < ndim for a in found):
+        raise ValueError(f"{list(axes)} are not axes of an array of {ndim}")
+    return found
+
+
+def axis_of(node, ndim, default=0):
+    """The one axis that a node works along."""
+    return axes_of([node.attrs.get("axis", default)], ndim)[0]
 
 
 def _reduce(function):
@@ -280,6 +290,8 @@ def _reduce(function):
 def flatten_shape(node, shape):
     axis = node.attrs.get("axis", 1)
     axis += len(shape) * (axis < 0)
+    if not 0 <= axis <= len(shape):
+        raise ValueError(f"its axis {node.attrs['axis']} is none of {len(shape)}")
     return math.prod(shape[:axis]), math.prod(shape[axis:])
 
 
@@ -287,6 +299,8 @@ def reshape_shape(node, shape, wanted):
     wanted = [int(w) for w in wanted]
     if not node.attrs.get("allowzero", 0):
         wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
+        raise ValueError(f"{wanted} is no shape")
     if -1 in wanted:
         rest = math.prod(w for w in wanted if w != -1)
         wanted[wanted.index(-1)] = math.prod(shape) // rest if rest else 0
@@ -295,21 +309,24 @@ def reshape_shape(node, shape, wanted):
 
 def unsqueeze_shape(shape, axes):
     ndim = len(shape) + len(axes)
-    where, rest = {int(a) % ndim for a in axes}, iter(shape)
+    where, rest = axes_of(axes, ndim), iter(shape)
     return tuple(1 if i in where else next(rest) for i in range(ndim))
 
 
 def squeeze_shape(shape, axes):
-    where = set(axes_of(axes, len(shape))) if axes is not None else {i for i, s in enumerate(shape) if s == 1}
+    where = axes_of(axes, len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
+    if any(shape[i] != 1 for i in where):
+        raise ValueError(f"the axes {list(where)} do not all have length 1")
     return tuple(s for i, s in enumerate(shape) if i not in where)
 
 
 def split_sizes(node, length, sizes):
-    if sizes is not None:
-        return [int(s) for s in sizes]
-    parts = node.attrs.get("num_outputs", len(node.outputs))
+    parts = len(node.outputs)
     each = -(-length // parts)
-    return [min(each, length - i * each) for i in range(parts)]
+    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [int(s) for s in sizes]
+    if len(sizes) != parts or sum(sizes) != length or min(sizes) < 0 or node.attrs.get("num_outputs", parts) != parts:
+        raise ValueError(f"an axis of {length} cannot be split into {parts} parts of {sizes}")
+    return sizes
 
 
 def slices(shape, starts, ends, axes=None, steps=None):

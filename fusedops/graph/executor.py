@@ -1,5 +1,6 @@
 """A network, ready to be called."""
 from collections import deque
+from itertools import count
 from threading import Lock
 
 import numpy as np
@@ -13,7 +14,7 @@ from .passes import example_shapes, optimize
 from .plan import Plan, batch_of
 from .shapes import shaping_inputs
 
-PLANS = 16  # kept at most, the latest made
+PLANS = 16  # kept at most, the latest used
 
 
 class Model:
@@ -49,7 +50,7 @@ class Model:
     def __init__(self, graph, report, source=None):
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made."""
         self._graph, self._report, self._source = graph, report, source
-        self._layers, self._plans, self._lock = {}, {}, Lock()
+        self._layers, self._plans, self._calls, self._lock = {}, {}, count(), Lock()
         self._shaping = set(shaping_inputs(graph))
         if not self._shaping and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
             self._plan([v.shape for v in graph.inputs])
@@ -126,8 +127,9 @@ class Model:
                     values = {name: x.copy() for name, x in values.items()}
                     found = self._new_plan(shapes, values, threads), deque()
                     while len(self._plans) >= PLANS:
-                        self._plans.pop(next(iter(self._plans)))
+                        del self._plans[min(self._plans, key=lambda k: self._plans[k][0].used)]
                     self._plans[key] = found
+        found[0].used = next(self._calls)
         return found
 
     def _new_plan(self, shapes, values, threads):
@@ -193,7 +195,7 @@ class Model:
     def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
         """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing fused or folded.
 
-        A network from :func:`fusedops.load` is timed alone: its file has no other form.
+        A network from :func:`fusedops.load`, a copy or an unpickled one is timed alone: it comes without its other forms.
 
         Parameters
         ----------
@@ -337,4 +339,4 @@ def _checked(x, value):
         raise TypeError(f"{value.name} has dtype {x.dtype}, but the network takes {value.dtype}: pass {value.name}.astype(np.{value.dtype})")
     if value.shape is not None and (x.ndim != len(value.shape) or any(isinstance(n, int) and n != m for n, m in zip(value.shape, x.shape, strict=True))):
         raise ValueError(f"{value.name} has shape {x.shape}, but the network takes {value}")
-    return np.ascontiguousarray(x) if x.ndim else x
+    return x if x.flags.c_contiguous and x.flags.aligned else x.copy()

@@ -82,12 +82,14 @@ class Plan:
     arena : int, bytes of memory that the values inside the network take
     outputs : list of (shape, dtype)
     shapes : dict from each value to its shape
+    used : int, the number of the latest call that ran it
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
     def __init__(self, graph, shapes, values, layers, threads):
         builder = _Builder(graph, shapes, values, layers, threads)
         self.steps, self.arena, self.report = builder.steps, builder.arena, builder.report
+        self.used = -1
         self.shapes = {name: known.shape for name, known in builder.known.items()}
         self.outputs = [(builder.known[v].shape, builder.known[v].dtype) for v in graph.results]
         self.parts, run = [], []

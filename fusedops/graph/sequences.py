@@ -10,7 +10,7 @@ def lower(p, node):
     w, r, b, lengths, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 4, 7))
     given = [node.input(i) for i in (3, 4, 7)]
     activation = _activation(node, w)
-    if w is None or r is None or activation is None or node.attrs.get("input_forget", 0) or \
+    if w is None or r is None or activation is None or node.attrs.get("input_forget", 0) or not node.attrs.get("clip", 1) > 0 or \
             any(v and a is None for v, a in zip(given, (b, lengths, peephole), strict=True)):
         return False
     layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, activation))

@@ -10,6 +10,7 @@ from .evaluate import (
     CAST_TYPES,
     COMPARISONS,
     axes_of,
+    axis_of,
     evaluate,
     flatten_shape,
     pad_amounts,
@@ -57,7 +58,7 @@ def infer(graph, shapes, values=(), strict=True):
             continue
         try:
             known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
-        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, StopIteration, OverflowError) as e:
+        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as e:
             if not strict:
                 continue
             given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
@@ -156,7 +157,7 @@ def _linear(node, x, w, b=None):
 
 
 def _concat(node, *xs):
-    axis = node.attrs["axis"] % len(xs[0].shape)
+    axis = axis_of(node, len(xs[0].shape))
     rest = {x.shape[:axis] + x.shape[axis + 1:] for x in xs}
     if len(rest) > 1:
         raise ValueError(f"all but axis {axis} must agree")
@@ -185,7 +186,7 @@ def _slice(node, x, *where):
 
 
 def _split(node, x, sizes=None):
-    axis = node.attrs.get("axis", 0) % len(x.shape)
+    axis = axis_of(node, len(x.shape))
     return [(*x.shape[:axis], s, *x.shape[axis + 1:]) for s in split_sizes(node, x.shape[axis], _values(sizes, "sizes"))]
 
 
@@ -194,11 +195,23 @@ def _pad(node, x, pads, value=None, axes=None):
 
 
 def _gather(node, x, i):
-    axis = node.attrs.get("axis", 0) % len(x.shape)
+    axis = axis_of(node, len(x.shape))
     size, least, most = x.shape[axis], *((0, 0) if i.data is None else (i.data.min(initial=0), i.data.max(initial=0)))
     if 0 not in i.shape and not -size <= least <= most < size:
         raise ValueError(f"there are indices {least} to {most} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
+
+
+def _transpose(node, x):
+    perm = node.attrs.get("perm") or range(len(x.shape))[::-1]
+    if sorted(perm) != list(range(len(x.shape))):
+        raise ValueError(f"{list(perm)} is no order of {len(x.shape)} axes")
+    return tuple(x.shape[a] for a in perm)
+
+
+def _softmax(node, x):
+    axis_of(node, len(x.shape), -1)
+    return x.shape
 
 
 def _range(node, *ends):
@@ -216,7 +229,7 @@ def _recurrent(node, x, w, r, *_):
 
 
 def _layer_norm(node, x, scale, shift=None):
-    axis = node.attrs.get("axis", -1) % len(x.shape)
+    axis = axis_of(node, len(x.shape), -1)
     seen = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
     return [x.shape, seen, seen]
 
@@ -228,12 +241,12 @@ _SHAPES = {
     "Flatten": lambda n, x: flatten_shape(n, x.shape), "GRU": _recurrent, "Gather": _gather, "Gemm": _gemm,
     "GlobalAveragePool": lambda n, x: (*x.shape[:2], *[1] * (len(x.shape) - 2)),
     "GlobalMaxPool": lambda n, x: (*x.shape[:2], *[1] * (len(x.shape) - 2)), "InstanceNormalization": lambda n, x, *_: x.shape,
-    "LRN": lambda n, x: x.shape, "LSTM": _recurrent, "LayerNormalization": _layer_norm, "Linear": _linear, "LogSoftmax": lambda n, x: x.shape,
+    "LRN": lambda n, x: x.shape, "LSTM": _recurrent, "LayerNormalization": _layer_norm, "Linear": _linear, "LogSoftmax": _softmax,
     "MatMul": _matmul, "MaxPool": _pool, "Pad": _pad, "RNN": _recurrent, "ReduceMax": _reduce, "ReduceMean": _reduce, "ReduceSum": _reduce,
     "Range": _range, "Reshape": _reshape,
     "Resize": lambda n, x, *w: windows.resize_sizes(n, x.shape, *[_values(v, "size") for v in (*w, None, None, None)[:3]])[0],
-    "Slice": _slice, "Softmax": lambda n, x: x.shape, "Split": _split, "Squeeze": lambda n, x, axes=None: squeeze_shape(x.shape, _values(axes, "axes")),
-    "Transpose": lambda n, x: [tuple(x.shape[a] for a in n.attrs.get("perm") or range(len(x.shape))[::-1])],
+    "Slice": _slice, "Softmax": _softmax, "Split": _split, "Squeeze": lambda n, x, axes=None: squeeze_shape(x.shape, _values(axes, "axes")),
+    "Transpose": _transpose,
     "Unsqueeze": lambda n, x, axes: unsqueeze_shape(x.shape, _values(axes, "axes")),
 }
 _GROWING = {"ConstantOfShape", "ConvTranspose", "Expand", "Pad", "Range", "Resize"}  # whose results may be much larger than their inputs

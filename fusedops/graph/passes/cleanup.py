@@ -27,8 +27,8 @@ def _does_nothing(context, node):
         known = context.known.get(node.inputs[0])
         return known is not None and known.dtype == CAST_TYPES[node.attrs["to"]]
     if node.op == "Transpose":
-        perm = node.attrs.get("perm")
-        return perm is not None and list(perm) == sorted(perm)
+        perm, shape = node.attrs.get("perm"), context.shape(node.inputs[0])
+        return perm is not None and shape is not None and list(perm) == list(range(len(shape)))
     if node.op == "Pad":
         pads = graph.constant(node, 1)
         return pads is not None and not pads.any()
@@ -39,7 +39,7 @@ def _join(graph, first, second):
     """Two transpositions, or two reshapes, as one."""
     if second.op == "Transpose":
         a, b = first.attrs.get("perm"), second.attrs.get("perm")
-        if a is None or b is None:
+        if a is None or b is None or not sorted(a) == sorted(b) == list(range(len(a))):
             return
         second.attrs = {"perm": [a[i] for i in b]}
     else:
