@@ -425,9 +425,7 @@ static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return fo_threads_for(fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
 }
 
-static size_t direct_scratch(const direct *d, int threads) {
-    return ((size_t)round_up(d->steps, 16) * sizeof *d->table) + (size_t)(d->scratch_each * threads) * sizeof(float);
-}
+static ptrdiff_t table_floats(const direct *d) { return round_up(d->steps, 16) * (ptrdiff_t)(sizeof *d->table / sizeof(float)); }
 
 /* The weights in the form that is wanted; false where memory is short. */
 static bool direct_weights(direct *d) {
@@ -444,12 +442,12 @@ static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, cons
     direct_setup(&d, plan, z, x, y, r);
     direct_cut(&d, threads);
     if (!direct_weights(&d)) return FO_NO_MEMORY;
-    if (!(d.table = fo_arena_take(direct_scratch(&d, threads)))) return FO_NO_MEMORY;
-    d.scratch = (float *)(d.table + round_up(d.steps, 16));
+    if (!(d.scratch = fo_arena_share(&d.scratch_each, threads, table_floats(&d)))) return FO_NO_MEMORY;
+    d.table = (ptrdiff_t *)(d.scratch + d.scratch_each * threads);
     fill_table(&d);
     set_common(&d);
     fo_parallel_for(d.z.n * d.bundles * d.down * d.along * d.across, threads, direct_task, &d);
-    fo_arena_release(d.table);
+    fo_arena_release(d.scratch);
     return FO_OK;
 }
 
@@ -501,5 +499,5 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     if (fo_is_depthwise(plan)) return 0;
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     direct d = direct_for(plan, z, nhwc);
-    return (ptrdiff_t)direct_scratch(&d, direct_threads(plan, z));
+    return (d.scratch_each * direct_threads(plan, z) + table_floats(&d)) * (ptrdiff_t)sizeof(float);
 }

@@ -187,7 +187,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
     const int threads = fo_threads_for(fo_nanoseconds(kn, points + expanded, 0));
     separable_cut(&s, threads);
-    if (!(s.scratch = fo_arena_take((size_t)(s.each * threads) * sizeof(float)))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_share(&s.each, threads, 0))) return FO_NO_MEMORY;
     fo_parallel_for(z->n * s.across * s.down, threads, separable_band, &s);
     fo_arena_release(s.scratch);
     return FO_OK;

@@ -304,14 +304,10 @@ static ptrdiff_t table_floats(const strassen *s) {
     return wanted ? s->plan->k * (ptrdiff_t)(sizeof *s->table / sizeof(float)) : 0;
 }
 
-static size_t scratch_bytes(const strassen *s, int threads) {
-    return (size_t)(s->scratch_each * threads + table_floats(s)) * sizeof(float);
-}
-
 ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
     strassen s;
     const int threads = setup(&s, plan, z, z->oh * z->ow);
-    return (ptrdiff_t)scratch_bytes(&s, threads);
+    return (s.scratch_each * threads + table_floats(&s)) * (ptrdiff_t)sizeof(float);
 }
 
 /* Of images in the layer's memory order whose pixels form one row each. */
@@ -325,7 +321,7 @@ static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const 
     if (!s.packed) return FO_NO_MEMORY;
     s.bias = s.packed + floats;
     if (table_floats(&s) && !(s.panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
-    if (!(s.scratch = fo_arena_take(scratch_bytes(&s, threads)))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_share(&s.scratch_each, threads, table_floats(&s)))) return FO_NO_MEMORY;
     if (table_floats(&s)) {
         s.table = (ptrdiff_t *)(s.scratch + s.scratch_each * threads);
         for (ptrdiff_t p = 0; p < plan->k; p++) s.table[p] = p * x->sc;

@@ -277,7 +277,7 @@ fo_status fo_winograd_run(const fo_conv2d *plan, const fo_conv2d_size *z, int ti
     w.x = *x, w.y = *y;
     if (r) w.r = *r;
     if (!(w.u = packed_weights(plan, tile))) return FO_NO_MEMORY;
-    if (!(w.scratch = fo_arena_take(scratch_bytes(&w, threads)))) return FO_NO_MEMORY;
+    if (!(w.scratch = fo_arena_share(&w.each, w.shared ? 1 : threads, 0))) return FO_NO_MEMORY;
     if (!w.shared) fo_parallel_for(w.blocks, threads, block_task, &w);
     for (ptrdiff_t t = 0; w.shared && t < w.tiles; t += w.block) {
         w.shared_block = block_of(&w, t);

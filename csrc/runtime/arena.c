@@ -7,12 +7,13 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64, KEEP = 64 << 20, HUGE = 2 << 20 };
+enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20 };
 
 typedef struct {
     void *block;
     size_t bytes;
     int taken;
+    ptrdiff_t each; /* floats of a thread's part, as many as any call wanted */
 } cache;
 
 static __thread cache mine;
@@ -44,6 +45,12 @@ void *fo_arena_take(size_t bytes) {
     }
     mine.taken = mine.block != NULL;
     return mine.block;
+}
+
+float *fo_arena_share(ptrdiff_t *each, int threads, ptrdiff_t rest) {
+    const ptrdiff_t widest = *each > mine.each ? *each : mine.each;
+    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = mine.each = widest; /* a block that is kept */
+    return fo_arena_take((size_t)(*each * threads + rest) * sizeof(float));
 }
 
 void fo_arena_release(void *scratch) {
