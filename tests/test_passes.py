@@ -104,3 +104,24 @@ def test_slopes_inside_an_expression():
 def test_values_with_the_names_that_passes_give(graph, expected):
     inputs = {"x": some(3, 2), "w": some(2, 4), "c": some(3, 4), "d": some(3, 4)}
     check(expected(**inputs), graph, inputs, {"v": np.eye(2, dtype="f4"), "two": 2})
+
+
+@pytest.mark.parametrize("rows, added", [((1, 8), (3, 4)), ((3, 8), (1, 4))])
+@pytest.mark.parametrize("layer", ["MatMul x w", "Conv x w", "BatchNormalization x one zero zero one"])
+def test_residual_that_is_broadcast_over_the_batch(layer, rows, added):
+    x, r, w = some(*rows), some(*added), some(8, 4)
+    expected = x @ w + r
+    if "Batch" in layer:
+        x, expected = x[:, :4], x[:, :4] + r
+    elif "Conv" in layer:
+        x, r, w, expected = (a[..., None, None] for a in (x, r, w.T, expected))
+    net = check(expected, f"h = {layer}; y = Add h r", {"x": x, "r": r}, {"w": w, "one": [1] * 4, "zero": [0] * 4})
+    assert not any(step.kind == "numpy" for step in net.plan(x, r)[0].steps)
+    assert "broadcast" in net.explain().refusals[-1].reason
+
+
+def test_residual_of_an_open_batch_beside_another():
+    x, r, w = some(3, 8), some(3, 4), some(8, 4)
+    net = check(x @ w + r, "h = MatMul x w; y = Add h r", {"x": x, "r": r}, {"w": w})
+    assert len(net._graph.nodes) == 1
+    np.testing.assert_allclose(net(x[:1], r), x[:1] @ w + r, rtol=1e-5)

@@ -8,6 +8,7 @@ from ..layers import LARGEST, Conv2d, Linear
 from . import sequences, windows
 from .evaluate import axes_of, pad_amounts, slices, split_sizes
 from .memory import channels_last, in_order_of, row_major, same_order
+from .shapes import infer_node
 
 NOTHING = activations.parse(None)
 PHASES = 1024  # of a transposed convolution, each a plan of its own
@@ -43,8 +44,10 @@ def _constant_weights(p, node, *allowed):
     w, b = p.data(node.inputs[1]), p.data(node.input(2))
     if w is None or w.ndim not in allowed or not _floats(w, b) or node.input(2) and b is None:
         return None
-    if node.residual and p.known[node.residual].shape != p.known[node.output].shape:
-        return None
+    if node.residual:
+        product = infer_node(node, [p.known[v] if v else None for v in node.inputs])
+        if not product[node.output].shape == p.known[node.residual].shape == p.known[node.output].shape:
+            return None
     return w, b
 
 

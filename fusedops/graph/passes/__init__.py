@@ -3,6 +3,7 @@
 `fold` switches the passes that compute with constants alone, `fuse` those that let one kernel do the work of several. What belongs to
 neither, such as the removal of identities, saves nothing that anyone would want to measure, and is always done.
 """
+from functools import cached_property
 from typing import NamedTuple
 
 from ..ir import unique
@@ -68,6 +69,15 @@ class Context:
         known = self.known.get(value)
         return None if known is None else known.shape
 
+    @cached_property
+    def _doubled(self):
+        return infer(self.graph, example_shapes(self.graph, 2), strict=False)
+
+    def differ(self, a, b):
+        """Whether two values of one shape have two where open sizes are larger: a batch of one has the shape of a fixed 1."""
+        found = [self._doubled.get(v) for v in (a, b)]
+        return all(found) and found[0].shape != found[1].shape
+
     def size(self, value):
         """Elements of a value; 0 where its shape is not known."""
         n = 1
@@ -86,11 +96,11 @@ class Context:
         self.report.append(Refusal(self.kind, node.name, reason))
 
 
-def example_shapes(graph):
-    """A shape for each input: 1 for an open batch size, a size of its own (a multiple of 64) for each other open dimension."""
+def example_shapes(graph, batch=1):
+    """A shape for each input: `batch` for an open batch size, a size of its own (a multiple of 64) for each other open dimension."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
-    sizes = {name: 64 * (i + 3) for i, name in enumerate(names)}
-    return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, 1) for d in v.shape) for v in graph.inputs if v.shape is not None}
+    sizes = {name: 64 * batch * (i + 3) for i, name in enumerate(names)}
+    return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, batch) for d in v.shape) for v in graph.inputs if v.shape is not None}
 
 
 def optimize(graph, *, fold, fuse):

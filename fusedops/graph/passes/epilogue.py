@@ -42,6 +42,8 @@ def _residual(context, node):
         other = next((v for v in node.inputs if v != into.output), into.output)
         if why is None and context.shape(other) != context.shape(into.output):
             why = f"{other} of shape {context.shape(other)} is broadcast to {context.shape(into.output)}"
+        if why is None and context.differ(other, into.output):
+            why = f"{other} or {into.output} is broadcast over a batch of more than one"
         if why is None:
             into.residual = other
             graph.nodes = [into if n is node else n for n in graph.nodes if n is not into]  # where both addends are there
