@@ -9,6 +9,8 @@
  *  +------+ +--------------+              a row has the same bits alone and in a batch. They may start at a tile of sums instead.
  */
 
+enum { NEAR_FLOATS = 160 << 10 }; /* well within a second-level cache of 1 MB */
+
 /* The epilogue of a tile at rows i0.., columns j0.. of C, of which `rows` rows and `wanted` columns are stored. */
 INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int rows, const int wanted, const fo_epilogue *ep, ptrdiff_t i0,
                         ptrdiff_t j0, float *to, const ptrdiff_t ldc) {
@@ -63,8 +65,9 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
         }
 
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a + (i0 + i) * lda;
-    /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside it. */
-    const bool fetches = form <= FO_A_TABLE && nv == NV && ldb == NR && panel && mr < g->m && g->m <= 8 * MR && k <= 512;
+    /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. */
+    const bool few = mr < g->m && g->m <= 12 * MR && (g->m + 2 * NR) * k <= NEAR_FLOATS;
+    const bool fetches = form <= FO_A_TABLE && nv == NV && ldb == NR && panel && few;
     const ptrdiff_t share = fetches ? (mr * NR + g->m - 1) / g->m : 0;
     const float *next = fetches ? b + panel + i0 * (k * NR / g->m) : b;
     for (ptrdiff_t p = 0; p < k; p++) {
