@@ -125,3 +125,14 @@ def test_residual_of_an_open_batch_beside_another():
     net = check(x @ w + r, "h = MatMul x w; y = Add h r", {"x": x, "r": r}, {"w": w})
     assert len(net._graph.nodes) == 1
     np.testing.assert_allclose(net(x[:1], r), x[:1] @ w + r, rtol=1e-5)
+
+
+@pytest.mark.parametrize("graph", ["c = Expand one far; y = Add x c", "c = ConstantOfShape far; y = Add x c", "c = MatMul column row; y = Add x c",
+                                   "c = Mul column row; y = Add x c", "s = Softmax column; c = Gemm s row; y = Add x c"])
+def test_constants_larger_than_memory(graph):
+    n = 1 << 21
+    constants = {"one": [1], "far": np.array([1 << 46]), "column": np.ones((n, 1), "f4"), "row": np.ones((1, n), "f4")}
+    proto = network(graph, {"x": some(1)}, constants, 2)
+    for form in FORMS:
+        with pytest.raises(ValueError, match="no memory"):
+            fo.load_onnx(proto, **form)(some(1))
