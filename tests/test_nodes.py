@@ -106,6 +106,19 @@ def test_blocks_with_padding_on_one_side(pads, draw):
         np.testing.assert_allclose(fused(x), net(x), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)), ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))])
+def test_slopes_beside_open_dimensions(slopes, shape, draw):
+    """One slope for all, for each channel, or for each point of an axis whose length is open: here the batch, made the second."""
+    x, s = draw(*shape), np.float32(slopes)
+    axes = "".join(f", {c}" for c in "ncd"[:len(shape)])[2:]
+    swap = shape[0] == len(slopes)
+    view = "Transpose<perm = [1, 0, 2]>(x)" if swap else "Identity(x)"
+    text = f"float[{len(slopes)}{', 1' * (len(slopes) > 1)}] s = {{{', '.join(map(str, slopes))}}}"
+    each, v = s.reshape(-1, 1) if len(slopes) > 1 else s, x.swapaxes(0, 1) if swap else x
+    for net in networks(f"(float[{axes}] x) => (float[{axes}] y) <{text}> {{ v = {view}  y = PRelu(v, s) }}"):
+        np.testing.assert_array_equal(net(x), np.where(v > 0, v, each * v))
+
+
 # ---- refused ----------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])
@@ -132,7 +145,7 @@ DAMAGED = {
     "Unsqueeze(x, i)": [[0, 0], [0, -4], [4], [-5]], "Squeeze(x, i)": [[0], [1, 1], [2]], "Flatten<axis = 3>(x)": [[]],
     "ReduceSum(x, i)": [[2], [-3], [0, -2]], "Reshape(x, i)": [[-2, -3], [-1, -1, -1], [-1, 4], [6, 0, 0]],
     "Transpose<perm = [0, 0]>(x)": [[]], "Transpose<perm = [0]>(x)": [[]], "Transpose<perm = [0, 1, 2]>(x)": [[]], "Softmax<axis = 2>(x)": [[]],
-    "Concat<axis = 2>(x, x)": [[]], "Gather<axis = -3>(x, i)": [[0]],
+    "MaxPool<kernel_shape = [1]>(x)": [[]], "Concat<axis = 2>(x, x)": [[]], "Gather<axis = -3>(x, i)": [[0]],
 }
 
 
@@ -163,6 +176,15 @@ def test_a_clip_that_the_kernel_does_not_have(draw):
     for net in networks("""(float[t, n, 2] x) => (float[t, 1, n, 1] y) <float[1, 4, 2] w = {1, 1, 1, 1, 1, 1, 1, 1}, float[1, 4, 1] r = {1, 1, 1, 1}>
             { y = LSTM<hidden_size = 1, clip = 0.0>(x, w, r) }"""):
         np.testing.assert_array_equal(net(draw(3, 2, 2)), np.zeros((3, 1, 2, 1)))
+
+
+@pytest.mark.parametrize("x, w, r", [((3, 2, 5, 2), (1, 4, 2), (1, 4, 1)), ((3, 2, 3), (1, 4, 2), (1, 4, 1)), ((3, 2, 2), (1, 3, 2), (1, 3, 1)),
+                                     ((3, 2, 2), (1, 4, 2), (1, 4, 2)), ((3, 2, 2), (2, 4, 2), (1, 4, 1))])
+def test_weights_that_do_not_fit(x, w, r):
+    for net in networks("(float[a, b, c, d] x, float[e, f, g] w, float[h, i, j] r) => (float y) { y = LSTM<hidden_size = 1>(x, w, r) }".replace(
+            "[a, b, c, d]", str(list(x)))):
+        with pytest.raises(ValueError, match="do not fit"):
+            net(*(np.ones(shape, np.float32) for shape in (x, w, r)))
 
 
 # ---- calls ------------------------------------------------------------------------------------------------------------

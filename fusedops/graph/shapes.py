@@ -76,6 +76,13 @@ def physical_memory():
 
 def infer_node(node, inputs, residual=None):
     """{output: Known} of one node."""
+    if node.op in _GROWING:
+        grown = math.prod(map(int, _SHAPES[node.op](node, *inputs)))
+        if not 0 <= 4 * grown < physical_memory():
+            raise ValueError(f"the result would have {grown} elements, which this machine has no memory for")
+    if all(x is None or x.data is not None for x in inputs) and (residual is None or residual.data is not None):
+        results = evaluate(node, [x if x is None else x.data for x in inputs], residual and residual.data)
+        return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, results, strict=False) if v}
     if node.op == "Shape":
         x = inputs[0]
         return {node.output: constant(np.array(x.shape[node.attrs.get("start", 0):node.attrs.get("end")], np.int64))}
@@ -83,16 +90,7 @@ def infer_node(node, inputs, residual=None):
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
         shapes[0] = np.broadcast_shapes(shapes[0], residual.shape)
-    found = {v: Known(tuple(map(int, s)), _dtype(node, inputs, i)) for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False)) if v}
-    constants = all(x is None or x.data is not None for x in (*inputs, residual))
-    if constants or node.op in _GROWING:
-        for shape, dtype, _ in found.values():
-            if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
-                raise ValueError(f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
-    if constants:
-        results = evaluate(node, [x if x is None else x.data for x in inputs], residual and residual.data)
-        return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, results, strict=False) if v}
-    return found
+    return {v: Known(tuple(map(int, s)), _dtype(node, inputs, i)) for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False)) if v}
 
 
 def _dtype(node, inputs, i):
@@ -114,18 +112,19 @@ def _values(x, what):
     return x.data
 
 
-def _check_channels(node, x, channels):
-    if len(x.shape) < 3 or x.shape[1] != channels:
-        raise ValueError(f"the weights need an input of {channels} channels")
+def _check_channels(node, x, w, channels):
+    groups = node.attrs.get("group", 1)
+    if len(x.shape) < 3 or len(w.shape) != len(x.shape) or x.shape[1] != channels or groups < 1 or w.shape[0] % groups:
+        raise ValueError(f"the weights need an input of {channels} channels, in {groups} groups")
 
 
 def _conv(node, x, w, b=None):
-    _check_channels(node, x, w.shape[1] * node.attrs.get("group", 1))
+    _check_channels(node, x, w, w.shape[1] * node.attrs.get("group", 1))
     return (x.shape[0], w.shape[0], *windows.output_sizes(node, x.shape[2:], w.shape[2:]))
 
 
 def _conv_transpose(node, x, w, b=None):
-    _check_channels(node, x, w.shape[0])
+    _check_channels(node, x, w, w.shape[0])
     sizes = windows.transposed(node, x.shape[2:], w.shape[2:])[0]
     if min(sizes) < 0:
         raise ValueError(f"the result would have the size {sizes}")
@@ -133,6 +132,8 @@ def _conv_transpose(node, x, w, b=None):
 
 
 def _pool(node, x):
+    if len(x.shape) < 3 or len(node.attrs["kernel_shape"]) != len(x.shape) - 2:
+        raise ValueError(f"a window of {len(node.attrs['kernel_shape'])} axes does not fit")
     return (*x.shape[:2], *windows.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
 
 
@@ -222,10 +223,10 @@ def _range(node, *ends):
 
 
 def _recurrent(node, x, w, r, *_):
-    batch_first = node.attrs.get("layout", 0)
+    batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
+    if len(x.shape) != 3 or w.shape != (w.shape[0], _GATES[node.op] * hidden, x.shape[2]) or r.shape != (*w.shape[:2], hidden):
+        raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
     steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
-    if x.shape[2] != w.shape[2]:
-        raise ValueError(f"the weights need {w.shape[2]} inputs a step")
     state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
     return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, state]
 
@@ -251,4 +252,5 @@ _SHAPES = {
     "Transpose": _transpose,
     "Unsqueeze": lambda n, x, axes: unsqueeze_shape(x.shape, _values(axes, "axes")),
 }
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 _GROWING = {"ConstantOfShape", "ConvTranspose", "Expand", "Pad", "Range", "Resize"}  # whose results may be much larger than their inputs

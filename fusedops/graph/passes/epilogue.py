@@ -18,15 +18,15 @@ def run(context):
 
 
 def _as_activation(context, node):
-    """A PRelu with a constant slope for each channel, in the form that kernels take."""
+    """A PRelu with one constant slope, or one for each channel, in the form that kernels take."""
     slopes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
     if slopes is None or shape is None or slopes.dtype != np.float32 or len(shape) < 3:
         return
     each = (1,) * (len(shape) - slopes.ndim) + slopes.shape
-    if any(n != 1 for i, n in enumerate(each) if i != 1):
+    if len(each) > len(shape) or any(n != 1 for i, n in enumerate(each) if i != 1) or slopes.size not in (1, shape[1]):
         return
     node.op, node.inputs = "Activation", node.inputs[:1]
-    node.activation = "prelu", np.ascontiguousarray(np.broadcast_to(slopes.reshape(-1), (shape[1],)))
+    node.activation = ("leaky_relu", slopes.item()) if slopes.size == 1 else ("prelu", slopes.flatten())
 
 
 def _residual(context, node):
