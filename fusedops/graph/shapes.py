@@ -76,13 +76,6 @@ def physical_memory():
 
 def infer_node(node, inputs, residual=None):
     """{output: Known} of one node."""
-    if node.op in _GROWING:
-        grown = math.prod(map(int, _SHAPES[node.op](node, *inputs)))
-        if not 0 <= 4 * grown < physical_memory():
-            raise ValueError(f"the result would have {grown} elements, which this machine has no memory for")
-    if all(x is None or x.data is not None for x in inputs) and (residual is None or residual.data is not None):
-        results = evaluate(node, [x if x is None else x.data for x in inputs], residual and residual.data)
-        return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, results, strict=False) if v}
     if node.op == "Shape":
         x = inputs[0]
         return {node.output: constant(np.array(x.shape[node.attrs.get("start", 0):node.attrs.get("end")], np.int64))}
@@ -90,7 +83,16 @@ def infer_node(node, inputs, residual=None):
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
         shapes[0] = np.broadcast_shapes(shapes[0], residual.shape)
-    return {v: Known(tuple(map(int, s)), _dtype(node, inputs, i)) for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False)) if v}
+    found = {v: Known(tuple(map(int, s)), _dtype(node, inputs, i)) for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False)) if v}
+    constants = all(x is None or x.data is not None for x in (*inputs, residual))
+    if constants or node.op in _GROWING:
+        for shape, dtype, _ in found.values():
+            if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
+                raise ValueError(f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
+    if constants:
+        results = evaluate(node, [x if x is None else x.data for x in inputs], residual and residual.data)
+        return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, results, strict=False) if v}
+    return found
 
 
 def _dtype(node, inputs, i):

@@ -1,16 +1,12 @@
-"""Constant folding: a node whose inputs are all constant is computed now."""
-import numpy as np
-
-from ..evaluate import evaluate
+"""Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to say why."""
 
 
 def run(context):
-    graph = context.graph
-    for node in list(graph.nodes):
-        if not all(v in graph.constants for v in node.reads()) or node.op == "Range" and not node.inputs:
-            continue
-        results = evaluate(node, [graph.constants[v] if v else None for v in node.inputs], graph.constants.get(node.residual))
-        for v, result in zip(node.outputs, results, strict=False):
-            if v:
-                graph.constants[v] = np.asarray(result)
-        graph.remove(node)
+    graph, left = context.graph, []
+    for node in graph.nodes:
+        results = {v: context.known[v].data for v in node.outputs if v in context.known}
+        if results and node.reads() and all(v in graph.constants for v in node.reads()):
+            graph.constants.update(results)
+        else:
+            left.append(node)
+    graph.nodes = left
