@@ -14,6 +14,7 @@
 #include <string.h>
 
 enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
+enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 enum { LINE_TILES = 4 }; /* register tiles of sums that lines share: in the first-level cache */
 
@@ -396,7 +397,7 @@ static void direct_cut(direct *d, int threads) {
     const ptrdiff_t images = d->z.n * d->bundles, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
     const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : together(d);
-    const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), grain) : length;
+    const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), threads > 1 ? SMALL_IMAGE : grain) : length;
     const bool shared_pixels = 4 * plan->k * plan->ocg <= LIGHT_BYTES; /* dearer to share than weights: they come out of another's cache */
     double best = 0;
     if (d->lines) d->sums_each = 2 * LINE_TILES * kn->mr * max_(3 * kn->vl, kn->nr);
