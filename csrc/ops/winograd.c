@@ -127,16 +127,18 @@ typedef struct {
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
- * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, or share
- * blocks where those would be too small. */
+ * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, of up to 3/2 of
+ * that size rather than one round more, or share blocks where those would be too small. */
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
-    w->block = min_(min_(max_(fitting, min_(MIN_TILES, max_(1, MOST_BYTES / bytes))), MAX_TILES), w->tiles);
+    const ptrdiff_t most = max_(1, MOST_BYTES / bytes);
+    w->block = min_(min_(max_(fitting, min_(MIN_TILES, most)), MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
     w->blocks = div_up(w->tiles, w->block / unit * unit);
     w->block = round_up(div_up(w->tiles, w->blocks), unit); /* of equal sizes: a few tiles that are left would wait for all weights */
     w->blocks = div_up(w->tiles, w->block);
-    const ptrdiff_t rounds = div_up(w->blocks, threads), own = div_up(w->tiles, rounds * threads);
+    const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each)); /* the nearest */
+    const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
     w->shared = threads > 1 && own < MIN_TILES_OF_A_THREAD;
     if (threads > 1 && !w->shared && rounds < MANY_ROUNDS) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
