@@ -243,10 +243,10 @@ cdef class LinearPlan:
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
         cdef int nd = cnp.PyArray_NDIM(a), i
-        cdef cnp.npy_intp dims[32]
+        cdef cnp.npy_intp dims[64]  # NumPy has no more
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
         cdef fo_status status
-        if nd < 1 or nd > 32 or cnp.PyArray_DIM(a, nd - 1) != self.k:
+        if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
             raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}"
                              + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         for i in range(nd - 1):

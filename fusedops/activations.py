@@ -4,6 +4,8 @@ from numbers import Real
 
 import numpy as np
 
+from . import _core
+
 # The order of fo_act_kind in csrc/fusedops.h.
 KINDS = ("identity", "clip", "leaky_relu", "prelu", "elu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "hardsigmoid",
          "hardswish", "softplus", "mish")
@@ -67,10 +69,9 @@ def described(activation):
 def _prelu(parameters, channels):
     if len(parameters) != 1:
         raise ValueError("activation 'prelu' takes the slopes: ('prelu', slopes), one slope for each output channel")
-    slopes = np.asarray(parameters[0])
+    slopes = _core.as_array(parameters[0], "slopes")
     if slopes.dtype != np.float32:
         raise TypeError(f"the slopes of 'prelu' have dtype {slopes.dtype}, but fusedops computes in float32: pass slopes.astype(np.float32)")
-    slopes = slopes.flatten()
     if channels is not None and slopes.size != channels:
-        raise ValueError(f"the slopes of 'prelu' have shape {np.shape(parameters[0])}, but there are {channels} output channels: one slope each")
-    return _CODE["prelu"], 0.0, 0.0, slopes
+        raise ValueError(f"the slopes of 'prelu' have shape {slopes.shape}, but there are {channels} output channels: one slope each")
+    return _CODE["prelu"], 0.0, 0.0, slopes.flatten()

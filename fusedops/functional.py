@@ -2,7 +2,7 @@
 import numpy as np
 
 from . import _core
-from .layers import Conv2d, Linear
+from .layers import LAYOUTS, Conv2d, Linear, _choice
 
 
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
@@ -152,8 +152,10 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
 def depthwise_operands(x, w, layout):
     """x and w (c*m, 1, kh, kw) checked, and the channels of x, which are the groups."""
     x, w = _core.as_input(x, "x", 4), _core.as_input(w, "w", (3, 4))
-    channels = x.shape[3 if layout == "NHWC" else 1]
-    if w.ndim == 4 and w.shape[1] != 1 or channels == 0 or w.shape[0] % channels:
+    channels = x.shape[3 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 1]
+    if channels == 0:
+        raise ValueError(f"x has shape {x.shape}, but a depthwise convolution needs at least one channel")
+    if w.ndim == 4 and w.shape[1] != 1 or w.shape[0] % channels:
         raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
     if w.ndim == 3:
         w = w[:, np.newaxis]

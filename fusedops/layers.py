@@ -65,7 +65,7 @@ def _padding(padding):
 
 
 def _choice(value, name, known):
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"unknown {name} {value!r}; known are {', '.join(map(repr, known))}")
     return value
 
@@ -229,6 +229,13 @@ class Conv2d(_Layer, _core.Conv2dPlan):
                 f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
 
 
+def _convolutions(**parts):
+    """Refuses parts of a block that are none; there may be no expansion."""
+    for name, part in parts.items():
+        if not isinstance(part, Conv2d) and (name != "expand" or part is not None):
+            raise TypeError(f"{name} must be a Conv2d, not {part!r}")
+
+
 class DepthwiseSeparable(_Layer, _core.SeparablePlan):
     """A depthwise convolution and the 1x1 convolution behind it, ``y = pointwise(depthwise(x))``, as one kernel.
 
@@ -265,6 +272,7 @@ class DepthwiseSeparable(_Layer, _core.SeparablePlan):
     """
 
     def __init__(self, depthwise, pointwise):
+        _convolutions(depthwise=depthwise, pointwise=pointwise)
         self._arguments = (depthwise, pointwise), {}
         self._join(None, depthwise, pointwise)
 
@@ -321,6 +329,7 @@ class InvertedResidual(_Layer, _core.SeparablePlan):
     """
 
     def __init__(self, expand, depthwise, project, *, residual=True):
+        _convolutions(expand=expand, depthwise=depthwise, project=project)
         self._arguments = (expand, depthwise, project), {"residual": bool(residual)}
         self._join(expand, depthwise, project)
 

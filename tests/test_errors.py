@@ -122,6 +122,7 @@ CONV, DEPTHWISE = OPERATIONS["conv3x3"], OPERATIONS["depthwise"]
     (dict(padding=(1, 2, 3)), ["padding"]),
     (dict(padding="full"), ["padding", "full", "same", "valid"]),
     (dict(layout="NWHC"), ["layout", "NWHC", "NCHW", "NHWC"]),
+    (dict(layout="nhwc"), ["layout", "nhwc", "NCHW", "NHWC"]),
     (dict(activation="rleu"), ["activation", "rleu", "relu"]),
     (dict(activation=("clip", 1)), ["clip"]),
     (dict(activation=("relu", 1)), ["relu"]),
@@ -142,10 +143,12 @@ def test_bad_value(draw, operation, options, texts):
     (dict(dilation=None), ["dilation"]),
     (dict(padding=0.5), ["padding"]),
     (dict(layout=1), ["layout"]),
+    (dict(layout=np.array(["NCHW", "NHWC"])), ["unknown layout"]),
     (dict(activation=1), ["activation"]),
     (dict(activation=()), ["activation"]),
     (dict(activation=("leaky_relu", "steep")), ["leaky_relu"]),
     (dict(activation=("prelu", np.ones(9))), ["prelu", "float64", "astype(np.float32)"]),
+    (dict(activation=("prelu", np.ma.ones(9, np.float32))), ["slopes", "mask"]),
 ])
 def test_bad_type(draw, operation, options, texts):
     operation = operation._replace(options=operation.options | options)
@@ -220,6 +223,15 @@ def test_fold_batch_norm(draw):
         fo.fold_batch_norm(w, draw(5), bn)
     with pytest.raises(ValueError, match=r"\(5,\)"):
         fo.fold_batch_norm(w, None, draw.batch_norm(5))
+
+
+@pytest.mark.parametrize("x, channels, layout, text", [
+    ((1, 0, 5, 5), 0, "NCHW", r"x has shape \(1, 0, 5, 5\), but a depthwise convolution needs at least one channel"),
+    ((1, 5, 5, 6), 6, "nhwc", "unknown layout 'nhwc'"),
+])
+def test_channels_of_a_depthwise_convolution(draw, x, channels, layout, text):
+    with pytest.raises(ValueError, match=text):
+        fo.depthwise_conv2d(draw(*x), draw(channels, 1, 3, 3), layout=layout)
 
 
 # Products and cells

@@ -43,6 +43,12 @@ def test_many_batch_axes(isa, draw):
     check(fo.gemm(a, b, bias=bias, residual=residual), oracle.gemm(a, b, bias=bias, residual=residual))
 
 
+def test_as_many_axes_as_numpy_has(draw):
+    x, w = draw(2, 3), draw(4, 3)
+    axes = (1,) * (62 if np.lib.NumpyVersion(np.__version__) >= "2.0.0" else 30)
+    np.testing.assert_array_equal(fo.linear(x.reshape(2, *axes, 3), w).reshape(2, 4), fo.linear(x, w))
+
+
 @pytest.mark.parametrize("shape", [(13,), (1, 13), (7, 13), (2, 3, 13), (2, 1, 3, 13)])
 def test_linear(isa, draw, shape):
     x, w, bias = draw(*shape), draw(19, 13), draw(19)

@@ -97,6 +97,10 @@ class TestTensors:
         with pytest.raises(TypeError, match=rf"^x .*{fix}"):
             layer(torch.ones(3, 5, **options))
 
+    def test_slopes_that_require_grad(self, torch, draw):
+        with pytest.raises(TypeError, match=r"^slopes .*pass slopes.detach\(\)"):
+            fo.Linear(draw(4, 5), activation=("prelu", torch.ones(4, requires_grad=True)))
+
     def test_weights_that_require_grad(self, torch):
         with pytest.raises(TypeError, match=r"pass w.detach\(\)"):
             fo.Linear(torch.nn.Linear(4, 3).weight)

@@ -3,6 +3,7 @@ import io
 import itertools
 import json
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -423,8 +424,14 @@ def test_wrong_inputs(x):
         net(x.astype(np.float64))
     with pytest.raises(ValueError, match=r"x has shape \(1, 3, 6\)"):
         net(x[..., 0])
-    with pytest.raises(ValueError, match="takes 1 inputs"):
-        net()
+    for call in net, net.profile, net.benchmark, net.memory:
+        with pytest.raises(ValueError, match="takes 1 inputs"):
+            call()
+    for shape in (1, 3, 6), (1, 4, 6, 7), (-1, 3, 6, 7):
+        with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}, but the network takes x")):
+            net.memory(shape)
+    with pytest.raises(TypeError, match="the shape of x must be a tuple of ints, not 5"):
+        net.memory(5)
     with pytest.raises(ValueError, match="takes the inputs x"):
         net.run({"z": x})
     np.testing.assert_array_equal(net.run({"x": x})["c"], net(x))

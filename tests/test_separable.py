@@ -128,5 +128,9 @@ def test_parts_that_do_not_fit(draw):
         fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(8, 24, 1, 1), layout="NHWC"))
     with pytest.raises(ValueError, match="x has shape"):
         fo.InvertedResidual(expand, depthwise, project)(draw(1, 9, 60, 60))
+    with pytest.raises(TypeError, match="depthwise must be a Conv2d, not None"):
+        fo.DepthwiseSeparable(None, None)
+    with pytest.raises(TypeError, match="project must be a Conv2d, not None"):
+        fo.InvertedResidual(None, depthwise, None)
     with pytest.raises(TypeError, match="x must be a float32 array"):
         fo.DepthwiseSeparable(depthwise, project)(None)

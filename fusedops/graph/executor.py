@@ -1,6 +1,7 @@
 """A network, ready to be called."""
 from collections import deque
 from itertools import count
+from operator import index
 from threading import Lock
 
 import numpy as np
@@ -64,13 +65,17 @@ class Model:
         return list(self._graph.outputs)
 
     def __call__(self, *arrays):
-        if len(arrays) != len(self._graph.inputs):
-            raise ValueError(f"the network takes {len(self._graph.inputs)} inputs ({', '.join(map(str, self._graph.inputs))}), got {len(arrays)}")
-        arrays = [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)]
+        arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
         plan, arenas = self.plan(*arrays)
         with _Memory(plan, arenas, arrays) as memory:
             plan.run(memory.slots)
         return memory.results[0] if len(memory.results) == 1 else tuple(memory.results)
+
+    def _with_inputs(self, given):
+        """What is given for each of the inputs, with that input."""
+        if len(given) != len(self._graph.inputs):
+            raise ValueError(f"the network takes {len(self._graph.inputs)} inputs ({', '.join(map(str, self._graph.inputs))}), got {len(given)}")
+        return zip(given, self._graph.inputs, strict=True)
 
     def run(self, inputs):
         """Runs the network on arrays by the names of its inputs.
@@ -155,8 +160,8 @@ class Model:
 
         Raises
         ------
-        ValueError
-            Shapes that the network cannot take.
+        TypeError, ValueError
+            Not shapes, or shapes that the network cannot take.
 
         Examples
         --------
@@ -167,7 +172,7 @@ class Model:
         >>> model.memory((1000,))  # the sum lives in registers
         0
         """
-        return self._plan([tuple(s) for s in shapes])[0].arena
+        return self._plan([_shape(s, v) for s, v in self._with_inputs(shapes)])[0].arena
 
     def explain(self):
         """What was fused, with the operations and bytes saved, and what was not and why.
@@ -258,7 +263,7 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        arrays = [_checked(x, v) for x, v in zip(arrays, self._graph.inputs, strict=True)]
+        arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
         return measure.profile(self, self._forms().get("unfused"), arrays, integer(repeat, "repeat"))
 
     def _forms(self):
@@ -337,6 +342,22 @@ def _checked(x, value):
     x = _core.as_array(x, value.name)
     if x.dtype != value.dtype:
         raise TypeError(f"{value.name} has dtype {x.dtype}, but the network takes {value.dtype}: pass {value.name}.astype(np.{value.dtype})")
-    if value.shape is not None and (x.ndim != len(value.shape) or any(isinstance(n, int) and n != m for n, m in zip(value.shape, x.shape, strict=True))):
-        raise ValueError(f"{value.name} has shape {x.shape}, but the network takes {value}")
+    _fits(x.shape, value)
     return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
+
+
+def _shape(given, value):
+    """A shape that the network takes."""
+    try:
+        shape = tuple(map(index, given))
+    except TypeError:
+        raise TypeError(f"the shape of {value.name} must be a tuple of ints, not {given!r}") from None
+    _fits(shape, value)
+    return shape
+
+
+def _fits(shape, value):
+    wrong = value.shape is not None and (len(shape) != len(value.shape)
+                                         or any(isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True)))
+    if wrong or min(shape, default=0) < 0:
+        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}")
