@@ -43,7 +43,8 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     const float *b = g->b + j0 / NR * panel, *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     const fo_epilogue *ep = &g->ep;
     const int wanted = g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
-    const ptrdiff_t ahead = ldb == NR ? 64 * NR : 0; /* packed weights may come from the third-level cache, too far for the hardware */
+    /* Packed weights may come from the third-level cache or memory, too far for the hardware: fetched as many multiply-adds ahead for any mr. */
+    const ptrdiff_t ahead = ldb == NR ? 64 * MR / mr * NR : 0;
     vf acc[MR][8];
 
     if (g->start) {
