@@ -145,6 +145,7 @@ DAMAGED = {
     "Unsqueeze(x, i)": [[0, 0], [0, -4], [4], [-5]], "Squeeze(x, i)": [[0], [1, 1], [2]], "Flatten<axis = 3>(x)": [[]],
     "ReduceSum(x, i)": [[2], [-3], [0, -2]], "Reshape(x, i)": [[-2, -3], [-1, -1, -1], [-1, 4], [6, 0, 0]],
     "Transpose<perm = [0, 0]>(x)": [[]], "Transpose<perm = [0]>(x)": [[]], "Transpose<perm = [0, 1, 2]>(x)": [[]], "Softmax<axis = 2>(x)": [[]],
+    "Pad(x, i)": [[-2, 0, -1, 0], [-3, 0, 4, 0]], "Pad<mode = \"edge\">(x, i)": [[-2, 0, 1, 0]],
     "MaxPool<kernel_shape = [1]>(x)": [[]], "Concat<axis = 2>(x, x)": [[]], "Gather<axis = -3>(x, i)": [[0]],
 }
 

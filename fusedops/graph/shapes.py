@@ -196,7 +196,11 @@ def _split(node, x, sizes=None):
 
 
 def _pad(node, x, pads, value=None, axes=None):
-    return tuple(s + b + e for s, (b, e) in zip(x.shape, pad_amounts(len(x.shape), _values(pads, "padding"), _values(axes, "axes")), strict=True))
+    amounts, repeats = pad_amounts(len(x.shape), _values(pads, "padding"), _values(axes, "axes")), node.attrs.get("mode", "constant") != "constant"
+    for s, (b, e) in zip(x.shape, amounts, strict=True):
+        if s + min(b, 0) + min(e, 0) < (repeats and max(b, e) > 0):
+            raise ValueError(f"an axis of {s} is too short for padding {b}, {e}")
+    return tuple(s + b + e for s, (b, e) in zip(x.shape, amounts, strict=True))
 
 
 def _gather(node, x, i):
