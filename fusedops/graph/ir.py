@@ -87,13 +87,6 @@ class Graph:
                 value = node.inputs[0] if node is not None and node.op in WITHOUT_WEIGHTS else None
         return found
 
-    def rename(self, old, new):
-        """Lets everything that reads `old` read `new`."""
-        for node in self.nodes:
-            node.inputs = [new if v == old else v for v in node.inputs]
-            node.residual = new if node.residual == old else node.residual
-        self.results = [new if v == old else v for v in self.results]
-
     def constant(self, node, i):
         """The i-th input of the node where it is constant, else None."""
         return self.constants.get(node.input(i))
@@ -102,7 +95,3 @@ class Graph:
         """A graph of its own nodes and the same constants."""
         nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), attrs=dict(n.attrs), absorbed=list(n.absorbed)) for n in self.nodes]
         return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset)
-
-    def remove(self, *nodes):
-        gone = set(map(id, nodes))
-        self.nodes = [n for n in self.nodes if id(n) not in gone]

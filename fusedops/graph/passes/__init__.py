@@ -48,12 +48,68 @@ class Refusal(NamedTuple):
 
 
 class Context:
-    """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report."""
+    """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report. While a pass
+    runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values and the `place` of each node."""
 
     def __init__(self, graph):
         self.graph, self.report, self.kind = graph, [], ""
         self.known = infer(graph, example_shapes(graph), strict=False)
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
+
+    def run(self, each):
+        graph, self.kind = self.graph, each.name
+        self.place = {node: i for i, node in enumerate(graph.nodes)}
+        self.producers, self.consumers = graph.producers(), graph.consumers()
+        each.run(self)
+        graph.nodes = sorted(self.place, key=self.place.get)
+
+    def nodes(self, reverse=False):
+        """The nodes in order, but those that are removed meanwhile."""
+        return (node for node in sorted(self.place, key=self.place.get, reverse=reverse) if node in self.place)
+
+    def add(self, node, behind):
+        """Puts a new node behind another one."""
+        self.place[node] = self.place[behind]  # sorting keeps the order in which they came
+        self.producers |= dict.fromkeys(node.outputs, node)
+        for v in node.reads():
+            self._read(node, v)
+
+    def _read(self, node, value):
+        self.consumers.setdefault(value, []).append(node)
+
+    def remove(self, *nodes):
+        for node in nodes:
+            del self.place[node]
+            for v in node.reads():
+                self.consumers[v].remove(node)
+
+    def merge(self, nodes, into):
+        """Removes a row of nodes, whose result `into` makes."""
+        into.outputs = [nodes[-1].output]
+        self.producers[into.output] = into
+        self.remove(*nodes)
+
+    def move(self, node, to):
+        """Puts a node beside a later one."""
+        self.place[node] = self.place[to]
+
+    def read_instead(self, node, value):
+        """Lets a node read another value as its first input."""
+        self.consumers[node.inputs[0]].remove(node)
+        self._read(node, value)
+        node.inputs = [value, *node.inputs[1:]]
+
+    def add_residual(self, node, value):
+        self._read(node, value)
+        node.residual = value
+
+    def rename(self, old, new):
+        """Lets everything that reads `old` read `new`."""
+        for node in self.consumers.pop(old, ()):
+            self._read(node, new)
+            node.inputs = [new if v == old else v for v in node.inputs]
+            node.residual = new if node.residual == old else node.residual
+        self.graph.results = [new if v == old else v for v in self.graph.results]
 
     def fresh(self, name):
         """A name like this one that no value has."""
@@ -108,6 +164,5 @@ def optimize(graph, *, fold, fuse):
     context = Context(graph)
     for each in PASSES:
         if not each.kind or (fold if each.kind == "fold" else fuse):
-            context.kind = each.name
-            each.run(context)
+            context.run(each)
     return context.report

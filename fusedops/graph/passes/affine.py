@@ -23,21 +23,19 @@ def fold_biases(context):
 
 
 def _run(context, allowed):
-    graph = context.graph
-    for node in list(graph.nodes):
+    for node in context.nodes():
         if node.op in _WEIGHTED:
             _fold(context, node, allowed)
-    for node in list(graph.nodes):
-        if node.op == "BatchNormalization" and node.op in allowed and any(n is node for n in graph.nodes):
+    for node in context.nodes():
+        if node.op == "BatchNormalization" and node.op in allowed:
             context.refused(node, _why_not(context, node))
             _join(context, node, allowed)
 
 
 def _row(context, node, allowed, last):
     """The nodes behind `node` that scale and shift its channels, each the only reader of the one before, and what they do together."""
-    graph, row, total = context.graph, [], None
-    consumers, value = graph.consumers(), node.output
-    while value not in graph.results and len(consumers.get(value, ())) == 1 and consumers[value][0].op in allowed:
+    consumers, row, total, value = context.consumers, [], None, node.output
+    while value not in context.graph.results and len(consumers.get(value, ())) == 1 and consumers[value][0].op in allowed:
         behind = consumers[value][0]
         step = _scale_and_shift(context, behind, value, last)
         if step is None:
@@ -50,7 +48,7 @@ def _row(context, node, allowed, last):
 
 
 def _fold(context, node, allowed):
-    graph, w, b = context.graph, context.graph.constant(node, 1), context.graph.constant(node, 2)
+    w, b = context.graph.constant(node, 1), context.graph.constant(node, 2)
     if node.activation is not None or node.residual or w is None or w.dtype != np.float32 or node.input(2) and b is None:
         return
     row, total = _row(context, node, allowed, node.op == "Linear")
@@ -64,8 +62,7 @@ def _fold(context, node, allowed):
         node.inputs[1] = context.add_constant(node.inputs[1] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
     node.inputs[2:] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
-    node.outputs = [row[-1].output]
-    graph.remove(*row)
+    context.merge(row, node)
     context.fused(row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
 
 
@@ -115,7 +112,7 @@ def _unfoldable(graph, node):
 
 def _why_not(context, node):
     graph, value = context.graph, node.inputs[0]
-    producer, why = graph.producers().get(value), _unfoldable(context.graph, node)
+    producer, why = context.producers.get(value), _unfoldable(context.graph, node)
     if why:
         return why
     if producer is None or producer.op not in _WEIGHTED:
@@ -128,7 +125,7 @@ def _why_not(context, node):
         return f"the weights of {name} have type {w.dtype}, not float32"
     if value in graph.results:
         return f"the result of {name} is an output of the network"
-    readers = len(graph.consumers()[value])
+    readers = len(context.consumers[value])
     if readers > 1:
         return f"the result of {name} has {readers} consumers"
     if producer.op == "Linear":
@@ -148,6 +145,6 @@ def _join(context, node, allowed):
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
     node.inputs[1:] = [context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
                        for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True)]
-    node.attrs["epsilon"], node.outputs = 0.0, [row[-1].output]
-    graph.remove(*row)
+    node.attrs["epsilon"] = 0.0
+    context.merge(row, node)
     context.fused(row, node, passes=2 * len(row), per_element=len(row))

@@ -4,7 +4,7 @@ between them. Here they are only found; each plan decides by its sizes, as small
 
 def run(context):
     graph = context.graph
-    producers, consumers = graph.producers(), graph.consumers()
+    producers, consumers = context.producers, context.consumers
 
     def before(node):
         """The convolution that alone makes, and makes alone for this node, what it reads."""

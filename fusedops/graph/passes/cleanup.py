@@ -6,14 +6,13 @@ from ..evaluate import CAST_TYPES
 
 
 def run(context):
-    graph = context.graph
-    for node in list(graph.nodes):
-        producer = graph.producers().get(node.input(0)) if node.op in ("Transpose", "Reshape") else None
+    for node in context.nodes():
+        producer = context.producers.get(node.input(0)) if node.op in ("Transpose", "Reshape") else None
         if producer is not None and producer.op == node.op:
-            _join(graph, producer, node)
+            _join(context, producer, node)
         if _does_nothing(context, node):
-            graph.rename(node.output, node.inputs[0])
-            graph.remove(node)
+            context.rename(node.output, node.inputs[0])
+            context.remove(node)
     remove_dead(context)
 
 
@@ -22,7 +21,7 @@ def _does_nothing(context, node):
     if node.activation is not None or node.residual:
         return False
     if node.op == "Dropout":
-        return len(node.outputs) == 1 or node.outputs[1] not in graph.consumers() and node.outputs[1] not in graph.results
+        return len(node.outputs) == 1 or not context.consumers.get(node.outputs[1]) and node.outputs[1] not in graph.results
     if node.op == "Cast":
         known = context.known.get(node.inputs[0])
         return known is not None and known.dtype == CAST_TYPES[node.attrs["to"]]
@@ -35,7 +34,7 @@ def _does_nothing(context, node):
     return node.op == "Identity" or node.op == "Concat" and len(node.inputs) == 1
 
 
-def _join(graph, first, second):
+def _join(context, first, second):
     """Two transpositions, or two reshapes, as one."""
     if second.op == "Transpose":
         a, b = first.attrs.get("perm"), second.attrs.get("perm")
@@ -43,17 +42,17 @@ def _join(graph, first, second):
             return
         second.attrs = {"perm": [a[i] for i in b]}
     else:
-        shape = graph.constant(second, 1)
+        shape = context.graph.constant(second, 1)
         if shape is None or np.any(shape == 0):
             return
-    second.inputs = [first.inputs[0], *second.inputs[1:]]
+    context.read_instead(second, first.inputs[0])
 
 
 def remove_dead(context):
-    graph, live, kept = context.graph, set(context.graph.results), []
-    for node in reversed(graph.nodes):
+    graph, live = context.graph, set(context.graph.results)
+    for node in context.nodes(reverse=True):
         if live.intersection(node.outputs):
             live.update(node.reads())
-            kept.append(node)
-    graph.nodes = kept[::-1]
+        else:
+            context.remove(node)
     graph.constants = {v: a for v, a in graph.constants.items() if v in live}

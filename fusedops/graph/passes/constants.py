@@ -2,11 +2,9 @@
 
 
 def run(context):
-    graph, left = context.graph, []
-    for node in graph.nodes:
+    graph = context.graph
+    for node in context.nodes():
         results = {v: context.known[v].data for v in node.outputs if v in context.known}
         if results and node.reads() and all(v in graph.constants for v in node.reads()):
-            graph.constants.update(results)
-        else:
-            left.append(node)
-    graph.nodes = left
+            graph.constants |= results
+            context.remove(node)

@@ -8,7 +8,7 @@ _ACTIVATES = _ADDS | {"Add", "Sub", "Mul", "Div", "MatMul"}
 
 def run(context):
     graph = context.graph
-    for node in list(graph.nodes):
+    for node in context.nodes():
         if node.op == "PRelu":
             _as_activation(context, node)
         if node.op == "Add" and node.activation is None and all(v not in graph.constants for v in node.inputs):
@@ -30,9 +30,8 @@ def _as_activation(context, node):
 
 
 def _residual(context, node):
-    graph, order = context.graph, {id(n): i for i, n in enumerate(context.graph.nodes)}
-    producers, reasons = graph.producers(), []
-    candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -order[id(n)])
+    producers, reasons = context.producers, []
+    candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -context.place[n])
     for into in candidates:
         if into.op not in _ADDS:
             continue
@@ -45,8 +44,8 @@ def _residual(context, node):
         if why is None and context.differ(other, into.output):
             why = f"{other} or {into.output} is broadcast over a batch of more than one"
         if why is None:
-            into.residual = other
-            graph.nodes = [into if n is node else n for n in graph.nodes if n is not into]  # where both addends are there
+            context.add_residual(into, other)
+            context.move(into, node)  # where both addends are there
             return _join(context, into, node, passes=2)
         reasons.append(why)
     if reasons:
@@ -55,7 +54,7 @@ def _residual(context, node):
 
 
 def _activation(context, node):
-    into = context.graph.producers().get(node.inputs[0])
+    into = context.producers.get(node.inputs[0])
     if into is None or into.op not in _ACTIVATES:
         return
     why = _why_not(context, into, node, _ACTIVATES)
@@ -75,7 +74,7 @@ def _why_not(context, into, node, allowed):
         return f"{name} has an activation or a residual already"
     if into.output in graph.results:
         return f"the result of {name} is an output of the network"
-    readers = graph.consumers()[into.output]
+    readers = context.consumers[into.output]
     if len(readers) > 1:
         return f"the result of {name} has {len(readers)} consumers"
     if known is not None and known.dtype != np.float32:
@@ -86,6 +85,5 @@ def _why_not(context, into, node, allowed):
 
 
 def _join(context, into, node, passes):
-    into.outputs = list(node.outputs)
-    context.graph.remove(node)
+    context.merge([node], into)
     context.fused([node], into, passes=passes, per_element=1 if node.op == "Add" else 0)

@@ -6,7 +6,7 @@ from ..ir import Node
 
 def run(context):
     graph = context.graph
-    for node in list(graph.nodes):
+    for node in context.nodes():
         if node.op == "MatMul" and _weights(graph, node) is not None:
             node.op, node.inputs = "Linear", [node.inputs[0], context.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)]
         elif node.op == "Gemm":
@@ -49,12 +49,10 @@ def _scaled(a, factor):
 
 def _add_after(context, node, addend, beta):
     """node's result + beta addend, as nodes of their own behind it."""
-    graph, behind = context.graph, []
-    at = next(i for i, n in enumerate(graph.nodes) if n is node) + 1
     if beta != 1:
         factor = context.add_constant(node.name + ".beta", np.float32(beta))
-        behind.append(Node("Mul", node.name + ".scaled", [addend, factor], [context.fresh(node.output + ".scaled")]))
-        addend = behind[0].output
+        scaled = context.fresh(node.output + ".scaled")
+        context.add(Node("Mul", node.name + ".scaled", [addend, factor], [scaled]), node)
+        addend = scaled
     total, node.outputs = node.output, [context.fresh(node.output + ".product")]
-    behind.append(Node("Add", node.name + ".sum", [node.output, addend], [total]))
-    graph.nodes[at:at] = behind
+    context.add(Node("Add", node.name + ".sum", [node.output, addend], [total]), node)

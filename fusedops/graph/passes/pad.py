@@ -2,8 +2,7 @@
 
 
 def run(context):
-    graph = context.graph
-    for node in list(graph.nodes):
+    for node in context.nodes():
         if node.op == "Pad":
             why = _fold(context, node)
             if why:
@@ -13,7 +12,7 @@ def run(context):
 def _fold(context, node):
     """Folds one Pad, or returns why not."""
     graph, pads, value = context.graph, context.graph.constant(node, 1), context.graph.constant(node, 2)
-    readers = graph.consumers().get(node.output, [])
+    readers = context.consumers.get(node.output, [])
     if not readers or any(r.op != "Conv" or r.inputs[0] != node.output for r in readers):
         return f"it is read by {readers[0].op + ' ' + readers[0].name if readers else 'nothing'}, not by convolutions alone"
     if node.output in graph.results:
@@ -29,7 +28,7 @@ def _fold(context, node):
     for r in readers:
         own = r.attrs.get("pads") or [0] * len(added)
         r.attrs["pads"], r.attrs["auto_pad"] = [a + b for a, b in zip(own, added, strict=True)], "NOTSET"
-    graph.rename(node.output, node.inputs[0])
-    graph.remove(node)
+    context.rename(node.output, node.inputs[0])
+    context.remove(node)
     context.fused([node], readers[0], passes=2, value=node.output)
     return None

@@ -19,16 +19,15 @@ _LARGEST = 9  # nodes of an expression
 
 
 def run(context):
-    graph = context.graph
-    known = {name: activate(_POINTS, name) for name in _NAMES}
-    for root in reversed(list(graph.nodes)):
-        if root.op in _ROOTS and _is_part(root) and any(n is root for n in graph.nodes):
+    known = np.stack([activate(_POINTS, name) for name in _NAMES])
+    for root in context.nodes(reverse=True):
+        if root.op in _ROOTS and _is_part(root):
             _recognize(context, root, known)
 
 
 def _recognize(context, root, known):
     graph = context.graph
-    producers, consumers = graph.producers(), graph.consumers()
+    producers, consumers = context.producers, context.consumers
     cone = _cone(graph, root, producers)
     if len(cone) < 2:
         return
@@ -37,15 +36,15 @@ def _recognize(context, root, known):
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
         y = _value(graph, nodes, x)
-        name = next((name for name, points in known.items() if _same(y, points)), None)
+        name = next((name for name, same in zip(_NAMES, _same(y, known), strict=True) if same), None)
         if name is None:
             continue
         escaping = [n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])]
         if escaping:
             return context.refused(root, f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too")
         fused = Node("Activation", root.name, [x], root.outputs, activation=name)
-        graph.nodes[next(i for i, n in enumerate(graph.nodes) if n is root)] = fused
-        graph.remove(*nodes)
+        context.add(fused, root)
+        context.remove(*nodes)
         return context.fused(nodes[:-1], fused, passes=2 * len(nodes) - 2, per_element=0)
 
 
@@ -84,10 +83,12 @@ def _between(context, root, x, producers):
     return found if visit(root) else None
 
 
-def _same(y, points):
-    """Whether an expression computes an activation: nearly, and far out exactly, but where it overflows and the activation does not."""
-    near, far = slice(_NEAR.size), np.flatnonzero(np.isfinite(y))[_NEAR.size:]
-    return np.allclose(y[near], points[near], rtol=2e-6, atol=2e-6) and np.allclose(y[far], points[far], rtol=2e-6, atol=np.finfo(np.float32).tiny)
+def _same(y, known):
+    """Which of the activations an expression computes: nearly, and far out exactly, but where it overflows and the activation does not."""
+    far = np.arange(y.size) >= _NEAR.size
+    with np.errstate(invalid="ignore"):
+        tolerance = np.where(np.isfinite(known), 2e-6 * np.abs(known) + np.where(far, np.finfo(np.float32).tiny, 2e-6), 0)
+        return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
 
 
 def _value(graph, nodes, x):
