@@ -52,7 +52,7 @@ def test_large_images_run_in_slices_and_small_ones_at_once():
 
 def test_more_images_than_memory_holds():
     """The number has no divisors to search for: it is refused at once."""
-    net = fo.from_torch(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), torch.zeros(1, 3, 8, 8))
+    net = fo.from_torch(nn.Sequential(nn.Conv2d(3, 4, 3), nn.Conv2d(4, 4, 3)), torch.zeros(1, 3, 64, 64))
     with pytest.raises(MemoryError, match="bytes for inputs of these shapes"):
         net.memory((2**31 - 1, 3, 64, 64))
 
