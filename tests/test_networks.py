@@ -461,3 +461,74 @@ def test_convolution_before_a_softmax_rounds_all_channels_alike():
              helper.make_node("GlobalAveragePool", ["r"], ["p"]), helper.make_node("Softmax", ["p"], ["y"], axis=1)]
     y = fo.load_onnx(model(nodes, {"x": x.shape}, {"y": (1, 1000, 1, 1)}, dict(w=w)))(x)
     np.testing.assert_allclose(y, 1e-3, rtol=1e-5)
+
+
+class Called(nn.Module):
+    """A module that is a function of tensors."""
+
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, *inputs):
+        return self.function(*inputs)
+
+
+def assert_agrees(module, *inputs, numpy_steps=()):
+    """Batches of 1 and 3 agree with PyTorch in every form; what NumPy computes are the operators of these names."""
+    source = fo.from_torch(module.eval(), tuple(x[:1] for x in inputs), fold=False, fuse=False)
+    for form in FORMS:
+        net = fo.Model.built(source._source, *form)
+        for given in (inputs, [x[:1] for x in inputs]):
+            found, expected = net(*(x.numpy() for x in given)), module(*given)
+            pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]
+            for y, e in pairs:
+                assert y.dtype == e.detach().numpy().dtype
+                assert_close(y, e.detach().numpy())
+        assert [s.node.op for s in net.plan(*(x.numpy() for x in inputs))[0].steps if s.kind == "numpy"] == list(numpy_steps)
+
+
+def test_attention_modules_of_torch():
+    """Exported without torch's own kernel for them, which has no ONNX form, and with the batch open."""
+    torch.manual_seed(0)
+    layer = nn.TransformerEncoderLayer(16, 2, 32, activation="gelu", batch_first=True, norm_first=True)
+    encoder, mask = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Transformer.generate_square_subsequent_mask(6)
+    attention = nn.MultiheadAttention(16, 2, batch_first=True)
+    encoder.eval().requires_grad_(False), attention.eval().requires_grad_(False)
+    x = torch.randn(3, 6, 16)
+    for module in (encoder, Called(lambda x: encoder(x, mask=mask)), Called(lambda x: attention(x, x, x, need_weights=False)[0])):
+        assert_agrees(module, x)
+    assert torch.backends.mha.get_fastpath_enabled()
+
+
+@pytest.mark.parametrize("equation, shapes, numpy_steps", [
+    ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []), ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
+    ("be,bed->bd", [(3, 4), (3, 4, 5)], []), ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]), ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),
+    ("...ij,...kj->...ki", [(3, 2, 4, 5), (3, 2, 6, 5)], ["Einsum"]), ("bi,bj,bij->bj", [(3, 4), (3, 5), (3, 4, 5)], ["Einsum"]),
+    ("bii->bi", [(3, 4, 4)], ["Einsum"]),
+])
+def test_einsum(equation, shapes, numpy_steps):
+    torch.manual_seed(0)
+    assert_agrees(Called(lambda *xs: torch.einsum(equation, *xs)), *map(torch.randn, shapes), numpy_steps=numpy_steps)
+
+
+@pytest.mark.parametrize("function, shape, numpy_steps", [
+    (nn.Sequential(nn.Conv2d(3, 12, 3), nn.PixelShuffle(2), nn.Conv2d(3, 4, 1)), (3, 3, 8, 7), []),
+    (nn.Sequential(nn.Linear(6, 12), nn.SELU(), nn.Linear(12, 8), nn.CELU(0.5), nn.Unflatten(1, (2, 4))), (3, 6), []),
+    (lambda x: nn.functional.normalize(x, dim=-1) + torch.norm(x, p=1, dim=1, keepdim=True), (3, 5), []),
+    (lambda x: torch.cat([x.repeat(1, 2, 3), x[:, :2].repeat(1, 4, 3)], 1), (3, 4, 5), []),
+    (lambda x: (x.softmax(1).argmax(1), x.argmin(-1), *x.topk(2), x.sort(1)[0]), (3, 4, 5), ["ArgMax", "ArgMin", "TopK", "TopK"]),
+    (lambda x: (x.cumsum(1), x.amin(1), x.prod(1), x.logsumexp(-1)), (3, 4, 5), ["CumSum", "ReduceMin", "ReduceProd", "ReduceLogSumExp"]),
+    (lambda x: torch.gather(x, 1, x.argmax(1, keepdim=True)), (3, 4, 5), ["ArgMax", "GatherElements"]),
+    (lambda x: torch.zeros_like(x).scatter(1, x.argmin(1, keepdim=True), 2.0), (3, 4, 5), ["ArgMin", "ScatterElements"]),
+    (lambda x: torch.tril(x) + x.sin().round() + x.cos().floor() + x.sign().ceil(), (3, 4, 4),
+     ["Trilu", "Sin", "Round", "Cos", "Floor", "Sign", "Ceil"]),
+    (nn.AdaptiveAvgPool2d((2, 3)), (3, 2, 5, 7), None),
+], ids=["shuffle", "selu", "norms", "tile", "order", "sums", "gather", "scatter", "rounding", "adaptive"])
+def test_operators_that_users_meet(function, shape, numpy_steps):
+    torch.manual_seed(0)
+    module, x = function if isinstance(function, nn.Module) else Called(function), torch.randn(shape)
+    if numpy_steps is not None:
+        return assert_agrees(module, x, numpy_steps=numpy_steps)
+    pytest.importorskip("onnxscript")  # by the current exporter
+    assert_close(fo.from_torch(module, x[:1])(x.numpy()), module(x).numpy())

@@ -7,7 +7,7 @@ import math
 import numpy as np
 
 from .. import activations
-from . import windows
+from . import elements, windows
 
 
 def evaluate(node, inputs, residual=None):
@@ -110,6 +110,10 @@ def _pool_windows(node, x, border, beyond):
 
 def _lowest(dtype):
     return -np.inf if dtype.kind == "f" else False if dtype.kind == "b" else np.iinfo(dtype).min
+
+
+def _highest(dtype):
+    return np.inf if dtype.kind == "f" else True if dtype.kind == "b" else np.iinfo(dtype).max
 
 
 def _max_pool(node, x):
@@ -412,6 +416,11 @@ def _div(node, a, b):
     return (np.where((a < 0) != (b < 0), -q, q) if a.dtype.kind == "i" else q).astype(a.dtype)
 
 
+def _mod(node, a, b):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (np.fmod if node.attrs.get("fmod", 0) else np.mod)(a, b)
+
+
 def _elementwise(function):
     return lambda node, *xs: function(*xs)
 
@@ -443,21 +452,31 @@ ELEMENTWISE = {
     "Equal": _elementwise(np.equal), "Greater": _elementwise(np.greater), "Less": _elementwise(np.less), "Not": _elementwise(np.logical_not),
     "And": _elementwise(np.logical_and), "Or": _elementwise(np.logical_or), "Clip": _clip, "Cast": _cast, "Identity": lambda node, x: x,
     "PRelu": lambda node, x, slope: np.where(x > 0, x, slope * x), "Activation": lambda node, x: x,
+    "Ceil": _elementwise(np.ceil), "Cos": _elementwise(np.cos), "Floor": _elementwise(np.floor), "GreaterOrEqual": _elementwise(np.greater_equal),
+    "IsNaN": _elementwise(np.isnan), "LessOrEqual": _elementwise(np.less_equal), "Mod": _mod, "Round": _elementwise(np.rint),
+    "Sign": _elementwise(np.sign), "Sin": _elementwise(np.sin), "Softsign": _elementwise(lambda x: x / (1 + np.abs(x))),
+    "Xor": _elementwise(np.logical_xor),
 }
-COMPARISONS = {"Equal", "Greater", "Less", "Not", "And", "Or"}
+COMPARISONS = {"Equal", "Greater", "GreaterOrEqual", "IsNaN", "Less", "LessOrEqual", "Not", "And", "Or", "Xor"}
 OPERATORS = ELEMENTWISE | {
-    "AveragePool": _average_pool, "BatchNormalization": _batch_norm, "Concat": lambda node, *xs: np.concatenate(xs, node.attrs["axis"]),
-    "ConstantOfShape": _constant_of_shape, "Conv": _conv, "ConvTranspose": _conv_transpose, "Dropout": _dropout,
+    "ArgMax": elements.best(np.argmax), "ArgMin": elements.best(np.argmin), "AveragePool": _average_pool, "BatchNormalization": _batch_norm,
+    "Concat": lambda node, *xs: np.concatenate(xs, node.attrs["axis"]), "ConstantOfShape": _constant_of_shape, "Conv": _conv,
+    "ConvTranspose": _conv_transpose, "CumSum": elements.cumsum, "DepthToSpace": elements.move_blocks, "Dropout": _dropout, "Einsum": elements.einsum,
     "Expand": lambda node, x, shape: x * np.ones(shape.tolist(), x.dtype) if x.dtype != bool else x & np.ones(shape.tolist(), bool),
     "Flatten": _flatten, "GRU": _recurrent(_gru_step, 3, ["Sigmoid", "Tanh"]), "Gather": lambda node, x, i: x.take(i, node.attrs.get("axis", 0)),
-    "Gemm": _gemm, "GlobalAveragePool": lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdims=True),
+    "GatherElements": elements.gather_elements, "GatherND": elements.gather_nd, "Gemm": _gemm,
+    "GlobalAveragePool": lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdims=True),
     "GlobalMaxPool": lambda node, x: x.max(tuple(range(2, x.ndim)), keepdims=True), "InstanceNormalization": _instance_norm, "LRN": _lrn,
     "LSTM": _recurrent(_lstm_step, 4, ["Sigmoid", "Tanh", "Tanh"]), "LayerNormalization": _layer_norm, "Linear": _linear,
     "LogSoftmax": _softmax, "MatMul": lambda node, a, b: a @ b, "MaxPool": _max_pool, "Pad": _pad, "RNN": _recurrent(_rnn_step, 1, ["Tanh"]),
     "Range": lambda node, a, b, step: np.arange(a.item(), b.item(), step.item(), dtype=a.dtype),
-    "ReduceMax": _reduce(lambda x, a, k: x.max(a, keepdims=k, initial=_lowest(x.dtype))), "ReduceMean": _reduce(lambda x, a, k: x.mean(a, keepdims=k)),
-    "ReduceSum": _reduce(lambda x, a, k: x.sum(a, keepdims=k)), "Reshape": lambda node, x, shape: x.reshape(reshape_shape(node, x.shape, shape)),
-    "Resize": _resize, "Shape": _shape, "Slice": lambda node, x, *where: x[slices(x.shape, *where)], "Softmax": _softmax, "Split": _split,
-    "Squeeze": lambda node, x, axes=None: x.reshape(squeeze_shape(x.shape, axes)),
-    "Transpose": lambda node, x: x.transpose(node.attrs.get("perm")), "Unsqueeze": lambda node, x, axes: x.reshape(unsqueeze_shape(x.shape, axes)),
+    "ReduceLogSumExp": _reduce(elements.log_sum_exp), "ReduceMax": _reduce(lambda x, a, k: x.max(a, keepdims=k, initial=_lowest(x.dtype))),
+    "ReduceMean": _reduce(lambda x, a, k: x.mean(a, keepdims=k)), "ReduceMin": _reduce(lambda x, a, k: x.min(a, keepdims=k, initial=_highest(x.dtype))),
+    "ReduceProd": _reduce(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype)), "ReduceSum": _reduce(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype)),
+    "Reshape": lambda node, x, shape: x.reshape(reshape_shape(node, x.shape, shape)), "Resize": _resize,
+    "ScatterElements": elements.scatter_elements, "ScatterND": elements.scatter_nd, "Shape": _shape,
+    "Slice": lambda node, x, *where: x[slices(x.shape, *where)], "Softmax": _softmax, "SpaceToDepth": elements.move_blocks, "Split": _split,
+    "Squeeze": lambda node, x, axes=None: x.reshape(squeeze_shape(x.shape, axes)), "Tile": lambda node, x, repeats: np.tile(x, repeats.tolist()),
+    "TopK": elements.top_k, "Transpose": lambda node, x: x.transpose(node.attrs.get("perm")), "Trilu": elements.triangle,
+    "Unsqueeze": lambda node, x, axes: x.reshape(unsqueeze_shape(x.shape, axes)),
 }

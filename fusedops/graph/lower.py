@@ -6,6 +6,7 @@ from .. import _core, activations
 from ..batchnorm import BatchNorm, scale_and_shift
 from ..layers import LARGEST, Conv2d, Linear
 from . import sequences, windows
+from .elements import blocks
 from .evaluate import axes_of, pad_amounts, slices, split_sizes
 from .memory import channels_last, in_order_of, row_major, same_order
 from .shapes import infer_node
@@ -351,6 +352,25 @@ def _concat(p, node):
     return True
 
 
+def _move_blocks(p, node):
+    """One copy between two images, both with the rows and columns of their squares as axes."""
+    x = p.at(node.inputs[0])
+    split, order, _ = blocks(node, x.shape)
+    x = p.reshape(node, x, split)
+    x = x._replace(shape=tuple(split[a] for a in order), strides=tuple(x.strides[a] for a in order))
+    p.copy(node, x, p.reshape(node, p.result(node.output, image=True), x.shape))
+    return True
+
+
+def _tile(p, node):
+    """One copy from a view that repeats axes by a distance of 0."""
+    x, y = p.at(node.inputs[0]), p.result(node.output)
+    pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
+    axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r > 1 else []) + [(n, s)]]
+    p.copy(node, x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)), p.reshape(node, y, tuple(n for n, _ in axes)))
+    return True
+
+
 def _gather(p, node):
     x, i = p.at(node.inputs[0]), p.at(node.inputs[1])
     axis = node.attrs.get("axis", 0) % len(x.shape)
@@ -403,7 +423,7 @@ def _resize(p, node):
 
 LOWER = {
     "Abs": _unary("abs"), "Activation": _activation, "Add": _binary("add"), "AveragePool": _pool("avg_pool"), "BatchNormalization": _batch_norm,
-    "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "Div": _binary("div"), "Dropout": _same,
+    "Cast": _cast, "Concat": _concat, "Conv": _conv, "ConvTranspose": _conv_transpose, "DepthToSpace": _move_blocks, "Div": _binary("div"), "Dropout": _same,
     "Erf": _unary("erf"), "Exp": _unary("exp"), "Expand": _expand, "Flatten": _reshape, "GRU": sequences.lower, "Gather": _gather,
     "Gemm": _gemm, "GlobalAveragePool": _global_pool("mean"),
     "GlobalMaxPool": _global_pool("max"), "Identity": _same, "InstanceNormalization": _instance_norm, "LRN": _lrn,
@@ -411,6 +431,6 @@ LOWER = {
     "LayerNormalization": _layer_norm, "Linear": _linear, "Log": _unary("log"), "LogSoftmax": _softmax, "MatMul": _matmul, "Max": _binary("max"),
     "MaxPool": _pool("max_pool"), "Min": _binary("min"), "Mul": _binary("mul"), "Neg": _unary("neg"), "PRelu": _binary("prelu"), "Pad": _pad,
     "Pow": _binary("pow"), "Reciprocal": _unary("reciprocal"), "ReduceMax": _reduce("max"), "ReduceMean": _reduce("mean"),
-    "ReduceSum": _reduce("sum"), "Reshape": _reshape, "Resize": _resize, "Slice": _slice, "Softmax": _softmax, "Split": _split,
-    "Sqrt": _unary("sqrt"), "Squeeze": _reshape, "Sub": _binary("sub"), "Transpose": _transpose, "Unsqueeze": _reshape,
+    "ReduceSum": _reduce("sum"), "Reshape": _reshape, "Resize": _resize, "Slice": _slice, "Softmax": _softmax, "SpaceToDepth": _move_blocks, "Split": _split,
+    "Sqrt": _unary("sqrt"), "Squeeze": _reshape, "Sub": _binary("sub"), "Tile": _tile, "Transpose": _transpose, "Unsqueeze": _reshape,
 }

@@ -5,6 +5,7 @@ import numpy as np
 
 from .evaluate import CAST_TYPES, OPERATORS
 from .ir import Graph, Node, Value, unique
+from .shapes import REDUCTIONS
 
 OPSETS = range(7, 22)
 
@@ -78,8 +79,8 @@ def _check_operators(onnx, graph, opset):
 
 
 def _changed(onnx, op, opset):
-    """Whether a newer opset gave the operator another meaning. Up to 25 they gave operators new types of elements alone."""
-    return onnx.defs.get_schema(op, opset).since_version > 25
+    """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
+    return onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
 
 
 class _Reader:
@@ -301,6 +302,11 @@ def _prelu(r, node):
     r.add(node)
 
 
+def _top_k(r, node):
+    r.as_input(node, "k", 1)
+    r.add(node)
+
+
 def _cast(r, node):
     if node.attrs["to"] not in CAST_TYPES:
         raise ValueError(f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
@@ -317,13 +323,75 @@ def _gelu(attrs):
     return "gelu_tanh" if attrs.get("approximate", "none") == "tanh" else "gelu"
 
 
+def _celu(r, node):
+    """a elu(x / a): elu of slope 1 between two scalings."""
+    alpha = r.constant(f"{node.name}.alpha", node.attrs.get("alpha", 1.0), np.float32)
+    x, y = r.fresh(f"{node.name}.x"), r.fresh(f"{node.name}.y")
+    r.add(Node("Div", f"{node.name}.div", [node.inputs[0], alpha], [x]))
+    r.add(Node("Activation", node.name, [x], [y], activation=("elu", 1.0)))
+    r.add(Node("Mul", f"{node.name}.mul", [y, alpha], node.outputs))
+
+
+def _selu(r, node):
+    """gamma elu(x)."""
+    y = r.fresh(f"{node.name}.elu")
+    gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
+    r.add(Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772))))
+    r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
+
+
+def _norm(before, root=False):
+    """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
+    def read(r, node):
+        r.as_input(node, "axes", 1)
+        terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
+        r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
+        r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
+        if root:
+            r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
+    return read
+
+
+def _einsum(r, node):
+    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the columns."""
+    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
+    terms = left.split(",")
+    a, b = map(set, terms) if len(terms) == 2 else (set(), set())
+    y = set(right)
+    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
+    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(right) and a | b == shared | rows | inner | columns
+    if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
+        return r.add(node)
+    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s) for s in (rows, columns)), "".join(inner)
+
+    def part(x, term, first, last):
+        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or columns."""
+        order = [*batch, *first, *last]
+        x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
+        return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
+
+    def step(op, x, attrs, axes=None, result=None):
+        result = result or r.fresh(f"{node.name}.{op}")
+        r.add(Node(op, unique(f"{node.name}.{op}", r.names), [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
+        return result
+
+    operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
+    made = r.fresh(f"{node.name}.product")
+    r.add(Node("MatMul", node.name, operands, [made]))
+    if not (row and column):
+        made = step("Squeeze", made, {}, [len(batch) + i for i, c in enumerate((row, column)) if not c])
+    order = [*batch, *row, *column]
+    step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
+
+
 READ = dict.fromkeys(OPERATORS, _plain) | {
-    "AveragePool": _plain, "BatchNormalization": _batch_norm, "Cast": _cast, "Clip": _clip, "Constant": _constant, "Dropout": _dropout,
+    "BatchNormalization": _batch_norm, "Cast": _cast, "Celu": _celu, "Clip": _clip, "Constant": _constant, "Dropout": _dropout, "Einsum": _einsum,
     "Elu": _activation(lambda a: ("elu", a.get("alpha", 1.0))), "Gelu": _activation(_gelu), "HardSigmoid": _hard_sigmoid,
     "HardSwish": _activation(lambda a: "hardswish"), "LeakyRelu": _activation(lambda a: ("leaky_relu", a.get("alpha", 0.01))),
-    "LogSoftmax": _softmax, "MaxPool": _max_pool, "Mish": _activation(lambda a: "mish"), "PRelu": _prelu, "Pad": _pad, "ReduceMean": _axes(),
-    "ReduceSum": _axes(), "ReduceMax": _axes(), "Relu": _activation(lambda a: "relu"), "Resize": _resize, "Sigmoid": _activation(lambda a: "sigmoid"),
+    "LogSoftmax": _softmax, "MaxPool": _max_pool, "Mish": _activation(lambda a: "mish"), "PRelu": _prelu, "Pad": _pad,
+    "ReduceL1": _norm("Abs"), "ReduceL2": _norm("Mul", root=True), "ReduceSumSquare": _norm("Mul"), **dict.fromkeys(REDUCTIONS, _axes()),
+    "Relu": _activation(lambda a: "relu"), "Resize": _resize, "Selu": _selu, "Sigmoid": _activation(lambda a: "sigmoid"),
     "Slice": _slice, "Softmax": _softmax, "Softplus": _activation(lambda a: "softplus"), "Split": _split, "Squeeze": _axes(),
-    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "Unsqueeze": _axes(), "Upsample": _upsample,
+    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "TopK": _top_k, "Unsqueeze": _axes(), "Upsample": _upsample,
 }
 READ.pop("Activation"), READ.pop("Linear")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import windows
+from . import elements, windows
 from .evaluate import (
     CAST_TYPES,
     COMPARISONS,
@@ -33,9 +33,10 @@ def constant(a):
     return Known(a.shape, a.dtype, a)
 
 
+REDUCTIONS = ("ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin", "ReduceProd", "ReduceSum")
 # The inputs of operators on whose values the shape of the result depends.
-_SHAPING = {"ConstantOfShape": (0,), "Expand": (1,), "Pad": (1, 3), "Range": (0, 1, 2), "ReduceMax": (1,), "ReduceMean": (1,), "ReduceSum": (1,),
-            "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4), "Split": (1,), "Squeeze": (1,), "Unsqueeze": (1,)}
+_SHAPING = {"ConstantOfShape": (0,), "Expand": (1,), "Pad": (1, 3), "Range": (0, 1, 2), "Reshape": (1,), "Resize": (1, 2, 3), "Slice": (1, 2, 3, 4),
+            "Split": (1,), "Squeeze": (1,), "Tile": (1,), "TopK": (1,), "Unsqueeze": (1,), **dict.fromkeys(REDUCTIONS, (1,))}
 
 
 def shaping_inputs(graph):
@@ -98,6 +99,8 @@ def infer_node(node, inputs, residual=None):
 def _dtype(node, inputs, i):
     if node.op in COMPARISONS or node.op == "Dropout" and i == 1:
         return np.dtype(np.bool_)
+    if node.op in ("ArgMax", "ArgMin") or node.op == "TopK" and i == 1:
+        return np.dtype(np.int64)
     if node.op == "Cast":
         return np.dtype(CAST_TYPES[node.attrs["to"]])
     if node.op == "ConstantOfShape":
@@ -223,6 +226,45 @@ def _softmax(node, x):
     return x.shape
 
 
+def _best(node, x):
+    axis, keep = axis_of(node, len(x.shape)), node.attrs.get("keepdims", 1)
+    if x.shape[axis] == 0:
+        raise ValueError(f"there is none along axis {axis} of length 0")
+    return (*x.shape[:axis], *[1] * keep, *x.shape[axis + 1:])
+
+
+def _top_k(node, x, k):
+    axis, k = axis_of(node, len(x.shape), -1), _values(k, "number of places").item()
+    if not 0 <= k <= x.shape[axis]:
+        raise ValueError(f"there are no {k} elements along an axis of {x.shape[axis]}")
+    return [(*x.shape[:axis], k, *x.shape[axis + 1:])] * 2
+
+
+def _tile(node, x, repeats):
+    repeats = _values(repeats, "repeats").tolist()
+    if len(repeats) != len(x.shape) or min(repeats, default=0) < 0:
+        raise ValueError(f"{repeats} are no repeats of {len(x.shape)} axes")
+    return tuple(n * r for n, r in zip(x.shape, repeats, strict=True))
+
+
+def _gather_nd(node, x, i):
+    batch, depth = node.attrs.get("batch_dims", 0), i.shape[-1]
+    if batch + depth > len(x.shape) or batch >= len(i.shape) or x.shape[:batch] != i.shape[:batch]:
+        raise ValueError(f"indices of {depth} behind {batch} axes do not fit")
+    return (*i.shape[:-1], *x.shape[batch + depth:])
+
+
+def _einsum(node, *xs):
+    terms, result = elements.einsum_terms(node.attrs["equation"], [len(x.shape) for x in xs])
+    sizes = {}
+    for term, x in zip(terms, xs, strict=True):
+        for letter, n in zip(term, x.shape, strict=True):
+            if n != sizes.setdefault(letter, n) and 1 not in (n, sizes[letter]):
+                raise ValueError(f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}")
+            sizes[letter] = n if sizes[letter] == 1 else sizes[letter]
+    return tuple(sizes[letter] for letter in result)
+
+
 def _range(node, *ends):
     start, stop, step = (_values(e, "length").item() for e in ends)
     return (max(math.ceil((stop - start) / step), 0),)
@@ -244,6 +286,10 @@ def _layer_norm(node, x, scale, shift=None):
 
 
 _SHAPES = {
+    "ArgMax": _best, "ArgMin": _best, "CumSum": lambda n, x, axis: x.shape, "DepthToSpace": lambda n, x: elements.blocks(n, x.shape)[2],
+    "Einsum": _einsum, "GatherElements": lambda n, x, i: i.shape, "GatherND": _gather_nd, "ScatterElements": lambda n, x, i, updates: x.shape,
+    "ScatterND": lambda n, x, i, updates: x.shape, "SpaceToDepth": lambda n, x: elements.blocks(n, x.shape)[2], "Tile": _tile, "TopK": _top_k,
+    "Trilu": lambda n, x, k=None: x.shape, **dict.fromkeys(REDUCTIONS, _reduce),
     "AveragePool": _pool, "BatchNormalization": lambda n, x, *_: [x.shape, *(s.shape for s in _[2:])], "Concat": _concat,
     "ConstantOfShape": lambda n, shape: tuple(_values(shape, "shape")), "Conv": _conv, "ConvTranspose": _conv_transpose,
     "Dropout": lambda n, x: [x.shape, x.shape], "Expand": lambda n, x, shape: np.broadcast_shapes(x.shape, tuple(_values(shape, "shape"))),
@@ -251,7 +297,7 @@ _SHAPES = {
     "GlobalAveragePool": lambda n, x: (*x.shape[:2], *[1] * (len(x.shape) - 2)),
     "GlobalMaxPool": lambda n, x: (*x.shape[:2], *[1] * (len(x.shape) - 2)), "InstanceNormalization": lambda n, x, *_: x.shape,
     "LRN": lambda n, x: x.shape, "LSTM": _recurrent, "LayerNormalization": _layer_norm, "Linear": _linear, "LogSoftmax": _softmax,
-    "MatMul": _matmul, "MaxPool": _pool, "Pad": _pad, "RNN": _recurrent, "ReduceMax": _reduce, "ReduceMean": _reduce, "ReduceSum": _reduce,
+    "MatMul": _matmul, "MaxPool": _pool, "Pad": _pad, "RNN": _recurrent,
     "Range": _range, "Reshape": _reshape,
     "Resize": lambda n, x, *w: windows.resize_sizes(n, x.shape, *[_values(v, "size") for v in (*w, None, None, None)[:3]])[0],
     "Slice": _slice, "Softmax": _softmax, "Split": _split, "Squeeze": lambda n, x, axes=None: squeeze_shape(x.shape, _values(axes, "axes")),
@@ -259,4 +305,4 @@ _SHAPES = {
     "Unsqueeze": lambda n, x, axes: unsqueeze_shape(x.shape, _values(axes, "axes")),
 }
 _GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
-_GROWING = {"ConstantOfShape", "ConvTranspose", "Expand", "Pad", "Range", "Resize"}  # whose results may be much larger than their inputs
+_GROWING = {"ConstantOfShape", "ConvTranspose", "Expand", "Pad", "Range", "Resize", "Tile"}  # whose results may be much larger than their inputs

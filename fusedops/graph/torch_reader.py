@@ -1,4 +1,5 @@
 """PyTorch modules: whole networks by way of torch's ONNX export, single layers directly."""
+import contextlib
 import io
 import warnings
 
@@ -15,12 +16,23 @@ def read_torch(module, example_inputs):
     training = {m: m.training for m in module.modules()}
     module.eval()
     try:
-        with warnings.catch_warnings(), torch.no_grad():
+        with warnings.catch_warnings(), torch.no_grad(), _without_fast_path(torch):
             warnings.simplefilter("ignore")
             return read_onnx(_export(torch, module, inputs))
     finally:
         for m, before in training.items():
             m.training = before
+
+
+@contextlib.contextmanager
+def _without_fast_path(torch):
+    """nn.MultiheadAttention and nn.TransformerEncoder as operators that can be exported, not the one kernel that torch has for inference."""
+    enabled = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(enabled)
 
 
 def _import_torch():
@@ -40,7 +52,7 @@ def _export(torch, module, inputs):
     for options in (dict(dynamo=False, **axes, **tracing), dict(dynamo=True, **axes), dict(dynamo=True)):
         file = io.BytesIO()
         try:
-            torch.onnx.export(module, inputs, file, input_names=names, **options)
+            torch.onnx.export(module, inputs, file, input_names=names, verbose=False, **options)
             return file.getvalue()
         except Exception as e:  # torch raises errors of many kinds here
             errors.append(e)
