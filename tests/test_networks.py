@@ -501,6 +501,14 @@ def test_attention_modules_of_torch():
     assert torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.filterwarnings("error::RuntimeWarning")
+def test_zeros_beside_weights_are_added_without_a_warning():
+    nodes = [helper.make_node("Conv", ["x", "w"], ["h"]), helper.make_node("Add", ["h", "zero"], ["y"])]
+    constants = {"w": np.ones((2, 1, 1, 1), "f4"), "zero": np.zeros((2, 1, 1), "f4")}
+    net = fo.load_onnx(model(nodes, {"x": ["n", 1, 2, 2]}, {"y": ["n", 2, 2, 2]}, constants))
+    np.testing.assert_array_equal(net(np.ones((1, 1, 2, 2), "f4")), np.ones((1, 2, 2, 2), "f4"))
+
+
 @pytest.mark.parametrize("equation, shapes, numpy_steps", [
     ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []), ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
     ("be,bed->bd", [(3, 4), (3, 4, 5)], []), ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]), ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),

@@ -92,8 +92,9 @@ def _scale_and_shift(context, node, value, last):
     if any(n != 1 for i, n in enumerate(each) if i != axis) or each[axis] not in (1, shape[axis]):
         return None
     c = c.astype(np.float64).reshape(-1)
-    one, nothing = np.ones(1), np.zeros(1)
-    return {"Add": (one, c), "Sub": (one, -c) if second else (-one, c), "Mul": (c, nothing), "Div": (1 / c, nothing)}[node.op]
+    if node.op in ("Mul", "Div"):
+        return None if node.op == "Div" and not c.all() else (c if node.op == "Mul" else 1 / c, np.zeros(1))
+    return -np.ones(1) if node.op == "Sub" and not second else np.ones(1), -c if node.op == "Sub" and second else c
 
 
 def _unfoldable(graph, node):
