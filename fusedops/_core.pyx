@@ -555,7 +555,7 @@ cdef class CellPlan:
             if x is None:
                 raise ValueError(f"x has shape {np.shape(a)}, but w_ih has shape {((1, 4, 3)[<int>self.shape.kind] * self.shape.hidden, width)}: "
                                  f"x must be (batch, {width}) or ({width},)")
-            raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x)[:-1], width)}")
+            raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x)[:cnp.PyArray_NDIM(x) - 1], width)}")
         if not as_rows(a, &m, ld):
             a = contiguous(a)
             as_rows(a, &m, ld)
