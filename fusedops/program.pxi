@@ -344,7 +344,7 @@ cdef class Program:
         if hn is None or layer.lstm and cn is None:
             raise ValueError("hn, and cn of an LSTM, must be given")
         if lengths is not None:
-            lengths = layer.lengths_array(lengths, a.steps, a.batch)
+            lengths = as_lengths(lengths, a.steps, a.batch)
             self.kept.append(lengths)
             a.lengths = <const int64_t *>cnp.PyArray_DATA(<ndarray>lengths)
         self.kept.append(layer)

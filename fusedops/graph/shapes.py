@@ -208,7 +208,8 @@ def _pad(node, x, pads, value=None, axes=None):
 
 def _gather(node, x, i):
     axis = axis_of(node, len(x.shape))
-    size, least, most = x.shape[axis], *((0, 0) if i.data is None else (i.data.min(initial=0), i.data.max(initial=0)))
+    size = x.shape[axis]
+    least, most = (0, 0) if i.data is None else (i.data.min(initial=0), i.data.max(initial=0))
     if 0 not in i.shape and not -size <= least <= most < size:
         raise ValueError(f"there are indices {least} to {most} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
