@@ -86,7 +86,7 @@ def test_open_batch_size_of_the_current_exporter(monkeypatch):
             raise RuntimeError("there is no tracing exporter")
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            return export(*args, dynamo=True, verbose=False, **options)
+            return export(*args, dynamo=True, **options)
     monkeypatch.setattr(torch.onnx, "export", current)
     module, x = nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(64, 2)).eval(), torch.randn(3, 3, 6, 6)
     net = fo.from_torch(module, x[:1])
