@@ -217,6 +217,21 @@ cdef int check(fo_status status) except -1:
     return 0
 
 
+# Sizes of a layer before its __init__ has run: no array has them, so that the checks of a call find it.
+cdef enum: UNMADE = -1
+
+
+cdef object unmade(object layer):
+    return RuntimeError(f"this {type(layer).__name__} has no weights: its __init__ has not run")
+
+
+cdef int make_once(object layer, bint made) except -1:
+    """Refuses a second __init__: other layers, streams and threads use what the first one made."""
+    if made:
+        raise RuntimeError(f"this {type(layer).__name__} has its weights, and a layer does not change: make a new one")
+    return 0
+
+
 # ---- linear -----------------------------------------------------------------------------------------------------------
 
 cdef class LinearPlan:
@@ -225,6 +240,9 @@ cdef class LinearPlan:
     cdef Py_ssize_t n, k
     cdef readonly str isa
 
+    def __cinit__(self):
+        self.k = UNMADE
+
     def __dealloc__(self):
         fo_linear_free(self.plan)
 
@@ -232,13 +250,13 @@ cdef class LinearPlan:
         """w (n, k) of any strides; bias (n,) contiguous or None; activation as parsed."""
         cdef fo_linear *plan
         cdef fo_activation act = activation_of(activation)
-        self.n, self.k = w.shape[0], w.shape[1]
+        cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
+        make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_linear_create(self.n, self.k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias), act)
+            plan = fo_linear_create(n, k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias), act)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        fo_linear_free(self.plan)
-        self.plan, self.isa = plan, get_isa()
+        self.plan, self.n, self.k, self.isa = plan, n, k, get_isa()
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
@@ -247,6 +265,8 @@ cdef class LinearPlan:
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
         cdef fo_status status
         if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
+            if self.k == UNMADE:
+                raise unmade(self)
             raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}"
                              + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         for i in range(nd - 1):
@@ -308,6 +328,9 @@ cdef class ImagePlan:
     cdef double work  # multiply-adds a pixel, of x or of the result, with a few more for each output's epilogue
     cdef bint nhwc
 
+    def __cinit__(self):
+        self.ic = UNMADE
+
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
         raise NotImplementedError
 
@@ -321,6 +344,8 @@ cdef class ImagePlan:
     cdef object misfit(self, tuple shape):
         """The error for an x of a shape that does not fit, with what to do about it where that can be guessed."""
         fix = ""
+        if self.ic == UNMADE:
+            return unmade(self)
         if len(shape) == 3 and shape[2 if self.nhwc else 0] == self.ic:
             fix = ": pass x[np.newaxis]"
         elif len(shape) == 4 and shape[1 if self.nhwc else 3] == self.ic:
@@ -421,11 +446,11 @@ cdef class Conv2dPlan(ImagePlan):
         s.dh, s.dw = dilation
         s.act = activation_of(activation)
         s.algorithm, s.nhwc = algorithm, nhwc
+        make_once(self, self.plan != NULL)
         with nogil:
             plan = fo_conv2d_create(&s, data(w), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        fo_conv2d_free(self.plan)
         self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", get_isa()
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         if not self.same:
@@ -471,6 +496,7 @@ cdef class SeparablePlan(ImagePlan):
     def _join(self, Conv2dPlan expand, Conv2dPlan depthwise not None, Conv2dPlan pointwise not None):
         """The parts, or the error that says which of them does not fit; expand may be None."""
         cdef Conv2dPlan part
+        make_once(self, self.depthwise is not None)
         for name, part in (("expand", expand), ("pointwise", pointwise)):
             if part is not None and not part.pixelwise():
                 raise ValueError(f"{name} must be a 1x1 convolution with stride 1, no padding and groups=1, not {part!r}")
@@ -524,6 +550,9 @@ cdef class CellPlan:
     cdef fo_cell_shape shape
     cdef readonly str isa
 
+    def __cinit__(self):
+        self.shape.inputs = UNMADE
+
     def __dealloc__(self):
         fo_cell_free(self.cell)
 
@@ -533,6 +562,7 @@ cdef class CellPlan:
         cdef fo_cell_shape s
         cdef fo_cell_weights w
         cdef fo_cell *cell
+        make_once(self, self.cell != NULL)
         s.kind = <fo_cell_kind>kind
         s.inputs, s.outputs = w_ih.shape[1], w_hh.shape[1]
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
@@ -542,7 +572,6 @@ cdef class CellPlan:
             cell = fo_cell_create(&s, &w)
         if cell == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        fo_cell_free(self.cell)
         self.cell, self.shape, self.isa = cell, s, get_isa()
 
     cdef ndarray rows(self, object given, str name, ndarray x, Py_ssize_t width, Py_ssize_t *ld):
@@ -552,6 +581,8 @@ cdef class CellPlan:
         cdef Py_ssize_t m
         if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != width or x is not None and (
                 nd != cnp.PyArray_NDIM(x) or nd == 2 and cnp.PyArray_DIM(a, 0) != cnp.PyArray_DIM(x, 0)):
+            if width == UNMADE:
+                raise unmade(self)
             if x is None:
                 raise ValueError(f"x has shape {np.shape(a)}, but w_ih has shape {((1, 4, 3)[<int>self.shape.kind] * self.shape.hidden, width)}: "
                                  f"x must be (batch, {width}) or ({width},)")
@@ -654,9 +685,13 @@ cdef class SequencePlan:
     cdef Py_ssize_t inputs, hidden, outputs
     cdef bint lstm, batch_first
 
+    def __cinit__(self):
+        self.inputs = UNMADE
+
     def _stack(self, tuple cells, int layers, int directions, bint reverse, bint batch_first):
         cdef CellPlan cell
         cdef Py_ssize_t i
+        make_once(self, self.cells is not None)
         self.pointers = np.empty(len(cells), np.uintp)
         for i in range(len(cells)):
             cell = cells[i]
@@ -687,6 +722,8 @@ cdef class SequencePlan:
         cdef tuple h_shape, c_shape
         cdef fo_status status
         if cnp.PyArray_NDIM(a) not in (2, 3) or cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) != self.inputs:
+            if self.inputs == UNMADE:
+                raise unmade(self)
             order = "batch, steps" if self.batch_first else "steps, batch"
             raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {self.inputs} columns: x must be ({order}, {self.inputs}) or (steps, {self.inputs})")
         s.steps = cnp.PyArray_DIM(a, 1 if self.batch_first and not unbatched else 0)

@@ -161,6 +161,42 @@ def test_reentrant(draw, kind):
     assert not wrong
 
 
+UNMADE = {fo.Conv2d: [(1, 0, 5, 5)], fo.DepthwiseSeparable: [(1, 0, 5, 5)], fo.Linear: [(2, 0)], fo.RNNCell: [(2, 0)] * 2,
+          fo.GRUCell: [(2, 0)] * 2, fo.LSTMCell: [(2, 0)] * 3, fo.RNN: [(3, 2, 0)]}
+
+
+@pytest.mark.parametrize("layer", UNMADE, ids=lambda layer: layer.__name__)
+def test_a_subclass_that_forgets_init(layer):
+    """An error, not a call with weights that are not there."""
+    class Forgetful(layer):
+        def __init__(self):
+            pass
+
+    with pytest.raises(RuntimeError, match="Forgetful.*__init__"):
+        Forgetful()(*(np.zeros(shape, np.float32) for shape in UNMADE[layer]))
+    if hasattr(layer, "output_shape"):
+        with pytest.raises(RuntimeError, match="Forgetful.*__init__"):
+            Forgetful().output_shape((1, 0, 5, 5))
+
+
+def test_a_layer_does_not_change(draw, kind):
+    """Blocks, sequences and streams point to what the first __init__ made."""
+    layer, one_shot, arrays = make(draw, kind)
+    (*weights,), options = layer._arguments
+    with pytest.raises(RuntimeError, match=f"{type(layer).__name__}.*does not change"):
+        layer.__init__(*weights, **options)
+    equal(layer(*arrays), one_shot(*arrays))
+
+
+def test_a_block_or_sequence_does_not_change(draw):
+    depthwise, pointwise = fo.Conv2d(draw(6, 1, 3, 3), groups=6), fo.Conv2d(draw(4, 6, 1, 1))
+    block, sequence = fo.DepthwiseSeparable(depthwise, pointwise), fo.RNN(draw(5, 3), draw(5, 5))
+    with pytest.raises(RuntimeError, match="does not change"):
+        block.__init__(depthwise, fo.Conv2d(draw(400, 6, 1, 1)))
+    with pytest.raises(RuntimeError, match="does not change"):
+        sequence.__init__(draw(500, 3), draw(500, 500))
+
+
 @pytest.mark.parametrize("name, texts", [
     ("conv", ["Conv2d", "3", "9", "prelu", "stride"]),
     ("conv_auto", ["Conv2d", "padding=1"]),
