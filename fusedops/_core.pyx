@@ -763,7 +763,7 @@ cdef class SequencePlan:
 cdef class Stream:
     """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one thread at a time.
 
-    The outputs have the same bits as those of the whole sequence at once.
+    The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of its own.
 
     Examples
     --------
@@ -783,7 +783,7 @@ cdef class Stream:
     cdef fo_sequence sequence
     cdef ndarray h, c
 
-    def __init__(self, SequencePlan layer, Py_ssize_t batch):
+    def __cinit__(self, SequencePlan layer not None, Py_ssize_t batch):
         cdef Py_ssize_t n = layer.sequence.layers
         self.layer, self.sequence = layer, layer.sequence
         self.h = np.zeros((n, batch, layer.outputs), np.float32)
@@ -798,23 +798,24 @@ cdef class Stream:
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef cnp.npy_intp dims[2]
         cdef Py_ssize_t m
+        cdef fo_sequence s = self.sequence  # a copy: another thread's step must not find these arrays in it
         cdef fo_status status
-        if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != self.sequence.batch:
-            raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape {(self.sequence.batch, self.layer.inputs)}")
-        if not as_rows(a, &m, &self.sequence.xb):
+        if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != s.batch:
+            raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape {(s.batch, self.layer.inputs)}")
+        if not as_rows(a, &m, &s.xb):
             a = contiguous(a)
-            as_rows(a, &m, &self.sequence.xb)
+            as_rows(a, &m, &s.xb)
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(a, 0), self.layer.outputs
         if out is None:
             y = target = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
         else:
             y = target = checked_out(out, shape_of(nd, dims))
-            if overlap(y, a) or not ready(y) or not as_rows(y, &m, &self.sequence.yb):
+            if overlap(y, a) or not ready(y) or not as_rows(y, &m, &s.yb):
                 y = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
-        as_rows(y, &m, &self.sequence.yb)
-        self.sequence.x, self.sequence.y = data(a), data(y)
+        as_rows(y, &m, &s.yb)
+        s.x, s.y = data(a), data(y)
         with nogil:
-            status = fo_sequence_run(&self.sequence)
+            status = fo_sequence_run(&s)
         check(status)
         if target is not y:
             target[...] = y
@@ -825,6 +826,12 @@ cdef class Stream:
         self.h.fill(0)
         if self.c is not None:
             self.c.fill(0)
+
+    def __reduce__(self):
+        return Stream, (self.layer, self.sequence.batch), self.state
+
+    def __setstate__(self, state):
+        self.state = state
 
     @property
     def state(self):

@@ -223,6 +223,17 @@ def test_stream(kind, draw):
         stream.state = draw(1, 20)
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))], ids=["copy", "deepcopy", "pickle"])
+def test_copies_of_a_stream(kind, draw, copied):
+    """They go on from the same state, each with its own."""
+    case = Case(draw, kind, layers=2, batch=2)
+    stream = case.layer().stream(2)
+    stream.step(case.x[0])
+    other = copied(stream)
+    second = stream.step(case.x[1])
+    assert np.array_equal(other.step(case.x[1]), second) and same((second, other.state), (second, stream.state))
+
+
 def test_memory_of_every_kind(kind, draw):
     case = Case(draw, kind, steps=5, batch=4)
     layer, first = case.layer(), case.layer(batch_first=True)
