@@ -123,11 +123,11 @@ cpdef int disjoint(ndarray h, ndarray c) except -1:
 cpdef ndarray as_lengths(object lengths, Py_ssize_t steps, Py_ssize_t batch):
     """The steps of each row of a batch."""
     cdef object n = as_array(lengths, "lengths")
-    if n.dtype.kind not in "iu":
+    if n.dtype.kind not in "iu" and n.size:  # NumPy's dtype of an empty list says nothing
         raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
     if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
         raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
-    return np.ascontiguousarray(n, np.int64)
+    return np.array(n, np.int64)  # a copy: out may overlap it
 
 
 cdef inline bint same_shape(ndarray a, int nd, const cnp.npy_intp *dims) noexcept:
@@ -656,6 +656,8 @@ cdef class LSTMCellPlan(CellPlan):
     cdef tuple results(self, object out, ndarray x):
         """The caller's pair of arrays."""
         to_h, to_c = as_pair(out, "out")
+        if to_h is None or to_c is None:
+            raise TypeError("out must be a pair of arrays (h, c), not None in the place of one")
         cdef ndarray h = self.result(to_h, x, self.shape.outputs), c = self.result(to_c, x, self.shape.hidden)
         disjoint(h, c)
         return h, c

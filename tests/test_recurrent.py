@@ -260,6 +260,15 @@ def test_out_over_the_input(draw):
     assert case.layer()(x, out=x)[0] is x and np.array_equal(x, expected)
 
 
+def test_out_over_the_lengths(draw):
+    case = Case(draw, "GRU", steps=4, batch=3)
+    expected = case.layer()(case.x, lengths=[4, 2, 3])[0]
+    out = np.zeros_like(expected)
+    lengths = out.reshape(-1)[:6].view(np.int64)
+    lengths[:] = 4, 2, 3
+    assert np.array_equal(case.layer()(case.x, lengths=lengths, out=out)[0], expected)
+
+
 def test_denormal_and_special_values(isa, draw):
     case = Case(draw, "LSTM", hidden=33, batch=1, steps=2)
     tiny = np.full_like(case.h, 1e-41)
@@ -275,6 +284,7 @@ def test_empty(kind, draw):
     case = Case(draw, kind, batch=0)
     y, state = case.layer()(case.x, case.state)
     assert y.shape == (5, 0, 20) and flat((y, state))[1].shape == (1, 0, 20)
+    assert case.layer()(case.x, lengths=[])[0].shape == (5, 0, 20)
     case = Case(draw, kind, steps=0)
     y, state = case.layer()(case.x, case.state)
     assert y.shape == (0, 3, 20) and same((y, state), (y, case.state))
@@ -314,6 +324,8 @@ def test_errors_of_a_call(draw, path, error, text, call):
 @pytest.mark.parametrize("error, text, out", [
     (TypeError, r"out must be a pair of arrays \(h, c\), not 3 of them", lambda y: (y, y.copy(), y)),
     (TypeError, r"out must be a pair of arrays \(h, c\), not a single ndarray", lambda y: y),
+    (TypeError, "out must be .*None", lambda y: (y, None)),
+    (TypeError, "out must be .*None", lambda y: (None, y)),
     (ValueError, "overlap", lambda y: (y, y)),
 ], ids=lambda v: None)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
