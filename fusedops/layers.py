@@ -38,29 +38,32 @@ def integer(value, name, least=1):
     return value
 
 
-def _pair(value, name, least):
-    """An int or a pair of ints as a pair; `name` and `least` are for the error."""
+def _pair(value, name, least, forms="an int or a pair of ints"):
+    """An int or a pair of ints as a pair; `name`, `least` and `forms` are for the error."""
     try:
         pair = (index(value),) * 2
     except TypeError:
         try:
             pair = tuple(map(index, value))
         except TypeError:
-            raise TypeError(f"{name} must be an int or a pair of ints, not {value!r}") from None
+            raise TypeError(f"{name} must be {forms}, not {value!r}") from None
     if len(pair) != 2 or min(pair) < least or max(pair) > LARGEST:
-        raise ValueError(f"{name} must be an int or a pair of ints, each at least {least} and below 2**31, not {value!r}")
+        raise ValueError(f"{name} must be {forms}, each at least {least} and below 2**31, not {value!r}")
     return pair
+
+
+_PADDINGS = "an int, a pair of ints, two such pairs, 'same' or 'valid'"
 
 
 def _padding(padding):
     """``((top, bottom), (left, right))``, or "same"."""
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise ValueError(f"padding must be an int, a pair, two pairs, 'same' or 'valid', not {padding!r}")
+            raise ValueError(f"padding must be {_PADDINGS}, not {padding!r}")
         return "same" if padding == "same" else ((0, 0), (0, 0))
     if isinstance(padding, (tuple, list)) and len(padding) == 2 and all(isinstance(p, (tuple, list)) for p in padding):
-        return tuple(_pair(p, "padding", 0) for p in padding)
-    vertical, horizontal = _pair(padding, "padding", 0)
+        return tuple(_pair(p, "each pair of padding", 0) for p in padding)
+    vertical, horizontal = _pair(padding, "padding", 0, _PADDINGS)
     return (vertical,) * 2, (horizontal,) * 2
 
 
