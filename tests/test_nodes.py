@@ -106,6 +106,19 @@ def test_blocks_with_padding_on_one_side(pads, draw):
         np.testing.assert_allclose(fused(x), net(x), rtol=1e-4, atol=1e-4)
 
 
+def test_a_convolution_whose_name_is_that_of_a_block(draw):
+    """Nodes may have any names; the layers of nodes and of blocks are kept apart."""
+    proto = parse_model("""<ir_version: 8, opset_import: ["" : 17]> net (float[n, 2, 9, 9] x) => (float[n, 2, a, b] z)
+        <float[1] half = {0.5}, int64[4] dense = {2, 2, 3, 3}, int64[4] depthwise = {2, 1, 3, 3}, int64[4] pointwise = {2, 2, 1, 1}>
+        { u = Expand(half, dense)  v = Expand(half, depthwise)  w = Expand(half, pointwise)
+          c = Conv<pads = [1, 1, 1, 1]>(x, u)  d = Conv<group = 2, pads = [1, 1, 1, 1]>(c, v)  y = Conv(d, w)
+          z = Conv<pads = [1, 1, 1, 1]>(y, u) }""")
+    for node in proto.graph.node:
+        node.name = {"c": "y.block"}.get(node.output[0], node.output[0])
+    fused, plain, x = fo.load_onnx(proto), fo.load_onnx(proto, fuse=False), draw(1, 2, 9, 9)
+    np.testing.assert_allclose(fused(x), plain(x), rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)), ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))])
 def test_slopes_beside_open_dimensions(slopes, shape, draw):
     """One slope for all, for each channel, or for each point of an axis whose length is open: here the batch, made the second."""

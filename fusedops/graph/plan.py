@@ -238,11 +238,11 @@ class _Builder:
             strides = row_major(shape)
         return x._replace(shape=tuple(shape), strides=strides)
 
-    def layer(self, name, make):
-        """The prepared layer of a node: made once, shared by the plans of all shapes."""
-        if name not in self.layers:
-            self.layers[name] = make()
-        return self.layers[name]
+    def layer(self, key, make):
+        """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all shapes."""
+        if key not in self.layers:
+            self.layers[key] = make()
+        return self.layers[key]
 
     def _lower(self, node):
         lower, made = LOWER.get(node.op), next(v for v in node.outputs if v)
@@ -280,7 +280,7 @@ class _Builder:
                 continue
             x, (_, _, y, residual, _, _), (*_, top, left) = parts[0].arguments[1], step.arguments, parts[-2].arguments
             layers = [part.arguments[0] for part in parts]
-            block = self.layer(step.node.name + ".block", lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
+            block = self.layer((step.node.name, "block"), lambda kind=(DepthwiseSeparable, InvertedResidual)[len(parts) - 2], layers=layers:
                                kind(*layers, **{"residual": False} if len(layers) == 3 else {}))
             reason = ("an image beside it stands in planes" if x.strides[1] != 1 or y.strides[1] != 1 else
                       "the images inside are small: as fast one after the other"
