@@ -404,10 +404,19 @@ def _steps(cell, x, states, backwards, lengths):
     return y, states
 
 
+def _kernels(**parts):
+    """The kernels of a block's parts, in which the fused block finds what does not fit; there may be no expansion."""
+    for name, part in parts.items():
+        if not isinstance(part, Conv2d) and (name != "expand" or part is not None):
+            raise TypeError(f"{name} must be a reference.Conv2d, not {part!r}")
+    return [None if part is None else part._layer for part in parts.values()]
+
+
 class DepthwiseSeparable:
     """:class:`fusedops.DepthwiseSeparable`, unfused: two unfused layers one after the other."""
 
     def __init__(self, depthwise, pointwise):
+        layers.DepthwiseSeparable(*_kernels(depthwise=depthwise, pointwise=pointwise))
         self._parts = depthwise, pointwise
 
     def __call__(self, x, residual=None, out=None):
@@ -419,6 +428,7 @@ class InvertedResidual:
     """:class:`fusedops.InvertedResidual`, unfused: three unfused layers one after the other; `expand` may be None."""
 
     def __init__(self, expand, depthwise, project, *, residual=True):
+        layers.InvertedResidual(*_kernels(expand=expand, depthwise=depthwise, project=project))
         self._parts, self._residual = (expand, depthwise, project), residual
 
     def __call__(self, x, out=None):

@@ -134,3 +134,16 @@ def test_parts_that_do_not_fit(draw):
         fo.InvertedResidual(None, depthwise, None)
     with pytest.raises(TypeError, match="x must be a float32 array"):
         fo.DepthwiseSeparable(depthwise, project)(None)
+
+
+def test_unfused_parts_that_do_not_fit(draw):
+    """What the fused blocks refuse."""
+    expand, depthwise, project = _parts(draw, reference, 8, 24, 8)
+    with pytest.raises(ValueError, match="pointwise must be a 1x1"):
+        reference.DepthwiseSeparable(depthwise, depthwise)
+    with pytest.raises(ValueError, match="channels of the parts"):
+        reference.InvertedResidual(project, depthwise, project)
+    with pytest.raises(TypeError, match="depthwise must be a reference.Conv2d, not Conv2d"):
+        reference.DepthwiseSeparable(fo.Conv2d(draw(24, 1, 3, 3), groups=24), project)
+    with pytest.raises(TypeError, match="depthwise must be a reference.Conv2d, not None"):
+        reference.InvertedResidual(expand, None, project)
