@@ -11,12 +11,12 @@ def set_num_threads(n):
     Parameters
     ----------
     n : int
-        At least 1. Results have the same bits with any number.
+        From 1 to 1024. Results have the same bits with any number.
 
     Raises
     ------
     TypeError, ValueError
-        `n` is not an integer, or less than 1.
+        `n` is not an integer, or outside of 1 to 1024.
 
     Examples
     --------
@@ -139,7 +139,7 @@ def _read_environment():
         try:
             set_num_threads(int(threads))
         except ValueError:
-            raise ValueError(f"FUSEDOPS_NUM_THREADS must be a whole number of at least 1, not {threads!r}") from None
+            raise ValueError(f"FUSEDOPS_NUM_THREADS must be a whole number between 1 and 1024, not {threads!r}") from None
     if name:
         try:
             set_isa(name)
