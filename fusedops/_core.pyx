@@ -480,7 +480,7 @@ cdef class Conv2dPlan(ImagePlan):
 
     cdef bint pixelwise(self) noexcept:
         cdef fo_conv2d_shape *s = &self.shape
-        return s.kh * s.kw * s.sh * s.sw * s.groups == 1 and (self.same or not (self.top or self.bottom or self.left or self.right))
+        return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (self.same or not (self.top or self.bottom or self.left or self.right))
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
         return fo_conv2d_run(self.plan, z, x, residual, y)

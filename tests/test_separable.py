@@ -120,6 +120,8 @@ def test_parts_that_do_not_fit(draw):
     expand, depthwise, project = _parts(draw, fo, 8, 24, 8)
     with pytest.raises(ValueError, match="pointwise must be a 1x1"):
         fo.DepthwiseSeparable(depthwise, depthwise)
+    with pytest.raises(ValueError, match="pointwise must be a 1x1"):  # 33 taps times both strides are 1 modulo 2^64
+        fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(8, 24, 33, 1), stride=(1119412321, 998724481)))
     with pytest.raises(ValueError, match="one filter for each channel"):
         fo.DepthwiseSeparable(project, project)
     with pytest.raises(ValueError, match="channels of the parts"):

@@ -348,7 +348,8 @@ static double gather_cost(const fo_conv2d *plan) {
 static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *y, const fo_image *r) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_kernels *kn = plan->kn;
-    const bool nhwc = y->sc == 1, pixelwise = s->kh * s->kw * s->sh * s->sw == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+    const bool nhwc = y->sc == 1, unit = s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1; /* their product may be 1 modulo 2^64 */
+    const bool pixelwise = unit && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
     *d = (direct){.plan = plan, .z = *z, .x = *x, .y = *y};
     if (r) d->r = *r;
     if (pixelwise && x->sh == z->iw * x->sw && y->sh == z->iw * y->sw && (!r || r->sh == z->iw * r->sw)) {
