@@ -169,12 +169,13 @@ fo_status fo_sequence_run(const fo_sequence *sequence);
 
 /* y = pointwise(depthwise(expand(x))) + residual inside pointwise's activation, in one pass without intermediate images. expand may be
  * NULL; it and pointwise are 1x1 convolutions of one group, stride 1 and no padding, depthwise has one filter for each channel.
- * The size is the depthwise part's. fo_separable_pays: whether this is faster than the three after one another;
- * it depends on the size of one image, as the bits of its parts do. */
+ * The size is the depthwise part's. fo_separable_layers: the three one after the other, with the bits that they have by themselves.
+ * fo_separable_pays: whether one pass is faster than that; it depends on the size of one image, as the bits of its parts do. */
 typedef struct {
     const fo_conv2d *expand, *depthwise, *pointwise;
 } fo_separable;
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
 
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */

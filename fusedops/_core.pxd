@@ -109,6 +109,8 @@ cdef extern from "fusedops.h" nogil:
         const fo_conv2d *pointwise
     fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                                const fo_image *y)
+    fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                               const fo_image *y)
     bint fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bint nhwc)
 
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)

@@ -542,6 +542,14 @@ cdef class SeparablePlan(ImagePlan):
         return fo_separable_pays(&b, &z, self.nhwc)
 
 
+cdef class LayersPlan(SeparablePlan):
+    """The same parts one after the other in one call, the images between them in scratch memory."""
+
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+        cdef fo_separable b = self.block()
+        return fo_separable_layers(&b, z, x, residual, y)
+
+
 # ---- recurrent cells --------------------------------------------------------------------------------------------------
 
 cdef class CellPlan:

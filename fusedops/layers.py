@@ -239,7 +239,20 @@ def _convolutions(**parts):
             raise TypeError(f"{name} must be a Conv2d, not {part!r}")
 
 
-class DepthwiseSeparable(_Layer, _core.SeparablePlan):
+class _Block(_Layer, _core.SeparablePlan):
+    """One kernel where that is faster, else the parts one after the other."""
+
+    def _join(self, *parts):
+        super()._join(*parts)
+        self._layers = _core.LayersPlan()
+        self._layers._join(*parts)
+
+    def __call__(self, x, residual=None, out=None):
+        x = _core.as_input(x, "x", 4)
+        return super().__call__(x, residual, out) if self.fuses(x.shape) else self._layers(x, residual, out)
+
+
+class DepthwiseSeparable(_Block):
     """A depthwise convolution and the 1x1 convolution behind it, ``y = pointwise(depthwise(x))``, as one kernel.
 
     A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image would stay in
@@ -279,18 +292,11 @@ class DepthwiseSeparable(_Layer, _core.SeparablePlan):
         self._arguments = (depthwise, pointwise), {}
         self._join(None, depthwise, pointwise)
 
-    def __call__(self, x, residual=None, out=None):
-        x = _core.as_input(x, "x")
-        if self.fuses(x.shape):
-            return super().__call__(x, residual, out)
-        depthwise, pointwise = self._arguments[0]
-        return pointwise(depthwise(x), residual, out)
-
     def __repr__(self):
         return f"DepthwiseSeparable({', '.join(map(repr, self._arguments[0]))})"
 
 
-class InvertedResidual(_Layer, _core.SeparablePlan):
+class InvertedResidual(_Block):
     """MobileNetV2's block, ``y = project(depthwise(expand(x))) + x``, as one kernel.
 
     As in :class:`DepthwiseSeparable`, tiles go through all parts while they are in the cache. The expanded image, which is several
@@ -337,12 +343,8 @@ class InvertedResidual(_Layer, _core.SeparablePlan):
         self._join(expand, depthwise, project)
 
     def __call__(self, x, out=None):
-        (expand, depthwise, project), options = self._arguments
         x = _core.as_input(x, "x", 4)
-        added = x if options["residual"] and self.output_shape(x.shape) == x.shape else None
-        if self.fuses(x.shape):
-            return super().__call__(x, added, out)
-        return project(depthwise(x if expand is None else expand(x)), added, out)
+        return super().__call__(x, x if self._arguments[1]["residual"] and self.output_shape(x.shape) == x.shape else None, out)
 
     def __repr__(self):
         return f"InvertedResidual({', '.join(map(repr, self._arguments[0]))}, residual={self._arguments[1]['residual']})"

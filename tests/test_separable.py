@@ -1,5 +1,6 @@
 """Blocks as one kernel against their layers one after the other: every layout, stride and place where tiles are cut."""
 import pickle
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -89,6 +90,35 @@ def test_layers_and_unfused(draw, h, residual):
     np.testing.assert_allclose(block(x), unfused(x), rtol=1e-4, atol=1e-4)
     assert block.fuses(x.shape) == (h == 80)
     assert np.array_equal(pickle.loads(pickle.dumps(block))(x), block(x))
+
+
+@pytest.mark.parametrize("expanded", [True, False])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_small_images_have_the_bits_of_the_layers(draw, isa, threads, layout, expanded):
+    """By themselves products may take another algorithm than in one kernel: Strassen's."""
+    parts = _parts(draw, fo, 64 if expanded else 128, 128 if expanded else None, 64, layout=layout)
+    block = fo.InvertedResidual(*parts, residual=False)
+    c = 64 if expanded else 128
+    for n, turned in (1, False), (3, False), (2, True):
+        x = draw(n, c, 14, 14) if layout == "NCHW" else draw(n, 14, 14, c)
+        if turned:
+            x = np.ascontiguousarray(x.transpose(0, 3, 2, 1)).transpose(0, 3, 2, 1)
+        assert not block.fuses(x.shape)
+        expected = _in_a_row(parts, x, None)
+        np.testing.assert_array_equal(block(x), expected)
+        np.testing.assert_array_equal(block(x, out=np.empty_like(expected)), expected)
+
+
+def test_the_images_between_layers_are_scratch(draw):
+    parts = _parts(draw, fo, 16, 96, 16, layout="NHWC")
+    block, x = fo.InvertedResidual(*parts), draw(1, 14, 14, 16)
+    y = block(x)
+    assert not block.fuses(x.shape)
+    tracemalloc.start()
+    block(x, out=y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 14 * 14 * 96 * 4
 
 
 def test_a_long_product_hides_a_small_image(draw):

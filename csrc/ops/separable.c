@@ -172,9 +172,14 @@ static void separable_cut(separable *s, int threads) {
     s->each = s->e_each + s->d_each + (s->planes ? max_(s->b.expand ? s->b.expand->k * s->b.expand->kn->nr : 0, d->oc * nr) : 0);
 }
 
-fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+static double block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) {
     const fo_conv2d_shape *d = &block->depthwise->s;
-    const fo_kernels *kn = block->pointwise->kn;
+    const double points = (double)z->n * z->oh * z->ow * d->ic * (d->kh * d->kw + block->pointwise->s.oc);
+    const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
+    return fo_nanoseconds(block->pointwise->kn, points + expanded, 0);
+}
+
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
     if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
     separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
@@ -183,9 +188,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     if (!fo_depthwise_weights(block->depthwise, &s.depthwise)) return FO_NO_MEMORY;
     if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
     if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
-    const double points = (double)z->n * z->oh * z->ow * d->ic * (d->kh * d->kw + block->pointwise->s.oc);
-    const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
-    const int threads = fo_threads_for(fo_nanoseconds(kn, points + expanded, 0));
+    const int threads = fo_threads_for(block_nanoseconds(block, z));
     separable_cut(&s, threads);
     if (!(s.scratch = fo_arena_share(&s.each, threads, 0))) return FO_NO_MEMORY;
     fo_parallel_for(z->n * s.across * s.down, threads, separable_band, &s);
@@ -193,8 +196,48 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     return FO_OK;
 }
 
-bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
+/* ---- the layers one after the other --------------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_separable *block;
+    const fo_conv2d_size *size;
+    fo_image x, r, y, e, d;
+    fo_status status;
+} layers;
+
+static void run_layers(void *context) {
+    layers *l = context;
+    const fo_conv2d_size *z = l->size, before = {.n = z->n, .ih = z->ih, .iw = z->iw, .oh = z->ih, .ow = z->iw};
+    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
+    l->status = l->block->expand ? fo_conv2d_run(l->block->expand, &before, &l->x, NULL, &l->e) : FO_OK;
+    if (!l->status) l->status = fo_conv2d_run(l->block->depthwise, z, l->block->expand ? &l->e : &l->x, NULL, &l->d);
+    if (!l->status) l->status = fo_conv2d_run(l->block->pointwise, &after, &l->d, l->r.data ? &l->r : NULL, &l->y);
+}
+
+static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
+    return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
+}
+
+fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_conv2d_shape *d = &block->depthwise->s;
-    const double image = (double)sizeof(float) * d->ic * (z->oh * z->ow + (block->expand ? z->ih * z->iw : 0));
+    const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
+    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
+    if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
+    layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels), .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
+    if (r) l.r = *r;
+    const ptrdiff_t floats = block->expand ? round_up(z->n * l.e.sn, 16) : 0;
+    float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch);
+    if (!scratch) return FO_NO_MEMORY;
+    l.e.data = scratch, l.d.data = scratch + floats;
+    if (fo_threads_for(block_nanoseconds(block, z)) > 1)
+        fo_parallel_together(run_layers, &l);
+    else
+        run_layers(&l);
+    fo_arena_release(scratch);
+    return l.status;
+}
+
+bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
+    const double image = image_bytes(block, z);
     return image > (nhwc ? PIXELS_BYTES : PLANES_BYTES) && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }

@@ -1,5 +1,6 @@
 /* Scratch memory. A thread keeps the block of its last call up to KEEP bytes, so that a repeated call allocates nothing;
- * a larger block goes back to the system with the call that needed it. A nested call finds the block taken and gets its own. */
+ * a larger block goes back to the system with the call that needed it. A call inside another (a layer of a block of layers) finds that
+ * one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
 #include "arena.h"
 
@@ -7,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20 };
+enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
 
 typedef struct {
     void *block;
@@ -16,11 +17,20 @@ typedef struct {
     ptrdiff_t each; /* floats of a thread's part, as many as any call wanted */
 } cache;
 
-static __thread cache mine;
-static pthread_key_t at_exit; /* frees a thread's block when the thread ends */
+static __thread cache mine[LEVELS];
+static pthread_key_t at_exit[LEVELS]; /* free a thread's blocks when the thread ends */
 static pthread_once_t once = PTHREAD_ONCE_INIT;
 
-static void make_key(void) { pthread_key_create(&at_exit, free); }
+static void make_keys(void) {
+    for (int i = 0; i < LEVELS; i++) pthread_key_create(&at_exit[i], free);
+}
+
+/* The level of the next call; LEVELS where all blocks are taken. */
+static int level(void) {
+    int i = 0;
+    while (i < LEVELS && mine[i].taken) i++;
+    return i;
+}
 
 void *fo_alloc(size_t bytes) {
     size_t align = bytes >= HUGE ? HUGE : ALIGN;
@@ -35,27 +45,33 @@ void *fo_alloc(size_t bytes) {
 void fo_free(void *p) { free(p); }
 
 void *fo_arena_take(size_t bytes) {
-    if (mine.taken || bytes > KEEP) return fo_alloc(bytes);
-    if (!mine.block || bytes > mine.bytes) {
-        pthread_once(&once, make_key);
-        free(mine.block);
-        mine.block = fo_alloc(bytes);
-        mine.bytes = mine.block ? bytes : 0;
-        pthread_setspecific(at_exit, mine.block);
+    const int at = level();
+    if (at == LEVELS || bytes > KEEP) return fo_alloc(bytes);
+    cache *c = &mine[at];
+    if (!c->block || bytes > c->bytes) {
+        pthread_once(&once, make_keys);
+        free(c->block);
+        c->block = fo_alloc(bytes);
+        c->bytes = c->block ? bytes : 0;
+        pthread_setspecific(at_exit[at], c->block);
     }
-    mine.taken = mine.block != NULL;
-    return mine.block;
+    c->taken = c->block != NULL;
+    return c->block;
 }
 
 float *fo_arena_share(ptrdiff_t *each, int threads, ptrdiff_t rest) {
-    const ptrdiff_t widest = *each > mine.each ? *each : mine.each;
-    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = mine.each = widest; /* a block that is kept */
+    const int at = level();
+    ptrdiff_t *wanted = at < LEVELS ? &mine[at].each : each;
+    const ptrdiff_t widest = *each > *wanted ? *each : *wanted;
+    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = *wanted = widest; /* a block that is kept */
     return fo_arena_take((size_t)(*each * threads + rest) * sizeof(float));
 }
 
 void fo_arena_release(void *scratch) {
-    if (scratch == mine.block)
-        mine.taken = 0;
-    else
-        free(scratch);
+    for (int i = 0; i < LEVELS; i++)
+        if (scratch && scratch == mine[i].block) {
+            mine[i].taken = 0;
+            return;
+        }
+    free(scratch);
 }
