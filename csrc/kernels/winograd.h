@@ -144,6 +144,10 @@ INLINE void output_transform(const int m, const int s, vf *d) {
  * is read from or written to it stays in the first-level cache. */
 enum { STRIP = 8, PITCH = (STRIP * 6 + 2) * VL };
 
+/* Pixels of a large image come from the third-level cache, and lines of y too before they are written; the walk over rows, channels and
+ * pixels is nothing that the hardware foresees. So each is fetched this many floats or pixels, or a tile, before its turn. */
+enum { LINE = 64 / sizeof(float) };
+
 INLINE float *strip_at(float *strip, int row, ptrdiff_t pixel) { return strip + row * PITCH + pixel * VL; }
 INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
 
@@ -174,6 +178,7 @@ INLINE void columns_nhwc(const int m, const int height, const bool whole, input_
     const int lo = s->lo, hi = s->hi;
     const float *x = image.data + s->g->h0 * image.sh + w * image.sw + s->c;
     for (; q < end; q++, x += image.sw) {
+        UNROLL for (int i = 0; i < height + 2; i++) __builtin_prefetch(x + i * image.sh + LINE * image.sw);
         vf d[8];
         UNROLL for (int i = 0; i < height + 2; i++)
             d[i] = whole ? v_load(x + i * image.sh) : i < lo || i >= hi ? v_zero() : v_load_mask(x + i * image.sh, lanes);
@@ -194,6 +199,7 @@ INLINE void load_block(input_state *s, ptrdiff_t w) {
             UNROLL for (int l = 0; l < VL; l++) t[l] = v_load_mask(x + l * image.sc, columns);
         else
             UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * image.sc, columns) : v_zero();
+        UNROLL for (int l = 0; l < VL; l++) __builtin_prefetch(x + l * image.sc + LINE);
         v_transpose(t);
         UNROLL for (int l = 0; l < VL; l++) v_store(s->block + (i * VL + l) * VL, t[l]);
     }
@@ -295,6 +301,19 @@ INLINE ptrdiff_t first_strip(const int m, const fo_winograd_output_args *g) {
     return tiles > 1 ? tiles : STRIP;
 }
 
+/* Fetches a share of the lines that a strip of `columns` pixels goes to, that of its tile i of n: into the second-level cache, for planes
+ * that lie 2^n bytes apart share few sets of the first. */
+INLINE void fetch_share(const fo_winograd_output_args *g, const float *y, ptrdiff_t columns, int lanes, ptrdiff_t i, ptrdiff_t n) {
+    const bool nhwc = g->y.sc == 1;
+    const ptrdiff_t begin = (nhwc ? columns : lanes) * i / n, end = (nhwc ? columns : lanes) * (i + 1) / n;
+    for (ptrdiff_t row = 0; row < g->rows; row++, y += g->y.sh)
+        for (ptrdiff_t k = begin; k < end; k++)
+            if (nhwc)
+                __builtin_prefetch(y + k * g->y.sw, 0, 2);
+            else
+                for (ptrdiff_t q = 0; q < columns; q += LINE) __builtin_prefetch(y + k * g->y.sc + q * g->y.sw, 0, 2);
+}
+
 INLINE void output_run(const int m, const int height, const fo_winograd_output_args *g) {
     const bool nhwc = g->y.sc == 1;
     const ptrdiff_t first = first_strip(m, g);
@@ -304,8 +323,11 @@ INLINE void output_run(const int m, const int height, const fo_winograd_output_a
         const vf bias = g->bias ? v_load_tail(g->bias + o, lanes) : v_zero();
         for (ptrdiff_t t = 0, tiles = first; t * m < g->columns; t += tiles, tiles = STRIP) {
             const ptrdiff_t columns = clamped(g->columns - t * m, 0, tiles * m), whole = clamped(g->count - t, 0, tiles);
-            for (ptrdiff_t i = 0; i < whole; i++)
+            float *y = g->y.data + o * g->y.sc + t * m * g->y.sw;
+            for (ptrdiff_t i = 0; i < whole; i++) {
+                if (!nhwc || o % LINE == 0) fetch_share(g, y, columns, lanes, i, whole);
                 output_tile(m, height, m, g->products + (t + i) * g->ldp + o, g->position, bias, strip_at(strip, 0, i * m));
+            }
             if (whole * m < columns) {
                 float *last = strip_at(strip, 0, whole * m);
                 if (g->last == 2)
@@ -317,7 +339,7 @@ INLINE void output_run(const int m, const int height, const fo_winograd_output_a
                              .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
             for (ptrdiff_t i = 0; i < g->rows; i++) {
                 f.tile = strip_at(strip, (int)i, 0);
-                f.c = g->y.data + o * g->y.sc + i * g->y.sh + t * m * g->y.sw;
+                f.c = y + i * g->y.sh;
                 f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + t * m * g->r.sw : NULL;
                 finish_tile(&f, g->act.kind, !nhwc);
             }
