@@ -10,6 +10,7 @@
  */
 
 enum { NEAR_FLOATS = 160 << 10 }; /* well within a second-level cache of 1 MB */
+enum { LINE_FLOATS = 16, LONG = 256 }; /* a cache line; steps of a reduction that leave time to fetch more than B */
 
 /* The epilogue of a tile at rows i0.., columns j0.. of C, of which `rows` rows and `wanted` columns are stored. */
 INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int rows, const int wanted, const fo_epilogue *ep, ptrdiff_t i0,
@@ -37,14 +38,44 @@ INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int row
     finish_tile(&f, ep->act.kind, ep->transposed);
 }
 
-/* The tile at rows i0.., columns j0... mr, nv and form are literals at every call; of the nv * VL columns those below g->n are stored. */
-INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, ptrdiff_t i0, ptrdiff_t j0) {
-    const ptrdiff_t lda = g->lda, ldb = g->ldb, panel = g->panel, k = g->k, *table = g->table;
-    const float *b = g->b + j0 / NR * panel, *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
-    const fo_epilogue *ep = &g->ep;
-    const int wanted = g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
+/* Steps p .. end of the reduction. `next` is what the hardware does not foresee: `share` floats of it are fetched at each step. */
+INLINE void gemm_steps(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const fo_form form, const float *const *a,
+                       const float *b, ptrdiff_t p, const ptrdiff_t end, const float *next, const ptrdiff_t share, const int wanted) {
+    const ptrdiff_t lda = g->lda, ldb = g->ldb, panel = g->panel, *table = g->table;
     /* Packed weights may come from the third-level cache or memory, too far for the hardware: fetched as many multiply-adds ahead for any mr. */
     const ptrdiff_t ahead = ldb == NR ? 64 * MR / mr * NR : 0;
+    for (; p < end; p++) {
+        const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
+        const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
+        if (form <= FO_A_TABLE && nv == NV) {
+            UNROLL for (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(bp + j + ahead);
+            __builtin_prefetch(next), next += share;
+        }
+        vf bv[8];
+        UNROLL for (int j = 0; j < nv; j++) {
+            const float *at = bp + j / NV * panel + j % NV * VL;
+            bv[j] = form == FO_B_PACKING ? v_load_tail(at, wanted - j * VL) : v_load(at);
+            if (form == FO_B_PACKING) v_store(g->packed + p * NR + j * VL, bv[j]);
+        }
+        UNROLL for (int i = 0; i < mr; i++) {
+            vf av = v_set1(a[i / 3][i % 3 * lda + step]);
+            UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
+        }
+    }
+}
+
+/* Fetches nv vectors of a row of C or of what is added to it; NumPy's arrays begin anywhere in a cache line. */
+INLINE void gemm_fetch(const float *row, const int nv) {
+    UNROLL for (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(row + j, 1);
+    __builtin_prefetch(row + nv * VL - 1, 1);
+}
+
+/* The tile at rows i0.., columns j0... mr, nv and form are literals at every call; of the nv * VL columns those below g->n are stored. */
+INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, ptrdiff_t i0, ptrdiff_t j0) {
+    const ptrdiff_t lda = g->lda, k = g->k;
+    const float *b = g->b + j0 / NR * g->panel, *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
+    const fo_epilogue *ep = &g->ep;
+    const int wanted = g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
     vf acc[MR][8];
 
     if (g->start) {
@@ -68,25 +99,22 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a + (i0 + i) * lda;
     /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. */
     const bool few = mr < g->m && g->m <= 12 * MR && (g->m + 2 * NR) * k <= NEAR_FLOATS;
-    const bool fetches = form <= FO_A_TABLE && nv == NV && ldb == NR && panel && few;
+    const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && g->panel && few;
     const ptrdiff_t share = fetches ? (mr * NR + g->m - 1) / g->m : 0;
-    const float *next = fetches ? b + panel + i0 * (k * NR / g->m) : b;
-    for (ptrdiff_t p = 0; p < k; p++) {
-        const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
-        const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
-        if (form <= FO_A_TABLE && nv == NV) UNROLL for (int j = 0; j < nv; j++) __builtin_prefetch(bp + j * VL + ahead);
-        if (form <= FO_A_TABLE && nv == NV) __builtin_prefetch(next), next += share;
-        vf bv[8];
-        UNROLL for (int j = 0; j < nv; j++) {
-            const float *at = bp + j / NV * panel + j % NV * VL;
-            bv[j] = form == FO_B_PACKING ? v_load_tail(at, wanted - j * VL) : v_load(at);
-            if (form == FO_B_PACKING) v_store(g->packed + p * NR + j * VL, bv[j]);
+    const float *next = fetches ? b + g->panel + i0 * (k * NR / g->m) : b;
+    /* Matrices that the cache does not hold together: C and the rows of A below are fetched too, and only a row of each at a time, for
+     * too many lines at once would hold up those of B. */
+    const bool far = form == FO_ROWS && nv == NV && k >= LONG && !ep->transposed && g->m * g->n + (g->m + g->n) * k >= 2 * NEAR_FLOATS;
+    if (far) {
+        const ptrdiff_t below = i0 + 2 * mr <= g->m ? i0 + mr : 0;
+        for (ptrdiff_t i = 0, p = 0, end; i < mr; i++, p = end) {
+            end = i + 1 < mr ? p + k / mr : k;
+            gemm_fetch(g->c + (i0 + i) * g->ldc + j0, nv);
+            if (ep->residual) gemm_fetch(ep->residual + (i0 + i) * ep->ldr + j0, nv);
+            gemm_steps(g, acc, mr, nv, form, a, b, p, end, fetches ? next + p * share : g->a + (below + i) * lda, fetches ? share : mr, wanted);
         }
-        UNROLL for (int i = 0; i < mr; i++) {
-            vf av = v_set1(a[i / 3][i % 3 * lda + step]);
-            UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
-        }
-    }
+    } else
+        gemm_steps(g, acc, mr, nv, form, a, b, 0, k, next, share, wanted);
 
     gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc);
 }
