@@ -81,17 +81,20 @@ INLINE int strassen_difference(const fo_strassen_args *g, const int step, fo_str
 }
 
 /* Adds a product to the sums. Where T are not there yet, they are computed on the way: loads, differences and a store now and then
- * are free among multiply-adds. pixels_right: the pixels are B; else weights are, which may come from the third-level cache. */
+ * are free among multiply-adds. pixels_right: the pixels are B and the weights panels, a step's rows side by side, lda from step to step;
+ * else weights are B, which may come from the third-level cache. */
 INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool sums, const int mr, vf acc[MR][NV]) {
     const ptrdiff_t k = g->k, lda = g->a[step].ld;
     fo_strassen_block b = g->b[step], less = b;
     const int t = sums ? strassen_difference(g, step, &b, &less) : -1;
     float *to = t < 0 ? NULL : g->sums + t * k * NR;
-    const float *a[MR / 3 + 1]; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
-    UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a[step].data + i * lda;
-    const float *next = g->next.data + step * k * g->next.ld;
-    for (ptrdiff_t p = 0; p < k; p++, b.data += b.ld) {
-        if (!pixels_right && step < (MR + 3) / 4) __builtin_prefetch(next), next += g->next.ld; /* a pair has MR / 4 lines a step */
+    const float *a[MR / 3 + 1], *panel = g->a[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
+    UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = panel + i * lda;
+    const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * k * g->next.ld);
+    if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
+    for (ptrdiff_t p = 0; p < k; p++, b.data += b.ld, panel += lda) {
+        if (pixels_right && step * LINE_FLOATS < 2 * NR) __builtin_prefetch(next, 0, 2), next += g->next.ld; /* each product a column of lines */
+        if (!pixels_right && step < (MR + 3) / 4) __builtin_prefetch(next), next += g->next.ld;       /* a pair has MR / 4 lines a step */
         vf bv[NV];
         UNROLL for (int j = 0; j < NV; j++) {
             if (!pixels_right) __builtin_prefetch(b.data + j * VL + 64 * NR);
@@ -102,7 +105,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
         }
         if (t >= 0) less.data += less.ld, to += NR;
         UNROLL EACH_ROW {
-            vf av = v_set1(a[i / 3][i % 3 * lda + p]);
+            vf av = v_set1(pixels_right ? panel[i] : a[i / 3][i % 3 * lda + p]);
             UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
         }
     }

@@ -22,6 +22,7 @@ static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
 enum { SCRATCH_BYTES = 512 << 10, LINE = 16 }; /* half of a second-level cache of 1 MB; floats of a cache line */
 enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
+enum { MANY_WEIGHTS = 8 }; /* pairs of weights that are worth a copy of the pixels */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
  * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
@@ -80,7 +81,16 @@ static void right_operands(const fo_conv2d *plan, bool copies, const float *x, p
     plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, right_part(plan)});
 }
 
-/* The operands of each product: sums, and blocks of X from behind the sums or, where x is given, from X itself. */
+/* The operands of each product, from a pair's panels of weights; */
+static void order_panels(const fo_conv2d *plan, ptrdiff_t mr, const float *panels, fo_strassen_block to[]) {
+    const ptrdiff_t part = mr * half_of(plan);
+    const float *plain = panels + FO_STRASSEN_SUMS * part;
+    const fo_strassen_block s1 = {panels, mr}, s2 = {panels + part, mr}, s3 = {panels + 2 * part, mr}, s4 = {panels + 3 * part, mr};
+    const fo_strassen_block a00 = {plain, 2 * mr}, a01 = {plain + 2 * part, 2 * mr}, a11 = {a01.data + mr, 2 * mr};
+    memcpy(to, (fo_strassen_block[]){s1, a00, a01, s2, s3, a11, s4}, FO_STRASSEN_PRODUCTS * sizeof *to);
+}
+
+/* or sums, and blocks of X from behind the sums or, where x is given, from X itself. */
 static void order_left(const fo_conv2d *plan, pair r, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
     const ptrdiff_t part = left_part(plan), half = half_of(plan), ld = fo_leading(plan->kn, half);
     const fo_strassen_block s1 = {sums, ld}, s2 = {sums + part, ld}, s3 = {sums + 2 * part, ld}, s4 = {sums + 3 * part, ld};
@@ -103,7 +113,10 @@ static void order_right(const fo_conv2d *plan, const float *sums, const float *x
 
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that is there and may be read beyond its end ------------------ */
 
-static ptrdiff_t left_weights(const fo_conv2d *plan) { return row_pairs(plan->kn, plan->s.oc) * FO_STRASSEN_PRODUCTS * left_part(plan); }
+/* Where the panels of pair i stand, weights being A: the sums, a step's rows side by side, and the weights themselves with the rows of both
+ * blocks. Rows as they lie are streams too many. */
+static ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) { return i * 2 * FO_STRASSEN_SUMS * plan->kn->mr * half_of(plan); }
+static ptrdiff_t left_weights(const fo_conv2d *plan) { return left_at(plan, row_pairs(plan->kn, plan->s.oc)); }
 
 /* Where the weights from output channel o on stand, weights being B: 7 halves for 2 blocks. */
 static ptrdiff_t right_at(const fo_conv2d *plan, ptrdiff_t o) { return FO_STRASSEN_PRODUCTS * half_of(plan) * (o / 2); }
@@ -118,10 +131,21 @@ static void pack_bias(const fo_conv2d *plan, float *to) {
     if (plan->bias) memcpy(to, plan->bias, (size_t)plan->s.oc * sizeof *to);
 }
 
+/* The rows of a pair's sums stand for a while where the weights will, and a little beyond. */
 static void pack_left(const fo_conv2d *plan, float *packed) {
-    for (ptrdiff_t i = 0; i < row_pairs(plan->kn, plan->s.oc); i++)
-        left_operands(plan, true, row_pair(plan->kn, plan->s.oc, i), plan->w, plan->ldw, packed + i * FO_STRASSEN_PRODUCTS * left_part(plan));
-    pack_bias(plan, packed + left_weights(plan));
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t k = plan->k, half = half_of(plan);
+    for (ptrdiff_t i = 0; i < row_pairs(kn, plan->s.oc); i++) {
+        const pair r = row_pair(kn, plan->s.oc, i);
+        const ptrdiff_t mr = r.size[0], part = mr * half, room = part + kn->vl;
+        const float *w = plan->w + r.at * plan->ldw;
+        float *to = packed + left_at(plan, i), *plain = to + FO_STRASSEN_SUMS * part;
+        kn->strassen_operands(&(fo_strassen_operands){false, false, {mr, r.size[1]}, {half, k - half}, w, plan->ldw, half, plain, half, room});
+        for (int t = 0; t < FO_STRASSEN_SUMS; t++) kn->transpose(mr, half, plain + t * room, half, to + t * part, mr);
+        memset(plain, 0, (size_t)(4 * part) * sizeof *plain);
+        for (int low = 0; low < 2; low++) kn->transpose(r.size[low], k, w + low * mr * plan->ldw, plan->ldw, plain + low * mr, 2 * mr);
+    }
+    pack_bias(plan, packed + left_weights(plan)); /* overwrites what was beyond: a bias for two vectors of channels or more */
 }
 
 /* The operands of a pair overwrite, row by row, the two panels that they are made of. */
@@ -147,11 +171,12 @@ typedef struct {
     bool columns;           /* pixels are columns, else rows */
     bool copies;            /* the products do not read the image itself */
     const float *packed, *bias;
-    const float *panels;    /* columns: plain weights for pixels that are rows, */
-    ptrdiff_t *table;       /* where those find step p of the reduction */
+    const float *panels;    /* columns: plain weights for pixels that are rows, where they are small, */
+    ptrdiff_t *table;       /* and where those find step p of the reduction */
     ptrdiff_t pairs;        /* of an image's pixels */
     ptrdiff_t share;        /* columns: pairs of weights of a task */
     ptrdiff_t down, across; /* tasks of an image */
+    bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
@@ -172,24 +197,44 @@ static float *place(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, pt
     return fo_at(&s->y, n, o, 0, p);
 }
 
-/* The pixels in no pair: whole vectors as columns, for output channels o .. end-1; those left as rows, where no lane is idle, for all. */
+/* The pixels in no pair: whole vectors as columns, for output channels o .. end-1; those left as rows, where no lane is idle: with small
+ * weights for all channels, in wide tiles, */
 static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t end, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t rest = rest_of(kn, s->pixels), left = s->pixels % kn->vl, p = s->pixels - left;
+    const ptrdiff_t rest = rest_of(kn, s->pixels), p = s->pixels - s->pixels % kn->vl;
     fo_gemm_args g = {.form = FO_B_PACKING, .m = end - o, .n = p - rest, .k = plan->k, .a = plan->w + o * plan->ldw, .lda = plan->ldw,
                       .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
     g.c = place(s, n, o, rest, &g.ldc, &g.ep);
     kn->gemm(&g);
-    if (o || !left) return;
-    g = (fo_gemm_args){.form = FO_A_TABLE, .m = left, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table,
-                       .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
+    if (o || !s->panels) return;
+    g = (fo_gemm_args){.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1,
+                       .table = s->table, .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
     g.c = place(s, n, 0, p, &g.ldc, &g.ep);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
 }
 
-/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows. Behind the last pair: the rest. */
+/* else with pair i of the weights, which a chain has just brought into the cache. */
+static void rest_rows(const strassen *s, ptrdiff_t n, ptrdiff_t i) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const pair r = row_pair(kn, plan->s.oc, i);
+    const ptrdiff_t left = s->pixels % kn->vl, p = s->pixels - left, mr = r.size[0];
+    fo_gemm_args g = {.form = FO_A_TABLE, .m = left, .n = mr + r.size[1], .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table,
+                      .b = s->packed + left_at(plan, i) + FO_STRASSEN_SUMS * mr * half_of(plan), .ldb = 2 * mr, .panel = kn->nr};
+    g.c = place(s, n, r.at, p, &g.ldc, &g.ep);
+    g.ep.channel_rows = false, g.ep.transposed = true;
+    kn->gemm(&g);
+}
+
+/* The pixels that a pair's chains with the first two pairs of weights fetch: half of the reduction each of the next pair. */
+static fo_strassen_block next_columns(const strassen *s, ptrdiff_t j, ptrdiff_t chain, const float *x) {
+    if (!s->fetches || chain > 1 || j == s->pairs - 1) return (fo_strassen_block){x, 0};
+    return (fo_strassen_block){x + 2 * s->plan->kn->nr + chain * half_of(s->plan) * s->x.sc, s->x.sc};
+}
+
+/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows. With the last pair: the rest. */
 static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
@@ -201,10 +246,12 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     for (ptrdiff_t i = first; i < last; i++) {
         const pair r = row_pair(kn, oc, i);
         a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-        order_left(plan, r, s->packed + i * FO_STRASSEN_PRODUCTS * left_part(plan), NULL, 0, a.a);
+        order_panels(plan, r.size[0], s->packed + left_at(plan, i), a.a);
         a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
         a.sums = i == first && !s->copies ? scratch : NULL;
+        a.next = next_columns(s, j, i - first, x);
         kn->strassen(&a);
+        if (s->table && !s->panels && j == s->pairs - 1) rest_rows(s, n, i);
     }
     if (j == s->pairs - 1) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
 }
@@ -271,6 +318,7 @@ static void cut_columns(strassen *s, int threads) {
         s->share = share, s->across = across;
     }
     s->scratch_each = max_(parts(s->copies) * right_part(s->plan), s->plan->k * s->plan->kn->nr);
+    s->fetches = 4 * s->plan->k * s->pixels > 2 * SCRATCH_BYTES;
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
@@ -278,7 +326,7 @@ static void cut_columns(strassen *s, int threads) {
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
     const bool stay = 4 * right_weights(s->plan) <= SCRATCH_BYTES;
-    const ptrdiff_t most = stay ? 1 : max_(SCRATCH_BYTES / (4 * each), 1);
+    const ptrdiff_t most = stay ? 1 : max_(SCRATCH_BYTES / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
     s->across = 1;
     s->down = div_up(s->pairs, most);
     s->whole = threads == 1 || s->images * s->down >= MANY_TASKS * threads;
@@ -286,12 +334,18 @@ static void cut_rows(strassen *s, int threads) {
     s->scratch_each = each * min_(s->pairs, s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
 }
 
-static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t plane) {
+/* Halves of an odd reduction, and of odd rows, have no equal lengths. Rows a multiple of 1 KB apart share few sets of the cache; those that
+ * are not whole lines take two accesses for one, which copies mend where they serve some weights. */
+static bool copies(const strassen *s, const fo_image *x) {
+    if (s->plan->k % 2) return true;
+    return s->columns ? x->sc % 256 == 0 || (x->sc % LINE && weight_pairs(s) >= MANY_WEIGHTS) : s->pixels % 2;
+}
+
+static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x) {
     const fo_kernels *kn = plan->kn;
     const bool nhwc = plan->s.nhwc;
     *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
-    /* Rows a multiple of 1 KB apart share few sets of the cache; halves of an odd reduction, and of odd rows, have no equal lengths. */
-    s->copies = plan->k % 2 || (nhwc ? s->pixels % 2 : plane % 256 == 0);
+    s->copies = copies(s, x);
     s->pairs = nhwc ? row_pairs(kn, s->pixels) : column_pairs(kn, s->pixels);
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
     (nhwc ? cut_rows : cut_columns)(s, threads);
@@ -306,7 +360,8 @@ static ptrdiff_t table_floats(const strassen *s) {
 
 ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
     strassen s;
-    const int threads = setup(&s, plan, z, z->oh * z->ow);
+    const fo_image x = fo_contiguous(plan->s.ic, z->oh, z->ow, plan->s.nhwc);
+    const int threads = setup(&s, plan, z, &x);
     return (s.scratch_each * threads + table_floats(&s)) * (ptrdiff_t)sizeof(float);
 }
 
@@ -314,13 +369,14 @@ ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
 static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     strassen s;
     const bool nhwc = plan->s.nhwc;
-    const int threads = setup(&s, plan, z, x->sc);
+    const int threads = setup(&s, plan, z, x);
     const ptrdiff_t floats = nhwc ? right_weights(plan) : left_weights(plan);
     s.x = *x, s.y = *y, s.r = *r;
     s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
     if (!s.packed) return FO_NO_MEMORY;
     s.bias = s.packed + floats;
-    if (table_floats(&s) && !(s.panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
+    const bool small = 4 * plan->s.oc * plan->k <= SCRATCH_BYTES / 2;
+    if (small && table_floats(&s) && !(s.panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
     if (!(s.scratch = fo_arena_share(&s.scratch_each, threads, table_floats(&s)))) return FO_NO_MEMORY;
     if (table_floats(&s)) {
         s.table = (ptrdiff_t *)(s.scratch + s.scratch_each * threads);
