@@ -70,6 +70,22 @@ def test_every_height_has_the_same_bits_in_both_layouts(isa, draw, stride, top, 
         np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
 
 
+@pytest.mark.parametrize("k", [3, 5, 7])
+@pytest.mark.parametrize("left, right", [(0, 0), (1, 1), (2, 2), (3, 3), (0, 2), (2, 0), (6, 6)])
+def test_every_width_has_the_same_bits_in_both_layouts(isa, draw, k, left, right):
+    """A row's last vector may overlap the one before; residual and activation meet each column once."""
+    for width in range(max(1, k - left - right), 100):
+        x, w = draw(1, 2, 3, width), draw(2, k, k)
+        ow = width + left + right - k + 1
+        for name in ("relu6", "sigmoid"):
+            options = dict(residual=draw(1, 2, 3, ow), activation=name, padding=((k // 2, k // 2), (left, right)))
+            y = fo.depthwise_conv2d(x, w, **options)
+            check(y, oracle.depthwise_conv2d(x, w, **options))
+            options["residual"] = np.ascontiguousarray(options["residual"].transpose(0, 2, 3, 1))
+            pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, **options, layout="NHWC")
+            np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("c", [19, 150])
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])

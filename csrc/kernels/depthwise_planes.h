@@ -7,7 +7,8 @@
  *                      sum 2 += w[0][.] row      output row t
  *
  * Each output row is a chain of its own, so a processor that runs ahead hides the latency. Lanes left and right of the image are
- * masked to zero. Rows that one vector holds are computed DW_TALL at a time, in straight code (networks' images are multiples of 7).
+ * masked to zero. Where a row is wider than a vector, its last vector ends where the row ends and overlaps the one before (stride 1).
+ * Rows that one vector holds are computed DW_TALL at a time, in straight code (networks' images are multiples of 7).
  */
 enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7 };
 
@@ -16,14 +17,16 @@ typedef struct {
     int k, s, nv, edge; /* edge: see dw_edge */
 } dw_form;
 
-/* Loads of an input row: all inside the image; masked; masked, and those behind the nv vectors lie outside and are left out. */
-typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_EDGES } dw_edge;
+/* Loads of an input row: all inside the image; masked; masked, and those behind the nv vectors lie outside and are left out; masked only
+ * for the taps left of the kernel's middle in the first vector, and right of it in the last. */
+typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_ENDS, DW_EDGES } dw_edge;
 
 /* Where a walk stands; the same for all channels. */
 typedef struct {
     ptrdiff_t w;     /* its first output column */
-    vm in[DW_LOADS]; /* lanes inside the image, of each load from an input row */
-    int lanes;       /* to store of the last vector */
+    vm in[DW_LOADS]; /* lanes inside the image, of each load from an input row; DW_ENDS: of each tap */
+    int lanes;       /* to store of the last vector; DW_ENDS: those that no other vector has */
+    ptrdiff_t last;  /* DW_ENDS: where the last vector stands, from w on */
     dw_edge edge;
     ptrdiff_t ahead; /* what an input row fetches into the cache: a later row, or one of the next channels */
 } dw_place;
@@ -35,7 +38,9 @@ typedef struct {
     ptrdiff_t t; /* the input row at x */
     size_t ih;
     vm in[DW_LOADS];
+    ptrdiff_t last;
     vf start, lo, hi;
+    bool bounded; /* whether hi is finite */
     vf taps[9]; /* where the registers hold them */
     vf acc[8][DW_WIDE];
 } dw_state;
@@ -47,6 +52,9 @@ INLINE int dw_turns(const dw_form f) { return f.k < 7 ? dw_live(f) : 1; }
 /* Vectors of each phase of an input row (columns a stride apart) that hold nv shifted ones. */
 INLINE int dw_reach(const dw_form f) { return f.nv + ((f.k - 1) / f.s + VL - 1) / VL; }
 INLINE int dw_loads(const dw_form f) { return f.s * dw_reach(f); }
+INLINE int dw_masks(const dw_form f) { return f.edge == DW_ENDS ? f.k : dw_loads(f); }
+/* Where vector v stands. */
+INLINE ptrdiff_t dw_at(const dw_form f, const ptrdiff_t last, const int v) { return f.edge == DW_ENDS && v == f.nv - 1 ? last : v * VL; }
 /* Whether the taps fit the registers, beside the sums and a few vectors of the image. */
 INLINE bool dw_keeps_taps(const dw_form f) { return f.k * f.k <= 9 && f.k * f.k + dw_live(f) * f.nv + 4 <= REGISTERS; }
 
@@ -72,13 +80,22 @@ INLINE vf dw_shifted(const dw_form f, const float *x, const vf row[DW_LOADS], co
     return j / f.s % VL ? v_concat(from[0], from[1], j / f.s % VL) : from[0];
 }
 
+/* The same from memory: no shuffle, which would wait where multiply-adds do. */
+INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, const float *x, const int v, const int j) {
+    const float *at = x + dw_at(f, last, v) + j;
+    return (v == 0 && j < f.k / 2) || (v == f.nv - 1 && j > f.k / 2) ? v_load_mask(at, in[j]) : v_load(at);
+}
+
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
 INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, const int first) {
     vf row[DW_LOADS];
-    if (f.edge || f.s > 1) dw_load_row(f, s->in, x, row);
+    if ((f.edge && f.edge != DW_ENDS) || f.s > 1) dw_load_row(f, s->in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
         vf xv[DW_WIDE];
-        UNROLL for (int v = 0; v < f.nv; v++) xv[v] = dw_shifted(f, x, row, v, j);
+        UNROLL for (int v = 0; v < f.nv; v++) {
+            xv[v] = f.edge == DW_ENDS ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
+            if (f.s == 1) v_keep(xv[v]);
+        }
         UNROLL for (int q = 0; q * f.s <= i; q++) {
             const int tap = (i - q * f.s) * f.k + j, at = (first + q) % dw_live(f);
             vf t = dw_keeps_taps(f) ? s->taps[tap] : v_set1(s->w[tap]);
@@ -89,7 +106,7 @@ INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, co
 
 /* The next output row, which stands in acc[turn]: its last input rows, epilogue, store; the registers start a later row. */
 INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_place *place, dw_state *s, const int turn) {
-    const bool whole = place->lanes == VL;
+    const bool whole = f.edge == DW_ENDS || place->lanes == VL;
     vf *done = s->acc[turn];
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
         if (__builtin_expect((size_t)s->t < s->ih, 1)) {
@@ -102,13 +119,14 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
     } else {
         if (s->r) {
             UNROLL for (int v = 0; v < f.nv; v++)
-                done[v] = v_add(done[v], whole || v < f.nv - 1 ? v_load(s->r + v * VL) : v_load_tail(s->r + v * VL, place->lanes));
+                done[v] = v_add(done[v], whole || v < f.nv - 1 ? v_load(s->r + dw_at(f, s->last, v)) : v_load_tail(s->r + v * VL, place->lanes));
             s->r += g->r.sh;
         }
+        UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_max(s->lo, done[v]);
+        if (s->bounded) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_min(s->hi, done[v]);
         UNROLL for (int v = 0; v < f.nv; v++) {
-            done[v] = v_min(s->hi, v_max(s->lo, done[v]));
             if (whole || v < f.nv - 1)
-                v_store(s->y + v * VL, done[v]);
+                v_store(s->y + dw_at(f, s->last, v), done[v]);
             else
                 v_store_tail(s->y + v * VL, done[v], place->lanes);
         }
@@ -125,10 +143,12 @@ INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place 
     const bool clips = g->act.kind == FO_CLIP;
     dw_state s = {.w = g->w + c * g->ldw, .t = h0 * f.s - g->z->top, .ih = (size_t)g->z->ih, .start = g->bias ? v_set1(g->bias[c]) : v_zero(),
                   .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
+    s.bounded = clips && g->act.p1 < INFINITY;
+    s.last = place->last;
     s.x = x + s.t * g->x.sh;
     s.y = sums ? sums : g->y.data + c * g->y.sc + h0 * g->y.sh + place->w * g->y.sw;
     s.r = g->r.data ? g->r.data + c * g->r.sc + h0 * g->r.sh + place->w * g->r.sw : NULL;
-    if (f.edge) UNROLL for (int q = 0; q < dw_loads(f); q++) s.in[q] = place->in[q];
+    if (f.edge) UNROLL for (int q = 0; q < dw_masks(f); q++) s.in[q] = place->in[q];
     if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) s.taps[t] = v_set1(s.w[t]);
     UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
     UNROLL for (int i = 0; i < f.k - f.s; i++, s.t++, s.x += g->x.sh)
@@ -161,9 +181,10 @@ INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw
         if (registers) continue;
         float *y = g.y.data + c * g.y.sc + h0 * g.y.sh + place.w * g.y.sw;
         const float *r = g.r.data ? g.r.data + c * g.r.sc + h0 * g.r.sh + place.w * g.r.sw : NULL;
-        for (int v = 0; v < f.nv; v++)
-            dw_finish(args, sums + v * DW_TILE_ROWS * VL, VL, c, v == f.nv - 1 ? place.lanes : VL, (int)(h1 - h0), y + v * VL, g.y.sh,
-                      r ? r + v * VL : NULL, g.r.sh);
+        for (int v = 0; v < f.nv; v++) {
+            const ptrdiff_t lanes = v == f.nv - 1 ? place.lanes : VL, other = f.edge == DW_ENDS ? VL - lanes : 0;
+            dw_finish(args, sums + v * DW_TILE_ROWS * VL + other, VL, c, lanes, (int)(h1 - h0), y + v * VL, g.y.sh, r ? r + v * VL : NULL, g.r.sh);
+        }
     }
 }
 
@@ -177,6 +198,7 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
                     ptrdiff_t h1) {
     const bool clips = args->act.kind == FO_CLIP;
     const vf lo = v_set1(clips ? args->act.p0 : -INFINITY), hi = v_set1(clips ? args->act.p1 : INFINITY);
+    const bool bounded = clips && args->act.p1 < INFINITY;
     const int window = dw_tall_window(f), margin = dw_tall_margin(f);
     const ptrdiff_t lanes = place->lanes, top = h0 * f.s - args->z->top, bottom = args->z->ih - window;
     vm in[DW_LOADS];
@@ -211,7 +233,9 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
             x -= (f.k - f.s) * xh;
             UNROLL for (int q = 0; q < DW_TALL; q++, y += yh) {
                 v_hide(y);
-                v_store_tail(y, v_min(hi, v_max(lo, acc[q])), lanes);
+                acc[q] = v_max(lo, acc[q]);
+                if (bounded) acc[q] = v_min(hi, acc[q]);
+                v_store_tail(y, acc[q], lanes);
             }
         }
     }
@@ -225,6 +249,17 @@ static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const
     return REGISTERS >= 32 && f.k == 3 && f.nv == 1 && place->edge == DW_FITS && simple && fits ? tiles * DW_TALL : 0;
 }
 
+/* Whether a row's vectors stand as DW_ENDS has them: n of them from output column w on. Loads across cache lines wait longer for caches
+ * further away: 3 x 3 kernels lose by them there (144x56x56, 3.6 MB, 190 to 220 us), unless an odd vector would go alone. */
+static bool dw_ends(const dw_form f, const fo_depthwise_args *g, ptrdiff_t w, ptrdiff_t n) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t right = z->ow + f.k - 1 - z->left - z->iw, own = (n - 1) * VL; /* columns of all vectors but the last */
+    const bool inner = n == 1 || (w + own + f.k - 1 - z->left <= z->iw && w + VL >= z->left && z->ow - VL >= z->left);
+    const ptrdiff_t vectors = (z->ow + VL - 1) / VL;
+    const bool pays = f.k > 3 || vectors % 2 || (REGISTERS < 32 && vectors <= 8);
+    return pays && f.s == 1 && z->left <= f.k / 2 && right <= f.k / 2 && inner && (n > 1 || (z->ow - w >= VL && (f.k > 3 || w > 0)));
+}
+
 /* The place of nv vectors from output column w on. */
 static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
     enum { AHEAD = 1024 }; /* 4 KB: 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62 */
@@ -232,12 +267,20 @@ static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptr
     const ptrdiff_t next = first + f.nv * f.s * VL; /* the column behind nv vectors of input */
     p->w = w;
     p->lanes = lanes < VL ? (int)lanes : VL;
+    p->last = lanes < VL ? g->z->ow - w - VL : (f.nv - 1) * VL;
     p->ahead = g->x.sh > 0 && g->x.sh < AHEAD ? AHEAD / g->x.sh * g->x.sh : g->x.sh;
     if (p->lanes == VL && first >= 0 && first + dw_loads(f) * VL <= iw)
         p->edge = DW_INSIDE;
+    else if (f.edge == DW_ENDS)
+        p->edge = DW_ENDS;
     else
         p->edge = next >= iw ? DW_FITS : DW_MASKED;
     for (int q = 0; q < dw_loads(f); q++) p->in[q] = v_range(-(first + q * VL), iw - first - q * VL);
+    if (p->edge == DW_ENDS)
+        for (int j = 0; j < f.k; j++) {
+            const ptrdiff_t column = first + j + (j > f.k / 2 ? p->last : 0);
+            p->in[j] = v_range(-column, iw - column);
+        }
 }
 
 typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
@@ -253,20 +296,43 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
         dw_tall((dw_form){k, s, 1, DW_FITS}, g, place, c0, c1, h0, h1); \
     }
 #define WALKS(k, s, nv) WALK(k, s, nv, 0) WALK(k, s, nv, 1) WALK(k, s, nv, 2)
+#define ENDS(k, nv) WALKS(k, 1, nv) WALK(k, 1, nv, 3)
 #define WALK_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2}
-WALKS(3, 1, 1) WALKS(3, 1, 2) WALKS(3, 1, 4)
-WALKS(3, 2, 1) WALKS(3, 2, 2) WALKS(3, 2, 4)
-WALKS(5, 1, 1) WALKS(5, 1, 2) WALKS(5, 1, 4)
-WALKS(5, 2, 1) WALKS(5, 2, 2) WALKS(5, 2, 4)
-WALKS(7, 1, 1) WALKS(7, 1, 2) /* the registers hold no more */
+#define ENDS_ROW(k, nv) {dw_walk_##k##1##nv##0, dw_walk_##k##1##nv##1, dw_walk_##k##1##nv##2, dw_walk_##k##1##nv##3}
+/* Of 1, 2, 3 and 4 vectors. */
+#define ONE_ROW(k) {dw_walk_##k##110, dw_walk_##k##111, dw_walk_##k##112, dw_walk_##k##113}
+#define STEP_1(k) {ONE_ROW(k), ENDS_ROW(k, 2), {dw_walk_##k##130, NULL, NULL, dw_walk_##k##133}, ENDS_ROW(k, 4)}
+#define STEP_2(k) {WALK_ROW(k, 2, 1), WALK_ROW(k, 2, 2), {NULL}, WALK_ROW(k, 2, 4)}
+#define WALKS_1(k) WALKS(k, 1, 1) WALK(k, 1, 1, 3) ENDS(k, 2) WALK(k, 1, 3, 0) WALK(k, 1, 3, 3) ENDS(k, 4)
+#define WALKS_2(k) WALKS(k, 2, 1) WALKS(k, 2, 2) WALKS(k, 2, 4)
+WALKS_1(3)
+WALKS_2(3)
+WALKS_1(5)
+WALKS_2(5)
+WALKS(7, 1, 1)
+WALK(7, 1, 1, 3)
+ENDS(7, 2) /* the registers hold no more */
 TALL(3, 1)
 TALL(3, 2)
 
+/* How many vectors stand side by side from output column w on, and how. One that overlaps another is not alone: sums and residual of both
+ * are at hand before either is stored. */
+static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, ptrdiff_t w) {
+    const ptrdiff_t left = (g->z->ow - w + VL - 1) / VL, n = left < most ? left : most;
+    const ptrdiff_t even = left == most + 1 && most > 1 ? left / 2 : n;
+    f->edge = DW_INSIDE;
+    f->nv = (int)even;
+    if (dw_ends(*f, g, w, even))
+        f->edge = DW_ENDS;
+    else
+        f->nv = n >= 4 ? 4 : n >= 2 ? 2 : 1;
+}
+
 /* One channel after the other, an input row read once. */
-static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_EDGES], dw_walk_fn *const tall) {
+static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
-    const ptrdiff_t most = REGISTERS * 5 / 8 / dw_live(f);
+    const ptrdiff_t fit = REGISTERS * 5 / 8 / dw_live(f), most = fit < DW_WIDE ? fit : DW_WIDE;
     const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
@@ -274,10 +340,9 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[3][DW_
     for (ptrdiff_t w = 0; w < ow;) {
         int places = 0;
         for (; places < PLACES && w < ow; places++, w += f.nv * VL) {
-            const ptrdiff_t left = (ow - w + VL - 1) / VL < most ? (ow - w + VL - 1) / VL : most;
-            f.nv = left >= 4 ? 4 : left >= 2 ? 2 : 1;
+            dw_choose(&f, g, most, w);
             dw_put(f, g, &place[places], w);
-            walk[places] = walks[f.nv / 2][place[places].edge];
+            walk[places] = walks[f.nv - 1][place[places].edge];
             tall_rows[places] = dw_tall_rows(f, g, &place[places], g->h0, g->h1);
         }
         const ptrdiff_t channels = places == 1 ? g->c1 - g->c0 : 1;

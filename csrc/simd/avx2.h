@@ -31,6 +31,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces: a masked 
 }
 INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
+#define v_keep(v) __asm__("" : "+x"(v))
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }

@@ -15,6 +15,7 @@ INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return n > 0 ? *p : 0; }
 INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { if (n > 0) *p = v; }
 INLINE vf v_zero(void) { return 0; }
 INLINE vf v_set1(float x) { return x; }
+#define v_keep(v) ((void)(v))
 INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
 INLINE vf v_mul(vf a, vf b) { return a * b; }
