@@ -203,3 +203,10 @@ def test_automatic_rows_are_as_accurate_as_direct(draw, threads, layout, name, i
     layer = fo.Conv2d(w, **options, layout=layout)
     assert name in layer.kernel(x.shape)[0]
     check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=2e-6)
+
+
+def test_strides_whose_product_overflows(draw):
+    """33 * 998724481 * 1119412321 is 1 modulo 2^64."""
+    x, w = draw(1, 64, 67, 3), draw(64, 64, 3, 3)
+    y = fo.conv2d(x, w, stride=(998724481, 1119412321), dilation=(33, 1))
+    np.testing.assert_allclose(y[0, :, 0, 0], np.einsum("chw,ochw->o", x[0, :, ::33].astype(float), w.astype(float)), atol=1e-4)

@@ -35,8 +35,9 @@ enum { PAIR = 64 };
 bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t pixels = z->oh * z->ow;
-    const bool pixelwise = s->kh * s->kw * s->sh * s->sw * s->groups == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
-    if (!pixelwise || pixels < PAIR || s->oc < PAIR || !s->ic || s->algorithm == FO_DIRECT) return false;
+    const bool pixelwise = s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1 && s->groups == 1;
+    const bool whole = !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+    if (!pixelwise || !whole || pixels < PAIR || s->oc < PAIR || !s->ic || s->algorithm == FO_DIRECT) return false;
     return s->algorithm == FO_STRASSEN || (s->ic >= SHORTEST && s->ic <= LONGEST && s->oc >= LEAST_CHANNELS &&
                                            s->ic * s->oc >= LEAST_WEIGHTS && pixels >= LEAST_PIXELS);
 }

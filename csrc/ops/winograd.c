@@ -52,7 +52,7 @@ static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int 
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh == 3 && s->kw == 3 && s->sh * s->sw * s->dh * s->dw * s->groups == 1 && s->ic;
+    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == 1 && s->sw == 1 && s->dh == 1 && s->dw == 1 && s->groups == 1 && s->ic;
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
     int best = 2;
     double cost = winograd_cost(plan, z, 2);
