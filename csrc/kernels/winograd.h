@@ -144,8 +144,9 @@ INLINE void output_transform(const int m, const int s, vf *d) {
  * is read from or written to it stays in the first-level cache. */
 enum { STRIP = 8, PITCH = (STRIP * 6 + 2) * VL };
 
-/* Pixels of a large image come from the third-level cache, and lines of y too before they are written; the walk over rows, channels and
- * pixels is nothing that the hardware foresees. So each is fetched this many floats or pixels, or a tile, before its turn. */
+/* Planes of a large image come from the third-level cache, and lines of y too before they are written; the walk over rows, channels and
+ * pixels is nothing that the hardware foresees. So each is fetched a line, or a tile, before its turn. Where channels are last, fetching
+ * either cost more than it gained (weenet 0.95). */
 enum { LINE = 64 / sizeof(float) };
 
 INLINE float *strip_at(float *strip, int row, ptrdiff_t pixel) { return strip + row * PITCH + pixel * VL; }
@@ -178,7 +179,6 @@ INLINE void columns_nhwc(const int m, const int height, const bool whole, input_
     const int lo = s->lo, hi = s->hi;
     const float *x = image.data + s->g->h0 * image.sh + w * image.sw + s->c;
     for (; q < end; q++, x += image.sw) {
-        UNROLL for (int i = 0; i < height + 2; i++) __builtin_prefetch(x + i * image.sh + LINE * image.sw);
         vf d[8];
         UNROLL for (int i = 0; i < height + 2; i++)
             d[i] = whole ? v_load(x + i * image.sh) : i < lo || i >= hi ? v_zero() : v_load_mask(x + i * image.sh, lanes);
@@ -301,17 +301,12 @@ INLINE ptrdiff_t first_strip(const int m, const fo_winograd_output_args *g) {
     return tiles > 1 ? tiles : STRIP;
 }
 
-/* Fetches a share of the lines that a strip of `columns` pixels goes to, that of its tile i of n: into the second-level cache, for planes
- * that lie 2^n bytes apart share few sets of the first. */
+/* Fetches a share of the lines that a strip of `columns` pixels goes to in planes, that of its tile i of n: into the second-level cache, for
+ * planes that lie 2^n bytes apart share few sets of the first. */
 INLINE void fetch_share(const fo_winograd_output_args *g, const float *y, ptrdiff_t columns, int lanes, ptrdiff_t i, ptrdiff_t n) {
-    const bool nhwc = g->y.sc == 1;
-    const ptrdiff_t begin = (nhwc ? columns : lanes) * i / n, end = (nhwc ? columns : lanes) * (i + 1) / n;
     for (ptrdiff_t row = 0; row < g->rows; row++, y += g->y.sh)
-        for (ptrdiff_t k = begin; k < end; k++)
-            if (nhwc)
-                __builtin_prefetch(y + k * g->y.sw, 0, 2);
-            else
-                for (ptrdiff_t q = 0; q < columns; q += LINE) __builtin_prefetch(y + k * g->y.sc + q * g->y.sw, 0, 2);
+        for (ptrdiff_t c = lanes * i / n; c < lanes * (i + 1) / n; c++)
+            for (ptrdiff_t q = 0; q < columns; q += LINE) __builtin_prefetch(y + c * g->y.sc + q * g->y.sw, 0, 2);
 }
 
 INLINE void output_run(const int m, const int height, const fo_winograd_output_args *g) {
@@ -325,7 +320,7 @@ INLINE void output_run(const int m, const int height, const fo_winograd_output_a
             const ptrdiff_t columns = clamped(g->columns - t * m, 0, tiles * m), whole = clamped(g->count - t, 0, tiles);
             float *y = g->y.data + o * g->y.sc + t * m * g->y.sw;
             for (ptrdiff_t i = 0; i < whole; i++) {
-                if (!nhwc || o % LINE == 0) fetch_share(g, y, columns, lanes, i, whole);
+                if (!nhwc) fetch_share(g, y, columns, lanes, i, whole);
                 output_tile(m, height, m, g->products + (t + i) * g->ldp + o, g->position, bias, strip_at(strip, 0, i * m));
             }
             if (whole * m < columns) {
