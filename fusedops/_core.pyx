@@ -518,7 +518,11 @@ cdef class SeparablePlan(ImagePlan):
         return b
 
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
-        return self.depthwise.size(n, ih, iw, z)
+        cdef fo_conv2d_size other
+        if self.expand is not None:  # each part refuses the image that it would refuse by itself
+            self.expand.size(n, ih, iw, &other)
+        self.depthwise.size(n, ih, iw, z)
+        return self.pointwise.size(n, z.oh, z.ow, &other)
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
         cdef fo_separable b = self.block()

@@ -179,3 +179,14 @@ def test_unfused_parts_that_do_not_fit(draw):
         reference.DepthwiseSeparable(fo.Conv2d(draw(24, 1, 3, 3), groups=24), project)
     with pytest.raises(TypeError, match="depthwise must be a reference.Conv2d, not None"):
         reference.InvertedResidual(expand, None, project)
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("hidden", [None, 3])
+def test_an_image_of_no_pixels_is_refused_as_by_the_parts(draw, layout, hidden):
+    expand, depthwise, project = parts = _parts(draw, fo, 3, hidden, 4, layout=layout, padding="same")
+    block = fo.DepthwiseSeparable(depthwise, project) if expand is None else fo.InvertedResidual(*parts)
+    x = np.empty((2, 3, 0, 0) if layout == "NCHW" else (2, 0, 0, 3), np.float32)
+    for run in (lambda: _in_a_row(parts, x, None), lambda: block(x), lambda: block.output_shape(x.shape)):
+        with pytest.raises(ValueError, match="x padded is 0 x 0 pixels"):
+            run()
