@@ -68,26 +68,29 @@ typedef struct {
 INLINE int strassen_row(const int step, const int mr) { return step == STRASSEN_V || step == STRASSEN_C10 ? mr : 0; }
 INLINE int strassen_column(const int step) { return step == STRASSEN_V || step == STRASSEN_C01 ? NR : 0; }
 
-/* T1 T2 T3 T4 as differences: the operands of the products that have them, and which of the four it is. */
-INLINE int strassen_difference(const fo_strassen_args *g, const int step, fo_strassen_block *from, fo_strassen_block *less) {
+/* What a product multiplies by, taken from X itself: the block `from`, for T1 T2 T3 T4 less another; and which of the operands it is, in the
+ * order in which they stand in memory. */
+INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strassen_block *from, fo_strassen_block *less) {
     const fo_strassen_block b00 = g->b[STRASSEN_P], b01 = {b00.data + NR, b00.ld}, b10 = g->b[STRASSEN_C00], b11 = g->b[STRASSEN_C01];
     switch (step) {
         case STRASSEN_Q: return *from = b01, *less = b00, 0;
         case STRASSEN_U: return *from = b11, *less = g->b[STRASSEN_Q], 1;
         case STRASSEN_V: return *from = b11, *less = b01, 2;
         case STRASSEN_C10: return *from = b10, *less = g->b[STRASSEN_U], 3;
-        default: return *from = *less = g->b[step], -1;
+        case STRASSEN_P: return *from = *less = b00, 4;
+        case STRASSEN_C00: return *from = *less = b10, 5;
+        default: return *from = *less = b11, 6;
     }
 }
 
-/* Adds a product to the sums. Where T are not there yet, they are computed on the way: loads, differences and a store now and then
- * are free among multiply-adds. pixels_right: the pixels are B and the weights panels, a step's rows side by side, lda from step to step;
+/* Adds a product to the sums. Where the operands are not there yet, they are made on the way: loads, differences and a store are free among
+ * multiply-adds. pixels_right: the pixels are B and the weights panels, a step's rows side by side, lda from step to step;
  * else weights are B, which may come from the third-level cache. */
-INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool sums, const int mr, vf acc[MR][NV]) {
+INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool makes, const int mr, vf acc[MR][NV]) {
     const ptrdiff_t k = g->k, lda = g->a[step].ld;
     fo_strassen_block b = g->b[step], less = b;
-    const int t = sums ? strassen_difference(g, step, &b, &less) : -1;
-    float *to = t < 0 ? NULL : g->sums + t * k * NR;
+    const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
+    float *to = makes ? g->operands + operand * k * NR : NULL;
     const float *a[MR / 3 + 1], *panel = g->a[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = panel + i * lda;
     const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * k * g->next.ld);
@@ -99,11 +102,10 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
         UNROLL for (int j = 0; j < NV; j++) {
             if (!pixels_right) __builtin_prefetch(b.data + j * VL + 64 * NR);
             bv[j] = v_load(b.data + j * VL);
-            if (t < 0) continue;
-            bv[j] = v_sub(bv[j], v_load(less.data + j * VL));
-            v_store(to + j * VL, bv[j]);
+            if (makes && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less.data + j * VL));
+            if (makes) v_store(to + j * VL, bv[j]);
         }
-        if (t >= 0) less.data += less.ld, to += NR;
+        if (makes) less.data += less.ld, to += NR;
         UNROLL EACH_ROW {
             vf av = v_set1(pixels_right ? panel[i] : a[i / 3][i % 3 * lda + p]);
             UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
@@ -141,7 +143,7 @@ INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool c
 }
 
 /* A product. Its sums go on with those in the registers unless it begins anew. */
-INLINE void strassen_product(const strassen_chain *s, const int step, const bool channel_rows, const bool sums, const int mr, vf acc[MR][NV]) {
+INLINE void strassen_product(const strassen_chain *s, const int step, const bool channel_rows, const bool makes, const int mr, vf acc[MR][NV]) {
     const fo_strassen_args *g = s->g;
     const fo_epilogue *ep = &g->ep;
     if (step == STRASSEN_Q)
@@ -150,7 +152,7 @@ INLINE void strassen_product(const strassen_chain *s, const int step, const bool
         EACH_VECTOR acc[i][j] = v_zero();
     else if (step == STRASSEN_U || step == STRASSEN_C01)
         EACH_VECTOR acc[i][j] = v_load(s->u + i * NR + j * VL);
-    strassen_run(g, step, channel_rows, sums, mr, acc);
+    strassen_run(g, step, channel_rows, makes, mr, acc);
     if (step < STRASSEN_C00 || step == STRASSEN_U) {
         strassen_leave(s, step == STRASSEN_U ? s->q : NULL, false, mr, acc, step == STRASSEN_Q ? s->q : s->u, NR);
         return;
@@ -166,23 +168,24 @@ INLINE void strassen_product(const strassen_chain *s, const int step, const bool
 }
 
 /* The four blocks of C, each of mr rows and NR columns. */
-INLINE void strassen_tile(const strassen_chain *s, const bool channel_rows, const bool sums, const int mr) {
+INLINE void strassen_tile(const strassen_chain *s, const bool channel_rows, const bool makes, const int mr) {
     vf acc[MR][NV];
-    strassen_product(s, STRASSEN_Q, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_P, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_C00, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_U, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_V, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_C10, channel_rows, sums, mr, acc);
-    strassen_product(s, STRASSEN_C01, channel_rows, sums, mr, acc);
+    strassen_product(s, STRASSEN_Q, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_P, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_C00, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_U, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_V, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_C10, channel_rows, makes, mr, acc);
+    strassen_product(s, STRASSEN_C01, channel_rows, makes, mr, acc);
 }
 #undef EACH_ROW
 #undef EACH_VECTOR
 
-/* A function for each height of pairs that are nearly equal, two or more of them: channels as rows, with and without T, and as columns. */
+/* A function for each height of pairs that are nearly equal, two or more of them: channels as rows, with and without making the operands,
+ * and as columns. */
 typedef void strassen_fn(const strassen_chain *s);
 #define TILE(mr) \
-    static void strassen_sums_##mr(const strassen_chain *s) { \
+    static void strassen_makes_##mr(const strassen_chain *s) { \
         if (mr <= MR && 2 * mr >= MR) strassen_tile(s, true, true, mr <= MR ? mr : 1); \
     } \
     static void strassen_rows_##mr(const strassen_chain *s) { \
@@ -196,7 +199,7 @@ typedef void strassen_fn(const strassen_chain *s);
      strassen_##channels##_6, strassen_##channels##_7, strassen_##channels##_8, strassen_##channels##_9, strassen_##channels##_10, \
      strassen_##channels##_11, strassen_##channels##_12}
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(sums)};
+static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
 #undef TILE
 #undef HEIGHTS
 
@@ -205,5 +208,5 @@ static void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
     const fo_activation *act = &g->ep.act;
     const bool direct = g->rows[0] == g->rows[1] && act->kind <= FO_CLIP, clips = direct && act->kind == FO_CLIP;
     const strassen_chain s = {g, q, u, tile, direct, v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
-    strassen_tiles[g->sums ? 2 : g->ep.channel_rows][g->rows[0] - 1](&s);
+    strassen_tiles[g->operands ? 2 : g->ep.channel_rows][g->rows[0] - 1](&s);
 }

@@ -22,7 +22,6 @@ static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
 enum { SCRATCH_BYTES = 512 << 10, LINE = 16 }; /* half of a second-level cache of 1 MB; floats of a cache line */
 enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
-enum { MANY_WEIGHTS = 8 }; /* pairs of weights that are worth a copy of the pixels */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
  * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
@@ -170,7 +169,7 @@ typedef struct {
     fo_image x, y, r;       /* an image is one row of pixels; r.data is NULL where there is no residual */
     ptrdiff_t images, pixels;
     bool columns;           /* pixels are columns, else rows */
-    bool copies;            /* the products do not read the image itself */
+    bool copies;            /* a pass before the products makes the operands, so that these do not read the image itself */
     const float *packed, *bias;
     const float *panels;    /* columns: plain weights for pixels that are rows, where they are small, */
     ptrdiff_t *table;       /* and where those find step p of the reduction */
@@ -243,13 +242,13 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
     fo_strassen_args a = {.k = half_of(plan)};
     if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
-    order_right(plan, scratch, s->copies ? NULL : x, s->x.sc, a.b);
     for (ptrdiff_t i = first; i < last; i++) {
         const pair r = row_pair(kn, oc, i);
         a.rows[0] = r.size[0], a.rows[1] = r.size[1];
         order_panels(plan, r.size[0], s->packed + left_at(plan, i), a.a);
         a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
-        a.sums = i == first && !s->copies ? scratch : NULL;
+        a.operands = i == first && !s->copies ? scratch : NULL; /* the first chain makes them for the others */
+        order_right(plan, scratch, a.operands ? x : NULL, s->x.sc, a.b);
         a.next = next_columns(s, j, i - first, x);
         kn->strassen(&a);
         if (s->table && !s->panels && j == s->pairs - 1) rest_rows(s, n, i);
@@ -318,7 +317,7 @@ static void cut_columns(strassen *s, int threads) {
         best = time;
         s->share = share, s->across = across;
     }
-    s->scratch_each = max_(parts(s->copies) * right_part(s->plan), s->plan->k * s->plan->kn->nr);
+    s->scratch_each = max_(FO_STRASSEN_PRODUCTS * right_part(s->plan), s->plan->k * s->plan->kn->nr);
     s->fetches = 4 * s->plan->k * s->pixels > 2 * SCRATCH_BYTES;
 }
 
@@ -335,18 +334,14 @@ static void cut_rows(strassen *s, int threads) {
     s->scratch_each = each * min_(s->pairs, s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
 }
 
-/* Halves of an odd reduction, and of odd rows, have no equal lengths. Rows a multiple of 1 KB apart share few sets of the cache; those that
- * are not whole lines take two accesses for one, which copies mend where they serve some weights. */
-static bool copies(const strassen *s, const fo_image *x) {
-    if (s->plan->k % 2) return true;
-    return s->columns ? x->sc % 256 == 0 || (x->sc % LINE && weight_pairs(s) >= MANY_WEIGHTS) : s->pixels % 2;
-}
+/* Halves of an odd reduction, and of odd rows, have no equal lengths. */
+static bool copies(const strassen *s) { return s->plan->k % 2 || (!s->columns && s->pixels % 2); }
 
-static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x) {
+static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_kernels *kn = plan->kn;
     const bool nhwc = plan->s.nhwc;
     *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
-    s->copies = copies(s, x);
+    s->copies = copies(s);
     s->pairs = nhwc ? row_pairs(kn, s->pixels) : column_pairs(kn, s->pixels);
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
     (nhwc ? cut_rows : cut_columns)(s, threads);
@@ -361,8 +356,7 @@ static ptrdiff_t table_floats(const strassen *s) {
 
 ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
     strassen s;
-    const fo_image x = fo_contiguous(plan->s.ic, z->oh, z->ow, plan->s.nhwc);
-    const int threads = setup(&s, plan, z, &x);
+    const int threads = setup(&s, plan, z);
     return (s.scratch_each * threads + table_floats(&s)) * (ptrdiff_t)sizeof(float);
 }
 
@@ -370,7 +364,7 @@ ptrdiff_t fo_strassen_scratch(const fo_conv2d *plan, const fo_conv2d_size *z) {
 static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     strassen s;
     const bool nhwc = plan->s.nhwc;
-    const int threads = setup(&s, plan, z, x);
+    const int threads = setup(&s, plan, z);
     const ptrdiff_t floats = nhwc ? right_weights(plan) : left_weights(plan);
     s.x = *x, s.y = *y, s.r = *r;
     s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
