@@ -1,14 +1,31 @@
 /* Copies into scratch: a transposition, rows with zeros around them, and sums of rows. */
 
+/* A block of m rows and n columns, or VL of each where there are more. */
+INLINE void transpose_block(const bool whole, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+    const vm rows = v_range(0, m), columns = v_range(0, n);
+    vf t[VL];
+    UNROLL for (int l = 0; l < VL; l++, x += ldx) {
+        v_hide(x);
+        t[l] = whole ? v_load(x) : l < m ? v_load_mask(x, columns) : v_zero();
+    }
+    v_transpose(t);
+    UNROLL for (int l = 0; l < VL; l++, y += ldy) {
+        v_hide(y);
+        if (whole)
+            v_store(y, t[l]);
+        else if (l < n)
+            v_store_mask(y, t[l], rows);
+    }
+}
+
 /* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. */
 static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = 0; i < m; i += VL)
         for (ptrdiff_t j = 0; j < n; j += VL) {
-            vm rows = v_range(0, m - i), columns = v_range(0, n - j);
-            vf t[VL];
-            UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < m ? v_load_mask(x + (i + l) * ldx + j, columns) : v_zero();
-            v_transpose(t);
-            UNROLL for (int l = 0; l < VL; l++) if (j + l < n) v_store_mask(y + (j + l) * ldy + i, t[l], rows);
+            if (i + VL <= m && j + VL <= n)
+                transpose_block(true, VL, VL, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
+            else
+                transpose_block(false, m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
         }
 }
 

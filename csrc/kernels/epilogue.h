@@ -81,23 +81,33 @@ INLINE void finish_rows(const fo_act_kind kind, const finish_args *args) {
 INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, vm m) {
     float *c = f->c + j * f->ldc + i;
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
-    if (r) UNROLL for (int l = 0; l < VL; l++, r += f->ldr) t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
-    UNROLL for (int l = 0; l < VL; l++, c += f->ldc) finish_vector(kind, all, f, t[l], NULL, c, m, v_zero());
+    if (r)
+        UNROLL for (int l = 0; l < VL; l++, r += f->ldr) {
+            v_hide(r);
+            t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
+        }
+    UNROLL for (int l = 0; l < VL; l++, c += f->ldc) {
+        v_hide(c);
+        finish_vector(kind, all, f, t[l], NULL, c, m, v_zero());
+    }
 }
 
 /* The same for a C that stands column after column: VL x VL blocks are transposed on the way. */
 INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
     const finish_args f = *args;
     for (int i = 0; i < f.mr; i += VL) {
-        const bool all = i + VL <= f.mr;
-        const vm m = v_range(0, f.mr - i);
+        const int left = f.mr - i;
+        const bool all = left >= VL;
+        const vm m = v_range(0, left);
         vf slope = kind == FO_PRELU && f.channel_rows ? v_load_mask(f.slopes + i, m) : v_zero();
         for (int j = 0; j < f.n; j += VL) {
+            const float *row = f.tile + i * f.ldt + j;
             vf t[VL];
-            if (all)
-                UNROLL for (int l = 0; l < VL; l++) t[l] = v_load(f.tile + (i + l) * f.ldt + j);
-            else
-                UNROLL for (int l = 0; l < VL; l++) t[l] = i + l < f.mr ? v_load(f.tile + (i + l) * f.ldt + j) : v_zero();
+            UNROLL for (int l = 0; l < VL; l++) {
+                t[l] = v_load(row);
+                if (all || l + 1 < left) row += f.ldt; /* lanes beyond are not stored */
+                v_hide(row);
+            }
             v_transpose(t);
             if (kind <= FO_CLIP && j + VL <= f.n) { /* the common case */
                 if (all)
