@@ -96,21 +96,36 @@ def test_epilogue(isa, draw, layout, c, name):
     check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
 
 
+def among_nans(a, floats):
+    """A copy that begins `floats` elements behind a cache line's start, and the memory around it."""
+    memory = np.full(a.size + 64, np.nan, np.float32)
+    start = -(memory.ctypes.data // 4) % 16 + 16 + floats
+    copy = memory[start:][:a.size].reshape(a.shape)
+    copy[...] = a
+    return copy, memory
+
+
 @pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (7, 1)])
-def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride):
-    """Vectors of channels begin elsewhere where the image does not begin on a cache line."""
-    x, w, b = draw(1, 9, 13, 112), draw(112, k, k), draw(112)
-    options = dict(bias=b, activation="relu", stride=stride, padding=k // 2, layout="NHWC")
-    memory = np.empty(x.size + 32, np.float32)
-    start = -memory.ctypes.data // 4 % 16
-    results = []
+@pytest.mark.parametrize("c, width, padding", [(112, 13, 1), (112, 16, 0), (32, 9, 1), (16, 8, 1), (48, 3, 3), (144, 1, 3), (260, 14, 1)])
+def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride, c, width, padding):
+    """Vectors of channels begin elsewhere where the image does not begin on a cache line, and reach from one pixel into the next."""
+    x, w, b = draw(1, 7, width, c), draw(c, k, k), draw(c)
+    options = dict(bias=b, activation="relu", stride=stride, padding=padding, layout="NHWC")
+    options["residual"] = r = draw(*fo.depthwise_conv2d(x, w, **options).shape)
+    expected = oracle.depthwise_conv2d(x, w, **options)
     for shift in 0, 1, 4, 15:
-        image = memory[start + shift:][:x.size].reshape(x.shape)
-        image[...] = x
-        results.append(fo.depthwise_conv2d(image, w, **options))
-    check(results[0], oracle.depthwise_conv2d(x, w, **options))
-    for result in results[1:]:
-        np.testing.assert_array_equal(result, results[0])
+        image, near_x = among_nans(x, shift)
+        out, near_y = among_nans(r, shift)
+        y = fo.depthwise_conv2d(image, w, **options)
+        if shift == 0:
+            first = y
+            check(y, expected)
+        np.testing.assert_array_equal(y, first)
+        np.testing.assert_array_equal(fo.depthwise_conv2d(image, w, **options, out=out), first)
+        assert np.isnan(near_y).sum() == near_y.size - r.size and np.isnan(near_x).sum() == near_x.size - x.size
+        wide = np.full((*r.shape[:3], c + 16), np.nan, np.float32)
+        np.testing.assert_array_equal(fo.depthwise_conv2d(image, w, **options, out=wide[..., :c]), first)
+        assert np.isnan(wide[..., c:]).all()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

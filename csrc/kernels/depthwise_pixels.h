@@ -36,11 +36,16 @@ typedef struct {
     ptrdiff_t ld;
 } dw_run;
 
-/* The vectors of channels that a pixel is cut into: from c0 on, and the rest masked; or (shift) one at c0, those from c0 + shift on,
- * which stand in one cache line each, and one that ends at c1. Vector n has its taps at w + n * taps * VL. */
+/* The vectors of channels that a pixel is cut into: `count` from c0 on, and the rest masked. Or (shift) as many from c0 + shift on, which
+ * stand in one cache line each; their taps, and bias, are copies that come round. Where pixels touch, the last one reaches into the next:
+ *
+ *     pixels   |0   0   0   0   |1   1   1   1   |2   2   2   2   |
+ *     vectors   b o   o   o   r   o   o   o   r   b o   o   o   e       b and e: at either end of a row, across cache lines,
+ *                                                                       and of each pixel where pixels do not touch */
 typedef struct {
     ptrdiff_t shift, count;
-    const float *w;
+    const float *w, *bias;
+    bool touch;
 } dw_vectors;
 
 INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
@@ -215,23 +220,77 @@ static void dw_mask_tile(const dw_tile_form f, const fo_depthwise_args *g, dw_ti
     for (int q = 0; q < dw_window(f); q++) p->in[q] = v_range(0, p->u + q >= 0 && p->u + q < g->z->iw ? lanes : 0);
 }
 
-/* Cuts the channels into vectors. Where all pixels lie on cache lines in the same way, but not from the first channel on, `taps` takes
- * the taps of vectors that do (512x14x14: 33 to 24 us; 96x112x112, stride 2: 125 to 96). Fewer channels lose by the extra vector. */
+/* The same for vectors whose lanes from `own` on are the next pixel's. */
+static void dw_mask_reaching(const dw_tile_form f, const fo_depthwise_args *g, dw_tile_place *p, ptrdiff_t own) {
+    const ptrdiff_t iw = g->z->iw;
+    p->lanes = VL;
+    for (int q = 0; q < dw_window(f); q++) {
+        const ptrdiff_t u = p->u + q;
+        p->in[q] = v_range(u >= 0 && u < iw ? 0 : own, u + 1 >= 0 && u + 1 < iw ? VL : own);
+    }
+}
+
+/* Taps of the vectors from c0 + shift on: lanes of two neighbouring blocks, the last one's of the last and the first. Behind them the
+ * bias, whose first channels follow the last. */
+static void dw_turn_taps(const fo_depthwise_args *g, dw_vectors *v, float *to) {
+    const ptrdiff_t kk = g->s->kh * g->s->kw, own = VL - v->shift;
+    const float *w = v->w;
+    v->w = to;
+    for (ptrdiff_t n = 0; n < v->count; n++) {
+        const float *block = w + n * kk * VL, *next = w + (n + 1) % v->count * kk * VL;
+        for (ptrdiff_t t = 0; t < kk * VL; t += VL, to += VL)
+            v_store(to, v_select(v_range(0, own), v_load_tail(block + t + v->shift, own), v_load_mask(next + t - own, v_range(own, VL))));
+    }
+    if (!g->bias || !v->touch) return;
+    v->bias = to;
+    for (ptrdiff_t n = 0; n <= v->count; n++, to += VL) v_store(to, v_load(g->bias + n % v->count * VL));
+}
+
+/* Cuts the channels into vectors. Where all pixels lie on cache lines in the same way, but not from the first channel on (NumPy's large
+ * arrays begin 16 bytes behind a line's start), `taps` takes the taps of vectors that do. */
 static dw_vectors dw_cut_channels(const fo_depthwise_args *g, float taps[DW_TAPS]) {
     const ptrdiff_t kk = g->s->kh * g->s->kw, channels = g->c1 - g->c0, off = (ptrdiff_t)((uintptr_t)(g->x.data + g->c0) / sizeof(float) % VL);
-    const ptrdiff_t shift = VL - off, count = 1 + (channels - shift + VL - 1) / VL;
-    if (!off || (g->x.sw | g->x.sh) % VL || g->act.kind > FO_CLIP || channels < 6 * VL || count * kk * VL > DW_TAPS)
-        return (dw_vectors){0, channels / VL, g->w + g->c0 * kk};
-    for (ptrdiff_t n = 0; n < count; n++) {
-        const ptrdiff_t c = n == 0 ? g->c0 : n == count - 1 ? g->c1 - VL : g->c0 + shift + (n - 1) * VL, lane = c % VL;
-        const float *block = g->w + c / VL * kk * VL;
-        for (ptrdiff_t t = 0; t < kk; t++, taps += VL, block += VL) {
-            vf tap = v_load(block + lane);
-            if (lane) tap = v_select(v_range(0, VL - lane), tap, v_load(block + kk * VL - (VL - lane)));
-            v_store(taps, tap);
-        }
-    }
-    return (dw_vectors){shift, count, taps - count * kk * VL};
+    const bool touch = !g->c0 && g->s->sw == 1 && g->x.sw == channels && g->y.sw == channels && (!g->r.data || g->r.sw == channels);
+    dw_vectors v = {0, channels / VL, g->w + g->c0 * kk, g->bias, touch};
+    const bool few = channels < (touch ? 32 : 6 * VL); /* would lose by vectors more, of a row or of each pixel */
+    if (!off || (g->x.sw | g->x.sh | channels) % VL || g->act.kind > FO_CLIP || few || channels * (kk + 1) + VL > DW_TAPS) return v;
+    v.shift = VL - off;
+    dw_turn_taps(g, &v, taps);
+    return v;
+}
+
+/* A vector of the channels, of n from 0 on: those from c0 + shift on, the one that begins a pixel and the one that ends it. */
+typedef struct {
+    ptrdiff_t c;
+    const float *w;
+    bool reaches; /* into the next pixel */
+} dw_vector;
+
+static dw_vector dw_vector_at(const fo_depthwise_args *g, const dw_vectors *v, ptrdiff_t n) {
+    const ptrdiff_t kk = g->s->kh * g->s->kw, c = n == v->count ? g->c0 : g->c1 - VL;
+    if (v->shift && n >= v->count) return (dw_vector){c, g->w + c * kk, false};
+    return (dw_vector){g->c0 + v->shift + n * VL, v->w + n * kk * VL, v->shift && n == v->count - 1};
+}
+
+/* Whether a tile from output column w on wants vector n. */
+static bool dw_wants(const fo_depthwise_args *g, const dw_vectors *v, ptrdiff_t n, ptrdiff_t w, int cols) {
+    const bool ends = !v->touch || w + cols >= g->z->ow;
+    if (!v->shift || n < v->count - 1) return true;
+    return n == v->count - 1 ? !ends : ends || (n == v->count && !w);
+}
+
+/* Vectors with shift of a tile. */
+static void dw_tile_shifted(const dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *v, dw_tile_place *p, bool inside,
+                            dw_tiles_fn *const tiles[2]) {
+    const ptrdiff_t kk = f.k * f.k, last = g->c1 - VL - g->c0;
+    const bool begins = dw_wants(g, v, v->count, p->w, f.cols), ends = dw_wants(g, v, v->count + 1, p->w, f.cols);
+    if (begins) tiles[!inside](g, p, &(dw_run){1 + ends, g->c0, last, false, g->w + g->c0 * kk, last * kk, NULL, 0});
+    tiles[!inside](g, p, &(dw_run){v->count - 1, g->c0 + v->shift, VL, false, v->w, kk * VL, NULL, 0});
+    if (ends) return;
+    const dw_vector reaching = dw_vector_at(g, v, v->count - 1);
+    inside = inside && p->u + dw_window(f) < g->z->iw;
+    if (!inside) dw_mask_reaching(f, g, p, VL - v->shift);
+    tiles[!inside](g, p, &(dw_run){1, reaching.c, 0, false, reaching.w, 0, NULL, 0});
 }
 
 /* All channels of a tile. Sums that need another epilogue wait for it, a block of channels at a time. */
@@ -239,13 +298,11 @@ static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, c
                              dw_tiles_fn *const tiles[2]) {
     enum { BLOCK = 8 * VL };
     const bool registers = g->act.kind <= FO_CLIP;
-    const ptrdiff_t taps = f.k * f.k * VL, channels = g->c1 - g->c0;
+    const ptrdiff_t taps = f.k * f.k * VL;
     float sums[DW_SUMS * BLOCK];
     if (!inside) dw_mask_tile(f, g, p, VL);
     if (vectors->shift) {
-        const ptrdiff_t last = vectors->count - 1;
-        tiles[!inside](g, p, &(dw_run){2, g->c0, channels - VL, false, vectors->w, last * taps, NULL, 0});
-        tiles[!inside](g, p, &(dw_run){last - 1, g->c0 + vectors->shift, VL, false, vectors->w + taps, taps, NULL, 0});
+        dw_tile_shifted(f, g, vectors, p, inside, tiles);
         return;
     }
     for (ptrdiff_t c = g->c0, end; c < g->c1; c = end) {
@@ -264,51 +321,59 @@ static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, c
     }
 }
 
+/* The tiles of row h for vector n of the channels, of which `lanes` are there. */
+static void dw_tile_vector_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t n, ptrdiff_t lanes,
+                                  ptrdiff_t h, dw_tiles_fn *const tiles[2][2]) {
+    const dw_vector v = dw_vector_at(g, vectors, n);
+    const ptrdiff_t left = g->z->left, ow = g->z->ow, room = g->z->iw + left - dw_window(f) - v.reaches, step = f.cols * f.s;
+    const ptrdiff_t inner = room < 0 ? 0 : (room / step + 1) * f.cols, whole = (ow - v.reaches) / f.cols * f.cols;
+    const bool few = vectors->shift && vectors->touch && n >= vectors->count; /* tiles want it */
+    const ptrdiff_t first = left > 0 ? (left + step - 1) / step * f.cols : 0, last = few ? 0 : inner < whole ? inner : whole;
+    const int cols = f.cols;
+    for (ptrdiff_t w = 0, count; w < ow; w += count * f.cols) {
+        dw_tile_place p;
+        const int half = ow - w <= cols / 2;
+        f.cols = cols >> half;
+        count = w >= first && w < last ? (last - w) / cols : 1; /* tiles from first to last have all their columns */
+        if (!dw_wants(g, vectors, n, w, f.cols)) continue;
+        const bool inside = dw_place_tile(f, g, h, w, &p) && lanes == VL && p.u + dw_window(f) + v.reaches <= g->z->iw;
+        if (!inside && v.reaches)
+            dw_mask_reaching(f, g, &p, VL - vectors->shift);
+        else if (!inside)
+            dw_mask_tile(f, g, &p, lanes);
+        tiles[half][!inside](g, &p, &(dw_run){count, v.c, 0, true, v.w, 0, NULL, 0});
+    }
+}
+
 /* The tiles of row h, one vector of channels after the other: taps and sums of few channels are at hand along a row. */
 static void dw_tile_row_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t h,
                                dw_tiles_fn *const tiles[2][2]) {
-    const ptrdiff_t left = g->z->left, room = g->z->iw + left - dw_window(f), step = f.cols * f.s;
-    const ptrdiff_t inner = room < 0 ? 0 : (room / step + 1) * f.cols, whole = g->z->ow / f.cols * f.cols;
-    const ptrdiff_t first = left > 0 ? (left + step - 1) / step * f.cols : 0, last = inner < whole ? inner : whole;
-    const int cols = f.cols;
-    const float *taps = vectors->w;
-    for (ptrdiff_t c = g->c0, next; c < g->c1; c = next, taps += f.k * f.k * VL) {
-        const ptrdiff_t lanes = g->c1 - c < VL ? g->c1 - c : VL;
-        next = c + (vectors->shift && c == g->c0 ? vectors->shift : lanes);
-        if (vectors->shift && next < g->c1 && next + VL > g->c1) next = g->c1 - VL;
-        for (ptrdiff_t w = 0, count; w < g->z->ow; w += count * f.cols) {
-            dw_tile_place p;
-            const int half = g->z->ow - w <= cols / 2;
-            f.cols = cols >> half;
-            count = w >= first && w < last ? (last - w) / cols : 1; /* tiles from first to last have all their columns */
-            const bool inside = dw_place_tile(f, g, h, w, &p) && lanes == VL;
-            if (!inside) dw_mask_tile(f, g, &p, lanes);
-            tiles[half][!inside](g, &p, &(dw_run){count, c, 0, true, taps, 0, NULL, 0});
-        }
-        f.cols = cols;
-    }
+    const ptrdiff_t count = vectors->count + (vectors->shift ? 2 : 0), rest = (g->c1 - g->c0) % VL;
+    for (ptrdiff_t n = 0; n < count; n++) dw_tile_vector_across(f, g, vectors, n, VL, h, tiles);
+    if (rest) dw_tile_vector_across(f, g, vectors, count, rest, h, tiles);
 }
 
 /* All rows of the output, a band of columns after the other, vector by vector. */
 static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
     static dw_descend_fn *const descend[2][2] = {{dw_descend_00, dw_descend_01}, {dw_descend_10, dw_descend_11}};
-    const ptrdiff_t channels = g->c1 - g->c0, rest = vectors->shift ? 0 : channels % VL;
+    const ptrdiff_t rest = (g->c1 - g->c0) % VL, count = vectors->count + (vectors->shift ? 2 : 0);
     for (ptrdiff_t w = 0; w < g->z->ow; w += DW_BAND) {
         const ptrdiff_t left = g->z->ow - w;
         const int half = left <= DW_HALF_BAND;
         const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false};
-        dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)};
+        dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)}, reaching = p;
         const bool edges = p.u < 0 || p.u + dw_window(f) > g->z->iw || p.cols < f.cols;
-        const float *taps = vectors->w;
         dw_mask_tile(f, g, &p, VL);
-        for (ptrdiff_t n = 0, c = g->c0; n < vectors->count; n++, taps += 9 * VL) {
-            descend[half][edges](g, &p, c, taps);
-            c += vectors->shift && !n ? vectors->shift : VL;
-            if (vectors->shift && c > g->c1 - VL) c = g->c1 - VL;
+        dw_mask_reaching(f, g, &reaching, VL - vectors->shift);
+        for (ptrdiff_t n = 0; n < count; n++) {
+            if (!dw_wants(g, vectors, n, w, f.cols)) continue;
+            const dw_vector v = dw_vector_at(g, vectors, n);
+            const bool beyond = v.reaches && p.u + dw_window(f) >= g->z->iw;
+            descend[half][edges || beyond](g, v.reaches ? &reaching : &p, v.c, v.w);
         }
         if (!rest) continue;
         dw_mask_tile(f, g, &p, rest);
-        descend[half][1](g, &p, g->c1 - rest, taps);
+        descend[half][1](g, &p, g->c1 - rest, g->w + (g->c1 - rest) * 9);
     }
 }
 
@@ -317,7 +382,9 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
  * 96x28x28 7.5 to 6.3; 144x56x56, which it does not hold, 45 to 48. Pixels a multiple of 512 bytes apart share few sets of the first-level
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
-static void dw_pixels(const fo_depthwise_args *g, dw_tiles_fn *const tiles[2][2]) {
+static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[2][2]) {
+    fo_depthwise_args turned = *args;
+    const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10, L2_BYTES = 1 << 20 };
     const int k = (int)g->s->kh, s = (int)g->s->sh;
     dw_tile_form f = {.k = k, .s = s, .rows = dw_tile_rows(k), .cols = dw_tile_cols(k)};
@@ -325,6 +392,7 @@ static void dw_pixels(const fo_depthwise_args *g, dw_tiles_fn *const tiles[2][2]
     const ptrdiff_t range = most > f.cols ? most / f.cols * f.cols : f.cols;
     float taps[DW_TAPS];
     const dw_vectors vectors = dw_cut_channels(g, taps);
+    turned.bias = vectors.bias;
     const ptrdiff_t rows = g->h1 - g->h0, bytes = (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * rows * (g->z->iw + g->z->ow);
     if (REGISTERS >= 32 && k == 3 && s == 1 && g->act.kind <= FO_CLIP && rows >= g->z->ih && bytes <= L2_BYTES && g->x.sw % 128 && g->y.sw % 128) {
         dw_bands(g, &vectors);
