@@ -27,8 +27,10 @@ static void order_weights(fo_conv2d *plan, const float *w) {
         float *to = plan->w + o * plan->ldw;
         if (area == 1)
             memcpy(to, from, (size_t)plan->k * sizeof *to);
-        else
-            FOR_EACH_STEP(plan, p, c, i, j) to[p] = from[c * area + i * plan->s.kw + j];
+        for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
+            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+            plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
+        }
     }
 }
 

@@ -11,6 +11,9 @@
  */
 #include "winograd.h"
 
+#include <string.h>
+
+enum { MOST_NR = 64 };
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
@@ -68,18 +71,19 @@ const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x
 
 static ptrdiff_t positions_of(int tile) { return (ptrdiff_t)(tile + 2) * (tile + 2); }
 
-/* U[position] is B[ic, oc] packed into panels, as fo_pack does. */
+/* U[position] is B[ic, oc] packed into panels, as fo_pack does: a block of channels at a time, the output channels side by side. */
 static void pack_weights(const fo_conv2d *plan, int tile, float *packed) {
-    const ptrdiff_t nr = plan->kn->nr, ic = plan->s.ic, oc = plan->s.oc;
-    for (ptrdiff_t o = 0; o < oc; o += nr)
-        FOR_EACH_STEP(plan, p, c, i, j) {
-            if (i || j) continue;
-            const ptrdiff_t taps = min_(CHANNEL_BLOCK, ic - c / CHANNEL_BLOCK * CHANNEL_BLOCK); /* distance of two taps of c */
-            float g[9 * 64] = {0};
-            for (ptrdiff_t l = 0; l < min_(nr, oc - o); l++)
-                for (int tap = 0; tap < 9; tap++) g[tap * nr + l] = plan->w[(o + l) * plan->ldw + p + tap * taps];
-            plan->kn->winograd_weights(tile, g, packed + o * ic + c * nr, fo_packed_size(plan->kn, oc, ic));
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t nr = kn->nr, ic = plan->s.ic, oc = plan->s.oc;
+    for (ptrdiff_t o = 0; o < oc; o += nr) {
+        float steps[9 * CHANNEL_BLOCK * MOST_NR] = {0}, g[9 * MOST_NR];
+        for (ptrdiff_t c = 0; c < ic; c++) {
+            const ptrdiff_t at = c % CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, ic - (c - at)); /* block: distance of two taps of c */
+            if (!at) kn->transpose(min_(nr, oc - o), 9 * block, plan->w + o * plan->ldw + 9 * c, plan->ldw, steps, nr);
+            for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + at) * nr, (size_t)nr * sizeof *g);
+            kn->winograd_weights(tile, g, packed + o * ic + c * nr, fo_packed_size(kn, oc, ic));
         }
+    }
 }
 
 static void pack_2(const fo_conv2d *plan, float *packed) { pack_weights(plan, 2, packed); }
