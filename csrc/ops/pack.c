@@ -35,7 +35,7 @@ float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
     for (ptrdiff_t o = 0; o < oc; o++)
         for (ptrdiff_t i = 0; i < each; i++) {
-            double v = w[o * each + i] * scale[o];
-            folded[o * each + i] = fabs(v) < FLT_MIN ? 0 : (float)v; /* denormal weights would slow other code down */
+            const float v = (float)(w[o * each + i] * scale[o]);
+            folded[o * each + i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */
         }
 }
