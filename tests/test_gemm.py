@@ -58,6 +58,18 @@ def test_linear(isa, draw, shape):
     check(fo.linear(x, w, bias, residual=residual), oracle.linear(x, w, bias, residual=residual))
 
 
+@pytest.mark.parametrize("n", [6, 12, 24, 44, 56])
+@pytest.mark.parametrize("activation", [None, "relu", "relu6", "tanh"])
+def test_a_vector_and_a_half(isa, draw, n, activation):
+    """Two rows share a register: right for odd and even heights, and with the bits of a product of whole vectors."""
+    for m in M:
+        x, w, bias, residual = draw(m, 37), draw(n, 37), draw(n), draw(m, n)
+        wider = np.concatenate([w, draw(40, 37)])
+        for given in (dict(), dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual)):
+            check(fo.linear(x, w, **given, activation=activation), oracle.linear(x, w, **given, activation=activation))
+        np.testing.assert_array_equal(fo.linear(x, w, activation=activation), fo.linear(x, wider, activation=activation)[:, :n])
+
+
 def test_linear_is_gemm_with_the_weights_transposed(isa, draw):
     x, w, bias = draw(7, 33), draw(45, 33), draw(45)
     np.testing.assert_array_equal(fo.linear(x, w, bias), fo.gemm(x, w.T, bias=bias))

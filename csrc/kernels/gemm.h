@@ -119,13 +119,20 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc);
 }
 
+#include "gemm_halves.h"
+
 /* A function for each height, or the compiler would share registers between tiles; what the registers cannot hold is left out. */
 typedef void gemm_tile_fn(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0);
 #define TILE(form, nv, mr) \
     static void tile_##form##_##nv##_##mr(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0) { \
         if (mr <= MR && mr * nv <= MR * NV) gemm_tile(g, mr <= MR ? mr : 1, nv, form, i0, j0); \
     }
-#define TILES(form, nv) \
+#define HALVES_TILE(form, nv, mr) \
+    static void tile_##form##_##nv##_##mr(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0) { \
+        if (mr <= MR) gemm_halves_tile(g, mr <= MR ? mr : 1, form, i0, j0); \
+    }
+#define TILES(form, nv) EACH_HEIGHT(TILE, form, nv)
+#define EACH_HEIGHT(TILE, form, nv) \
     TILE(form, nv, 1) TILE(form, nv, 2) TILE(form, nv, 3) TILE(form, nv, 4) TILE(form, nv, 5) TILE(form, nv, 6) \
     TILE(form, nv, 7) TILE(form, nv, 8) TILE(form, nv, 9) TILE(form, nv, 10) TILE(form, nv, 11) TILE(form, nv, 12)
 #define HEIGHTS(form, nv) \
@@ -137,14 +144,18 @@ TILES(FO_ROWS, 1) TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO
 TILES(FO_A_TABLE, 1) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 3) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 8)
 TILES(FO_B_TABLE, 1) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 3) TILES(FO_B_TABLE, 4)
 TILES(FO_B_PACKING, 1) TILES(FO_B_PACKING, 2)
+EACH_HEIGHT(HALVES_TILE, FO_ROWS, halves) EACH_HEIGHT(HALVES_TILE, FO_A_TABLE, halves)
 static gemm_tile_fn *const gemm_tiles[FO_FORMS][9][12] = {
     [FO_ROWS] = {[1] = HEIGHTS(FO_ROWS, 1), HEIGHTS(FO_ROWS, 2), HEIGHTS(FO_ROWS, 3), HEIGHTS(FO_ROWS, 4), [8] = HEIGHTS(FO_ROWS, 8)},
     [FO_A_TABLE] = {[1] = HEIGHTS(FO_A_TABLE, 1), HEIGHTS(FO_A_TABLE, 2), HEIGHTS(FO_A_TABLE, 3), HEIGHTS(FO_A_TABLE, 4),
                     [8] = HEIGHTS(FO_A_TABLE, 8)},
     [FO_B_TABLE] = {[1] = HEIGHTS(FO_B_TABLE, 1), HEIGHTS(FO_B_TABLE, 2), HEIGHTS(FO_B_TABLE, 3), HEIGHTS(FO_B_TABLE, 4)},
     [FO_B_PACKING] = {[1] = HEIGHTS(FO_B_PACKING, 1), HEIGHTS(FO_B_PACKING, 2)}};
+static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROWS, halves), [FO_A_TABLE] = HEIGHTS(FO_A_TABLE, halves)};
 #undef TILE
+#undef HALVES_TILE
 #undef TILES
+#undef EACH_HEIGHT
 #undef HEIGHTS
 
 /* Vectors of the next tile, for the columns that are left: fewer rows leave registers for more, so that enough independent sums hide
@@ -161,10 +172,11 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
 INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const int width, ptrdiff_t j) {
     const ptrdiff_t most = width < NV ? MR : MR * NV / width, m = first->m, tiles = (m + most - 1) / most;
     const ptrdiff_t height = m / tiles, taller = m % tiles; /* the first `taller` tiles have one row more */
+    const bool halves = width == NV && gemm_halves_fit(first, j);
     for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
         const fo_gemm_args *g = t ? rest : first;
         mr = height + (t < taller);
-        gemm_tiles[g->form][width][mr - 1](g, i, j);
+        (halves ? gemm_halves_tiles[g->form] : gemm_tiles[g->form][width])[mr - 1](g, i, j);
     }
 }
 

@@ -72,6 +72,12 @@ INLINE vf v_concat(vf a, vf b, const int n) {
         default: return _mm256_castsi256_ps(_mm256_alignr_epi8(hi, mid, 12));
     }
 }
+INLINE vf v_halves(vf a, vf b) { return _mm256_permute2f128_ps(a, b, 0x20); }
+INLINE vf v_load_halves(const float *p, const float *q) { return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1); }
+INLINE void v_store_halves(float *p, float *q, vf v) {
+    _mm_storeu_ps(p, _mm256_castps256_ps128(v));
+    _mm_storeu_ps(q, _mm256_extractf128_ps(v, 1));
+}
 INLINE void v_transpose(vf r[VL]) {
     vf t[VL];
     UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit half */

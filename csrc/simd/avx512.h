@@ -45,6 +45,14 @@ INLINE vf v_odd(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
 }
 #define v_concat(a, b, n) _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
+INLINE vf v_halves(vf a, vf b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
+INLINE vf v_load_halves(const float *p, const float *q) {
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd((const double *)p)), _mm256_loadu_pd((const double *)q), 1));
+}
+INLINE void v_store_halves(float *p, float *q, vf v) {
+    _mm256_storeu_ps(p, _mm512_castps512_ps256(v));
+    _mm256_storeu_pd((double *)q, _mm512_extractf64x4_pd(_mm512_castps_pd(v), 1));
+}
 INLINE void v_transpose(vf r[VL]) {
     vf t[VL];
     UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit quarter */

@@ -86,6 +86,12 @@ INLINE vf v_concat(vf a, vf b, const int n) {
         default: return vextq_f32(a, b, 3);
     }
 }
+INLINE vf v_halves(vf a, vf b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
+INLINE vf v_load_halves(const float *p, const float *q) { return vcombine_f32(vld1_f32(p), vld1_f32(q)); }
+INLINE void v_store_halves(float *p, float *q, vf v) {
+    vst1_f32(p, vget_low_f32(v));
+    vst1_f32(q, vget_high_f32(v));
+}
 INLINE void v_transpose(vf r[VL]) {
     vf a = vzip1q_f32(r[0], r[2]), b = vzip1q_f32(r[1], r[3]), c = vzip2q_f32(r[0], r[2]), d = vzip2q_f32(r[1], r[3]);
     r[0] = vzip1q_f32(a, b);

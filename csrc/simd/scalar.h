@@ -42,4 +42,7 @@ INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
 INLINE vf v_even(vf a, vf b) { (void)b; return a; }
 INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
 INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
+INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
+INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
+INLINE void v_store_halves(float *p, float *q, vf v) { (void)p; *q = v; }
 INLINE void v_transpose(vf r[VL]) { (void)r; }
