@@ -173,3 +173,38 @@ def test_many_python_threads_at_once(draw, name):
     for t in threads:
         t.join()
     assert not wrong
+
+
+HOGGED = """
+import subprocess, sys, time
+import numpy as np
+import fusedops as fo
+x, w = np.ones((1, 128, 28, 28), np.float32), np.ones((256, 128, 1, 1), np.float32)
+layer = fo.Conv2d(w)
+y = layer(x)
+
+threads = fo.get_num_threads()
+
+def seconds(threads):
+    fo.set_num_threads(threads)
+    start = time.perf_counter()
+    for _ in range(300):
+        layer(x, out=y)
+    return time.perf_counter() - start
+
+hogs = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(4 * threads)]
+try:
+    alone = min(seconds(1) for _ in range(3))
+    print(min(seconds(threads) for _ in range(3)) / alone)
+finally:
+    for hog in hogs:
+        hog.kill()
+"""
+
+
+@pytest.mark.slow
+def test_other_processes_on_every_core():
+    """A team that waits for a time slice at each call takes five to ten times as long as one thread."""
+    done = python(HOGGED)
+    assert done.returncode == 0, done.stderr
+    assert float(done.stdout) < 3

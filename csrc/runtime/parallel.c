@@ -38,6 +38,11 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 #define WORTH_NEW_THREADS_NS 200000
 enum { KEPT = 2, MOST_THREADS = 1024, LINE = 128 };
 
+/* A team ends when its last thread has run. Where a leader waits longer than this, and than its own part took, the system has given another's
+ * processor to other work, and each team would wait for a time slice anew: one thread is faster, for so many times the wait. */
+#define CROWDED_NS 1000000
+enum { ALONE_AFTERWARDS = 16 };
+
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
 static const struct timespec NAP = {0, 20000}; /* of who has looked so often and found nothing to do */
@@ -77,9 +82,11 @@ static int default_threads;    /* what the machine allows */
 static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
+static atomic_int_fast64_t alone_until; /* a time on the clock of now_ns; 0: no team has had to wait yet */
 static atomic_int kept;          /* leaders whose threads are kept */
 static __thread int keeps;       /* whether this thread is one of them */
-static __thread int led;         /* the size of its team */
+static __thread int led;         /* the size of its team, */
+static __thread bool fresh;      /* some of whose threads are only now started */
 static pthread_key_t at_exit;    /* tells when such a thread ends */
 
 /* What a member of the team knows of the loop: its own range of tasks, from whose front it claims; who has nothing left claims from the
@@ -162,9 +169,26 @@ const char *fo_threading(void) {
 #endif
 }
 
+static int_fast64_t now_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+static bool crowded(void) {
+    const int_fast64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
+    return until && now_ns() < until;
+}
+
+/* A team has ended whose leader worked from `start` to `done`. */
+static void note_wait(int_fast64_t start, int_fast64_t done) {
+    const int_fast64_t now = now_ns(), wait = now - done;
+    if (wait > CROWDED_NS && wait > done - start) atomic_store_explicit(&alone_until, now + ALONE_AFTERWARDS * wait, memory_order_relaxed);
+}
+
 int fo_threads_for(double nanoseconds) {
     if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
-    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
+    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed) || crowded()) return 1;
     if (nanoseconds < WORTH_NEW_THREADS_NS && !keeps && atomic_load_explicit(&kept, memory_order_relaxed) >= KEPT) return 1;
     return fo_get_num_threads();
 }
@@ -190,7 +214,8 @@ static int threads_start(int n) {
 /* Whether this thread may lead the team; it gives it back with leave_team. */
 static int lead_team(int threads) {
     if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) return 0;
-    if (threads > led && !threads_start(threads - 1)) {
+    fresh = threads > led;
+    if (fresh && !threads_start(threads - 1)) {
         atomic_flag_clear(&team_taken);
         return 0;
     }
@@ -205,7 +230,8 @@ static int lead_team(int threads) {
     return 1;
 }
 
-static void leave_team(void) {
+static void leave_team(int_fast64_t start, int_fast64_t done) {
+    if (!fresh) note_wait(start, done);
     if (!keeps) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
     atomic_flag_clear(&team_taken);
 }
@@ -306,6 +332,7 @@ static void help(int thread) {
 /* fn(context) on this thread, as the leader of a team of so many; false where another has the team. */
 static bool with_team(int threads, void (*fn)(void *context), void *context) {
     if (!lead_team(threads)) return false;
+    int_fast64_t done = 0;
     claims = 0;
     for (int i = 0; i < threads; i++) {
         atomic_store_explicit(&team[i].done, 0, memory_order_relaxed);
@@ -319,15 +346,16 @@ static bool with_team(int threads, void (*fn)(void *context), void *context) {
     } else {
         together = omp_get_num_threads();
         fn(context);
+        done = now_ns();
         for (int i = 0; i < together; i++) atomic_store_explicit(&team[i].ends, 1, memory_order_release);
         together = 0;
     }
-    leave_team();
+    leave_team(done, done); /* the others have nothing left to do */
     return true;
 }
 
 void fo_parallel_together(void (*fn)(void *context), void *context) {
-    if (together || !with_team(fo_get_num_threads(), fn, context)) fn(context);
+    if (together || crowded() || !with_team(fo_get_num_threads(), fn, context)) fn(context);
 }
 
 int fo_led_team(void) {
@@ -339,6 +367,8 @@ int fo_led_team(void) {
 /* One loop and no more: the team takes it as it starts, and its end is the loop's. */
 static bool run_alone(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     if (!lead_team(threads)) return false;
+    const int_fast64_t start = now_ns();
+    int_fast64_t done = start;
     const uint_fast64_t loop = deal(tasks, threads, fn, context);
 #ifdef _OPENMP
 #pragma omp parallel num_threads(threads)
@@ -347,8 +377,9 @@ static bool run_alone(ptrdiff_t tasks, int threads, fo_task *fn, void *context) 
         fp_mode saved = enter_flush();
         run_loop(omp_get_thread_num(), loop);
         leave_flush(saved);
+        if (!omp_get_thread_num()) done = now_ns();
     }
-    leave_team();
+    leave_team(start, done);
     return true;
 }
 
