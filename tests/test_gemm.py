@@ -70,6 +70,19 @@ def test_a_vector_and_a_half(isa, draw, n, activation):
         np.testing.assert_array_equal(fo.linear(x, w, activation=activation), fo.linear(x, wider, activation=activation)[:, :n])
 
 
+@pytest.mark.parametrize("k", [1, 16, 64, 65])
+@pytest.mark.parametrize("m", [71, 72, 75, 97])
+def test_few_steps(isa, draw, m, k):
+    """Lower tiles of many rows; what does not fit them goes the general way, with the same bits."""
+    x, w, bias, residual = draw(m, k), draw(70, k), draw(70), draw(m, 70)
+    for activation in None, "relu6", "tanh":
+        for given in (dict(), dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual)):
+            y = fo.linear(x, w, **given, activation=activation)
+            check(y, oracle.linear(x, w, **given, activation=activation))
+            given = {name: a[:5] if name == "residual" else a for name, a in given.items()}
+            np.testing.assert_array_equal(y[:5], fo.linear(x[:5], w, **given, activation=activation))
+
+
 def test_linear_is_gemm_with_the_weights_transposed(isa, draw):
     x, w, bias = draw(7, 33), draw(45, 33), draw(45)
     np.testing.assert_array_equal(fo.linear(x, w, bias), fo.gemm(x, w.T, bias=bias))
