@@ -16,6 +16,7 @@ enum { DW_WINDOW = 16, DW_SUMS = 16, DW_TAPS = 12 << 10 };
 typedef struct {
     int k, s, rows, cols;
     bool edges; /* part of the window or of the tile may lie outside the image, and lanes behind the last channel */
+    bool reaches; /* lanes are the next pixel's from one on (dw_vectors) */
 } dw_tile_form;
 
 /* Where a tile stands, and what of it is wanted. */
@@ -23,6 +24,7 @@ typedef struct {
     ptrdiff_t h, w;   /* its first output pixel */
     ptrdiff_t t, u;   /* the window's first row and column */
     vm in[DW_WINDOW]; /* with edges: the lanes that are read of each column of the window */
+    vm own;           /* the lanes of a pixel itself */
     int rows, cols, lanes;
 } dw_tile_place;
 
@@ -56,7 +58,9 @@ INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows
 INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, const vf *taps,
                         vf acc[8][4]) {
     vf in[DW_WINDOW];
-    UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+    const int last = f.reaches ? f.s - 1 : 0; /* from the next input pixel to the next output's */
+    UNROLL for (int q = 0; q < dw_window(f) + last; q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+    if (last) UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = v_select(p->own, in[q], in[q + last]);
     UNROLL for (int j = 0; j < f.k; j++)
         UNROLL for (int q = 0; q < f.rows; q++) {
             const int i = t - q * f.s;
@@ -115,17 +119,26 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
 
 typedef void dw_tiles_fn(const fo_depthwise_args *, const dw_tile_place *, const dw_run *);
 
+/* Whole tiles, half of one, whole ones of vectors that reach into the next pixel. */
+enum { DW_WHOLE, DW_HALF, DW_REACHING, DW_WIDTHS };
+
 /* Rows and columns of a tile: at least six sums hide most of the multiply-add's latency, beside a row of the window and a tap. */
 INLINE int dw_tile_rows(const int k) { return REGISTERS < 32 ? (k == 3 ? 2 : k == 5 ? 4 : 3) : (k == 5 ? 3 : 4); }
 INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
 
-#define TILE(k, s, half, edges) \
-    static __attribute__((noinline)) void dw_tile_##k##s##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, const dw_run *run) { \
-        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> half, edges}, g, at, run); \
+#define TILE(k, s, width, edges) \
+    static __attribute__((noinline)) void dw_tile_##k##s##width##edges(const fo_depthwise_args *g, const dw_tile_place *at, const dw_run *run) { \
+        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> (width == DW_HALF), edges, width == DW_REACHING}, g, at, run); \
     }
 #define TILES(k, s) TILE(k, s, 0, 0) TILE(k, s, 0, 1) TILE(k, s, 1, 0) TILE(k, s, 1, 1)
-#define TILE_ROW(k, s) {{dw_tile_##k##s##00, dw_tile_##k##s##01}, {dw_tile_##k##s##10, dw_tile_##k##s##11}}
-TILES(3, 1) TILES(3, 2) TILES(5, 1) TILES(5, 2) TILES(7, 1)
+#define TILES_2(k) TILES(k, 2) TILE(k, 2, 2, 0) TILE(k, 2, 2, 1)
+#define TILE_ROW(k, s) {{dw_tile_##k##s##00, dw_tile_##k##s##01}, {dw_tile_##k##s##10, dw_tile_##k##s##11}, {dw_tile_##k##s##00, dw_tile_##k##s##01}}
+#define TILE_ROW_2(k) {{dw_tile_##k##200, dw_tile_##k##201}, {dw_tile_##k##210, dw_tile_##k##211}, {dw_tile_##k##220, dw_tile_##k##221}}
+TILES(3, 1)
+TILES_2(3)
+TILES(5, 1)
+TILES_2(5)
+TILES(7, 1)
 
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
@@ -197,7 +210,7 @@ enum { DW_BAND = 7, DW_HALF_BAND = 4 };
 
 #define DESCEND(half, edges) \
     static __attribute__((noinline)) void dw_descend_##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, ptrdiff_t c, const float *w) { \
-        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges}, g, at, c, w); \
+        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false}, g, at, c, w); \
     }
 DESCEND(0, 0)
 DESCEND(0, 1)
@@ -220,11 +233,11 @@ static void dw_mask_tile(const dw_tile_form f, const fo_depthwise_args *g, dw_ti
     for (int q = 0; q < dw_window(f); q++) p->in[q] = v_range(0, p->u + q >= 0 && p->u + q < g->z->iw ? lanes : 0);
 }
 
-/* The same for vectors whose lanes from `own` on are the next pixel's. */
+/* The same for vectors whose lanes from `own` on are the next pixel's; a stride reads further columns for those. */
 static void dw_mask_reaching(const dw_tile_form f, const fo_depthwise_args *g, dw_tile_place *p, ptrdiff_t own) {
     const ptrdiff_t iw = g->z->iw;
     p->lanes = VL;
-    for (int q = 0; q < dw_window(f); q++) {
+    for (int q = 0; q < dw_window(f) + f.s - 1; q++) {
         const ptrdiff_t u = p->u + q;
         p->in[q] = v_range(u >= 0 && u < iw ? 0 : own, u + 1 >= 0 && u + 1 < iw ? VL : own);
     }
@@ -250,7 +263,7 @@ static void dw_turn_taps(const fo_depthwise_args *g, dw_vectors *v, float *to) {
  * arrays begin 16 bytes behind a line's start), `taps` takes the taps of vectors that do. */
 static dw_vectors dw_cut_channels(const fo_depthwise_args *g, float taps[DW_TAPS]) {
     const ptrdiff_t kk = g->s->kh * g->s->kw, channels = g->c1 - g->c0, off = (ptrdiff_t)((uintptr_t)(g->x.data + g->c0) / sizeof(float) % VL);
-    const bool touch = !g->c0 && g->s->sw == 1 && g->x.sw == channels && g->y.sw == channels && (!g->r.data || g->r.sw == channels);
+    const bool touch = !g->c0 && g->x.sw == channels && g->y.sw == channels && (!g->r.data || g->r.sw == channels);
     dw_vectors v = {0, channels / VL, g->w + g->c0 * kk, g->bias, touch};
     const bool few = channels < (touch ? 32 : 6 * VL); /* would lose by vectors more, of a row or of each pixel */
     if (!off || (g->x.sw | g->x.sh | channels) % VL || g->act.kind > FO_CLIP || few || channels * (kk + 1) + VL > DW_TAPS) return v;
@@ -281,28 +294,29 @@ static bool dw_wants(const fo_depthwise_args *g, const dw_vectors *v, ptrdiff_t 
 
 /* Vectors with shift of a tile. */
 static void dw_tile_shifted(const dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *v, dw_tile_place *p, bool inside,
-                            dw_tiles_fn *const tiles[2]) {
+                            dw_tiles_fn *const tiles[2], dw_tiles_fn *const reach[2]) {
     const ptrdiff_t kk = f.k * f.k, last = g->c1 - VL - g->c0;
     const bool begins = dw_wants(g, v, v->count, p->w, f.cols), ends = dw_wants(g, v, v->count + 1, p->w, f.cols);
     if (begins) tiles[!inside](g, p, &(dw_run){1 + ends, g->c0, last, false, g->w + g->c0 * kk, last * kk, NULL, 0});
     tiles[!inside](g, p, &(dw_run){v->count - 1, g->c0 + v->shift, VL, false, v->w, kk * VL, NULL, 0});
     if (ends) return;
     const dw_vector reaching = dw_vector_at(g, v, v->count - 1);
-    inside = inside && p->u + dw_window(f) < g->z->iw;
+    inside = inside && p->u + dw_window(f) + f.s <= g->z->iw;
     if (!inside) dw_mask_reaching(f, g, p, VL - v->shift);
-    tiles[!inside](g, p, &(dw_run){1, reaching.c, 0, false, reaching.w, 0, NULL, 0});
+    p->own = v_range(0, VL - v->shift);
+    reach[!inside](g, p, &(dw_run){1, reaching.c, 0, false, reaching.w, 0, NULL, 0});
 }
 
 /* All channels of a tile. Sums that need another epilogue wait for it, a block of channels at a time. */
 static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, dw_tile_place *p, bool inside,
-                             dw_tiles_fn *const tiles[2]) {
+                             dw_tiles_fn *const tiles[2], dw_tiles_fn *const reach[2]) {
     enum { BLOCK = 8 * VL };
     const bool registers = g->act.kind <= FO_CLIP;
     const ptrdiff_t taps = f.k * f.k * VL;
     float sums[DW_SUMS * BLOCK];
     if (!inside) dw_mask_tile(f, g, p, VL);
     if (vectors->shift) {
-        dw_tile_shifted(f, g, vectors, p, inside, tiles);
+        dw_tile_shifted(f, g, vectors, p, inside, tiles, reach);
         return;
     }
     for (ptrdiff_t c = g->c0, end; c < g->c1; c = end) {
@@ -323,9 +337,9 @@ static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, c
 
 /* The tiles of row h for vector n of the channels, of which `lanes` are there. */
 static void dw_tile_vector_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t n, ptrdiff_t lanes,
-                                  ptrdiff_t h, dw_tiles_fn *const tiles[2][2]) {
+                                  ptrdiff_t h, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
     const dw_vector v = dw_vector_at(g, vectors, n);
-    const ptrdiff_t left = g->z->left, ow = g->z->ow, room = g->z->iw + left - dw_window(f) - v.reaches, step = f.cols * f.s;
+    const ptrdiff_t left = g->z->left, ow = g->z->ow, room = g->z->iw + left - dw_window(f) - v.reaches * f.s, step = f.cols * f.s;
     const ptrdiff_t inner = room < 0 ? 0 : (room / step + 1) * f.cols, whole = (ow - v.reaches) / f.cols * f.cols;
     const bool few = vectors->shift && vectors->touch && n >= vectors->count; /* tiles want it */
     const ptrdiff_t first = left > 0 ? (left + step - 1) / step * f.cols : 0, last = few ? 0 : inner < whole ? inner : whole;
@@ -336,18 +350,19 @@ static void dw_tile_vector_across(dw_tile_form f, const fo_depthwise_args *g, co
         f.cols = cols >> half;
         count = w >= first && w < last ? (last - w) / cols : 1; /* tiles from first to last have all their columns */
         if (!dw_wants(g, vectors, n, w, f.cols)) continue;
-        const bool inside = dw_place_tile(f, g, h, w, &p) && lanes == VL && p.u + dw_window(f) + v.reaches <= g->z->iw;
+        const bool inside = dw_place_tile(f, g, h, w, &p) && lanes == VL && p.u + dw_window(f) + v.reaches * f.s <= g->z->iw;
         if (!inside && v.reaches)
             dw_mask_reaching(f, g, &p, VL - vectors->shift);
         else if (!inside)
             dw_mask_tile(f, g, &p, lanes);
-        tiles[half][!inside](g, &p, &(dw_run){count, v.c, 0, true, v.w, 0, NULL, 0});
+        p.own = v_range(0, VL - vectors->shift);
+        tiles[v.reaches ? DW_REACHING : half][!inside](g, &p, &(dw_run){count, v.c, 0, true, v.w, 0, NULL, 0});
     }
 }
 
 /* The tiles of row h, one vector of channels after the other: taps and sums of few channels are at hand along a row. */
 static void dw_tile_row_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t h,
-                               dw_tiles_fn *const tiles[2][2]) {
+                               dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
     const ptrdiff_t count = vectors->count + (vectors->shift ? 2 : 0), rest = (g->c1 - g->c0) % VL;
     for (ptrdiff_t n = 0; n < count; n++) dw_tile_vector_across(f, g, vectors, n, VL, h, tiles);
     if (rest) dw_tile_vector_across(f, g, vectors, count, rest, h, tiles);
@@ -360,7 +375,7 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
     for (ptrdiff_t w = 0; w < g->z->ow; w += DW_BAND) {
         const ptrdiff_t left = g->z->ow - w;
         const int half = left <= DW_HALF_BAND;
-        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false};
+        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false};
         dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)}, reaching = p;
         const bool edges = p.u < 0 || p.u + dw_window(f) > g->z->iw || p.cols < f.cols;
         dw_mask_tile(f, g, &p, VL);
@@ -382,7 +397,7 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
  * 96x28x28 7.5 to 6.3; 144x56x56, which it does not hold, 45 to 48. Pixels a multiple of 512 bytes apart share few sets of the first-level
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
-static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[2][2]) {
+static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
     fo_depthwise_args turned = *args;
     const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10, L2_BYTES = 1 << 20 };
@@ -410,7 +425,7 @@ static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[2]
                 const int half = w1 - w <= dw_tile_cols(k) / 2;
                 f.cols = dw_tile_cols(k) >> half;
                 const bool inside = dw_place_tile(f, g, h, w, &p);
-                dw_tile_channels(f, g, &vectors, &p, inside, tiles[half]);
+                dw_tile_channels(f, g, &vectors, &p, inside, tiles[half], tiles[DW_REACHING]);
             }
         f.cols = dw_tile_cols(k);
     }
