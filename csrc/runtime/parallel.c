@@ -39,11 +39,10 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 enum { KEPT = 2, MOST_THREADS = 1024, LINE = 128 };
 
 /* A team ends when its last thread has run. Where a leader waits longer than this, and than its own part took, the system has given another's
- * processor to other work, and the next team would wait for a time slice again: one thread is faster, for twice the wait. Where waits follow
- * one another within RECENT_NS, for twice as long each time, up to MOST_WAITS. */
+ * processor to other work, and the next team may wait for a time slice again: one thread is faster, for as long as the wait was, or for
+ * sixteen times as long where waits take a tenth of the time. */
 #define CROWDED_NS 1000000
-#define RECENT_NS 100000000
-enum { MOST_WAITS = 32 };
+enum { A_TENTH = 10, MANY_WAITS = 16 };
 
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
@@ -85,7 +84,6 @@ static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it *
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static atomic_int_fast64_t alone_until; /* a time on the clock of now_ns; 0: no team has had to wait yet */
-static int waits = 1;            /* that the leader works alone after one; only who has the team looks at it */
 static atomic_int kept;          /* leaders whose threads are kept */
 static __thread int keeps;       /* whether this thread is one of them */
 static __thread int led;         /* the size of its team, */
@@ -187,9 +185,8 @@ static bool crowded(void) {
 static void note_wait(int_fast64_t start, int_fast64_t done) {
     const int_fast64_t now = now_ns(), wait = now - done;
     if (wait <= CROWDED_NS || wait <= done - start) return;
-    const bool again = now - atomic_load_explicit(&alone_until, memory_order_relaxed) < RECENT_NS;
-    waits = !again ? 2 : waits < MOST_WAITS ? 2 * waits : MOST_WAITS;
-    atomic_store_explicit(&alone_until, now + waits * wait, memory_order_relaxed);
+    const bool often = A_TENTH * wait > now - atomic_load_explicit(&alone_until, memory_order_relaxed);
+    atomic_store_explicit(&alone_until, now + (often ? MANY_WAITS : 1) * wait, memory_order_relaxed);
 }
 
 int fo_threads_for(double nanoseconds) {
