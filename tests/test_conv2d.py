@@ -44,6 +44,9 @@ CONVOLUTIONS = [
     (5, (9, 12), 70, (3, 3), dict(stride=2)),
     (5, (6, 7), 5, (3, 3), dict(groups=5, padding=1)),
     (4, (6, 17), 12, (3, 3), dict(groups=4, stride=2)),
+    (192, (9, 9), 100, (3, 3), dict(stride=2, padding=1)),  # weights that pass in pieces, of all rows
+    (224, (9, 9), 70, (3, 3), {}),
+    (160, (5, 32), 100, (3, 3), dict(padding=1)),
     (4, (2, 2), 8, (3, 3), dict(padding=4)),  # windows that see nothing but padding
     (2, (4, 5), 3, (4, 5), {}),  # one window
 ]

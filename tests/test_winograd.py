@@ -181,6 +181,15 @@ def test_rows_together(isa, draw, layout, kernel, options, height):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("size", [(12, 24), (20, 33), (31, 66)])
+def test_rows_together_whose_weights_pass_once_for_all(isa, draw, threads, layout, size):
+    x, w = draw(*dims(layout, 2, 96, *size)), draw(100, 96, 3, 3)
+    residual = draw(*oracle.conv2d(x, w, stride=2, padding=1, layout=layout).value.shape)
+    options = dict(stride=2, padding=1, bias=draw(100), residual=residual, activation=("prelu", draw(100)), layout=layout)
+    check(fo.conv2d(x, w, **options, algorithm="winograd1d"), oracle.conv2d(x, w, **options), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("activation", [None, "relu", "tanh", "prelu"])
 @pytest.mark.parametrize("kernel, options", [((3, 3), dict(stride=2, padding=1)), ((5, 5), dict(padding=2))])
 def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, options):

@@ -104,10 +104,10 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
 
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = g->a + (i0 + i) * lda;
     /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. */
-    const bool few = !plain && mr < g->m && g->m <= 12 * MR && (g->m + 2 * NR) * k <= NEAR_FLOATS;
-    const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && g->panel && few;
-    const ptrdiff_t share = fetches ? (mr * NR + g->m - 1) / g->m : 0;
-    const float *next = fetches ? b + g->panel + i0 * (k * NR / g->m) : b;
+    const bool few = !plain && g->panel && mr < g->m && g->m <= 12 * MR && (g->m + 2 * NR) * k <= NEAR_FLOATS;
+    const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && !plain && k && (g->next || few);
+    const ptrdiff_t floats = fetches && g->next ? g->next_floats : k * NR, share = fetches ? (mr * floats / k + g->m - 1) / g->m : 0;
+    const float *next = fetches ? (g->next ? g->next : b + g->panel) + i0 * (floats / g->m) : b;
     /* Matrices that the cache does not hold together: C and the rows of A below are fetched too, and only a row of each at a time, for
      * too many lines at once would hold up those of B. */
     const bool far = !plain && form == FO_ROWS && nv == NV && k >= LONG && !ep->transposed && g->m * g->n + (g->m + g->n) * k >= 2 * NEAR_FLOATS;

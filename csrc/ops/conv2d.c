@@ -14,6 +14,9 @@
 #include <string.h>
 
 enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
+/* Where weights do not fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 KB AVX2 loses, whose
+ * narrow panels pass it twice as often); and a piece of them that stays while rows of pixels pass. */
+enum { HEAVY_SCRATCH_BYTES = 480 << 10, PIECE_BYTES = 128 << 10 };
 enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
@@ -122,7 +125,9 @@ typedef struct {
     ptrdiff_t down, along, across; /* tasks of an image's bundle */
     ptrdiff_t bundle, bundles;     /* groups of a task: those whose channels share cache lines are copied together */
     float *scratch;
-    ptrdiff_t scratch_each, sums_each; /* floats of a thread, and those of them for tiles that several lines share */
+    ptrdiff_t scratch_each; /* floats of a thread */
+    bool heavy;             /* weights do not stay in the second-level cache: a piece of them meets all rows of a task at once */
+    ptrdiff_t piece;        /* steps of a reduction, then */
 } direct;
 
 static ptrdiff_t input_rows(const fo_conv2d *plan, ptrdiff_t rows) { return (rows - 1) * plan->s.sh + (plan->s.kh - 1) * plan->s.dh + 1; }
@@ -222,6 +227,11 @@ typedef struct {
     ptrdiff_t n, g, o, oc, w0, px;
 } part;
 
+/* The weights of steps first .. first+k for a part whose pixels are rows. */
+static const float *panel(const direct *d, const part *q, ptrdiff_t first, ptrdiff_t k) {
+    return d->packed + (q->g * d->steps + first) * d->width + q->o * k;
+}
+
 /* Lets `a` be the product over steps first .. first+k for such a part, of which `row` is the source row. */
 static void set_product(const direct *d, const part *q, const float *row, ptrdiff_t first, ptrdiff_t k, fo_gemm_args *a) {
     a->k = k, a->table = d->table + first;
@@ -230,7 +240,7 @@ static void set_product(const direct *d, const part *q, const float *row, ptrdif
         a->n = q->px, a->b = row + q->w0;
     } else {
         a->m = q->px, a->a = row + q->w0 * a->lda;
-        a->n = q->oc, a->b = d->packed + (q->g * d->steps + first) * d->width + q->o * k, a->panel = k * a->ldb;
+        a->n = q->oc, a->b = panel(d, q, first, k), a->panel = k * a->ldb;
     }
 }
 
@@ -248,72 +258,116 @@ static void set_output(const direct *d, const part *q, ptrdiff_t h, fo_gemm_args
     if (d->r.data) a->ep.residual = fo_at(&d->r, q->n, o, h, q->w0), a->ep.ldr = nhwc ? d->r.sw : d->r.sc;
 }
 
-/* Rows h .. h+lines, which are computed together: the products that they share go to scratch, where their own start. */
-static void direct_lines(const direct *d, const part *q, const float *rows, float *shared, ptrdiff_t h, ptrdiff_t lines, fo_gemm_args *a) {
+/* Channels of a product that follow each other while all rows of pixels pass: panels that a tile of few pixels takes at once, to have
+ * enough independent sums, or as many channels as their weights may take of the cache. */
+static ptrdiff_t channels_at_once(const direct *d, ptrdiff_t px) {
+    const fo_kernels *kn = d->plan->kn;
+    if (d->columns) return d->lines || !d->copies || !d->heavy ? d->plan->ocg : round_up(PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr);
+    const ptrdiff_t vectors = d->lines ? 1 : kn->mr * kn->nr / kn->vl / px;
+    return vectors >= 8 ? 8 * kn->vl : vectors >= 4 ? 4 * kn->vl : kn->nr;
+}
+
+/* Output rows of a task of so many that meet a piece of the weights one after another. */
+static ptrdiff_t rows_at_once(const direct *d, ptrdiff_t rows) { return d->heavy ? rows : together(d); }
+
+/* Floats of scratch for sums of those: what lines share, or the sums of all pieces of a reduction but the last. */
+static ptrdiff_t sums_floats(const direct *d, ptrdiff_t rows) {
+    const fo_kernels *kn = d->plan->kn;
+    if (d->lines) return div_up(rows_at_once(d, rows), d->lines->lines) * 2 * LINE_TILES * kn->mr * max_(3 * kn->vl, kn->nr);
+    return rows > 1 && d->piece < d->plan->k ? rows * d->z.ow * channels_at_once(d, d->z.ow) : 0;
+}
+
+/* Lets its sums stay in scratch, rows lds apart. */
+static void set_partial(float *sums, fo_gemm_args *a) {
+    a->c = sums, a->ldc = a->lds;
+    a->ep.act.kind = FO_IDENTITY, a->ep.transposed = false, a->ep.residual = NULL;
+}
+
+/* Of `floats` weights that the products read after these, share i of n is fetched meanwhile. */
+static void set_next(const float *w, ptrdiff_t floats, ptrdiff_t i, ptrdiff_t n, fo_gemm_args *a) {
+    a->next_floats = floats / n, a->next = w + i * a->next_floats;
+}
+
+/* Output rows h0 .. h0+rows of such a part, the reduction in pieces whose weights stay in the cache while the rows pass. */
+static void direct_rows(const direct *d, const part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
+    const ptrdiff_t k = d->plan->k, most = rows > 1 ? d->piece : k, sh = d->plan->s.sh * source_strides(d).sh;
+    a->lds = round_up(q->oc, d->plan->kn->nr);
+    ptrdiff_t p = 0;
+    do {
+        for (ptrdiff_t h = 0; h < rows; h++) {
+            float *own = sums + h * q->px * a->lds;
+            set_epilogue(d, q, a);
+            set_product(d, q, x + h * sh, 0, k, a);
+            a->k = min_(most, k - p), a->table += p;
+            if (p) a->b += p * a->ldb;
+            if (rows > 1 && !d->columns) set_next(a->b + a->k * a->ldb, most * a->ldb, h, rows, a);
+            a->start = p ? own : NULL;
+            if (p + most < k)
+                set_partial(own, a);
+            else
+                set_output(d, q, h0 + h, a);
+            d->plan->kn->gemm(a);
+        }
+    } while ((p += most) < k);
+}
+
+/* The same where several rows ("lines") are computed together. A product's weights stay in the cache while all lines pass: first the
+ * products that lines share, to scratch, where the lines' own start. */
+static void direct_lines(const direct *d, const part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
     const fo_lines *l = d->lines;
+    const ptrdiff_t high = d->columns ? q->oc : q->px, groups = div_up(rows, l->lines), below = (l->rows + l->sums) * source_strides(d).sh;
+    part after = *q; /* the part whose weights follow */
+    after.o = q->o + q->oc < d->plan->ocg ? q->o + q->oc : 0;
+    set_epilogue(d, q, a);
     const fo_epilogue ep = a->ep;
-    const ptrdiff_t high = d->columns ? q->oc : q->px, lds = d->columns ? round_up(q->px, kn->vl) : kn->nr;
-    float *turned = l->products > l->lines + 1 ? shared + high * lds : NULL;
-    a->start = a->turned = NULL, a->lds = a->ldc = lds;
-    a->ep.act.kind = FO_IDENTITY, a->ep.transposed = false, a->ep.residual = NULL;
-    for (int t = l->lines; t < l->products; t++) {
-        set_product(d, q, rows, l->first[t], l->first[t + 1] - l->first[t], a);
-        if (t > l->lines) a->ep.bias = NULL; /* it is in the first */
-        if (d->columns) a->n = lds;          /* whole vectors */
-        a->c = t == l->lines ? shared : turned;
-        kn->gemm(a);
-    }
-    a->start = shared, a->turned = turned, a->ep = ep;
-    for (int j = 0; j < lines; j++) {
-        set_product(d, q, rows, l->first[j], l->first[j + 1] - l->first[j], a);
-        set_output(d, q, h + j, a);
-        a->sign = j % 2 ? -1 : 1;
-        kn->gemm(a);
+    a->lds = d->columns ? round_up(q->px, kn->vl) : kn->nr;
+    for (int e = 0; e < l->products; e++) {
+        const int t = e + l->lines < l->products ? e + l->lines : e + l->lines - l->products, u = t + 1 < l->products ? t + 1 : 0;
+        const ptrdiff_t k = l->first[t + 1] - l->first[t], next = l->first[u + 1] - l->first[u], line = t < l->lines ? t : 0;
+        a->ep = ep;
+        for (ptrdiff_t g = 0; g < groups && g * l->lines + line < rows; g++) {
+            float *shared = sums + g * 2 * high * a->lds, *turned = l->products > l->lines + 1 ? shared + high * a->lds : NULL;
+            set_product(d, q, x + g * below, l->first[t], k, a);
+            if (d->heavy && !d->columns) set_next(panel(d, e + 1 < l->products ? q : &after, l->first[u], next), next * a->ldb, g, groups, a);
+            if (t < l->lines) {
+                a->start = shared, a->turned = turned, a->sign = t % 2 ? -1 : 1;
+                set_output(d, q, h0 + g * l->lines + t, a);
+            } else {
+                a->start = a->turned = NULL;
+                set_partial(t == l->lines ? shared : turned, a);
+                if (t > l->lines) a->ep.bias = NULL; /* it is in the first */
+                if (d->columns) a->n = a->lds;       /* whole vectors */
+            }
+            kn->gemm(a);
+        }
     }
 }
 
-/* The same in blocks whose shared sums stay in the first-level cache; or a single row. */
-static void direct_rows(const direct *d, const part *q, const float *x, float *shared, ptrdiff_t h, ptrdiff_t rows, fo_gemm_args *a) {
+/* The same in blocks whose shared sums stay in the first-level cache. */
+static void direct_blocks(const direct *d, const part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
-    if (!d->lines) {
-        set_epilogue(d, q, a);
-        set_product(d, q, x, 0, d->plan->k, a);
-        set_output(d, q, h, a);
-        kn->gemm(a);
-        return;
-    }
     const ptrdiff_t m = d->columns ? q->oc : q->px, width = d->columns ? q->px : q->oc, high = div_up(m, div_up(m, LINE_TILES * kn->mr));
     for (ptrdiff_t j = 0, wide; j < width; j += wide) {
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {
             const ptrdiff_t some = min_(high, m - i), o = d->columns ? i : j, w = d->columns ? j : i;
             const part block = {q->n, q->g, q->o + o, d->columns ? some : wide, q->w0 + w, d->columns ? wide : some};
-            set_epilogue(d, &block, a);
-            direct_lines(d, &block, x, shared, h, rows, a);
+            direct_lines(d, &block, x, sums, h0, rows, a);
         }
     }
 }
 
-/* Panels of weights that a tile of few pixels takes at once, to have enough independent sums. */
-static ptrdiff_t panels_of_tile(const direct *d, ptrdiff_t px) {
-    const fo_kernels *kn = d->plan->kn;
-    const ptrdiff_t vectors = d->lines ? 1 : kn->mr * kn->nr / kn->vl / px;
-    return vectors >= 8 ? 8 * kn->vl / kn->nr : vectors >= 4 ? 4 * kn->vl / kn->nr : 1;
-}
-
-/* Output rows h0 .. h0+rows of some channels of a group, whose source rows start at x. */
+/* Output rows h0 .. h0+rows of oc channels from q.o on, whose source rows start at x. */
 static void direct_group(const direct *d, part q, ptrdiff_t oc, ptrdiff_t h0, ptrdiff_t rows, const float *x, float *scratch) {
-    const ptrdiff_t step = d->columns ? oc : panels_of_tile(d, q.px) * d->plan->kn->nr; /* that many serve all rows of pixels in turn */
-    const ptrdiff_t end = q.o + oc, sh = source_strides(d).sh, lines = together(d);
+    const ptrdiff_t step = channels_at_once(d, q.px), end = q.o + oc, some = rows_at_once(d, rows), sh = source_strides(d).sh;
+    float *sums = scratch + d->scratch_each - sums_floats(d, d->rows);
     fo_gemm_args a = d->gemm;
     a.packed = scratch;
     for (; q.o < end; q.o += step) {
         q.oc = min_(step, end - q.o);
-        for (ptrdiff_t h = 0; h < rows; h += lines) {
-            const float *row = x + place(d, h * d->plan->s.sh) * sh;
-            direct_rows(d, &q, row, scratch + d->scratch_each - d->sums_each, h0 + h, min_(lines, rows - h), &a);
-        }
+        for (ptrdiff_t h = 0; h < rows; h += some)
+            (d->lines ? direct_blocks : direct_rows)(d, &q, x + place(d, h * d->plan->s.sh) * sh, sums, h0 + h, min_(some, rows - h), &a);
     }
 }
 
@@ -359,7 +413,9 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
         d->z.iw = d->z.ow = z->ih * z->iw; /* an image is one long row */
         d->z.ih = d->z.oh = 1;
     }
-    const double columns = form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (x->sc == 1 && x->sw != 1 ? gather_cost(plan) : 0);
+    /* A tile of one vector of columns loads as much as it multiplies: 64 -> 64, 32x32, stride 2, takes 120 us, and 80 where pixels are rows. */
+    const double narrow = !pixelwise && d->z.ow <= kn->vl && plan->ocg > kn->vl ? 1.2 : 1;
+    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (x->sc == 1 && x->sw != 1 ? gather_cost(plan) : 0);
     d->columns = columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
     const bool padded = z->top || z->left || (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih || (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
     d->lines = z->oh > 1 && fo_lines_pay(plan, z) ? &plan->lines : NULL;
@@ -372,6 +428,9 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->phases = d->columns ? min_(s->sw, span) : 1;
     d->pw = div_up(span, d->phases);
     d->steps = d->lines ? fo_lines_steps(plan) : plan->k;
+    d->heavy = 4 * d->steps * plan->ocg > LIGHT_BYTES / 2;
+    const ptrdiff_t pieces = d->columns || !d->heavy ? 1 : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
+    d->piece = div_up(plan->k, max_(pieces, 1));
     d->width = round_up(plan->ocg, kn->nr);
 }
 
@@ -389,8 +448,8 @@ static void set_common(direct *d) {
 static ptrdiff_t scratch_floats(const direct *d, ptrdiff_t rows) {
     const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t last = place(d, input_rows(d->plan, round_up(rows, together(d))) - 1);
-    if (d->copies) return round_up((last + 1) * d->pw * d->phases * d->bundle * d->plan->icg + kn->nr, 16) + d->sums_each;
-    return d->columns ? round_up(d->plan->k * kn->nr, 16) : 0; /* a packed panel of pixels */
+    const ptrdiff_t copied = (last + 1) * d->pw * d->phases * d->bundle * d->plan->icg + kn->nr, packed = d->columns ? d->plan->k * kn->nr : 0;
+    return round_up(d->copies ? copied : packed, 16) + sums_floats(d, rows); /* packed: a panel of pixels */
 }
 
 /* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and what it copies;
@@ -405,14 +464,20 @@ static void direct_cut(direct *d, int threads) {
     const bool shared_pixels = 4 * plan->k * plan->ocg <= LIGHT_BYTES; /* dearer to share than weights: they come out of another's cache */
     const double step = (double)d->bundle * (flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl), even = step * images * length * plan->ocg / threads;
     double best = 0;
-    if (d->lines) d->sums_each = 2 * LINE_TILES * kn->mr * max_(3 * kn->vl, kn->nr);
+    const ptrdiff_t scratch = d->heavy ? HEAVY_SCRATCH_BYTES : SCRATCH_BYTES;
+    /* Weights that the second-level cache does not keep come to each task from the third: 256 -> 256, 28x28, stride 2 takes 1040 us, and
+     * 820 if all weights were those of the first channels. */
+    const double fetched = d->heavy ? 1 / 16.0 : 0, copied = d->heavy ? 1 / 3.0 : 1 / 4.0;
     for (ptrdiff_t size = round_up(length, grain);; size = round_up(div_up(length, div_up(length, size - grain)), grain)) { /* the next smaller piece */
         const ptrdiff_t floats = scratch_floats(d, flat ? 1 : size);
-        const bool fits = size == grain || (size <= most && (flat || floats * (ptrdiff_t)sizeof(float) <= SCRATCH_BYTES));
+        const bool fits = size == grain || (size <= most && (flat || floats * (ptrdiff_t)sizeof(float) <= scratch));
         for (ptrdiff_t across = 1; fits && across <= 4 && (across == 1 || (threads > 1 && plan->ocg >= across * unit)); across *= 2) {
-            const ptrdiff_t oc = round_up(div_up(plan->ocg, across), unit), tasks = images * div_up(length, size) * div_up(plan->ocg, oc);
-            const double task = step * size * min_(oc, plan->ocg) + (double)floats / 4 + 200;
-            const double time = (double)div_up(tasks, threads) * task * (across > 1 && shared_pixels ? 1.03 : 1);
+            const ptrdiff_t oc = round_up(div_up(plan->ocg, across), unit), some = min_(oc, plan->ocg);
+            const ptrdiff_t rounds = div_up(images * div_up(length, size) * div_up(plan->ocg, oc), threads);
+            /* where channels divide evenly, a last task of fewer rows is no thread's alone */
+            const double rows = images * across % threads ? (double)rounds * size : (double)images * across / threads * round_up(length, grain);
+            const double all = rows * step * some + rounds * (copied * floats + 200 + fetched * d->steps * some);
+            const double time = all * (across > 1 && shared_pixels ? 1.03 : 1);
             if (best && time >= best) continue;
             best = time;
             d->rows = flat ? 1 : size, d->px = flat ? size : d->z.ow, d->oc = max_(1, min_(oc, plan->ocg));
