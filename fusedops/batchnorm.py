@@ -67,13 +67,19 @@ def scale_and_shift(bn, channels):
     if not np.all(var > 0):
         bad = int(np.argmin(var > 0))
         raise ValueError(f"bn.var + bn.eps must be positive, but is {var[bad]:g} for channel {bad}")
-    scale = 1 / np.sqrt(var)
-    if gamma is not None:
-        scale *= gamma
-    shift = -mean * scale
-    if beta is not None:
-        shift += beta
-    return scale, shift
+    with silence():
+        scale = 1 / np.sqrt(var)
+        if gamma is not None:
+            scale *= gamma
+        shift = -mean * scale
+        if beta is not None:
+            shift += beta
+        return scale, shift
+
+
+def silence():
+    """What infinite statistics give, and what passes float32's range, comes without NumPy's warnings, as from kernels."""
+    return np.errstate(over="ignore", invalid="ignore")
 
 
 def _vector(a, name, channels):
@@ -126,5 +132,7 @@ def fold_batch_norm(w, bias, bn):
         raise ValueError("w has shape (), but its first axis must be the output channel")
     scale, shift = scale_and_shift(bn, w.shape[0])
     if bias is not None:
-        shift = shift + _vector(bias, "bias", w.shape[0]) * scale
-    return _core.fold_scale(np.ascontiguousarray(w), scale), shift.astype(np.float32)
+        bias = _vector(bias, "bias", w.shape[0])
+    with silence():
+        shift = (shift if bias is None else shift + bias * scale).astype(np.float32)
+    return _core.fold_scale(np.ascontiguousarray(w), scale), shift

@@ -8,7 +8,7 @@ bias into the kernel, as frameworks do with a frozen network, and keeps residual
 import numpy as np
 
 from . import _core, activations, functional, layers, recurrent
-from .batchnorm import fold_batch_norm, scale_and_shift
+from .batchnorm import fold_batch_norm, scale_and_shift, silence
 
 
 class _Unfused:
@@ -25,7 +25,8 @@ class _Unfused:
             self._before.append({"shift": bias.copy()})
         if bn is not None:
             scale, shift = scale_and_shift(bn, channels)
-            self._before.append({"scale": scale.astype(np.float32), "shift": shift.astype(np.float32)})
+            with silence():
+                self._before.append({"scale": scale.astype(np.float32), "shift": shift.astype(np.float32)})
         if activation is not None:
             self._after.append({"activation": parsed})
 

@@ -82,3 +82,19 @@ def test_defaults():
     bn = fo.BatchNorm(None, None, mean, var)
     assert bn.eps == 1e-5
     assert bn._fields == ("gamma", "beta", "mean", "var", "eps")
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("values", [dict(gamma=np.inf), dict(beta=np.nan), dict(mean=np.inf), dict(var=np.inf), dict(var=np.inf, gamma=np.inf),
+                                    dict(mean=-np.inf, beta=-np.inf), dict(gamma=3e38, var=1e-30, eps=0.0)], ids=str)
+def test_statistics_beyond_all_bounds(draw, values):
+    """IEEE's result, and no warning, which kernels do not give either."""
+    x, w, bias, bn = draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw(4), draw.batch_norm(4)
+    bn = bn._replace(**{k: v if k == "eps" else np.full(4, v, np.float32) for k, v in values.items()})
+    with np.errstate(all="ignore"):
+        scale = (1 if bn.gamma is None else bn.gamma.astype(float)) / np.sqrt(bn.var.astype(float) + bn.eps)
+        expected = ((bias.astype(float) - bn.mean) * scale + bn.beta).astype(np.float32)
+    _, shift = fo.fold_batch_norm(w, bias, bn)
+    np.testing.assert_array_equal(np.isfinite(shift), np.isfinite(expected))
+    assert not np.isfinite(fo.conv2d(x, w, bias=bias, bn=bn)).all() or np.isinf(bn.var).all()
+    fo.reference.conv2d(x, w, bias=bias, bn=bn), fo.reference.conv2d(x, w, bias=bias, bn=bn, fold_bn=True)

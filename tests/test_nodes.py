@@ -141,6 +141,18 @@ def test_gather_outside(x, index):
             net(x)
 
 
+@pytest.mark.parametrize("node", ["GatherElements(x, r)", "GatherND(x, r)"])
+@pytest.mark.parametrize("index", [6, -7])
+def test_gather_outside_when_it_runs(draw, node, index):
+    """As where the index is known before; the network is as good as before."""
+    for net in networks(f"(float[6, 3] x, int64[n] i) => (float[a, b] y) <int64[2] s = {{1, -1}}> {{ r = Reshape(i, s)  y = {node} }}"):
+        x = draw(6, 3)
+        for _ in range(2):
+            with pytest.raises(ValueError, match=node[:node.index("(")]):
+                net(x, np.array([index]))
+        assert np.isin(net(x, np.array([5])), x[5]).all()
+
+
 @pytest.mark.parametrize("given", ["", ", int64[1] i"])
 def test_gather_from_an_empty_axis(x, given):
     """Nothing is read from behind the array; no indices are as many as there are elements."""

@@ -22,7 +22,8 @@ class Model:
     """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.from_torch` or :func:`fusedops.load`.
 
     ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many threads.
-    Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones.
+    Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones; for
+    more than 16 sets, those used last keep theirs, and one that comes back is planned anew.
 
     Attributes
     ----------

@@ -66,7 +66,10 @@ class Evaluation:
     def run(self, slots, times=None):
         step, = self.steps
         inputs = iter([t.array(slots) for t in step.reads])
-        results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
+        try:
+            results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
+        except IndexError as e:
+            raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         for t, result in zip(step.writes, results, strict=False):
             if t is not None:
                 np.copyto(t.array(slots), result)
