@@ -99,7 +99,7 @@ typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
-/* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes. */
+/* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 

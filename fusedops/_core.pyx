@@ -3,6 +3,7 @@
 import numpy as np
 
 cimport numpy as cnp
+from cpython.number cimport PyNumber_Index
 from libc.stdint cimport int64_t
 from numpy cimport ndarray
 
@@ -322,6 +323,16 @@ cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
 cdef enum: SMALL = 1 << 18
 
 
+cdef int possible(tuple shape, str name) except -1:
+    """Refuses what no array can have, as NumPy does."""
+    cdef object nbytes = 4
+    for n in shape:
+        nbytes *= n or 1
+    if nbytes >= 2**63:
+        raise ValueError(f"{name} has shape {shape}, which is more than an array can have")
+    return 0
+
+
 cdef class ImagePlan:
     """What makes images of images: the checks of a call, and its arrays. A subclass says the sizes and makes the C call."""
     cdef Py_ssize_t ic, oc
@@ -355,16 +366,26 @@ cdef class ImagePlan:
     cdef int size_for(self, object shape, fo_conv2d_size *z) except -1:
         """The sizes for an x of a shape that a caller names."""
         cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
-        shape = tuple(shape)
+        try:
+            shape = tuple([PyNumber_Index(n) for n in shape])
+        except TypeError:
+            raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}") from None
         if len(shape) != 4 or shape[c] != self.ic or min(shape) < 0:
             raise self.misfit(shape)
-        return self.size(shape[0], shape[h], shape[h + 1], z)
+        possible(shape, "x")
+        self.size(shape[0], shape[h], shape[h + 1], z)
+        return possible(self.result_shape(z), "the result")
+
+    cdef tuple result_shape(self, const fo_conv2d_size *z):
+        if self.nhwc:
+            return z.n, z.oh, z.ow, self.oc
+        return z.n, self.oc, z.oh, z.ow
 
     def output_shape(self, shape):
         """The shape of the result for an x of this shape."""
         cdef fo_conv2d_size z
         self.size_for(shape, &z)
-        return (z.n, z.oh, z.ow, self.oc) if self.nhwc else (z.n, self.oc, z.oh, z.ow)
+        return self.result_shape(&z)
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None, same_order
@@ -474,9 +495,13 @@ cdef class Conv2dPlan(ImagePlan):
     def kernel(self, shape, bint nhwc_memory=False):
         """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
         cdef fo_conv2d_size z
+        cdef const char *name
         self.size_for(shape, &z)
         nhwc_memory |= self.nhwc
-        return fo_conv2d_kernel(self.plan, &z, nhwc_memory).decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory)
+        if name == NULL:
+            check(FO_NO_MEMORY)
+        return name.decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
 
     cdef bint pixelwise(self) noexcept:
         cdef fo_conv2d_shape *s = &self.shape

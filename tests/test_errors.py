@@ -330,6 +330,10 @@ def test_the_likely_fix_of_a_shape(draw, call, fix):
     ((1, 6, -8, 8), "(1, 6, -8, 8)"),
     ((-1, 6, 8, 8), "(-1, 6, 8, 8)"),
     ((1, 6, 2, 8), "kernel"),
+    ((1, 6, 2**62, 8), "more than an array can have"),
+    ((1, 6, 2**70, 8), "more than an array can have"),
+    ((0, 6, 2**40, 2**40), "more than an array can have"),
+    ((1, 6, 2**30, 2**30), "more than an array can have"),
 ])
 def test_shapes_that_a_layer_is_asked_about(draw, method, shape, text):
     depthwise = fo.Conv2d(draw(6, 1, 3, 3), groups=6)
@@ -337,6 +341,24 @@ def test_shapes_that_a_layer_is_asked_about(draw, method, shape, text):
     with pytest.raises(ValueError) as caught:
         getattr(layer, method)(shape)
     assert text in str(caught.value)
+
+
+@pytest.mark.parametrize("shape", [5, (1.5, 6, 8, 8), (1, 6, "8", 8), None])
+def test_what_is_no_shape(draw, shape):
+    layer = fo.Conv2d(draw(6, 1, 3, 3), groups=6)
+    for method in layer.output_shape, layer.kernel:
+        with pytest.raises(TypeError, match="the shape of x must be a tuple of ints"):
+            method(shape)
+
+
+@pytest.mark.parametrize("kernel, size", [((3, 3), (2**21, 2**26)), ((1, 1), (2**21, 2**26)), ((5, 5), (2**28, 2**20)), ((7, 1), (2**46, 8))])
+def test_no_kernel_has_a_name_for_an_image_that_a_call_refuses(draw, kernel, size):
+    for layout in "NCHW", "NHWC":
+        layer, shape = fo.Conv2d(draw(4, 4, *kernel), layout=layout), dims(layout, 1, 4, *size)
+        with pytest.raises(MemoryError):
+            layer.kernel(shape)
+        with pytest.raises(MemoryError):
+            layer(np.broadcast_to(np.float32(0), shape))
 
 
 def test_misaligned_arrays_are_no_error(draw):

@@ -550,6 +550,7 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return "none, an empty result";
+    if (fo_is_huge(plan, z)) return NULL;
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
