@@ -2,7 +2,8 @@
  *
  * Arrays are float32. Sizes and strides are in elements. A plan (fo_linear, fo_conv2d, ...) holds folded, packed weights for the
  * instruction set that was active when it was made; it is constant afterwards, so its run function may be called from many threads.
- * Functions that can run out of memory return FO_OK or FO_NO_MEMORY; nothing has been written to the output in the second case.
+ * Functions that can fail return FO_OK or why they did: FO_NO_MEMORY, or FO_OUTSIDE for an index outside its axis. Nothing has been written
+ * to the output then.
  *
  * Names: m n k of a product; n g ic ih iw oc oh ow kh kw sh sw ph pw dh dw of a convolution (dilation 1 is dense);
  * tensors x w bias residual y; gates i f g o and r z n. An input's arrays are only read.
@@ -14,7 +15,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum { FO_OK, FO_NO_MEMORY } fo_status;
+typedef enum { FO_OK, FO_NO_MEMORY, FO_OUTSIDE } fo_status;
 
 /* ---- runtime ---------------------------------------------------------------------------------------------------- */
 
@@ -221,7 +222,7 @@ typedef struct {
 } fo_fill_args;
 fo_status fo_fill(const fo_fill_args *args);
 
-/* y[.., i, ..] = x[.., indices[i], ..] for count indices, negative ones from the end, clamped to 0..size-1.
+/* y[.., i, ..] = x[.., indices[i], ..] for count indices in -size..size-1, negative ones from the end.
  * axes: y, x without the axis that is indexed, whose strides are sy and sx. */
 typedef struct {
     fo_axes axes;

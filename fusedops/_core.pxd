@@ -6,6 +6,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef enum fo_status:
         FO_OK
         FO_NO_MEMORY
+        FO_OUTSIDE
 
     int fo_isa_count()
     const char *fo_isa_name(int isa)

@@ -215,6 +215,8 @@ cdef fo_activation activation_of(tuple parsed) noexcept:
 cdef int check(fo_status status) except -1:
     if status == FO_NO_MEMORY:
         raise MemoryError("fusedops: no memory for the scratch space of this operation")
+    if status == FO_OUTSIDE:
+        raise ValueError("an index of a Gather is outside its axis: an axis of n elements has those in -n..n-1")
     return 0
 
 

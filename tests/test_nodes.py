@@ -141,7 +141,7 @@ def test_gather_outside(x, index):
             net(x)
 
 
-@pytest.mark.parametrize("node", ["GatherElements(x, r)", "GatherND(x, r)"])
+@pytest.mark.parametrize("node", ["Gather(x, i)", "GatherElements(x, r)", "GatherND(x, r)"])
 @pytest.mark.parametrize("index", [6, -7])
 def test_gather_outside_when_it_runs(draw, node, index):
     """As where the index is known before; the network is as good as before."""

@@ -142,10 +142,12 @@ def test_gather(axis, shape, draw):
     assert np.array_equal(y, expected)
 
 
-def test_gather_stays_inside(draw):
-    x, y = draw(5, 3), empty(2, 3)
-    run("gather", x, np.array([99, -99]), y, 0)
-    assert np.array_equal(y, x[[4, 0]])
+@pytest.mark.parametrize("size, index", [(5, 5), (5, -6), (5, 2**63 - 1), (5, -2**63), (0, 0), (0, -1)])
+def test_gather_outside(draw, size, index):
+    x, y = draw(size, 3), np.full((2, 3), 7, np.float32)
+    with pytest.raises(ValueError, match="Gather"):
+        run("gather", x, np.array([-size if size else index, index]), y, 0)
+    assert (y == 7).all()
 
 
 @pytest.mark.parametrize("name", ["mean", "sum", "max"])
