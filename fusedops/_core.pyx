@@ -68,7 +68,9 @@ cpdef ndarray as_array(object x, str name):
         if not elsewhere:
             return np.from_dlpack(x) if dlpack and not hasattr(x, "__array__") else np.asarray(x)
     except Exception as e:  # whatever the other library raises
-        raise TypeError(f"{name} is a {kind} that cannot be read as a dense float32 array: {e}") from e
+        narrow = "bfloat16" in str(getattr(x, "dtype", ""))  # which NumPy lacks
+        raise TypeError(f"{name} is a {kind} that cannot be read as a dense float32 array: {e}"
+                        + (f": pass {conversion(x, name)}" if narrow else "")) from e
     raise TypeError(f"{name} is a {kind} on {getattr(x, 'device', 'another device')}, but fusedops computes on the CPU: "
                     + (f"pass {name}.cpu()" if hasattr(x, "cpu") else f"move {name} there first"))
 
@@ -125,7 +127,7 @@ cpdef ndarray as_lengths(object lengths, Py_ssize_t steps, Py_ssize_t batch):
     """The steps of each row of a batch."""
     cdef object n = as_array(lengths, "lengths")
     if n.dtype.kind not in "iu" and n.size:  # NumPy's dtype of an empty list says nothing
-        raise TypeError(f"lengths has dtype {n.dtype}, but must be integers")
+        raise TypeError(f"lengths has dtype {n.dtype}, but must be integers of at most 64 bits")
     if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
         raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
     return np.array(n, np.int64)  # a copy: out may overlap it

@@ -27,7 +27,10 @@ def set_num_threads(n):
     2
     >>> fo.set_num_threads(before)
     """
-    n = index(n)
+    try:
+        n = index(n)
+    except TypeError:
+        raise TypeError(f"the number of threads must be an int from 1 to 1024, not {n!r}") from None
     if not 1 <= n <= 1024:
         raise ValueError(f"the number of threads must be between 1 and 1024, not {n}")
     _core.set_num_threads(n)
