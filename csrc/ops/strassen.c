@@ -197,19 +197,25 @@ static float *place(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, pt
     return fo_at(&s->y, n, o, 0, p);
 }
 
-/* The pixels in no pair: whole vectors as columns, for output channels o .. end-1; those left as rows, where no lane is idle: with small
- * weights for all channels, in wide tiles, */
-static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t end, float *scratch) {
+/* The pixels in no pair. Pair i of the weights multiplies whole vectors of them as columns; */
+static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t i, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
+    const pair w = row_pair(kn, plan->s.oc, i);
     const ptrdiff_t rest = rest_of(kn, s->pixels), p = s->pixels - s->pixels % kn->vl;
-    fo_gemm_args g = {.form = FO_B_PACKING, .m = end - o, .n = p - rest, .k = plan->k, .a = plan->w + o * plan->ldw, .lda = plan->ldw,
-                      .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
-    g.c = place(s, n, o, rest, &g.ldc, &g.ep);
+    fo_gemm_args g = {.form = FO_B_PACKING, .m = w.size[0] + w.size[1], .n = p - rest, .k = plan->k, .a = plan->w + w.at * plan->ldw,
+                      .lda = plan->ldw, .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
+    g.c = place(s, n, w.at, rest, &g.ldc, &g.ep);
     kn->gemm(&g);
-    if (o || !s->panels) return;
-    g = (fo_gemm_args){.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1,
-                       .table = s->table, .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
+}
+
+/* those left are rows, where no lane is idle: with small weights for all channels, in wide tiles, */
+static void rest_panels(const strassen *s, ptrdiff_t n) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t p = s->pixels - s->pixels % kn->vl;
+    fo_gemm_args g = {.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1,
+                      .table = s->table, .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
     g.c = place(s, n, 0, p, &g.ldc, &g.ep);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
@@ -234,7 +240,10 @@ static fo_strassen_block next_columns(const strassen *s, ptrdiff_t j, ptrdiff_t 
     return (fo_strassen_block){x + 2 * s->plan->kn->nr + chain * half_of(s->plan) * s->x.sc, s->x.sc};
 }
 
-/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows. With the last pair: the rest. */
+/* Whether the pixels in no pair meet pair i of the weights in a task of pair j of the columns: each has a part of them, or one would be late. */
+static bool has_rest(const strassen *s, ptrdiff_t i, ptrdiff_t j) { return i % s->pairs == j; }
+
+/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows; and its part of the rest. */
 static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
@@ -251,9 +260,11 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
         order_right(plan, scratch, a.operands ? x : NULL, s->x.sc, a.b);
         a.next = next_columns(s, j, i - first, x);
         kn->strassen(&a);
-        if (s->table && !s->panels && j == s->pairs - 1) rest_rows(s, n, i);
+        if (s->table && !s->panels && has_rest(s, i, j)) rest_rows(s, n, i);
     }
-    if (j == s->pairs - 1) rest_columns(s, n, row_pair(kn, oc, first).at, last < row_pairs(kn, oc) ? row_pair(kn, oc, last).at : oc, scratch);
+    for (ptrdiff_t i = first; i < last; i++)
+        if (has_rest(s, i, j)) rest_columns(s, n, i, scratch);
+    if (s->panels && !first && !j) rest_panels(s, n);
 }
 
 /* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights. A pair
