@@ -39,10 +39,10 @@ static int omp_pause_resource(int kind, int device) { return kind + device; }
 enum { KEPT = 2, MOST_THREADS = 1024, LINE = 128 };
 
 /* A team ends when its last thread has run. Where a leader waits longer than this, and than its own part took, the system has given another's
- * processor to other work, and the next team may wait for a time slice again: one thread is faster, for as long as the wait was, or for
- * sixteen times as long where waits take a tenth of the time. */
+ * processor to other work. Once is chance; where it waits longer than it has worked since it last did, one thread is faster, for so many
+ * times the wait. */
 #define CROWDED_NS 1000000
-enum { A_TENTH = 10, MANY_WAITS = 16 };
+enum { ALONE_AFTERWARDS = 16 };
 
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
@@ -83,7 +83,8 @@ static int default_threads;    /* what the machine allows */
 static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
-static atomic_int_fast64_t alone_until; /* a time on the clock of now_ns; 0: no team has had to wait yet */
+static atomic_int_fast64_t alone_until; /* a time on the clock of now_ns; 0: teams are not waited for */
+static int_fast64_t worked;      /* how long leaders have, since one waited; only who has the team looks at it */
 static atomic_int kept;          /* leaders whose threads are kept */
 static __thread int keeps;       /* whether this thread is one of them */
 static __thread int led;         /* the size of its team, */
@@ -184,9 +185,10 @@ static bool crowded(void) {
 /* A team has ended whose leader worked from `start` to `done`. */
 static void note_wait(int_fast64_t start, int_fast64_t done) {
     const int_fast64_t now = now_ns(), wait = now - done;
+    worked += done - start < CROWDED_NS ? done - start : CROWDED_NS; /* the leader may have lost its processor, too */
     if (wait <= CROWDED_NS || wait <= done - start) return;
-    const bool often = A_TENTH * wait > now - atomic_load_explicit(&alone_until, memory_order_relaxed);
-    atomic_store_explicit(&alone_until, now + (often ? MANY_WAITS : 1) * wait, memory_order_relaxed);
+    if (wait > worked) atomic_store_explicit(&alone_until, now + ALONE_AFTERWARDS * wait, memory_order_relaxed);
+    worked = 0;
 }
 
 int fo_threads_for(double nanoseconds) {
@@ -335,7 +337,8 @@ static void help(int thread) {
 /* fn(context) on this thread, as the leader of a team of so many; false where another has the team. */
 static bool with_team(int threads, void (*fn)(void *context), void *context) {
     if (!lead_team(threads)) return false;
-    int_fast64_t done = 0;
+    const int_fast64_t start = now_ns();
+    int_fast64_t done = start;
     claims = 0;
     for (int i = 0; i < threads; i++) {
         atomic_store_explicit(&team[i].done, 0, memory_order_relaxed);
@@ -353,7 +356,7 @@ static bool with_team(int threads, void (*fn)(void *context), void *context) {
         for (int i = 0; i < together; i++) atomic_store_explicit(&team[i].ends, 1, memory_order_release);
         together = 0;
     }
-    leave_team(done, done); /* the others have nothing left to do */
+    leave_team(start, done);
     return true;
 }
 
