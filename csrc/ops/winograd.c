@@ -13,7 +13,7 @@
 
 #include <string.h>
 
-enum { MOST_NR = 64 };
+enum { MOST_NR = 64 }; /* columns of a register tile, with any instruction set */
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
