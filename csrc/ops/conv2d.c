@@ -13,14 +13,18 @@
 
 #include <string.h>
 
-enum { LIGHT_BYTES = 1 << 20, SCRATCH_BYTES = 256 << 10 }; /* a quarter of a second-level cache of 1 MB; weights and results want the rest */
-/* Where weights do not fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 KB AVX2 loses, whose
- * narrow panels pass it twice as often); and a piece of them that stays while rows of pixels pass. */
-enum { HEAVY_SCRATCH_BYTES = 480 << 10, PIECE_BYTES = 128 << 10 };
+/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not fit beside it, scratch
+ * is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2 loses, whose narrow panels pass it twice as
+ * often), and as large as HEAVY_SCRATCH_BYTES where they are many; a piece of them stays while rows of pixels pass. */
+enum { HEAVY_SCRATCH_BYTES = 480 << 10, MANY_WEIGHTS = 4 << 20 /* bytes */, PIECE_BYTES = 128 << 10 };
+static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
+    const ptrdiff_t near = fo_near_bytes();
+    return weights <= near / 2 ? near / 4 : weights > MANY_WEIGHTS ? HEAVY_SCRATCH_BYTES : near / 32 * 15;
+}
 enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
-enum { LINE_TILES = 4 }; /* register tiles of sums that lines share: in the first-level cache */
+enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
@@ -273,7 +277,7 @@ static ptrdiff_t rows_at_once(const direct *d, ptrdiff_t rows) { return d->heavy
 /* Floats of scratch for sums of those: what lines share, or the sums of all pieces of a reduction but the last. */
 static ptrdiff_t sums_floats(const direct *d, ptrdiff_t rows) {
     const fo_kernels *kn = d->plan->kn;
-    if (d->lines) return div_up(rows_at_once(d, rows), d->lines->lines) * 2 * LINE_TILES * kn->mr * max_(3 * kn->vl, kn->nr);
+    if (d->lines) return div_up(rows_at_once(d, rows), d->lines->lines) * 2 * LINE_ROWS * max_(3 * kn->vl, kn->nr);
     return rows > 1 && d->piece < d->plan->k ? rows * d->z.ow * channels_at_once(d, d->z.ow) : 0;
 }
 
@@ -347,7 +351,7 @@ static void direct_lines(const direct *d, const part *q, const float *x, float *
 /* The same in blocks whose shared sums stay in the first-level cache. */
 static void direct_blocks(const direct *d, const part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
-    const ptrdiff_t m = d->columns ? q->oc : q->px, width = d->columns ? q->px : q->oc, high = div_up(m, div_up(m, LINE_TILES * kn->mr));
+    const ptrdiff_t m = d->columns ? q->oc : q->px, width = d->columns ? q->px : q->oc, high = div_up(m, div_up(m, LINE_ROWS));
     for (ptrdiff_t j = 0, wide; j < width; j += wide) {
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {
@@ -428,7 +432,7 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
     d->phases = d->columns ? min_(s->sw, span) : 1;
     d->pw = div_up(span, d->phases);
     d->steps = d->lines ? fo_lines_steps(plan) : plan->k;
-    d->heavy = 4 * d->steps * plan->ocg > LIGHT_BYTES / 2;
+    d->heavy = 4 * d->steps * plan->ocg > fo_near_bytes() / 2;
     const ptrdiff_t pieces = d->columns || !d->heavy ? 1 : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
     d->piece = div_up(plan->k, max_(pieces, 1));
     d->width = round_up(plan->ocg, kn->nr);
@@ -460,11 +464,11 @@ static void direct_cut(direct *d, int threads) {
     const ptrdiff_t images = d->z.n * d->bundles, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
     const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : together(d);
-    const ptrdiff_t most = flat && !d->columns ? max_(SCRATCH_BYTES / 4 / max_(plan->k, 1), threads > 1 ? SMALL_IMAGE : grain) : length;
-    const bool shared_pixels = 4 * plan->k * plan->ocg <= LIGHT_BYTES; /* dearer to share than weights: they come out of another's cache */
+    const ptrdiff_t most = flat && !d->columns ? max_(scratch_bytes(0) / 4 / max_(plan->k, 1), threads > 1 ? SMALL_IMAGE : grain) : length;
+    const bool shared_pixels = 4 * plan->k * plan->ocg <= fo_near_bytes(); /* dearer to share than weights: they come out of another's cache */
     const double step = (double)d->bundle * (flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl), even = step * images * length * plan->ocg / threads;
     double best = 0;
-    const ptrdiff_t scratch = d->heavy ? HEAVY_SCRATCH_BYTES : SCRATCH_BYTES;
+    const ptrdiff_t scratch = scratch_bytes(4 * d->steps * plan->ocg);
     /* Weights that the second-level cache does not keep come to each task from the third: 256 -> 256, 28x28, stride 2 takes 1040 us, and
      * 820 if all weights were those of the first channels. */
     const double fetched = d->heavy ? 1 / 16.0 : 0, copied = d->heavy ? 1 / 3.0 : 1 / 4.0;

@@ -1,7 +1,8 @@
-/* Which instruction sets this processor has, and which one is used: the best, unless the caller chose another. */
+/* Which instruction sets this processor has, and which one is used: the best, unless the caller chose another. The size of its second-level cache. */
 #include "cpu.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 #include "../fusedops.h"
 
@@ -49,6 +50,19 @@ int fo_get_isa(void) {
 }
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
+
+ptrdiff_t fo_near_bytes(void) {
+    enum { MOST = 1 << 20, LEAST = 256 << 10 }; /* what is told may be nothing, or a virtual machine's idea */
+    static atomic_long known;
+    long bytes = atomic_load_explicit(&known, memory_order_relaxed);
+    if (bytes) return bytes;
+#ifdef _SC_LEVEL2_CACHE_SIZE
+    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
+#endif
+    bytes = bytes <= 0 || bytes > MOST ? MOST : bytes < LEAST ? LEAST : bytes;
+    atomic_store_explicit(&known, bytes, memory_order_relaxed);
+    return bytes;
+}
 
 const char *fo_compiler(void) {
 #if defined(__clang__)
