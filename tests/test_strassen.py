@@ -35,6 +35,21 @@ def test_epilogues(isa, draw, layout, activation, bias, residual):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("stride, size", [((2, 2), (27, 32)), ((1, 2), (13, 25)), ((3, 1), (40, 12)), ((2, 3), (14, 14)), ((2, 2), (1, 1))])
+def test_pixels_that_a_stride_leaves(isa, draw, layout, stride, size):
+    for ic, oc, n in ((97, 130, 2), (96, 64, 1)):
+        x, w = draw(*dims(layout, n, ic, *size)), draw(oc, ic, 1, 1)
+        shape = fo.conv2d(x, w, stride=stride, layout=layout).shape
+        options = dict(residual=draw(*shape), bias=draw(oc), activation="relu", stride=stride, layout=layout)
+        check(fo.conv2d(x, w, **options), oracle.conv2d(x, w, **options), error=BOUND)
+        padded = dict(stride=stride, layout=layout, padding=1)
+        check(fo.conv2d(x, w, **padded), oracle.conv2d(x, w, **padded), error=BOUND)
+        wide = np.repeat(x, 2, axis=1 if layout == "NCHW" else 3)
+        cut = wide[:, ::2] if layout == "NCHW" else wide[..., ::2]
+        np.testing.assert_array_equal(fo.conv2d(cut, w, **options), fo.conv2d(x, w, **options))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_nan_goes_through_and_stays_in_its_blocks(isa, draw, layout):
     x, w = draw(*dims(layout, 1, 64, 40, 40)), draw(128, 64, 1, 1)
     x[(0, 5, 0, 0) if layout == "NCHW" else (0, 0, 0, 5)] = np.nan

@@ -23,6 +23,7 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 }
 enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
+enum { WIDE = 16, MANY_CHANNELS = 64 }; /* lanes; output channels for which it pays to copy the pixels that a kernel meets (AVX2) */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
 enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
 
@@ -40,6 +41,12 @@ static void order_weights(fo_conv2d *plan, const float *w) {
             plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
         }
     }
+}
+
+/* A 1x1 kernel with a stride reads few of the pixels, and rows of them are short. Copied to scratch they are one row, for Strassen's algorithm too. */
+static bool skips_pixels(const fo_conv2d *plan) {
+    const fo_conv2d_shape *s = &plan->s;
+    return plan->kn->vl < WIDE && s->kh == 1 && s->kw == 1 && (s->sh > 1 || s->sw > 1) && s->groups == 1 && s->oc >= MANY_CHANNELS;
 }
 
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias) {
@@ -61,12 +68,26 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
     }
     order_weights(plan, w);
     fo_lines_choose(&plan->lines, shape);
+    if (skips_pixels(plan)) {
+        if (!(plan->dense = fo_alloc(sizeof *plan))) {
+            fo_conv2d_free(plan);
+            return NULL;
+        }
+        memcpy(plan->dense, plan, sizeof *plan);
+        plan->dense->dense = NULL, plan->dense->s.sh = plan->dense->s.sw = 1;
+    }
     return plan;
+}
+
+static void free_packed(fo_conv2d *plan) {
+    for (int f = 0; f < FO_WEIGHT_FORMS; f++) fo_free(atomic_load(&plan->packed[f]));
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {
     if (!plan) return;
-    for (int f = 0; f < FO_WEIGHT_FORMS; f++) fo_free(atomic_load(&plan->packed[f]));
+    free_packed(plan);
+    if (plan->dense) free_packed(plan->dense);
+    fo_free(plan->dense);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);
@@ -533,12 +554,40 @@ bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return (h > z->ih ? h : z->ih) * (w > z->iw ? w : z->iw) * s->ic > 0x1p48;
 }
 
+fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
+    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}},
+                      to->data, from->data};
+    fo_fold(&a.axes);
+    return fo_strided_copy(&a);
+}
+
+/* The size of what such a kernel meets. */
+static fo_conv2d_size met(const fo_conv2d_size *z) { return (fo_conv2d_size){.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow}; }
+
+static bool is_dense(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    return plan->dense && !z->top && !z->left && (z->oh - 1) * plan->s.sh < z->ih && (z->ow - 1) * plan->s.sw < z->iw;
+}
+
+static ptrdiff_t dense_floats(const fo_conv2d *plan, const fo_conv2d_size *z) { return z->n * plan->s.ic * z->oh * z->ow; }
+
+static fo_status dense_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    const fo_conv2d_size size = met(z);
+    const fo_image from = {x->data, x->sn, x->sc, x->sh * plan->s.sh, x->sw * plan->s.sw};
+    fo_image to = fo_contiguous(plan->s.ic, z->oh, z->ow, plan->s.nhwc);
+    if (!(to.data = fo_arena_take((size_t)dense_floats(plan, z) * sizeof(float)))) return FO_NO_MEMORY;
+    fo_status status = fo_copy_image(&to, &from, &size, plan->s.ic);
+    if (status == FO_OK) status = fo_conv2d_run(plan->dense, &size, &to, r, y);
+    fo_arena_release(to.data);
+    return status;
+}
+
 static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) { return !z->n || !z->oh || !z->ow || !plan->s.oc; }
 
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
     if (is_empty(plan, z)) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
+    if (is_dense(plan, z)) return dense_run(plan, z, x, residual, y);
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
@@ -555,6 +604,10 @@ static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nh
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return "none, an empty result";
     if (fo_is_huge(plan, z)) return NULL;
+    if (is_dense(plan, z)) {
+        const fo_conv2d_size size = met(z);
+        return fo_conv2d_kernel(plan->dense, &size, nhwc);
+    }
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
@@ -569,6 +622,10 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
 
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return 0;
+    if (is_dense(plan, z)) {
+        const fo_conv2d_size size = met(z);
+        return fo_conv2d_scratch(plan->dense, &size, nhwc) + dense_floats(plan, z) * (ptrdiff_t)sizeof(float);
+    }
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;

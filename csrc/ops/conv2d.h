@@ -21,6 +21,7 @@ struct fo_conv2d {
     float *w;           /* (oc, k): a row in the order of FOR_EACH_STEP */
     float *bias, *slopes;
     fo_lines lines;
+    struct fo_conv2d *dense; /* the same weights without a stride, for the pixels that a 1x1 kernel meets, or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
@@ -73,6 +74,9 @@ static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o)
     if (ep.act.slopes) ep.act.slopes += o;
     return ep;
 }
+
+/* Copies images of z->oh x z->ow pixels. */
+fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels);
 
 /* The strides of contiguous images of this size. */
 static inline fo_image fo_contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {

@@ -397,13 +397,6 @@ static bool is_flat(const fo_image *t, const fo_conv2d_size *z, bool nhwc) {
     return !t->data || ((nhwc ? t->sc : t->sw) == 1 && (z->oh == 1 || t->sh == z->ow * t->sw));
 }
 
-static fo_status copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
-    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}},
-                      to->data, from->data};
-    fo_fold(&a.axes);
-    return fo_strided_copy(&a);
-}
-
 fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
     const bool nhwc = plan->s.nhwc;
     const ptrdiff_t ic = plan->s.ic, oc = plan->s.oc, pixels = z->oh * z->ow;
@@ -423,10 +416,10 @@ fo_status fo_strassen_run(const fo_conv2d *plan, const fo_conv2d_size *z, const 
         if (is_flat(&given[t], z, nhwc)) continue;
         flat[t] = fo_contiguous(channels[t], z->oh, z->ow, nhwc);
         flat[t].data = room + at[t];
-        if (t < 2 && status == FO_OK) status = copy_image(&flat[t], &given[t], z, channels[t]);
+        if (t < 2 && status == FO_OK) status = fo_copy_image(&flat[t], &given[t], z, channels[t]);
     }
     if (status == FO_OK) status = run_flat(plan, z, &flat[0], &flat[1], &flat[2]);
-    if (status == FO_OK && flat[2].data != y->data) status = copy_image(y, &flat[2], z, oc);
+    if (status == FO_OK && flat[2].data != y->data) status = fo_copy_image(y, &flat[2], z, oc);
     fo_arena_release(room);
     return status;
 }
