@@ -12,7 +12,7 @@ LAYOUTS = ["NCHW", "NHWC"]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("ic, oc", [(1, 64), (2, 63), (3, 65), (16, 127), (33, 128), (64, 130), (31, 200)])
+@pytest.mark.parametrize("ic, oc", [(1, 64), (2, 63), (3, 65), (16, 127), (22, 96), (33, 128), (64, 130), (31, 200)])
 @pytest.mark.parametrize("size", [(1, 1), (7, 9), (8, 8), (5, 13), (6, 16), (9, 15), (11, 13), (10, 20)])
 def test_shapes(isa, draw, layout, ic, oc, size):
     """Pixels and channels that fill no pair, one, several and a part of one; odd reductions."""

@@ -68,6 +68,17 @@ typedef struct {
 INLINE int strassen_row(const int step, const int mr) { return step == STRASSEN_V || step == STRASSEN_C10 ? mr : 0; }
 INLINE int strassen_column(const int step) { return step == STRASSEN_V || step == STRASSEN_C01 ? NR : 0; }
 
+/* The product for whose block of C there is time to be fetched during this one. */
+INLINE int strassen_after(const int step) {
+    switch (step) {
+        case STRASSEN_P: return STRASSEN_C00;
+        case STRASSEN_C00: return STRASSEN_V;
+        case STRASSEN_U: return STRASSEN_C10;
+        case STRASSEN_C10: return STRASSEN_C01;
+        default: return STRASSEN_END;
+    }
+}
+
 /* What a product multiplies by, taken from X itself: the block `from`, for T1 T2 T3 T4 less another; and which of the operands it is, in the
  * order in which they stand in memory. */
 INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strassen_block *from, fo_strassen_block *less) {
@@ -83,34 +94,67 @@ INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strass
     }
 }
 
+/* Steps of a product in straight code: where 16 registers hold its sums, 12 multiply-adds are among 20 instructions, and what a loop adds to
+ * them counts in full on a processor whose other thread is busy. */
+enum { STRASSEN_GROUP = REGISTERS > 16 || VL == 1 ? 1 : 4 };
+
+/* One step: the row of B at b, less another, which goes to `to` where operands are made, and column p of A, or a panel's row. */
+INLINE void strassen_step(const float *b, const float *less, float *to, const float *const *a, const float *panel, const ptrdiff_t lda,
+                          const ptrdiff_t p, const int operand, const bool pixels_right, const int mr, vf acc[MR][NV]) {
+    vf bv[NV];
+    UNROLL for (int j = 0; j < NV; j++) {
+        if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + 64 * NR);
+        bv[j] = v_load(b + j * VL);
+        if (operand >= 0 && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less + j * VL));
+        if (operand >= 0) v_store(to + j * VL, bv[j]);
+    }
+    UNROLL EACH_ROW {
+        vf av = v_set1(pixels_right ? panel[i] : a[i / 3][i % 3 * lda + p]);
+        UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
+    }
+}
+
 /* Adds a product to the sums. Where the operands are not there yet, they are made on the way: loads, differences and a store are free among
  * multiply-adds. pixels_right: the pixels are B and the weights panels, a step's rows side by side, lda from step to step;
  * else weights are B, which may come from the third-level cache. */
 INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool makes, const int mr, vf acc[MR][NV]) {
-    const ptrdiff_t k = g->k, lda = g->a[step].ld;
+    const bool grouped = STRASSEN_GROUP > 1, doubled = step == STRASSEN_P || step == STRASSEN_C00 || step == STRASSEN_C10;
+    const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR /* each product a column of lines */
+                                      : step < (MR + 3) / 4;        /* a pair has MR / 4 lines a step */
+    const ptrdiff_t k = g->k, lda = grouped && pixels_right ? (doubled ? 2 : 1) * mr : g->a[step].ld; /* a literal */
     fo_strassen_block b = g->b[step], less = b;
     const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
     float *to = makes ? g->operands + operand * k * NR : NULL;
     const float *a[MR / 3 + 1], *panel = g->a[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = panel + i * lda;
     const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * k * g->next.ld);
-    if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
-    for (ptrdiff_t p = 0; p < k; p++, b.data += b.ld, panel += lda) {
-        if (pixels_right && step * LINE_FLOATS < 2 * NR) __builtin_prefetch(next, 0, 2), next += g->next.ld; /* each product a column of lines */
-        if (!pixels_right && step < (MR + 3) / 4) __builtin_prefetch(next), next += g->next.ld;       /* a pair has MR / 4 lines a step */
-        vf bv[NV];
-        UNROLL for (int j = 0; j < NV; j++) {
-            if (!pixels_right) __builtin_prefetch(b.data + j * VL + 64 * NR);
-            bv[j] = v_load(b.data + j * VL);
-            if (makes && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less.data + j * VL));
-            if (makes) v_store(to + j * VL, bv[j]);
-        }
-        if (makes) less.data += less.ld, to += NR;
-        UNROLL EACH_ROW {
-            vf av = v_set1(pixels_right ? panel[i] : a[i / 3][i % 3 * lda + p]);
-            UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_fma(av, bv[j], acc[i][j]);
+    ptrdiff_t p = 0;
+    if (grouped) {
+        const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
+        for (; p + STRASSEN_GROUP <= k; p += STRASSEN_GROUP) {
+            if (fetches && ldn) UNROLL for (int u = 0; u < STRASSEN_GROUP; u++) __builtin_prefetch(next), next += ldn;
+            UNROLL for (int u = 0; u < STRASSEN_GROUP; u++, b.data += ldb, panel += lda) {
+                strassen_step(b.data, less.data, to, a, panel, lda, p + u, operand, pixels_right, mr, acc);
+                if (makes) less.data += less.ld, to += NR;
+            }
         }
     }
+    if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
+    for (; p < k; p++, b.data += b.ld, panel += lda) {
+        if (pixels_right && fetches) __builtin_prefetch(next, 0, 2), next += g->next.ld;
+        if (!pixels_right && fetches) __builtin_prefetch(next), next += g->next.ld;
+        strassen_step(b.data, less.data, to, a, panel, lda, p, operand, pixels_right, mr, acc);
+        if (makes) less.data += less.ld, to += NR;
+    }
+}
+
+/* Fetches the block of C that product `step` completes, and what is added to it: a second-level cache of half a megabyte may hold neither. */
+INLINE void strassen_fetch(const fo_strassen_args *g, const int step, const int mr) {
+    const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step), ldc = g->ldc, ldr = g->ep.ldr;
+    const float *c = g->c + row * ldc + column, *r = g->ep.residual;
+    EACH_ROW __builtin_prefetch(c + i * ldc, 1), __builtin_prefetch(c + i * ldc + NR - 1, 1);
+    if (r)
+        EACH_ROW __builtin_prefetch(r + (row + i) * ldr + column), __builtin_prefetch(r + (row + i) * ldr + column + NR - 1);
 }
 
 /* What the sums of a product still lack when it ends: bias and residual of the block of C. Channels as rows: the lower bias is in V,
@@ -152,6 +196,7 @@ INLINE void strassen_product(const strassen_chain *s, const int step, const bool
         EACH_VECTOR acc[i][j] = v_zero();
     else if (step == STRASSEN_U || step == STRASSEN_C01)
         EACH_VECTOR acc[i][j] = v_load(s->u + i * NR + j * VL);
+    if (STRASSEN_GROUP > 1 && strassen_after(step) != STRASSEN_END) strassen_fetch(g, strassen_after(step), mr);
     strassen_run(g, step, channel_rows, makes, mr, acc);
     if (step < STRASSEN_C00 || step == STRASSEN_U) {
         strassen_leave(s, step == STRASSEN_U ? s->q : NULL, false, mr, acc, step == STRASSEN_Q ? s->q : s->u, NR);

@@ -20,7 +20,7 @@
 /* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
 static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
-enum { SCRATCH_BYTES = 512 << 10, LINE = 16 }; /* half of a second-level cache of 1 MB; floats of a cache line */
+enum { LINE = 16 }; /* floats of a cache line */
 enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
@@ -329,15 +329,16 @@ static void cut_columns(strassen *s, int threads) {
         s->share = share, s->across = across;
     }
     s->scratch_each = max_(FO_STRASSEN_PRODUCTS * right_part(s->plan), s->plan->k * s->plan->kn->nr);
-    s->fetches = 4 * s->plan->k * s->pixels > 2 * SCRATCH_BYTES;
+    s->fetches = 4 * s->plan->k * s->pixels > fo_near_bytes();
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
  * equal to a cell, so that each of two threads has the half of the image that it has in other layers, and that its cache holds. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
-    const bool stay = 4 * right_weights(s->plan) <= SCRATCH_BYTES;
-    const ptrdiff_t most = stay ? 1 : max_(SCRATCH_BYTES / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
+    const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
+    const bool stay = 4 * right_weights(s->plan) <= scratch;
+    const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
     s->across = 1;
     s->down = div_up(s->pairs, most);
     s->whole = threads == 1 || s->images * s->down >= MANY_TASKS * threads;
@@ -381,7 +382,7 @@ static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const 
     s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
     if (!s.packed) return FO_NO_MEMORY;
     s.bias = s.packed + floats;
-    const bool small = 4 * plan->s.oc * plan->k <= SCRATCH_BYTES / 2;
+    const bool small = 4 * plan->s.oc * plan->k <= fo_near_bytes() / 4;
     if (small && table_floats(&s) && !(s.panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
     if (!(s.scratch = fo_arena_share(&s.scratch_each, threads, table_floats(&s)))) return FO_NO_MEMORY;
     if (table_floats(&s)) {

@@ -61,6 +61,7 @@ INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
 INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
+#define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 INLINE vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }
 INLINE vm v_isnan(vf a) { return vmvnq_u32(vceqq_f32(a, a)); }

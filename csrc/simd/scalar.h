@@ -23,6 +23,7 @@ INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 /* The product of two floats is exact in double, so this rounds twice at most; it is within half an ulp and a bit. */
 INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
+#define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }

@@ -17,6 +17,7 @@
  *   v_zero() v_set1(x)                 all lanes 0; all lanes x
  *   v_add v_sub v_mul v_div v_sqrt     IEEE, one rounding each
  *   v_fma(a, b, c)                     a*b + c, one rounding (scalar: fmaf, also where the processor has no FMA)
+ *   v_fma_to(c, a, b)                  c = v_fma(a, b, c) in c's own register: where 16 hold a tile, the compiler else moves sums about in straight code
  *   v_fnma(a, b, c)                    c - a*b, one rounding
  *   v_max(a, b) v_min(a, b)            a > b ? a : b and a < b ? a : b, so a NaN in b goes through, one in a does not
  *   v_abs(a) v_copysign(a, s)          |a|; |a| with the sign of s; both work on the bits, NaN included
