@@ -324,6 +324,7 @@ static void direct_rows(const direct *d, const part *q, const float *x, float *s
             set_epilogue(d, q, a);
             set_product(d, q, x + h * sh, 0, k, a);
             a->k = min_(most, k - p), a->table += p;
+            if (a->form == FO_ROWS) a->a += p;
             if (p) a->b += p * a->ldb;
             if (rows > 1 && !d->columns) set_next(a->b + a->k * a->ldb, most * a->ldb, h, rows, a);
             a->start = p ? own : NULL;
@@ -463,10 +464,11 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
 static void set_common(direct *d) {
     const fo_kernels *kn = d->plan->kn;
     const fo_image v = source_strides(d);
+    const bool plain = kn->vl < WIDE && d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
     if (d->columns)
         d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .lda = d->ldw, .ldb = v.sc, .panel = kn->nr};
     else
-        d->gemm = (fo_gemm_args){.form = FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr};
+        d->gemm = (fo_gemm_args){.form = plain ? FO_ROWS : FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr};
 }
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
