@@ -14,7 +14,7 @@ INLINE void transpose_block(const bool whole, ptrdiff_t m, ptrdiff_t n, const fl
         if (whole)
             v_store(y, t[l]);
         else if (l < n)
-            v_store_mask(y, t[l], rows);
+            v_store_first(y, t[l], m, rows);
     }
 }
 
@@ -42,7 +42,7 @@ INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, 
         }
         const vm stored = v_range(0, n - j), a = v_range(-at, width - at), b = v_range(-at - VL, width - at - VL);
         for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
-            v_store_mask(to, step == 1 ? v_load_mask(from, a) : v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), stored);
+            v_store_first(to, step == 1 ? v_load_mask(from, a) : v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), n - j, stored);
     }
 }
 

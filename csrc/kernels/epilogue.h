@@ -50,14 +50,14 @@ typedef struct {
     float p0, p1;
 } finish_args;
 
-/* One vector: lanes m of acc[] + r[] through the activation to c[]; all: m has every lane, and no mask is applied. */
-INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_args *f, vf acc, const float *r, float *c, vm m, vf slope) {
+/* One vector: the first n lanes, m, of acc[] + r[] through the activation to c[]; all: m has every lane, and no mask is applied. */
+INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_args *f, vf acc, const float *r, float *c, int n, vm m, vf slope) {
     if (r) acc = v_add(acc, all ? v_load(r) : v_load_mask(r, m));
     acc = v_act(kind, acc, f->p0, f->p1, slope);
     if (all)
         v_store(c, acc);
     else
-        v_store_mask(c, acc, m);
+        v_store_first(c, acc, n, m);
 }
 
 /* Columns j.. of every row. */
@@ -66,7 +66,7 @@ INLINE void finish_vectors(const fo_act_kind kind, const bool all, const finish_
     vf slope = kind == FO_PRELU && !f->channel_rows ? v_load_mask(f->slopes + j, m) : v_zero();
     for (int i = 0; i < f->mr; i++) {
         if (kind == FO_PRELU && f->channel_rows) slope = v_set1(f->slopes[i]);
-        finish_vector(kind, all, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, m, slope);
+        finish_vector(kind, all, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, f->n - j, m, slope);
     }
 }
 
@@ -77,8 +77,8 @@ INLINE void finish_rows(const fo_act_kind kind, const finish_args *args) {
     if (j < f.n) finish_vectors(kind, false, &f, j);
 }
 
-/* VL columns from j on of VL rows from i on, of which lanes m are there, in t: from the registers to C. */
-INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, vm m) {
+/* VL columns from j on of VL rows from i on, of which the first n, lanes m, are there, in t: from the registers to C. */
+INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, int n, vm m) {
     float *c = f->c + j * f->ldc + i;
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
     if (r)
@@ -88,7 +88,7 @@ INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_ar
         }
     UNROLL for (int l = 0; l < VL; l++, c += f->ldc) {
         v_hide(c);
-        finish_vector(kind, all, f, t[l], NULL, c, m, v_zero());
+        finish_vector(kind, all, f, t[l], NULL, c, n, m, v_zero());
     }
 }
 
@@ -111,9 +111,9 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
             v_transpose(t);
             if (kind <= FO_CLIP && j + VL <= f.n) { /* the common case */
                 if (all)
-                    finish_block(kind, true, &f, i, j, t, m);
+                    finish_block(kind, true, &f, i, j, t, left, m);
                 else
-                    finish_block(kind, false, &f, i, j, t, m);
+                    finish_block(kind, false, &f, i, j, t, left, m);
                 continue;
             }
             float block[VL * VL];
@@ -121,7 +121,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
             for (int l = 0; l < VL && j + l < f.n; l++) {
                 ptrdiff_t at = j + l;
                 if (kind == FO_PRELU && !f.channel_rows) slope = v_set1(f.slopes[at]);
-                finish_vector(kind, false, &f, v_load(block + l * VL), f.r ? f.r + at * f.ldr + i : NULL, f.c + at * f.ldc + i, m, slope);
+                finish_vector(kind, false, &f, v_load(block + l * VL), f.r ? f.r + at * f.ldr + i : NULL, f.c + at * f.ldc + i, left, m, slope);
             }
         }
     }

@@ -29,6 +29,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces: a masked 
     if (n & 2) _mm_storel_pi((__m64 *)p, part), part = _mm_movehl_ps(part, part), p += 2;
     if (n & 1) _mm_store_ss(p, part);
 }
+INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
 #define v_keep(v) __asm__("" : "+x"(v))

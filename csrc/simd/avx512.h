@@ -17,6 +17,7 @@ INLINE vf v_load_mask(const float *p, vm m) { return _mm512_maskz_loadu_ps(m, p)
 INLINE void v_store_mask(float *p, vf v, vm m) { _mm512_mask_storeu_ps(p, m, v); }
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
 INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { v_store_mask(p, v, v_range(0, n)); }
+INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)n, v_store_mask(p, v, m); }
 INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
 #define v_keep(v) __asm__("" : "+v"(v))

@@ -54,6 +54,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {
     if (n > 1) vst1q_lane_f32(p + 1, v, 1);
     if (n > 2) vst1q_lane_f32(p + 2, v, 2);
 }
+INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 #define v_keep(v) __asm__("" : "+w"(v))
 INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }

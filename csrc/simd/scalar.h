@@ -13,6 +13,7 @@ INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }
 INLINE void v_store_mask(float *p, vf v, vm m) { if (m) *p = v; }
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return n > 0 ? *p : 0; }
 INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { if (n > 0) *p = v; }
+INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return 0; }
 INLINE vf v_set1(float x) { return x; }
 #define v_keep(v) ((void)(v))
