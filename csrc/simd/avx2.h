@@ -17,9 +17,14 @@ INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {
                                                    _mm256_cmpgt_epi32(v_clamped_(hi), lane)));
 }
 INLINE vf v_load_mask(const float *p, vm m) { return _mm256_maskload_ps(p, _mm256_castps_si256(m)); }
-INLINE void v_store_mask(float *p, vf v, vm m) { _mm256_maskstore_ps(p, _mm256_castps_si256(m), v); }
+INLINE void v_store_mask(float *p, vf v, vm m) {  /* a masked store is microcode on many processors: 12 cycles */
+    if (_mm256_movemask_ps(m) == 0xff)
+        v_store(p, v);
+    else
+        _mm256_maskstore_ps(p, _mm256_castps_si256(m), v);
+}
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
-INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces: a masked store is microcode on many processors */
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces rather than masked */
     if (n >= VL) {
         _mm256_storeu_ps(p, v);
         return;
