@@ -102,7 +102,7 @@ def kind(request):
 @pytest.mark.parametrize("shape", [
     dict(), dict(steps=1), dict(batch=1, hidden=1, inputs=1), dict(batch=1, hidden=64, steps=9), dict(layers=3), dict(directions=2),
     dict(layers=2, directions=2, batch=14), dict(batch=40, hidden=33, steps=3), dict(inputs=70, hidden=16, batch=17), dict(hidden=130, inputs=3),
-    dict(hidden=0, layers=2, directions=2),
+    dict(hidden=0, layers=2, directions=2), dict(batch=2, hidden=40, steps=5), dict(batch=9, hidden=272, steps=2), dict(batch=50, hidden=24, steps=3),
 ], ids=str)
 def test_agrees_with_float64(isa, threads, kind, draw, shape):
     case = Case(draw, kind, **shape)

@@ -21,7 +21,7 @@
 #define FO_STRING(s) FO_STRING_(s)
 
 const fo_kernels FO_NAME(fo_kernels) = {
-    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR,
+    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .group = GROUP, .group_of_3 = GROUP_OF_3,
     .gemm = FO_NAME(fo_gemm),
     .strassen_operands = FO_NAME(fo_strassen_operands),
     .strassen = FO_NAME(fo_strassen),

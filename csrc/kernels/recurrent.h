@@ -4,13 +4,16 @@
  *                   gate 0 gate 1 ...     gate 0 gate 1 ...            ends with every gate of its units.
  *                   VL     VL             VL     VL
  *
- * w_x stands in GEMM panels: the GEMM makes the x part of many steps at once, as `start` of each. w_h stands in groups of eight (of
- * three gates six) vectors, a group's rows one after another: the one stream that a step reads.
+ * w_x stands in GEMM panels: the GEMM makes the x part of many steps at once, as `start` of each. w_h stands in groups of GROUP (of
+ * three gates GROUP_OF_3) vectors, a group's rows one after another. A step of one row reads it as one stream or as four, equally fast;
+ * what tiles share of it must be whole lines of the first-level cache.
  *
  * A sum starts at its bias (or at what the GEMM stored) and runs over x, then over h, in order: a step has the same bits alone,
  * in a batch and in a sequence. sigmoid and tanh: math.h; formulas: fusedops.h.
  */
 
+enum { FEW_REGISTERS = REGISTERS < 32 }; /* tiles of several rows have two vectors, or three */
+enum { GROUP = FEW_REGISTERS ? 2 : 8, GROUP_OF_3 = FEW_REGISTERS ? 3 : 6 };
 enum { GATE_VECTORS = 4 }; /* a unit block's part of a row of finished sums: i f g o, or r z nx nh */
 
 /* What the units of a call have in common: in registers, for the compiler must take any store for one to *g. */
@@ -123,57 +126,74 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
-/* acc[mr][nv] += a w over k steps; vector j of w's row p stands at w[p*row + j/NV*panel + j%NV*VL]. mr, nv and
- * ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. */
+/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL]. mr, nv, first, group
+ * and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
-                         const float *restrict w, ptrdiff_t row, ptrdiff_t panel) {
-    for (ptrdiff_t p = 0; p < k; p++, w += row) {
+                         const float *restrict w, const int first, const int group, ptrdiff_t panel) {
+    if (FEW_REGISTERS && nv < mr) {
+        for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
+            vf wv[NV + 1];
+            UNROLL for (int j = 0; j < nv; j++) wv[j] = v_load(w + (first + j) / group * panel + (first + j) % group * VL);
+            UNROLL for (int i = 0; i < mr; i++) {
+                vf av = v_set1(a[i * lda + p]);
+                UNROLL for (int j = 0; j < nv; j++) acc[i * nv + j] = v_fma(av, wv[j], acc[i * nv + j]);
+            }
+        }
+        return;
+    }
+    for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
         vf av[MR];
         UNROLL for (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
         UNROLL for (int j = 0; j < nv; j++) {
-            const float *at = w + j / NV * panel + j % NV * VL;
-            if (ahead) __builtin_prefetch(at + 8 * row);
+            const float *at = w + (first + j) / group * panel + (first + j) % group * VL;
+            if (ahead) __builtin_prefetch(at + 8 * group * VL);
             vf wv = v_load(at);
             UNROLL for (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
         }
     }
 }
 
-/* Where vector j of a tile's row waits among its sums. */
+/* Where vector j of a row waits among its sums. */
 INLINE int sum_at(const bool three, int j) { return !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3); }
 
-/* Steps p .. p+k-1 of h's part of a tile, mr rows of nv vectors of columns from vector v on; the first ones begin with start and x.
- * three: the gates are r z n, and n's share of x and of h are kept apart. */
-INLINE void step_tile(const fo_step_args *g, const int mr, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t v,
-                      ptrdiff_t p, ptrdiff_t k, float *sums) {
-    const int width = three ? nv / 3 * GATE_VECTORS : nv, group = three ? 6 : 8;
+/* What the tiles of a call have in common: vectors first .. first+nv-1 of columns that begin at v. All but v and width, the vectors of a
+ * row of sums, are literals. three: the gates are r z n, and n's share of x and of h are kept apart. */
+typedef struct {
+    int nv, first;
+    bool three;
+    ptrdiff_t width, v;
+} step_tile_shape;
+
+/* Steps p .. p+k-1 of h's part of a tile of mr rows; the first ones begin with start and x. */
+INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t p, ptrdiff_t k, float *sums) {
+    const int nv = s.nv, first = s.first, group = s.three ? GROUP_OF_3 : GROUP;
+    const ptrdiff_t v = s.v + first, width = s.width;
     const float *wh = g->wh + ((v / group * g->kh + p) * group + v % group) * VL;
     vf acc[MR * NV];
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
-        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(three, j)) * VL : g->start + (i0 + i) * g->lds + (v + j) * VL);
+        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : g->start + (i0 + i) * g->lds + (v + j) * VL);
     if (!p) {
-        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + v / NV * NR * g->kx, NR, NR * g->kx);
-        if (three)
+        const ptrdiff_t panel = NR * g->kx;
+        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel);
+        if (s.three)
             UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
-                v_store(sums + (i * width + j / 3 * GATE_VECTORS + 2) * VL, acc[i * nv + j]);
-                acc[i * nv + j] = v_load(g->bias_n + (v / 3 + j / 3) * VL);
+                v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
+                acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, true, g->h + i0 * g->ldh + p, g->ldh, k, wh, group * VL, NR);
+    step_product(acc, mr, nv, !FEW_REGISTERS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
-        v_store(sums + (i * width + sum_at(three, j)) * VL, acc[i * nv + j]);
+        v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
 
 #define ROWS_CASE(rows) \
     case rows: \
-        if (rows <= MR && rows * nv <= MR * NV) \
-            step_tile(g, rows <= MR ? rows : 1, nv, three, i0 + i, v, p, k, sums + i * width * VL); \
+        if (rows <= MR && rows * s.nv <= MR * NV) step_tile(g, rows <= MR ? rows : 1, s, i0 + i, p, k, sums + i * s.width * VL); \
         break;
 
 /* Steps p .. p+k-1 of all tiles of some rows; they are nearly equal in height. */
-INLINE void step_tiles(const fo_step_args *g, const int nv, const bool three, ptrdiff_t i0, ptrdiff_t rows, ptrdiff_t v,
-                       ptrdiff_t p, ptrdiff_t k, float *sums) {
-    const int width = three ? nv / 3 * GATE_VECTORS : nv, most = MR * NV / nv;
+INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t rows, ptrdiff_t p, ptrdiff_t k, float *sums) {
+    const int most = MR * NV / s.nv;
     const ptrdiff_t tiles = (rows + most - 1) / most;
     for (ptrdiff_t t = 0, i = 0; t < tiles; t++) {
         const int mr = (int)((rows - i + tiles - t - 1) / (tiles - t));
@@ -186,52 +206,69 @@ INLINE void step_tiles(const fo_step_args *g, const int nv, const bool three, pt
 }
 #undef ROWS_CASE
 
-/* All rows of nv vectors from v on. Tiles that share a part of w go through it in blocks which stay in the first-level cache. */
-INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v) {
+/* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which stay in the
+ * first-level cache. */
+INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v, ptrdiff_t columns) {
     enum { BLOCK = 4096, SUMS = 3072 }; /* floats: 16 and 12 KB */
-    const ptrdiff_t fit = SUMS / (three ? nv / 3 * GATE_VECTORS : nv) / VL;
+    const int period = three ? 6 : nv;
+    const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = SUMS / width / VL;
     float sums[SUMS] __attribute__((aligned(64)));
     for (ptrdiff_t i = 0, rows; i < g->m; i += rows) {
         rows = g->m - i < fit ? g->m - i : fit;
         const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : BLOCK / nv / VL;
-        ptrdiff_t p = 0, k;
-        do {
-            k = g->kh - p < block ? g->kh - p : block;
-            step_tiles(g, nv, three, i, rows, v, p, k, sums);
-        } while ((p += k) < g->kh);
-        finish_step(g, &(step_sums){sums, rows, i, v / g->gates, nv / g->gates});
+        for (ptrdiff_t c = 0; c < columns; c += period) {
+            const ptrdiff_t at = g->backwards && nv > NV + 1 ? columns - period - c : c;
+            float *to = sums + (three ? at / 3 * GATE_VECTORS : at) * VL;
+            UNROLL for (int first = 0; first < period; first += nv) {
+                ptrdiff_t p = 0, k;
+                do {
+                    k = g->kh - p < block ? g->kh - p : block;
+                    step_tiles(g, (step_tile_shape){nv, first, three, width, v + at}, i, rows, p, k, to);
+                } while ((p += k) < g->kh);
+            }
+        }
+        finish_step(g, &(step_sums){sums, rows, i, v / g->gates, columns / g->gates});
     }
 }
 
 #define COLUMNS(nv, three) \
-    static __attribute__((noinline)) void step_##nv##three(const fo_step_args *g, ptrdiff_t v) { step_columns(g, nv, three, v); }
-COLUMNS(2, false) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
+    static __attribute__((noinline)) void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        step_columns(g, nv, three, v, FEW_REGISTERS ? columns : nv); \
+    }
+COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
 #undef COLUMNS
 
-/* Vectors v .. end-1 of columns. Wide tiles where there is one row, so that enough independent sums hide the multiply-add's latency. */
-INLINE void step_group(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
-    while (v < end) {
+/* Vectors v .. end-1 of columns. Wide tiles where there are few rows, so that enough independent sums hide the multiply-add's latency. */
+INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
+    for (ptrdiff_t columns; v < end; v += columns) {
+        const ptrdiff_t left = end - v, limit = MR * NV;
         if (g->gates == 3) {
-            step_6true(g, v);
-            v += 6;
-        } else if (g->m * 8 <= MR * NV && v % 8 == 0 && end - v >= 8) {
-            step_8false(g, v);
-            v += 8;
-        } else if (g->gates == 4 || (g->m * 4 <= MR * NV && v % 4 == 0 && end - v >= 4)) {
-            step_4false(g, v);
-            v += 4;
+            columns = FEW_REGISTERS ? left : 6;
+            FEW_REGISTERS && g->m * 6 > limit ? step_3(g, v, columns) : step_6(g, v, columns);
+        } else if (g->m * 8 <= limit && (FEW_REGISTERS || v % 8 == 0) && left >= 8) {
+            columns = FEW_REGISTERS ? left / 8 * 8 : 8;
+            step_8(g, v, columns);
+        } else if (FEW_REGISTERS ? g->m * 4 <= limit && left >= 4 : g->gates == 4 || (g->m * 4 <= limit && v % 4 == 0 && left >= 4)) {
+            columns = FEW_REGISTERS ? left / 4 * 4 : 4;
+            step_4(g, v, columns);
         } else {
-            step_2false(g, v);
-            v += 2;
+            columns = FEW_REGISTERS ? left : 2;
+            step_2(g, v, columns);
         }
     }
 }
 
+/* Vectors of columns that are finished together: of few rows so many that their units overlap, of many so few that the sums of all fit. */
+INLINE ptrdiff_t step_width(const fo_step_args *g) {
+    const ptrdiff_t pair = g->gates == 3 ? 6 : 8;
+    if (!FEW_REGISTERS) return pair;
+    return g->m <= 8 ? 8 / g->m * pair : g->gates == 3 || g->m <= 32 ? pair : 4;
+}
+
 static void FO_NAME(fo_step)(const fo_step_args *g) {
-    const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, group = g->gates == 3 ? 6 : 8;
-    if (g->backwards)
-        for (ptrdiff_t v = last - 1 - (last - 1 - first) % group; v >= first; v -= group)
-            step_group(g, v, v + group < last ? v + group : last);
-    else
-        step_group(g, first, last);
+    const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, part = step_width(g), parts = (last - first + part - 1) / part;
+    for (ptrdiff_t i = 0; i < parts; i++) {
+        const ptrdiff_t v = first + (g->backwards ? parts - 1 - i : i) * part;
+        step_part(g, v, v + part < last ? v + part : last);
+    }
 }

@@ -32,7 +32,7 @@ struct fo_cell {
 };
 
 /* Floats of a row of a group of w_h. */
-static ptrdiff_t group_width(const fo_kernels *kn, int gates) { return (gates == 3 ? 6 : 8) * kn->vl; }
+static ptrdiff_t group_width(const fo_kernels *kn, int gates) { return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl; }
 
 /* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih alone. */
 static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot, bool b_hh) {
@@ -239,7 +239,8 @@ fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io
  * one another. */
 typedef enum { SPLIT_UNITS, SPLIT_ROWS, SPLIT_DIRECTIONS, SPLIT_LAYERS } sequence_split;
 
-enum { SUMS_BYTES = 512 << 10 }; /* the x part of some steps, made at once, waits in the second-level cache */
+/* Bytes of the x part of some steps, made at once: it waits in the second-level cache. */
+static ptrdiff_t sums_bytes(void) { return fo_near_bytes() / 2; }
 
 /* Scratch of one direction, for the whole batch. */
 typedef struct {
@@ -454,7 +455,7 @@ fo_status fo_sequence_run(const fo_sequence *s) {
         between = max_(between, floats_between(s->cells[i], s->batch));
     }
     if (!s->batch) return FO_OK;
-    run.chunk = min_(s->steps, max_(1, SUMS_BYTES / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
+    run.chunk = min_(s->steps, max_(1, sums_bytes() / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
     const int threads = choose_split(&run);
     run.h = round_up(s->batch * run.outputs, 16), run.c = round_up(s->batch * run.hidden, 16);
     run.sums = round_up(s->batch * run.chunk * run.width, 16);
