@@ -170,7 +170,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
-    int group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
+    short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*strassen_operands)(const fo_strassen_operands *);
     void (*strassen)(const fo_strassen_args *);
