@@ -114,6 +114,14 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
     }
 }
 
+/* Fetches a line of later pixels: columns go to the second-level cache, for the first is full of what they make. */
+INLINE void strassen_ahead(const float *next, const bool pixels_right) {
+    if (pixels_right)
+        __builtin_prefetch(next, 0, 2);
+    else
+        __builtin_prefetch(next);
+}
+
 /* Adds a product to the sums. Where the operands are not there yet, they are made on the way: loads, differences and a store are free among
  * multiply-adds. pixels_right: the pixels are B and the weights panels, a step's rows side by side, lda from step to step;
  * else weights are B, which may come from the third-level cache. */
@@ -132,7 +140,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
     if (grouped) {
         const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
         for (; p + STRASSEN_GROUP <= k; p += STRASSEN_GROUP) {
-            if (fetches && ldn) UNROLL for (int u = 0; u < STRASSEN_GROUP; u++) __builtin_prefetch(next), next += ldn;
+            if (fetches && ldn) UNROLL for (int u = 0; u < STRASSEN_GROUP; u++) strassen_ahead(next, pixels_right), next += ldn;
             UNROLL for (int u = 0; u < STRASSEN_GROUP; u++, b.data += ldb, panel += lda) {
                 strassen_step(b.data, less.data, to, a, panel, lda, p + u, operand, pixels_right, mr, acc);
                 if (makes) less.data += less.ld, to += NR;
@@ -141,8 +149,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
     }
     if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
     for (; p < k; p++, b.data += b.ld, panel += lda) {
-        if (pixels_right && fetches) __builtin_prefetch(next, 0, 2), next += g->next.ld;
-        if (!pixels_right && fetches) __builtin_prefetch(next), next += g->next.ld;
+        if (fetches) strassen_ahead(next, pixels_right), next += g->next.ld;
         strassen_step(b.data, less.data, to, a, panel, lda, p, operand, pixels_right, mr, acc);
         if (makes) less.data += less.ld, to += NR;
     }
