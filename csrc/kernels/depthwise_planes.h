@@ -9,8 +9,9 @@
  * Each output row is a chain of its own, so a processor that runs ahead hides the latency. Lanes left and right of the image are
  * masked to zero. Where a row is wider than a vector, its last vector ends where the row ends and overlaps the one before (stride 1).
  * Rows that one vector holds are computed DW_TALL at a time, in straight code (networks' images are multiples of 7).
+ * Where registers are few, 3 x 3 walks are short (dw_strips).
  */
-enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7 };
+enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7, DW_LINE = VL < 16 ? 16 / VL : 1 /* vectors of a cache line */ };
 
 /* A walk's shape; a literal at every call. nv vectors stand side by side. */
 typedef struct {
@@ -86,14 +87,31 @@ INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, cons
     return (v == 0 && j < f.k / 2) || (v == f.nv - 1 && j > f.k / 2) ? v_load_mask(at, in[j]) : v_load(at);
 }
 
+/* Stride 2 where registers are few: every tap has its columns from memory by one shuffle, in the order of v_evens. Of 3 x 3 kernels alone. */
+INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || f.edge == DW_ENDS); }
+
+INLINE void dw_load_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, vf taps[3]) {
+    const bool masked = f.edge == DW_ENDS;
+    const float *at = x + 2 * dw_at(f, last, v);
+    vf a = masked && v == 0 ? v_load_mask(at, in[0]) : v_load(at), b = v_load(at + VL);
+    v_keep(a);
+    v_keep(b);
+    taps[0] = v_evens(a, b);
+    taps[1] = v_odds(a, b);
+    taps[2] = v_odds(v_load(at + 1), masked && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
+}
+
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
 INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, const int first) {
-    vf row[DW_LOADS];
-    if ((f.edge && f.edge != DW_ENDS) || f.s > 1) dw_load_row(f, s->in, x, row);
+    vf row[DW_LOADS], mixed[DW_WIDE][3];
+    if (dw_mixes(f))
+        UNROLL for (int v = 0; v < f.nv; v++) dw_load_mixed(f, s->in, s->last, x, v, mixed[v]);
+    else if ((f.edge && f.edge != DW_ENDS) || f.s > 1)
+        dw_load_row(f, s->in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
         vf xv[DW_WIDE];
         UNROLL for (int v = 0; v < f.nv; v++) {
-            xv[v] = f.edge == DW_ENDS ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
+            xv[v] = dw_mixes(f) ? mixed[v][j] : f.edge == DW_ENDS ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
             if (f.s == 1) v_keep(xv[v]);
         }
         UNROLL for (int q = 0; q * f.s <= i; q++) {
@@ -110,9 +128,10 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
     vf *done = s->acc[turn];
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
         if (__builtin_expect((size_t)s->t < s->ih, 1)) {
-            UNROLL for (int q = 0; q < f.nv * f.s; q++) __builtin_prefetch(s->x + q * VL + place->ahead);
+            UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE) __builtin_prefetch(s->x + q * VL + place->ahead);
             dw_row(f, s, s->x, i, turn);
         }
+    if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_in_order(done[v]);
     if (__builtin_expect(g->act.kind > FO_CLIP, 0)) {
         UNROLL for (int v = 0; v < f.nv; v++) v_store(s->y + v * DW_TILE_ROWS * VL, done[v]);
         s->y += VL;
@@ -250,14 +269,16 @@ static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const
 }
 
 /* Whether a row's vectors stand as DW_ENDS has them: n of them from output column w on. Loads across cache lines wait longer for caches
- * further away: 3 x 3 kernels lose by them there (144x56x56, 3.6 MB, 190 to 220 us), unless an odd vector would go alone. */
+ * further away: 3 x 3 kernels lose by them there (144x56x56, 3.6 MB, 190 to 220 us), unless an odd vector would go alone or a shuffle is
+ * several instructions. */
 static bool dw_ends(const dw_form f, const fo_depthwise_args *g, ptrdiff_t w, ptrdiff_t n) {
     const fo_conv2d_size *z = g->z;
-    const ptrdiff_t right = z->ow + f.k - 1 - z->left - z->iw, own = (n - 1) * VL; /* columns of all vectors but the last */
-    const bool inner = n == 1 || (w + own + f.k - 1 - z->left <= z->iw && w + VL >= z->left && z->ow - VL >= z->left);
+    const ptrdiff_t s = f.s, right = (z->ow - 1) * s + f.k - z->left - z->iw, own = (n - 1) * VL; /* columns of all vectors but the last */
+    const bool inner = n == 1 || ((w + own - 1) * s + f.k - z->left <= z->iw && (w + VL) * s >= z->left && (z->ow - VL) * s >= z->left);
     const ptrdiff_t vectors = (z->ow + VL - 1) / VL;
-    const bool pays = f.k > 3 || vectors % 2 || (REGISTERS < 32 && vectors <= 8);
-    return pays && f.s == 1 && z->left <= f.k / 2 && right <= f.k / 2 && inner && (n > 1 || (z->ow - w >= VL && (f.k > 3 || w > 0)));
+    const bool pays = f.k > 3 || vectors % 2 || REGISTERS < 32, alone = z->ow - w >= VL && (f.k > 3 || w > 0 || REGISTERS < 32);
+    const bool form = s == 1 || (REGISTERS < 32 && f.k == 3 && s == 2);
+    return form && pays && z->left <= f.k / 2 && right <= f.k / 2 && inner && (n > 1 || alone);
 }
 
 /* The place of nv vectors from output column w on. */
@@ -269,7 +290,8 @@ static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptr
     p->lanes = lanes < VL ? (int)lanes : VL;
     p->last = lanes < VL ? g->z->ow - w - VL : (f.nv - 1) * VL;
     p->ahead = g->x.sh > 0 && g->x.sh < AHEAD ? AHEAD / g->x.sh * g->x.sh : g->x.sh;
-    if (p->lanes == VL && first >= 0 && first + dw_loads(f) * VL <= iw)
+    const bool mixes = dw_mixes(f), exact = REGISTERS < 32 && (mixes || f.s == 1); /* whether no more is read than taps meet */
+    if (p->lanes == VL && first >= 0 && first + (exact ? (f.nv * VL - 1) * f.s + f.k : dw_loads(f) * VL) <= iw)
         p->edge = DW_INSIDE;
     else if (f.edge == DW_ENDS)
         p->edge = DW_ENDS;
@@ -278,7 +300,7 @@ static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptr
     for (int q = 0; q < dw_loads(f); q++) p->in[q] = v_range(-(first + q * VL), iw - first - q * VL);
     if (p->edge == DW_ENDS)
         for (int j = 0; j < f.k; j++) {
-            const ptrdiff_t column = first + j + (j > f.k / 2 ? p->last : 0);
+            const ptrdiff_t column = first + j + (j > f.k / 2 ? p->last * f.s : 0) + (mixes && j == 2 ? VL - 1 : 0);
             p->in[j] = v_range(-column, iw - column);
         }
 }
@@ -296,30 +318,119 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
         dw_tall((dw_form){k, s, 1, DW_FITS}, g, place, c0, c1, h0, h1); \
     }
 #define WALKS(k, s, nv) WALK(k, s, nv, 0) WALK(k, s, nv, 1) WALK(k, s, nv, 2)
-#define ENDS(k, nv) WALKS(k, 1, nv) WALK(k, 1, nv, 3)
+#define ENDS(k, s, nv) WALKS(k, s, nv) WALK(k, s, nv, 3)
 #define WALK_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2}
-#define ENDS_ROW(k, nv) {dw_walk_##k##1##nv##0, dw_walk_##k##1##nv##1, dw_walk_##k##1##nv##2, dw_walk_##k##1##nv##3}
+#define ENDS_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2, dw_walk_##k##s##nv##3}
 /* Of 1, 2, 3 and 4 vectors. */
 #define ONE_ROW(k) {dw_walk_##k##110, dw_walk_##k##111, dw_walk_##k##112, dw_walk_##k##113}
-#define STEP_1(k) {ONE_ROW(k), ENDS_ROW(k, 2), {dw_walk_##k##130, NULL, NULL, dw_walk_##k##133}, ENDS_ROW(k, 4)}
+#define STEP_1(k) {ONE_ROW(k), ENDS_ROW(k, 1, 2), {dw_walk_##k##130, NULL, NULL, dw_walk_##k##133}, ENDS_ROW(k, 1, 4)}
 #define STEP_2(k) {WALK_ROW(k, 2, 1), WALK_ROW(k, 2, 2), {NULL}, WALK_ROW(k, 2, 4)}
-#define WALKS_1(k) WALKS(k, 1, 1) WALK(k, 1, 1, 3) ENDS(k, 2) WALK(k, 1, 3, 0) WALK(k, 1, 3, 3) ENDS(k, 4)
+#define STEP_2_ENDS(k) {ENDS_ROW(k, 2, 1), ENDS_ROW(k, 2, 2), {NULL}, WALK_ROW(k, 2, 4)}
+#define WALKS_1(k) WALKS(k, 1, 1) WALK(k, 1, 1, 3) ENDS(k, 1, 2) WALK(k, 1, 3, 0) WALK(k, 1, 3, 3) ENDS(k, 1, 4)
 #define WALKS_2(k) WALKS(k, 2, 1) WALKS(k, 2, 2) WALKS(k, 2, 4)
 WALKS_1(3)
 WALKS_2(3)
+WALK(3, 2, 1, 3)
+WALK(3, 2, 2, 3)
 WALKS_1(5)
 WALKS_2(5)
 WALKS(7, 1, 1)
 WALK(7, 1, 1, 3)
-ENDS(7, 2) /* the registers hold no more */
+ENDS(7, 1, 2) /* the registers hold no more */
 TALL(3, 1)
 TALL(3, 2)
+
+/* What all strips of a channel share. */
+typedef struct {
+    const float *w;
+    vf start, lo, hi;
+    ptrdiff_t ih, xh, yh;
+} dw_channel;
+
+/* The next output row of a strip, as dw_output. */
+INLINE void dw_strip_row(const dw_form f, dw_state *s, ptrdiff_t xh, ptrdiff_t yh, ptrdiff_t ahead, const int turn) {
+    vf *done = s->acc[turn];
+    UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += xh)
+        if (__builtin_expect((size_t)s->t < s->ih, 1)) {
+            UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE) __builtin_prefetch(s->x + q * VL + ahead);
+            dw_row(f, s, s->x, i, turn);
+        }
+    UNROLL for (int v = 0; v < f.nv; v++) {
+        const vf sum = v_min(s->hi, v_max(s->lo, done[v]));
+        v_store(s->y + dw_at(f, s->last, v), dw_mixes(f) ? v_in_order(sum) : sum);
+        done[v] = s->start;
+    }
+    s->y += yh;
+}
+
+/* The rows of a strip: a walk of 3 x 3 with no residual, which begins with few instructions, for there are many strips. */
+INLINE void dw_strip(const dw_form f, const dw_channel *c, const dw_place *place, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows) {
+    dw_state s = {.x = x, .y = y, .w = c->w, .t = t, .ih = (size_t)c->ih, .last = place->last, .start = c->start, .lo = c->lo, .hi = c->hi};
+    const ptrdiff_t xh = c->xh, yh = c->yh, ahead = place->ahead;
+    if (f.edge) UNROLL for (int q = 0; q < dw_masks(f); q++) s.in[q] = place->in[q];
+    if (dw_keeps_taps(f)) UNROLL for (int q = 0; q < 9; q++) s.taps[q] = v_set1(s.w[q]);
+    UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
+    UNROLL for (int i = 0; i < f.k - f.s; i++, s.t++, s.x += xh)
+        if ((size_t)s.t < s.ih) dw_row(f, &s, s.x, i, 0);
+    for (;;) { /* unrolled by hand, as in dw_walk */
+        if (!rows--) return;
+        dw_strip_row(f, &s, xh, yh, ahead, 0);
+        if (!rows--) return;
+        dw_strip_row(f, &s, xh, yh, ahead, 1);
+        if (f.s == 2) continue;
+        if (!rows--) return;
+        dw_strip_row(f, &s, xh, yh, ahead, f.s == 1 ? 2 : 0);
+    }
+}
+
+typedef void dw_strip_fn(const dw_channel *, const dw_place *, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows);
+
+#define STRIP(s, nv, edge) \
+    static __attribute__((noinline)) void dw_strip_##s##nv##edge(const dw_channel *c, const dw_place *place, const float *x, float *y, ptrdiff_t t, \
+                                                                 ptrdiff_t rows) { \
+        dw_strip((dw_form){3, s, nv, edge}, c, place, x, y, t, rows); \
+    }
+STRIP(1, 1, 0)
+STRIP(1, 1, 3)
+STRIP(1, 2, 0)
+STRIP(1, 2, 3)
+STRIP(2, 1, 0)
+STRIP(2, 1, 3)
+STRIP(2, 2, 0)
+STRIP(2, 2, 3)
+
+static dw_strip_fn *dw_strip_of(const dw_form f, dw_edge edge) {
+    static dw_strip_fn *const strips[2][2][2] = {{{dw_strip_110, dw_strip_113}, {dw_strip_120, dw_strip_123}},
+                                                 {{dw_strip_210, dw_strip_213}, {dw_strip_220, dw_strip_223}}};
+    return f.s > 2 || f.nv > 2 ? NULL : strips[f.s - 1][f.nv - 1][edge == DW_ENDS];
+}
+
+/* All channels, strip by strip: the lines that two places share stay in the first-level cache (32 KB), of which a strip's rows take a third. */
+static void dw_strips(const fo_depthwise_args *g, const dw_place *place, dw_strip_fn *const *strips, int places) {
+    enum { STRIP_BYTES = 12 << 10, LEAST_ROWS = 7 };
+    const ptrdiff_t s = g->s->sh, row = (s * g->z->iw + g->z->ow) * (ptrdiff_t)sizeof(float), rows = g->h1 - g->h0, left = g->z->left;
+    const ptrdiff_t most = places == 1 ? rows : STRIP_BYTES / row > LEAST_ROWS ? STRIP_BYTES / row : LEAST_ROWS;
+    const ptrdiff_t count = (rows + most - 1) / most, each = rows ? (rows + count - 1) / count : 1;
+    const bool clips = g->act.kind == FO_CLIP;
+    dw_channel channel = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
+                          .ih = g->z->ih, .xh = g->x.sh, .yh = g->y.sh};
+    for (ptrdiff_t c = g->c0; c < g->c1; c++) {
+        channel.w = g->w + c * g->ldw;
+        channel.start = g->bias ? v_set1(g->bias[c]) : v_zero();
+        for (ptrdiff_t h = g->h0; h < g->h1; h += each) {
+            const ptrdiff_t t = h * s - g->z->top, h1 = h + each < g->h1 ? h + each : g->h1;
+            const float *x = g->x.data + c * g->x.sc + t * g->x.sh - left;
+            float *y = g->y.data + c * g->y.sc + h * g->y.sh;
+            for (int p = 0; p < places; p++) strips[p](&channel, &place[p], x + place[p].w * s, y + place[p].w, t, h1 - h);
+        }
+    }
+}
 
 /* How many vectors stand side by side from output column w on, and how. One that overlaps another is not alone: sums and residual of both
  * are at hand before either is stored. */
 static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, ptrdiff_t w) {
     const ptrdiff_t left = (g->z->ow - w + VL - 1) / VL, n = left < most ? left : most;
-    const ptrdiff_t even = left == most + 1 && most > 1 ? left / 2 : n;
+    const ptrdiff_t even = left == most + 1 && most > 1 && (REGISTERS >= 32 || (g->z->ow - w) % VL) ? left / 2 : n;
     f->edge = DW_INSIDE;
     f->nv = (int)even;
     if (dw_ends(*f, g, w, even))
@@ -332,18 +443,26 @@ static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, pt
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
-    const ptrdiff_t fit = REGISTERS * 5 / 8 / dw_live(f), most = fit < DW_WIDE ? fit : DW_WIDE;
+    const ptrdiff_t fit = REGISTERS * 5 / 8 / dw_live(f), wide = REGISTERS < 32 ? 2 : DW_WIDE, most = fit < wide ? fit : wide;
     const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
+    dw_strip_fn *strips[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
     for (ptrdiff_t w = 0; w < ow;) {
         int places = 0;
+        bool simple = REGISTERS < 32 && f.k == 3 && g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
         for (; places < PLACES && w < ow; places++, w += f.nv * VL) {
             dw_choose(&f, g, most, w);
             dw_put(f, g, &place[places], w);
             walk[places] = walks[f.nv - 1][place[places].edge];
+            simple = simple && (place[places].edge == DW_INSIDE || place[places].edge == DW_ENDS);
+            strips[places] = dw_strip_of(f, place[places].edge);
             tall_rows[places] = dw_tall_rows(f, g, &place[places], g->h0, g->h1);
+        }
+        if (simple && (places > 1 || f.s == 2)) {
+            dw_strips(g, place, strips, places);
+            continue;
         }
         const ptrdiff_t channels = places == 1 ? g->c1 - g->c0 : 1;
         for (ptrdiff_t c = g->c0; c < g->c1; c += channels)

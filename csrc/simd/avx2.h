@@ -61,12 +61,12 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
     vf r = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, h), bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(a, p), r);
 }
-INLINE vf v_even(vf a, vf b) {
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0x88)), 0xd8));
-}
-INLINE vf v_odd(vf a, vf b) {
-    return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(_mm256_shuffle_ps(a, b, 0xdd)), 0xd8));
-}
+/* Shuffled within each 128-bit half: what two vectors' lower halves give stands apart. */
+INLINE vf v_evens(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
+INLINE vf v_odds(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
+INLINE vf v_in_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
+INLINE vf v_even(vf a, vf b) { return v_in_order(v_evens(a, b)); }
+INLINE vf v_odd(vf a, vf b) { return v_in_order(v_odds(a, b)); }
 INLINE vf v_concat(vf a, vf b, const int n) {
     const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b), mid = _mm256_permute2x128_si256(lo, hi, 0x21);
     switch (n) {  /* the instruction takes a literal number of bytes, within each 128-bit half */

@@ -46,6 +46,9 @@ INLINE vf v_even(vf a, vf b) {
 INLINE vf v_odd(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
 }
+INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
+INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
+INLINE vf v_in_order(vf v) { return v; }
 #define v_concat(a, b, n) _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
 INLINE vf v_halves(vf a, vf b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
 INLINE vf v_load_halves(const float *p, const float *q) {

@@ -81,6 +81,9 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
 }
 INLINE vf v_even(vf a, vf b) { return vuzp1q_f32(a, b); }
 INLINE vf v_odd(vf a, vf b) { return vuzp2q_f32(a, b); }
+INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
+INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
+INLINE vf v_in_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) {
     switch (n) {  /* the instruction takes a literal */
         case 1: return vextq_f32(a, b, 1);

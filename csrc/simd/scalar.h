@@ -43,6 +43,9 @@ INLINE vf v_pow2(vf z) {
 INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
 INLINE vf v_even(vf a, vf b) { (void)b; return a; }
 INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
+INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
+INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
+INLINE vf v_in_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
 INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
 INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
