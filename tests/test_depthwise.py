@@ -86,6 +86,30 @@ def test_every_width_has_the_same_bits_in_both_layouts(isa, draw, k, left, right
             np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("left, right", [(0, 0), (1, 1), (0, 1), (1, 0), (2, 2)])
+def test_strips_of_rows_have_the_same_bits_in_both_layouts(isa, draw, stride, left, right):
+    for width in [*range(8, 70), 112, 130]:
+        x, w, b = draw(1, 2, 33, width), draw(2, 3, 3), draw(2)
+        options = dict(bias=b, stride=stride, activation=("clip", -0.5, 1), padding=((1, 1), (left, right)))
+        y = fo.depthwise_conv2d(x, w, **options)
+        check(y, oracle.depthwise_conv2d(x, w, **options))
+        pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, **options, layout="NHWC")
+        np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("k", [3, 5])
+@pytest.mark.parametrize("c, apart, size", [(512, 512, (9, 14)), (500, 512, (9, 13)), (70, 1024, (15, 7)), (64, 512, (5, 30))])
+def test_pixels_that_share_few_sets_of_the_cache(isa, draw, stride, k, c, apart, size):
+    x, w = draw(1, *size, apart), draw(c, k, k)
+    options = dict(bias=draw(c), stride=stride, padding=k // 2, layout="NHWC")
+    for activation in "relu", "silu":
+        y = fo.depthwise_conv2d(x[..., :c], w, **options, activation=activation)
+        check(y, oracle.depthwise_conv2d(x[..., :c], w, **options, activation=activation))
+        np.testing.assert_array_equal(y, fo.depthwise_conv2d(x[..., :c].copy(), w, **options, activation=activation))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("c", [19, 150])
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])

@@ -392,12 +392,45 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
     }
 }
 
+static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]);
+
+/* Pixels a multiple of 2 KB apart share two of the 64 sets of a first-level cache of 32 KB, which hold less than a tile's window: each half of
+ * a line would be fetched by itself. Some channels of some rows are copied aside first; false where a few rows would not fit. */
+static bool dw_aside(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
+    enum { CHANNELS = 8 * VL, FLOATS = 6 << 10 };
+    const ptrdiff_t k = g->s->kh, s = g->s->sh, iw = g->z->iw, line = iw * CHANNELS, fit = FLOATS / line;
+    const ptrdiff_t most = fit < k ? 0 : (fit - k) / s + 1, unit = dw_tile_rows((int)k), strip = most / unit * unit;
+    if (REGISTERS >= 32 || g->x.sw % 512 || !strip) return false;
+    _Alignas(64) float aside[FLOATS];
+    for (ptrdiff_t c = g->c0; c < g->c1; c += CHANNELS)
+        for (ptrdiff_t h = g->h0; h < g->h1; h += strip) {
+            fo_depthwise_args part = *g;
+            part.c0 = c, part.c1 = c + CHANNELS < g->c1 ? c + CHANNELS : g->c1;
+            part.h0 = h, part.h1 = h + strip < g->h1 ? h + strip : g->h1;
+            const ptrdiff_t first = h * s - g->z->top, last = (part.h1 - 1) * s - g->z->top + k;
+            const ptrdiff_t t0 = first > 0 ? first : 0, t1 = last < g->z->ih ? last : g->z->ih, channels = part.c1 - c;
+            float *to = aside;
+            for (ptrdiff_t t = t0; t < t1; t++)
+                for (ptrdiff_t u = 0; u < iw; u++, to += CHANNELS) {
+                    const float *from = g->x.data + t * g->x.sh + u * g->x.sw + c;
+                    if (channels == CHANNELS)
+                        UNROLL for (int v = 0; v < CHANNELS; v += VL) v_store(to + v, v_load(from + v));
+                    else
+                        for (ptrdiff_t v = 0; v < channels; v += VL) v_store(to + v, v_load_tail(from + v, channels - v));
+                }
+            part.x = (fo_image){aside - c - t0 * line, 0, 1, line, CHANNELS};
+            dw_pixels(&part, tiles);
+        }
+    return true;
+}
+
 /* All rows of the output, tile by tile: strips from the top down, in ranges of columns so narrow that the rows which two strips share
  * stay in the cache. Or vector by vector, where the second-level cache holds x and y: 576x14x14 11.8 to 9.8 us, 240x14x14 4.4 to 3.7,
  * 96x28x28 7.5 to 6.3; 144x56x56, which it does not hold, 45 to 48. Pixels a multiple of 512 bytes apart share few sets of the first-level
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
 static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
+    if (dw_aside(args, tiles)) return;
     fo_depthwise_args turned = *args;
     const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10, L2_BYTES = 1 << 20 };
