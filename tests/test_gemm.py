@@ -96,6 +96,17 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(isa, draw, k, n):
         np.testing.assert_array_equal(fo.gemm(a[:rows], b, bias=bias, activation="tanh"), batch[:rows])
 
 
+@pytest.mark.parametrize("m, k, n, name", [(70, 1027, 21, "gelu"), (130, 2049, 8, "relu"), (33, 3001, 261, None), (65, 1100, 260, "prelu")])
+def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
+    """Bias comes first, residual and activation last; a row alone has its sums in one piece."""
+    x, w, bias, residual = draw(m, k), draw(n, k), draw(n), draw(m, n)
+    activation = draw.activation(name, n)
+    y = fo.linear(x, w, bias, residual=residual, activation=activation)
+    check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
+    for i in (0, m // 2, m - 1):
+        np.testing.assert_array_equal(y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+
+
 @pytest.mark.parametrize("a, b", [
     ((0, 5), (5, 7)), ((3, 5), (5, 0)), ((3, 0), (0, 7)), ((2, 0, 5), (5, 7)), ((0, 3, 5), (5, 7)), ((2, 3, 0), (0, 7)),
 ])
