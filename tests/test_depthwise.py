@@ -110,6 +110,12 @@ def test_pixels_that_share_few_sets_of_the_cache(isa, draw, stride, k, c, apart,
         np.testing.assert_array_equal(y, fo.depthwise_conv2d(x[..., :c].copy(), w, **options, activation=activation))
 
 
+def test_an_image_of_no_width_among_such_pixels(isa, draw):
+    x, bias = draw(1, 6, 9, 512)[:, :, :0], draw(512)
+    y = fo.depthwise_conv2d(x, draw(512, 3, 3), bias=bias, padding=2, layout="NHWC")
+    np.testing.assert_array_equal(y, np.broadcast_to(bias, (1, 8, 2, 512)))
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("c", [19, 150])
 @pytest.mark.parametrize("name", [None, *ACTIVATIONS])

@@ -398,7 +398,7 @@ static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW
  * a line would be fetched by itself. Some channels of some rows are copied aside first; false where a few rows would not fit. */
 static bool dw_aside(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
     enum { CHANNELS = 8 * VL, FLOATS = 6 << 10 };
-    const ptrdiff_t k = g->s->kh, s = g->s->sh, iw = g->z->iw, line = iw * CHANNELS, fit = FLOATS / line;
+    const ptrdiff_t k = g->s->kh, s = g->s->sh, iw = g->z->iw, line = iw * CHANNELS, fit = line ? FLOATS / line : 0;
     const ptrdiff_t most = fit < k ? 0 : (fit - k) / s + 1, unit = dw_tile_rows((int)k), strip = most / unit * unit;
     if (REGISTERS >= 32 || g->x.sw % 512 || !strip) return false;
     _Alignas(64) float aside[FLOATS];
