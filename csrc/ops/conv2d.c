@@ -23,7 +23,7 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 }
 enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
-enum { WIDE = 16, MANY_CHANNELS = 64 }; /* lanes; output channels for which it pays to copy the pixels that a kernel meets (AVX2) */
+enum { MANY_CHANNELS = 64 }; /* output channels for which it pays to copy the pixels that a kernel meets (AVX2) */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
 enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
 
@@ -46,7 +46,7 @@ static void order_weights(fo_conv2d *plan, const float *w) {
 /* A 1x1 kernel with a stride reads few of the pixels, and rows of them are short. Copied to scratch they are one row, for Strassen's algorithm too. */
 static bool skips_pixels(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
-    return plan->kn->vl < WIDE && s->kh == 1 && s->kw == 1 && (s->sh > 1 || s->sw > 1) && s->groups == 1 && s->oc >= MANY_CHANNELS;
+    return fo_is_narrow(plan->kn) && s->kh == 1 && s->kw == 1 && (s->sh > 1 || s->sw > 1) && s->groups == 1 && s->oc >= MANY_CHANNELS;
 }
 
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias) {
@@ -464,7 +464,7 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size 
 static void set_common(direct *d) {
     const fo_kernels *kn = d->plan->kn;
     const fo_image v = source_strides(d);
-    const bool plain = kn->vl < WIDE && d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
+    const bool plain = fo_is_narrow(kn) && d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
     if (d->columns)
         d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .lda = d->ldw, .ldb = v.sc, .panel = kn->nr};
     else

@@ -2,7 +2,6 @@
  *
  * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is bound by
  * reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces, whose sums wait in scratch. */
-#include "../runtime/cpu.h"
 #include "ops.h"
 
 struct fo_linear {
@@ -14,7 +13,7 @@ struct fo_linear {
 
 enum { TASKS_A_THREAD = 4 };
 /* Steps of a piece, columns of its sums. AVX2 and 512 KB of cache, 128x3072x768: 1024 steps of 64 rows 0.93 of the time of 3072 of 43. */
-enum { PIECE = 1024, PIECE_COLUMNS = 256, WIDE = 16 };
+enum { PIECE = 1024, PIECE_COLUMNS = 256 };
 enum { LEAST_ROWS = 48 }; /* of a block, or w would pass by too often: AVX2 on two threads, 24 rows take 1.02 to 1.03 times as long */
 
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
@@ -94,7 +93,7 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
     const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
     const ptrdiff_t floats = fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); /* of x in a block */
-    if (kn->vl < WIDE && k > PIECE && m * k > floats) job.piece = div_up(k, div_up(k, PIECE));
+    if (fo_is_narrow(kn) && k > PIECE && m * k > floats) job.piece = div_up(k, div_up(k, PIECE));
     const ptrdiff_t blocks = max_(div_up(m, max_(floats / max_(job.piece, 1), 2 * kn->mr)), min_(tasks, div_up(m, LEAST_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);

@@ -18,9 +18,6 @@ enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20 };
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
 enum { BYTES_AN_OUTPUT = 16 << 10 };
 
-/* Sets of fewer lanes compute so long that an image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-enum { WIDE = 16 };
-
 /* Where a line of E is longer, a panel's channels of it, a cache line at least, stand by themselves: a slice, which the depthwise part reads
  * while it is fresh, in strips of so many rows. One thread, AVX-512: 16x112x112 x6 1.04, 24x56x56 x6 1.07, stride 2 1.05; 32x28x28 x6, whose
  * lines are 21 KB, 0.96. Half a panel costs the expansion what the depthwise part gains, two panels (AVX2) lose 4 %. */
@@ -258,6 +255,7 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
     const double image = image_bytes(block, z);
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    if (block->pointwise->kn->vl < WIDE && fo_uses_strassen(block->pointwise, &after)) return false;
+    /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
+    if (fo_is_narrow(block->pointwise->kn) && fo_uses_strassen(block->pointwise, &after)) return false;
     return image > (nhwc ? PIXELS_BYTES : PLANES_BYTES) && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }
