@@ -50,6 +50,25 @@ def test_pixels_that_a_stride_leaves(isa, draw, layout, stride, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_large_batch_of_such_pixels_goes_in_groups(isa, draw, layout):
+    """4 MB of them at once; a larger image in groups of rows."""
+    x, w, bias = draw(*dims(layout, 7, 256, 50, 52)), draw(64, 256, 1, 1), draw(64)
+    layer = fo.Conv2d(w, bias, stride=2, layout=layout, activation="relu")
+    residual = draw(*layer.output_shape(x.shape))
+    y = layer(x, residual)
+    for i in range(len(x)):
+        np.testing.assert_array_equal(y[i:i + 1], layer(x[i:i + 1], residual[i:i + 1]))
+    for n, size in ((64, 56), (3, 300)):
+        assert layer.kernel(dims(layout, n, 256, size, size))[1] <= 8 << 20
+    x, w = draw(*dims(layout, 2, 96, 202, 231)), w[:, :96]
+    options = dict(bias=bias, stride=(1, 2), residual=draw(*dims(layout, 2, 64, 202, 116)), layout=layout)
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options), error=BOUND)
+    options["residual"] = options["residual"][1:]
+    np.testing.assert_array_equal(y[1:], fo.conv2d(x[1:], w, **options))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 def test_nan_goes_through_and_stays_in_its_blocks(isa, draw, layout):
     x, w = draw(*dims(layout, 1, 64, 40, 40)), draw(128, 64, 1, 1)
     x[(0, 5, 0, 0) if layout == "NCHW" else (0, 0, 0, 5)] = np.nan

@@ -24,6 +24,7 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 enum { MANY_CHANNELS = 64 }; /* output channels for which it pays to copy the pixels that a kernel meets (AVX2) */
+enum { MET_BYTES = 4 << 20 }; /* of those pixels at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
 enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
 
@@ -563,23 +564,47 @@ fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2
     return fo_strided_copy(&a);
 }
 
-/* The size of what such a kernel meets. */
-static fo_conv2d_size met(const fo_conv2d_size *z) { return (fo_conv2d_size){.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow}; }
-
 static bool is_dense(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return plan->dense && !z->top && !z->left && (z->oh - 1) * plan->s.sh < z->ih && (z->ow - 1) * plan->s.sw < z->iw;
 }
 
-static ptrdiff_t dense_floats(const fo_conv2d *plan, const fo_conv2d_size *z) { return z->n * plan->s.ic * z->oh * z->ow; }
+/* The size of what such a kernel meets, as much as is copied at once: some images, or some rows of a large one. */
+static fo_conv2d_size met(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const ptrdiff_t row = max_(plan->s.ic * z->ow, 1), rows = min_(z->oh, max_(MET_BYTES / 4 / row, 1));
+    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(MET_BYTES / 4 / (rows * row), 1));
+    return (fo_conv2d_size){.n = images, .ih = rows, .iw = z->ow, .oh = rows, .ow = z->ow};
+}
+
+static size_t met_bytes(const fo_conv2d *plan, const fo_conv2d_size *some) {
+    return (size_t)(some->n * plan->s.ic * some->oh * some->ow) * sizeof(float);
+}
+
+/* The part of the images that begins with row h of image n. */
+static fo_image part_of(const fo_image *t, ptrdiff_t n, ptrdiff_t h) {
+    return (fo_image){t->data + n * t->sn + h * t->sh, t->sn, t->sc, t->sh, t->sw};
+}
+
+/* Images n .. of rows h .. , copied to `room`. */
+static fo_status dense_part(const fo_conv2d *plan, const fo_conv2d_size *some, ptrdiff_t n, ptrdiff_t h, float *room, const fo_image *x,
+                            const fo_image *r, const fo_image *y) {
+    fo_image from = part_of(x, n, h * plan->s.sh), to = fo_contiguous(plan->s.ic, some->oh, some->ow, plan->s.nhwc);
+    const fo_image residual = r ? part_of(r, n, h) : (fo_image){0}, result = part_of(y, n, h);
+    from.sh *= plan->s.sh, from.sw *= plan->s.sw, to.data = room;
+    const fo_status status = fo_copy_image(&to, &from, some, plan->s.ic);
+    return status == FO_OK ? fo_conv2d_run(plan->dense, some, &to, r ? &residual : NULL, &result) : status;
+}
 
 static fo_status dense_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    const fo_conv2d_size size = met(z);
-    const fo_image from = {x->data, x->sn, x->sc, x->sh * plan->s.sh, x->sw * plan->s.sw};
-    fo_image to = fo_contiguous(plan->s.ic, z->oh, z->ow, plan->s.nhwc);
-    if (!(to.data = fo_arena_take((size_t)dense_floats(plan, z) * sizeof(float)))) return FO_NO_MEMORY;
-    fo_status status = fo_copy_image(&to, &from, &size, plan->s.ic);
-    if (status == FO_OK) status = fo_conv2d_run(plan->dense, &size, &to, r, y);
-    fo_arena_release(to.data);
+    const fo_conv2d_size whole = met(plan, z);
+    float *room = fo_arena_take(met_bytes(plan, &whole));
+    fo_status status = room ? FO_OK : FO_NO_MEMORY;
+    for (ptrdiff_t n = 0; n < z->n; n += whole.n)
+        for (ptrdiff_t h = 0; h < z->oh && status == FO_OK; h += whole.oh) {
+            fo_conv2d_size some = whole;
+            some.n = min_(whole.n, z->n - n), some.ih = some.oh = min_(whole.oh, z->oh - h);
+            status = dense_part(plan, &some, n, h, room, x, r, y);
+        }
+    if (room) fo_arena_release(room);
     return status;
 }
 
@@ -607,7 +632,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     if (is_empty(plan, z)) return "none, an empty result";
     if (fo_is_huge(plan, z)) return NULL;
     if (is_dense(plan, z)) {
-        const fo_conv2d_size size = met(z);
+        const fo_conv2d_size size = met(plan, z);
         return fo_conv2d_kernel(plan->dense, &size, nhwc);
     }
     const int tile = fo_winograd_tile(plan, z);
@@ -625,8 +650,8 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return 0;
     if (is_dense(plan, z)) {
-        const fo_conv2d_size size = met(z);
-        return fo_conv2d_scratch(plan->dense, &size, nhwc) + dense_floats(plan, z) * (ptrdiff_t)sizeof(float);
+        const fo_conv2d_size size = met(plan, z);
+        return fo_conv2d_scratch(plan->dense, &size, nhwc) + (ptrdiff_t)met_bytes(plan, &size);
     }
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile);
