@@ -67,6 +67,37 @@ def test_images(isa, draw, layout, ic, size, oc, kernel, options):
     check(Operation(fo.conv2d, arrays, options | dict(layout=layout), [y]), draw)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, oc, size, stride", [(3, 64, (9, 11), 2), (65, 66, (23, 29), 2), (9, 70, (1, 37), (1, 3)), (64, 64, (34, 17), (3, 1))])
+def test_pixels_that_a_stride_leaves(isa, draw, layout, ic, oc, size, stride):
+    test_images(isa, draw, layout, ic, size, oc, (1, 1), dict(stride=stride))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("left, right", [(0, 0), (1, 1), (0, 1), (1, 0)])
+def test_strips_of_rows(isa, draw, stride, left, right):
+    for width in [*range(3, 36), 64, 65]:
+        x, options = (1, 2, 9, width), dict(stride=stride, padding=((1, 1), (left, right)))
+        y = 1, 2, 8 // stride + 1, (width + left + right - 3) // stride + 1
+        check(Operation(fo.depthwise_conv2d, dict(x=x, w=(2, 3, 3), bias=(2,)), options, [y]), draw)
+
+
+@pytest.mark.parametrize("k", [3, 5])
+def test_pixels_that_are_copied_aside(isa, draw, k):
+    x = 1, 9, 7, 512
+    check(Operation(fo.depthwise_conv2d, dict(x=x, w=(512, k, k), residual=x), dict(padding=k // 2, layout="NHWC"), [x]), draw)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 9, 13])
+@pytest.mark.parametrize("function, gates, options", [(fo.rnn_cell, 1, {}), (fo.lstm_cell, 4, {}), (fo.gru_cell, 3, {}),
+                                                      (fo.gru_cell, 3, dict(reset_after=False))])
+def test_steps(isa, draw, m, function, gates, options):
+    for hidden in (1, 16, 17, 40):
+        states = dict.fromkeys("hc" if gates == 4 else "h", (m, hidden))
+        arrays = dict(x=(m, 5), w_ih=(gates * hidden, 5), w_hh=(gates * hidden, hidden), b_hh=(gates * hidden,)) | states
+        check(Operation(function, arrays, options, list(states.values())), draw)
+
+
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("c", [1, 2, 7, 8, 15, 16, 17, 33, 65])
 def test_steps_of_programs(isa, draw, c, at_end):
