@@ -19,8 +19,8 @@ typedef struct {
 } dw_form;
 
 /* Loads of an input row: all inside the image; masked; masked, and those behind the nv vectors lie outside and are left out; masked only
- * for the taps left of the kernel's middle in the first vector, and right of it in the last. */
-typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_ENDS, DW_EDGES } dw_edge;
+ * for the taps left of the kernel's middle in the first vector, and right of it in the last; of strips, in the first alone. */
+typedef enum { DW_INSIDE, DW_MASKED, DW_FITS, DW_ENDS, DW_EDGES, DW_LEFT = DW_EDGES } dw_edge;
 
 /* Where a walk stands; the same for all channels. */
 typedef struct {
@@ -53,7 +53,8 @@ INLINE int dw_turns(const dw_form f) { return f.k < 7 ? dw_live(f) : 1; }
 /* Vectors of each phase of an input row (columns a stride apart) that hold nv shifted ones. */
 INLINE int dw_reach(const dw_form f) { return f.nv + ((f.k - 1) / f.s + VL - 1) / VL; }
 INLINE int dw_loads(const dw_form f) { return f.s * dw_reach(f); }
-INLINE int dw_masks(const dw_form f) { return f.edge == DW_ENDS ? f.k : dw_loads(f); }
+INLINE bool dw_masks_taps(const dw_form f) { return f.edge == DW_ENDS || f.edge == DW_LEFT; }
+INLINE int dw_masks(const dw_form f) { return dw_masks_taps(f) ? f.k : dw_loads(f); }
 /* Where vector v stands. */
 INLINE ptrdiff_t dw_at(const dw_form f, const ptrdiff_t last, const int v) { return f.edge == DW_ENDS && v == f.nv - 1 ? last : v * VL; }
 /* Whether the taps fit the registers, beside the sums and a few vectors of the image. */
@@ -84,21 +85,20 @@ INLINE vf dw_shifted(const dw_form f, const float *x, const vf row[DW_LOADS], co
 /* The same from memory: no shuffle, which would wait where multiply-adds do. */
 INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, const float *x, const int v, const int j) {
     const float *at = x + dw_at(f, last, v) + j;
-    return (v == 0 && j < f.k / 2) || (v == f.nv - 1 && j > f.k / 2) ? v_load_mask(at, in[j]) : v_load(at);
+    return (v == 0 && j < f.k / 2) || (f.edge == DW_ENDS && v == f.nv - 1 && j > f.k / 2) ? v_load_mask(at, in[j]) : v_load(at);
 }
 
 /* Stride 2 where registers are few: every tap has its columns from memory by one shuffle, in the order of v_evens. Of 3 x 3 kernels alone. */
-INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || f.edge == DW_ENDS); }
+INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || dw_masks_taps(f)); }
 
 INLINE void dw_load_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, vf taps[3]) {
-    const bool masked = f.edge == DW_ENDS;
     const float *at = x + 2 * dw_at(f, last, v);
-    vf a = masked && v == 0 ? v_load_mask(at, in[0]) : v_load(at), b = v_load(at + VL);
+    vf a = dw_masks_taps(f) && v == 0 ? v_load_mask(at, in[0]) : v_load(at), b = v_load(at + VL);
     v_keep(a);
     v_keep(b);
     taps[0] = v_evens(a, b);
     taps[1] = v_odds(a, b);
-    taps[2] = v_odds(v_load(at + 1), masked && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
+    taps[2] = v_odds(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
 }
 
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
@@ -106,12 +106,12 @@ INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, co
     vf row[DW_LOADS], mixed[DW_WIDE][3];
     if (dw_mixes(f))
         UNROLL for (int v = 0; v < f.nv; v++) dw_load_mixed(f, s->in, s->last, x, v, mixed[v]);
-    else if ((f.edge && f.edge != DW_ENDS) || f.s > 1)
+    else if ((f.edge && !dw_masks_taps(f)) || f.s > 1)
         dw_load_row(f, s->in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
         vf xv[DW_WIDE];
         UNROLL for (int v = 0; v < f.nv; v++) {
-            xv[v] = dw_mixes(f) ? mixed[v][j] : f.edge == DW_ENDS ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
+            xv[v] = dw_mixes(f) ? mixed[v][j] : dw_masks_taps(f) ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
             if (f.s == 1) v_keep(xv[v]);
         }
         UNROLL for (int q = 0; q * f.s <= i; q++) {
@@ -394,15 +394,20 @@ STRIP(1, 1, 0)
 STRIP(1, 1, 3)
 STRIP(1, 2, 0)
 STRIP(1, 2, 3)
+STRIP(1, 2, 4)
 STRIP(2, 1, 0)
 STRIP(2, 1, 3)
 STRIP(2, 2, 0)
 STRIP(2, 2, 3)
+STRIP(2, 2, 4)
 
-static dw_strip_fn *dw_strip_of(const dw_form f, dw_edge edge) {
+/* A row's first two vectors with a right end inside the image have literal places: few pointers, which fit the registers. */
+static dw_strip_fn *dw_strip_of(const dw_form f, const fo_depthwise_args *g, const dw_place *p) {
     static dw_strip_fn *const strips[2][2][2] = {{{dw_strip_110, dw_strip_113}, {dw_strip_120, dw_strip_123}},
                                                  {{dw_strip_210, dw_strip_213}, {dw_strip_220, dw_strip_223}}};
-    return f.s > 2 || f.nv > 2 ? NULL : strips[f.s - 1][f.nv - 1][edge == DW_ENDS];
+    if (f.s > 2 || f.nv > 2) return NULL;
+    const bool left = p->edge == DW_ENDS && f.nv == 2 && p->lanes == VL && (p->w + 2 * VL - 1) * f.s + f.k - g->z->left <= g->z->iw;
+    return left ? (f.s == 1 ? dw_strip_124 : dw_strip_224) : strips[f.s - 1][f.nv - 1][p->edge == DW_ENDS];
 }
 
 /* All channels, strip by strip: the lines that two places share stay in the first-level cache (32 KB), of which a strip's rows take a third. */
@@ -457,7 +462,7 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_
             dw_put(f, g, &place[places], w);
             walk[places] = walks[f.nv - 1][place[places].edge];
             simple = simple && (place[places].edge == DW_INSIDE || place[places].edge == DW_ENDS);
-            strips[places] = dw_strip_of(f, place[places].edge);
+            strips[places] = dw_strip_of(f, g, &place[places]);
             tall_rows[places] = dw_tall_rows(f, g, &place[places], g->h0, g->h1);
         }
         if (simple && (places > 1 || f.s == 2)) {
