@@ -75,6 +75,27 @@ cpdef ndarray as_array(object x, str name):
                     + (f"pass {name}.cpu()" if hasattr(x, "cpu") else f"move {name} there first"))
 
 
+cpdef tuple plain_shapes(tuple arrays):
+    """The shapes of arrays that programs read as they lie, contiguous ones of float32; None where there are others."""
+    for x in arrays:
+        if not ready(x) or not cnp.PyArray_IS_C_CONTIGUOUS(<ndarray>x):
+            return None
+    return tuple([x.shape for x in arrays])
+
+
+cpdef list new_arrays(list kinds):
+    """An array for each pair of shape and dtype."""
+    cdef list arrays = []
+    cdef cnp.npy_intp sizes[cnp.NPY_MAXDIMS]
+    cdef tuple shape
+    cdef int d
+    for shape, dtype in kinds:
+        for d in range(<int>len(shape)):
+            sizes[d] = shape[d]
+        arrays.append(cnp.PyArray_EMPTY(<int>len(shape), sizes, dtype.num, 0))
+    return arrays
+
+
 cdef str conversion(object x, str name):
     """How to convert x, for an error."""
     if hasattr(x, "astype"):

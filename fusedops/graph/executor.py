@@ -54,6 +54,7 @@ class Model:
         self._graph, self._report, self._source = graph, report, source
         self._layers, self._plans, self._calls, self._lock = {}, {}, count(), Lock()
         self._shaping = set(shaping_inputs(graph))
+        self._simple = not self._shaping and all(v.dtype == np.float32 for v in graph.inputs)
         if not self._shaping and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
             self._plan([v.shape for v in graph.inputs])
 
@@ -66,11 +67,17 @@ class Model:
         return list(self._graph.outputs)
 
     def __call__(self, *arrays):
-        arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
-        plan, arenas = self.plan(*arrays)
-        with _Memory(plan, arenas, arrays) as memory:
-            plan.run(memory.slots)
-        return memory.results[0] if len(memory.results) == 1 else tuple(memory.results)
+        found = self._simple and self._planned(arrays)
+        if not found:
+            arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
+            found = self.plan(*arrays)
+        plan, arenas = found
+        arena, *results = _memory(plan, arenas)
+        try:
+            plan.run((arena, *arrays, *results))
+        finally:
+            arenas.append(arena)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def _with_inputs(self, given):
         """What is given for each of the inputs, with that input."""
@@ -117,13 +124,30 @@ class Model:
     def timed(self, *arrays):
         """(plan, seconds of each of its steps) of one call."""
         plan, arenas = self.plan(*arrays)
-        with _Memory(plan, arenas, arrays) as memory:
-            return plan, measure.run_timed(plan, memory.slots)
+        arena, *results = _memory(plan, arenas)
+        try:
+            return plan, measure.run_timed(plan, (arena, *arrays, *results))
+        finally:
+            arenas.append(arena)
+
+    def _planned(self, arrays):
+        """As plan, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory, not in a cache, behind the
+        network's weights: it looks at little."""
+        shapes = _core.plain_shapes(arrays)
+        found = shapes and self._plans.get((self._threads(shapes), shapes))
+        if found:
+            found[0].used = next(self._calls)
+        return found
+
+    @staticmethod
+    def _threads(shapes):
+        threads = _core.get_num_threads()
+        return min(threads, max(batch_of(shapes), 1)) if threads > 1 else threads
 
     def _plan(self, shapes, arrays=()):
         """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
         values = {v.name: x for v, x in zip(self._graph.inputs, arrays, strict=False) if v.name in self._shaping}
-        threads = min(_core.get_num_threads(), max(batch_of(shapes), 1))
+        threads = self._threads(shapes)
         key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
         found = self._plans.get(key)
         if found is None:
@@ -313,23 +337,13 @@ class Model:
         return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
 
 
-class _Memory:
-    """The memory of one call: an arena that no other call is using, the inputs and new results."""
-
-    def __init__(self, plan, arenas, arrays):
-        self.results = [np.empty(shape, dtype) for shape, dtype in plan.outputs]
-        self.arenas = arenas
-        try:
-            self.arena = arenas.pop()
-        except IndexError:
-            self.arena = _aligned(plan.arena)
-        self.slots = self.arena, *arrays, *self.results
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        self.arenas.append(self.arena)
+def _memory(plan, arenas):
+    """An arena that no other call is using, and new results."""
+    try:
+        arena = arenas.pop()
+    except IndexError:
+        arena = _aligned(plan.arena)
+    return arena, *_core.new_arrays(plan.outputs)
 
 
 def _aligned(nbytes):
