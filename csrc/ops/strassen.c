@@ -58,13 +58,20 @@ typedef struct {
     ptrdiff_t at, size[2];
 } pair;
 
-static ptrdiff_t row_pairs(const fo_kernels *kn, ptrdiff_t m) { return div_up(m, 2 * kn->mr); }
+/* Rows in pairs of nearly equal heights: the first `taller` have one more, the last lacks a row where m is odd. */
+typedef struct {
+    ptrdiff_t m, pairs, height, taller;
+} rows;
 
-/* Pairs of nearly equal heights; the last lacks a row where m is odd. */
-static pair row_pair(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t i) {
-    const ptrdiff_t half = div_up(m, 2), pairs = row_pairs(kn, m), height = half / pairs + (i < half % pairs);
-    const ptrdiff_t at = 2 * (half / pairs * i + min_(i, half % pairs));
-    return (pair){at, {height, min_(height, m - at - height)}};
+static rows rows_of(const fo_kernels *kn, ptrdiff_t m) {
+    const ptrdiff_t half = div_up(m, 2), pairs = div_up(m, 2 * kn->mr);
+    return (rows){m, pairs, half / pairs, half % pairs};
+}
+
+/* Called for every chain: without a division, which takes as long as a dozen vectors of multiply-adds. */
+static pair row_pair(const rows *r, ptrdiff_t i) {
+    const ptrdiff_t height = r->height + (i < r->taller), at = 2 * (r->height * i + min_(i, r->taller));
+    return (pair){at, {height, min_(height, r->m - at - height)}};
 }
 
 /* Pairs of nr columns; the columns behind them are left to the direct product. */
@@ -91,24 +98,30 @@ static void right_operands(const fo_conv2d *plan, bool copies, const float *x, p
     plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, right_part(plan)});
 }
 
+/* In the order of the products, one store each: copies of a list would load what has just been stored, in pieces of another size. */
+static void order(fo_strassen_block to[], fo_strassen_block q, fo_strassen_block p, fo_strassen_block c00, fo_strassen_block u,
+                  fo_strassen_block v, fo_strassen_block c10, fo_strassen_block c01) {
+    to[0] = q, to[1] = p, to[2] = c00, to[3] = u, to[4] = v, to[5] = c10, to[6] = c01;
+}
+
 /* The operands of each product, from a pair's panels of weights; */
 static void order_panels(const fo_conv2d *plan, ptrdiff_t mr, const float *panels, fo_strassen_block to[]) {
     const ptrdiff_t part = mr * half_of(plan);
     const float *plain = panels + FO_STRASSEN_SUMS * part;
     const fo_strassen_block s1 = {panels, mr}, s2 = {panels + part, mr}, s3 = {panels + 2 * part, mr}, s4 = {panels + 3 * part, mr};
     const fo_strassen_block a00 = {plain, 2 * mr}, a01 = {plain + 2 * part, 2 * mr}, a11 = {a01.data + mr, 2 * mr};
-    memcpy(to, (fo_strassen_block[]){s1, a00, a01, s2, s3, a11, s4}, FO_STRASSEN_PRODUCTS * sizeof *to);
+    order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
 /* or sums, and blocks of X from behind the sums or, where x is given, from X itself. */
-static void order_left(const fo_conv2d *plan, pair r, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
-    const ptrdiff_t part = left_part(plan), half = half_of(plan), ld = fo_leading(plan->kn, half);
+static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff_t ld, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+    const ptrdiff_t part = plan->kn->mr * ld, half = half_of(plan);
     const fo_strassen_block s1 = {sums, ld}, s2 = {sums + part, ld}, s3 = {sums + 2 * part, ld}, s4 = {sums + 3 * part, ld};
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block a00 = x ? (fo_strassen_block){x + r.at * ldx, ldx} : (fo_strassen_block){own, ld};
     const fo_strassen_block a01 = x ? (fo_strassen_block){a00.data + half, ldx} : (fo_strassen_block){own + part, ld};
     const fo_strassen_block a11 = x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx} : (fo_strassen_block){own + 2 * part, ld};
-    memcpy(to, (fo_strassen_block[]){s1, a00, a01, s2, s3, a11, s4}, FO_STRASSEN_PRODUCTS * sizeof *to);
+    order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
 static void order_right(const fo_conv2d *plan, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
@@ -118,7 +131,7 @@ static void order_right(const fo_conv2d *plan, const float *sums, const float *x
     const fo_strassen_block b00 = x ? (fo_strassen_block){x, ldx} : (fo_strassen_block){own, nr};
     const fo_strassen_block b10 = x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx} : (fo_strassen_block){own + part, nr};
     const fo_strassen_block b11 = x ? (fo_strassen_block){b10.data + nr, ldx} : (fo_strassen_block){own + 2 * part, nr};
-    memcpy(to, (fo_strassen_block[]){t1, b00, b10, t2, t3, t4, b11}, FO_STRASSEN_PRODUCTS * sizeof *to);
+    order(to, t1, b00, b10, t2, t3, t4, b11);
 }
 
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that is there and may be read beyond its end ------------------ */
@@ -126,7 +139,7 @@ static void order_right(const fo_conv2d *plan, const float *sums, const float *x
 /* Where the panels of pair i stand, weights being A: the sums, a step's rows side by side, and the weights themselves with the rows of both
  * blocks. Rows as they lie are streams too many. */
 static ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) { return i * 2 * FO_STRASSEN_SUMS * plan->kn->mr * half_of(plan); }
-static ptrdiff_t left_weights(const fo_conv2d *plan) { return left_at(plan, row_pairs(plan->kn, plan->s.oc)); }
+static ptrdiff_t left_weights(const fo_conv2d *plan) { return left_at(plan, rows_of(plan->kn, plan->s.oc).pairs); }
 
 /* Where the weights from output channel o on stand, weights being B: 7 halves for 2 blocks. */
 static ptrdiff_t right_at(const fo_conv2d *plan, ptrdiff_t o) { return FO_STRASSEN_PRODUCTS * half_of(plan) * (o / 2); }
@@ -145,8 +158,9 @@ static void pack_bias(const fo_conv2d *plan, float *to) {
 static void pack_left(const fo_conv2d *plan, float *packed) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t k = plan->k, half = half_of(plan);
-    for (ptrdiff_t i = 0; i < row_pairs(kn, plan->s.oc); i++) {
-        const pair r = row_pair(kn, plan->s.oc, i);
+    const rows channels = rows_of(kn, plan->s.oc);
+    for (ptrdiff_t i = 0; i < channels.pairs; i++) {
+        const pair r = row_pair(&channels, i);
         const ptrdiff_t mr = r.size[0], part = mr * half, room = part + kn->vl;
         const float *w = plan->w + r.at * plan->ldw;
         float *to = packed + left_at(plan, i), *plain = to + FO_STRASSEN_SUMS * part;
@@ -181,9 +195,12 @@ typedef struct {
     bool columns;           /* pixels are columns, else rows */
     bool copies;            /* a pass before the products makes the operands, so that these do not read the image itself */
     const float *packed, *bias;
+    fo_epilogue ep;         /* of the first channel; what is added to it and its slopes are set for each block of the result */
+    ptrdiff_t ldc;
+    rows rows;              /* pixels, or where those are columns channels, in pairs */
     const float *panels;    /* columns: plain weights for pixels that are rows, where they are small, */
     ptrdiff_t *table;       /* and where those find step p of the reduction */
-    ptrdiff_t pairs;        /* of an image's pixels */
+    ptrdiff_t pairs, weights; /* of an image's pixels, and of the weights */
     ptrdiff_t share;        /* columns: pairs of weights of a task */
     ptrdiff_t down, across; /* tasks of an image */
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
@@ -192,30 +209,30 @@ typedef struct {
     ptrdiff_t scratch_each; /* floats of a thread */
 } strassen;
 
-static ptrdiff_t weight_pairs(const strassen *s) {
-    return s->columns ? row_pairs(s->plan->kn, s->plan->s.oc) : column_pairs(s->plan->kn, s->plan->s.oc);
+/* The place in C of output channel o and pixel p of image n, and what the epilogue has there. */
+static float *aim(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, fo_epilogue *ep) {
+    ep->bias = s->bias + o;
+    if (s->ep.act.slopes) ep->act.slopes = s->ep.act.slopes + o;
+    if (s->r.data) ep->residual = fo_at(&s->r, n, o, 0, p);
+    return fo_at(&s->y, n, o, 0, p);
 }
 
-/* The place in C of output channel o and pixel p of image n, and its epilogue. */
-static float *place(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, ptrdiff_t *ldc, fo_epilogue *ep) {
-    *ep = fo_conv2d_epilogue(s->plan, o);
-    ep->bias = s->bias + o;
-    ep->channel_rows = s->columns;
-    ep->ldr = s->columns ? s->r.sc : s->r.sw;
-    if (s->r.data) ep->residual = fo_at(&s->r, n, o, 0, p);
-    *ldc = s->columns ? s->y.sc : s->y.sw;
-    return fo_at(&s->y, n, o, 0, p);
+/* The same for a product that is not a chain's. */
+static void place(const strassen *s, ptrdiff_t n, ptrdiff_t o, ptrdiff_t p, fo_gemm_args *g) {
+    g->ep = s->ep, g->ldc = s->ldc;
+    g->c = aim(s, n, o, p, &g->ep);
 }
 
 /* The pixels in no pair. Pair i of the weights multiplies whole vectors of them as columns; */
 static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t i, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const pair w = row_pair(kn, plan->s.oc, i);
+    const pair w = row_pair(&s->rows, i);
     const ptrdiff_t rest = rest_of(kn, s->pixels), p = s->pixels - s->pixels % kn->vl;
+    if (p == rest) return;
     fo_gemm_args g = {.form = FO_B_PACKING, .m = w.size[0] + w.size[1], .n = p - rest, .k = plan->k, .a = plan->w + w.at * plan->ldw,
                       .lda = plan->ldw, .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
-    g.c = place(s, n, w.at, rest, &g.ldc, &g.ep);
+    place(s, n, w.at, rest, &g);
     kn->gemm(&g);
 }
 
@@ -226,7 +243,7 @@ static void rest_panels(const strassen *s, ptrdiff_t n) {
     const ptrdiff_t p = s->pixels - s->pixels % kn->vl;
     fo_gemm_args g = {.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1,
                       .table = s->table, .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
-    g.c = place(s, n, 0, p, &g.ldc, &g.ep);
+    place(s, n, 0, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
 }
@@ -235,11 +252,11 @@ static void rest_panels(const strassen *s, ptrdiff_t n) {
 static void rest_rows(const strassen *s, ptrdiff_t n, ptrdiff_t i) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const pair r = row_pair(kn, plan->s.oc, i);
+    const pair r = row_pair(&s->rows, i);
     const ptrdiff_t left = s->pixels % kn->vl, p = s->pixels - left, mr = r.size[0];
     fo_gemm_args g = {.form = FO_A_TABLE, .m = left, .n = mr + r.size[1], .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table,
                       .b = s->packed + left_at(plan, i) + FO_STRASSEN_SUMS * mr * half_of(plan), .ldb = 2 * mr, .panel = kn->nr};
-    g.c = place(s, n, r.at, p, &g.ldc, &g.ep);
+    place(s, n, r.at, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
 }
@@ -257,15 +274,14 @@ static bool has_rest(const strassen *s, ptrdiff_t i, ptrdiff_t j) { return i % s
 static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t oc = plan->s.oc;
     const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
-    fo_strassen_args a = {.k = half_of(plan)};
+    fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep};
     if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
     for (ptrdiff_t i = first; i < last; i++) {
-        const pair r = row_pair(kn, oc, i);
+        const pair r = row_pair(&s->rows, i);
         a.rows[0] = r.size[0], a.rows[1] = r.size[1];
         order_panels(plan, r.size[0], s->packed + left_at(plan, i), a.a);
-        a.c = place(s, n, r.at, j * 2 * kn->nr, &a.ldc, &a.ep);
+        a.c = aim(s, n, r.at, j * 2 * kn->nr, &a.ep);
         a.operands = i == first && !s->copies ? scratch : NULL; /* the first chain makes them for the others */
         order_right(plan, scratch, a.operands ? x : NULL, s->x.sc, a.b);
         a.next = next_columns(s, j, i - first, x);
@@ -282,36 +298,36 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
 static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t weights = weight_pairs(s), from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
-    const ptrdiff_t rest = rest_of(kn, plan->s.oc), each = parts(s->copies) * left_part(plan);
+    const ptrdiff_t weights = s->weights, from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
+    const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
-        left_operands(plan, s->copies, row_pair(kn, s->pixels, i), x, s->x.sw, scratch + (i - from) * each);
+        left_operands(plan, s->copies, row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
+    fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep}; /* cleared once: for every chain it is one of hundreds of cycles */
     for (ptrdiff_t j = 0; j < weights; j++) {
         const ptrdiff_t o = j * 2 * kn->nr, first = from + (from * weights + j < c0), end = to - ((to - 1) * weights + j >= c1);
-        fo_strassen_args a = {.k = half_of(plan)};
         order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
         for (ptrdiff_t i = first; i < end; i++) {
-            const pair r = row_pair(kn, s->pixels, i);
+            const pair r = row_pair(&s->rows, i);
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-            order_left(plan, r, scratch + (i - from) * each, s->copies ? NULL : x, s->x.sw, a.a);
-            a.c = place(s, n, o, r.at, &a.ldc, &a.ep);
-            a.next = alone && !j ? (fo_strassen_block){x + row_pair(kn, s->pixels, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
+            order_left(plan, r, scratch + (i - from) * each, ld, s->copies ? NULL : x, s->x.sw, a.a);
+            a.c = aim(s, n, o, r.at, &a.ep);
+            a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
             kn->strassen(&a);
         }
     }
     if (from == done || rest == plan->s.oc) return; /* what is left of a pair's columns is for who computes its last cell */
-    const ptrdiff_t p = row_pair(kn, s->pixels, from).at, last = done < s->pairs ? row_pair(kn, s->pixels, done).at : s->pixels;
+    const ptrdiff_t p = row_pair(&s->rows, from).at, last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
     fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k, .a = x + p * s->x.sw, .lda = s->x.sw,
                       .b = s->packed + right_at(plan, rest), .ldb = kn->nr, .panel = plan->k * kn->nr};
-    g.c = place(s, n, rest, p, &g.ldc, &g.ep);
+    place(s, n, rest, p, &g);
     kn->gemm(&g);
 }
 
 /* The first cell of a task whose pixels are rows. */
 static ptrdiff_t first_cell(const strassen *s, ptrdiff_t part) {
-    const ptrdiff_t weights = weight_pairs(s);
+    const ptrdiff_t weights = s->weights;
     return s->whole ? s->pairs * part / s->down * weights : s->pairs * weights * part / s->down;
 }
 
@@ -320,7 +336,7 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t n = task / s->across / s->down, part = task / s->across % s->down, first = task % s->across * s->share;
     float *scratch = s->scratch + thread * s->scratch_each;
     if (s->columns)
-        columns_task(s, n, part, first, min_(first + s->share, weight_pairs(s)), scratch);
+        columns_task(s, n, part, first, min_(first + s->share, s->weights), scratch);
     else
         rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), scratch);
 }
@@ -328,7 +344,7 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
  * first: each part computes the operands of its pixels anew. */
 static void cut_columns(strassen *s, int threads) {
-    const ptrdiff_t weights = weight_pairs(s);
+    const ptrdiff_t weights = s->weights;
     double best = 0;
     s->down = s->pairs;
     for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
@@ -352,7 +368,7 @@ static void cut_rows(strassen *s, int threads) {
     s->across = 1;
     s->down = div_up(s->pairs, most);
     s->whole = threads == 1 || s->images * s->down >= MANY_TASKS * threads;
-    if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * weight_pairs(s));
+    if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
     s->scratch_each = each * min_(s->pairs, s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
 }
 
@@ -364,7 +380,9 @@ static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z) {
     const bool nhwc = plan->s.nhwc;
     *s = (strassen){.plan = plan, .images = z->n, .pixels = z->oh * z->ow, .columns = !nhwc};
     s->copies = copies(s);
-    s->pairs = nhwc ? row_pairs(kn, s->pixels) : column_pairs(kn, s->pixels);
+    s->rows = rows_of(kn, nhwc ? s->pixels : plan->s.oc);
+    s->pairs = nhwc ? s->rows.pairs : column_pairs(kn, s->pixels);
+    s->weights = nhwc ? column_pairs(kn, plan->s.oc) : s->rows.pairs;
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
     (nhwc ? cut_rows : cut_columns)(s, threads);
     return threads;
@@ -389,6 +407,10 @@ static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const 
     const int threads = setup(&s, plan, z);
     const ptrdiff_t floats = nhwc ? right_weights(plan) : left_weights(plan);
     s.x = *x, s.y = *y, s.r = *r;
+    s.ep = fo_conv2d_epilogue(plan, 0);
+    s.ep.channel_rows = s.columns;
+    s.ep.ldr = s.columns ? r->sc : r->sw;
+    s.ldc = s.columns ? y->sc : y->sw;
     s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
     if (!s.packed) return FO_NO_MEMORY;
     s.bias = s.packed + floats;
