@@ -2,9 +2,9 @@
  *
  *    x  --expand-->  E: input rows of the tile  --depthwise-->  D: its output rows  --pointwise-->  y
  *
- * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A task is a band: a range
- * of rows and of columns, whose tiles follow each other downwards, so that rows of E that the next tile needs too are moved up
- * instead of being computed again. E and D have the memory order of x: planes (NCHW) or pixels (NHWC), E of large images in slices of channels.
+ * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A thread has a band, a range
+ * of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E that the next tile needs too are moved up
+ * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW) or pixels (NHWC), E of large images in slices of channels.
  */
 #include "conv2d.h"
 #include "strassen.h"
@@ -32,12 +32,21 @@ typedef struct {
     const float *expand_panels, *panels; /* of the 1x1 parts, where pixels are rows */
     fo_depthwise_args depthwise;
     ptrdiff_t rows, cols, band;          /* output rows and columns of a tile; output rows of a band */
-    ptrdiff_t across, down;              /* bands of an image */
+    ptrdiff_t across, down, tiles;       /* bands of an image, tiles of a band */
+    int threads;
     ptrdiff_t slice;                     /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
     ptrdiff_t e_rows, e_cols, e_plane, d_plane;
     ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
     float *scratch;
 } separable;
+
+/* The tile that a thread has done last, and the input rows first .. held of which its E is. */
+typedef struct {
+    ptrdiff_t task, first, held;
+} last_tile;
+enum { LAST_FLOATS = 16 }; /* a cache line for each thread's */
+
+static last_tile *last_of(const separable *s, int thread) { return (last_tile *)(s->scratch + s->threads * s->each + thread * LAST_FLOATS); }
 
 static ptrdiff_t reach(ptrdiff_t k, ptrdiff_t dilation) { return (k - 1) * dilation + 1; }
 
@@ -124,25 +133,26 @@ static fo_image expand_tile(const separable *s, const window *v, const fo_image 
     return to;
 }
 
-static void separable_band(void *context, ptrdiff_t task, int thread) {
+static void separable_tile(void *context, ptrdiff_t task, int thread) {
     const separable *s = context;
-    const ptrdiff_t across = task % s->across, down = task / s->across % s->down, n = task / s->across / s->down;
-    const ptrdiff_t channels = s->b.depthwise->s.ic, end = min_(s->z.oh, (down + 1) * s->band);
+    const ptrdiff_t tile = task % s->tiles, down = task / s->tiles % s->down, across = task / s->tiles / s->down % s->across;
+    const ptrdiff_t n = task / s->tiles / s->down / s->across, channels = s->b.depthwise->s.ic;
+    const ptrdiff_t h0 = down * s->band + tile * s->rows, rows = min_(s->rows, min_(s->z.oh, (down + 1) * s->band) - h0);
     const ptrdiff_t w0 = across * s->cols, cols = min_(s->cols, s->z.ow - w0);
+    if (rows <= 0) return; /* of a last band, lower than others */
     float *e = s->scratch + thread * s->each, *d = e + s->e_each, *packed = d + s->d_each;
-    ptrdiff_t first = 0, held = 0; /* E holds input rows first .. held */
-    for (ptrdiff_t h0 = down * s->band; h0 < end; h0 += s->rows) {
-        const window v = window_of(s, h0, min_(s->rows, end - h0), w0, cols);
-        const fo_image x = at(s->x, n, v.t0, v.u0), out = scratch_image(s->planes, d, channels, cols, s->d_plane);
-        for (ptrdiff_t c = 0, some; c < channels; c += some) {
-            some = min_(s->slice, channels - c);
-            const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, first, held, e + c * s->e_rows * s->e_cols, packed) : x;
-            depthwise_tile(s, &v, in, out, c, some);
-        }
-        first = v.t0, held = v.t1;
-        const fo_image y = at(s->y, n, h0, w0), r = at(s->r, n, h0, w0);
-        pixelwise(s->b.pointwise, s->panels, packed, &out, &y, &r, 0, s->b.pointwise->s.oc, v.rows, cols);
+    last_tile *last = last_of(s, thread);
+    if (!tile || last->task != task - 1) last->first = last->held = 0;
+    const window v = window_of(s, h0, rows, w0, cols);
+    const fo_image x = at(s->x, n, v.t0, v.u0), out = scratch_image(s->planes, d, channels, cols, s->d_plane);
+    for (ptrdiff_t c = 0, some; c < channels; c += some) {
+        some = min_(s->slice, channels - c);
+        const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed) : x;
+        depthwise_tile(s, &v, in, out, c, some);
     }
+    *last = (last_tile){task, v.t0, v.t1};
+    const fo_image y = at(s->y, n, h0, w0), r = at(s->r, n, h0, w0);
+    pixelwise(s->b.pointwise, s->panels, packed, &out, &y, &r, 0, s->b.pointwise->s.oc, v.rows, cols);
 }
 
 /* The bands whose slowest thread is done first, in input rows: an expansion computes those between two bands twice. */
@@ -179,6 +189,7 @@ static void separable_cut(separable *s, int threads) {
     if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, STRIP_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
+    s->tiles = div_up(s->band, s->rows);
     s->e_rows = s->b.expand ? min_(s->z.ih, (s->rows - 1) * d->sh + reach(d->kh, d->dh)) : 0;
     s->e_plane = s->planes ? plane(s->e_rows * s->e_cols) : 0;
     s->d_plane = s->planes ? plane(s->rows * s->cols) : 0;
@@ -204,9 +215,11 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
     if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
     const int threads = fo_threads_for(block_nanoseconds(block, z));
+    s.threads = threads;
     separable_cut(&s, threads);
-    if (!(s.scratch = fo_arena_share(&s.each, threads, 0))) return FO_NO_MEMORY;
-    fo_parallel_for(z->n * s.across * s.down, threads, separable_band, &s);
+    if (!(s.scratch = fo_arena_share(&s.each, threads, threads * LAST_FLOATS))) return FO_NO_MEMORY;
+    for (int t = 0; t < threads; t++) last_of(&s, t)->task = -1;
+    fo_parallel_for(z->n * s.across * s.down * s.tiles, threads, separable_tile, &s);
     fo_arena_release(s.scratch);
     return FO_OK;
 }
