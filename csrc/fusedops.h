@@ -179,6 +179,11 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
 
+/* scale = gamma / sqrt(var + eps), shift = beta - mean * scale, for each of n channels; gamma and beta may be NULL.
+ * False where some var + eps is not positive. */
+bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
+                         double *scale, double *shift);
+
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);
 

@@ -114,6 +114,8 @@ cdef extern from "fusedops.h" nogil:
                                const fo_image *y)
     bint fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bint nhwc)
 
+    bint fo_batch_norm_scale(Py_ssize_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
+                             double *scale, double *shift)
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
     ctypedef struct fo_pointwise_args:

@@ -915,6 +915,14 @@ cdef class Stream:
 
 # ---- weights and passes -----------------------------------------------------------------------------------------------
 
+def batch_norm_scale(ndarray gamma, ndarray beta, ndarray mean not None, ndarray var not None, double eps):
+    """scale and shift in float64 of a batch norm whose arrays are contiguous and as long; None where some var + eps is not positive."""
+    cdef cnp.npy_intp n = mean.size
+    cdef ndarray scale = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0), shift = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0)
+    if fo_batch_norm_scale(n, data(gamma), data(beta), data(mean), data(var), eps, <double *>cnp.PyArray_DATA(scale), <double *>cnp.PyArray_DATA(shift)):
+        return scale, shift
+
+
 def fold_scale(ndarray w, ndarray scale):
     """w[o] * scale[o] in float64, rounded once. w float32 and scale float64, both contiguous."""
     cdef ndarray folded = np.empty_like(w)

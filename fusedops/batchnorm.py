@@ -63,18 +63,13 @@ def scale_and_shift(bn, channels):
         raise ValueError("bn.mean and bn.var must be given: batch norm is folded with the statistics of training")
     gamma, beta, mean, var = (None if a is None else _vector(a, name, channels) for a, name in
                               zip(bn[:4], ("bn.gamma", "bn.beta", "bn.mean", "bn.var"), strict=True))
-    var = var + number(bn.eps, "bn.eps")
-    if not np.all(var > 0):
+    eps = number(bn.eps, "bn.eps")
+    both = _core.batch_norm_scale(gamma, beta, mean, var, eps)
+    if both is None:
+        var = var.astype(np.float64) + eps
         bad = int(np.argmin(var > 0))
         raise ValueError(f"bn.var + bn.eps must be positive, but is {var[bad]:g} for channel {bad}")
-    with silence():
-        scale = 1 / np.sqrt(var)
-        if gamma is not None:
-            scale *= gamma
-        shift = -mean * scale
-        if beta is not None:
-            shift += beta
-        return scale, shift
+    return both
 
 
 def silence():
@@ -86,7 +81,7 @@ def _vector(a, name, channels):
     a = _core.as_input(a, name)
     if a.shape != (channels,):
         raise ValueError(f"{name} has shape {a.shape}, but there are {channels} output channels: it must have shape ({channels},)")
-    return a.astype(np.float64)
+    return np.ascontiguousarray(a)
 
 
 def fold_batch_norm(w, bias, bn):

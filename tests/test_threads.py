@@ -7,12 +7,16 @@ import pytest
 import fusedops as fo
 from operations import python, results
 
-# Large enough to be cut into tasks.
+# Large enough to be cut into tasks, some of them also to have their weights packed so.
 LARGE = {
     "conv1x1": (fo.conv2d, [(1, 64, 28, 28), (96, 64, 1, 1)], {}),
     "conv3x3_direct": (fo.conv2d, [(1, 32, 28, 28), (64, 32, 3, 3)], dict(padding=1, algorithm="direct")),
     "conv3x3_auto": (fo.conv2d, [(1, 64, 28, 28), (64, 64, 3, 3)], dict(padding=1)),
     "conv3x3_nhwc": (fo.conv2d, [(1, 28, 28, 64), (64, 64, 3, 3)], dict(padding=1, layout="NHWC")),
+    "conv3x3_stride": (fo.conv2d, [(1, 128, 28, 28), (128, 128, 3, 3)], dict(padding=1, stride=2)),
+    "conv3x3_stride_nhwc": (fo.conv2d, [(1, 28, 28, 128), (120, 128, 3, 3)], dict(padding=1, stride=2, layout="NHWC")),
+    "strassen": (fo.conv2d, [(1, 129, 14, 14), (250, 129, 1, 1)], {}),
+    "strassen_nhwc": (fo.conv2d, [(1, 14, 14, 129), (250, 129, 1, 1)], dict(layout="NHWC")),
     "conv_groups": (fo.conv2d, [(2, 64, 20, 20), (64, 16, 3, 3)], dict(groups=4)),
     "stem": (fo.conv2d, [(1, 3, 96, 96), (32, 3, 7, 7)], dict(stride=2, padding=3)),
     "depthwise": (fo.depthwise_conv2d, [(1, 96, 56, 56), (96, 3, 3)], dict(padding=1)),

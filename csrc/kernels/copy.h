@@ -1,7 +1,7 @@
 /* Copies into scratch: a transposition, rows with zeros around them, and sums of rows. */
 
-/* A block of m rows and n columns, or VL of each where there are more. */
-INLINE void transpose_block(const bool whole, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+/* A block of m rows and n columns, or VL of each where there are more. over: stores may reach beyond m. */
+INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
     const vm rows = v_range(0, m), columns = v_range(0, n);
     vf t[VL];
     UNROLL for (int l = 0; l < VL; l++, x += ldx) {
@@ -11,21 +11,26 @@ INLINE void transpose_block(const bool whole, ptrdiff_t m, ptrdiff_t n, const fl
     v_transpose(t);
     UNROLL for (int l = 0; l < VL; l++, y += ldy) {
         v_hide(y);
-        if (whole)
+        if (whole || over)
             v_store(y, t[l]);
         else if (l < n)
             v_store_first(y, t[l], m, rows);
     }
 }
 
-/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. */
+/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. Of few rows, that follow each other in y, a
+ * vector may reach into the next ones, which are written after it. */
 static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = 0; i < m; i += VL)
         for (ptrdiff_t j = 0; j < n; j += VL) {
+            const float *from = x + i * ldx + j;
+            float *to = y + j * ldy + i;
             if (i + VL <= m && j + VL <= n)
-                transpose_block(true, VL, VL, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
+                transpose_block(true, false, VL, VL, from, ldx, to, ldy);
+            else if (m == ldy && m < VL && (j + VL) * m + VL <= n * m)
+                transpose_block(false, true, m, VL, from, ldx, to, ldy);
             else
-                transpose_block(false, m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
+                transpose_block(false, false, m - i, n - j, from, ldx, to, ldy);
         }
 }
 

@@ -30,17 +30,24 @@ enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share,
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
 
-static void order_weights(fo_conv2d *plan, const float *w) {
+typedef struct {
+    const fo_conv2d *plan;
+    const float *w;
+} ordering;
+
+/* An output channel's weights. */
+static void order_task(void *context, ptrdiff_t o, int thread) {
+    (void)thread;
+    const ordering *job = context;
+    const fo_conv2d *plan = job->plan;
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
-    for (ptrdiff_t o = 0; o < plan->s.oc; o++) {
-        const float *from = w + o * plan->k;
-        float *to = plan->w + o * plan->ldw;
-        if (area == 1)
-            memcpy(to, from, (size_t)plan->k * sizeof *to);
-        for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
-            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
-            plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
-        }
+    const float *from = job->w + o * plan->k;
+    float *to = plan->w + o * plan->ldw;
+    if (area == 1)
+        memcpy(to, from, (size_t)plan->k * sizeof *to);
+    for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
+        const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+        plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
     }
 }
 
@@ -67,7 +74,8 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
         fo_conv2d_free(plan);
         return NULL;
     }
-    order_weights(plan, w);
+    ordering order = {plan, w};
+    fo_parallel_for(shape->oc, fo_pack_threads(shape->oc * k), order_task, &order);
     fo_lines_choose(&plan->lines, shape);
     if (skips_pixels(plan)) {
         if (!(plan->dense = fo_alloc(sizeof *plan))) {
@@ -98,21 +106,21 @@ void fo_conv2d_free(fo_conv2d *plan) {
 typedef struct {
     const fo_conv2d *plan;
     float *packed;
-    void (*pack)(const fo_conv2d *, float *);
+    fo_pack_part *pack;
 } packing;
 
 static void pack_task(void *context, ptrdiff_t task, int thread) {
-    (void)task, (void)thread;
+    (void)thread;
     const packing *job = context;
-    job->pack(job->plan, job->packed);
+    job->pack(job->plan, task, job->packed);
 }
 
-const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *)) {
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts, fo_pack_part *pack) {
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
     if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
     packing job = {plan, packed, pack};
-    fo_parallel_for(1, 1, pack_task, &job); /* as a task, where denormals are flushed: Winograd's transform computes */
+    fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
     /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
     if (atomic_compare_exchange_strong(slot, &first, packed)) return packed;
     fo_free(packed);
@@ -121,13 +129,14 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
 
 static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
 
-static void pack_panels(const fo_conv2d *plan, float *packed) {
-    for (ptrdiff_t g = 0; g < plan->s.groups; g++)
-        fo_pack(plan->kn, plan->ocg, plan->k, plan->w + g * plan->ocg * plan->ldw, 1, plan->ldw, packed + g * panels_size(plan));
+static void pack_panel(const fo_conv2d *plan, ptrdiff_t part, float *packed) {
+    const ptrdiff_t nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
+    fo_pack(plan->kn, min_(nr, plan->ocg - o), plan->k, plan->w + (g * plan->ocg + o) * plan->ldw, 1, plan->ldw, packed + g * panels_size(plan) + o * plan->k);
 }
 
 const float *fo_conv2d_panels(const fo_conv2d *plan) {
-    return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), pack_panels);
+    const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
+    return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), panels, pack_panel);
 }
 
 /* ---- a direct convolution of one size ----------------------------------------------------------------------------- */

@@ -47,8 +47,9 @@ enum { CHANNEL_BLOCK = 16 };
 /* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit 64 bits. */
 bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
 
-/* The weights in one form, packed by `pack` into `floats` floats on first use; NULL where memory is short. */
-const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, void (*pack)(const fo_conv2d *, float *));
+/* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share; NULL where memory is short. */
+typedef void fo_pack_part(const fo_conv2d *plan, ptrdiff_t part, float *packed);
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts, fo_pack_part *pack);
 
 /* One input channel a group: depthwise.c. It takes no scratch memory. */
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }

@@ -13,11 +13,11 @@ typedef struct {
 } depthwise_job;
 
 /* Channels as lanes: blocks of vl channels, padded to whole vectors; in a block one vector for each tap. */
-static void pack_taps(const fo_conv2d *plan, float *taps) {
+static void pack_taps(const fo_conv2d *plan, ptrdiff_t block, float *taps) {
     const ptrdiff_t vl = plan->kn->vl;
-    for (ptrdiff_t o = 0; o < round_up(plan->s.oc, vl); o++)
+    for (ptrdiff_t o = block * vl; o < (block + 1) * vl; o++)
         for (ptrdiff_t t = 0; t < plan->k; t++)
-            taps[(o / vl * plan->k + t) * vl + o % vl] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
+            taps[(block * plan->k + t) * vl + o % vl] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
 }
 
 static void depthwise_task(void *context, ptrdiff_t task, int thread) {
@@ -53,7 +53,8 @@ static bool channel_lanes(const fo_image *x, const fo_image *r, const fo_image *
 bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
     g->s = &plan->s, g->act = plan->s.act, g->bias = plan->bias, g->multiplier = plan->ocg, g->c1 = plan->s.oc;
     g->ldw = plan->ldw;
-    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, plan->k * round_up(plan->s.oc, plan->kn->vl), pack_taps) : plan->w;
+    const ptrdiff_t blocks = div_up(plan->s.oc, plan->kn->vl);
+    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, blocks * plan->k * plan->kn->vl, blocks, pack_taps) : plan->w;
     return g->w != NULL;
 }
 

@@ -74,38 +74,37 @@ ptrdiff_t fo_lines_ldw(const fo_conv2d *plan) {
     return steps % 256 ? steps : steps + 16;
 }
 
-static void pack_rows(const fo_conv2d *plan, float *packed) {
-    for (ptrdiff_t o = 0; o < plan->s.oc; o++, packed += fo_lines_ldw(plan))
-        FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) {
-            const fo_line_term *t = &plan->lines.term[e];
-            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c0);
-            const float *w = plan->w + o * plan->ldw + c0 * plan->s.kh * plan->s.kw + (t->tap * plan->s.kw + j) * block;
-            float sum[CHANNEL_BLOCK] = {0};
-            for (int q = 0; q < 3; q++, w += plan->s.sh * plan->s.kw * block)
-                for (ptrdiff_t c = 0; t->taps[q] && c < block; c++) sum[c] += t->taps[q] * w[c];
-            memcpy(packed + p, sum, (size_t)block * sizeof *sum);
-        }
+static void pack_row(const fo_conv2d *plan, ptrdiff_t o, float *packed) {
+    FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) {
+        const fo_line_term *t = &plan->lines.term[e];
+        const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c0);
+        const float *w = plan->w + o * plan->ldw + c0 * plan->s.kh * plan->s.kw + (t->tap * plan->s.kw + j) * block;
+        float sum[CHANNEL_BLOCK] = {0};
+        for (int q = 0; q < 3; q++, w += plan->s.sh * plan->s.kw * block)
+            for (ptrdiff_t c = 0; t->taps[q] && c < block; c++) sum[c] += t->taps[q] * w[c];
+        memcpy(packed + o * fo_lines_ldw(plan) + p, sum, (size_t)block * sizeof *sum);
+    }
 }
 
 const float *fo_lines_rows(const fo_conv2d *plan) {
-    return fo_conv2d_packed(plan, FO_LINE_ROWS, plan->s.oc * fo_lines_ldw(plan), pack_rows);
+    return fo_conv2d_packed(plan, FO_LINE_ROWS, plan->s.oc * fo_lines_ldw(plan), plan->s.oc, pack_row);
 }
 
-/* The panels of a group's first product, then of its second and so on. */
-static void pack_panels(const fo_conv2d *plan, float *packed) {
+/* The panels of a group's first product, then of its second and so on; one of each is a part. */
+static void pack_panel(const fo_conv2d *plan, ptrdiff_t part, float *packed) {
     const float *rows = atomic_load(&plan->packed[FO_LINE_ROWS]);
-    const ptrdiff_t ldw = fo_lines_ldw(plan);
-    for (ptrdiff_t g = 0; g < plan->s.groups; g++)
-        for (int t = 0; t < plan->lines.products; t++) {
-            const ptrdiff_t first = plan->lines.first[t], k = plan->lines.first[t + 1] - first;
-            fo_pack(plan->kn, plan->ocg, k, rows + g * plan->ocg * ldw + first, 1, ldw, packed);
-            packed += fo_packed_size(plan->kn, plan->ocg, k);
-        }
+    const ptrdiff_t ldw = fo_lines_ldw(plan), nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
+    for (int t = 0; t < plan->lines.products; t++) {
+        const ptrdiff_t first = plan->lines.first[t], k = plan->lines.first[t + 1] - first;
+        float *to = packed + fo_packed_size(plan->kn, plan->ocg, g * fo_lines_steps(plan) + first) + o * k;
+        fo_pack(plan->kn, min_(nr, plan->ocg - o), k, rows + (g * plan->ocg + o) * ldw + first, 1, ldw, to);
+    }
 }
 
 const float *fo_lines_panels(const fo_conv2d *plan) {
     if (!fo_lines_rows(plan)) return NULL;
-    return fo_conv2d_packed(plan, FO_LINE_PANELS, plan->s.groups * fo_packed_size(plan->kn, plan->ocg, fo_lines_steps(plan)), pack_panels);
+    const ptrdiff_t floats = plan->s.groups * fo_packed_size(plan->kn, plan->ocg, fo_lines_steps(plan));
+    return fo_conv2d_packed(plan, FO_LINE_PANELS, floats, plan->s.groups * div_up(plan->ocg, plan->kn->nr), pack_panel);
 }
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */

@@ -18,8 +18,23 @@ static void pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const flo
     }
 }
 
+typedef struct {
+    const fo_kernels *kn;
+    ptrdiff_t n, k, bk, bn;
+    const float *b;
+    float *packed;
+} packing;
+
+static void pack_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const packing *p = context;
+    const ptrdiff_t nr = p->kn->nr, j = task * nr;
+    pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
+}
+
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
-    for (ptrdiff_t j = 0; j < n; j += kn->nr) pack_panel(kn, min_(n - j, kn->nr), k, b + j * bn, bk, bn, packed + j * k);
+    packing p = {kn, n, k, bk, bn, b, packed};
+    fo_parallel_for(div_up(n, kn->nr), fo_pack_threads(n * k), pack_task, &p);
 }
 
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
@@ -30,6 +45,19 @@ float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
     else
         *failed = true;
     return copy;
+}
+
+bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
+                         double *scale, double *shift) {
+    bool positive = true;
+    for (ptrdiff_t c = 0; c < n; c++) {
+        const double v = var[c] + eps;
+        positive &= v > 0;
+        scale[c] = 1 / sqrt(v) * (gamma ? gamma[c] : 1);
+        shift[c] = -mean[c] * scale[c];
+        if (beta) shift[c] += beta[c];
+    }
+    return positive;
 }
 
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {

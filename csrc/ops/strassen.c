@@ -137,8 +137,10 @@ static void order_right(const fo_conv2d *plan, const float *sums, const float *x
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that is there and may be read beyond its end ------------------ */
 
 /* Where the panels of pair i stand, weights being A: the sums, a step's rows side by side, and the weights themselves with the rows of both
- * blocks. Rows as they lie are streams too many. */
-static ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) { return i * 2 * FO_STRASSEN_SUMS * plan->kn->mr * half_of(plan); }
+ * blocks. Rows as they lie are streams too many. Behind them a pair has room for what is written beyond sums on their way. */
+static ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) {
+    return i * FO_STRASSEN_SUMS * (2 * plan->kn->mr * half_of(plan) + plan->kn->vl);
+}
 static ptrdiff_t left_weights(const fo_conv2d *plan) { return left_at(plan, rows_of(plan->kn, plan->s.oc).pairs); }
 
 /* Where the weights from output channel o on stand, weights being B: 7 halves for 2 blocks. */
@@ -154,36 +156,38 @@ static void pack_bias(const fo_conv2d *plan, float *to) {
     if (plan->bias) memcpy(to, plan->bias, (size_t)plan->s.oc * sizeof *to);
 }
 
-/* The rows of a pair's sums stand for a while where the weights will, and a little beyond. */
-static void pack_left(const fo_conv2d *plan, float *packed) {
+/* A pair is a part, and behind all pairs what is left. The rows of a pair's sums stand for a while where the weights will, and a little beyond. */
+static void pack_left(const fo_conv2d *plan, ptrdiff_t i, float *packed) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t k = plan->k, half = half_of(plan);
     const rows channels = rows_of(kn, plan->s.oc);
-    for (ptrdiff_t i = 0; i < channels.pairs; i++) {
-        const pair r = row_pair(&channels, i);
-        const ptrdiff_t mr = r.size[0], part = mr * half, room = part + kn->vl;
-        const float *w = plan->w + r.at * plan->ldw;
-        float *to = packed + left_at(plan, i), *plain = to + FO_STRASSEN_SUMS * part;
-        kn->strassen_operands(&(fo_strassen_operands){false, false, {mr, r.size[1]}, {half, k - half}, w, plan->ldw, half, plain, half, room});
-        for (int t = 0; t < FO_STRASSEN_SUMS; t++) kn->transpose(mr, half, plain + t * room, half, to + t * part, mr);
-        memset(plain, 0, (size_t)(4 * part) * sizeof *plain);
-        for (int low = 0; low < 2; low++) kn->transpose(r.size[low], k, w + low * mr * plan->ldw, plan->ldw, plain + low * mr, 2 * mr);
+    if (i == channels.pairs) {
+        pack_bias(plan, packed + left_weights(plan));
+        return;
     }
-    pack_bias(plan, packed + left_weights(plan)); /* overwrites what was beyond: a bias for two vectors of channels or more */
+    const pair r = row_pair(&channels, i);
+    const ptrdiff_t mr = r.size[0], part = mr * half, room = part + kn->vl;
+    const float *w = plan->w + r.at * plan->ldw;
+    float *to = packed + left_at(plan, i), *plain = to + FO_STRASSEN_SUMS * part;
+    kn->strassen_operands(&(fo_strassen_operands){false, false, {mr, r.size[1]}, {half, k - half}, w, plan->ldw, half, plain, half, room});
+    for (int t = 0; t < FO_STRASSEN_SUMS; t++) kn->transpose(mr, half, plain + t * room, half, to + t * part, mr);
+    if (r.size[1] < mr || k % 2) memset(plain, 0, (size_t)(4 * part) * sizeof *plain);
+    kn->transpose(mr + r.size[1], k, w, plan->ldw, plain, 2 * mr);
 }
 
 /* The operands of a pair overwrite, row by row, the two panels that they are made of. */
-static void pack_right(const fo_conv2d *plan, float *packed) {
+static void pack_right(const fo_conv2d *plan, ptrdiff_t i, float *packed) {
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t rest = rest_of(kn, plan->s.oc), part = right_part(plan);
-    for (ptrdiff_t o = 0; o < rest; o += 2 * kn->nr) {
-        float *to = packed + right_at(plan, o), *panels = to + (FO_STRASSEN_PRODUCTS - 4) * part;
-        for (int right = 0; right < 2; right++)
-            fo_pack(kn, kn->nr, plan->k, plan->w + (o + right * kn->nr) * plan->ldw, 1, plan->ldw, panels + right * 2 * part);
-        right_operands(plan, true, panels, kn->nr, 2 * part, to);
+    const ptrdiff_t nr = kn->nr, rest = rest_of(kn, plan->s.oc), part = right_part(plan), o = i * 2 * nr;
+    float *to = packed + right_at(plan, o), *panels = to + (FO_STRASSEN_PRODUCTS - 4) * part;
+    if (o == rest) {
+        fo_pack(kn, plan->s.oc - rest, plan->k, plan->w + rest * plan->ldw, 1, plan->ldw, to);
+        pack_bias(plan, packed + right_weights(plan));
+        return;
     }
-    fo_pack(kn, plan->s.oc - rest, plan->k, plan->w + rest * plan->ldw, 1, plan->ldw, packed + right_at(plan, rest));
-    pack_bias(plan, packed + right_weights(plan));
+    for (int right = 0; right < 2; right++)
+        fo_pack(kn, nr, plan->k, plan->w + (o + right * nr) * plan->ldw, 1, plan->ldw, panels + right * 2 * part);
+    right_operands(plan, true, panels, nr, 2 * part, to);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------- */
@@ -411,7 +415,8 @@ static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const 
     s.ep.channel_rows = s.columns;
     s.ep.ldr = s.columns ? r->sc : r->sw;
     s.ldc = s.columns ? y->sc : y->sw;
-    s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), nhwc ? pack_right : pack_left);
+    s.packed = fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, floats + bias_floats(plan), s.weights + 1,
+                                nhwc ? pack_right : pack_left);
     if (!s.packed) return FO_NO_MEMORY;
     s.bias = s.packed + floats;
     const bool small = 4 * plan->s.oc * plan->k <= fo_near_bytes() / 4;

@@ -71,31 +71,34 @@ const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x
 
 static ptrdiff_t positions_of(int tile) { return (ptrdiff_t)(tile + 2) * (tile + 2); }
 
-/* U[position] is B[ic, oc] packed into panels, as fo_pack does: a block of channels at a time, the output channels side by side. */
-static void pack_weights(const fo_conv2d *plan, int tile, float *packed) {
+/* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
+static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
+static ptrdiff_t u_position(const fo_conv2d *plan) { return position_stride(fo_packed_size(plan->kn, plan->s.oc, plan->s.ic)); }
+
+/* U[position] is B[ic, oc] packed into panels, as fo_pack does; a part of it is a block of channels of a panel, the output channels side by side. */
+static void pack_part(const fo_conv2d *plan, int tile, ptrdiff_t part, float *packed) {
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t nr = kn->nr, ic = plan->s.ic, oc = plan->s.oc;
-    for (ptrdiff_t o = 0; o < oc; o += nr) {
-        float steps[9 * CHANNEL_BLOCK * MOST_NR] = {0}, g[9 * MOST_NR];
-        for (ptrdiff_t c = 0; c < ic; c++) {
-            const ptrdiff_t at = c % CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, ic - (c - at)); /* block: distance of two taps of c */
-            if (!at) kn->transpose(min_(nr, oc - o), 9 * block, plan->w + o * plan->ldw + 9 * c, plan->ldw, steps, nr);
-            for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + at) * nr, (size_t)nr * sizeof *g);
-            kn->winograd_weights(tile, g, packed + o * ic + c * nr, fo_packed_size(kn, oc, ic));
-        }
+    const ptrdiff_t nr = kn->nr, ic = plan->s.ic, oc = plan->s.oc, blocks = div_up(ic, CHANNEL_BLOCK);
+    const ptrdiff_t o = part / blocks * nr, first = part % blocks * CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, ic - first);
+    float steps[9 * CHANNEL_BLOCK * MOST_NR], g[9 * MOST_NR];
+    if (oc - o < nr) memset(steps, 0, (size_t)(9 * block * nr) * sizeof *steps);
+    kn->transpose(min_(nr, oc - o), 9 * block, plan->w + o * plan->ldw + 9 * first, plan->ldw, steps, nr);
+    for (ptrdiff_t c = 0; c < block; c++) {
+        for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + c) * nr, (size_t)nr * sizeof *g);
+        kn->winograd_weights(tile, g, packed + o * ic + (first + c) * nr, u_position(plan));
     }
 }
 
-static void pack_2(const fo_conv2d *plan, float *packed) { pack_weights(plan, 2, packed); }
-static void pack_4(const fo_conv2d *plan, float *packed) { pack_weights(plan, 4, packed); }
-static void pack_6(const fo_conv2d *plan, float *packed) { pack_weights(plan, 6, packed); }
+static void pack_2(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 2, part, packed); }
+static void pack_4(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 4, part, packed); }
+static void pack_6(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 6, part, packed); }
 
 static const float *packed_weights(const fo_conv2d *plan, int tile) {
-    const ptrdiff_t floats = positions_of(tile) * fo_packed_size(plan->kn, plan->s.oc, plan->s.ic);
+    const ptrdiff_t floats = positions_of(tile) * u_position(plan), parts = div_up(plan->s.oc, plan->kn->nr) * div_up(plan->s.ic, CHANNEL_BLOCK);
     switch (tile) {
-        case 2: return fo_conv2d_packed(plan, FO_WINOGRAD_2, floats, pack_2);
-        case 4: return fo_conv2d_packed(plan, FO_WINOGRAD_4, floats, pack_4);
-        default: return fo_conv2d_packed(plan, FO_WINOGRAD_6, floats, pack_6);
+        case 2: return fo_conv2d_packed(plan, FO_WINOGRAD_2, floats, parts, pack_2);
+        case 4: return fo_conv2d_packed(plan, FO_WINOGRAD_4, floats, parts, pack_4);
+        default: return fo_conv2d_packed(plan, FO_WINOGRAD_6, floats, parts, pack_6);
     }
 }
 
@@ -126,9 +129,6 @@ typedef struct {
     bool shared;    /* all threads work on one block */
     block shared_block;
 } winograd;
-
-/* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
-static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
  * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, of up to 3/2 of
@@ -215,7 +215,7 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
         const ptrdiff_t first = b->from[narrow ? NARROW : WHOLE];
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
         a.a = v + p * w->v_position + first * w->ldv;
-        a.b = w->u + p * fo_packed_size(kn, oc, ic);
+        a.b = w->u + p * u_position(w->plan);
         a.c = products + p * w->p_position + first * w->ldp;
         kn->gemm(&a);
     }
