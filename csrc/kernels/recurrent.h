@@ -126,19 +126,29 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
-/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL]. mr, nv, first, group
- * and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. */
-INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
-                         const float *restrict w, const int first, const int group, ptrdiff_t panel) {
-    if (FEW_REGISTERS && nv < mr) {
-        for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
-            vf wv[NV + 1];
-            UNROLL for (int j = 0; j < nv; j++) wv[j] = v_load(w + (first + j) / group * panel + (first + j) % group * VL);
-            UNROLL for (int i = 0; i < mr; i++) {
-                vf av = v_set1(a[i * lda + p]);
-                UNROLL for (int j = 0; j < nv; j++) acc[i * nv + j] = v_fma(av, wv[j], acc[i * nv + j]);
-            }
+/* acc[mr][nv] += a w over `steps` steps in straight code, as step_product, for tiles of several rows. */
+INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, const float *restrict a, ptrdiff_t lda, const float *restrict w,
+                       const int first, const int group, ptrdiff_t panel) {
+    UNROLL for (int u = 0; u < steps; u++) {
+        vf wv[NV + 1];
+        UNROLL for (int j = 0; j < nv; j++) wv[j] = v_load(w + u * group * VL + (first + j) / group * panel + (first + j) % group * VL);
+        UNROLL for (int i = 0; i < mr; i++) {
+            vf av = v_set1(a[i * lda + u]);
+            UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
         }
+        v_pin(); /* or loads of the next steps come first, and sums are spilled */
+    }
+}
+
+/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL]. mr, nv, first, group
+ * and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. steps: in straight
+ * code, for beside 12 multiply-adds counts what a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
+INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
+                         const float *restrict w, const int first, const int group, ptrdiff_t panel, const int steps) {
+    if (FEW_REGISTERS && nv < mr) {
+        ptrdiff_t p = 0;
+        for (; steps > 1 && p + steps <= k; p += steps, w += steps * group * VL) step_group(acc, mr, nv, steps, a + p, lda, w, first, group, panel);
+        _Pragma("GCC unroll 1") for (; p < k; p++, w += group * VL) step_group(acc, mr, nv, 1, a + p, lda, w, first, group, panel);
         return;
     }
     for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
@@ -174,14 +184,14 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
         acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : g->start + (i0 + i) * g->lds + (v + j) * VL);
     if (!p) {
         const ptrdiff_t panel = NR * g->kx;
-        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel);
+        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel, 1);
         if (s.three)
             UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
                 v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
                 acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, !FEW_REGISTERS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh);
+    step_product(acc, mr, nv, !FEW_REGISTERS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, VL > 1 && nv == 2 ? 4 : 1);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
         v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }

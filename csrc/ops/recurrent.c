@@ -195,7 +195,7 @@ static ptrdiff_t floats_between(const fo_cell *cell, ptrdiff_t m) {
 /* Estimated nanoseconds of a step for one of `threads` threads that share its units: its multiply-adds, or its weights from the cache
  * that has room for them, which overlap but for a tenth; then they wait for one another, and each reads what the others made of h. */
 static double step_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
-    enum { SECOND_LEVEL = 1 << 20, THIRD_LEVEL = 16 << 20, BARRIER = 250 };
+    enum { THIRD_LEVEL = 16 << 20, BARRIER = 250 };
     static const double transfer = 0.1; /* of a float */
     const fo_cell_shape *s = &cell->s;
     const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4, waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
@@ -203,7 +203,7 @@ static double step_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads)
     const double share = (double)div_up(pairs, threads) / pairs;
     const double weights = share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
     const double bytes = 4 * weights, compute = rows * weights / (8 * cell->kn->vl);
-    const double memory = bytes / (bytes <= SECOND_LEVEL ? 200 : bytes <= THIRD_LEVEL ? 150 : 30);
+    const double memory = bytes / (bytes <= fo_near_bytes() ? 200 : bytes <= THIRD_LEVEL ? 150 : 30);
     return (compute > memory ? compute + 0.1 * memory : memory + 0.1 * compute) + (threads > 1 ? waits * (BARRIER + transfer * rows * s->outputs) : 0);
 }
 
