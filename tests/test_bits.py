@@ -72,6 +72,7 @@ OPERATIONS = {
     "conv3x3_auto": image(fo.conv2d, (32, 16, 16), (32, 32, 3, 3), (32, 16, 16), padding=1),
     "conv3x3_nhwc": image(fo.conv2d, (16, 16, 32), (32, 32, 3, 3), (16, 16, 32), padding=1, layout="NHWC"),
     "winograd": image(fo.conv2d, (5, 9, 11), (7, 5, 3, 3), (7, 9, 11), padding=1, algorithm="winograd"),
+    "winograd_strided": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 11, 14), padding=1, stride=2, algorithm="winograd"),
     "strassen": image(fo.conv2d, (96, 13, 15), (256, 96, 1, 1), (256, 13, 15), activation="relu"),
     "strassen_nhwc": image(fo.conv2d, (13, 15, 96), (256, 96, 1, 1), (13, 15, 256), layout="NHWC"),
     "rows_together": image(fo.conv2d, (5, 21, 11), (7, 5, 3, 3), (7, 11, 6), padding=1, stride=2, algorithm="winograd1d"),

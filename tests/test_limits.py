@@ -190,6 +190,7 @@ KERNELS = {
     "winograd_2": (fo.conv2d, dict(x=(1, 128, 7, 7), w=(128, 128, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_4": (fo.conv2d, dict(x=(1, 64, 14, 14), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_6": (fo.conv2d, dict(x=(1, 64, 96, 96), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
+    "winograd_strided": (fo.conv2d, dict(x=(1, 64, 56, 56), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1, stride=2)),
     "depthwise": (fo.depthwise_conv2d, dict(x=(1, 256, 28, 28), w=(256, 3, 3)), dict(padding=1)),
     "depthwise_nhwc": (fo.depthwise_conv2d, dict(x=(1, 28, 28, 256), w=(256, 3, 3)), dict(padding=1, layout="NHWC")),
     "linear": (fo.linear, dict(x=(64, 512), w=(512, 512)), dict(activation="gelu")),

@@ -13,19 +13,21 @@ LAYOUTS = ["NCHW", "NHWC"]
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ic, oc", [(1, 1), (3, 5), (16, 17), (33, 31), (64, 64)])
 @pytest.mark.parametrize("size", [(3, 3), (4, 4), (5, 7), (6, 9), (13, 10)])
-def test_shapes(isa, draw, layout, ic, oc, size):
+@pytest.mark.parametrize("stride", [1, 2])
+def test_shapes(isa, draw, layout, ic, oc, size, stride):
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
     for padding in (0, 1, ((2, 0), (1, 3))):
-        y = fo.conv2d(x, w, padding=padding, layout=layout, algorithm="winograd")
-        check(y, oracle.conv2d(x, w, padding=padding, layout=layout), error=BOUND)
+        options = dict(padding=padding, layout=layout, stride=stride)
+        check(fo.conv2d(x, w, **options, algorithm="winograd"), oracle.conv2d(x, w, **options), error=BOUND)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3)])
-def test_an_image_smaller_than_a_tile(isa, draw, layout, size):
+@pytest.mark.parametrize("stride", [1, 2])
+def test_an_image_smaller_than_a_tile(isa, draw, layout, size, stride):
     x, w = draw(*dims(layout, 1, 5, *size)), draw(7, 5, 3, 3)
-    y = fo.conv2d(x, w, padding=1, layout=layout, algorithm="winograd")
-    check(y, oracle.conv2d(x, w, padding=1, layout=layout), error=BOUND)
+    options = dict(padding=1, layout=layout, stride=stride)
+    check(fo.conv2d(x, w, **options, algorithm="winograd"), oracle.conv2d(x, w, **options), error=BOUND)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -42,6 +44,32 @@ def test_smaller_tiles_at_the_ends_of_axes(isa, draw, layout, tile, ic, oc, size
     layer = fo.Conv2d(w, padding=1, layout=layout, algorithm="winograd")
     assert tile in layer.kernel(x.shape)[0]
     check(layer(x), oracle.conv2d(x, w, padding=1, layout=layout), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("tile, ic, oc, size", [
+    ("F(2x2,3x3)", 130, 140, (13, 14)),
+    ("F(2x2,3x3)", 130, 140, (16, 11)),
+    ("F(4x4,3x3)", 37, 35, (20, 21)),  # 10 and 11 outputs: last tiles of 2 and 3
+    ("F(4x4,3x3)", 37, 35, (26, 32)),
+    ("F(4x4,3x3)", 37, 35, (31, 25)),
+    ("F(4x4,3x3)", 20, 18, (16, 130)),  # several strips
+    ("F(4x4,3x3)", 20, 18, (11, 100)),
+])
+def test_strided_tiles_at_the_ends_of_axes(isa, draw, layout, tile, ic, oc, size):
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
+    options = dict(padding=1, stride=2, layout=layout)
+    layer = fo.Conv2d(w, **options, algorithm="winograd")
+    assert tile in layer.kernel(x.shape)[0]
+    check(layer(x), oracle.conv2d(x, w, **options), error=BOUND)
+
+
+@pytest.mark.parametrize("tile, bound, channels, size", [("F(2x2,3x3)", 5e-6, 256, 28), ("F(4x4,3x3)", 2e-5, 128, 56)])
+def test_accuracy_of_each_strided_tile(draw, threads, tile, bound, channels, size):
+    x, w = draw(1, channels, size, size), draw(channels, channels, 3, 3)
+    layer = fo.Conv2d(w, padding=1, stride=2, algorithm="winograd")
+    assert tile in layer.kernel(x.shape)[0]
+    check(layer(x), oracle.conv2d(x, w, padding=1, stride=2), error=bound)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -87,18 +115,20 @@ def test_promised_accuracy_on_vgg_and_resnet(draw, channels, size, scale):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("activation", [None, "relu", "tanh"])
-def test_epilogue(isa, draw, layout, activation):
-    x, w = draw(*dims(layout, 2, 12, 9, 11)), draw(19, 12, 3, 3)
+@pytest.mark.parametrize("stride, size", [(1, (9, 11)), (2, (18, 21))])
+def test_epilogue(isa, draw, layout, activation, stride, size):
+    x, w = draw(*dims(layout, 2, 12, *size)), draw(19, 12, 3, 3)
     residual = draw(*dims(layout, 2, 19, 9, 11))
     options = dict(bias=draw(19), bn=draw.batch_norm(19), residual=residual, activation=activation, padding=1,
-                   layout=layout)
+                   layout=layout, stride=stride)
     check(fo.conv2d(x, w, **options, algorithm="winograd"), oracle.conv2d(x, w, **options), error=BOUND)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_same_bits_for_threads_and_batches(isa, draw, layout):
-    x, w = draw(*dims(layout, 3, 16, 18, 21)), draw(32, 16, 3, 3)
-    options = dict(padding=1, layout=layout, algorithm="winograd")
+@pytest.mark.parametrize("stride, size", [(1, (18, 21)), (2, (36, 41)), (2, (13, 14))])
+def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, size):
+    x, w = draw(*dims(layout, 3, 16, *size)), draw(32, 16, 3, 3)
+    options = dict(padding=1, layout=layout, stride=stride, algorithm="winograd")
     before, ys = fo.get_num_threads(), []
     for n in (1, 2, 3):
         fo.set_num_threads(n)
@@ -124,7 +154,7 @@ def test_many_channels(isa, draw):
 
 
 @pytest.mark.parametrize("kernel, options", [
-    ((3, 3), dict(stride=2)),
+    ((3, 3), dict(stride=3)),
     ((3, 3), dict(stride=(1, 2))),
     ((5, 5), {}),
     ((1, 1), {}),
@@ -203,7 +233,7 @@ def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, option
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("name, ic, size, oc, kernel, options", [
-    ("F(3 rows)", 128, 56, 128, 3, dict(stride=2, padding=1)),
+    ("F(3 rows)", 128, 56, 128, 3, dict(stride=(2, 1), padding=1)),
     ("F(2 rows)", 3, 224, 64, 7, dict(stride=2, padding=3)),
     ("F(2 rows)", 48, 27, 128, 5, dict(padding=2)),
 ])

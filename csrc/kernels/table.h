@@ -80,14 +80,15 @@ typedef struct {
 
 /* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of height x last
  * behind them, unless last is 0.
- * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for the last one. */
+ * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for the last one.
+ * Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd.h). */
 typedef struct {
     int tile, height, last;
     ptrdiff_t count, channels;
     fo_image x; /* data: the image's first pixel and the first channel */
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
     float *v, *v_last;
-    ptrdiff_t ldv, position;
+    ptrdiff_t ldv, position, phase;
 } fo_winograd_input_args;
 
 /* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
@@ -174,10 +175,10 @@ typedef struct {
     void (*gemm)(const fo_gemm_args *);
     void (*strassen_operands)(const fo_strassen_operands *);
     void (*strassen)(const fo_strassen_args *);
-    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
-    void (*winograd_weights)(int tile, const float *g, float *u, ptrdiff_t position);
-    void (*winograd_input)(const fo_winograd_input_args *);
-    void (*winograd_output)(const fo_winograd_output_args *);
+    /* Of stride 1 and of stride 2. u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
+    void (*winograd_weights[2])(int tile, const float *g, float *u, ptrdiff_t position);
+    void (*winograd_input[2])(const fo_winograd_input_args *);
+    void (*winograd_output[2])(const fo_winograd_output_args *);
     void (*step)(const fo_step_args *);
     void (*depthwise)(const fo_depthwise_args *);
     void (*pointwise)(const fo_pointwise_args *);

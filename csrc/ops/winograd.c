@@ -1,9 +1,10 @@
-/* Winograd's convolution F(m x m, 3x3): which tile, and the walk over blocks of tiles. Formula and transforms: kernels/winograd.h.
+/* Winograd's convolution F(m x m, 3x3), of stride 1 or 2: which tile, and the walk over blocks of tiles. Formula and transforms: kernels/winograd.h.
  *
  * The tiles of all images are numbered row by row. A block of them goes through three stages, its V and M staying in the cache:
  *
  *     V[position][tile][ic]  from x            transform, a run of neighbouring tiles at a time
- *     M[position][tile][oc]  = V U             one product for each of the (m+2)^2 positions, U[position] packed once in the plan
+ *     M[position][tile][oc]  = V U             one product for each of the (m+2)^2 positions, U[position] packed once in the plan; of
+ *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
  * Many blocks: each is a task. Few: the stages of one block are cut over positions and channels, so that each thread reads a part
@@ -15,6 +16,28 @@
 
 enum { MOST_NR = 64 }; /* columns of a register tile, with any instruction set */
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
+
+/* ---- positions ---------------------------------------------------------------------------------------------------- */
+
+#define SQUARE(x) ((ptrdiff_t)(x) * (x))
+
+/* Of a tile of m outputs along an axis: values of its inputs, and points, most of which have two of them where the stride is 2. */
+enum { ONE = 2, MOST_VALUES = 9 };
+static int values_of(const fo_conv2d *plan, int m) { return (int)plan->s.sh * (m - 1) + 3; }
+static int points_of(const fo_conv2d *plan, int m) { return m + 3 - (int)plan->s.sh; }
+static int values_at(const fo_conv2d *plan, int point) { return plan->s.sh == 2 && point != ONE ? 2 : 1; }
+
+/* Of stride 2: the point of a value; those of odd pixels stand behind those of even ones. */
+static int point_of(int m, int value) { return value <= m ? value : value - (m + 1) + (value - (m + 1) >= ONE); }
+
+/* Floats of a phase: its channels, to whole vectors where there are several. */
+static ptrdiff_t phase_floats(const fo_conv2d *plan) { return plan->s.sh == 1 ? plan->s.ic : round_up(plan->s.ic, plan->kn->vl); }
+
+/* Values of all points before this one; phases of all positions before that of these points. */
+static int values_before(const fo_conv2d *plan, int point) { return plan->s.sh == 1 ? point : 2 * point - (point > ONE); }
+static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int across) {
+    return values_before(plan, down) * values_of(plan, m) + values_at(plan, down) * values_before(plan, across);
+}
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
@@ -33,35 +56,43 @@ enum { NEAR_WEIGHTS = (512 << 10) / 4, MANY_WEIGHTS = (8 << 20) / 4, FAR_WEIGHTS
 enum { F6_CHANNELS = 512 };
 static const double F6_GAIN = 0.9;
 
-/* An axis of n outputs: that of the last tile, the others having `tile`; the points of all. */
+/* An axis of n outputs: that of the last tile, the others having `tile`; the values of all. */
 static int last_tile(ptrdiff_t n, int tile) { return (int)round_up((n - 1) % tile + 1, 2); }
-static ptrdiff_t points_along(ptrdiff_t n, int tile) { return div_up(n, tile) * (tile + 2) - (tile - last_tile(n, tile)); }
+static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
+    return div_up(n, tile) * values_of(plan, tile) - plan->s.sh * (tile - last_tile(n, tile));
+}
 
 static double streamed(double rows, double least, double weights) {
     if (weights > MANY_WEIGHTS) rows += MANY_ROWS;
     return weights * (rows > least ? rows : least);
 }
 
+/* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    return streamed((double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
+    const double cost = streamed((double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
+    return plan->s.sh == 1 ? cost : 1.4 * cost * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
-    static const double in[] = {[2] = 80, [4] = 220, [6] = 580}, out[] = {[2] = 80, [4] = 200, [6] = 520};
-    const double positions = (tile + 2.0) * (tile + 2), tiles = (double)points_along(z->oh, tile) * points_along(z->ow, tile) / positions;
-    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = positions * (plan->s.ic + START) * oc;
-    return streamed(tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? FAR : NEAR, weights) + tiles * (in[tile] * ic + out[tile] * oc);
+    static const double in[][7] = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}; /* of stride 2 as seen with AVX2 */
+    static const double out[][7] = {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}};
+    const ptrdiff_t stride = plan->s.sh;
+    const double values = SQUARE(values_of(plan, tile)), tiles = (double)values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) / values;
+    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = values * (plan->s.ic + START) * oc;
+    return streamed(tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? FAR : NEAR, weights) +
+           tiles * (in[stride - 1][tile] * ic + out[stride - 1][tile] * oc);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == 1 && s->sw == 1 && s->dh == 1 && s->dw == 1 && s->groups == 1 && s->ic;
+    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && s->dh == 1 && s->dw == 1 && s->groups == 1 && s->ic;
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
+    if (s->sh == 2 && s->algorithm == FO_AUTO && !fo_is_narrow(plan->kn)) return 0; /* not measured */
     int best = 2;
     double cost = winograd_cost(plan, z, 2);
     const double f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6);
     if (f4 < cost) best = 4, cost = f4;
-    if (f6 < F6_GAIN * cost && s->ic <= F6_CHANNELS) best = 6, cost = f6;
+    if (s->sh == 1 && f6 < F6_GAIN * cost && s->ic <= F6_CHANNELS) best = 6, cost = f6;
     return s->algorithm == FO_AUTO && direct_cost(plan, z) <= cost ? 0 : best;
 }
 
@@ -69,11 +100,25 @@ const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x
 
 /* ---- weights ------------------------------------------------------------------------------------------------------ */
 
-static ptrdiff_t positions_of(int tile) { return (ptrdiff_t)(tile + 2) * (tile + 2); }
-
 /* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
-static ptrdiff_t u_position(const fo_conv2d *plan) { return position_stride(fo_packed_size(plan->kn, plan->s.oc, plan->s.ic)); }
+
+/* Floats of U for each phase of a position. */
+static ptrdiff_t u_phase(const fo_conv2d *plan) { return position_stride(fo_packed_size(plan->kn, plan->s.oc, phase_floats(plan))); }
+
+/* Stride 2: channel c's weights for nr output channels from o on. */
+static void pack_phases(const fo_conv2d *plan, int tile, const float *g, ptrdiff_t o, ptrdiff_t c, float *packed) {
+    const ptrdiff_t nr = plan->kn->nr, channels = phase_floats(plan);
+    const int values = values_of(plan, tile);
+    float u[MOST_VALUES * MOST_VALUES * MOST_NR], *from = u;
+    plan->kn->winograd_weights[1](tile, g, u, nr);
+    for (int i = 0; i < values; i++)
+        for (int j = 0; j < values; j++, from += nr) {
+            const int down = point_of(tile, i), across = point_of(tile, j), each = values_at(plan, across), phase = (i > tile) * each + (j > tile);
+            float *to = packed + phases_before(plan, tile, down, across) * u_phase(plan) + values_at(plan, down) * each * channels * o;
+            memcpy(to + (phase * channels + c) * nr, from, (size_t)nr * sizeof *u);
+        }
+}
 
 /* U[position] is B[ic, oc] packed into panels, as fo_pack does; a part of it is a block of channels of a panel, the output channels side by side. */
 static void pack_part(const fo_conv2d *plan, int tile, ptrdiff_t part, float *packed) {
@@ -85,8 +130,13 @@ static void pack_part(const fo_conv2d *plan, int tile, ptrdiff_t part, float *pa
     kn->transpose(min_(nr, oc - o), 9 * block, plan->w + o * plan->ldw + 9 * first, plan->ldw, steps, nr);
     for (ptrdiff_t c = 0; c < block; c++) {
         for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + c) * nr, (size_t)nr * sizeof *g);
-        kn->winograd_weights(tile, g, packed + o * ic + (first + c) * nr, u_position(plan));
+        if (plan->s.sh == 1)
+            kn->winograd_weights[0](tile, g, packed + o * ic + (first + c) * nr, u_phase(plan));
+        else
+            pack_phases(plan, tile, g, o, first + c, packed);
     }
+    memset(g, 0, sizeof g); /* weights of channels that there are not */
+    for (ptrdiff_t c = ic; first + block == ic && c < phase_floats(plan); c++) pack_phases(plan, tile, g, o, c, packed);
 }
 
 static void pack_2(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 2, part, packed); }
@@ -94,7 +144,7 @@ static void pack_4(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_
 static void pack_6(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 6, part, packed); }
 
 static const float *packed_weights(const fo_conv2d *plan, int tile) {
-    const ptrdiff_t floats = positions_of(tile) * u_position(plan), parts = div_up(plan->s.oc, plan->kn->nr) * div_up(plan->s.ic, CHANNEL_BLOCK);
+    const ptrdiff_t floats = SQUARE(values_of(plan, tile)) * u_phase(plan), parts = div_up(plan->s.oc, plan->kn->nr) * div_up(plan->s.ic, CHANNEL_BLOCK);
     switch (tile) {
         case 2: return fo_conv2d_packed(plan, FO_WINOGRAD_2, floats, parts, pack_2);
         case 4: return fo_conv2d_packed(plan, FO_WINOGRAD_4, floats, parts, pack_4);
@@ -150,12 +200,12 @@ static void cut_blocks(winograd *w, int threads) {
 
 static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
     const fo_kernels *kn = plan->kn;
-    *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = positions_of(tile)};
+    *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = SQUARE(points_of(plan, tile))};
     w->last_height = last_tile(z->oh, tile), w->last_width = last_tile(z->ow, tile);
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
-    w->ldv = fo_leading(kn, plan->s.ic), w->ldp = fo_leading(kn, plan->s.oc);
-    const double macs = (double)z->n * points_along(z->oh, tile) * points_along(z->ow, tile) * plan->s.ic * plan->s.oc;
-    const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * w->positions * plan->s.ic * plan->s.oc));
+    w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * phase_floats(plan)), w->ldp = fo_leading(kn, plan->s.oc);
+    const double macs = (double)z->n * values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) * plan->s.ic * plan->s.oc;
+    const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * SQUARE(values_of(plan, tile)) * plan->s.ic * plan->s.oc));
     cut_blocks(w, threads);
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
     w->each = w->positions * (w->v_position + w->p_position);
@@ -194,28 +244,33 @@ static block block_of(const winograd *w, ptrdiff_t t0) {
 /* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
 
 static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
+    const ptrdiff_t stride = w->plan->s.sh;
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_input_args a = {w->tile, r.height, r.last, r.whole, channels, w->x, w->z.ih, w->z.iw, r.h - w->z.top, r.q - w->z.left,
-                                    v + r.slot * w->ldv + c, v + r.last_slot * w->ldv + c, w->ldv, w->v_position};
+        fo_winograd_input_args a = {w->tile, r.height, r.last, r.whole, channels, w->x, w->z.ih, w->z.iw, stride * r.h - w->z.top,
+                                    stride * r.q - w->z.left, v + r.slot * w->ldv + c, v + r.last_slot * w->ldv + c, w->ldv,
+                                    w->v_position, phase_floats(w->plan)};
         a.x.data = fo_at(&w->x, r.n, c, 0, 0);
-        w->plan->kn->winograd_input(&a);
+        w->plan->kn->winograd_input[stride - 1](&a);
         t += r.whole + (r.last > 0);
     }
 }
 
 /* Positions p to end-1. */
 static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products) {
-    const fo_kernels *kn = w->plan->kn;
-    const ptrdiff_t ic = w->plan->s.ic, oc = w->plan->s.oc;
-    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(oc, kn->vl), .k = ic, .lda = w->ldv, .ldb = kn->nr, .panel = kn->nr * ic, .ldc = w->ldp};
+    const fo_conv2d *plan = w->plan;
+    const fo_kernels *kn = plan->kn;
+    const int points = points_of(plan, w->tile);
+    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(plan->s.oc, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
     for (; p < end; p++) {
-        const bool low = p / (w->tile + 2) < w->last_height + 2, narrow = p % (w->tile + 2) < w->last_width + 2;
+        const int row = (int)(p / points), column = (int)(p % points);
+        const bool low = row < points_of(plan, w->last_height), narrow = column < points_of(plan, w->last_width);
         const ptrdiff_t first = b->from[narrow ? NARROW : WHOLE];
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
         a.a = v + p * w->v_position + first * w->ldv;
-        a.b = w->u + p * u_position(w->plan);
+        a.k = values_at(plan, row) * values_at(plan, column) * phase_floats(plan), a.panel = kn->nr * a.k;
+        a.b = w->u + phases_before(plan, w->tile, row, column) * u_phase(plan);
         a.c = products + p * w->p_position + first * w->ldp;
         kn->gemm(&a);
     }
@@ -231,7 +286,7 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
                                      min_(r.height, w->z.oh - r.h), min_(r.whole * w->tile + r.last, w->z.ow - r.q), ep.bias, ep.act};
         a.y.data = fo_at(&w->y, r.n, o, r.h, r.q);
         if (a.r.data) a.r.data = fo_at(&w->r, r.n, o, r.h, r.q);
-        w->plan->kn->winograd_output(&a);
+        w->plan->kn->winograd_output[w->plan->s.sh - 1](&a);
         t += r.whole + (r.last > 0);
     }
 }

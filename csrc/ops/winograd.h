@@ -1,4 +1,4 @@
-/* Winograd's algorithm for 3x3 convolutions of stride 1. */
+/* Winograd's algorithm for 3x3 convolutions of stride 1 or 2. */
 #ifndef FO_WINOGRAD_H
 #define FO_WINOGRAD_H
 
