@@ -89,7 +89,7 @@ def test_every_width_has_the_same_bits_in_both_layouts(isa, draw, k, left, right
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("left, right", [(0, 0), (1, 1), (0, 1), (1, 0), (2, 2)])
 def test_strips_of_rows_have_the_same_bits_in_both_layouts(isa, draw, stride, left, right):
-    for width in [*range(8, 70), 112, 130]:
+    for width in [*range(8, 70), 112, 130, 300, 530]:
         x, w, b = draw(1, 2, 33, width), draw(2, 3, 3), draw(2)
         options = dict(bias=b, stride=stride, activation=("clip", -0.5, 1), padding=((1, 1), (left, right)))
         y = fo.depthwise_conv2d(x, w, **options)

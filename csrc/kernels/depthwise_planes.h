@@ -85,33 +85,59 @@ INLINE vf dw_shifted(const dw_form f, const float *x, const vf row[DW_LOADS], co
 /* The same from memory: no shuffle, which would wait where multiply-adds do. */
 INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, const float *x, const int v, const int j) {
     const float *at = x + dw_at(f, last, v) + j;
-    return (v == 0 && j < f.k / 2) || (f.edge == DW_ENDS && v == f.nv - 1 && j > f.k / 2) ? v_load_mask(at, in[j]) : v_load(at);
+    const bool left = dw_masks_taps(f) && v == 0 && j < f.k / 2, right = f.edge == DW_ENDS && v == f.nv - 1 && j > f.k / 2;
+    return left || right ? v_load_mask(at, in[j]) : v_load(at);
 }
 
 /* Stride 2 where registers are few: every tap has its columns from memory by one shuffle, in the order of v_evens. Of 3 x 3 kernels alone. */
 INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || dw_masks_taps(f)); }
 
-INLINE void dw_load_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, vf taps[3]) {
+/* Taps 0 and 1 share two vectors: what is tap 1's waits in odd. */
+INLINE vf dw_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, const int j, vf odd[DW_WIDE]) {
     const float *at = x + 2 * dw_at(f, last, v);
+    if (j == 1) return odd[v];
+    if (j == 2) return v_odds(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
     vf a = dw_masks_taps(f) && v == 0 ? v_load_mask(at, in[0]) : v_load(at), b = v_load(at + VL);
     v_keep(a);
     v_keep(b);
-    taps[0] = v_evens(a, b);
-    taps[1] = v_odds(a, b);
-    taps[2] = v_odds(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
+    odd[v] = v_odds(a, b);
+    v_keep(odd[v]);
+    return v_evens(a, b);
+}
+
+/* Three vectors and more of 3 x 3 where registers are few: as dw_row, with the taps of one column at a time, which all vectors meet; their sums
+ * and one vector of the image fill the other registers. */
+INLINE void dw_row_by_taps(const dw_form f, dw_state *s, const vm *in, const float *x, const int i, const int first) {
+    vf odd[DW_WIDE];
+    UNROLL for (int j = 0; j < f.k; j++) {
+        vf tap[3];
+        UNROLL for (int q = 0; q * f.s <= i; q++) {
+            tap[q] = v_set1(s->w[(i - q * f.s) * f.k + j]);
+            v_keep(tap[q]);
+        }
+        UNROLL for (int v = 0; v < f.nv; v++) {
+            vf xv = f.s == 2 ? dw_mixed(f, in, s->last, x, v, j, odd) : dw_loaded(f, in, s->last, x, v, j);
+            v_keep(xv);
+            UNROLL for (int q = 0; q * f.s <= i; q++) v_fma_to(s->acc[(first + q) % dw_live(f)][v], tap[q], xv);
+        }
+    }
 }
 
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
-INLINE void dw_row(const dw_form f, dw_state *s, const float *x, const int i, const int first) {
-    vf row[DW_LOADS], mixed[DW_WIDE][3];
+INLINE void dw_row(const dw_form f, dw_state *s, const vm *in, const float *x, const int i, const int first) {
+    if (REGISTERS < 32 && f.k == 3 && f.nv > 2) {
+        dw_row_by_taps(f, s, in, x, i, first);
+        return;
+    }
+    vf row[DW_LOADS], mixed[DW_WIDE][3], odd[DW_WIDE];
     if (dw_mixes(f))
-        UNROLL for (int v = 0; v < f.nv; v++) dw_load_mixed(f, s->in, s->last, x, v, mixed[v]);
+        UNROLL for (int v = 0; v < f.nv; v++) UNROLL for (int j = 0; j < f.k; j++) mixed[v][j] = dw_mixed(f, in, s->last, x, v, j, odd);
     else if ((f.edge && !dw_masks_taps(f)) || f.s > 1)
-        dw_load_row(f, s->in, x, row);
+        dw_load_row(f, in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
         vf xv[DW_WIDE];
         UNROLL for (int v = 0; v < f.nv; v++) {
-            xv[v] = dw_mixes(f) ? mixed[v][j] : dw_masks_taps(f) ? dw_loaded(f, s->in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
+            xv[v] = dw_mixes(f) ? mixed[v][j] : dw_masks_taps(f) ? dw_loaded(f, in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
             if (f.s == 1) v_keep(xv[v]);
         }
         UNROLL for (int q = 0; q * f.s <= i; q++) {
@@ -129,7 +155,7 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
         if (__builtin_expect((size_t)s->t < s->ih, 1)) {
             UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE) __builtin_prefetch(s->x + q * VL + place->ahead);
-            dw_row(f, s, s->x, i, turn);
+            dw_row(f, s, s->in, s->x, i, turn);
         }
     if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_in_order(done[v]);
     if (__builtin_expect(g->act.kind > FO_CLIP, 0)) {
@@ -171,7 +197,7 @@ INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place 
     if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) s.taps[t] = v_set1(s.w[t]);
     UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
     UNROLL for (int i = 0; i < f.k - f.s; i++, s.t++, s.x += g->x.sh)
-        if ((size_t)s.t < s.ih) dw_row(f, &s, s.x, i, 0);
+        if ((size_t)s.t < s.ih) dw_row(f, &s, s.in, s.x, i, 0);
     for (ptrdiff_t h = h0;;) { /* unrolled by hand: turns are literals, so that no sum moves from register to register */
 #define TURN(turn) \
     if (turn < dw_turns(f)) { \
@@ -348,38 +374,45 @@ typedef struct {
 } dw_channel;
 
 /* The next output row of a strip, as dw_output. */
-INLINE void dw_strip_row(const dw_form f, dw_state *s, ptrdiff_t xh, ptrdiff_t yh, ptrdiff_t ahead, const int turn) {
-    vf *done = s->acc[turn];
-    UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += xh)
-        if (__builtin_expect((size_t)s->t < s->ih, 1)) {
-            UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE) __builtin_prefetch(s->x + q * VL + ahead);
-            dw_row(f, s, s->x, i, turn);
+INLINE void dw_strip_row(const dw_form f, const dw_channel *c, const vm *in, dw_state *s, ptrdiff_t xh, ptrdiff_t yh, const int turn) {
+    UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += xh) {
+        if (i == f.k - 1) {
+            vf start = c->start;
+            v_keep(start);
+            UNROLL for (int v = 0; v < f.nv; v++) s->acc[(turn + dw_live(f) - 1) % dw_live(f)][v] = start;
         }
+        if (__builtin_expect((size_t)s->t < s->ih, 1)) dw_row(f, s, in, s->x, i, turn);
+    }
+    vf lo = c->lo, hi = c->hi;
+    v_keep(lo);
+    v_keep(hi);
     UNROLL for (int v = 0; v < f.nv; v++) {
-        const vf sum = v_min(s->hi, v_max(s->lo, done[v]));
+        const vf sum = v_min(hi, v_max(lo, s->acc[turn][v]));
         v_store(s->y + dw_at(f, s->last, v), dw_mixes(f) ? v_in_order(sum) : sum);
-        done[v] = s->start;
     }
     s->y += yh;
 }
 
 /* The rows of a strip: a walk of 3 x 3 with no residual, which begins with few instructions, for there are many strips. */
 INLINE void dw_strip(const dw_form f, const dw_channel *c, const dw_place *place, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows) {
-    dw_state s = {.x = x, .y = y, .w = c->w, .t = t, .ih = (size_t)c->ih, .last = place->last, .start = c->start, .lo = c->lo, .hi = c->hi};
-    const ptrdiff_t xh = c->xh, yh = c->yh, ahead = place->ahead;
-    if (f.edge) UNROLL for (int q = 0; q < dw_masks(f); q++) s.in[q] = place->in[q];
+    dw_state s = {.x = x, .y = y, .w = c->w, .t = t, .ih = (size_t)c->ih, .last = place->last};
+    const dw_channel own = *c, *from = f.nv > 2 ? c : &own; /* in memory where the sums fill the registers */
+    vm masks[3];
+    if (f.edge) UNROLL for (int q = 0; q < f.k; q++) masks[q] = place->in[q];
+    const vm *in = f.nv > 2 ? place->in : masks;
+    const ptrdiff_t xh = c->xh, yh = c->yh;
     if (dw_keeps_taps(f)) UNROLL for (int q = 0; q < 9; q++) s.taps[q] = v_set1(s.w[q]);
-    UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
+    UNROLL for (int q = 0; q < dw_live(f) - 1; q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = c->start;
     UNROLL for (int i = 0; i < f.k - f.s; i++, s.t++, s.x += xh)
-        if ((size_t)s.t < s.ih) dw_row(f, &s, s.x, i, 0);
+        if ((size_t)s.t < s.ih) dw_row(f, &s, in, s.x, i, 0);
     for (;;) { /* unrolled by hand, as in dw_walk */
         if (!rows--) return;
-        dw_strip_row(f, &s, xh, yh, ahead, 0);
+        dw_strip_row(f, from, in, &s, xh, yh, 0);
         if (!rows--) return;
-        dw_strip_row(f, &s, xh, yh, ahead, 1);
+        dw_strip_row(f, from, in, &s, xh, yh, 1);
         if (f.s == 2) continue;
         if (!rows--) return;
-        dw_strip_row(f, &s, xh, yh, ahead, f.s == 1 ? 2 : 0);
+        dw_strip_row(f, from, in, &s, xh, yh, f.s == 1 ? 2 : 0);
     }
 }
 
@@ -390,36 +423,50 @@ typedef void dw_strip_fn(const dw_channel *, const dw_place *, const float *x, f
                                                                  ptrdiff_t rows) { \
         dw_strip((dw_form){3, s, nv, edge}, c, place, x, y, t, rows); \
     }
-STRIP(1, 1, 0)
-STRIP(1, 1, 3)
-STRIP(1, 2, 0)
-STRIP(1, 2, 3)
-STRIP(1, 2, 4)
-STRIP(2, 1, 0)
-STRIP(2, 1, 3)
-STRIP(2, 2, 0)
-STRIP(2, 2, 3)
-STRIP(2, 2, 4)
+#define STRIPS(s, nv) STRIP(s, nv, 0) STRIP(s, nv, 3) STRIP(s, nv, 4)
+#define STRIP_ROW(s, nv) {dw_strip_##s##nv##0, dw_strip_##s##nv##3, dw_strip_##s##nv##4}
+STRIPS(1, 1)
+STRIPS(1, 2)
+STRIPS(1, 3)
+STRIPS(1, 4)
+STRIPS(2, 1)
+STRIPS(2, 2)
+STRIPS(2, 3)
+STRIPS(2, 4)
 
-/* A row's first two vectors with a right end inside the image have literal places: few pointers, which fit the registers. */
-static dw_strip_fn *dw_strip_of(const dw_form f, const fo_depthwise_args *g, const dw_place *p) {
-    static dw_strip_fn *const strips[2][2][2] = {{{dw_strip_110, dw_strip_113}, {dw_strip_120, dw_strip_123}},
-                                                 {{dw_strip_210, dw_strip_213}, {dw_strip_220, dw_strip_223}}};
-    if (f.s > 2 || f.nv > 2) return NULL;
-    const bool left = p->edge == DW_ENDS && f.nv == 2 && p->lanes == VL && (p->w + 2 * VL - 1) * f.s + f.k - g->z->left <= g->z->iw;
-    return left ? (f.s == 1 ? dw_strip_124 : dw_strip_224) : strips[f.s - 1][f.nv - 1][p->edge == DW_ENDS];
+/* The next of even shares of the vectors from output column w on, DW_WIDE at most; NULL where its edges are none of those that strips have.
+ * Vectors with a right end inside the image have literal places: few pointers, which fit the registers. */
+static dw_strip_fn *dw_next_strip(dw_form *f, const fo_depthwise_args *g, ptrdiff_t w, dw_place *p) {
+    static dw_strip_fn *const strips[2][DW_WIDE][3] = {{STRIP_ROW(1, 1), STRIP_ROW(1, 2), STRIP_ROW(1, 3), STRIP_ROW(1, 4)},
+                                                       {STRIP_ROW(2, 1), STRIP_ROW(2, 2), STRIP_ROW(2, 3), STRIP_ROW(2, 4)}};
+    const ptrdiff_t vectors = (g->z->ow - w + VL - 1) / VL, shares = (vectors + DW_WIDE - 1) / DW_WIDE;
+    f->nv = (int)((vectors + shares - 1) / shares);
+    f->edge = DW_ENDS;
+    const bool ends = dw_ends(*f, g, w, f->nv);
+    dw_put(*f, g, p, w);
+    const bool left = p->lanes == VL && (w + f->nv * VL - 1) * f->s + f->k - g->z->left <= g->z->iw;
+    return p->edge == DW_INSIDE ? strips[f->s - 1][f->nv - 1][0] : !ends ? NULL : strips[f->s - 1][f->nv - 1][left ? 2 : 1];
 }
 
-/* All channels, strip by strip: the lines that two places share stay in the first-level cache (32 KB), of which a strip's rows take a third. */
-static void dw_strips(const fo_depthwise_args *g, const dw_place *place, dw_strip_fn *const *strips, int places) {
-    enum { STRIP_BYTES = 12 << 10, LEAST_ROWS = 7 };
+/* All channels from output column w on, strip by strip: the lines that two strips share stay in the first-level cache (32 KB), of which the
+ * rows take half. The column behind what is done; w where strips do not serve. */
+static ptrdiff_t dw_strips(const fo_depthwise_args *g, ptrdiff_t w) {
+    enum { PLACES = 8, STRIP_BYTES = 16 << 10, LEAST_ROWS = 7 };
     const ptrdiff_t s = g->s->sh, row = (s * g->z->iw + g->z->ow) * (ptrdiff_t)sizeof(float), rows = g->h1 - g->h0, left = g->z->left;
+    if (REGISTERS >= 32 || g->s->kh != 3 || g->act.kind > FO_CLIP || g->r.data || g->multiplier > 1) return w;
+    dw_form f = {.k = 3, .s = (int)s};
+    dw_place place[PLACES];
+    dw_strip_fn *strips[PLACES];
+    int places = 0;
+    for (; places < PLACES && w < g->z->ow; places++, w += f.nv * VL)
+        if (!(strips[places] = dw_next_strip(&f, g, w, &place[places]))) break;
+    if (places == 1 && s == 1 && f.nv <= 2) return place[0].w; /* walks go on from channel to channel: 512x14x14 takes 31 us, 37 by strips */
     const ptrdiff_t most = places == 1 ? rows : STRIP_BYTES / row > LEAST_ROWS ? STRIP_BYTES / row : LEAST_ROWS;
     const ptrdiff_t count = (rows + most - 1) / most, each = rows ? (rows + count - 1) / count : 1;
     const bool clips = g->act.kind == FO_CLIP;
     dw_channel channel = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
                           .ih = g->z->ih, .xh = g->x.sh, .yh = g->y.sh};
-    for (ptrdiff_t c = g->c0; c < g->c1; c++) {
+    for (ptrdiff_t c = g->c0; places && c < g->c1; c++) {
         channel.w = g->w + c * g->ldw;
         channel.start = g->bias ? v_set1(g->bias[c]) : v_zero();
         for (ptrdiff_t h = g->h0; h < g->h1; h += each) {
@@ -429,6 +476,7 @@ static void dw_strips(const fo_depthwise_args *g, const dw_place *place, dw_stri
             for (int p = 0; p < places; p++) strips[p](&channel, &place[p], x + place[p].w * s, y + place[p].w, t, h1 - h);
         }
     }
+    return w;
 }
 
 /* How many vectors stand side by side from output column w on, and how. One that overlaps another is not alone: sums and residual of both
@@ -452,22 +500,19 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_
     const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
-    dw_strip_fn *strips[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
     for (ptrdiff_t w = 0; w < ow;) {
+        const ptrdiff_t done = dw_strips(g, w);
+        if (done > w) {
+            w = done;
+            continue;
+        }
         int places = 0;
-        bool simple = REGISTERS < 32 && f.k == 3 && g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
         for (; places < PLACES && w < ow; places++, w += f.nv * VL) {
             dw_choose(&f, g, most, w);
             dw_put(f, g, &place[places], w);
             walk[places] = walks[f.nv - 1][place[places].edge];
-            simple = simple && (place[places].edge == DW_INSIDE || place[places].edge == DW_ENDS);
-            strips[places] = dw_strip_of(f, g, &place[places]);
             tall_rows[places] = dw_tall_rows(f, g, &place[places], g->h0, g->h1);
-        }
-        if (simple && (places > 1 || f.s == 2)) {
-            dw_strips(g, place, strips, places);
-            continue;
         }
         const ptrdiff_t channels = places == 1 ? g->c1 - g->c0 : 1;
         for (ptrdiff_t c = g->c0; c < g->c1; c += channels)
