@@ -103,6 +103,8 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
+/* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the channels, or more. */
+ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
 /* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous,
  * y[n,o,h,w] = sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.

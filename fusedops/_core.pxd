@@ -52,6 +52,7 @@ cdef extern from "fusedops.h" nogil:
                             const fo_image *y)
     const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
     Py_ssize_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
+    Py_ssize_t fo_conv2d_pixel(const fo_conv2d *plan)
 
     ctypedef enum fo_cell_kind:
         FO_RNN

@@ -528,6 +528,10 @@ cdef class Conv2dPlan(ImagePlan):
             check(FO_NO_MEMORY)
         return name.decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
 
+    def _pixel(self):
+        """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""
+        return fo_conv2d_pixel(self.plan)
+
     cdef bint pixelwise(self) noexcept:
         cdef fo_conv2d_shape *s = &self.shape
         return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (self.same or not (self.top or self.bottom or self.left or self.right))

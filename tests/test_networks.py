@@ -122,6 +122,22 @@ def test_blocks_of_large_images_run_in_one_kernel(name):
     assert not any(step.kind == "separable" for step in layers.plan(x.numpy())[0].steps)
 
 
+@pytest.mark.parametrize("channels", [256, 272])
+def test_pixels_stand_apart_where_they_would_share_few_sets(channels, threads):
+    """With short vectors, an image that convolutions alone use has longer pixels; the bits stay those of the layers, and of a batch."""
+    net = nn.Sequential(nn.Conv2d(5, channels, 1), nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.ReLU(), nn.Conv2d(channels, 70, 1)).eval()
+    x = torch.randn(3, 5, 9, 11)
+    model = fo.from_torch(net, x)
+    found = {t.strides[3] for step in model.plan(x.numpy())[0].steps for t in step.tensors()}
+    assert (channels + 16 in found) == (channels == 256 and fo.isa() != "avx512")
+    parts = [fo.from_torch(part) for part in (net[0], net[1], net[3])]
+    y = parts[2](np.maximum(parts[1](parts[0](x.numpy())), 0))
+    np.testing.assert_allclose(model(x.numpy()), y, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(model(x.numpy()), np.concatenate([model(x[i:i + 1].numpy()) for i in range(3)]))
+    net[3] = nn.AdaptiveAvgPool2d(1)  # reads what it writes; the image before it has one reader more than convolutions
+    assert fo.from_torch(net, x)(x.numpy()).shape == (3, channels, 1, 1)
+
+
 def test_blocks_are_explained_and_counted():
     """A block's operations are those of its three convolutions, and what it saves is its two images, written and read."""
     shapes = {"s": (32, 3, 3, 3), "e": (192, 32, 1, 1), "d": (192, 1, 3, 3), "p": (32, 192, 1, 1)}

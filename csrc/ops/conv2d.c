@@ -26,6 +26,7 @@ enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
 enum { MANY_CHANNELS = 64 }; /* output channels for which it pays to copy the pixels that a kernel meets (AVX2) */
 enum { MET_BYTES = 4 << 20 }; /* of those pixels at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
+enum { CLASHING = 256, FAR_CHANNELS = 1024 }; /* floats: multiples of the one share few sets of the first-level cache; so far apart rows of a product do, too */
 enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
 
 /* ---- the plan --------------------------------------------------------------------------------------------------- */
@@ -668,4 +669,10 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     direct d = direct_for(plan, z, nhwc);
     return (d.scratch_each * direct_threads(plan, z) + table_floats(&d)) * (ptrdiff_t)sizeof(float);
+}
+
+ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {
+    const ptrdiff_t ic = plan->s.ic;
+    const bool clashes = ic % CLASHING == 0 && (fo_is_depthwise(plan) || ic >= FAR_CHANNELS);
+    return fo_is_narrow(plan->kn) && clashes ? ic + 16 : ic;
 }

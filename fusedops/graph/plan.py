@@ -266,6 +266,7 @@ class _Builder:
                 self.steps.append(Step(kind, node, (self.at(v), target), [self.at(v)], [target]))
         slices.choose(self.steps, batch, threads)
         self._merge_blocks()
+        self._space_pixels()
         slices.cut(self.steps)
         self._share()
         self.arena = lay_out([b for b in self.buffers if b.shares is None and b.first >= 0])
@@ -298,6 +299,26 @@ class _Builder:
                 step.reads, step.inner = [x] if residual is None else [x, residual], tuple(part.node for part in parts[:-1])
                 traffic = sum(2 * 4 * math.prod(part.writes[0].shape) for part in parts[:-1])
                 self.report.append(Fusion("blocks", tuple(part.node.name for part in parts[:-1]), step.node.name, 0, traffic))
+
+    def _space_pixels(self):
+        """Lets the pixels of an image stand as far apart as the convolution that reads it wants, where convolutions alone use its memory."""
+        users = {}
+        for step in self.steps:
+            for t in step.tensors():
+                users.setdefault(id(t.buffer), []).append((step, t))
+        for step in self.steps:
+            x = step.arguments[1] if step.kind == "conv2d" else None
+            floats = x and step.arguments[0]._pixel()
+            if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
+                continue
+            using, dense = users[id(x.buffer)], channels_last(x.shape)
+            if any(s.kind != "conv2d" or s.slices > 1 or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense) for s, t in using):
+                continue
+            n, _, *pixels = x.shape
+            spaced = x._replace(strides=channels_last((n, floats, *pixels)))
+            x.buffer.nbytes = math.prod((n, floats, *pixels)) * x.dtype.itemsize
+            for s, t in using:
+                s.replace({i: spaced for i, a in enumerate(s.arguments) if a is t})
 
     def _share(self):
         """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""
