@@ -90,6 +90,8 @@ cpdef list new_arrays(list kinds):
     cdef tuple shape
     cdef int d
     for shape, dtype in kinds:
+        if len(shape) > cnp.NPY_MAXDIMS:
+            raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
         arrays.append(cnp.PyArray_EMPTY(<int>len(shape), sizes, dtype.num, 0))

@@ -297,6 +297,15 @@ def x():
     return np.random.default_rng(0).standard_normal((1, 3, 6, 7)).astype(np.float32)
 
 
+def test_a_result_of_more_axes_than_arrays_have_is_refused():
+    proto = model([helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64), helper.make_node("Reshape", ["i", "shape"], ["y"])],
+                  {"x": [6]}, {"y": [6] + [1] * 99}, {"shape": np.int64([6] + [1] * 99)})
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    net = fo.load_onnx(proto)
+    with pytest.raises(ValueError, match="100 axes"):
+        net(np.ones(6, np.float32))
+
+
 def test_batch_norm_is_folded(x):
     net = agree(model([CONV, bn(epsilon=1e-3)], IMAGE, RESULT, conv_bn_parts()), x)
     fusion, = net.explain().fusions
