@@ -42,7 +42,7 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
 /* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
- * depend on threads, batch or machine; its constants were measured with AVX-512. Three terms:
+ * depend on threads or batch; its constants were measured with AVX-512, those of stride 2, which that set does not choose, with AVX2. Three terms:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
  *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of 8, or from the second
  *               in that of 5: that bounds products of few rows; where they are many, as much as 6 rows is not hidden behind products;
