@@ -4,7 +4,8 @@
  *
  * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A thread has a band, a range
  * of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E that the next tile needs too are moved up
- * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW) or pixels (NHWC), E of large images in slices of channels.
+ * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW)
+ * or pixels (NHWC), where vectors are long E of large images in slices of channels.
  */
 #include "conv2d.h"
 #include "strassen.h"
@@ -18,10 +19,11 @@ enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20 };
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
 enum { BYTES_AN_OUTPUT = 16 << 10 };
 
-/* Where a line of E is longer, a panel's channels of it, a cache line at least, stand by themselves: a slice, which the depthwise part reads
- * while it is fresh, in strips of so many rows. One thread, AVX-512: 16x112x112 x6 1.04, 24x56x56 x6 1.07, stride 2 1.05; 32x28x28 x6, whose
- * lines are 21 KB, 0.96. Half a panel costs the expansion what the depthwise part gains, two panels (AVX2) lose 4 %. */
-enum { LINE_BYTES = 24 << 10, SLICE = 16, STRIP_ROWS = 4 };
+/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads while it is fresh, in
+ * strips of so many rows. One thread, AVX-512: 16x112x112 x6 1.04, 24x56x56 x6 1.07, stride 2 1.05; 32x28x28 x6, whose lines are 21 KB, 0.96.
+ * Half a panel costs the expansion what the depthwise part gains. A panel of two short vectors has its tiles at borders in vain: AVX2 0.94, 0.92
+ * and 0.94 of the speed without slices, 80 cycles a tile instead of 56. */
+enum { LINE_BYTES = 24 << 10, STRIP_ROWS = 4 };
 enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
 
 typedef struct {
@@ -182,7 +184,7 @@ static void separable_cut(separable *s, int threads) {
         most = min_(s->z.oh, (TILE_BYTES - halo) / row);
         if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * kn->vl) break;
     }
-    s->slice = s->b.expand && !s->planes && s->e_cols * bytes > LINE_BYTES ? max_(nr, SLICE) : d->ic;
+    s->slice = s->b.expand && !s->planes && !fo_is_narrow(kn) && s->e_cols * bytes > LINE_BYTES ? nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
