@@ -114,9 +114,10 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
     }
 }
 
-/* Fetches a line of later pixels: columns go to the second-level cache, for the first is full of what they make. */
+/* Fetches a line of what comes later. To the second-level cache where it is weights, too, or columns of pixels, for the first is full of
+ * what they make. */
 INLINE void strassen_ahead(const float *next, const bool pixels_right) {
-    if (pixels_right)
+    if (pixels_right || STRASSEN_GROUP > 1)
         __builtin_prefetch(next, 0, 2);
     else
         __builtin_prefetch(next);
@@ -127,20 +128,21 @@ INLINE void strassen_ahead(const float *next, const bool pixels_right) {
  * else weights are B, which may come from the third-level cache. */
 INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool makes, const int mr, vf acc[MR][NV]) {
     const bool grouped = STRASSEN_GROUP > 1, doubled = step == STRASSEN_P || step == STRASSEN_C00 || step == STRASSEN_C10;
+    const int lines = grouped && !pixels_right ? 1 : STRASSEN_GROUP; /* fetched in a group of steps */
     const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR /* each product a column of lines */
-                                      : step < (MR + 3) / 4;        /* a pair has MR / 4 lines a step */
+                                      : grouped || step < (MR + 3) / 4; /* a pair has MR / 4 lines a step */
     const ptrdiff_t k = g->k, lda = grouped && pixels_right ? (doubled ? 2 : 1) * mr : g->a[step].ld; /* a literal */
     fo_strassen_block b = g->b[step], less = b;
     const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
     float *to = makes ? g->operands + operand * k * NR : NULL;
     const float *a[MR / 3 + 1], *panel = g->a[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
     UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = panel + i * lda;
-    const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * k * g->next.ld);
+    const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * (k / STRASSEN_GROUP) * g->next.ld);
     ptrdiff_t p = 0;
     if (grouped) {
         const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
         for (; p + STRASSEN_GROUP <= k; p += STRASSEN_GROUP) {
-            if (fetches && ldn) UNROLL for (int u = 0; u < STRASSEN_GROUP; u++) strassen_ahead(next, pixels_right), next += ldn;
+            if (fetches && ldn) UNROLL for (int u = 0; u < lines; u++) strassen_ahead(next, pixels_right), next += ldn;
             UNROLL for (int u = 0; u < STRASSEN_GROUP; u++, b.data += ldb, panel += lda) {
                 strassen_step(b.data, less.data, to, a, panel, lda, p + u, operand, pixels_right, mr, acc);
                 if (makes) less.data += less.ld, to += NR;
@@ -149,7 +151,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
     }
     if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
     for (; p < k; p++, b.data += b.ld, panel += lda) {
-        if (fetches) strassen_ahead(next, pixels_right), next += g->next.ld;
+        if (fetches && (pixels_right || !grouped)) strassen_ahead(next, pixels_right), next += g->next.ld;
         strassen_step(b.data, less.data, to, a, panel, lda, p, operand, pixels_right, mr, acc);
         if (makes) less.data += less.ld, to += NR;
     }

@@ -21,6 +21,7 @@
 static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 
 enum { LINE = 16 }; /* floats of a cache line */
+enum { CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
 enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
@@ -209,6 +210,7 @@ typedef struct {
     ptrdiff_t down, across; /* tasks of an image */
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
+    int threads;
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
 } strassen;
@@ -297,9 +299,16 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     if (s->panels && !first && !j) rest_panels(s, n);
 }
 
+/* The part of the pair of weights behind pair j that a chain with this one fetches. */
+static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
+    const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
+    return (fo_strassen_block){s->packed + (j + 1) % s->weights * each + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
+}
+
 /* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights. A pair
- * of weights serves all rows of the task in turn; a pair of rows alone fetches the next. */
-static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, float *scratch) {
+ * of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `opens`: a thread's first task, in a network the
+ * one for which weights come from memory. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool opens, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t weights = s->weights, from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
@@ -317,7 +326,9 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
             order_left(plan, r, scratch + (i - from) * each, ld, s->copies ? NULL : x, s->x.sw, a.a);
             a.c = aim(s, n, o, r.at, &a.ep);
-            a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE} : (fo_strassen_block){x, 0};
+            a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
+                     : opens     ? next_weights(s, j, i - first)
+                                 : (fo_strassen_block){x, 0};
             kn->strassen(&a);
         }
     }
@@ -335,6 +346,12 @@ static ptrdiff_t first_cell(const strassen *s, ptrdiff_t part) {
     return s->whole ? s->pairs * part / s->down * weights : s->pairs * weights * part / s->down;
 }
 
+/* Whether a thread begins with this task (runtime/parallel.c). */
+static bool is_first(const strassen *s, ptrdiff_t task) {
+    const ptrdiff_t tasks = s->images * s->down * s->across;
+    return tasks * div_up(task * s->threads, tasks) / s->threads == task;
+}
+
 static void strassen_task(void *context, ptrdiff_t task, int thread) {
     const strassen *s = context;
     const ptrdiff_t n = task / s->across / s->down, part = task / s->across % s->down, first = task % s->across * s->share;
@@ -342,7 +359,7 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
     if (s->columns)
         columns_task(s, n, part, first, min_(first + s->share, s->weights), scratch);
     else
-        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), scratch);
+        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fo_is_narrow(s->plan->kn) && is_first(s, task), scratch);
 }
 
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
@@ -388,6 +405,7 @@ static int setup(strassen *s, const fo_conv2d *plan, const fo_conv2d_size *z) {
     s->pairs = nhwc ? s->rows.pairs : column_pairs(kn, s->pixels);
     s->weights = nhwc ? column_pairs(kn, plan->s.oc) : s->rows.pairs;
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)z->n * s->pixels * plan->s.oc * plan->k, 4.0 * plan->s.oc * plan->k));
+    s->threads = threads;
     (nhwc ? cut_rows : cut_columns)(s, threads);
     return threads;
 }
