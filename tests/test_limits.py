@@ -144,7 +144,7 @@ class TestMode:
             assert mode() == before
 
     def test_of_the_workers(self, threads, draw):
-        """Threads of the team, asked through OpenMP itself after they worked."""
+        """Threads that other libraries get from OpenMP, after the team has worked."""
         if _core.build_info()["threading"] != "openmp":
             pytest.skip("built without OpenMP")
         layer, x = fo.Linear(draw(256, 256) * np.float32(1e-30)), draw(256, 256) * np.float32(1e-10)

@@ -1,6 +1,8 @@
-/* Threads. The team is OpenMP's; one caller at a time uses it, others that come meanwhile run serially (a team for each Python
- * thread would oversubscribe the cores). libgomp keeps the threads of a team for whoever led it: KEPT leaders have them kept, those
- * of a further one end with its job, or there were as many idle threads as callers times cores. After a fork the child has no team left and runs serially too: libgomp would hang. */
+/* Threads. There is one team, which stands from the first call that is worth it: one caller at a time leads it, others that come meanwhile
+ * run serially (a team for each Python thread would oversubscribe the cores). Its threads are OpenMP's, in a parallel region that a
+ * further thread, the keeper, has entered and sleeps in: so no caller waits at a region's end, where one thread that the system has
+ * taken off its processor holds up all. A caller waits only for tasks that others have claimed.
+ * After a fork the child has no team left and runs serially: libgomp would hang. */
 #define _GNU_SOURCE
 #include "parallel.h"
 
@@ -11,6 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <strings.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -18,35 +22,25 @@
 
 #ifdef _OPENMP
 #include <omp.h>
+enum { TEAMS = 1 };
 #else
+enum { TEAMS = 0 };
 static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
-static int omp_get_initial_device(void) { return 0; }
-enum { omp_pause_soft };
-static int omp_pause_resource(int kind, int device) { return kind + device; }
 #endif
 
-/* A team starts and joins within about a microsecond while its threads are awake: below this, one thread is faster. */
+/* A team that is awake shares a loop within a few hundred nanoseconds. */
 #define WORTH_A_TEAM_NS 4000
-
-/* A team that is together already shares a loop within a few hundred nanoseconds. */
 #define WORTH_SHARING_NS 1500
-
-/* To start threads and to end them takes some ten microseconds for each. */
-#define WORTH_NEW_THREADS_NS 200000
-enum { KEPT = 2, MOST_THREADS = 1024, LINE = 128 };
-
-/* A team ends when its last thread has run. Where a leader waits longer than this, and than its own part took, the system has given another's
- * processor to other work. Once is chance; where it waits longer than it has worked since it last did, one thread is faster, for so many
- * times the wait. */
-#define CROWDED_NS 1000000
-enum { ALONE_AFTERWARDS = 16 };
+enum { MOST_THREADS = 1024, LINE = 128 };
 
 /* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
 #define SPINS 10000
-static const struct timespec NAP = {0, 20000}; /* of who has looked so often and found nothing to do */
+
+/* How long a thread without work stays awake after that, at every look offering its processor to others. */
+#define AWAKE_NS 4000000
 
 #if defined(__x86_64__)
 #include <xmmintrin.h>
@@ -83,13 +77,11 @@ static int default_threads;    /* what the machine allows */
 static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
-static atomic_int_fast64_t alone_until; /* a time on the clock of now_ns; 0: teams are not waited for */
-static int_fast64_t worked;      /* how long leaders have, since one waited; only who has the team looks at it */
-static atomic_int kept;          /* leaders whose threads are kept */
-static __thread int keeps;       /* whether this thread is one of them */
-static __thread int led;         /* the size of its team, */
-static __thread bool fresh;      /* some of whose threads are only now started */
-static pthread_key_t at_exit;    /* tells when such a thread ends */
+static int_fast64_t awake_ns;  /* 0 where OpenMP's threads shall not wait actively */
+static int asked, size;        /* threads that the team was opened for, and has; only who leads it looks at them */
+static atomic_int opened;      /* its size, as its threads tell */
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
 
 /* What a member of the team knows of the loop: its own range of tasks, from whose front it claims; who has nothing left claims from the
  * back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same place, so each stays
@@ -102,8 +94,11 @@ typedef struct {
     atomic_ptrdiff_t tasks, grain; /* a claim is for so many tasks */
     atomic_int members, ends;
     _Alignas(LINE) atomic_uint_fast64_t done; /* claims in all loops together */
+    atomic_int asleep;
+    pthread_mutex_t bed;
+    pthread_cond_t called;
 } member;
-static member team[MOST_THREADS]; /* there is one team at a time */
+static member team[MOST_THREADS]; /* the leader is the first */
 static uint_fast64_t loops, claims; /* in all */
 static __thread int together;     /* the size of the team that this thread leads, between its loops */
 static __thread int used;       /* whether it has led one since it was last asked */
@@ -135,11 +130,6 @@ int fo_cgroup_quota(const char *folder) {
     return processors > INT_MAX ? INT_MAX : (int)processors;
 }
 
-static void leader_ends(void *unused) {
-    (void)unused;
-    atomic_fetch_sub(&kept, 1);
-}
-
 /* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
 __attribute__((constructor)) static void start(void) {
     int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup");
@@ -152,7 +142,8 @@ __attribute__((constructor)) static void start(void) {
     if (openmp_at_start < n) n = openmp_at_start;
     default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
     pthread_atfork(NULL, NULL, in_child);
-    pthread_key_create(&at_exit, leader_ends);
+    const char *policy = getenv("OMP_WAIT_POLICY");
+    awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : AWAKE_NS;
 }
 
 void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
@@ -177,24 +168,9 @@ static int_fast64_t now_ns(void) {
     return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-static bool crowded(void) {
-    const int_fast64_t until = atomic_load_explicit(&alone_until, memory_order_relaxed);
-    return until && now_ns() < until;
-}
-
-/* A team has ended whose leader worked from `start` to `done`. */
-static void note_wait(int_fast64_t start, int_fast64_t done) {
-    const int_fast64_t now = now_ns(), wait = now - done;
-    worked += done - start < CROWDED_NS ? done - start : CROWDED_NS; /* the leader may have lost its processor, too */
-    if (wait <= CROWDED_NS || wait <= done - start) return;
-    if (wait > worked) atomic_store_explicit(&alone_until, now + ALONE_AFTERWARDS * wait, memory_order_relaxed);
-    worked = 0;
-}
-
 int fo_threads_for(double nanoseconds) {
     if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
-    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed) || crowded()) return 1;
-    if (nanoseconds < WORTH_NEW_THREADS_NS && !keeps && atomic_load_explicit(&kept, memory_order_relaxed) >= KEPT) return 1;
+    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
     return fo_get_num_threads();
 }
 
@@ -214,31 +190,6 @@ static int threads_start(int n) {
     pthread_mutex_unlock(&gate);
     for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
     return started == n;
-}
-
-/* Whether this thread may lead the team; it gives it back with leave_team. */
-static int lead_team(int threads) {
-    if (threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) return 0;
-    fresh = threads > led;
-    if (fresh && !threads_start(threads - 1)) {
-        atomic_flag_clear(&team_taken);
-        return 0;
-    }
-    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
-    used = 1;
-    if (!keeps && atomic_load_explicit(&kept, memory_order_relaxed) < KEPT) { /* only who has the team counts here */
-        keeps = 1;
-        atomic_fetch_add(&kept, 1);
-        pthread_setspecific(at_exit, &kept);
-    }
-    if (keeps) led = threads; /* libgomp ends those that a smaller team does not need */
-    return 1;
-}
-
-static void leave_team(int_fast64_t start, int_fast64_t done) {
-    if (!fresh) note_wait(start, done);
-    if (!keeps) omp_pause_resource(omp_pause_soft, omp_get_initial_device());
-    atomic_flag_clear(&team_taken);
 }
 
 static void wait_for_others(int spins) {
@@ -285,6 +236,14 @@ static void run_loop(int thread, uint_fast64_t loop) {
     for (int i = 0; i < members; i++) run_range(&team[thread], thread, &team[(thread + i) % members].range, loop);
 }
 
+/* Wakes a member that sleeps, after something it has to look at. */
+static void call(member *m) {
+    if (!atomic_load(&m->asleep)) return;
+    pthread_mutex_lock(&m->bed);
+    pthread_cond_signal(&m->called);
+    pthread_mutex_unlock(&m->bed);
+}
+
 /* Deals out the tasks of a loop, whose number it returns. */
 static uint_fast64_t deal(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     const ptrdiff_t grain = (tasks >> BITS) + 1;
@@ -297,12 +256,13 @@ static uint_fast64_t deal(ptrdiff_t tasks, int threads, fo_task *fn, void *conte
         atomic_store_explicit(&m->tasks, tasks, memory_order_relaxed);
         atomic_store_explicit(&m->grain, grain, memory_order_relaxed);
         atomic_store_explicit(&m->members, threads, memory_order_relaxed);
-        atomic_store_explicit(&m->range, range_of(loop, all * i / threads, all * (i + 1) / threads), memory_order_release);
+        atomic_store(&m->range, range_of(loop, all * i / threads, all * (i + 1) / threads));
+        call(m);
     }
     return loop;
 }
 
-/* A loop of a team that is together. A member that the system lets wait is not waited for, unless it has claimed a task. */
+/* A loop of the team. A member that the system lets wait is not waited for, unless it has claimed a task. */
 static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     const int members = together;
     const uint_fast64_t loop = deal(tasks, threads, fn, context);
@@ -312,56 +272,108 @@ static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     uint_fast64_t done = 0;
     for (int spins = 0; done != claims; wait_for_others(spins++)) {
         done = 0;
-        for (int i = 0; i < members; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
+        for (int i = 0; i < size; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
     together = members;
     leave_flush(saved);
 }
 
+/* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks whether it
+ * sleeps: one of them sees the other. */
+static void sleep_until_called(member *m, uint_fast64_t loop) {
+    pthread_mutex_lock(&m->bed);
+    atomic_store(&m->asleep, 1);
+    while (atomic_load(&m->range) >> 2 * BITS == loop && !atomic_load(&m->ends)) pthread_cond_wait(&m->called, &m->bed);
+    atomic_store(&m->asleep, 0);
+    pthread_mutex_unlock(&m->bed);
+}
+
 static void help(int thread) {
     member *m = &team[thread];
     uint_fast64_t loop = NO_LOOP;
+    int_fast64_t end = 0;
     fp_mode saved = enter_flush();
-    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire);) {
+    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire); wait_for_others(looks++)) {
         const uint_fast64_t now = atomic_load_explicit(&m->range, memory_order_acquire) >> 2 * BITS;
         if (now != loop)
             run_loop(thread, loop = now), looks = 0;
-        else if (looks < SPINS)
-            looks++, pause_();
-        else
-            nanosleep(&NAP, NULL);
+        else if (looks == SPINS)
+            end = now_ns() + awake_ns;
+        else if (looks > SPINS && now_ns() > end)
+            sleep_until_called(m, loop);
     }
     leave_flush(saved);
 }
 
-/* fn(context) on this thread, as the leader of a team of so many; false where another has the team. */
-static bool with_team(int threads, void (*fn)(void *context), void *context) {
-    if (!lead_team(threads)) return false;
-    const int_fast64_t start = now_ns();
-    int_fast64_t done = start;
-    claims = 0;
-    for (int i = 0; i < threads; i++) {
-        atomic_store_explicit(&team[i].done, 0, memory_order_relaxed);
-        atomic_store_explicit(&team[i].ends, 0, memory_order_relaxed);
-    }
+/* The keeper's life: the team as OpenMP has it, opened anew when it shall be larger. */
+static void *keep_team(void *unused) {
+    for (int members = 0;;) {
+        pthread_mutex_lock(&gate);
+        while (asked == members) pthread_cond_wait(&reopen, &gate);
+        members = asked;
+        pthread_mutex_unlock(&gate);
+        for (int i = 0; i < members; i++) atomic_store_explicit(&team[i].ends, 0, memory_order_relaxed);
 #ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
+#pragma omp parallel num_threads(members)
 #endif
-    if (omp_get_thread_num()) {
-        help(omp_get_thread_num());
-    } else {
-        together = omp_get_num_threads();
-        fn(context);
-        done = now_ns();
-        for (int i = 0; i < together; i++) atomic_store_explicit(&team[i].ends, 1, memory_order_release);
-        together = 0;
+        if (omp_get_thread_num()) {
+            help(omp_get_thread_num());
+        } else {
+            atomic_store(&opened, omp_get_num_threads());
+            pthread_mutex_lock(&gate);
+            while (asked == members) pthread_cond_wait(&reopen, &gate);
+            pthread_mutex_unlock(&gate);
+        }
     }
-    leave_team(start, done);
+    return unused;
+}
+
+/* Opens the team for so many; false where they do not start. */
+static bool open_team(int threads) {
+    pthread_t keeper;
+    if (!threads_start(threads - size)) return false; /* a keeper, too, at first */
+    if (!size && pthread_create(&keeper, NULL, keep_team, NULL)) return false;
+    if (!size) pthread_detach(keeper);
+    for (int i = size; i < threads; i++) {
+        pthread_mutex_init(&team[i].bed, NULL);
+        pthread_cond_init(&team[i].called, NULL);
+    }
+    for (int i = 1; i < size; i++) {
+        atomic_store(&team[i].ends, 1);
+        call(&team[i]);
+    }
+    atomic_store(&opened, 0);
+    pthread_mutex_lock(&gate);
+    asked = threads;
+    pthread_cond_signal(&reopen);
+    pthread_mutex_unlock(&gate);
+    for (int spins = 0; !atomic_load(&opened); spins++) wait_for_others(spins);
+    size = atomic_load(&opened);
     return true;
 }
 
+/* Makes this thread the leader of a team of so many, or of as many as there are; false where it has to work alone. */
+static bool lead_team(int threads) {
+    if (!TEAMS || threads <= 1 || omp_in_parallel() || atomic_flag_test_and_set(&team_taken)) return false;
+    atomic_store_explicit(&team_used, 1, memory_order_relaxed);
+    if ((threads > asked && !open_team(threads)) || size <= 1) {
+        atomic_flag_clear(&team_taken);
+        return false;
+    }
+    used = 1;
+    together = size < threads ? size : threads;
+    return true;
+}
+
+static void leave_team(void) {
+    together = 0;
+    atomic_flag_clear(&team_taken);
+}
+
 void fo_parallel_together(void (*fn)(void *context), void *context) {
-    if (together || crowded() || !with_team(fo_get_num_threads(), fn, context)) fn(context);
+    const bool leads = !together && lead_team(fo_get_num_threads());
+    fn(context);
+    if (leads) leave_team();
 }
 
 int fo_led_team(void) {
@@ -370,31 +382,14 @@ int fo_led_team(void) {
     return was;
 }
 
-/* One loop and no more: the team takes it as it starts, and its end is the loop's. */
-static bool run_alone(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    if (!lead_team(threads)) return false;
-    const int_fast64_t start = now_ns();
-    int_fast64_t done = start;
-    const uint_fast64_t loop = deal(tasks, threads, fn, context);
-#ifdef _OPENMP
-#pragma omp parallel num_threads(threads)
-#endif
-    {
-        fp_mode saved = enter_flush();
-        run_loop(omp_get_thread_num(), loop);
-        leave_flush(saved);
-        if (!omp_get_thread_num()) done = now_ns();
-    }
-    leave_team(start, done);
-    return true;
-}
-
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     const int most = tasks < threads ? (int)tasks : threads;
+    const bool leads = !together && lead_team(most);
     if (together && most > 1)
         share(tasks, most < together ? most : together, fn, context);
-    else if (most <= 1 || !run_alone(tasks, most, fn, context))
+    else
         run_serial(tasks, fn, context);
+    if (leads) leave_team();
 }
 
 typedef struct {
@@ -410,20 +405,16 @@ static void member_task(void *context, ptrdiff_t task, int thread) {
 }
 
 /* Who waits at a barrier has claimed one task: each member claims one. */
-static void run_members(void *context) {
-    membership *m = context;
-    if (m->members > together) m->members = together;
-    share(m->members, m->members, member_task, m);
-}
-
 void fo_parallel_team(int threads, fo_member *fn, void *context) {
-    membership m = {fn, context, threads};
+    const bool leads = !together && lead_team(threads);
+    membership m = {fn, context, together < threads ? together : threads};
     if (together) {
-        run_members(&m);
-    } else if (!with_team(threads, run_members, &m)) {
+        share(m.members, m.members, member_task, &m);
+    } else {
         m.members = 1;
         run_serial(1, member_task, &m);
     }
+    if (leads) leave_team();
 }
 
 void fo_barrier_wait(fo_barrier *barrier, int members) {

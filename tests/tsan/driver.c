@@ -49,8 +49,6 @@ int omp_get_thread_num(void) { return member; }
 int omp_get_num_threads(void) { return members; }
 int omp_in_parallel(void) { return members > 1; }
 int omp_get_max_threads(void) { return TEAM; }
-int omp_get_initial_device(void) { return 0; }
-int omp_pause_resource(omp_pause_resource_t kind, int device) { return (int)kind + device; }
 
 /* ---- layers that all callers share -------------------------------------------------------------------------------------- */
 
