@@ -1,6 +1,10 @@
 """The program ``fusedops``."""
 import argparse
+import os
+import signal
 import sys
+
+from . import __version__
 
 
 def main(argv=None):
@@ -8,12 +12,18 @@ def main(argv=None):
     options = _parser().parse_args(argv)
     try:
         options.run(options)
+        sys.stdout.flush()
     except ModuleNotFoundError as e:
         module = (e.name or "").split(".")[0]
         if module in ("", "fusedops"):
             raise
         return _fail(f"{options.command} needs {module}: pip install 'fusedops[bench]'")
-    except (ImportError, OSError, ValueError, ArithmeticError) as e:
+    except BrokenPipeError:  # of `| head`, which has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
+        return 1
+    except KeyboardInterrupt:
+        return 128 + signal.SIGINT
+    except (ImportError, OSError, ValueError, ArithmeticError, MemoryError) as e:
         return _fail(str(e))
     return 0
 
@@ -30,6 +40,7 @@ def _parser():
     parser = argparse.ArgumentParser(
         prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.",
         epilog="See fusedops COMMAND --help for the options and examples of a command.")
+    parser.add_argument("--version", action="version", version=f"fusedops {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
     info = commands.add_parser("info", help="show processor, caches, instruction sets, threads and compiler")
@@ -102,8 +113,8 @@ def _info(options):
 
 def _bench(options):
     from . import report
-    if options.plot:
-        import matplotlib  # noqa: F401  here, so that a missing extra is told before the minute of measuring
+    if options.plot:  # a missing extra or an unknown kind of picture is told before the minute of measuring
+        report.check_picture(options.plot)
     if options.dim and options.model is None:
         raise ValueError("--dim is of a network's dimensions: name a MODEL.onnx")
     for path in filter(None, (options.json, options.plot)):

@@ -105,6 +105,14 @@ def write_json(results, path):
         f.write("\n")
 
 
+def check_picture(path):
+    """A ValueError where matplotlib cannot draw a file of this name."""
+    import matplotlib.backend_bases
+    kinds, ending = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes(), os.path.splitext(path)[1][1:].lower()
+    if ending and ending not in kinds:
+        raise ValueError(f"{path!r}: pictures of the kind {ending!r} cannot be drawn; known are {', '.join(sorted(kinds))}")
+
+
 def plot(results, path):
     """Speed of each variant relative to the unfused path, as in figure 4 of the TVM paper."""
     import matplotlib

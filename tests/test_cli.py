@@ -25,6 +25,29 @@ def test_caches_have_their_sizes(tmp_path):
     assert re.fullmatch(r"(L\d[di]? \d+ KB(, |$))+", report.caches()) or report.caches() == "unknown"
 
 
+def test_version(capsys):
+    with pytest.raises(SystemExit) as stopped:
+        cli.main(["--version"])
+    assert stopped.value.code == 0 and capsys.readouterr().out == f"fusedops {fo.__version__}\n"
+
+
+@pytest.mark.parametrize("raised, status, told", [(MemoryError("no memory for it"), 1, "fusedops: no memory for it\n"), (KeyboardInterrupt(), 130, "")])
+def test_no_traceback(raised, status, told, monkeypatch, capsys):
+    def stop(*_):
+        raise raised
+    monkeypatch.setattr(report, "measure", stop)
+    assert cli.main(["bench"]) == status and capsys.readouterr().err == told
+
+
+def test_a_reader_that_has_read_enough():
+    """As of `fusedops completion bash | head -n 1`."""
+    pytest.importorskip("shtab", reason="shtab is not installed")
+    command = 'set -o pipefail; "$PYTHON" -m fusedops completion bash | true'
+    done = subprocess.run(["bash", "-c", command], env=os.environ | {"PYTHON": sys.executable}, cwd=Path(fo.__file__).parent.parent,
+                          capture_output=True, text=True)
+    assert done.stderr == "" and done.returncode in (0, 1)
+
+
 @pytest.mark.parametrize("command", ["bench", "explain", "completion"])
 def test_help_has_examples_that_parse(command, capsys):
     with pytest.raises(SystemExit):
@@ -100,7 +123,9 @@ def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_pa
 @pytest.mark.parametrize("module, arguments", [
     ("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])])
 def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
+    """Before anything is measured."""
     monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setattr(report, "interleaved", None)
     assert cli.main(["bench", *arguments]) == 1
     assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
 
@@ -145,7 +170,8 @@ def test_bench_of_a_network(network, capsys, tmp_path):
 
 @pytest.mark.parametrize("arguments, told", [
     (["--dim", "batch=2"], "--dim"), (["MODEL", "--dim", "height=1920"], "'height'; these have names: batch"),
-    (["MODEL", "--json", "nowhere/x.json"], "nowhere"), (["MODEL", "--plot", "nowhere/x.png"], "nowhere")])
+    (["MODEL", "--json", "nowhere/x.json"], "nowhere"), (["MODEL", "--plot", "nowhere/x.png"], "nowhere"),
+    (["MODEL", "--plot", "x.bmp"], "'bmp' cannot be drawn; known are"), (["--plot", "x.bmp"], "'bmp' cannot be drawn")])
 def test_wrong_options_are_told_before_the_measuring(arguments, told, network, capsys, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.chdir(tmp_path)
