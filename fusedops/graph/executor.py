@@ -1,5 +1,6 @@
 """A network, ready to be called."""
 from collections import deque
+from collections.abc import Mapping
 from itertools import count
 from operator import index
 from threading import Lock
@@ -112,6 +113,8 @@ class Model:
         {'y': array([0., 4.], dtype=float32)}
         """
         names = [v.name for v in self._graph.inputs]
+        if not isinstance(inputs, Mapping):
+            raise TypeError(f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) takes them in order")
         if set(inputs) != set(names):
             raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs))}")
         results = self(*(inputs[name] for name in names))

@@ -78,8 +78,11 @@ class Profile(NamedTuple):
 
 def profile(model, unfused, arrays, repeat=20):
     """The Profile of a model on these inputs; `unfused` is the same network with nothing fused or folded, or None."""
-    times, plain = _node_times(model, arrays, repeat), _node_times(unfused, arrays, repeat) if unfused else {}
-    (plan, _), peak = model.plan(*arrays), _peak()
+    peaks = [_peak()]  # before, between and after: other work on the machine comes and goes
+    times = _node_times(model, arrays, repeat)
+    peaks.append(_peak())
+    plain = _node_times(unfused, arrays, repeat) if unfused else {}
+    (plan, _), peak = model.plan(*arrays), max(*peaks, _peak())
     rows = []
     for node in dict.fromkeys(step.node for step in plan.steps):
         seconds, steps = times[node.name], [s for s in plan.steps if s.node is node]

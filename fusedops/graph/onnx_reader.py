@@ -1,4 +1,5 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
+import contextlib
 import os
 
 import numpy as np
@@ -43,20 +44,32 @@ def _import_onnx():
 
 
 def _parse(onnx, model):
-    """A checked ModelProto. What is wrong with a file comes as one kind of error, whatever the layer that found it."""
-    from google.protobuf.message import DecodeError
-    what = "the model" if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else repr(os.fspath(model))
-    try:
-        if isinstance(model, onnx.ModelProto):
-            proto = model
-        elif isinstance(model, (bytes, bytearray, memoryview)):
-            proto = onnx.load_model_from_string(bytes(model))
+    """A checked ModelProto."""
+    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
+    what = "the model" if path is None else repr(path)
+    with _one_error(onnx, what):
+        if path is not None:
+            proto = onnx.load(path, load_external_data=False)
         else:
-            proto = onnx.load(os.fspath(model))
-        onnx.checker.check_model(proto)
+            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
+    outside = next((t.name for t in proto.graph.initializer if onnx.external_data_helper.uses_external_data(t)), None)
+    if path is None and outside is not None:
+        raise ValueError(f"the data of tensor {outside!r} lies in another file: load the model by its path")
+    with _one_error(onnx, what):
+        onnx.checker.check_model(proto if outside is None else path)  # a message ends at 2 GB, what lies beside it does not
+        if path is not None:
+            onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(path))
+    return proto
+
+
+@contextlib.contextmanager
+def _one_error(onnx, what):
+    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
+    from google.protobuf.message import DecodeError
+    try:
+        yield
     except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
         raise ValueError(f"{what} is not an ONNX model, or a damaged one: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from None
-    return proto
 
 
 def _upgraded(onnx, proto, opset):
@@ -109,6 +122,8 @@ class _Reader:
             raise ValueError(f"the model is damaged: nothing makes its output {missing[0]!r}")
 
     def array(self, tensor):
+        if self.onnx.external_data_helper.uses_external_data(tensor):
+            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         try:
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:

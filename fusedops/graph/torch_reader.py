@@ -10,15 +10,40 @@ OPSET = 17
 
 
 def read_torch(module, example_inputs):
-    """The Graph of a module in eval mode, as its export to ONNX has it; the first dimension of each input stays open."""
+    """The Graph of a module in eval mode, as its export to ONNX has it; the first dimension of each input stays open.
+
+    The tracing exporter goes first: it takes more networks with fewer nodes. Where torch no longer has it, where it fails, or writes a
+    network that cannot be read, the current exporter does the work, if need be for the sizes of the examples alone."""
     torch = _import_torch()
     inputs = tuple(torch.as_tensor(x) for x in (example_inputs if isinstance(example_inputs, (tuple, list)) else (example_inputs,)))
+    axes = dict(dynamic_axes={f"input_{i}": {0: "batch"} for i, x in enumerate(inputs) if x.ndim})
+    tracing = dict(opset_version=OPSET, training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself, fold=False or not
+    failures, refusals = [], []
+    with _as_for_inference(torch, module):
+        for options in (dict(dynamo=False, **axes, **tracing), dict(dynamo=True, **axes), dict(dynamo=True)):
+            try:
+                exported = _export(torch, module, inputs, options)
+            except Exception as e:  # torch raises errors of many kinds here
+                failures.append(e)
+                continue
+            try:
+                return read_onnx(exported)
+            except ValueError as e:
+                refusals.append(e)
+    if refusals:
+        raise refusals[0]
+    raise ValueError(f"torch cannot export the module to ONNX: {failures[0]}; and with its current exporter: {failures[-1]}") from failures[-1]
+
+
+@contextlib.contextmanager
+def _as_for_inference(torch, module):
+    """The module in eval mode, without warnings and gradients; afterwards all is as it was."""
     training = {m: m.training for m in module.modules()}
     module.eval()
     try:
         with warnings.catch_warnings(), torch.no_grad(), _without_fast_path(torch):
             warnings.simplefilter("ignore")
-            return read_onnx(_export(torch, module, inputs))
+            yield
     finally:
         for m, before in training.items():
             m.training = before
@@ -43,20 +68,11 @@ def _import_torch():
     return torch
 
 
-def _export(torch, module, inputs):
-    """The bytes of the export. The tracing exporter goes first: it takes more networks with fewer nodes; where torch no longer has it,
-    or where it fails, the current exporter does the work, if need be for the sizes of the examples alone."""
-    names, errors = [f"input_{i}" for i in range(len(inputs))], []
-    axes = dict(dynamic_axes={name: {0: "batch"} for name, x in zip(names, inputs, strict=True) if x.ndim})
-    tracing = dict(opset_version=OPSET, training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself, fold=False or not
-    for options in (dict(dynamo=False, **axes, **tracing), dict(dynamo=True, **axes), dict(dynamo=True)):
-        file = io.BytesIO()
-        try:
-            torch.onnx.export(module, inputs, file, input_names=names, verbose=False, **options)
-            return file.getvalue()
-        except Exception as e:  # torch raises errors of many kinds here
-            errors.append(e)
-    raise ValueError(f"torch cannot export the module to ONNX: {errors[0]}; and with its current exporter: {errors[-1]}") from errors[-1]
+def _export(torch, module, inputs, options):
+    """The bytes of an export."""
+    file = io.BytesIO()
+    torch.onnx.export(module, inputs, file, input_names=[f"input_{i}" for i in range(len(inputs))], verbose=False, **options)
+    return file.getvalue()
 
 
 def layer_of(module):
