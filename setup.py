@@ -52,7 +52,7 @@ def library(name, sources, flags):
 
 
 class BuildClib(build_clib):
-    """Builds the libraries side by side, the wide sets first: the compiler takes up to half a minute for one."""
+    """Builds the libraries side by side, the wide sets first: the compiler takes a minute or more for one."""
 
     def build_libraries(self, libraries):
         with ThreadPoolExecutor(os.cpu_count()) as pool:
