@@ -1,5 +1,6 @@
 """A batch in slices: the same bits as image by image, in less memory, and never where a step mixes the images."""
 import copy
+import functools
 
 import numpy as np
 import pytest
@@ -20,6 +21,12 @@ def small_cache(monkeypatch, nbytes=1):
     monkeypatch.setattr(slices, "MOST", np.inf)
 
 
+@functools.cache
+def fused(name):
+    module, x = build(name)
+    return x, fo.from_torch(module, x)
+
+
 def network(body, constants=""):
     head = '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 4, 6] x) => (float[k, l, m] y)'
     return parse_model(f"{head} {constants} {{ {body} }}")
@@ -28,12 +35,12 @@ def network(body, constants=""):
 @pytest.mark.parametrize("nbytes", [1, 100_000])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bits_and_memory(name, nbytes, threads, monkeypatch):
-    module, x = build(name)
-    net = fo.from_torch(module, x)
+    x, net = fused(name)
+    net = copy.copy(net)  # without plans, which may be of another number of threads
     x = np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
     expected, memory = np.concatenate([net(image[np.newaxis]) for image in x]), net.memory(x.shape)
     small_cache(monkeypatch, nbytes / threads)
-    net = copy.copy(net)  # without plans
+    net = copy.copy(net)
     assert max(step.slices for step in net.plan(x)[0].steps) > 1
     assert net.memory(x.shape) < memory
     for _ in range(2):
