@@ -157,6 +157,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc, plain);
 }
 
+#include "gemm_run.h"
 #include "gemm_halves.h"
 
 /* A function for each height, or the compiler would share registers between tiles; what the registers cannot hold is left out. */
@@ -222,6 +223,10 @@ INLINE bool gemm_is_plain(const fo_gemm_args *g, ptrdiff_t j) {
 /* The rows of a panel in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. `first` computes the topmost tile, `rest` the others. */
 INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const int width, ptrdiff_t j) {
     const bool halves = width == NV && gemm_halves_fit(first, j), plain = width == NV && gemm_is_plain(first, j);
+    if (GEMM_RUNS && plain && first->form == FO_ROWS) {
+        gemm_run_rows(first, j);
+        return;
+    }
     const ptrdiff_t most = plain ? PLAIN_ROWS : width < NV ? MR : MR * NV / width, m = first->m, tiles = (m + most - 1) / most;
     const ptrdiff_t height = m / tiles, taller = m % tiles; /* the first `taller` tiles have one row more */
     for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
