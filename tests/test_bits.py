@@ -75,6 +75,7 @@ OPERATIONS = {
     "winograd_strided": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 11, 14), padding=1, stride=2, algorithm="winograd"),
     "strassen": image(fo.conv2d, (96, 13, 15), (256, 96, 1, 1), (256, 13, 15), activation="relu"),
     "strassen_nhwc": image(fo.conv2d, (13, 15, 96), (256, 96, 1, 1), (13, 15, 256), layout="NHWC"),
+    "strassen_few": image(fo.conv2d, (7, 9, 97), (250, 97, 1, 1), (7, 9, 250), layout="NHWC"),
     "rows_together": image(fo.conv2d, (5, 21, 11), (7, 5, 3, 3), (7, 11, 6), padding=1, stride=2, algorithm="winograd1d"),
     "rows_together_nhwc": image(fo.conv2d, (21, 11, 5), (40, 5, 5, 5), (21, 11, 40), padding=2, layout="NHWC", algorithm="winograd1d"),
     "conv_groups": image(fo.conv2d, (12, 9, 8), (8, 6, 3, 2), (8, 4, 7), groups=2, stride=(2, 1)),

@@ -32,14 +32,21 @@ enum { SHORTEST = 96, LONGEST = 2048, LEAST_CHANNELS = 64, LEAST_WEIGHTS = 64 * 
 /* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads; as columns of pixels 64 -> 256
  * at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. */
 enum { AVX2_LANES = 8, SHORT_ROWS = 80, SHORT_COLUMNS = 64, LEAST_COLUMN_WEIGHTS = 64 * 64 };
+
+/* And images of 7x7 where pixels are rows, for as many channels as there are or more: 1024 -> 1024 takes 0.82 of the direct product's time
+ * in a network, 320 -> 1280 0.85; 960 -> 160 0.97, but on two threads 1.2, for each needs all operands of the pixels. */
+enum { FEW_ROWS = 7 * 7 };
 static ptrdiff_t shortest(const fo_conv2d *plan) {
     return plan->kn->vl != AVX2_LANES ? SHORTEST : plan->s.nhwc ? SHORT_ROWS : SHORT_COLUMNS;
 }
 static ptrdiff_t least_weights(const fo_conv2d *plan) {
     return plan->kn->vl == AVX2_LANES && !plan->s.nhwc ? LEAST_COLUMN_WEIGHTS : LEAST_WEIGHTS;
 }
+static ptrdiff_t least_pixels(const fo_conv2d *plan) {
+    return plan->kn->vl == AVX2_LANES && plan->s.nhwc && plan->s.oc >= plan->s.ic ? FEW_ROWS : LEAST_PIXELS;
+}
 
-/* What one pair of blocks needs, with any instruction set. */
+/* What one pair of blocks needs. */
 enum { PAIR = 64 };
 
 bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -47,9 +54,9 @@ bool fo_uses_strassen(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const ptrdiff_t pixels = z->oh * z->ow;
     const bool pixelwise = s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1 && s->groups == 1;
     const bool whole = !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
-    if (!pixelwise || !whole || pixels < PAIR || s->oc < PAIR || !s->ic || s->algorithm == FO_DIRECT) return false;
+    if (!pixelwise || !whole || pixels < min_(PAIR, least_pixels(plan)) || s->oc < PAIR || !s->ic || s->algorithm == FO_DIRECT) return false;
     return s->algorithm == FO_STRASSEN || (s->ic >= shortest(plan) && s->ic <= LONGEST && s->oc >= LEAST_CHANNELS &&
-                                           s->ic * s->oc >= least_weights(plan) && pixels >= LEAST_PIXELS);
+                                           s->ic * s->oc >= least_weights(plan) && pixels >= least_pixels(plan));
 }
 
 /* ---- blocks ------------------------------------------------------------------------------------------------------- */
@@ -210,6 +217,7 @@ typedef struct {
     ptrdiff_t down, across; /* tasks of an image */
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
+    bool turned;            /* rows are few: tasks share them rather than the weights */
     int threads;
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
@@ -299,32 +307,38 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     if (s->panels && !first && !j) rest_panels(s, n);
 }
 
+/* Whether this pair of rows is copied: where rows are few and only their number is odd, the last one alone, for writing costs more than it gains. */
+static bool copied(const strassen *s, pair r) { return s->copies && (!s->turned || s->plan->k % 2 || r.size[0] != r.size[1]); }
+
 /* The part of the pair of weights behind pair j that a chain with this one fetches. */
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
     return (fo_strassen_block){s->packed + (j + 1) % s->weights * each + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
 }
 
-/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights. A pair
- * of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `opens`: a thread's first task, in a network the
- * one for which weights come from memory. */
+/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights or, turned,
+ * along the rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `opens`: a thread's first
+ * task, in a network the one for which weights come from memory. */
 static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool opens, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t weights = s->weights, from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
+    const ptrdiff_t weights = s->weights, from = s->turned ? 0 : c0 / weights, to = s->turned ? s->pairs : div_up(c1, weights);
+    const ptrdiff_t done = s->turned ? c1 / (s->pairs * weights) * s->pairs : c1 / weights;
     const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
-        left_operands(plan, s->copies, row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
+        left_operands(plan, copied(s, row_pair(&s->rows, i)), row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
     fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep}; /* cleared once: for every chain it is one of hundreds of cycles */
     for (ptrdiff_t j = 0; j < weights; j++) {
-        const ptrdiff_t o = j * 2 * kn->nr, first = from + (from * weights + j < c0), end = to - ((to - 1) * weights + j >= c1);
+        const ptrdiff_t o = j * 2 * kn->nr, cells = j * s->pairs; /* turned: before this pair of weights */
+        const ptrdiff_t first = s->turned ? max_(c0 - cells, 0) : from + (from * weights + j < c0);
+        const ptrdiff_t end = s->turned ? min_(c1 - cells, s->pairs) : to - ((to - 1) * weights + j >= c1);
         order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
         for (ptrdiff_t i = first; i < end; i++) {
             const pair r = row_pair(&s->rows, i);
             a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-            order_left(plan, r, scratch + (i - from) * each, ld, s->copies ? NULL : x, s->x.sw, a.a);
+            order_left(plan, r, scratch + (i - from) * each, ld, copied(s, r) ? NULL : x, s->x.sw, a.a);
             a.c = aim(s, n, o, r.at, &a.ep);
             a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
                      : opens     ? next_weights(s, j, i - first)
@@ -380,17 +394,19 @@ static void cut_columns(strassen *s, int threads) {
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
- * equal to a cell, so that each of two threads has the half of the image that it has in other layers, and that its cache holds. */
+ * equal to a cell, so that each of two threads has the half of the image that it has in other layers, and that its cache holds. Few rows are
+ * one task of each thread, which reads its own part of the weights. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
     const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
     const bool stay = 4 * right_weights(s->plan) <= scratch;
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
     s->across = 1;
-    s->down = div_up(s->pairs, most);
-    s->whole = threads == 1 || s->images * s->down >= MANY_TASKS * threads;
+    s->turned = s->pixels < LEAST_PIXELS && fo_is_narrow(s->plan->kn);
+    s->down = s->turned ? 1 : div_up(s->pairs, most);
+    s->whole = !s->turned && (threads == 1 || s->images * s->down >= MANY_TASKS * threads);
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
-    s->scratch_each = each * min_(s->pairs, s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
+    s->scratch_each = each * min_(s->pairs, s->turned ? s->pairs : s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
 }
 
 /* Halves of an odd reduction, and of odd rows, have no equal lengths. */
