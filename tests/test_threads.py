@@ -165,6 +165,22 @@ def test_a_thread_whose_first_call_needs_no_scratch(draw):
     assert results and not results[0].any()
 
 
+MANY = """
+import numpy as np
+import fusedops as fo
+fo.set_num_threads(2)
+x = np.arange({images} * 9, dtype=np.float32).reshape(-1, 1, 3, 3) % 64
+np.testing.assert_array_equal(fo.depthwise_conv2d(x, np.ones((1, 3, 3), np.float32))[:, 0, 0, 0], x.sum((1, 2, 3)))
+"""
+
+
+@pytest.mark.parametrize("images", [65535, 65536, 131070, 131071, 196607])
+def test_more_tasks_than_claims(images):
+    """A claim is for several tasks then, and the number of claims has its bits to the last."""
+    done = python(MANY.format(images=images))
+    assert done.returncode == 0, done.stderr
+
+
 @pytest.mark.parametrize("name", ["conv3x3_direct", "linear_row", "lstm_cell"])
 def test_many_python_threads_at_once(draw, name):
     function, shapes, options = LARGE[name]

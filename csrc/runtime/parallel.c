@@ -78,7 +78,7 @@ static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it *
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static int_fast64_t awake_ns;  /* 0 where OpenMP's threads shall not wait actively */
-static int asked, size;        /* threads that the team was opened for, and has; only who leads it looks at them */
+static int asked, size;        /* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
 static atomic_int opened;      /* its size, as its threads tell */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
@@ -206,11 +206,12 @@ static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
 }
 
 enum { BITS = 16 }; /* of a claim's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+enum { MOST_CLAIMS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
     return number << 2 * BITS | first << BITS | end;
 }
-static inline uint_fast64_t end_of(uint_fast64_t range) { return range & ((1 << BITS) - 1); }
+static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_CLAIMS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
 /* Runs what is left of a member's tasks, as long as they are of that loop. */
@@ -246,7 +247,7 @@ static void call(member *m) {
 
 /* Deals out the tasks of a loop, whose number it returns. */
 static uint_fast64_t deal(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    const ptrdiff_t grain = (tasks >> BITS) + 1;
+    const ptrdiff_t grain = (tasks - 1) / MOST_CLAIMS + 1;
     const uint_fast64_t all = (uint_fast64_t)((tasks + grain - 1) / grain), loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
     claims += all;
     for (int i = threads; i-- > 0;) {
@@ -272,7 +273,7 @@ static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
     uint_fast64_t done = 0;
     for (int spins = 0; done != claims; wait_for_others(spins++)) {
         done = 0;
-        for (int i = 0; i < size; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
+        for (int i = 0; i < asked; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
     together = members;
     leave_flush(saved);
