@@ -458,6 +458,16 @@ def test_damaged_model(networks):
             pass
 
 
+@pytest.mark.parametrize("given, shape", [(3, (1, 12)), (4, (3,)), (5, (1, 2, 4)), (6, (1, 2, 5)), (7, (1, 3))])
+def test_optional_inputs_of_an_lstm_that_do_not_fit(given, shape):
+    """Zeros too: torch's current exporter writes an LSTM with projections as one without, whose cells have the wrong width."""
+    shapes = {"w": (1, 12, 4), "r": (1, 12, 3), "o": shape}
+    constants = {name: np.zeros(s, np.int32 if name == "o" and given == 4 else np.float32) for name, s in shapes.items()}
+    node = helper.make_node("LSTM", ["x", "w", "r", *[""] * (given - 3), "o"], ["y"], hidden_size=3)
+    with pytest.raises(ValueError, match=re.escape(f"of shape {shape} must have")):
+        fo.load_onnx(model([node], {"x": [5, 2, 4]}, {"y": [5, 1, 2, 3]}, constants))
+
+
 def test_weights_in_another_file(tmp_path, monkeypatch, x):
     """They are read from the model's folder alone, and may be larger than the 2 GB of a message."""
     parts = conv_bn_parts()

@@ -271,12 +271,16 @@ def _range(node, *ends):
     return (max(math.ceil((stop - start) / step), 0),)
 
 
-def _recurrent(node, x, w, r, *_):
+def _recurrent(node, x, w, r, *optional):
     batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
     if len(x.shape) != 3 or w.shape != (w.shape[0], _GATES[node.op] * hidden, x.shape[2]) or r.shape != (*w.shape[:2], hidden):
         raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
     steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
     state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
+    needed = {"B": (w.shape[0], 2 * w.shape[1]), "sequence_lens": (batch,), "initial_h": state, "initial_c": state, "P": (w.shape[0], 3 * hidden)}
+    for (name, shape), given in zip(needed.items(), optional, strict=False):
+        if given is not None and given.shape != shape:
+            raise ValueError(f"{name} of shape {given.shape} must have {shape}")
     return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, state]
 
 
