@@ -89,6 +89,8 @@ typedef struct {
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
     float *v, *v_last;
     ptrdiff_t ldv, position, phase;
+    float *half; /* by rows (kernels/winograd_rows.h): half[row*half_row + column*ldv + c]; v is that of one row */
+    ptrdiff_t half_row;
 } fo_winograd_input_args;
 
 /* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
@@ -101,7 +103,17 @@ typedef struct {
     ptrdiff_t rows, columns;
     const float *bias;
     fo_activation act;
+    float *half; /* by rows: half[row*half_row + column*ldp + c] */
+    ptrdiff_t half_row;
 } fo_winograd_output_args;
+
+/* The transforms a row of positions at a time; NULL in sets that do not use them. */
+typedef struct {
+    void (*columns)(const fo_winograd_input_args *); /* x to half */
+    void (*row)(const fo_winograd_input_args *, int row); /* a row of half to V */
+    void (*back_row)(const fo_winograd_output_args *, int row); /* M to a row of half */
+    void (*back_columns)(const fo_winograd_output_args *); /* half to y */
+} fo_winograd_rows;
 
 /* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
 typedef enum {
@@ -179,6 +191,7 @@ typedef struct {
     void (*winograd_weights[2])(int tile, const float *g, float *u, ptrdiff_t position);
     void (*winograd_input[2])(const fo_winograd_input_args *);
     void (*winograd_output[2])(const fo_winograd_output_args *);
+    fo_winograd_rows winograd_rows; /* of stride 1 */
     void (*step)(const fo_step_args *);
     void (*depthwise)(const fo_depthwise_args *);
     void (*pointwise)(const fo_pointwise_args *);

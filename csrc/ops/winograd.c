@@ -7,7 +7,7 @@
  *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
- * Many blocks: each is a task. Few: the stages of one block are cut over positions and channels, so that each thread reads a part
+ * Many blocks: each is a task, which where vectors are short goes through them by rows of positions (kernels/winograd_rows.h). Few: the stages of one block are cut over positions and channels, so that each thread reads a part
  * of U, which is then larger than everything else.
  */
 #include "winograd.h"
@@ -173,10 +173,12 @@ typedef struct {
     ptrdiff_t block, blocks;       /* tiles of a block; blocks */
     ptrdiff_t ldv, ldp;            /* distance of two tiles in V and in M */
     ptrdiff_t v_position, p_position;
+    ptrdiff_t half_row; /* distance of two rows of half, which hold all tiles of a block */
     const float *u;
     float *scratch;
-    ptrdiff_t each; /* floats of a block's V and M */
+    ptrdiff_t each; /* floats of a block's V and M, and half */
     bool shared;    /* all threads work on one block */
+    bool by_rows;   /* V and M are those of one row of positions */
     block shared_block;
 } winograd;
 
@@ -208,7 +210,13 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * SQUARE(values_of(plan, tile)) * plan->s.ic * plan->s.oc));
     cut_blocks(w, threads);
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
-    w->each = w->positions * (w->v_position + w->p_position);
+    w->by_rows = !w->shared && plan->s.sh == 1 && kn->winograd_rows.row;
+    w->each = (w->by_rows ? points_of(plan, tile) : w->positions) * (w->v_position + w->p_position);
+    if (w->by_rows) {
+        const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
+        w->half_row = position_stride((w->block * tile + 2 * runs) * max_(w->ldv, w->ldp));
+        w->each += (tile + 2) * w->half_row;
+    }
     return threads;
 }
 
@@ -243,52 +251,112 @@ static block block_of(const winograd *w, ptrdiff_t t0) {
 
 /* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
 
-static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
+static fo_winograd_input_args input_args(const winograd *w, const run *r, ptrdiff_t c, ptrdiff_t channels, float *v) {
     const ptrdiff_t stride = w->plan->s.sh;
+    fo_winograd_input_args a = {w->tile, r->height, r->last, r->whole, channels, w->x, w->z.ih, w->z.iw, stride * r->h - w->z.top,
+                                stride * r->q - w->z.left, v + r->slot * w->ldv + c, v + r->last_slot * w->ldv + c, w->ldv,
+                                w->v_position, phase_floats(w->plan), NULL, w->half_row};
+    a.x.data = fo_at(&w->x, r->n, c, 0, 0);
+    return a;
+}
+
+static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_input_args a = {w->tile, r.height, r.last, r.whole, channels, w->x, w->z.ih, w->z.iw, stride * r.h - w->z.top,
-                                    stride * r.q - w->z.left, v + r.slot * w->ldv + c, v + r.last_slot * w->ldv + c, w->ldv,
-                                    w->v_position, phase_floats(w->plan)};
-        a.x.data = fo_at(&w->x, r.n, c, 0, 0);
-        w->plan->kn->winograd_input[stride - 1](&a);
+        const fo_winograd_input_args a = input_args(w, &r, c, channels, v);
+        w->plan->kn->winograd_input[w->plan->s.sh - 1](&a);
         t += r.whole + (r.last > 0);
     }
 }
 
-/* Positions p to end-1. */
+/* Positions p to end-1, the first of which has its V and M at v and products. */
 static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products) {
     const fo_conv2d *plan = w->plan;
     const fo_kernels *kn = plan->kn;
     const int points = points_of(plan, w->tile);
     fo_gemm_args a = {.form = FO_ROWS, .n = round_up(plan->s.oc, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
-    for (; p < end; p++) {
+    for (; p < end; p++, v += w->v_position, products += w->p_position) {
         const int row = (int)(p / points), column = (int)(p % points);
         const bool low = row < points_of(plan, w->last_height), narrow = column < points_of(plan, w->last_width);
         const ptrdiff_t first = b->from[narrow ? NARROW : WHOLE];
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
-        a.a = v + p * w->v_position + first * w->ldv;
+        a.a = v + first * w->ldv;
         a.k = values_at(plan, row) * values_at(plan, column) * phase_floats(plan), a.panel = kn->nr * a.k;
         a.b = w->u + phases_before(plan, w->tile, row, column) * u_phase(plan);
-        a.c = products + p * w->p_position + first * w->ldp;
+        a.c = products + first * w->ldp;
         kn->gemm(&a);
     }
 }
 
-static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels, const float *products) {
+static fo_winograd_output_args output_args(const winograd *w, const run *r, ptrdiff_t o, ptrdiff_t channels, const float *products) {
     const fo_epilogue ep = fo_conv2d_epilogue(w->plan, o);
+    fo_winograd_output_args a = {w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
+                                 products + r->last_slot * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
+                                 min_(r->height, w->z.oh - r->h), min_(r->whole * w->tile + r->last, w->z.ow - r->q), ep.bias, ep.act,
+                                 NULL, w->half_row};
+    a.y.data = fo_at(&w->y, r->n, o, r->h, r->q);
+    if (a.r.data) a.r.data = fo_at(&w->r, r->n, o, r->h, r->q);
+    return a;
+}
+
+static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels, const float *products) {
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_output_args a = {w->tile, r.height, r.last, r.whole, channels, products + r.slot * w->ldp + o,
-                                     products + r.last_slot * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
-                                     min_(r.height, w->z.oh - r.h), min_(r.whole * w->tile + r.last, w->z.ow - r.q), ep.bias, ep.act};
-        a.y.data = fo_at(&w->y, r.n, o, r.h, r.q);
-        if (a.r.data) a.r.data = fo_at(&w->r, r.n, o, r.h, r.q);
+        const fo_winograd_output_args a = output_args(w, &r, o, channels, products);
         w->plan->kn->winograd_output[w->plan->s.sh - 1](&a);
         t += r.whole + (r.last > 0);
     }
+}
+
+/* ---- a block by rows of positions: formulas and reasons in kernels/winograd_rows.h ------------------------------------------ */
+
+enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
+
+/* Columns of half that a run takes. */
+static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
+
+static void input_by_rows(const winograd *w, const block *b, int row, float *half, float *v) {
+    const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
+    block left = *b;
+    for (ptrdiff_t t = 0; t < b->tiles;) {
+        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        fo_winograd_input_args a = input_args(w, &r, 0, w->plan->s.ic, v);
+        a.half = half;
+        if (row == COLUMNS)
+            kn->columns(&a);
+        else if (row < r.height + 2)
+            kn->row(&a, row);
+        t += r.whole + (r.last > 0), half += half_columns(w, &r) * w->ldv;
+    }
+}
+
+static void output_by_rows(const winograd *w, const block *b, int row, float *half, const float *products) {
+    const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
+    block left = *b;
+    for (ptrdiff_t t = 0; t < b->tiles;) {
+        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
+        fo_winograd_output_args a = output_args(w, &r, 0, w->plan->s.oc, products);
+        a.half = half;
+        if (row == COLUMNS)
+            kn->back_columns(&a);
+        else if (row < r.height + 2)
+            kn->back_row(&a, row);
+        t += r.whole + (r.last > 0), half += half_columns(w, &r) * w->ldp;
+    }
+}
+
+static void multiply_by_rows(const winograd *w, const block *b, float *half) {
+    const int rows = w->tile + 2;
+    float *v = half + rows * w->half_row, *products = v + rows * w->v_position;
+    input_by_rows(w, b, COLUMNS, half, v);
+    for (int row = 0; row < rows; row++) {
+        input_by_rows(w, b, row, half, v);
+        multiply(w, b, row * rows, (row + 1) * rows, v, products);
+        output_by_rows(w, b, row, half, products);
+    }
+    output_by_rows(w, b, COLUMNS, half, products);
 }
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------- */
@@ -297,6 +365,10 @@ static void block_task(void *context, ptrdiff_t task, int thread) {
     const winograd *w = context;
     const block b = block_of(w, task * w->block);
     float *v = w->scratch + thread * w->each, *products = v + w->positions * w->v_position;
+    if (w->by_rows) {
+        multiply_by_rows(w, &b, v);
+        return;
+    }
     transform_input(w, &b, 0, w->plan->s.ic, v);
     multiply(w, &b, 0, w->positions, v, products);
     transform_output(w, &b, 0, w->plan->s.oc, products);
@@ -314,7 +386,7 @@ static void input_task(void *context, ptrdiff_t task, int thread) {
 static void product_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
-    multiply(w, &w->shared_block, task, task + 1, w->scratch, shared_products(w));
+    multiply(w, &w->shared_block, task, task + 1, w->scratch + task * w->v_position, shared_products(w) + task * w->p_position);
 }
 
 static void output_task(void *context, ptrdiff_t task, int thread) {
