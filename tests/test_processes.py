@@ -218,6 +218,18 @@ def test_keyboard_interrupt():
     assert "KeyboardInterrupt" in said and time.monotonic() - start < 10
 
 
+@pytest.mark.skipif(not hasattr(signal, "sigtimedwait"), reason="signals of POSIX")
+def test_a_signal_that_is_waited_for():
+    """A thread of the team does not take what the program's own threads have blocked: the process would end."""
+    passes("""
+import signal
+assert right()
+signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+os.kill(os.getpid(), signal.SIGTERM)
+assert signal.sigtimedwait([signal.SIGTERM], 10)
+""")
+
+
 # What the system allows
 
 

@@ -9,6 +9,7 @@
 #include <limits.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -301,7 +302,7 @@ static void help(int thread) {
         else if (looks == SPINS)
             end = now_ns() + awake_ns;
         else if (looks > SPINS && now_ns() > end)
-            sleep_until_called(m, loop);
+            sleep_until_called(m, loop), looks = 0; /* what it was called for does not wait for other processes */
     }
     leave_flush(saved);
 }
@@ -329,12 +330,24 @@ static void *keep_team(void *unused) {
     return unused;
 }
 
+/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it knows waits for it. */
+static bool start_keeper(void) {
+    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
+    pthread_t keeper;
+    sigset_t none, before;
+    sigfillset(&none);
+    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&none, faults[i]);
+    pthread_sigmask(SIG_SETMASK, &none, &before);
+    const bool started = !pthread_create(&keeper, NULL, keep_team, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (started) pthread_detach(keeper);
+    return started;
+}
+
 /* Opens the team for so many; false where they do not start. */
 static bool open_team(int threads) {
-    pthread_t keeper;
     if (!threads_start(threads - size)) return false; /* a keeper, too, at first */
-    if (!size && pthread_create(&keeper, NULL, keep_team, NULL)) return false;
-    if (!size) pthread_detach(keeper);
+    if (!size && !start_keeper()) return false;
     for (int i = size; i < threads; i++) {
         pthread_mutex_init(&team[i].bed, NULL);
         pthread_cond_init(&team[i].called, NULL);
