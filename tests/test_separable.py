@@ -36,7 +36,8 @@ def _check(block, parts, x, residual=None):
     return actual
 
 
-# The first size is one tile; the second is cut into rows; the third into rows and columns; the last also into slices of channels, the last few.
+# The first size is one tile; the second is cut into rows; the third into rows and columns; with AVX-512 the last also into slices of channels,
+# the last few.
 @pytest.mark.parametrize("hidden, h, w", [(12, 9, 11), (96, 40, 50), (128, 24, 230), (100, 23, 90)])
 @pytest.mark.parametrize("stride, k", [(1, 3), (2, 3), (1, 5), (2, 5), (3, 2)])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
