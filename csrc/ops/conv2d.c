@@ -182,20 +182,21 @@ static fo_image source_strides(const direct *d) {
 
 /* Where a kernel's column stands in a source row. */
 static ptrdiff_t along(const direct *d, ptrdiff_t column) {
-    return d->columns && d->copies ? column % d->phases * d->pw + column / d->phases : column * source_strides(d).sw;
+    return d->phases > 1 ? column % d->phases * d->pw + column / d->phases : column * source_strides(d).sw;
+}
+
+/* The entries of a block of channels from c on, of a kernel's point that stands so far behind its first. */
+static void fill_block(const direct *d, ptrdiff_t sc, ptrdiff_t point, ptrdiff_t c, ptrdiff_t *table) {
+    for (ptrdiff_t i = 0, at = c * sc + point; i < min_(CHANNEL_BLOCK, d->plan->icg - c); i++, at += sc) table[i] = at;
 }
 
 static void fill_table(const direct *d) {
     const fo_conv2d *plan = d->plan;
     const fo_image v = source_strides(d);
-    if (!d->lines) {
-        FOR_EACH_STEP(plan, p, c, i, j) d->table[p] = c * v.sc + i * plan->s.dh * v.sh + along(d, j * plan->s.dw);
-        return;
-    }
-    FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) {
-        const ptrdiff_t first = d->lines->term[e].at * v.sh + along(d, j * plan->s.dw);
-        for (ptrdiff_t c = c0; c < min_(c0 + CHANNEL_BLOCK, plan->icg); c++) d->table[p + c - c0] = c * v.sc + first;
-    }
+    if (d->lines)
+        FOR_EACH_LINE_BLOCK(plan, p, e, c, j) fill_block(d, v.sc, d->lines->term[e].at * v.sh + along(d, j * plan->s.dw), c, d->table + p);
+    else
+        FOR_EACH_TAP(plan, p, c, i, j) fill_block(d, v.sc, i * plan->s.dh * v.sh + along(d, j * plan->s.dw), c, d->table + p);
 }
 
 /* An input row of every channel of a bundle, to be read by pixels: zeros left and right. */

@@ -18,7 +18,7 @@ struct fo_conv2d {
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
-    float *w;           /* (oc, k): a row in the order of FOR_EACH_STEP */
+    float *w;           /* (oc, k): a row in the order of FOR_EACH_TAP */
     float *bias, *slopes;
     fo_lines lines;
     struct fo_conv2d *dense; /* the same weights without a stride, for the pixels that a 1x1 kernel meets, or NULL */
@@ -29,12 +29,11 @@ struct fo_conv2d {
  * memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has the same order and bits. */
 enum { CHANNEL_BLOCK = 16 };
 
-/* Each step p of the reduction: channel c, kernel row i and column j. */
-#define FOR_EACH_STEP(plan, p, c, i, j) \
-    for (ptrdiff_t p = 0, c0_ = 0; c0_ < (plan)->icg; c0_ += CHANNEL_BLOCK) \
+/* Steps p of the reduction, a block of channels c0.. at a time: kernel row i and column j. */
+#define FOR_EACH_TAP(plan, p, c0, i, j) \
+    for (ptrdiff_t p = 0, c0 = 0; c0 < (plan)->icg; c0 += CHANNEL_BLOCK) \
         for (ptrdiff_t i = 0; i < (plan)->s.kh; i++) \
-            for (ptrdiff_t j = 0; j < (plan)->s.kw; j++) \
-                for (ptrdiff_t c = c0_; c < min_(c0_ + CHANNEL_BLOCK, (plan)->icg); c++, p++)
+            for (ptrdiff_t j = 0; j < (plan)->s.kw; j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
 
 /* Steps p of the products that give several lines, a block of channels c0.. at a time: term e and kernel column j. */
 #define FOR_EACH_LINE_BLOCK(plan, p, e, c0, j) \
