@@ -492,6 +492,104 @@ static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, pt
         f->nv = n >= 4 ? 4 : n >= 2 ? 2 : 1;
 }
 
+/* What both vectors of a pair need; in memory, for taps and sums fill the registers. */
+typedef struct {
+    vf start, lo, hi;
+    vm left, right; /* lanes inside the image, of tap 0 of the first vector and of tap 2 of the second */
+} dw_pair;
+
+/* The sums of up to three output rows += their taps of the input row at x, which is row i of the first. */
+INLINE void dw_pair_row(const dw_pair *p, const vf taps[9], const float *x, ptrdiff_t last, const int i, const int first, vf acc[3][2]) {
+    UNROLL for (int j = 0; j < 3; j++) UNROLL for (int v = 0; v < 2; v++) {
+        const float *at = x + (v ? last : 0) + j;
+        vf xv = v == 0 && j == 0 ? v_load_mask(at, p->left) : v == 1 && j == 2 ? v_load_mask(at, p->right) : v_load(at);
+        v_keep(xv);
+        UNROLL for (int q = 0; q <= i; q++) {
+            vf *sum = &acc[(first + q) % 3][v];
+            if (q == i && j == 0)
+                *sum = v_fma(xv, taps[0], p->start);
+            else
+                v_fma_to(*sum, taps[(i - q) * 3 + j], xv);
+        }
+    }
+}
+
+INLINE void dw_pair_store(const dw_pair *p, bool bounded, vf sums[2], float *y, ptrdiff_t last) {
+    UNROLL for (int v = 0; v < 2; v++) {
+        vf lo = p->lo;
+        v_keep(lo);
+        sums[v] = v_max(lo, sums[v]);
+    }
+    if (bounded)
+        UNROLL for (int v = 0; v < 2; v++) {
+            vf hi = p->hi;
+            v_keep(hi);
+            sums[v] = v_min(hi, sums[v]);
+        }
+    UNROLL for (int v = 0; v < 2; v++) v_store(y + (v ? last : 0), sums[v]);
+}
+
+/* All rows of a channel. above, below: whether the window of the first output row begins above the image, and that of the last ends below it. */
+INLINE void dw_pair_walk(const dw_pair *p, const vf taps[9], ptrdiff_t last, bool bounded, const float *x, ptrdiff_t xh, float *y, ptrdiff_t yh,
+                         ptrdiff_t rows, bool above, bool below) {
+    vf acc[3][2];
+    if (above)
+        acc[0][0] = acc[0][1] = p->start;
+    else
+        dw_pair_row(p, taps, x, last, 0, 0, acc);
+    dw_pair_row(p, taps, x + xh, last, 1, 0, acc);
+    x += 2 * xh;
+    rows -= below;
+    for (; rows >= 3; rows -= 3) { /* in straight code, so that no sum moves from register to register */
+        UNROLL for (int turn = 0; turn < 3; turn++) {
+            dw_pair_row(p, taps, x + turn * xh, last, 2, turn, acc);
+            dw_pair_store(p, bounded, acc[turn], y + turn * yh, last);
+        }
+        x += 3 * xh;
+        y += 3 * yh;
+    }
+    if (rows == 0) {
+        if (below) dw_pair_store(p, bounded, acc[0], y, last);
+        return;
+    }
+    dw_pair_row(p, taps, x, last, 2, 0, acc);
+    dw_pair_store(p, bounded, acc[0], y, last);
+    if (rows == 1) {
+        if (below) dw_pair_store(p, bounded, acc[1], y + yh, last);
+        return;
+    }
+    dw_pair_row(p, taps, x + xh, last, 2, 1, acc);
+    dw_pair_store(p, bounded, acc[1], y + yh, last);
+    if (below) dw_pair_store(p, bounded, acc[2], y + 2 * yh, last);
+}
+
+/* Rows of two vectors, 3 x 3 of stride 1: all taps in registers. Whether that serves here. */
+static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t ow = z->ow, right = ow + 2 - z->left - z->iw, bottom = z->oh + 2 - z->top - z->ih;
+    const bool simple = g->s->kh == 3 && g->s->sh == 1 && g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
+    if (!simple || ow <= VL || ow > 2 * VL || z->ih < 2 || z->left > 1 || right > 1 || z->top > 1 || bottom > 1) return false;
+    const bool clips = g->act.kind == FO_CLIP;
+    dw_pair p = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
+                 .left = v_range(z->left, VL), .right = v_range(0, VL - right)};
+    const bool bounded = clips && g->act.p1 < INFINITY;
+    const bool above = g->h0 < z->top, below = z->ih < g->h1 - z->top + 2;
+    const ptrdiff_t xh = g->x.sh, yh = g->y.sh, rows = g->h1 - g->h0;
+    const float *x = g->x.data + g->c0 * g->x.sc + (g->h0 - z->top) * xh - z->left;
+    float *y = g->y.data + g->c0 * g->y.sc + g->h0 * yh;
+    for (ptrdiff_t c = g->c0; c < g->c1; c++, x += g->x.sc, y += g->y.sc) {
+        vf taps[9];
+        UNROLL for (int t = 0; t < 9; t++) {
+            taps[t] = v_set1(g->w[c * g->ldw + t]);
+            v_keep(taps[t]);
+        }
+        p.start = g->bias ? v_set1(g->bias[c]) : v_zero();
+        v_stays_in_memory(p);
+        dw_pair_walk(&p, taps, ow - VL, bounded, x, xh, y, yh, rows, above, below);
+    }
+    return true;
+}
+
 /* One channel after the other, an input row read once. */
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
@@ -501,6 +599,7 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
+    if (REGISTERS < 32 && dw_pairs(g)) return;
     for (ptrdiff_t w = 0; w < ow;) {
         const ptrdiff_t done = dw_strips(g, w);
         if (done > w) {
