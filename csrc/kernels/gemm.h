@@ -15,7 +15,7 @@ enum { LINE_FLOATS = 16, LONG = 256 }; /* a cache line; steps of a reduction tha
 
 /* Of up to SHORT steps, and of so many rows that nothing has to be fetched for them: what stands around the multiply-adds counts, and lower
  * tiles overlap better with each other. 16 -> 96 channels at 112x112 0.92 of the time, 24 -> 144 at 56x56 0.93, 64 steps 0.98. */
-enum { SHORT = 64, MANY = 72, PLAIN_ROWS = MR < 8 ? MR : 8 };
+enum { SHORT = REGISTERS > 16 ? 64 : 256, MANY = 72, PLAIN_ROWS = MR < 8 ? MR : 8 };
 
 /* The epilogue of a tile at rows i0.., columns j0.. of C, of which `rows` rows and `wanted` columns are stored. */
 INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int rows, const int wanted, const fo_epilogue *ep, ptrdiff_t i0,
