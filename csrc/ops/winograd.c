@@ -7,8 +7,8 @@
  *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
- * Many blocks: each is a task, which where vectors are short goes through them by rows of positions (kernels/winograd_rows.h). Few: the stages of one block are cut over positions and channels, so that each thread reads a part
- * of U, which is then larger than everything else.
+ * Many blocks: each is a task, which where vectors are short goes through them by rows of positions (kernels/winograd_rows.h). Few: the
+ * stages of one block are cut over positions and channels, so that each thread reads a part of U, which is then larger than everything else.
  */
 #include "winograd.h"
 
@@ -364,11 +364,12 @@ static void multiply_by_rows(const winograd *w, const block *b, float *half) {
 static void block_task(void *context, ptrdiff_t task, int thread) {
     const winograd *w = context;
     const block b = block_of(w, task * w->block);
-    float *v = w->scratch + thread * w->each, *products = v + w->positions * w->v_position;
+    float *v = w->scratch + thread * w->each;
     if (w->by_rows) {
         multiply_by_rows(w, &b, v);
         return;
     }
+    float *products = v + w->positions * w->v_position;
     transform_input(w, &b, 0, w->plan->s.ic, v);
     multiply(w, &b, 0, w->positions, v, products);
     transform_output(w, &b, 0, w->plan->s.oc, products);
