@@ -13,7 +13,8 @@ typedef struct {
 
 static bool always(void) { return true; }
 
-#if defined(__x86_64__)
+/* FO_SCALAR_ALONE and FO_WITHOUT_AVX512: builds with sanitizers, whose compiler takes minutes for a set. */
+#if defined(__x86_64__) && !defined(FO_SCALAR_ALONE)
 /* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #ifndef FO_WITHOUT_AVX512
@@ -23,7 +24,8 @@ static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx5
 
 static const isa_entry isas[] = {
     {&fo_kernels_scalar, always},
-#if defined(__x86_64__)
+#ifdef FO_SCALAR_ALONE
+#elif defined(__x86_64__)
     {&fo_kernels_avx2, has_avx2},
 #ifndef FO_WITHOUT_AVX512
     {&fo_kernels_avx512, has_avx512},
