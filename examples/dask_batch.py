@@ -9,7 +9,7 @@ import time
 
 import dask.array as da
 import numpy as np
-from dask.distributed import Client, LocalCluster, wait
+from dask.distributed import Client, LocalCluster, progress, wait
 
 import fusedops as fo
 
@@ -31,6 +31,15 @@ def batch(client, model, images):
     return da.map_blocks(classify, images, network, dtype=np.float32, drop_axis=(2, 3), chunks=(images.chunks[0], (width,)))
 
 
+def best_classes(client, model, images):
+    """The class of each image, and the seconds that all took; meanwhile the terminal has a progress bar."""
+    classes = batch(client, model, images).argmax(axis=1)
+    start = time.perf_counter()
+    classes = classes.persist()
+    progress(classes, notebook=False, interval="20ms")
+    return classes.compute(), time.perf_counter() - start
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("model")
@@ -45,12 +54,9 @@ def main():
         images = images.persist()
         wait(images)
         batch(client, model, images).compute()  # starts the workers: each unpacks the network and plans its memory
-        result = batch(client, model, images)
-        start = time.perf_counter()
-        best = result.argmax(axis=1).compute()
-        seconds = time.perf_counter() - start
-    print(f"{options.images} images on {options.workers} workers in {seconds:.2f} s: {options.images / seconds:.0f} a second; "
-          f"{len(np.unique(best))} classes seen")
+        classes, seconds = best_classes(client, model, images)
+    print(f"\n{options.images} images on {options.workers} workers in {seconds:.2f} s: {options.images / seconds:.0f} a second; "
+          f"{len(np.unique(classes))} classes seen")
 
 
 if __name__ == "__main__":

@@ -18,7 +18,7 @@ EXAMPLE = Path(__file__).parent.parent / "examples" / "dask_batch.py"
 
 
 @pytest.mark.parametrize("saved", [False, True], ids=["in-memory", "saved"])
-def test_equal_results_on_a_local_cluster(saved, tmp_path):
+def test_equal_results_on_a_local_cluster(saved, tmp_path, capsys):
     spec = importlib.util.spec_from_file_location("dask_batch", EXAMPLE)
     example = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(example)
@@ -31,6 +31,10 @@ def test_equal_results_on_a_local_cluster(saved, tmp_path):
     with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster, \
             distributed.Client(cluster) as client:
         client.upload_file(str(EXAMPLE))
-        y = example.batch(client, model, da.from_array(images, chunks=(4, 3, 64, 64))).compute()
+        chunks = da.from_array(images, chunks=(4, 3, 64, 64))
+        y = example.batch(client, model, chunks).compute()
+        classes, seconds = example.best_classes(client, model, chunks)
         assert set(client.run(fo.get_num_threads).values()) == {1}
     np.testing.assert_array_equal(y, model(images))
+    np.testing.assert_array_equal(classes, y.argmax(axis=1))
+    assert seconds > 0 and "100% Completed" in capsys.readouterr().out
