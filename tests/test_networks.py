@@ -493,6 +493,16 @@ def test_missing_file(tmp_path):
         fo.load(tmp_path / "none.fo")
 
 
+def test_the_number_of_an_open_file_is_no_path(networks, tmp_path):
+    """Python would read or write that file, and close it."""
+    with open(tmp_path / "mine", "w+b") as file:
+        for call in (fo.load, fo.load_onnx, networks("encoder")[2][True, True].save):
+            with pytest.raises(TypeError, match="PathLike"):
+                call(file.fileno())
+        file.write(b"still open")
+    assert (tmp_path / "mine").read_bytes() == b"still open"
+
+
 def test_wrong_inputs(x):
     net = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts()))
     with pytest.raises(TypeError, match="x has dtype float64.*astype"):

@@ -104,6 +104,8 @@ def load(path):
 
     Raises
     ------
+    TypeError
+        Not a path.
     OSError
         No such file.
     ValueError

@@ -116,7 +116,7 @@ class Model:
         if not isinstance(inputs, Mapping):
             raise TypeError(f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) takes them in order")
         if set(inputs) != set(names):
-            raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs))}")
+            raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs)) or 'none'}")
         results = self(*(inputs[name] for name in names))
         return dict(zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results,), strict=True))
 
@@ -316,6 +316,8 @@ class Model:
 
         Raises
         ------
+        TypeError
+            Not a path.
         OSError
             The file cannot be written.
 

@@ -2,6 +2,7 @@
 alone reads it."""
 import functools
 import json
+import os
 import zipfile
 
 import numpy as np
@@ -23,7 +24,7 @@ def save(path, graph, report):
               "inputs": [_described(v) for v in graph.inputs], "outputs": [_described(v) for v in graph.outputs],
               "report": [[type(r).__name__, list(r)] for r in report]}
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
-    with open(path, "wb") as f:
+    with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays)})
 
 
@@ -37,7 +38,7 @@ def load(path):
     MemoryError
         Its arrays do not fit into memory.
     """
-    with open(path, "rb") as f:
+    with open(os.fspath(path), "rb") as f:
         if f.read(2) != b"PK":
             raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
         f.seek(0)
