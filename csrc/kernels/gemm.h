@@ -135,8 +135,10 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
         }
 
     UNROLL for (int i = 0; i < mr; i += REACH) a[i / REACH] = g->a + (i0 + i) * lda;
-    /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. */
-    const bool few = !plain && g->panel && mr < g->m && g->m <= 2 * MANY && (GEMM_GROUP == 1 || g->n * k >= FEW_FLOATS) && (g->m + 2 * NR) * k <= NEAR_FLOATS;
+    /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. One
+     * line a group of steps is in time but for the fewest rows, whose steps fetch one each, and only of a B that is not small. */
+    const bool spare = GEMM_GROUP == 1 || GEMM_GROUP * mr * NR <= LINE_FLOATS * g->m || g->n * k >= FEW_FLOATS;
+    const bool few = !plain && g->panel && mr < g->m && g->m <= 2 * MANY && spare && (g->m + 2 * NR) * k <= NEAR_FLOATS;
     const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && !plain && k && (g->next || few);
     const ptrdiff_t floats = fetches && g->next ? g->next_floats : k * NR, share = fetches ? (mr * floats / k + g->m - 1) / g->m : 0;
     const float *next = fetches ? (g->next ? g->next : b + g->panel) + i0 * (floats / g->m) : b;
