@@ -34,6 +34,9 @@ int fo_cgroup_quota(const char *folder);
 const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 
+/* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
+ptrdiff_t fo_near_bytes(void);
+
 /* ---- activations and the epilogue ------------------------------------------------------------------------------- */
 
 typedef enum {

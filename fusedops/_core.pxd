@@ -18,6 +18,7 @@ cdef extern from "fusedops.h" nogil:
     int fo_cgroup_quota(const char *folder)
     const char *fo_threading()
     const char *fo_compiler()
+    Py_ssize_t fo_near_bytes()
 
     ctypedef int fo_act_kind
     ctypedef struct fo_activation:

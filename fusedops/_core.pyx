@@ -45,6 +45,11 @@ def build_info():
     return {"threading": fo_threading().decode(), "compiler": fo_compiler().decode()}
 
 
+def near_bytes():
+    """The bytes of a core's second-level cache, at most 1 MB."""
+    return fo_near_bytes()
+
+
 # ---- arrays -----------------------------------------------------------------------------------------------------------
 
 cdef inline bint ready(object x) noexcept:
