@@ -99,6 +99,7 @@ OPERATIONS = {
     "rows_together": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"),
     "rows_together_nhwc": _image(fo.conv2d, (2, 8, 17, 9), (5, 9, 5, 5), (2, 8, 17, 5), padding=2, algorithm="winograd1d", layout="NHWC",
                                  activation="tanh"),
+    "first_layer": _image(fo.conv2d, (2, 9, 52, 3), (32, 3, 3, 3), (2, 5, 26, 32), padding=1, stride=2, layout="NHWC"),
     "conv_groups": _image(fo.conv2d, (1, 6, 9, 8), (4, 3, 3, 2), (1, 4, 4, 7), groups=2, stride=(2, 1)),
     "conv_bn_relu": _image(fo.conv_bn_relu, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 4, 5), algorithm="direct"),
     "depthwise": _image(fo.depthwise_conv2d, (2, 5, 6, 7), (5, 3, 3), (2, 5, 6, 7), padding=1, activation="relu6"),

@@ -78,6 +78,7 @@ OPERATIONS = {
     "strassen_few": image(fo.conv2d, (7, 9, 97), (250, 97, 1, 1), (7, 9, 250), layout="NHWC"),
     "rows_together": image(fo.conv2d, (5, 21, 11), (7, 5, 3, 3), (7, 11, 6), padding=1, stride=2, algorithm="winograd1d"),
     "rows_together_nhwc": image(fo.conv2d, (21, 11, 5), (40, 5, 5, 5), (21, 11, 40), padding=2, layout="NHWC", algorithm="winograd1d"),
+    "first_layer": image(fo.conv2d, (31, 66, 3), (32, 3, 3, 3), (16, 33, 32), padding=1, stride=2, layout="NHWC", activation="relu6"),
     "conv_groups": image(fo.conv2d, (12, 9, 8), (8, 6, 3, 2), (8, 4, 7), groups=2, stride=(2, 1)),
     "conv1x1_stride": image(fo.conv2d, (65, 25, 23), (72, 65, 1, 1), (72, 13, 12), stride=2, activation="relu"),
     "conv1x1_stride_nhwc": image(fo.conv2d, (25, 23, 96), (72, 96, 1, 1), (13, 12, 72), stride=2, layout="NHWC"),

@@ -4,6 +4,7 @@
 #include "epilogue.h"
 #include "copy.h"
 #include "gemm.h"
+#include "stem.h"
 #include "strassen.h"
 #include "depthwise.h"
 #include "pointwise.h"
@@ -21,17 +22,19 @@
 #define FO_STRING_(s) #s
 #define FO_STRING(s) FO_STRING_(s)
 
-#define BY_ROWS(f) (VL < 16 ? FO_NAME(f) : NULL) /* measured with AVX2 */
+#define IF_NARROW(f) (VL < 16 ? FO_NAME(f) : NULL) /* measured with AVX2 */
 
 const fo_kernels FO_NAME(fo_kernels) = {
     .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .group = GROUP, .group_of_3 = GROUP_OF_3,
     .gemm = FO_NAME(fo_gemm),
+    .stem = IF_NARROW(fo_stem),
+    .stem_rows = IF_NARROW(fo_stem_rows),
     .strassen_operands = FO_NAME(fo_strassen_operands),
     .strassen = FO_NAME(fo_strassen),
     .winograd_weights = {FO_NAME(fo_winograd_weights), FO_NAME(fo_winograd_strided_weights)},
     .winograd_input = {FO_NAME(fo_winograd_input), FO_NAME(fo_winograd_strided_input)},
     .winograd_output = {FO_NAME(fo_winograd_output), FO_NAME(fo_winograd_strided_output)},
-    .winograd_rows = {BY_ROWS(fo_winograd_columns), BY_ROWS(fo_winograd_row), BY_ROWS(fo_winograd_back_row), BY_ROWS(fo_winograd_back_columns)},
+    .winograd_rows = {IF_NARROW(fo_winograd_columns), IF_NARROW(fo_winograd_row), IF_NARROW(fo_winograd_back_row), IF_NARROW(fo_winograd_back_columns)},
     .step = FO_NAME(fo_step),
     .depthwise = FO_NAME(fo_depthwise),
     .pointwise = FO_NAME(fo_pointwise),

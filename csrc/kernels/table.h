@@ -43,6 +43,21 @@ typedef struct {
     fo_epilogue ep;
 } fo_gemm_args;
 
+/* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes of x are for each row 3 taps wide; y[1] may be NULL.
+ * next: what is fetched for the next rows, `fetched` floats for each pixel in so many planes. */
+typedef struct {
+    ptrdiff_t ic, oc, ow;
+    const float *x, *w; /* planes `plane` apart; panels of nr columns */
+    ptrdiff_t plane;
+    const float *bias, *residual[2]; /* or NULL */
+    float *y[2];
+    ptrdiff_t ldy, ldr;
+    bool transposed; /* y and residual stand channel after channel, ldy and ldr apart */
+    fo_activation act;
+    const float *next;
+    ptrdiff_t next_plane, fetched, channels_fetched;
+} fo_stem_args;
+
 /* One step of Strassen's algorithm (kernels/strassen.h): matrices of 2 x 2 blocks, whose lower rows and right columns may be fewer;
  * what they lack counts as zeros. */
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
@@ -185,6 +200,9 @@ typedef struct {
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
+    void (*stem)(const fo_stem_args *);
+    /* The planes that it reads, `step` floats apart, of n pixels of the five image rows that two output rows meet, whole vectors */
+    void (*stem_rows)(ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step);
     void (*strassen_operands)(const fo_strassen_operands *);
     void (*strassen)(const fo_strassen_args *);
     /* Of stride 1 and of stride 2. u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */

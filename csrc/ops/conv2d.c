@@ -626,6 +626,7 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
     if (is_dense(plan, z)) return dense_run(plan, z, x, residual, y);
+    if (fo_is_stem(plan, z)) return fo_stem_run(plan, z, x, residual, y);
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
@@ -650,6 +651,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
+    if (fo_is_stem(plan, z)) return "winograd F(2 rows), pixels as rows";
     static const char *const names[][2] = {
         {"direct, pixels as rows", "direct, pixels as columns"},
         {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
@@ -668,6 +670,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     if (tile) return fo_winograd_scratch(plan, z, tile);
     if (fo_is_depthwise(plan)) return 0;
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
+    if (fo_is_stem(plan, z)) return fo_stem_scratch(plan, z);
     direct d = direct_for(plan, z, nhwc);
     return (d.scratch_each * direct_threads(plan, z) + table_floats(&d)) * (ptrdiff_t)sizeof(float);
 }
