@@ -42,14 +42,23 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
 /* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
- * depend on threads or batch; its constants were measured with AVX-512, those of stride 2, which that set does not choose, with AVX2. Three terms:
+ * depend on threads or batch. Three terms, whose constants were measured with AVX-512 and, for sets of short vectors, with AVX2:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
- *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of 8, or from the second
- *               in that of 5: that bounds products of few rows; where they are many, as much as 6 rows is not hidden behind products;
+ *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of `far`, or from the second
+ *               in that of 5: that bounds products of few rows; where they are many, as much as some rows is not hidden behind products;
  *               the direct algorithm has a table to read and gains nothing below 16 rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  */
-enum { VECTOR = 16, START = 4, MEMORY = 12, FAR = 8, NEAR = 5, MANY_ROWS = 6, DIRECT = 16 };
+enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16 };
+typedef struct {
+    double far, many_rows, in[2][7], out[2][7]; /* the transforms': of each stride and tile */
+} costs;
+static const costs long_vectors = {8, 6, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2 */
+                                   {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
+static const costs short_vectors = {6, 4, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
+                                    {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
+static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : &long_vectors; }
+
 enum { NEAR_WEIGHTS = (512 << 10) / 4, MANY_WEIGHTS = (8 << 20) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 
 /* F(6x6) costs accuracy: it must win by a tenth, and its error, which grows as the root of the channels, stays under the bound. */
@@ -62,25 +71,24 @@ static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
     return div_up(n, tile) * values_of(plan, tile) - plan->s.sh * (tile - last_tile(n, tile));
 }
 
-static double streamed(double rows, double least, double weights) {
-    if (weights > MANY_WEIGHTS) rows += MANY_ROWS;
+static double streamed(const costs *c, double rows, double least, double weights) {
+    if (weights > MANY_WEIGHTS) rows += c->many_rows;
     return weights * (rows > least ? rows : least);
 }
 
 /* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const double cost = streamed((double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
+    const double cost = streamed(costs_of(plan), (double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
     return plan->s.sh == 1 ? cost : 1.4 * cost * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
-    static const double in[][7] = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}; /* of stride 2 as seen with AVX2 */
-    static const double out[][7] = {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}};
+    const costs *c = costs_of(plan);
     const ptrdiff_t stride = plan->s.sh;
     const double values = SQUARE(values_of(plan, tile)), tiles = (double)values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) / values;
     const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = values * (plan->s.ic + START) * oc;
-    return streamed(tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? FAR : NEAR, weights) +
-           tiles * (in[stride - 1][tile] * ic + out[stride - 1][tile] * oc);
+    return streamed(c, tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? c->far : NEAR, weights) +
+           tiles * (c->in[stride - 1][tile] * ic + c->out[stride - 1][tile] * oc);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
