@@ -70,6 +70,20 @@ def test_a_vector_and_a_half(isa, draw, n, activation):
         np.testing.assert_array_equal(fo.linear(x, w, activation=activation), fo.linear(x, wider, activation=activation)[:, :n])
 
 
+@pytest.mark.parametrize("n", [24, 40, 48, 56, 64, 72, 73])
+@pytest.mark.parametrize("k", [37, 128, 131, 1026])
+def test_three_vectors(isa, draw, n, k):
+    """Tiles of 4 x 24, one below the other, beside those of 6 x 16: any epilogue, sums of long reductions, and the bits of a row alone."""
+    for m in 19, 20, 21, 22, 23, 97:
+        x, w, bias, residual = draw(m, k), draw(n, k), draw(n), draw(m, n)
+        for activation in None, "relu6", "tanh":
+            for given in (dict(), dict(bias=bias, residual=residual)):
+                y = fo.linear(x, w, **given, activation=activation)
+                check(y, oracle.linear(x, w, **given, activation=activation))
+        alone = [fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation="tanh") for i in range(0, m, 5)]
+        np.testing.assert_array_equal(y[::5], np.concatenate(alone))
+
+
 @pytest.mark.parametrize("k", [1, 16, 64, 65])
 @pytest.mark.parametrize("m", [71, 72, 75, 97])
 def test_few_steps(isa, draw, m, k):

@@ -206,34 +206,37 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 #undef EACH_HEIGHT
 #undef HEIGHTS
 
+/* Whether the columns from j on, `width` vectors of them, are tiles that run one below the other. Winograd's positions are products of few rows,
+ * too, whose B is small: 64 -> 64 channels, 22 rows at a time, 0.95 of the time. With a larger B fewer than FAR_ROWS wait for it: 7x7, 1.04. */
+INLINE bool gemm_runs(const fo_gemm_args *g, const int width, ptrdiff_t j) {
+    const ptrdiff_t high = width == NV ? MR : MR3; /* rows are so many that tiles have those or one less */
+    const bool enough = g->m >= FAR_ROWS || ((width == NV || g->m >= RUN_ROWS) && g->n * g->k < FEW_FLOATS);
+    return GEMM_RUNS && g->form == FO_ROWS && (width == NV || (MR3 && width == 3)) && enough && (g->m + high - 1) / high * (high - 1) <= g->m &&
+           g->n - j >= width * VL && (g->ldb == NR || (width == NV && g->k <= LONG)) && !g->turned && !g->ep.transposed && !g->ep.channel_rows;
+}
+
 /* Vectors of the next tile, for the columns that are left: fewer rows leave registers for more, so that enough independent sums hide
  * the multiply-add's latency; the last three go together, for one alone would load an element of A for each multiply-add. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
+    if (MR3 && (left == 3 * VL || (g->k >= LONG / 2 && left % (3 * VL) == 0)) && gemm_runs(g, 3, g->n - left)) return 3;
     if (g->form < FO_B_TABLE && g->m * 8 <= MR * NV && left > 3 * NR) return 8; /* all panels that a tile reads are there */
     if (g->form < FO_B_PACKING && g->m * 4 <= MR * NV && left > (g->form < FO_B_TABLE ? NR : 3 * VL)) return 4;
     if (vectors == 3 && g->form != FO_B_PACKING) return 3;
     return vectors < 2 ? 1 : 2;
 }
 
-/* Fewer rows, of a small B that is not fetched anyhow: products of Winograd's positions. 64 -> 64 channels, 22 rows at a time, 0.95 of the time. */
-INLINE bool gemm_is_near(const fo_gemm_args *g) {
-    return GEMM_RUNS && g->form == FO_ROWS && g->n * g->k < FEW_FLOATS && (g->m + MR - 1) / MR * (MR - 1) <= g->m;
-}
-
-/* Whether the panel at column j is a whole one of few steps and many rows, whose sums start at a bias and end in the registers. Tiles that run
- * one below the other gain for longer: 192 -> 32 channels take 0.93 of the time, 192 -> 64 at 14x14 1.0; by a table 24 -> 64, 3x3, would take 1.03. */
+/* Whether the panel at column j is a whole one of few steps and many rows, whose sums start at a bias and end in the registers. */
 INLINE bool gemm_is_plain(const fo_gemm_args *g, ptrdiff_t j) {
-    const ptrdiff_t few = GEMM_RUNS && g->form == FO_ROWS ? LONG : SHORT;
-    return g->form <= FO_A_TABLE && g->k <= few && (g->m >= MANY || gemm_is_near(g)) && g->n - j >= NR && !g->start && !g->ep.transposed && !g->ep.channel_rows &&
+    return g->form <= FO_A_TABLE && g->k <= SHORT && g->m >= MANY && g->n - j >= NR && !g->start && !g->ep.transposed && !g->ep.channel_rows &&
            g->ep.act.kind <= FO_CLIP;
 }
 
 /* The rows of a panel in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. `first` computes the topmost tile, `rest` the others. */
 INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const int width, ptrdiff_t j) {
     const bool halves = width == NV && gemm_halves_fit(first, j), plain = width == NV && gemm_is_plain(first, j);
-    if (GEMM_RUNS && plain && first->form == FO_ROWS) {
-        gemm_run_rows(first, j);
+    if (gemm_runs(first, width, j)) {
+        gemm_run_rows(first, width, j);
         return;
     }
     const ptrdiff_t most = plain ? PLAIN_ROWS : width < NV ? MR : MR * NV / width, m = first->m, tiles = (m + most - 1) / most;

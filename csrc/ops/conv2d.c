@@ -300,6 +300,7 @@ static void set_output(const direct *d, const part *q, ptrdiff_t h, fo_gemm_args
 static ptrdiff_t channels_at_once(const direct *d, ptrdiff_t px) {
     const fo_kernels *kn = d->plan->kn;
     if (d->columns) return d->lines || !d->copies || !d->heavy ? d->plan->ocg : round_up(PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr);
+    if (d->z.oh == 1) return d->plan->ocg; /* a row alone: nothing passes the weights but its pixels */
     const ptrdiff_t vectors = d->lines ? 1 : kn->mr * kn->nr / kn->vl / px;
     return vectors >= 8 ? 8 * kn->vl : vectors >= 4 ? 4 * kn->vl : kn->nr;
 }
@@ -499,7 +500,8 @@ static void direct_cut(direct *d, int threads) {
     const ptrdiff_t images = d->z.n * d->bundles, unit = d->columns ? kn->mr : kn->nr;
     const bool flat = d->z.oh == 1;
     const ptrdiff_t length = flat ? d->z.ow : d->z.oh, grain = flat && d->columns ? min_(kn->nr, length) : together(d);
-    const ptrdiff_t most = flat && !d->columns ? max_(scratch_bytes(0) / 4 / max_(plan->k, 1), threads > 1 ? SMALL_IMAGE : grain) : length;
+    const bool small = threads > 1 || (fo_is_narrow(kn) && 4 * plan->k * SMALL_IMAGE <= fo_near_bytes() / 2);
+    const ptrdiff_t most = flat && !d->columns ? max_(scratch_bytes(0) / 4 / max_(plan->k, 1), small ? SMALL_IMAGE : grain) : length;
     const bool shared_pixels = 4 * plan->k * plan->ocg <= fo_near_bytes(); /* dearer to share than weights: they come out of another's cache */
     const double step = (double)d->bundle * (flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl), even = step * images * length * plan->ocg / threads;
     double best = 0;
