@@ -54,9 +54,46 @@ INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
 /* Whether all taps fit the registers, beside the sums and a row of the window. */
 INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS; }
 
-/* acc += the taps of input row t, which stands at x. */
+/* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. */
+INLINE bool dw_tile_by_columns(const dw_tile_form f) { return f.k == 3 && f.rows == 2 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS; }
+
+/* acc, which starts at *begin, += the taps of input row t, which stands at x, column by column. */
+INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, vf *begin,
+                            vf acc[8][4]) {
+    vf taps[2][3]; /* of each output row that needs this one */
+    UNROLL for (int q = 0; q < 2; q++)
+        UNROLL for (int j = 0; j < 3; j++) {
+            if (t < q * f.s || t >= q * f.s + 3) continue;
+            taps[q][j] = v_load(w + ((t - q * f.s) * 3 + j) * VL);
+            v_keep(taps[q][j]); /* kept, or multiply-adds would load what they share again */
+        }
+    UNROLL for (int u = 0; u < dw_window(f); u++) {
+        vf in = f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
+        v_keep(in);
+        UNROLL for (int q = 0; q < 2; q++)
+            UNROLL for (int j = 0; j < 3; j++) {
+                const int v = (u - j) / f.s;
+                if (t < q * f.s || t >= q * f.s + 3 || u < j || (u - j) % f.s || v >= f.cols) continue;
+                if (t == q * f.s && j == 0) {
+                    v_stays_in_memory(*begin); /* registers are for sums and taps */
+                    acc[q][v] = *begin;
+                }
+                acc[q][v] = v_fma(taps[q][j], in, acc[q][v]);
+            }
+        if (u % 3 == 2) {
+            x += 3 * xw;
+            v_hide(x); /* or each column would take a pointer */
+        }
+    }
+}
+
+/* The same of any tile. */
 INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, const vf *taps,
-                        vf acc[8][4]) {
+                        vf *begin, vf acc[8][4]) {
+    if (dw_tile_by_columns(f)) {
+        dw_tile_columns(f, p, x, xw, t, w, begin, acc);
+        return;
+    }
     vf in[DW_WINDOW];
     const int last = f.reaches ? f.s - 1 : 0; /* from the next input pixel to the next output's */
     UNROLL for (int q = 0; q < dw_window(f) + last; q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
@@ -87,12 +124,13 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
     for (ptrdiff_t n = run->count; n > 0; n--, w += step_w, x += step_x, y += step_y, r += step_r, bias += step_bias) {
         vf acc[8][4], tap[9];
         const vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(bias, lanes) : v_load(bias);
+        vf begin = start; /* of tiles by columns */
         UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
         if (dw_tile_keeps_taps(f)) UNROLL for (int t = 0; t < taps; t++) tap[t] = v_load(w + t * VL);
         const float *row = x;
         UNROLL for (int t = 0; t < (f.rows - 1) * f.s + f.k; t++, row += xh) {
             v_hide(row);
-            if (!f.edges || (size_t)(p.t + t) < ih) dw_tile_row(f, &p, row, xw, t, w, tap, acc);
+            if (!f.edges || (size_t)(p.t + t) < ih) dw_tile_row(f, &p, row, xw, t, w, tap, &begin, acc);
         }
         if (sums) {
             UNROLL for (int q = 0; q < f.rows; q++)
