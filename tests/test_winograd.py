@@ -246,8 +246,8 @@ def test_automatic_rows_are_as_accurate_as_direct(draw, threads, layout, name, i
     check(layer(x), oracle.conv2d(x, w, **options, layout=layout), error=2e-6)
 
 
-FIRST = [(3, 32, (33, 52), dict(padding=1)), (3, 16, (24, 63), dict(padding=((0, 1), (0, 1)))),
-         (1, 48, (22, 70), dict(padding=((3, 2), (20, 5)))), (4, 32, (13, 55), {})]
+FIRST = [(3, 32, (33, 98), dict(padding=1)), (3, 16, (24, 109), dict(padding=((0, 1), (0, 1)))),
+         (1, 48, (22, 75), dict(padding=((3, 2), (20, 5)))), (4, 32, (13, 101), {})]
 
 
 @pytest.mark.parametrize("activation", [None, "relu6", "tanh", "prelu"])

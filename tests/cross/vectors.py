@@ -27,7 +27,7 @@ FUNCTIONS = {  # fo_function
     "max": lambda a, b: np.maximum(a, b), "min": lambda a, b: np.minimum(a, b),
     "slope": lambda a, b: np.where(a > 0, a, a * b),
 }
-DIRECT, WINOGRAD, WINOGRAD_1D, STRASSEN = 1, 2, 3, 4
+AUTO, DIRECT, WINOGRAD, WINOGRAD_1D, STRASSEN = range(5)
 WINOGRAD_BOUNDS = {2: 2e-6, 4: 2e-5, 6: 5e-5}  # of max |y|, promised for each tile
 
 rng = np.random.default_rng(0)
@@ -175,12 +175,13 @@ def write_convolutions():
         conv2d(1, 64, 17, (14, 14), 3, padding=1, act="prelu", **common)
         for act in KINDS:
             conv2d(1, 3, 7, (6, 7), 3, act=act, residual=True, **common)
-        for ic, oc, size, tile in [(5, 9, (2, 2), 2), (9, 5, (5, 6), 2), (33, 31, (13, 14), 4), (16, 17, (30, 29), 6)]:
+        for ic, oc, size, tile in [(5, 9, (2, 2), 2), (9, 5, (5, 6), 2), (33, 31, (9, 10), 4), (16, 17, (30, 29), 6)]:
             conv2d(2, ic, oc, size, 3, padding=1, tile=tile, residual=True, **common)
         conv2d(1, 6, 5, (5, 6), 3, padding=1, act="mish", tile=2, **common)
         for act in ("identity", "prelu", "gelu"):
             conv2d(2, 33, 67, (9, 13), 1, act=act, residual=True, algorithm=STRASSEN, **common)
             conv2d(2, 9, 21, (9, 13), 3, (2, 1), 1, act=act, residual=True, algorithm=WINOGRAD_1D, **common)
+            conv2d(2, 3, 16, (7, 101), 3, 2, 1, act=act, residual=True, algorithm=AUTO, **common)
     for layout, kernel, stride in itertools.product(("NCHW", "NHWC"), (3, 5), (1, 2)):
         for c, image in [(1, (5, 6)), (3, (9, 33)), (9, (7, 8)), (37, (12, 11))]:
             conv2d(2, c, c, image, kernel, stride, kernel // 2, groups=c, layout=layout, residual=c == 9, act="clip")
