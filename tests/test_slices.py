@@ -47,6 +47,20 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
         np.testing.assert_array_equal(net(x), expected)
 
 
+def test_pixels_that_stand_apart(monkeypatch):
+    """Images of 1024 channels lie as the convolution behind them wants, in slices too."""
+    net = nn.Sequential(nn.Conv2d(4, 1024, 1), nn.ReLU(), nn.Conv2d(1024, 1024, 3, padding=1, groups=1024), nn.ReLU(), nn.Conv2d(1024, 4, 1))
+    x = np.random.default_rng(0).standard_normal((4, 4, 5, 5), np.float32)
+    net = fo.from_torch(net, torch.zeros(1, 4, 5, 5))
+    expected = np.concatenate([net(image[np.newaxis]) for image in x])
+    small_cache(monkeypatch)
+    net = copy.copy(net)
+    steps = net.plan(x)[0].steps
+    assert {step.slices for step in steps} == {4}
+    assert {t.strides[-1] for step in steps for t in step.tensors() if t.shape[1] == 1024} == {1024 + 16}
+    np.testing.assert_array_equal(net(x), expected)
+
+
 def test_large_images_run_in_slices_and_small_ones_at_once():
     """ResNet's first images are larger than a slice may be for eight of them, those behind them are not."""
     net = nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.MaxPool2d(2), nn.Conv2d(32, 32, 3, 2, 1), nn.ReLU())

@@ -317,9 +317,9 @@ static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t 
 }
 
 /* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights or, turned,
- * along the rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `opens`: a thread's first
- * task, in a network the one for which weights come from memory. */
-static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool opens, float *scratch) {
+ * along the rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `fetches`: each pair of weights
+ * the next, too. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t weights = s->weights, from = s->turned ? 0 : c0 / weights, to = s->turned ? s->pairs : div_up(c1, weights);
@@ -341,7 +341,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
             order_left(plan, r, scratch + (i - from) * each, ld, copied(s, r) ? NULL : x, s->x.sw, a.a);
             a.c = aim(s, n, o, r.at, &a.ep);
             a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
-                     : opens     ? next_weights(s, j, i - first)
+                     : fetches   ? next_weights(s, j, i - first)
                                  : (fo_strassen_block){x, 0};
             kn->strassen(&a);
         }
@@ -366,6 +366,9 @@ static bool is_first(const strassen *s, ptrdiff_t task) {
     return tasks * div_up(task * s->threads, tasks) / s->threads == task;
 }
 
+/* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows, which are soon done with a pair. */
+static bool fetches_weights(const strassen *s, ptrdiff_t task) { return s->turned || (fo_is_narrow(s->plan->kn) && is_first(s, task)); }
+
 static void strassen_task(void *context, ptrdiff_t task, int thread) {
     const strassen *s = context;
     const ptrdiff_t n = task / s->across / s->down, part = task / s->across % s->down, first = task % s->across * s->share;
@@ -373,7 +376,7 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
     if (s->columns)
         columns_task(s, n, part, first, min_(first + s->share, s->weights), scratch);
     else
-        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fo_is_narrow(s->plan->kn) && is_first(s, task), scratch);
+        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fetches_weights(s, task), scratch);
 }
 
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done

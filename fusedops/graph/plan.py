@@ -312,7 +312,7 @@ class _Builder:
             if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
                 continue
             using, dense = users[id(x.buffer)], channels_last(x.shape)
-            if any(s.kind != "conv2d" or s.slices > 1 or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense) for s, t in using):
+            if any(s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense) for s, t in using):
                 continue
             n, _, *pixels = x.shape
             spaced = x._replace(strides=channels_last((n, floats, *pixels)))
