@@ -77,6 +77,19 @@ def test_an_image_of_another_size(isa, draw):
         np.testing.assert_array_equal(layer(x), fo.conv2d(x, w, padding=1))
 
 
+def test_calls_that_differ_in_one_thing(isa, draw):
+    """What a layer keeps of its last call serves calls that are like it alone."""
+    w, x, residual = draw(5, 3, 3, 3), draw(2, 3, 6, 7), draw(2, 5, 6, 7)
+    layer, oneshot = _conv2d(w, padding=1, algorithm="direct")
+    channels_last, strided = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), draw(2, 3, 6, 14)[..., ::2]
+    out = np.empty((2, 5, 6, 14), np.float32)[..., ::2]
+    calls = [dict(x=x), dict(x=x[:1]), dict(x=x[:, :, :4]), dict(x=x[..., :5]), dict(x=channels_last), dict(x=strided), dict(x=x, residual=residual),
+             dict(x=x, residual=residual.copy(order="F")), dict(x=x, out=out), dict(x=draw(2, 3, 6, 7))]
+    expected = [oneshot(**call).copy() for call in calls]
+    for i in [j for a in range(len(calls)) for b in range(len(calls)) for j in (a, b)]:
+        np.testing.assert_array_equal(layer(**calls[i]), expected[i])
+
+
 def test_residual(isa, draw):
     conv, one_shot, [x] = make(draw, "conv")
     residual = draw(*conv(x).shape)

@@ -91,6 +91,7 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
 
 static void free_packed(fo_conv2d *plan) {
     for (int f = 0; f < FO_WEIGHT_FORMS; f++) fo_free(atomic_load(&plan->packed[f]));
+    fo_free(atomic_load(&plan->last));
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {
@@ -142,8 +143,16 @@ const float *fo_conv2d_panels(const fo_conv2d *plan) {
 
 /* ---- a direct convolution of one size ----------------------------------------------------------------------------- */
 
+/* What all else follows from. */
 typedef struct {
+    fo_conv2d_size z;
+    fo_image x, y, r; /* without their data */
+    ptrdiff_t residual, threads;
+} direct_call;
+
+typedef struct direct {
     const fo_conv2d *plan;
+    direct_call call;
     fo_conv2d_size z;
     fo_image x, y, r; /* r.data is NULL where there is no residual */
     const fo_lines *lines;   /* how some output rows are computed together, or NULL */
@@ -160,8 +169,8 @@ typedef struct {
     ptrdiff_t rows, px, oc;        /* output rows, pixels of a row and channels of a task */
     ptrdiff_t down, along, across; /* tasks of an image's bundle */
     ptrdiff_t bundle, bundles;     /* groups of a task: those whose channels share cache lines are copied together */
+    ptrdiff_t scratch_wanted, scratch_each; /* floats of a thread, and those that it gets */
     float *scratch;
-    ptrdiff_t scratch_each; /* floats of a thread */
     bool heavy;             /* weights do not stay in the second-level cache: a piece of them meets all rows of a task at once */
     ptrdiff_t piece;        /* steps of a reduction, then */
 } direct;
@@ -440,14 +449,15 @@ static double gather_cost(const fo_conv2d *plan) {
     return 5 * squares * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
 }
 
-/* Everything about a call that follows from the sizes. */
-static void direct_setup(direct *d, const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *y, const fo_image *r) {
+/* Everything that follows from the sizes. */
+static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *call) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_kernels *kn = plan->kn;
+    const fo_conv2d_size *z = &call->z;
+    const fo_image *x = &call->x, *y = &call->y, *r = call->residual ? &call->r : NULL;
     const bool nhwc = y->sc == 1, unit = s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1; /* their product may be 1 modulo 2^64 */
     const bool pixelwise = unit && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
-    *d = (direct){.plan = plan, .z = *z, .x = *x, .y = *y};
-    if (r) d->r = *r;
+    *d = (direct){.plan = plan, .call = *call, .z = *z, .x = *x, .y = *y, .r = call->r};
     if (pixelwise && x->sh == z->iw * x->sw && y->sh == z->iw * y->sw && (!r || r->sh == z->iw * r->sw)) {
         d->z.iw = d->z.ow = z->ih * z->iw; /* an image is one long row */
         d->z.ih = d->z.oh = 1;
@@ -528,7 +538,7 @@ static void direct_cut(direct *d, int threads) {
     d->down = div_up(d->z.oh, d->rows);
     d->along = div_up(d->z.ow, d->px);
     d->across = div_up(plan->ocg, d->oc);
-    d->scratch_each = scratch_floats(d, d->rows);
+    d->scratch_wanted = scratch_floats(d, d->rows);
 }
 
 static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -536,7 +546,18 @@ static int direct_threads(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return fo_threads_for(fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
 }
 
-static ptrdiff_t table_floats(const direct *d) { return round_up(d->steps, 16) * (ptrdiff_t)(sizeof *d->table / sizeof(float)); }
+static direct_call call_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    direct_call call = {*z, *x, *y, r ? *r : (fo_image){0}, r != NULL, direct_threads(plan, z)};
+    call.x.data = call.y.data = call.r.data = NULL;
+    return call;
+}
+
+static direct direct_for(const fo_conv2d *plan, const direct_call *call) {
+    direct d;
+    direct_setup(&d, plan, call);
+    direct_cut(&d, (int)call->threads);
+    return d;
+}
 
 /* The weights in the form that is wanted; false where memory is short. */
 static bool direct_weights(direct *d) {
@@ -547,18 +568,39 @@ static bool direct_weights(direct *d) {
     return d->w;
 }
 
-static fo_status direct_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    direct d;
-    const int threads = direct_threads(plan, z);
-    direct_setup(&d, plan, z, x, y, r);
-    direct_cut(&d, threads);
-    if (!direct_weights(&d)) return FO_NO_MEMORY;
-    if (!(d.scratch = fo_arena_share(&d.scratch_each, threads, table_floats(&d)))) return FO_NO_MEMORY;
-    d.table = (ptrdiff_t *)(d.scratch + d.scratch_each * threads);
-    fill_table(&d);
-    set_common(&d);
-    fo_parallel_for(d.z.n * d.bundles * d.down * d.along * d.across, threads, direct_task, &d);
-    fo_arena_release(d.scratch);
+/* The same with weights, and its table behind it; NULL where memory is short. */
+static direct *direct_create(const fo_conv2d *plan, const direct_call *call) {
+    direct local = direct_for(plan, call), *d;
+    if (!direct_weights(&local) || !(d = fo_alloc(sizeof *d + (size_t)local.steps * sizeof *d->table))) return NULL;
+    *d = local;
+    d->table = (ptrdiff_t *)(d + 1);
+    fill_table(d);
+    set_common(d);
+    return d;
+}
+
+/* A plan keeps the last one, for to choose and to prepare takes as long as a tiny image; who runs it has it alone. */
+static _Atomic(direct *) *kept(const fo_conv2d *plan) { return (_Atomic(direct *) *)&plan->last; }
+
+/* That one if it is of such a call, else NULL. */
+static direct *direct_take(const fo_conv2d *plan, const direct_call *call) {
+    direct *d = atomic_load_explicit(kept(plan), memory_order_relaxed) ? atomic_exchange(kept(plan), NULL) : NULL;
+    if (d && !memcmp(&d->call, call, sizeof *call)) return d;
+    fo_free(d);
+    return NULL;
+}
+
+static fo_status direct_run(direct *d, const fo_image *x, const fo_image *r, const fo_image *y) {
+    const int threads = (int)d->call.threads;
+    d->x.data = x->data, d->y.data = y->data, d->r.data = r ? r->data : NULL;
+    d->scratch_each = d->scratch_wanted;
+    if (!(d->scratch = fo_arena_share(&d->scratch_each, threads, 0))) {
+        fo_free(d);
+        return FO_NO_MEMORY;
+    }
+    fo_parallel_for(d->z.n * d->bundles * d->down * d->along * d->across, threads, direct_task, d);
+    fo_arena_release(d->scratch);
+    fo_free(atomic_exchange(kept(d->plan), d));
     return FO_OK;
 }
 
@@ -624,6 +666,9 @@ static fo_status dense_run(const fo_conv2d *plan, const fo_conv2d_size *z, const
 static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) { return !z->n || !z->oh || !z->ow || !plan->s.oc; }
 
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const direct_call call = call_of(plan, z, x, residual, y);
+    direct *d = direct_take(plan, &call);
+    if (d) return direct_run(d, x, residual, y);
     if (is_empty(plan, z)) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
@@ -631,15 +676,15 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (fo_is_stem(plan, z)) return fo_stem_run(plan, z, x, residual, y);
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
-    return tile ? fo_winograd_run(plan, z, tile, x, residual, y) : direct_run(plan, z, x, residual, y);
+    if (tile) return fo_winograd_run(plan, z, tile, x, residual, y);
+    return (d = direct_create(plan, &call)) ? direct_run(d, x, residual, y) : FO_NO_MEMORY;
 }
 
-static direct direct_for(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
-    direct d;
+/* A direct convolution of whole images, as a call would have it. */
+static direct direct_of(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
-    direct_setup(&d, plan, z, &x, &y, NULL);
-    direct_cut(&d, direct_threads(plan, z));
-    return d;
+    const direct_call call = call_of(plan, z, &x, NULL, &y);
+    return direct_for(plan, &call);
 }
 
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
@@ -658,7 +703,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
         {"direct, pixels as rows", "direct, pixels as columns"},
         {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
         {"winograd F(3 rows), pixels as rows", "winograd F(3 rows), pixels as columns"}};
-    const direct d = direct_for(plan, z, nhwc);
+    const direct d = direct_of(plan, z, nhwc);
     return names[together(&d) - 1][d.columns];
 }
 
@@ -673,8 +718,8 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     if (fo_is_depthwise(plan)) return 0;
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     if (fo_is_stem(plan, z)) return fo_stem_scratch(plan, z);
-    direct d = direct_for(plan, z, nhwc);
-    return (d.scratch_each * direct_threads(plan, z) + table_floats(&d)) * (ptrdiff_t)sizeof(float);
+    const direct d = direct_of(plan, z, nhwc);
+    return d.scratch_wanted * d.call.threads * (ptrdiff_t)sizeof(float);
 }
 
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {

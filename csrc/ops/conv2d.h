@@ -21,6 +21,7 @@ struct fo_conv2d {
     float *w;           /* (oc, k): a row in the order of FOR_EACH_TAP */
     float *bias, *slopes;
     fo_lines lines;
+    _Atomic(struct direct *) last; /* the direct convolution of the last call, unless one is running */
     struct fo_conv2d *dense; /* the same weights without a stride, for the pixels that a 1x1 kernel meets, or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
