@@ -98,9 +98,11 @@ typedef struct {
 /* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous,
  * y[n,o,h,w] = sum over c, i, j of w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left].
  * FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or 2, dilation 1, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1;
- * FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which has y's shape. */
+ * FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output
+ * channel, by which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
-fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
+void fo_conv2d_weights(const fo_conv2d *plan, float *w); /* back again, scaled */
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
@@ -188,6 +190,9 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bo
  * False where some var + eps is not positive. */
 bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
                          double *scale, double *shift);
+
+/* folded = bias * scale + shift in double, rounded once; bias may be NULL. */
+void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const double *shift, float *folded);
 
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);

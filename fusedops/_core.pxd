@@ -47,7 +47,8 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t n, ih, iw, oh, ow, top, left
     ctypedef struct fo_conv2d:
         pass
-    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias)
+    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias)
+    void fo_conv2d_weights(const fo_conv2d *plan, float *w)
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                             const fo_image *y)
@@ -118,6 +119,7 @@ cdef extern from "fusedops.h" nogil:
 
     bint fo_batch_norm_scale(Py_ssize_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
                              double *scale, double *shift)
+    void fo_fold_bias(Py_ssize_t n, const float *bias, const double *scale, const double *shift, float *folded)
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
 
     ctypedef struct fo_pointwise_args:

@@ -205,6 +205,10 @@ cdef inline float *data(ndarray a) noexcept nogil:
     return NULL if a is None else <float *>cnp.PyArray_DATA(a)
 
 
+cdef inline double *doubles(ndarray a) noexcept nogil:
+    return NULL if a is None else <double *>cnp.PyArray_DATA(a)
+
+
 cdef ndarray contiguous(ndarray a):
     """A C-contiguous copy, or a itself."""
     return a if cnp.PyArray_IS_C_CONTIGUOUS(a) else cnp.PyArray_GETCONTIGUOUS(a)
@@ -483,14 +487,15 @@ cdef class Conv2dPlan(ImagePlan):
     cdef fo_conv2d_shape shape
     cdef Py_ssize_t top, left, bottom, right
     cdef bint same
+    cdef ndarray bias
     cdef readonly str isa
 
     def __dealloc__(self):
         fo_conv2d_free(self.plan)
 
-    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups, bint nhwc,
-              int algorithm):
-        """w (oc, ic/groups, kh, kw) and bias (oc,) contiguous; padding ((top, bottom), (left, right)) or "same"."""
+    def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
+              bint nhwc, int algorithm):
+        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom), (left, right)) or "same"."""
         cdef fo_conv2d_shape s
         cdef fo_conv2d *plan
         s.oc, s.ic, s.kh, s.kw = w.shape[0], w.shape[1] * groups, w.shape[2], w.shape[3]
@@ -501,10 +506,11 @@ cdef class Conv2dPlan(ImagePlan):
         s.algorithm, s.nhwc = algorithm, nhwc
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_conv2d_create(&s, data(w), data(bias))
+            plan = fo_conv2d_create(&s, data(w), doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", get_isa()
+        self.bias = None if bias is None else bias.copy()
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         if not self.same:
             (self.top, self.bottom), (self.left, self.right) = padding
@@ -523,6 +529,16 @@ cdef class Conv2dPlan(ImagePlan):
             raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} (dilation {s.dh}, {s.dw})")
         z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
         return 0
+
+    def _weights(self):
+        """w with the scale in it, and bias."""
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef ndarray w
+        if self.plan == NULL:
+            raise unmade(self)
+        w = np.empty((s.oc, s.ic // s.groups, s.kh, s.kw), np.float32)
+        fo_conv2d_weights(self.plan, data(w))
+        return w, self.bias
 
     def kernel(self, shape, bint nhwc_memory=False):
         """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
@@ -926,12 +942,32 @@ cdef class Stream:
 
 # ---- weights and passes -----------------------------------------------------------------------------------------------
 
-def batch_norm_scale(ndarray gamma, ndarray beta, ndarray mean not None, ndarray var not None, double eps):
-    """scale and shift in float64 of a batch norm whose arrays are contiguous and as long; None where some var + eps is not positive."""
-    cdef cnp.npy_intp n = mean.size
+cdef ndarray vector(object a, str name, Py_ssize_t channels):
+    """A parameter of each output channel, contiguous."""
+    cdef ndarray v
+    if a is None:
+        return None
+    v = as_float32(a, name)
+    if cnp.PyArray_NDIM(v) != 1 or cnp.PyArray_DIM(v, 0) != channels:
+        raise ValueError(f"{name} has shape {np.shape(v)}, but there are {channels} output channels: it must have shape ({channels},)")
+    return contiguous(v)
+
+
+def batch_norm_scale(gamma, beta, mean, var, double eps, Py_ssize_t channels):
+    """scale and shift in float64 of a batch norm, or the error that says what is wrong; None where some var + eps is not positive."""
+    cdef cnp.npy_intp n = channels
+    cdef ndarray g = vector(gamma, "bn.gamma", n), b = vector(beta, "bn.beta", n), m = vector(mean, "bn.mean", n), v = vector(var, "bn.var", n)
     cdef ndarray scale = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0), shift = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0)
-    if fo_batch_norm_scale(n, data(gamma), data(beta), data(mean), data(var), eps, <double *>cnp.PyArray_DATA(scale), <double *>cnp.PyArray_DATA(shift)):
+    if fo_batch_norm_scale(n, data(g), data(b), data(m), data(v), eps, doubles(scale), doubles(shift)):
         return scale, shift
+
+
+def fold_bias(bias, ndarray scale, ndarray shift):
+    """bias * scale + shift in float64, rounded once. scale and shift float64, contiguous; bias may be None."""
+    cdef cnp.npy_intp n = cnp.PyArray_DIM(scale, 0)
+    cdef ndarray given = vector(bias, "bias", n), folded = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT32, 0)
+    fo_fold_bias(n, data(given), doubles(scale), doubles(shift), data(folded))
+    return folded
 
 
 def fold_scale(ndarray w, ndarray scale):
@@ -939,7 +975,7 @@ def fold_scale(ndarray w, ndarray scale):
     cdef ndarray folded = np.empty_like(w)
     cdef Py_ssize_t m = w.shape[0], n = w.size // m if m else 0
     with nogil:
-        fo_fold_scale(m, n, data(w), <const double *>cnp.PyArray_DATA(scale), data(folded))
+        fo_fold_scale(m, n, data(w), doubles(scale), data(folded))
     return folded
 
 

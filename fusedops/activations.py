@@ -33,6 +33,8 @@ def parse(activation, channels=None):
     """
     if activation is None:
         return 0, 0.0, 0.0, None
+    if type(activation) is str and activation in _PLAIN:
+        return _PLAIN[activation]
     name, *parameters = activation if isinstance(activation, (tuple, list)) and len(activation) else (activation,)
     if not isinstance(name, str):
         raise TypeError(f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}")
@@ -49,6 +51,9 @@ def parse(activation, channels=None):
         raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")
     p0, p1 = (*(bounds or parameters or _DEFAULTS.get(name, ())), 0.0, 0.0)[:2]
     return _CODE["clip" if bounds else name], p0, p1, None
+
+
+_PLAIN: dict = {}  # names that take no parameters or have defaults, parsed
 
 
 def number(value, name):
@@ -75,3 +80,6 @@ def _prelu(parameters, channels):
     if channels is not None and slopes.size != channels:
         raise ValueError(f"the slopes of 'prelu' have shape {slopes.shape}, but there are {channels} output channels: one slope each")
     return _CODE["prelu"], 0.0, 0.0, slopes.flatten()
+
+
+_PLAIN.update((name, parse(name)) for name in NAMES if name not in ("clip", "prelu"))

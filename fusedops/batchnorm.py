@@ -61,12 +61,10 @@ def scale_and_shift(bn, channels):
     bn = BatchNorm(*bn)
     if bn.mean is None or bn.var is None:
         raise ValueError("bn.mean and bn.var must be given: batch norm is folded with the statistics of training")
-    gamma, beta, mean, var = (None if a is None else _vector(a, name, channels) for a, name in
-                              zip(bn[:4], ("bn.gamma", "bn.beta", "bn.mean", "bn.var"), strict=True))
     eps = number(bn.eps, "bn.eps")
-    both = _core.batch_norm_scale(gamma, beta, mean, var, eps)
+    both = _core.batch_norm_scale(bn.gamma, bn.beta, bn.mean, bn.var, eps, channels)
     if both is None:
-        var = var.astype(np.float64) + eps
+        var = _core.as_input(bn.var, "bn.var").astype(np.float64) + eps
         bad = int(np.argmin(var > 0))
         raise ValueError(f"bn.var + bn.eps must be positive, but is {var[bad]:g} for channel {bad}")
     return both
@@ -77,11 +75,10 @@ def silence():
     return np.errstate(over="ignore", invalid="ignore")
 
 
-def _vector(a, name, channels):
-    a = _core.as_input(a, name)
-    if a.shape != (channels,):
-        raise ValueError(f"{name} has shape {a.shape}, but there are {channels} output channels: it must have shape ({channels},)")
-    return np.ascontiguousarray(a)
+def scale_and_bias(bias, bn, channels):
+    """What a batch norm makes of the weights and bias before it: `w` times a float64 `scale` of its channels, and the float32 `bias`."""
+    scale, shift = scale_and_shift(bn, channels)
+    return scale, _core.fold_bias(bias, scale, shift)
 
 
 def fold_batch_norm(w, bias, bn):
@@ -125,9 +122,5 @@ def fold_batch_norm(w, bias, bn):
     w = _core.as_input(w, "w")
     if w.ndim < 1:
         raise ValueError("w has shape (), but its first axis must be the output channel")
-    scale, shift = scale_and_shift(bn, w.shape[0])
-    if bias is not None:
-        bias = _vector(bias, "bias", w.shape[0])
-    with silence():
-        shift = (shift if bias is None else shift + bias * scale).astype(np.float32)
-    return _core.fold_scale(np.ascontiguousarray(w), scale), shift
+    scale, bias = scale_and_bias(bias, bn, w.shape[0])
+    return _core.fold_scale(np.ascontiguousarray(w), scale), bias

@@ -4,7 +4,7 @@ from operator import index
 import numpy as np
 
 from . import _core, activations
-from .batchnorm import fold_batch_norm
+from .batchnorm import scale_and_bias
 
 ALGORITHMS = ("auto", "direct", "winograd", "winograd1d", "strassen")
 LAYOUTS = ("NCHW", "NHWC")
@@ -40,6 +40,8 @@ def integer(value, name, least=1):
 
 def _pair(value, name, least, forms="an int or a pair of ints"):
     """An int or a pair of ints as a pair; `name`, `least` and `forms` are for the error."""
+    if type(value) is int and least <= value <= LARGEST:
+        return value, value
     try:
         pair = (index(value),) * 2
     except TypeError:
@@ -205,16 +207,17 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
                              f"padding {padding!r}, groups={groups}")
         parsed = activations.parse(activation, oc)
-        bias = _bias(bias, oc)
-        if bn is None:
-            w, bias = w.copy(), None if bias is None else bias.copy()
-        else:
-            w, bias = fold_batch_norm(w, bias, bn)
+        bias, scale = _bias(bias, oc), None
+        if bn is not None:
+            scale, bias = scale_and_bias(bias, bn, oc)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
-        self._arguments = (w, bias), dict(activation=_kept(activation, parsed), stride=stride,
-                                          padding=padding if isinstance(padding, (int, str)) else zeros, dilation=dilation, groups=groups,
-                                          layout=layout, algorithm=algorithm)
-        self._pack(np.ascontiguousarray(w), bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
+        self._pack(np.ascontiguousarray(w), scale, bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
+        self._options = dict(activation=_kept(activation, parsed), stride=stride, padding=padding if isinstance(padding, (int, str)) else zeros,
+                             dilation=dilation, groups=groups, layout=layout, algorithm=algorithm)
+
+    @property
+    def _arguments(self):
+        return self._weights(), self._options
 
     def __repr__(self):
         (w, bias), options = self._arguments

@@ -34,6 +34,7 @@ enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share,
 typedef struct {
     const fo_conv2d *plan;
     const float *w;
+    const double *scale; /* or NULL */
 } ordering;
 
 /* An output channel's weights. */
@@ -44,12 +45,22 @@ static void order_task(void *context, ptrdiff_t o, int thread) {
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     const float *from = job->w + o * plan->k;
     float *to = plan->w + o * plan->ldw;
-    if (area == 1)
+    if (area == 1 && !job->scale)
         memcpy(to, from, (size_t)plan->k * sizeof *to);
     for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
         plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
     }
+    if (job->scale) fo_fold_row(plan->k, area == 1 ? from : to, job->scale[o], to);
+}
+
+void fo_conv2d_weights(const fo_conv2d *plan, float *w) {
+    const ptrdiff_t area = plan->s.kh * plan->s.kw;
+    for (ptrdiff_t o = 0; o < plan->s.oc; o++, w += plan->k)
+        for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
+            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+            plan->kn->transpose(area, block, plan->w + o * plan->ldw + c * area, block, w + c * area, area);
+        }
 }
 
 /* A 1x1 kernel with a stride reads few of the pixels, and rows of them are short. Copied to scratch they are one row, for Strassen's algorithm too. */
@@ -58,7 +69,7 @@ static bool skips_pixels(const fo_conv2d *plan) {
     return fo_is_narrow(plan->kn) && s->kh == 1 && s->kw == 1 && (s->sh > 1 || s->sw > 1) && s->groups == 1 && s->oc >= MANY_CHANNELS;
 }
 
-fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const float *bias) {
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
     fo_conv2d *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
     bool failed = false;
@@ -75,7 +86,7 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
         fo_conv2d_free(plan);
         return NULL;
     }
-    ordering order = {plan, w};
+    ordering order = {plan, w, scale};
     fo_parallel_for(shape->oc, fo_pack_threads(shape->oc * k), order_task, &order);
     fo_lines_choose(&plan->lines, shape);
     if (skips_pixels(plan)) {

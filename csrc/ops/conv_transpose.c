@@ -53,7 +53,7 @@ static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const flo
     part.dh = rows.dilation, part.dw = columns.dilation;
     if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT; /* Strassen's would go by way of a copy: the pixels of a phase stand apart */
     float *own = phase_weights(s, w, rows, columns);
-    fo_conv2d *plan = own ? fo_conv2d_create(&part, own, bias) : NULL;
+    fo_conv2d *plan = own ? fo_conv2d_create(&part, own, NULL, bias) : NULL;
     fo_free(own);
     return plan;
 }

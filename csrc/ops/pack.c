@@ -60,6 +60,17 @@ bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, con
     return positive;
 }
 
+void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const double *shift, float *folded) {
+    for (ptrdiff_t c = 0; c < n; c++) folded[c] = (float)(bias ? shift[c] + bias[c] * scale[c] : shift[c]);
+}
+
+void fo_fold_row(ptrdiff_t n, const float *w, double scale, float *folded) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        const float v = (float)(w[i] * scale);
+        folded[i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */
+    }
+}
+
 typedef struct {
     ptrdiff_t oc, each, rows; /* channels of a task */
     const float *w;
@@ -71,10 +82,7 @@ static void fold_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const folding *f = context;
     for (ptrdiff_t o = task * f->rows; o < min_(f->oc, (task + 1) * f->rows); o++)
-        for (ptrdiff_t i = o * f->each; i < (o + 1) * f->each; i++) {
-            const float v = (float)(f->w[i] * f->scale[o]);
-            f->folded[i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */
-        }
+        fo_fold_row(f->each, f->w + o * f->each, f->scale[o], f->folded + o * f->each);
 }
 
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
