@@ -47,6 +47,19 @@ def test_inverted_residual(draw, isa, threads, hidden, h, w, stride, k, layout):
     _check(fo.InvertedResidual(*parts), parts, x)
 
 
+# Channels are whole vectors of every set, a panel of them and half of one; the last image is cut into columns.
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("expanded", [True, False])
+@pytest.mark.parametrize("c, h, w, padding, activation", [
+    (24, 9, 16, 1, "relu6"), (48, 40, 50, 1, None), (32, 23, 41, ((2, 1), (1, 0)), ("clip", -1, 2)), (24, 31, 30, 0, "relu"),
+    (16, 12, 17, ((0, 3), (0, 1)), "relu6"), (24, 9, 7, 1, "relu6"), (136, 19, 230, 1, "relu6")])
+def test_depthwise_lines_have_the_bits_of_the_layers(draw, isa, threads, stride, expanded, c, h, w, padding, activation):
+    parts = _parts(draw, fo, 7 if expanded else c, c if expanded else None, 7, layout="NHWC", stride=stride, padding=padding, activation=activation)
+    block = fo.InvertedResidual(*parts, residual=False)
+    x = draw(2, h, w, 7 if expanded else c)
+    np.testing.assert_array_equal(_one_pass(block, x), _in_a_row(parts, x, None))
+
+
 @pytest.mark.parametrize("padding", ["same", "valid", ((0, 3), (2, 0))])
 @pytest.mark.parametrize("dilation", [1, 2])
 def test_paddings(draw, isa, padding, dilation):

@@ -7,6 +7,7 @@
 #include "stem.h"
 #include "strassen.h"
 #include "depthwise.h"
+#include "depthwise_line.h"
 #include "pointwise.h"
 #include "winograd.h"
 #include "winograd_rows.h"
@@ -37,6 +38,7 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .winograd_rows = {IF_NARROW(fo_winograd_columns), IF_NARROW(fo_winograd_row), IF_NARROW(fo_winograd_back_row), IF_NARROW(fo_winograd_back_columns)},
     .step = FO_NAME(fo_step),
     .depthwise = FO_NAME(fo_depthwise),
+    .depthwise_line = IF_NARROW(fo_depthwise_line),
     .pointwise = FO_NAME(fo_pointwise),
     .elementwise = FO_NAME(fo_elementwise),
     .pool_row = FO_NAME(fo_pool_row),

@@ -195,6 +195,18 @@ typedef struct {
     fo_activation act;
 } fo_depthwise_args;
 
+/* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise_line.h): `vectors` of channels, their taps and bias.
+ * Input rows are iw pixels long, `left` (0 or 1) columns of zeros stand before them and at most one behind; NULL: outside the image. */
+typedef struct {
+    int stride;
+    const float *rows[3];
+    ptrdiff_t xw, left, iw, ow, vectors;
+    const float *w, *bias;
+    float *y;
+    ptrdiff_t yw;
+    fo_activation act; /* none or a clip */
+} fo_depthwise_line_args;
+
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
@@ -212,6 +224,7 @@ typedef struct {
     fo_winograd_rows winograd_rows; /* of stride 1 */
     void (*step)(const fo_step_args *);
     void (*depthwise)(const fo_depthwise_args *);
+    void (*depthwise_line)(const fo_depthwise_line_args *); /* NULL in sets that do not use it */
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);

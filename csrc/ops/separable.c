@@ -3,7 +3,7 @@
  *    x  --expand-->  E: input rows of the tile  --depthwise-->  D: its output rows  --pointwise-->  y
  *
  * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A thread has a band, a range
- * of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E that the next tile needs too are moved up
+ * of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E that the next tile needs too are kept
  * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW)
  * or pixels (NHWC), where vectors are long E of large images in slices of channels.
  */
@@ -30,6 +30,12 @@ enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
  * 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost more than that, 24x56x56 x6 0.9. */
 enum { SHARED_TILES = 7 };
 
+/* Sets of short vectors: a panel's channels of E are expanded a strip of so many pixels at a time, a product long enough to run as fast as a tile's,
+ * into a ring of rows that the first-level cache holds, where the depthwise part reads them. Without expansion it takes so much of x and D at a time, all
+ * rows of a tile. AVX2, one thread, time of whole tiles over that of strips, medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05,
+ * 32x112x112 -> 64 1.27 / 1.11, -> 16 1.56 / 1.26. */
+enum { STRIP_PIXELS = 112, LINES_BYTES = 16 << 10, LEAST_COLS = 8 };
+
 typedef struct {
     fo_separable b;
     fo_conv2d_size z; /* of the depthwise part */
@@ -41,6 +47,7 @@ typedef struct {
     ptrdiff_t across, down, tiles;       /* bands of an image, tiles of a band */
     int threads;
     ptrdiff_t slice;                     /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
+    ptrdiff_t strip;                     /* output rows that the depthwise part does at a time, by lines, or 0: all of a tile */
     ptrdiff_t e_rows, e_cols, e_plane, d_plane;
     ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
     float *scratch;
@@ -66,29 +73,38 @@ static fo_image scratch_image(bool planes, float *data, ptrdiff_t channels, ptrd
     return planes ? (fo_image){data, 0, plane, cols, 1} : (fo_image){data, 0, 1, cols * channels, channels};
 }
 
-/* rows x cols pixels through a 1x1 convolution, output channels o .. o+oc; `panels` of its weights where pixels are rows, else NULL. */
-static void pixelwise(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
-                      ptrdiff_t o, ptrdiff_t oc, ptrdiff_t rows, ptrdiff_t cols) {
+/* The product of a 1x1 convolution over pixels, output channels o .. o+oc; `panels` of its weights where pixels are rows, else NULL. Where the
+ * pixels stand is left to the caller. */
+static fo_gemm_args pixelwise_args(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
+                                   ptrdiff_t o, ptrdiff_t oc) {
     const fo_kernels *kn = plan->kn;
     const bool planes = !panels, transposed = planes ? to->sw != 1 || (r->data && r->sw != 1) : to->sc != 1 || (r->data && r->sc != 1);
     fo_gemm_args a = {.form = planes ? FO_B_PACKING : FO_ROWS, .k = plan->k, .ep = fo_conv2d_epilogue(plan, o)};
-    if (from->sh == cols * from->sw && to->sh == cols * to->sw && (!r->data || r->sh == cols * r->sw)) cols *= rows, rows = 1;
     a.ep.channel_rows = planes;
     a.ep.transposed = transposed;
     a.ldc = planes != transposed ? to->sc : to->sw;
     a.ep.ldr = planes != transposed ? r->sc : r->sw;
+    if (planes)
+        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw, a.ldb = from->sc, a.panel = kn->nr, a.packed = scratch;
+    else
+        a.n = oc, a.lda = from->sw, a.b = panels + o * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
+    return a;
+}
+
+/* rows x cols pixels through a 1x1 convolution. */
+static void pixelwise(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
+                      ptrdiff_t o, ptrdiff_t oc, ptrdiff_t rows, ptrdiff_t cols) {
+    fo_gemm_args a = pixelwise_args(plan, panels, scratch, from, to, r, o, oc);
+    if (from->sh == cols * from->sw && to->sh == cols * to->sw && (!r->data || r->sh == cols * r->sw)) cols *= rows, rows = 1;
     for (ptrdiff_t h = 0; h < rows; h++) {
         const float *row = from->data + h * from->sh;
         a.c = to->data + h * to->sh;
         if (r->data) a.ep.residual = r->data + h * r->sh;
-        if (planes) {
-            a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw;
-            a.n = cols, a.b = row, a.ldb = from->sc, a.panel = kn->nr, a.packed = scratch;
-        } else {
-            a.m = cols, a.a = row, a.lda = from->sw;
-            a.n = oc, a.b = panels + o * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
-        }
-        kn->gemm(&a);
+        if (panels)
+            a.m = cols, a.a = row;
+        else
+            a.n = cols, a.b = row;
+        plan->kn->gemm(&a);
     }
 }
 
@@ -139,6 +155,61 @@ static fo_image expand_tile(const separable *s, const window *v, const fo_image 
     return to;
 }
 
+/* Input rows of a depthwise part that goes by lines: row t stands at data + (t + shift) % count * step. */
+typedef struct {
+    const float *data;
+    ptrdiff_t shift, count, step;
+} line_rows;
+
+/* Output row h. */
+static void depthwise_line(const separable *s, const line_rows *in, fo_depthwise_line_args *g, ptrdiff_t h) {
+    const ptrdiff_t t = h * g->stride - s->z.top;
+    for (ptrdiff_t i = 0, at = (t + in->shift) % in->count; i < 3; i++, at = at + 1 < in->count ? at + 1 : 0)
+        g->rows[i] = t + i >= 0 && t + i < s->z.ih ? in->data + at * in->step : NULL;
+    s->b.depthwise->kn->depthwise_line(g);
+}
+
+static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels, ptrdiff_t xw, float *d) {
+    const fo_conv2d *plan = s->b.depthwise;
+    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = xw, .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0, .ow = v->cols,
+                                    .vectors = channels / plan->kn->vl, .w = s->depthwise.w + c * 9, .bias = plan->bias ? plan->bias + c : NULL,
+                                    .y = d + c, .yw = plan->s.ic, .act = plan->s.act};
+}
+
+/* A tile of D from x, some columns of all its rows after the other: what the rows share stays in the first-level cache. */
+static void lines_of_tile(const separable *s, const window *v, const fo_image *x, float *d) {
+    const ptrdiff_t ic = s->b.depthwise->s.ic, sw = s->b.depthwise->s.sw, fit = LINES_BYTES / (ptrdiff_t)sizeof(float) / ((3 * sw + 1) * ic);
+    const ptrdiff_t parts = div_up(v->cols, max_(fit, LEAST_COLS)), cols = max_(div_up(v->cols, parts), min_(LEAST_COLS, v->cols));
+    for (ptrdiff_t w = 0, next; w < v->cols; w = next) {
+        next = v->cols - w - cols < LEAST_COLS ? v->cols : w + cols;
+        const window part = window_of(s, v->h0, v->rows, v->w0 + w, next - w);
+        const line_rows in = {x->data + (part.u0 - v->u0) * x->sw, -v->t0, PTRDIFF_MAX, x->sh};
+        fo_depthwise_line_args g = line_args(s, &part, 0, ic, x->sw, d + w * ic);
+        for (ptrdiff_t h = v->h0; h < v->h0 + v->rows; h++, g.y += v->cols * ic) depthwise_line(s, &in, &g, h);
+    }
+}
+
+/* Channels c .. c+channels of a tile of D, a strip of rows after the other: its input rows, of which those below `held` are there, are expanded
+ * into a ring, and read while they are fresh. */
+static void strips_of_tile(const separable *s, const window *v, const fo_image *x, ptrdiff_t c, ptrdiff_t channels, ptrdiff_t held, float *e, float *d) {
+    const ptrdiff_t sh = s->b.depthwise->s.sh, width = v->u1 - v->u0, end = v->h0 + v->rows;
+    const line_rows in = {e, s->z.top + sh - 3 + s->e_rows, s->e_rows, width * channels};
+    const fo_image to = scratch_image(false, e, channels, width, 0), none = {0};
+    const bool rows_touch = x->sh == width * x->sw;
+    fo_depthwise_line_args g = line_args(s, v, c, channels, channels, d);
+    fo_gemm_args a = pixelwise_args(s->b.expand, s->expand_panels, NULL, x, &to, &none, c, channels);
+    for (ptrdiff_t h = v->h0, t = max_(held, v->t0); h < end;) {
+        const ptrdiff_t next = min_(h + s->strip, end), t1 = min_(v->t1, (next - 1) * sh - s->z.top + 3);
+        for (ptrdiff_t rows; t < t1; t += rows) { /* at once but where the ring comes round */
+            const ptrdiff_t at = (t + in.shift) % in.count;
+            rows = rows_touch ? min_(t1 - t, in.count - at) : 1;
+            a.m = rows * width, a.a = x->data + (t - v->t0) * x->sh, a.c = e + at * in.step;
+            s->b.expand->kn->gemm(&a);
+        }
+        for (; h < next; h++, g.y += v->cols * g.yw) depthwise_line(s, &in, &g, h);
+    }
+}
+
 static void separable_tile(void *context, ptrdiff_t task, int thread) {
     const separable *s = context;
     const ptrdiff_t tile = task % s->tiles, down = task / s->tiles % s->down, across = task / s->tiles / s->down % s->across;
@@ -153,6 +224,13 @@ static void separable_tile(void *context, ptrdiff_t task, int thread) {
     const fo_image x = at(s->x, n, v.t0, v.u0), out = scratch_image(s->planes, d, channels, cols, s->d_plane);
     for (ptrdiff_t c = 0, some; c < channels; c += some) {
         some = min_(s->slice, channels - c);
+        if (s->strip) {
+            if (s->b.expand)
+                strips_of_tile(s, &v, &x, c, some, last->held, e + c * s->e_rows * s->e_cols, d);
+            else
+                lines_of_tile(s, &v, &x, d);
+            continue;
+        }
         const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed) : x;
         depthwise_tile(s, &v, in, out, c, some);
     }
@@ -174,30 +252,48 @@ static void separable_bands(separable *s, int threads) {
     s->down = div_up(s->z.oh, s->band);
 }
 
+/* Whether the depthwise part can go by lines. */
+static bool goes_by_lines(const separable *s) {
+    const fo_conv2d *d = s->b.depthwise;
+    const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
+    return d->kn->depthwise_line && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
+           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 && s->cols >= LEAST_COLS &&
+           (!rest || rest >= LEAST_COLS);
+}
+
+/* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; answers how many rows the cache holds. */
+static ptrdiff_t separable_columns(separable *s) {
+    const fo_conv2d_shape *d = &s->b.depthwise->s;
+    const ptrdiff_t bytes = d->ic * (ptrdiff_t)sizeof(float), vl = s->b.pointwise->kn->vl, kept = max_(0, reach(d->kh, d->dh) - d->sh);
+    for (ptrdiff_t parts = 1;; parts++) {
+        s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), vl);
+        s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
+        s->strip = goes_by_lines(s) ? max_(1, STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
+        s->e_rows = s->strip ? round_up(s->strip * d->sh + kept, s->strip * d->sh) : 0;
+        const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols, row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
+        const ptrdiff_t most = min_(s->z.oh, (TILE_BYTES - fixed * bytes) / (row * bytes));
+        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
+    }
+}
+
 /* The tile: as many rows as the cache holds, narrower where that would be few, a band in tiles of nearly equal heights; rows x cols
  * near a multiple of the GEMM's columns. */
 static void separable_cut(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const fo_kernels *kn = s->b.pointwise->kn;
-    const ptrdiff_t bytes = d->ic * (ptrdiff_t)sizeof(float), nr = kn->nr;
-    ptrdiff_t most = 0;
-    for (ptrdiff_t parts = 1;; parts++) {
-        s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), kn->vl);
-        s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
-        const ptrdiff_t halo = max_(0, reach(d->kh, d->dh) - d->sh) * s->e_cols * bytes, row = (d->sh * s->e_cols + s->cols) * bytes;
-        most = min_(s->z.oh, (TILE_BYTES - halo) / row);
-        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * kn->vl) break;
-    }
-    s->slice = s->b.expand && !s->planes && !fo_is_narrow(kn) && s->e_cols * bytes > LINE_BYTES ? nr : d->ic;
+    const ptrdiff_t nr = kn->nr;
+    ptrdiff_t most = separable_columns(s);
+    const bool long_lines = !s->planes && !fo_is_narrow(kn) && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    s->slice = s->b.expand && (s->strip || long_lines) ? nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
     if (threads > 1 && !s->b.expand && fo_is_narrow(kn)) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
-    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, STRIP_ROWS));
+    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : STRIP_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
     s->tiles = div_up(s->band, s->rows);
-    s->e_rows = s->b.expand ? min_(s->z.ih, (s->rows - 1) * d->sh + reach(d->kh, d->dh)) : 0;
+    if (!s->strip) s->e_rows = s->b.expand ? min_(s->z.ih, (s->rows - 1) * d->sh + reach(d->kh, d->dh)) : 0;
     s->e_plane = s->planes ? plane(s->e_rows * s->e_cols) : 0;
     s->d_plane = s->planes ? plane(s->rows * s->cols) : 0;
     s->e_each = round_up(d->ic * (s->planes ? s->e_plane : s->e_rows * s->e_cols), 16);
