@@ -1,6 +1,7 @@
 """Memory that runs out or grows, the processor's floating-point mode, and processors without wide vectors."""
 import ctypes
 import os
+import platform
 import re
 import shutil
 import subprocess
@@ -119,6 +120,20 @@ def test_memory_is_flat_over_networks(tmp_path):
             fo.load(tmp_path / "net")(np.ones((2, 5), np.float32))
             networks()
     assert resident() - before < 1 << 20
+
+
+@linux
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="where a block's size is known")
+def test_one_shot_calls_take_no_new_memory(draw):
+    """The C library gives blocks at its heap's end back to the system, and to have such a page again takes a microsecond or two."""
+    w, x, out = draw(256, 128, 1, 1), draw(1, 128, 16, 16), np.empty((1, 256, 16, 16), np.float32)
+    resource = pytest.importorskip("resource")
+    faults = []
+    for _ in range(40):
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+        fo.conv2d(x, w, out=out)
+        faults.append(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+    assert sum(faults[20:]) < 20 * 8
 
 
 # Floating-point mode

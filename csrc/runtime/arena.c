@@ -5,8 +5,12 @@
 #include "arena.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
 
 enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
 
@@ -32,9 +36,36 @@ static int level(void) {
     return i;
 }
 
+/* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page faults of new memory
+ * took up to half as long as a one-shot call (weights of 270 KB: 140 us). */
+enum { SPARES = 4, LEAST_SPARE = 64 << 10 };
+static _Atomic(void *) spares[SPARES];
+static atomic_uint oldest;
+
+static size_t spare_bytes(void *p) {
+#ifdef __GLIBC__
+    const size_t bytes = malloc_usable_size(p);
+    return bytes >= LEAST_SPARE && bytes < HUGE ? bytes : 0;
+#else
+    return (void)p, 0;
+#endif
+}
+
+static void *take_spare(size_t bytes) {
+    for (int i = 0; bytes >= LEAST_SPARE && i < SPARES; i++) {
+        void *p = atomic_load(&spares[i]) ? atomic_exchange(&spares[i], NULL) : NULL;
+        if (!p) continue;
+        if (spare_bytes(p) >= bytes && spare_bytes(p) / 2 <= bytes) return p;
+        fo_free(p);
+    }
+    return NULL;
+}
+
 void *fo_alloc(size_t bytes) {
     size_t align = bytes >= HUGE ? HUGE : ALIGN;
     if (bytes > (size_t)-1 - align) return NULL;
+    void *spare = bytes < HUGE ? take_spare(bytes) : NULL;
+    if (spare) return spare;
     void *p = aligned_alloc(align, (bytes + align - 1) / align * align + (bytes ? 0 : align));
 #ifdef MADV_HUGEPAGE
     if (p && bytes >= HUGE) madvise(p, bytes, MADV_HUGEPAGE); /* fewer TLB misses in packed weights and tiles */
@@ -42,7 +73,16 @@ void *fo_alloc(size_t bytes) {
     return p;
 }
 
-void fo_free(void *p) { free(p); }
+void fo_free(void *p) {
+    void *none = NULL;
+    if (!spare_bytes(p)) {
+        free(p);
+        return;
+    }
+    for (int i = 0; i < SPARES; i++, none = NULL)
+        if (atomic_compare_exchange_strong(&spares[i], &none, p)) return;
+    free(atomic_exchange(&spares[atomic_fetch_add(&oldest, 1) % SPARES], p));
+}
 
 void *fo_arena_take(size_t bytes) {
     const int at = level();
