@@ -135,6 +135,28 @@ def among_nans(a, floats):
     return copy, memory
 
 
+@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize("c, shift", [(8, 0), (20, 0), (64, 4), (16, 1)])
+def test_every_size_has_the_same_bits_with_channels_last(isa, draw, stride, c, shift):
+    """Tiles overlap at the lower and the right end, several go in one call, and windows reach beyond the image in every way."""
+    pads = [((1, 1), (1, 1)), ((0, 1), (0, 1)), ((1, 0), (1, 0)), ((2, 0), (1, 3)), ((0, 0), (0, 0)), ((3, 2), (2, 0))]
+    sizes = [(h, 6) for h in range(1, 9)] + [(6, w) for w in range(1, 24)] + [(5, 131)]
+    for n, (h, w) in enumerate(sizes):
+        for padding in pads[n % 2::2]:
+            if h + sum(padding[0]) < 3 or w + sum(padding[1]) < 3:
+                continue
+            x, k = draw(1, h, w, c), draw(c, 3, 3)
+            options = dict(bias=draw(c) if n % 3 else None, activation=["relu6", "relu", None][n % 3], stride=stride, padding=padding)
+            image, _ = among_nans(x, shift)
+            expected = oracle.depthwise_conv2d(x, k, **options, layout="NHWC")
+            out, near = among_nans(expected[0].astype(np.float32), shift)
+            out[...] = np.nan
+            check(fo.depthwise_conv2d(image, k, **options, layout="NHWC", out=out), expected)
+            assert np.isnan(near).sum() == 64
+            y = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), k, **options)
+            np.testing.assert_array_equal(y.transpose(0, 2, 3, 1), out)
+
+
 @pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (7, 1)])
 @pytest.mark.parametrize("c, width, padding", [(112, 13, 1), (112, 16, 0), (32, 9, 1), (16, 8, 1), (48, 3, 3), (144, 1, 3), (260, 14, 1)])
 def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride, c, width, padding):

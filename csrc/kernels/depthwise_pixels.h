@@ -5,7 +5,8 @@
  *      o x x x x o
  *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
  *
- * Small images of 3 x 3, stride 1, go down bands of seven columns instead (dw_descend).
+ * Small images of 3 x 3, stride 1, go down bands of seven columns instead (dw_descend). Where registers are few, all of 3 x 3 is swept by tiles
+ * of a lighter form, one call for several (dw_sweeps).
  *
  * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
  * skipped. Taps are added in the order of i, then j.
@@ -17,6 +18,7 @@ typedef struct {
     int k, s, rows, cols;
     bool edges; /* part of the window or of the tile may lie outside the image, and lanes behind the last channel */
     bool reaches; /* lanes are the next pixel's from one on (dw_vectors) */
+    int left, right; /* without edges: the window's columns outside the image at either side */
 } dw_tile_form;
 
 /* Where a tile stands, and what of it is wanted. */
@@ -57,6 +59,11 @@ INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows
 /* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. */
 INLINE bool dw_tile_by_columns(const dw_tile_form f) { return f.k == 3 && f.rows == 2 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS; }
 
+/* Whether the column that tap j of output column v meets lies outside the image. */
+INLINE bool dw_tile_outside(const dw_tile_form f, const int v, const int j) {
+    return v * f.s + j < f.left || v * f.s + j >= dw_window(f) - f.right;
+}
+
 /* acc, which starts at *begin, += the taps of input row t, which stands at x, column by column. */
 INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, vf *begin,
                             vf acc[8][4]) {
@@ -67,14 +74,14 @@ INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const 
             taps[q][j] = v_load(w + ((t - q * f.s) * 3 + j) * VL);
             v_keep(taps[q][j]); /* kept, or multiply-adds would load what they share again */
         }
-    UNROLL for (int u = 0; u < dw_window(f); u++) {
-        vf in = f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
-        v_keep(in);
+    UNROLL for (int u = 0; u < dw_window(f) - f.right; u++) {
+        vf in = u < f.left ? v_zero() : f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
+        if (u >= f.left) v_keep(in);
         UNROLL for (int q = 0; q < 2; q++)
             UNROLL for (int j = 0; j < 3; j++) {
                 const int v = (u - j) / f.s;
-                if (t < q * f.s || t >= q * f.s + 3 || u < j || (u - j) % f.s || v >= f.cols) continue;
-                if (t == q * f.s && j == 0) {
+                if (t < q * f.s || t >= q * f.s + 3 || u < f.left || u < j || (u - j) % f.s || v >= f.cols) continue;
+                if (t == q * f.s && (j == 0 || dw_tile_outside(f, v, j - 1))) {
                     v_stays_in_memory(*begin); /* registers are for sums and taps */
                     acc[q][v] = *begin;
                 }
@@ -96,14 +103,15 @@ INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const floa
     }
     vf in[DW_WINDOW];
     const int last = f.reaches ? f.s - 1 : 0; /* from the next input pixel to the next output's */
-    UNROLL for (int q = 0; q < dw_window(f) + last; q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+    UNROLL for (int q = f.left; q < dw_window(f) - f.right + last; q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
     if (last) UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = v_select(p->own, in[q], in[q + last]);
     UNROLL for (int j = 0; j < f.k; j++)
         UNROLL for (int q = 0; q < f.rows; q++) {
             const int i = t - q * f.s;
             if (i < 0 || i >= f.k) continue;
             const vf tap = dw_tile_keeps_taps(f) ? taps[i * f.k + j] : v_load(w + (i * f.k + j) * VL);
-            UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_fma(tap, in[v * f.s + j], acc[q][v]);
+            UNROLL for (int v = 0; v < f.cols; v++)
+                if (!dw_tile_outside(f, v, j)) acc[q][v] = v_fma(tap, in[v * f.s + j], acc[q][v]);
         }
 }
 
@@ -166,7 +174,7 @@ INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
 
 #define TILE(k, s, width, edges) \
     static __attribute__((noinline)) void dw_tile_##k##s##width##edges(const fo_depthwise_args *g, const dw_tile_place *at, const dw_run *run) { \
-        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> (width == DW_HALF), edges, width == DW_REACHING}, g, at, run); \
+        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> (width == DW_HALF), edges, width == DW_REACHING, 0, 0}, g, at, run); \
     }
 #define TILES(k, s) TILE(k, s, 0, 0) TILE(k, s, 0, 1) TILE(k, s, 1, 0) TILE(k, s, 1, 1)
 #define TILES_2(k) TILES(k, 2) TILE(k, 2, 2, 0) TILE(k, 2, 2, 1)
@@ -177,6 +185,65 @@ TILES_2(3)
 TILES(5, 1)
 TILES_2(5)
 TILES(7, 1)
+
+/* 3 x 3 tiles where registers are few, with what a call needs and no more, for there are many: `tiles` of them across, `count` vectors of the
+ * channels each. A window reaches beyond the image by a row or a column at most, which is left out. */
+typedef struct {
+    const float *x, *w, *bias; /* of the first tile and vector */
+    float *y;
+    ptrdiff_t tiles, count, step_bias; /* from one vector to the next */
+    ptrdiff_t xh, xw, yh, yw;
+    bool above, below, upper; /* whether the window begins above the image, ends below it; whether the clip has an upper bound */
+    vf lo, hi;
+} dw_sweep;
+
+INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
+    const float *x = a->x, *w = a->w, *bias = a->bias;
+    float *y = a->y;
+    const ptrdiff_t xh = a->xh, xw = a->xw, yh = a->yh, yw = a->yw, step_bias = a->step_bias;
+    const bool above = a->above, below = a->below, upper = a->upper;
+    const vf lo = a->lo, hi = a->hi;
+    const int window = (f.rows - 1) * f.s + f.k;
+    for (ptrdiff_t tiles = a->tiles; tiles > 0; tiles--) {
+        for (ptrdiff_t n = a->count; n > 0; n--, x += VL, y += VL, w += 9 * VL, bias += step_bias) {
+            vf acc[8][4];
+            const vf start = v_load(bias);
+            vf begin = start;
+            UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
+            const float *row = x;
+            UNROLL for (int t = 0; t < window; t++, row += xh) {
+                v_hide(row);
+                if ((t == 0 && above) || (t == window - 1 && below)) continue;
+                dw_tile_row(f, NULL, row, xw, t, w, NULL, &begin, acc);
+            }
+            float *to = y;
+            UNROLL for (int q = 0; q < f.rows; q++, to += yh) {
+                v_hide(to);
+                UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_max(lo, acc[q][v]);
+                if (upper) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_min(hi, acc[q][v]);
+                UNROLL for (int v = 0; v < f.cols; v++) v_store(to + v * yw, acc[q][v]);
+            }
+        }
+        x += f.cols * f.s * xw - a->count * VL, y += f.cols * yw - a->count * VL;
+        w = a->w, bias = a->bias;
+    }
+}
+
+typedef void dw_sweep_fn(const dw_sweep *);
+
+/* The window's columns: all in the image, or the first or the last outside. */
+enum { DW_WITHIN, DW_NO_FIRST, DW_NO_LAST, DW_SIDES };
+
+#define SWEEP(s, half, side) \
+    static __attribute__((noinline)) void dw_sweep_##s##half##side(const dw_sweep *a) { \
+        dw_sweep_tiles((dw_tile_form){3, s, 2, 4 >> half, false, false, side == DW_NO_FIRST, side == DW_NO_LAST}, a); \
+    }
+#define SWEEP_SIDES(s, half) SWEEP(s, half, 0) SWEEP(s, half, 1) SWEEP(s, half, 2)
+#define SWEEP_ROW(s, half) {dw_sweep_##s##half##0, dw_sweep_##s##half##1, dw_sweep_##s##half##2}
+SWEEP_SIDES(1, 0)
+SWEEP_SIDES(1, 1)
+SWEEP_SIDES(2, 0)
+SWEEP_SIDES(2, 1)
 
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
@@ -248,7 +315,7 @@ enum { DW_BAND = 7, DW_HALF_BAND = 4 };
 
 #define DESCEND(half, edges) \
     static __attribute__((noinline)) void dw_descend_##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, ptrdiff_t c, const float *w) { \
-        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false}, g, at, c, w); \
+        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false, 0, 0}, g, at, c, w); \
     }
 DESCEND(0, 0)
 DESCEND(0, 1)
@@ -373,6 +440,54 @@ static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, c
     }
 }
 
+/* `count` vectors of the channels of `tiles` from p on. after: whether the window ends behind the image. */
+static void dw_sweep_vectors(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, bool after, ptrdiff_t count) {
+    static dw_sweep_fn *const sweeps[2][2][DW_SIDES] = {{SWEEP_ROW(1, 0), SWEEP_ROW(1, 1)}, {SWEEP_ROW(2, 0), SWEEP_ROW(2, 1)}};
+    static const float zeros[VL];
+    const bool clips = g->act.kind == FO_CLIP, left = p->u < 0, above = p->t < 0;
+    const dw_sweep a = {
+        .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + g->c0, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + g->c0,
+        .w = g->w + g->c0 * 9, .bias = g->bias ? g->bias + g->c0 : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = count,
+        .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = above, .below = p->t + f.s + 3 > g->z->ih,
+        .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
+    sweeps[f.s - 1][f.cols < 4][left ? DW_NO_FIRST : after ? DW_NO_LAST : DW_WITHIN](&a);
+}
+
+/* 3 x 3 kernels where registers are few. Ranges of columns so narrow that the rows which two tiles share stay in the first-level cache, from the
+ * top down (of stride 2 they share one row of five: wide ones, read in long pieces). Tiles at the lower and the right end overlap others rather
+ * than be smaller. False where there is no room for one. */
+static bool dw_sweeps(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
+    enum { BYTES = 40 << 10, WIDE_BYTES = 256 << 10, COLS = 4, LEAST = 2 * COLS };
+    const ptrdiff_t s = g->s->sh, ow = g->z->ow, rest = (g->c1 - g->c0) % VL, count = (g->c1 - g->c0) / VL;
+    if (g->s->kh != 3 || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2 || ow < 2) return false;
+    const dw_vectors vectors = {0, count, g->w + g->c0 * 9, g->bias, false};
+    const ptrdiff_t column = (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * (s * (s + 3) + 2);
+    const ptrdiff_t fit = (s == 1 ? BYTES : WIDE_BYTES) / column / COLS * COLS, range = fit > LEAST ? fit : LEAST;
+    dw_tile_form f = {.k = 3, .s = (int)s, .rows = 2};
+    for (ptrdiff_t w0 = 0; w0 < ow; w0 += range) {
+        const ptrdiff_t w1 = w0 + range < ow ? w0 + range : ow;
+        for (ptrdiff_t h = g->h0; h < g->h1; h += 2)
+            for (ptrdiff_t w = w0, across; w < w1; w += across * f.cols) {
+                dw_tile_place p;
+                f.cols = w1 - w >= 3 && ow >= COLS ? COLS : 2;
+                const bool inside = dw_place_tile(f, g, h < g->h1 - 2 ? h : g->h1 - 2, w < w1 - f.cols ? w : w1 - f.cols, &p);
+                const ptrdiff_t after = p.u + dw_window(f) - g->z->iw, under = p.t + s + 3 - g->z->ih;
+                across = 1;
+                if (p.t < -1 || under > 1 || p.u < -1 || after > 1 || (p.u < 0 && after > 0)) {
+                    dw_tile_channels(f, g, &vectors, &p, inside, tiles[f.cols < COLS], tiles[DW_REACHING]);
+                    continue;
+                }
+                if (!rest && p.u >= 0)
+                    while (w + (across + 1) * COLS <= w1 && after + across * COLS * s <= 0) across++;
+                dw_sweep_vectors(f, g, &p, across, after > 0, count);
+                if (!rest) continue;
+                dw_mask_tile(f, g, &p, rest);
+                tiles[f.cols < COLS][1](g, &p, &(dw_run){1, g->c1 - rest, 0, false, vectors.w + count * 9 * VL, 0, NULL, 0});
+            }
+    }
+    return true;
+}
+
 /* The tiles of row h for vector n of the channels, of which `lanes` are there. */
 static void dw_tile_vector_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t n, ptrdiff_t lanes,
                                   ptrdiff_t h, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
@@ -413,7 +528,7 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
     for (ptrdiff_t w = 0; w < g->z->ow; w += DW_BAND) {
         const ptrdiff_t left = g->z->ow - w;
         const int half = left <= DW_HALF_BAND;
-        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false};
+        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false, 0, 0};
         dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)}, reaching = p;
         const bool edges = p.u < 0 || p.u + dw_window(f) > g->z->iw || p.cols < f.cols;
         dw_mask_tile(f, g, &p, VL);
@@ -468,7 +583,7 @@ static bool dw_aside(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WID
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
 static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
-    if (dw_aside(args, tiles)) return;
+    if (dw_aside(args, tiles) || (REGISTERS < 32 && dw_sweeps(args, tiles))) return;
     fo_depthwise_args turned = *args;
     const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10, L2_BYTES = 1 << 20 };
