@@ -330,15 +330,19 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
     for (ptrdiff_t i = from; i < to; i++)
         left_operands(plan, copied(s, row_pair(&s->rows, i)), row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
     fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep}; /* cleared once: for every chain it is one of hundreds of cycles */
+    pair r = {0};
+    ptrdiff_t ordered = -1; /* the pair of rows whose operands `a` has */
     for (ptrdiff_t j = 0; j < weights; j++) {
         const ptrdiff_t o = j * 2 * kn->nr, cells = j * s->pairs; /* turned: before this pair of weights */
         const ptrdiff_t first = s->turned ? max_(c0 - cells, 0) : from + (from * weights + j < c0);
         const ptrdiff_t end = s->turned ? min_(c1 - cells, s->pairs) : to - ((to - 1) * weights + j >= c1);
         order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
         for (ptrdiff_t i = first; i < end; i++) {
-            const pair r = row_pair(&s->rows, i);
-            a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-            order_left(plan, r, scratch + (i - from) * each, ld, copied(s, r) ? NULL : x, s->x.sw, a.a);
+            if (i != ordered) { /* a task of one pair orders its operands once */
+                r = row_pair(&s->rows, ordered = i);
+                a.rows[0] = r.size[0], a.rows[1] = r.size[1];
+                order_left(plan, r, scratch + (i - from) * each, ld, copied(s, r) ? NULL : x, s->x.sw, a.a);
+            }
             a.c = aim(s, n, o, r.at, &a.ep);
             a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
                      : fetches   ? next_weights(s, j, i - first)
