@@ -89,6 +89,20 @@ def test_accuracy_of_each_tile(draw, threads, layout, tile, bound, channels, siz
     check(layer(x, residual), oracle.conv2d(x, w, padding=1, layout=layout, residual=residual), error=bound)
 
 
+@pytest.mark.parametrize("padding", [0, 1, ((2, 0), (3, 1)), 9, ((0, 1), (17, 8))])
+@pytest.mark.parametrize("ic, oc, size", [(70, 35, (20, 22)), (20, 33, (9, 47)), (16, 40, (13, 64)), (9, 24, (7, 129))])
+def test_planes_a_vector_of_columns_at_a_time(isa, draw, padding, ic, oc, size):
+    """Columns beside the image, behind the last whole vector, and rows that a last tile does not have; what is added may be y itself."""
+    x, w, bias = draw(2, ic, *size), draw(oc, ic, 3, 3), draw(oc)
+    options = dict(bias=bias, padding=padding, activation=("clip", -1, 1e4))
+    exact = oracle.conv2d(x, w, **options)
+    check(fo.conv2d(x, w, **options, algorithm="winograd"), exact, error=BOUND)
+    y = draw(*exact.value.shape)
+    exact = oracle.conv2d(x, w, **options, residual=y.copy())
+    fo.conv2d(x, w, **options, residual=y, out=y, algorithm="winograd")
+    check(y, exact, error=BOUND)
+
+
 PROMISED = {1: {"F(2x2,3x3)": 2e-6, "F(4x4,3x3)": 2e-5, "F(6x6,3x3)": 5e-5}, 2: {"F(2x2,3x3)": 5e-6, "F(4x4,3x3)": 2e-5}}  # of each stride
 SCALES = {
     "unit": lambda draw, c: (1, 0, 1), "large": lambda draw, c: (1e15, 0, 1e15), "small": lambda draw, c: (1e-15, 0, 1e-15),

@@ -104,8 +104,8 @@ typedef struct {
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
     float *v, *v_last;
     ptrdiff_t ldv, position, phase;
-    float *half; /* by rows (kernels/winograd_rows.h): half[row*half_row + column*ldv + c]; v is that of one row */
-    ptrdiff_t half_row;
+    float *half; /* by rows (kernels/winograd_rows.h): half[row*half_row + column*ldv + c], or of planes + c*half_plane + column; v is that of one row */
+    ptrdiff_t half_row, half_plane;
 } fo_winograd_input_args;
 
 /* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
@@ -118,8 +118,8 @@ typedef struct {
     ptrdiff_t rows, columns;
     const float *bias;
     fo_activation act;
-    float *half; /* by rows: half[row*half_row + column*ldp + c] */
-    ptrdiff_t half_row;
+    float *half; /* by rows: half[row*half_row + column*ldp + c], or of planes + c*half_plane + column */
+    ptrdiff_t half_row, half_plane;
 } fo_winograd_output_args;
 
 /* The transforms a row of positions at a time; NULL in sets that do not use them. */

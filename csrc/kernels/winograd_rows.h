@@ -5,6 +5,9 @@
  *                                                                       | products
  *     y  <- columns  half[row][column][channel]  <- row i --  M[position of row i][tile][channel]
  *
+ * Of planes half is half[row][channel][column]: columns are transformed along the row, one plane after the other, and channels come together where
+ * a row of positions is made. So a plane's lines are needed once and in order, for of planes that lie 2^n bytes apart few fit into a cache.
+ *
  * V and M of a row of positions, an eighth of all, stay in a small second-level cache while the weights stream through it, and half has 6 values
  * of a tile's row instead of 8. All channels of a pixel follow each other, so that a vector shorter than a line does not fetch and evict it twice.
  */
@@ -69,65 +72,60 @@ INLINE void half_nhwc(const int m, const int height, const fo_winograd_input_arg
     }
 }
 
-/* Planes come in blocks of WIDE pixels and VL channels, whole lines of a set whose vectors are half a line. */
-enum { WIDE = 2 * VL, CHUNK = 2 * WIDE };
+/* The walk over planes is nothing that the hardware foresees: the rows of one AHEAD planes further are fetched, as if they followed each other. */
+enum { AHEAD = 2 };
 
-/* block[row][pixel][channel] from column w on. The same pixels of the next channels are fetched, for the walk is nothing that the hardware foresees. */
-INLINE void load_wide(const bool whole, const fo_winograd_input_args *g, int lo, int hi, ptrdiff_t c, ptrdiff_t w, ptrdiff_t ahead, float *block) {
-    const vm columns[2] = {v_range(-w, g->iw - w), v_range(-w - VL, g->iw - w - VL)};
-    const ptrdiff_t channels = g->channels - c, sc = g->x.sc;
-    for (int i = lo; i < hi; i++)
-        for (int part = 0; part < 2; part++) {
-            const float *x = g->x.data + c * sc + (g->h0 + i) * g->x.sh + w + part * VL;
-            vf t[VL];
-            UNROLL for (int l = 0; l < VL; l++, x += sc) {
-                v_hide(x);
-                t[l] = whole ? v_load(x) : l < channels ? v_load_mask(x, columns[part]) : v_zero();
-                if (part) __builtin_prefetch(x + ahead); /* not before: planes 2^n bytes apart share few sets */
-            }
-            v_transpose(t);
-            UNROLL for (int l = 0; l < VL; l++) v_store(block + ((i * 2 + part) * VL + l) * VL, t[l]);
-        }
+INLINE void fetch_plane(const float **line, const int lines) {
+    UNROLL for (int i = 0; i < lines; i++) __builtin_prefetch(*line + i * LINE);
+    *line += lines * LINE;
 }
 
-INLINE void half_nchw(const int m, const int height, const fo_winograd_input_args *g, int lo, int hi, ptrdiff_t q, ptrdiff_t end,
-                      ptrdiff_t w) {
+/* Columns w .. end-1 of the image, in vectors. Where not `columns`, some may lie beside it, where not `rows`, rows too: those become zero. */
+INLINE void plane_columns(const bool rows, const bool columns, const int m, const int height, const fo_winograd_input_args *g, int lo, int hi,
+                          ptrdiff_t w, ptrdiff_t end, walk *x, walk *to, const float **ahead) {
     const int n = height + 2;
-    alignas(64) float block[8 * WIDE * VL];
-    for (int i = 0; i < n; i++)
-        if (i < lo || i >= hi) memset(block + i * WIDE * VL, 0, WIDE * VL * sizeof(float));
-    const ptrdiff_t before = (ptrdiff_t)((uintptr_t)(g->x.data + (g->h0 + lo) * g->x.sh + w) / sizeof(float) % WIDE), first = q - before;
-    w -= q; /* of column 0 */
-    for (ptrdiff_t chunk = first; chunk < end; chunk += CHUNK)
-        for (ptrdiff_t c = 0; c < g->channels; c += VL)
-            for (ptrdiff_t line = chunk; line < end && line < chunk + CHUNK; line += WIDE) {
-                const ptrdiff_t from = line < q ? q : line, to = line + WIDE < end ? line + WIDE : end;
-                const ptrdiff_t ahead = line + WIDE < chunk + CHUNK ? WIDE : VL * g->x.sc - (line - chunk);
-                if (w + line >= 0 && w + line + WIDE <= g->iw && g->channels - c >= VL)
-                    load_wide(true, g, lo, hi, c, w + line, ahead, block);
-                else
-                    load_wide(false, g, lo, hi, c, w + line, ahead, block);
-                walk half = walk_from(g->half + from * g->ldv + c, g->half_row);
-                for (ptrdiff_t p = from; p < to; p++, walk_on(&half, g->ldv)) {
-                    vf d[8];
-                    UNROLL for (int i = 0; i < n; i++) d[i] = v_load(block + (i * WIDE + p - line) * VL);
-                    input_transform(1, m, height, d);
-                    store_all(n, &half, d);
-                }
-            }
+    for (; w < end; w += VL) {
+        const vm inside = columns ? v_range(0, 0) : v_range(-w, g->iw - w);
+        vf d[8];
+        UNROLL for (int i = 0; i < n; i++)
+            d[i] = !rows && (i < lo || i >= hi) ? v_zero() : columns ? v_load(walk_at(x, i)) : v_load_mask(walk_at(x, i), inside);
+        fetch_plane(ahead, n * VL / LINE);
+        input_transform(1, m, height, d);
+        store_all(n, to, d);
+        walk_on(x, VL), walk_on(to, VL);
+    }
+}
+
+/* half[row][channel][column] */
+INLINE void half_planes(const int m, const int height, const fo_winograd_input_args *g, int lo, int hi, ptrdiff_t columns) {
+    const float *plane = g->x.data + g->h0 * g->x.sh + g->w0;
+    const bool rows = lo == 0 && hi == height + 2;
+    const ptrdiff_t end = g->w0 + columns, whole = clamped(g->w0 < 0 ? g->w0 + (VL - 1 - g->w0) / VL * VL : g->w0, g->w0, end);
+    const ptrdiff_t last = whole < g->iw ? whole + (clamped(end, whole, g->iw) - whole) / VL * VL : whole;
+    for (ptrdiff_t c = 0; c < g->channels; c++, plane += g->x.sc) {
+        walk x = walk_from(plane, g->x.sh), to = walk_from(g->half + c * g->half_plane, g->half_row);
+        const float *ahead = plane + AHEAD * g->x.sc + lo * g->x.sh;
+        if (rows) {
+            plane_columns(true, false, m, height, g, lo, hi, g->w0, whole, &x, &to, &ahead);
+            plane_columns(true, true, m, height, g, lo, hi, whole, last, &x, &to, &ahead);
+            plane_columns(true, false, m, height, g, lo, hi, last, end, &x, &to, &ahead);
+        } else
+            plane_columns(false, false, m, height, g, lo, hi, g->w0, end, &x, &to, &ahead);
+    }
 }
 
 INLINE void half_run(const int m, const int height, const fo_winograd_input_args *g) {
     const int n = height + 2, lo = (int)clamped(-g->h0, 0, n), hi = (int)clamped(g->ih - g->h0, lo, n);
     const ptrdiff_t end = g->count * m + g->last + 2, inside = clamped(-g->w0, 0, end), outside = clamped(g->iw - g->w0, inside, end);
+    if (g->half_plane) {
+        half_planes(m, height, g, lo, hi, end);
+        return;
+    }
     for (int i = 0; i < n; i++) { /* columns beside the image */
         memset(g->half + i * g->half_row, 0, (size_t)(inside * g->ldv) * sizeof(float));
         memset(g->half + i * g->half_row + outside * g->ldv, 0, (size_t)((end - outside) * g->ldv) * sizeof(float));
     }
-    if (g->x.sc == 1)
-        half_nhwc(m, height, g, lo, hi, inside, outside, g->w0 + inside);
-    else
-        half_nchw(m, height, g, lo, hi, inside, outside, g->w0 + inside);
+    half_nhwc(m, height, g, lo, hi, inside, outside, g->w0 + inside);
 }
 
 static void FO_NAME(fo_winograd_columns)(const fo_winograd_input_args *g) {
@@ -135,6 +133,27 @@ static void FO_NAME(fo_winograd_columns)(const fo_winograd_input_args *g) {
 }
 
 /* ---- one row of positions ---------------------------------------------------------------------------------------------- */
+
+/* d[0..n) of VL planes, and the other way round: a vector's lanes beyond n become whatever, and up to VL-1 columns behind them too. */
+INLINE void load_turned(const int n, const float *from, ptrdiff_t plane, vf *d) {
+    UNROLL for (int j = 0; j < n; j += VL) {
+        vf t[VL];
+        v_load_transposed(t, from + j, plane);
+        UNROLL for (int l = 0; l < VL; l++)
+            if (j + l < n) d[j + l] = t[l];
+    }
+}
+
+INLINE void store_turned(const int n, float *to, ptrdiff_t plane, const vf *d) {
+    UNROLL for (int j = 0; j < n; j += VL) {
+        vf t[VL];
+        UNROLL for (int l = 0; l < VL; l++) t[l] = d[j + l < n ? j + l : n - 1];
+        v_transpose(t);
+        float *lower = to + j, *upper = lower + VL / 2 * plane;
+        v_hide(upper);
+        UNROLL for (int l = 0; l < VL; l++) v_store((l < VL / 2 ? lower : upper) + l % ((VL + 1) / 2) * plane, t[l]);
+    }
+}
 
 /* V of `tiles` tiles of one width, whose values of row i of half stand at `from`. */
 INLINE void row_tiles(const int m, const int width, const fo_winograd_input_args *g, const float *from, ptrdiff_t tiles, float *v) {
@@ -150,8 +169,28 @@ INLINE void row_tiles(const int m, const int width, const fo_winograd_input_args
     }
 }
 
+/* The same of planes, along which the tiles go. */
+INLINE void row_planes(const int m, const int width, const fo_winograd_input_args *g, const float *from, ptrdiff_t tiles, float *v) {
+    const ptrdiff_t plane = g->half_plane, ldv = g->ldv;
+    for (ptrdiff_t c = 0; c < g->channels; c += VL) {
+        const float *x = from + c * plane;
+        walk to = walk_from(v + c, g->position);
+        for (ptrdiff_t t = 0; t < tiles; t++, x += width, walk_on(&to, ldv)) {
+            vf d[8];
+            load_turned(width + 2, x, plane, d);
+            input_transform(1, m, width, d);
+            store_all(width + 2, &to, d);
+        }
+    }
+}
+
 static void FO_NAME(fo_winograd_row)(const fo_winograd_input_args *g, int i) {
-    const float *from = g->half + i * g->half_row, *last = from + g->count * g->tile * g->ldv;
+    const float *from = g->half + i * g->half_row, *last = from + g->count * g->tile * (g->half_plane ? 1 : g->ldv);
+    if (g->half_plane) {
+        if (g->count) WITH_TILE(g->tile, g->tile, row_planes(TILE, SIZE, g, from, g->count, g->v));
+        if (g->last) WITH_TILE(g->tile, g->last, row_planes(TILE, SIZE, g, last, 1, g->v_last));
+        return;
+    }
     if (g->count) WITH_TILE(g->tile, g->tile, row_tiles(TILE, SIZE, g, from, g->count, g->v));
     if (g->last) WITH_TILE(g->tile, g->last, row_tiles(TILE, SIZE, g, last, 1, g->v_last));
 }
@@ -170,8 +209,29 @@ INLINE void back_row_tiles(const int m, const int width, const fo_winograd_outpu
     }
 }
 
+/* Of planes; the next tile overwrites what one stores too much. */
+INLINE void back_row_planes(const int m, const int width, const fo_winograd_output_args *g, const float *products, ptrdiff_t tiles,
+                            float *half) {
+    const ptrdiff_t plane = g->half_plane, ldp = g->ldp;
+    for (ptrdiff_t o = 0; o < g->channels; o += VL) {
+        float *to = half + o * plane;
+        walk from = walk_from(products + o, g->position);
+        for (ptrdiff_t t = 0; t < tiles; t++, to += width, walk_on(&from, ldp)) {
+            vf d[8];
+            load_all(width + 2, &from, d);
+            output_transform(1, m, width, d);
+            store_turned(width, to, plane, d);
+        }
+    }
+}
+
 static void FO_NAME(fo_winograd_back_row)(const fo_winograd_output_args *g, int i) {
-    float *to = g->half + i * g->half_row, *last = to + g->count * g->tile * g->ldp;
+    float *to = g->half + i * g->half_row, *last = to + g->count * g->tile * (g->half_plane ? 1 : g->ldp);
+    if (g->half_plane) {
+        if (g->count) WITH_TILE(g->tile, g->tile, back_row_planes(TILE, SIZE, g, g->products, g->count, to));
+        if (g->last) WITH_TILE(g->tile, g->last, back_row_planes(TILE, SIZE, g, g->products_last, 1, last));
+        return;
+    }
     if (g->count) WITH_TILE(g->tile, g->tile, back_row_tiles(TILE, SIZE, g, g->products, g->count, to));
     if (g->last) WITH_TILE(g->tile, g->last, back_row_tiles(TILE, SIZE, g, g->products_last, 1, last));
 }
@@ -199,46 +259,45 @@ INLINE void back_nhwc(const int m, const int height, const fo_winograd_output_ar
     }
 }
 
-/* Pixels from q on to the end of a line of y, WIDE of them where there is no such end. */
-INLINE ptrdiff_t pixels_of_line(const fo_winograd_output_args *g, ptrdiff_t q) {
-    return g->y.sc == 1 ? WIDE : WIDE - (ptrdiff_t)((uintptr_t)(g->y.data + q) / sizeof(float) % WIDE);
+/* Columns q .. end-1 of a plane, in vectors; whole: of all rows. */
+INLINE void back_plane_columns(const bool whole, const int m, const int height, const fo_winograd_output_args *g, vf bias, vf lo, vf hi, ptrdiff_t q,
+                               ptrdiff_t end, walk *from, walk *y, walk *r, const float **ahead) {
+    const ptrdiff_t rows = g->rows;
+    const bool adds = r->p[0];
+    for (; q < end; q += VL) {
+        const vm lanes = v_range(0, end - q);
+        vf d[8];
+        load_all(height + 2, from, d);
+        fetch_plane(ahead, height * VL / LINE);
+        output_transform(1, m, height, d);
+        UNROLL for (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
+        if (adds) {
+            UNROLL for (int i = 0; i < height; i++)
+                if (whole || i < rows) d[i] = v_add(d[i], whole ? v_load(walk_at(r, i)) : v_load_mask(walk_at(r, i), lanes));
+            walk_on(r, VL);
+        }
+        UNROLL for (int i = 0; i < height; i++) d[i] = v_min(hi, v_max(lo, d[i]));
+        UNROLL for (int i = 0; i < height; i++)
+            if (whole)
+                v_store(walk_at(y, i), d[i]);
+            else if (i < rows)
+                v_store_first(walk_at(y, i), d[i], end - q, lanes);
+        walk_on(from, VL), walk_on(y, VL);
+    }
 }
 
-/* Whole vectors of channels in planes, a line of pixels at a time; the lines of y are fetched, into the second-level cache one turn before. */
-INLINE void back_nchw(const int m, const int height, const fo_winograd_output_args *g) {
-    const ptrdiff_t sc = g->y.sc;
-    finish_args f = {.ldr = g->r.sc, .ldc = sc, .p0 = g->act.kind == FO_CLIP ? g->act.p0 : -INFINITY, .p1 = g->act.kind == FO_CLIP ? g->act.p1 : INFINITY};
-    alignas(64) float strip[6 * WIDE * VL];
-    const ptrdiff_t first = -(ptrdiff_t)((uintptr_t)g->y.data / sizeof(float) % WIDE);
-    for (ptrdiff_t chunk = first; chunk < g->columns; chunk += CHUNK)
-        for (ptrdiff_t o = 0; o < g->channels; o += VL) {
-            const vf bias = g->bias ? v_load(g->bias + o) : v_zero();
-            for (ptrdiff_t line = chunk; line < g->columns && line < chunk + CHUNK; line += WIDE) {
-                const ptrdiff_t q = line < 0 ? 0 : line, pixels = clamped(g->columns, q, line + WIDE) - q;
-                walk from = walk_from(g->half + q * g->ldp + o, g->half_row);
-                float *to = strip, *y = g->y.data + o * sc + q;
-                for (ptrdiff_t p = 0; p < pixels; p++, to += VL, walk_on(&from, g->ldp)) {
-                    vf d[8];
-                    if (p < VL)
-                        UNROLL for (int i = 0; i < height; i++) __builtin_prefetch(y + p * sc + i * g->y.sh);
-                    load_all(height + 2, &from, d);
-                    output_transform(1, m, height, d);
-                    UNROLL for (int i = 0; i < height; i++) v_store(to + i * WIDE * VL, v_add(d[i], bias));
-                }
-                for (int i = 0; i < g->rows; i++, y += g->y.sh)
-                    for (int part = 0; part * VL < pixels; part++) {
-                        vf t[VL];
-                        UNROLL for (int l = 0; l < VL; l++) t[l] = v_load(strip + ((i * 2 + part) * VL + l) * VL);
-                        v_transpose(t);
-                        f.c = y + part * VL;
-                        f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + q + part * VL : NULL;
-                        if (pixels - part * VL >= VL)
-                            finish_block(FO_CLIP, true, &f, 0, 0, t, VL, v_range(0, VL));
-                        else
-                            finish_block(FO_CLIP, false, &f, 0, 0, t, (int)(pixels - part * VL), v_range(0, pixels - part * VL));
-                    }
-            }
-        }
+/* Planes, one after the other as on the way in, whose lines are fetched too. */
+INLINE void back_planes(const int m, const int height, const fo_winograd_output_args *g) {
+    const vf lo = v_set1(g->act.kind == FO_CLIP ? g->act.p0 : -INFINITY), hi = v_set1(g->act.kind == FO_CLIP ? g->act.p1 : INFINITY);
+    const ptrdiff_t whole = g->rows == height ? g->columns / VL * VL : 0;
+    for (ptrdiff_t c = 0; c < g->channels; c++) {
+        const vf bias = v_set1(g->bias ? g->bias[c] : 0);
+        walk from = walk_from(g->half + c * g->half_plane, g->half_row), y = walk_from(g->y.data + c * g->y.sc, g->y.sh), r = {0};
+        if (g->r.data) r = walk_from(g->r.data + c * g->r.sc, g->r.sh);
+        const float *ahead = g->y.data + (c + AHEAD) * g->y.sc;
+        back_plane_columns(true, m, height, g, bias, lo, hi, 0, whole, &from, &y, &r, &ahead);
+        back_plane_columns(false, m, height, g, bias, lo, hi, whole, g->columns, &from, &y, &r, &ahead);
+    }
 }
 
 INLINE void back_any(const int m, const int height, const fo_winograd_output_args *g) {
@@ -272,8 +331,8 @@ INLINE void back_run(const int m, const int height, const fo_winograd_output_arg
     const bool plain = g->channels % VL == 0 && g->act.kind <= FO_CLIP;
     if (plain && g->y.sc == 1 && g->rows == height)
         back_nhwc(m, height, g);
-    else if (plain && g->y.sw == 1 && (!g->r.data || g->r.sw == 1))
-        back_nchw(m, height, g);
+    else if (g->half_plane)
+        back_planes(m, height, g);
     else
         back_any(m, height, g);
 }

@@ -16,6 +16,7 @@
 
 enum { MOST_NR = 64 }; /* columns of a register tile, with any instruction set */
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
+enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT }; /* planes of half lie an odd number of units apart; what that is more than columns */
 
 /* ---- positions ---------------------------------------------------------------------------------------------------- */
 
@@ -218,13 +219,12 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * SQUARE(values_of(plan, tile)) * plan->s.ic * plan->s.oc));
     cut_blocks(w, threads);
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
-    w->by_rows = !w->shared && plan->s.sh == 1 && kn->winograd_rows.row;
-    w->each = (w->by_rows ? points_of(plan, tile) : w->positions) * (w->v_position + w->p_position);
-    if (w->by_rows) {
-        const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
-        w->half_row = position_stride((w->block * tile + 2 * runs) * max_(w->ldv, w->ldp));
-        w->each += (tile + 2) * w->half_row;
-    }
+    w->each = w->positions * (w->v_position + w->p_position);
+    const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
+    const ptrdiff_t half_row = position_stride((w->block * tile + (2 + HALF_GAP) * runs) * max_(w->ldv, w->ldp));
+    const ptrdiff_t each = points_of(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * half_row;
+    w->by_rows = !w->shared && plan->s.sh == 1 && kn->winograd_rows.row && each * (ptrdiff_t)sizeof(float) <= MOST_BYTES;
+    if (w->by_rows) w->each = each, w->half_row = half_row;
     return threads;
 }
 
@@ -263,7 +263,7 @@ static fo_winograd_input_args input_args(const winograd *w, const run *r, ptrdif
     const ptrdiff_t stride = w->plan->s.sh;
     fo_winograd_input_args a = {w->tile, r->height, r->last, r->whole, channels, w->x, w->z.ih, w->z.iw, stride * r->h - w->z.top,
                                 stride * r->q - w->z.left, v + r->slot * w->ldv + c, v + r->last_slot * w->ldv + c, w->ldv,
-                                w->v_position, phase_floats(w->plan), NULL, w->half_row};
+                                w->v_position, phase_floats(w->plan), NULL, w->half_row, 0};
     a.x.data = fo_at(&w->x, r->n, c, 0, 0);
     return a;
 }
@@ -302,7 +302,7 @@ static fo_winograd_output_args output_args(const winograd *w, const run *r, ptrd
     fo_winograd_output_args a = {w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
                                  products + r->last_slot * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
                                  min_(r->height, w->z.oh - r->h), min_(r->whole * w->tile + r->last, w->z.ow - r->q), ep.bias, ep.act,
-                                 NULL, w->half_row};
+                                 NULL, w->half_row, 0};
     a.y.data = fo_at(&w->y, r->n, o, r->h, r->q);
     if (a.r.data) a.r.data = fo_at(&w->r, r->n, o, r->h, r->q);
     return a;
@@ -322,8 +322,13 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
 
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
-/* Columns of half that a run takes. */
+/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two apart. */
 static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
+static ptrdiff_t half_plane(const winograd *w, const run *r) {
+    const ptrdiff_t floats = round_up(half_columns(w, r) + w->plan->kn->vl - 2, PLANE_UNIT);
+    return floats > 2 * PLANE_UNIT ? floats | PLANE_UNIT : floats;
+}
+static ptrdiff_t half_floats(const winograd *w, const run *r, ptrdiff_t plane, ptrdiff_t ld) { return plane ? plane * ld : half_columns(w, r) * ld; }
 
 static void input_by_rows(const winograd *w, const block *b, int row, float *half, float *v) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
@@ -331,27 +336,28 @@ static void input_by_rows(const winograd *w, const block *b, int row, float *hal
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_input_args a = input_args(w, &r, 0, w->plan->s.ic, v);
-        a.half = half;
+        a.half = half, a.half_plane = w->x.sc == 1 ? 0 : half_plane(w, &r);
         if (row == COLUMNS)
             kn->columns(&a);
         else if (row < r.height + 2)
             kn->row(&a, row);
-        t += r.whole + (r.last > 0), half += half_columns(w, &r) * w->ldv;
+        t += r.whole + (r.last > 0), half += half_floats(w, &r, a.half_plane, w->ldv);
     }
 }
 
 static void output_by_rows(const winograd *w, const block *b, int row, float *half, const float *products) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
+    const bool planes = w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP && (!w->r.data || w->r.sw == 1);
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_output_args a = output_args(w, &r, 0, w->plan->s.oc, products);
-        a.half = half;
+        a.half = half, a.half_plane = planes ? half_plane(w, &r) : 0;
         if (row == COLUMNS)
             kn->back_columns(&a);
         else if (row < r.height + 2)
             kn->back_row(&a, row);
-        t += r.whole + (r.last > 0), half += half_columns(w, &r) * w->ldp;
+        t += r.whole + (r.last > 0), half += half_floats(w, &r, a.half_plane, w->ldp);
     }
 }
 

@@ -104,18 +104,26 @@ INLINE void v_store_halves(float *p, float *q, vf v) {
     _mm_storeu_ps(p, _mm256_castps256_ps128(v));
     _mm_storeu_ps(q, _mm256_extractf128_ps(v, 1));
 }
+/* 4x4 blocks of each 128-bit half. */
+INLINE void v_transpose_4_(vf r[4]) {
+    const vf a = _mm256_unpacklo_ps(r[0], r[1]), b = _mm256_unpackhi_ps(r[0], r[1]);
+    const vf c = _mm256_unpacklo_ps(r[2], r[3]), d = _mm256_unpackhi_ps(r[2], r[3]);
+    r[0] = _mm256_shuffle_ps(a, c, 0x44);
+    r[1] = _mm256_shuffle_ps(a, c, 0xee);
+    r[2] = _mm256_shuffle_ps(b, d, 0x44);
+    r[3] = _mm256_shuffle_ps(b, d, 0xee);
+}
 INLINE void v_transpose(vf r[VL]) {
-    vf t[VL];
-    UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit half */
-        vf a = _mm256_unpacklo_ps(r[i], r[i + 1]), b = _mm256_unpackhi_ps(r[i], r[i + 1]);
-        vf c = _mm256_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm256_unpackhi_ps(r[i + 2], r[i + 3]);
-        t[i] = _mm256_shuffle_ps(a, c, 0x44);
-        t[i + 1] = _mm256_shuffle_ps(a, c, 0xee);
-        t[i + 2] = _mm256_shuffle_ps(b, d, 0x44);
-        t[i + 3] = _mm256_shuffle_ps(b, d, 0xee);
-    }
+    v_transpose_4_(r), v_transpose_4_(r + 4);
     UNROLL for (int i = 0; i < 4; i++) {
-        r[i] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x20);
-        r[i + 4] = _mm256_permute2f128_ps(t[i], t[i + 4], 0x31);
+        const vf t = r[i];
+        r[i] = _mm256_permute2f128_ps(t, r[i + 4], 0x20);
+        r[i + 4] = _mm256_permute2f128_ps(t, r[i + 4], 0x31);
     }
+}
+INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {  /* a load brings a half to its place, which else takes a shuffle */
+    const float *q = p + 4 * ld;
+    v_hide(q);
+    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load_halves(p + i % 4 * ld + i / 4 * 4, q + i % 4 * ld + i / 4 * 4);
+    v_transpose_4_(r), v_transpose_4_(r + 4);
 }

@@ -78,3 +78,7 @@ INLINE void v_transpose(vf r[VL]) {
         r[i + 12] = _mm512_shuffle_f32x4(b, d, 0xdd);
     }
 }
+INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
+    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
+    v_transpose(r);
+}

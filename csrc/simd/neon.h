@@ -105,3 +105,7 @@ INLINE void v_transpose(vf r[VL]) {
     r[2] = vzip1q_f32(c, d);
     r[3] = vzip2q_f32(c, d);
 }
+INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
+    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
+    v_transpose(r);
+}

@@ -52,3 +52,4 @@ INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
 INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
 INLINE void v_store_halves(float *p, float *q, vf v) { (void)p; *q = v; }
 INLINE void v_transpose(vf r[VL]) { (void)r; }
+INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) { (void)ld, r[0] = v_load(p); }

@@ -35,6 +35,7 @@
  *   v_halves(a, b)                     the lower half of a, then that of b
  *   v_load_halves(p, q) v_store_halves(p, q, v)   VL/2 floats at p and as many at q: the lower and the upper half
  *   v_transpose(r)                     r[0..VL-1] as a VL x VL matrix, transposed in place
+ *   v_load_transposed(r, p, ld)        the same of VL rows at p, p + ld, ...
  */
 #ifndef FO_SIMD_H
 #define FO_SIMD_H
