@@ -130,6 +130,17 @@ def test_blocks_of_large_images_run_in_one_kernel(name):
     assert not any(step.kind == "separable" for step in layers.plan(x.numpy())[0].steps)
 
 
+def test_of_blocks_that_share_a_convolution_the_longer_one_is_chosen():
+    def depthwise(c, stride):
+        return nn.Conv2d(c, c, 3, stride, 1, groups=c), nn.ReLU()
+
+    module = nn.Sequential(*depthwise(32, 1), nn.Conv2d(32, 64, 1), nn.ReLU(), *depthwise(64, 2), nn.Conv2d(64, 24, 1), nn.AdaptiveAvgPool2d(1)).eval()
+    x = torch.randn(1, 32, 112, 112)
+    net = fo.from_torch(module, x)
+    assert [(step.kind, len(step.inner)) for step in net.plan(x.numpy())[0].steps if step.kind in ("conv2d", "separable")] == [("conv2d", 0), ("separable", 2)]
+    assert_close(net(x.numpy()), run_torch(module, x))
+
+
 @pytest.mark.parametrize("channels", [256, 272])
 def test_pixels_stand_apart_where_they_would_share_few_sets(channels, threads):
     """With short vectors, an image that convolutions alone use has longer pixels; the bits stay those of the layers, and of a batch."""

@@ -274,13 +274,14 @@ class _Builder:
             raise MemoryError(f"the values inside the network take {self.arena} bytes for inputs of these shapes, more than this machine has")
 
     def _merge_blocks(self):
-        """Lets one kernel compute the convolutions of a block (see passes/blocks.py) where that is faster for these sizes."""
-        writers = {id(t.buffer): step for step in self.steps for t in step.writes if t is not None}
-        for step in list(self.steps):
+        """Lets one kernel compute the convolutions of a block (see passes/blocks.py) where that is faster for these sizes. Of two blocks that share
+        a convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
+        writers, inside = {id(t.buffer): step for step in self.steps for t in step.writes if t is not None}, set()
+        for step in sorted(self.steps, key=lambda step: -step.node.attrs.get("block", 0)):
             parts = [step]
             for _ in range(min(step.node.attrs.get("block", 0), 2) if step.kind == "conv2d" else 0):
                 parts.insert(0, writers.get(id(parts[0].arguments[1].buffer), step))
-            if len(parts) == 1 or any(part.kind != "conv2d" for part in parts) or len(set(map(id, parts))) < len(parts):
+            if len(parts) == 1 or any(part.kind != "conv2d" or id(part) in inside for part in parts) or len(set(map(id, parts))) < len(parts):
                 continue
             x, (_, _, y, residual, _, _), (*_, top, left) = parts[0].arguments[1], step.arguments, parts[-2].arguments
             layers = [part.arguments[0] for part in parts]
@@ -292,7 +293,8 @@ class _Builder:
             if reason:
                 self.report.append(Refusal("blocks", step.node.name, reason))
             else:
-                self.steps = [s for s in self.steps if s is step or not any(s is part for part in parts)]
+                inside.update(map(id, parts[:-1]))
+                self.steps = [s for s in self.steps if id(s) not in inside]
                 step.kind, step.arguments, step.slices = "separable", (block, x, y, residual, top, left), parts[0].slices
                 names = [name for part in parts[:-1] for name in (part.node.name, *part.node.absorbed)]
                 step.node = replace(step.node, absorbed=step.node.absorbed + names)
