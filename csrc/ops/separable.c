@@ -31,10 +31,9 @@ enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
 enum { SHARED_TILES = 7 };
 
 /* Sets of short vectors: a panel's channels of E are expanded a strip of so many pixels at a time, a product long enough to run as fast as a tile's,
- * into a ring of rows that the first-level cache holds, where the depthwise part reads them. Without expansion it takes so much of x and D at a time, all
- * rows of a tile. AVX2, one thread, time of whole tiles over that of strips, medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05,
- * 32x112x112 -> 64 1.27 / 1.11, -> 16 1.56 / 1.26. */
-enum { STRIP_PIXELS = 112, LINES_BYTES = 16 << 10, LEAST_COLS = 8 };
+ * into a ring of rows that the first-level cache holds, where the depthwise part reads them. AVX2, one thread, time of whole tiles over that of strips,
+ * medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. */
+enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
 
 typedef struct {
     fo_separable b;
@@ -169,24 +168,11 @@ static void depthwise_line(const separable *s, const line_rows *in, fo_depthwise
     s->b.depthwise->kn->depthwise_line(g);
 }
 
-static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels, ptrdiff_t xw, float *d) {
+static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels, float *d) {
     const fo_conv2d *plan = s->b.depthwise;
-    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = xw, .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0, .ow = v->cols,
+    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = channels, .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0, .ow = v->cols,
                                     .vectors = channels / plan->kn->vl, .w = s->depthwise.w + c * 9, .bias = plan->bias ? plan->bias + c : NULL,
                                     .y = d + c, .yw = plan->s.ic, .act = plan->s.act};
-}
-
-/* A tile of D from x, some columns of all its rows after the other: what the rows share stays in the first-level cache. */
-static void lines_of_tile(const separable *s, const window *v, const fo_image *x, float *d) {
-    const ptrdiff_t ic = s->b.depthwise->s.ic, sw = s->b.depthwise->s.sw, fit = LINES_BYTES / (ptrdiff_t)sizeof(float) / ((3 * sw + 1) * ic);
-    const ptrdiff_t parts = div_up(v->cols, max_(fit, LEAST_COLS)), cols = max_(div_up(v->cols, parts), min_(LEAST_COLS, v->cols));
-    for (ptrdiff_t w = 0, next; w < v->cols; w = next) {
-        next = v->cols - w - cols < LEAST_COLS ? v->cols : w + cols;
-        const window part = window_of(s, v->h0, v->rows, v->w0 + w, next - w);
-        const line_rows in = {x->data + (part.u0 - v->u0) * x->sw, -v->t0, PTRDIFF_MAX, x->sh};
-        fo_depthwise_line_args g = line_args(s, &part, 0, ic, x->sw, d + w * ic);
-        for (ptrdiff_t h = v->h0; h < v->h0 + v->rows; h++, g.y += v->cols * ic) depthwise_line(s, &in, &g, h);
-    }
 }
 
 /* Channels c .. c+channels of a tile of D, a strip of rows after the other: its input rows, of which those below `held` are there, are expanded
@@ -196,7 +182,7 @@ static void strips_of_tile(const separable *s, const window *v, const fo_image *
     const line_rows in = {e, s->z.top + sh - 3 + s->e_rows, s->e_rows, width * channels};
     const fo_image to = scratch_image(false, e, channels, width, 0), none = {0};
     const bool rows_touch = x->sh == width * x->sw;
-    fo_depthwise_line_args g = line_args(s, v, c, channels, channels, d);
+    fo_depthwise_line_args g = line_args(s, v, c, channels, d);
     fo_gemm_args a = pixelwise_args(s->b.expand, s->expand_panels, NULL, x, &to, &none, c, channels);
     for (ptrdiff_t h = v->h0, t = max_(held, v->t0); h < end;) {
         const ptrdiff_t next = min_(h + s->strip, end), t1 = min_(v->t1, (next - 1) * sh - s->z.top + 3);
@@ -225,10 +211,7 @@ static void separable_tile(void *context, ptrdiff_t task, int thread) {
     for (ptrdiff_t c = 0, some; c < channels; c += some) {
         some = min_(s->slice, channels - c);
         if (s->strip) {
-            if (s->b.expand)
-                strips_of_tile(s, &v, &x, c, some, last->held, e + c * s->e_rows * s->e_cols, d);
-            else
-                lines_of_tile(s, &v, &x, d);
+            strips_of_tile(s, &v, &x, c, some, last->held, e + c * s->e_rows * s->e_cols, d);
             continue;
         }
         const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed) : x;
@@ -252,11 +235,11 @@ static void separable_bands(separable *s, int threads) {
     s->down = div_up(s->z.oh, s->band);
 }
 
-/* Whether the depthwise part can go by lines. */
+/* Whether E can go by strips, and the depthwise part by lines. */
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    return d->kn->depthwise_line && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
+    return s->b.expand && d->kn->depthwise_line && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 && s->cols >= LEAST_COLS &&
            (!rest || rest >= LEAST_COLS);
 }
