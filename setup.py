@@ -20,8 +20,10 @@ from setuptools import Extension, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 
-X86_SETS = {"scalar": [], "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
-ARM_SETS = {"scalar": [], "neon": []}
+# Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C stands in for an FMA.
+SCALAR = ["-fno-tree-slp-vectorize"]
+X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
+ARM_SETS = {"scalar": SCALAR, "neon": []}
 MACOS = sys.platform == "darwin"
 
 
@@ -32,7 +34,7 @@ def target():
     return sysconfig.get_platform().split("-")[-1]
 
 
-SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64", "arm64") else {"scalar": []}
+SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64", "arm64") else {"scalar": SCALAR}
 
 THREADS = os.environ.get("FUSEDOPS_OPENMP", "0" if MACOS else "1") != "0"
 OPENMP = ([] if not THREADS else ["-Xclang", "-fopenmp"] if MACOS else ["-fopenmp"])

@@ -136,6 +136,19 @@ def among_nans(a, floats):
 
 
 @pytest.mark.parametrize("stride", [1, 2])
+def test_columns_outside_are_zeros_that_are_multiplied(isa, draw, stride, threads):
+    """An infinite weight times a column outside is NaN in every kernel, whatever the threads, the residual and the memory order."""
+    for h, w, c in ((2, 5, 16), (2, 900, 16), (7, 14, 64), (7, 13, 20)):
+        x, k = abs(draw(1, h, w, c)) + 1, abs(draw(c, 1, 3, 3))
+        k[:, 0, 1, 0] = np.inf
+        options = dict(stride=stride, padding=1, groups=c)
+        y, planes = fo.conv2d(x, k, layout="NHWC", **options), fo.conv2d(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), k, **options)
+        assert np.isnan(y[..., 0, :]).all() and not np.isnan(y[..., 1:, :]).any()
+        np.testing.assert_array_equal(np.isnan(y), np.isnan(planes.transpose(0, 2, 3, 1)))
+        np.testing.assert_array_equal(y, fo.conv2d(x, k, residual=np.zeros_like(y), layout="NHWC", **options))
+
+
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("c, shift", [(8, 0), (20, 0), (64, 4), (16, 1)])
 def test_every_size_has_the_same_bits_with_channels_last(isa, draw, stride, c, shift):
     """Tiles overlap at the lower and the right end, several go in one call, and windows reach beyond the image in every way."""

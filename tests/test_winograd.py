@@ -141,7 +141,7 @@ def test_epilogue(isa, draw, layout, activation, stride, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("stride, size", [(1, (18, 21)), (2, (36, 41)), (2, (13, 14))])
+@pytest.mark.parametrize("stride, size", [(1, (18, 21)), (1, (26, 26)), (1, (13, 40)), (2, (36, 41)), (2, (13, 14))])
 def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, size):
     x, w = draw(*dims(layout, 3, 16, *size)), draw(32, 16, 3, 3)
     options = dict(padding=1, layout=layout, stride=stride, algorithm="winograd")

@@ -18,7 +18,7 @@ typedef struct {
     int k, s, rows, cols;
     bool edges; /* part of the window or of the tile may lie outside the image, and lanes behind the last channel */
     bool reaches; /* lanes are the next pixel's from one on (dw_vectors) */
-    int left, right; /* without edges: the window's columns outside the image at either side */
+    bool left, right; /* without edges: whether the first or last column of the window lies outside the image */
 } dw_tile_form;
 
 /* Where a tile stands, and what of it is wanted. */
@@ -59,10 +59,8 @@ INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows
 /* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. */
 INLINE bool dw_tile_by_columns(const dw_tile_form f) { return f.k == 3 && f.rows == 2 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS; }
 
-/* Whether the column that tap j of output column v meets lies outside the image. */
-INLINE bool dw_tile_outside(const dw_tile_form f, const int v, const int j) {
-    return v * f.s + j < f.left || v * f.s + j >= dw_window(f) - f.right;
-}
+/* Whether column u of the window lies outside the image: its taps are multiplied by zero, as everywhere, for a weight may be infinite. */
+INLINE bool dw_tile_outside(const dw_tile_form f, const int u) { return u < f.left || (f.right && u == dw_window(f) - 1); }
 
 /* acc, which starts at *begin, += the taps of input row t, which stands at x, column by column. */
 INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, vf *begin,
@@ -74,14 +72,14 @@ INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const 
             taps[q][j] = v_load(w + ((t - q * f.s) * 3 + j) * VL);
             v_keep(taps[q][j]); /* kept, or multiply-adds would load what they share again */
         }
-    UNROLL for (int u = 0; u < dw_window(f) - f.right; u++) {
-        vf in = u < f.left ? v_zero() : f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
-        if (u >= f.left) v_keep(in);
+    UNROLL for (int u = 0; u < dw_window(f); u++) {
+        vf in = dw_tile_outside(f, u) ? v_zero() : f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
+        v_keep(in);
         UNROLL for (int q = 0; q < 2; q++)
             UNROLL for (int j = 0; j < 3; j++) {
                 const int v = (u - j) / f.s;
-                if (t < q * f.s || t >= q * f.s + 3 || u < f.left || u < j || (u - j) % f.s || v >= f.cols) continue;
-                if (t == q * f.s && (j == 0 || dw_tile_outside(f, v, j - 1))) {
+                if (t < q * f.s || t >= q * f.s + 3 || u < j || (u - j) % f.s || v >= f.cols) continue;
+                if (t == q * f.s && j == 0) {
                     v_stays_in_memory(*begin); /* registers are for sums and taps */
                     acc[q][v] = *begin;
                 }
@@ -103,15 +101,15 @@ INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const floa
     }
     vf in[DW_WINDOW];
     const int last = f.reaches ? f.s - 1 : 0; /* from the next input pixel to the next output's */
-    UNROLL for (int q = f.left; q < dw_window(f) - f.right + last; q++) in[q] = f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+    UNROLL for (int q = 0; q < dw_window(f) + last; q++)
+        in[q] = dw_tile_outside(f, q) ? v_zero() : f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
     if (last) UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = v_select(p->own, in[q], in[q + last]);
     UNROLL for (int j = 0; j < f.k; j++)
         UNROLL for (int q = 0; q < f.rows; q++) {
             const int i = t - q * f.s;
             if (i < 0 || i >= f.k) continue;
             const vf tap = dw_tile_keeps_taps(f) ? taps[i * f.k + j] : v_load(w + (i * f.k + j) * VL);
-            UNROLL for (int v = 0; v < f.cols; v++)
-                if (!dw_tile_outside(f, v, j)) acc[q][v] = v_fma(tap, in[v * f.s + j], acc[q][v]);
+            UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_fma(tap, in[v * f.s + j], acc[q][v]);
         }
 }
 
@@ -174,7 +172,7 @@ INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
 
 #define TILE(k, s, width, edges) \
     static __attribute__((noinline)) void dw_tile_##k##s##width##edges(const fo_depthwise_args *g, const dw_tile_place *at, const dw_run *run) { \
-        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> (width == DW_HALF), edges, width == DW_REACHING, 0, 0}, g, at, run); \
+        dw_tiles((dw_tile_form){k, s, dw_tile_rows(k), dw_tile_cols(k) >> (width == DW_HALF), edges, width == DW_REACHING, false, false}, g, at, run); \
     }
 #define TILES(k, s) TILE(k, s, 0, 0) TILE(k, s, 0, 1) TILE(k, s, 1, 0) TILE(k, s, 1, 1)
 #define TILES_2(k) TILES(k, 2) TILE(k, 2, 2, 0) TILE(k, 2, 2, 1)
@@ -187,7 +185,7 @@ TILES_2(5)
 TILES(7, 1)
 
 /* 3 x 3 tiles where registers are few, with what a call needs and no more, for there are many: `tiles` of them across, `count` vectors of the
- * channels each. A window reaches beyond the image by a row or a column at most, which is left out. */
+ * channels each. A window reaches beyond the image by a row or a column at most. */
 typedef struct {
     const float *x, *w, *bias; /* of the first tile and vector */
     float *y;
@@ -315,7 +313,7 @@ enum { DW_BAND = 7, DW_HALF_BAND = 4 };
 
 #define DESCEND(half, edges) \
     static __attribute__((noinline)) void dw_descend_##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, ptrdiff_t c, const float *w) { \
-        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false, 0, 0}, g, at, c, w); \
+        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false, false, false}, g, at, c, w); \
     }
 DESCEND(0, 0)
 DESCEND(0, 1)
@@ -528,7 +526,7 @@ static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
     for (ptrdiff_t w = 0; w < g->z->ow; w += DW_BAND) {
         const ptrdiff_t left = g->z->ow - w;
         const int half = left <= DW_HALF_BAND;
-        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false, 0, 0};
+        const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false, false, false};
         dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)}, reaching = p;
         const bool edges = p.u < 0 || p.u + dw_window(f) > g->z->iw || p.cols < f.cols;
         dw_mask_tile(f, g, &p, VL);

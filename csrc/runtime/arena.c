@@ -40,10 +40,10 @@ static int level(void) {
  * took up to half as long as a one-shot call (weights of 270 KB: 140 us). */
 enum { SPARES = 4, LEAST_SPARE = 64 << 10 };
 static _Atomic(void *) spares[SPARES];
-static atomic_uint oldest;
+static atomic_uint turn;
 
 static size_t spare_bytes(void *p) {
-#ifdef __GLIBC__
+#if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ /* which looks for blocks that are used after they were freed */
     const size_t bytes = malloc_usable_size(p);
     return bytes >= LEAST_SPARE && bytes < HUGE ? bytes : 0;
 #else
@@ -81,7 +81,7 @@ void fo_free(void *p) {
     }
     for (int i = 0; i < SPARES; i++, none = NULL)
         if (atomic_compare_exchange_strong(&spares[i], &none, p)) return;
-    free(atomic_exchange(&spares[atomic_fetch_add(&oldest, 1) % SPARES], p));
+    free(atomic_exchange(&spares[atomic_fetch_add(&turn, 1) % SPARES], p));
 }
 
 void *fo_arena_take(size_t bytes) {
