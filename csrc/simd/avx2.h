@@ -45,6 +45,7 @@ INLINE vf v_div(vf a, vf b) { return _mm256_div_ps(a, b); }
 INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 #define v_fma_to(c, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
+#define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
 /* All registers are used, in a way that the compiler does not find. */
 #define V_VECTORS_(at) \
     "vmovups " #at "(%[b]), %%ymm12\n\tvmovups " #at "(%[b], %[second]), %%ymm13\n\tvmovups " #at "(%[b], %[third]), %%ymm14\n\t"

@@ -28,6 +28,7 @@ INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
+#define v_fma_at(c, p, b) __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*(p)))
 #define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }

@@ -63,6 +63,7 @@ INLINE vf v_div(vf a, vf b) { return vdivq_f32(a, b); }
 INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
+#define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
 #define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 INLINE vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }

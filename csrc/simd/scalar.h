@@ -25,6 +25,7 @@ INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 /* The product of two floats is exact in double, so this rounds twice at most; it is within half an ulp and a bit. */
 INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
+#define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
 #define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }

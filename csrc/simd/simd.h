@@ -20,6 +20,7 @@
  *   v_add v_sub v_mul v_div v_sqrt     IEEE, one rounding each
  *   v_fma(a, b, c)                     a*b + c, one rounding (scalar: fmaf, also where the processor has no FMA)
  *   v_fma_to(c, a, b)                  c = v_fma(a, b, c) in c's own register: where 16 hold a tile, the compiler else moves sums about in straight code
+ *   v_fma_at(c, p, b)                  v_fma_to(c, v_set1(*p), b); where the multiply-add itself can read p, one instruction less to issue
  *   v_wide_steps(acc, four, a, lda, last, b, second, third)   where MR3: four steps of a product, or one: acc[i][j] for MR3 rows, of A at
  *                                      a + i * lda (the last one at last), and three vectors of B, at b, b + second and b + third; steps of B are NR apart
  *   v_fnma(a, b, c)                    c - a*b, one rounding
