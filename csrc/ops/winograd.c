@@ -54,7 +54,7 @@ enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16 };
 typedef struct {
     double far, many_rows, in[2][7], out[2][7]; /* the transforms': of each stride and tile */
 } costs;
-static const costs long_vectors = {8, 6, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2 */
+static const costs long_vectors = {8, 6, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
                                    {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
 static const costs short_vectors = {6, 4, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
                                     {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
@@ -79,8 +79,8 @@ static double streamed(const costs *c, double rows, double least, double weights
 
 /* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const double cost = streamed(costs_of(plan), (double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
-    return plan->s.sh == 1 ? cost : 1.4 * cost * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
+    const double slower = plan->s.sh == 1 ? 1 : 1.4 * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
+    return streamed(costs_of(plan), slower * (double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
@@ -96,7 +96,6 @@ int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && s->dh == 1 && s->dw == 1 && s->groups == 1 && s->ic;
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
-    if (s->sh == 2 && s->algorithm == FO_AUTO && !fo_is_narrow(plan->kn)) return 0; /* not measured */
     int best = 2;
     double cost = winograd_cost(plan, z, 2);
     const double f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6);
