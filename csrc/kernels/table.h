@@ -122,7 +122,7 @@ typedef struct {
     ptrdiff_t half_row, half_plane;
 } fo_winograd_output_args;
 
-/* The transforms a row of positions at a time; NULL in sets that do not use them. */
+/* The transforms a row of positions at a time. */
 typedef struct {
     void (*columns)(const fo_winograd_input_args *); /* x to half */
     void (*row)(const fo_winograd_input_args *, int row); /* a row of half to V */

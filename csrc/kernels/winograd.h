@@ -372,13 +372,18 @@ static __attribute__((noinline)) void strided_tiles(int width, const input_state
     WITH_STRIDED_TILE(s->g->tile, width, strided_rows(TILE, SIZE, s, q, tiles, v));
 }
 
+/* A state for n rows: those of a block outside the image stay zero. */
+INLINE void begin_input(const fo_winograd_input_args *g, const int n, input_state *s) {
+    s->g = g, s->lo = (int)clamped(-g->h0, 0, n), s->hi = (int)clamped(g->ih - g->h0, s->lo, n);
+    for (int i = 0; i < n; i++)
+        if (i < s->lo || i >= s->hi) memset(s->block + i * VL * VL, 0, VL * VL * sizeof(float));
+}
+
 INLINE void input_run(const int stride, const int m, const int height, const fo_winograd_input_args *g) {
     const int n = values_for(stride, height), step = stride * m, shared = 3 - stride, across = (int)strip_tiles(stride); /* of columns */
     const ptrdiff_t width = g->count * step + g->last * stride;
     input_state s;
-    s.g = g, s.lo = (int)clamped(-g->h0, 0, n), s.hi = (int)clamped(g->ih - g->h0, s.lo, n);
-    for (int i = 0; i < n; i++) /* rows of a block outside the image stay zero */
-        if (i < s.lo || i >= s.hi) memset(s.block + i * VL * VL, 0, VL * VL * sizeof(float));
+    begin_input(g, n, &s);
     for (s.c = 0; s.c < g->channels; s.c += VL) {
         s.next = PTRDIFF_MIN;
         for (ptrdiff_t t = 0, kept = 0; t * step < width; t += across, kept = shared) {

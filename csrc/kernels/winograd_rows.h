@@ -5,8 +5,9 @@
  *                                                                       | products
  *     y  <- columns  half[row][column][channel]  <- row i --  M[position of row i][tile][channel]
  *
- * Of planes half is half[row][channel][column]: columns are transformed along the row, one plane after the other, and channels come together where
- * a row of positions is made. So a plane's lines are needed once and in order, for of planes that lie 2^n bytes apart few fit into a cache.
+ * Of planes, where vectors are shorter than a cache line, half is half[row][channel][column]: columns are transformed along the row, one plane after the
+ * other, and channels come together where a row of positions is made. So a plane's lines are needed once and in order, for of planes that lie 2^n bytes
+ * apart few fit into a cache. A vector that is a whole line uses all of it at once, and a tile is half as wide: there channels come together first.
  *
  * V and M of a row of positions, an eighth of all, stay in a small second-level cache while the weights stream through it, and half has 6 values
  * of a tile's row instead of 8. All channels of a pixel follow each other, so that a vector shorter than a line does not fetch and evict it twice.
@@ -114,6 +115,25 @@ INLINE void half_planes(const int m, const int height, const fo_winograd_input_a
     }
 }
 
+/* The same of planes, where a vector is long: channels come together at once, VL of them and of columns at a time. */
+INLINE void half_blocks(const int m, const int height, const fo_winograd_input_args *g, ptrdiff_t q, ptrdiff_t end, ptrdiff_t w) {
+    const int n = height + 2;
+    const ptrdiff_t after = w + end - q;
+    input_state s;
+    begin_input(g, n, &s);
+    for (s.c = 0; s.c < g->channels; s.c += VL) {
+        walk to = walk_from(g->half + q * g->ldv + s.c, g->half_row);
+        s.next = PTRDIFF_MIN;
+        for (ptrdiff_t column = w; column < after; column++, walk_on(&to, g->ldv)) {
+            if (column >= s.next) load_block(&s, column - misalignment(g->x.data + s.c * g->x.sc + (g->h0 + s.lo) * g->x.sh + column));
+            vf d[8];
+            UNROLL for (int i = 0; i < n; i++) d[i] = v_load(s.block + (column - s.next + VL + i * VL) * VL);
+            input_transform(1, m, height, d);
+            store_all(n, &to, d);
+        }
+    }
+}
+
 INLINE void half_run(const int m, const int height, const fo_winograd_input_args *g) {
     const int n = height + 2, lo = (int)clamped(-g->h0, 0, n), hi = (int)clamped(g->ih - g->h0, lo, n);
     const ptrdiff_t end = g->count * m + g->last + 2, inside = clamped(-g->w0, 0, end), outside = clamped(g->iw - g->w0, inside, end);
@@ -125,7 +145,10 @@ INLINE void half_run(const int m, const int height, const fo_winograd_input_args
         memset(g->half + i * g->half_row, 0, (size_t)(inside * g->ldv) * sizeof(float));
         memset(g->half + i * g->half_row + outside * g->ldv, 0, (size_t)((end - outside) * g->ldv) * sizeof(float));
     }
-    half_nhwc(m, height, g, lo, hi, inside, outside, g->w0 + inside);
+    if (g->x.sc == 1)
+        half_nhwc(m, height, g, lo, hi, inside, outside, g->w0 + inside);
+    else
+        half_blocks(m, height, g, inside, outside, g->w0 + inside);
 }
 
 static void FO_NAME(fo_winograd_columns)(const fo_winograd_input_args *g) {

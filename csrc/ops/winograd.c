@@ -7,7 +7,7 @@
  *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
- * Many blocks: each is a task, which where vectors are short goes through them by rows of positions (kernels/winograd_rows.h). Few: the
+ * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h). Few: the
  * stages of one block are cut over positions and channels, so that each thread reads a part of U, which is then larger than everything else.
  */
 #include "winograd.h"
@@ -222,7 +222,7 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
     const ptrdiff_t half_row = position_stride((w->block * tile + (2 + HALF_GAP) * runs) * max_(w->ldv, w->ldp));
     const ptrdiff_t each = points_of(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * half_row;
-    w->by_rows = !w->shared && plan->s.sh == 1 && kn->winograd_rows.row && each * (ptrdiff_t)sizeof(float) <= MOST_BYTES;
+    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= MOST_BYTES;
     if (w->by_rows) w->each = each, w->half_row = half_row;
     return threads;
 }
@@ -321,6 +321,8 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
 
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
+static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); } /* a vector being less than a line */
+
 /* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two apart. */
 static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 static ptrdiff_t half_plane(const winograd *w, const run *r) {
@@ -335,7 +337,7 @@ static void input_by_rows(const winograd *w, const block *b, int row, float *hal
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_input_args a = input_args(w, &r, 0, w->plan->s.ic, v);
-        a.half = half, a.half_plane = w->x.sc == 1 ? 0 : half_plane(w, &r);
+        a.half = half, a.half_plane = w->x.sc == 1 || !half_has_planes(w) ? 0 : half_plane(w, &r);
         if (row == COLUMNS)
             kn->columns(&a);
         else if (row < r.height + 2)
@@ -346,7 +348,7 @@ static void input_by_rows(const winograd *w, const block *b, int row, float *hal
 
 static void output_by_rows(const winograd *w, const block *b, int row, float *half, const float *products) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
-    const bool planes = w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP && (!w->r.data || w->r.sw == 1);
+    const bool planes = half_has_planes(w) && w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP && (!w->r.data || w->r.sw == 1);
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
