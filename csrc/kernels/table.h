@@ -224,7 +224,7 @@ typedef struct {
     fo_winograd_rows winograd_rows; /* of stride 1 */
     void (*step)(const fo_step_args *);
     void (*depthwise)(const fo_depthwise_args *);
-    void (*depthwise_line)(const fo_depthwise_line_args *); /* NULL in sets that do not use it */
+    void (*depthwise_line)(const fo_depthwise_line_args *);
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);

@@ -21,8 +21,7 @@ enum { BYTES_AN_OUTPUT = 16 << 10 };
 
 /* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads while it is fresh, in
  * strips of so many rows. One thread, AVX-512: 16x112x112 x6 1.04, 24x56x56 x6 1.07, stride 2 1.05; 32x28x28 x6, whose lines are 21 KB, 0.96.
- * Half a panel costs the expansion what the depthwise part gains. A panel of two short vectors has its tiles at borders in vain: AVX2 0.94, 0.92
- * and 0.94 of the speed without slices, 80 cycles a tile instead of 56. */
+ * Half a panel costs the expansion what the depthwise part gains. */
 enum { LINE_BYTES = 24 << 10, STRIP_ROWS = 4 };
 enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
 
@@ -30,9 +29,10 @@ enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
  * 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost more than that, 24x56x56 x6 0.9. */
 enum { SHARED_TILES = 7 };
 
-/* Sets of short vectors: a panel's channels of E are expanded a strip of so many pixels at a time, a product long enough to run as fast as a tile's,
- * into a ring of rows that the first-level cache holds, where the depthwise part reads them. AVX2, one thread, time of whole tiles over that of strips,
- * medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. */
+/* A panel's channels of E are expanded a strip of so many pixels at a time, a product long enough to run as fast as a tile's, into a ring of rows that
+ * the first-level cache holds, where the depthwise part reads them. AVX2, one thread, time of whole tiles over that of strips, medians / least:
+ * 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. AVX-512 (Xeon), over that of slices: 1.03 / 1.03, 1.03 / 1.01, stride 2
+ * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
 enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
 
 typedef struct {
@@ -239,7 +239,8 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    return s->b.expand && d->kn->depthwise_line && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
+    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 && s->cols >= LEAST_COLS &&
            (!rest || rest >= LEAST_COLS);
 }
