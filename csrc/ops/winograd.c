@@ -47,16 +47,18 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
  *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of `far`, or from the second
  *               in that of 5: that bounds products of few rows; where they are many, as much as some rows is not hidden behind products;
+ *               in a network they come from memory, which weighs most where they are more than the direct algorithm's, with stride 2: a Xeon's
+ *               256 -> 512 channels at 14x14 take 0.87 of the direct time alone, but 1.5 times that in ResNet-18;
  *               the direct algorithm has a table to read and gains nothing below 16 rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  */
 enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16 };
 typedef struct {
-    double far, many_rows, in[2][7], out[2][7]; /* the transforms': of each stride and tile */
+    double far, many_rows[2], in[2][7], out[2][7]; /* of each stride; the transforms': and tile */
 } costs;
-static const costs long_vectors = {8, 6, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
+static const costs long_vectors = {8, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
                                    {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
-static const costs short_vectors = {6, 4, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
+static const costs short_vectors = {6, {4, 4}, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
                                     {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
 static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : &long_vectors; }
 
@@ -72,15 +74,15 @@ static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
     return div_up(n, tile) * values_of(plan, tile) - plan->s.sh * (tile - last_tile(n, tile));
 }
 
-static double streamed(const costs *c, double rows, double least, double weights) {
-    if (weights > MANY_WEIGHTS) rows += c->many_rows;
+static double streamed(const fo_conv2d *plan, double rows, double least, double weights) {
+    if (weights > MANY_WEIGHTS) rows += costs_of(plan)->many_rows[plan->s.sh - 1];
     return weights * (rows > least ? rows : least);
 }
 
 /* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const double slower = plan->s.sh == 1 ? 1 : 1.4 * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
-    return streamed(costs_of(plan), slower * (double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
+    return streamed(plan, slower * (double)z->oh * z->ow, DIRECT, 9.0 * plan->s.ic * plan->s.oc);
 }
 
 static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
@@ -88,7 +90,7 @@ static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int 
     const ptrdiff_t stride = plan->s.sh;
     const double values = SQUARE(values_of(plan, tile)), tiles = (double)values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) / values;
     const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = values * (plan->s.ic + START) * oc;
-    return streamed(c, tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? c->far : NEAR, weights) +
+    return streamed(plan, tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? c->far : NEAR, weights) +
            tiles * (c->in[stride - 1][tile] * ic + c->out[stride - 1][tile] * oc);
 }
 
