@@ -94,24 +94,40 @@ INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strass
     }
 }
 
-/* Steps of a product in straight code: where 16 registers hold its sums, 12 multiply-adds are among 20 instructions, and what a loop adds to
- * them counts in full on a processor whose other thread is busy. */
-enum { STRASSEN_GROUP = REGISTERS > 16 || VL == 1 ? 1 : 4 };
+/* Steps of a product in straight code: 12 or 24 multiply-adds are among 20 or 33 instructions, and what a loop adds to them counts in full on a
+ * processor whose other thread is busy. While operands are made fewer of them: where three chains meet a pair of pixels, each of another function,
+ * their code would pass the first-level cache (256 -> 64 at 56x56, AVX-512: 0.91 of the time). */
+enum { STRASSEN_GROUP = FMA_READS || (REGISTERS <= 16 && VL > 1) ? 4 : 1, STRASSEN_MAKING_GROUP = FMA_READS ? 2 : STRASSEN_GROUP };
+
+enum { STRASSEN_AHEAD = 64 * NR }; /* floats of weights that are on their way */
+
+/* Rows of A as it lies that a pointer reaches: few registers reach all. */
+enum { STRASSEN_REACH = FMA_READS ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN_REACH - 1) / STRASSEN_REACH };
+
+/* Whether the multiply-adds of row i read its element of A themselves, an instruction less: not all, for a cycle has two loads, and of rows as they
+ * lie those at which a pointer stands, for with two registers in the address they are two instructions again. */
+INLINE bool strassen_reads(const bool panels, const int i) { return FMA_READS && (panels ? i % 3 : i % STRASSEN_REACH == 0); }
 
 /* One step: the row of B at b, less another, which goes to `to` where operands are made, and column p of A, or a panel's row. */
 INLINE void strassen_step(const float *b, const float *less, float *to, const float *const *a, const float *panel, const ptrdiff_t lda,
                           const ptrdiff_t p, const int operand, const bool pixels_right, const int mr, vf acc[MR][NV]) {
     vf bv[NV];
     UNROLL for (int j = 0; j < NV; j++) {
-        if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + 64 * NR);
+        if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + STRASSEN_AHEAD);
         bv[j] = v_load(b + j * VL);
         if (operand >= 0 && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less + j * VL));
         if (operand >= 0) v_store(to + j * VL, bv[j]);
     }
     UNROLL EACH_ROW {
-        vf av = v_set1(pixels_right ? panel[i] : a[i / 3][i % 3 * lda + p]);
-        UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
+        const float *at = pixels_right ? panel + i : a[i / STRASSEN_REACH] + i % STRASSEN_REACH * lda + p;
+        if (strassen_reads(pixels_right, i)) {
+            UNROLL for (int j = 0; j < NV; j++) v_fma_at(acc[i][j], at, bv[j]);
+        } else {
+            const vf av = v_set1(*at);
+            UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
+        }
     }
+    if (FMA_READS) v_pin(); /* or loads of the next steps come first, and sums are spilled */
 }
 
 /* Fetches a line of what comes later. To the second-level cache where it is weights, too, or columns of pixels, for the first is full of
@@ -128,36 +144,46 @@ INLINE void strassen_ahead(const float *next, const bool pixels_right) {
  * else weights are B, which may come from the third-level cache. */
 INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool makes, const int mr, vf acc[MR][NV]) {
     const bool grouped = STRASSEN_GROUP > 1, doubled = step == STRASSEN_P || step == STRASSEN_C00 || step == STRASSEN_C10;
-    const int lines = grouped && !pixels_right ? 1 : STRASSEN_GROUP; /* fetched in a group of steps */
+    const bool moves = FMA_READS && !pixels_right; /* the pointers to rows of A, else an index */
+    const int group = makes ? STRASSEN_MAKING_GROUP : STRASSEN_GROUP;
+    const int lines = grouped && !pixels_right ? (MR + 6) / 7 : group; /* fetched in a group of steps */
     const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR /* each product a column of lines */
                                       : grouped || step < (MR + 3) / 4; /* a pair has MR / 4 lines a step */
     const ptrdiff_t k = g->k, lda = grouped && pixels_right ? (doubled ? 2 : 1) * mr : g->a[step].ld; /* a literal */
     fo_strassen_block b = g->b[step], less = b;
     const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
     float *to = makes ? g->operands + operand * k * NR : NULL;
-    const float *a[MR / 3 + 1], *panel = g->a[step].data; /* a row is a[i / 3] + i % 3 * lda: few registers reach all */
-    UNROLL for (int i = 0; i < mr; i += 3) a[i / 3] = panel + i * lda;
-    const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * (k / STRASSEN_GROUP) * g->next.ld);
+    const float *a[STRASSEN_POINTERS], *panel = g->a[step].data; /* a row is a[i / STRASSEN_REACH] + i % STRASSEN_REACH * lda */
+    UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) a[i / STRASSEN_REACH] = panel + i * lda;
+    const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * lines * (k / group) * g->next.ld);
     ptrdiff_t p = 0;
     if (grouped) {
         const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
-        for (; p + STRASSEN_GROUP <= k; p += STRASSEN_GROUP) {
+        for (; p + group <= k; p += group) {
+            if (moves && g->ahead)
+                UNROLL for (int j = 0; j < group * NV; j++) __builtin_prefetch(b.data + j * VL + STRASSEN_AHEAD);
             if (fetches && ldn) UNROLL for (int u = 0; u < lines; u++) strassen_ahead(next, pixels_right), next += ldn;
-            UNROLL for (int u = 0; u < STRASSEN_GROUP; u++, b.data += ldb, panel += lda) {
-                strassen_step(b.data, less.data, to, a, panel, lda, p + u, operand, pixels_right, mr, acc);
+            UNROLL for (int u = 0; u < group; u++, b.data += ldb, panel += lda) {
+                strassen_step(b.data, less.data, to, a, panel, lda, moves ? u : p + u, operand, pixels_right, mr, acc);
                 if (makes) less.data += less.ld, to += NR;
             }
+            if (moves)
+                UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) {
+                    a[i / STRASSEN_REACH] += group;
+                    v_hide(a[i / STRASSEN_REACH]);
+                }
         }
     }
     if (pixels_right && !g->next.ld) next = (const float *)g; /* nothing to fetch: a line that is near, or each step would ask for it anew */
     for (; p < k; p++, b.data += b.ld, panel += lda) {
         if (fetches && (pixels_right || !grouped)) strassen_ahead(next, pixels_right), next += g->next.ld;
-        strassen_step(b.data, less.data, to, a, panel, lda, p, operand, pixels_right, mr, acc);
+        strassen_step(b.data, less.data, to, a, panel, lda, moves ? p % group : p, operand, pixels_right, mr, acc);
         if (makes) less.data += less.ld, to += NR;
     }
 }
 
-/* Fetches the block of C that product `step` completes, and what is added to it: a second-level cache of half a megabyte may hold neither. */
+/* Fetches the block of C that product `step` completes, and what is added to it: a second-level cache of half a megabyte may hold neither, one of two
+ * not those of many channels (128 -> 512 at 28x28, 256 -> 128 at 56x56, AVX-512: 0.94 of the time). */
 INLINE void strassen_fetch(const fo_strassen_args *g, const int step, const int mr) {
     const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step), ldc = g->ldc, ldr = g->ep.ldr;
     const float *c = g->c + row * ldc + column, *r = g->ep.residual;

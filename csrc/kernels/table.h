@@ -91,6 +91,7 @@ typedef struct {
     float *c;
     ptrdiff_t ldc;
     fo_epilogue ep;
+    bool ahead; /* weights are B and may come from beyond the second-level cache */
 } fo_strassen_args;
 
 /* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of height x last

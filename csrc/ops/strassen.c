@@ -217,6 +217,7 @@ typedef struct {
     ptrdiff_t down, across; /* tasks of an image */
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
+    bool stay;              /* rows: the cache holds all weights */
     bool turned;            /* rows are few: tasks share them rather than the weights */
     int threads;
     float *scratch;
@@ -318,8 +319,8 @@ static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t 
 
 /* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights or, turned,
  * along the rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `fetches`: each pair of weights
- * the next, too. */
-static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, float *scratch) {
+ * the next, too. `far`: the first chain with a pair of weights brings them into the cache. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, bool far, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t weights = s->weights, from = s->turned ? 0 : c0 / weights, to = s->turned ? s->pairs : div_up(c1, weights);
@@ -347,6 +348,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
             a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
                      : fetches   ? next_weights(s, j, i - first)
                                  : (fo_strassen_block){x, 0};
+            a.ahead = i == first && far;
             kn->strassen(&a);
         }
     }
@@ -380,7 +382,7 @@ static void strassen_task(void *context, ptrdiff_t task, int thread) {
     if (s->columns)
         columns_task(s, n, part, first, min_(first + s->share, s->weights), scratch);
     else
-        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fetches_weights(s, task), scratch);
+        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fetches_weights(s, task), !s->stay || is_first(s, task), scratch);
 }
 
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
@@ -406,7 +408,7 @@ static void cut_columns(strassen *s, int threads) {
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
     const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
-    const bool stay = 4 * right_weights(s->plan) <= scratch;
+    const bool stay = s->stay = 4 * right_weights(s->plan) <= scratch;
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
     s->across = 1;
     s->turned = s->pixels < LEAST_PIXELS && fo_is_narrow(s->plan->kn);

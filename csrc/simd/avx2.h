@@ -5,7 +5,7 @@
 
 typedef __m256 vf;
 typedef __m256 vm;
-enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, MR3 = 4 };
+enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 4 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }

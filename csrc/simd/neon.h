@@ -5,7 +5,7 @@
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
-enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, MR3 = 0 };
+enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 0, MR3 = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_zero(void) { return vdupq_n_f32(0); }

@@ -3,7 +3,7 @@
 
 typedef float vf;
 typedef int vm;
-enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, MR3 = 0 };
+enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return *p; }

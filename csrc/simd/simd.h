@@ -5,6 +5,7 @@
  *   vf, vm            VL floats; a set of lanes (the result of a comparison or of v_range)
  *   VL                lanes of a vf
  *   REGISTERS         that hold a vf each
+ *   FMA_READS         whether v_fma_at is one instruction
  *   MR, NV, NR        GEMM register tile: MR rows of NV vectors, NR = NV * VL; asserted to fit the registers
  *   MR3               rows of a GEMM register tile of three vectors, or 0 where it is not better than the other
  *   FO_NAME(f)        f with the instruction set appended: fo_gemm -> fo_gemm_avx2
