@@ -45,10 +45,10 @@ INLINE void gemm_finish(vf acc[MR][8], const int mr, const int nv, const int row
 
 /* Steps of packed panels in straight code. With 16 registers 12 multiply-adds stand beside 8 loads, and a core whose other thread is busy issues
  * three instructions a cycle: what loop and prefetches add counts in full. 22 instead of 29 a step, 512 x 512 x 512 in 0.89 of the time then. */
-enum { GEMM_GROUP = REGISTERS > 16 || VL == 1 ? 1 : 4 };
+enum { GEMM_GROUP = FMA_READS || (REGISTERS <= 16 && VL > 1) ? 4 : 1 };
 
 /* Rows of A that a pointer reaches: a register each costs no additions, but where rows are many. */
-enum { REACH = REGISTERS > 16 ? 3 : 1, POINTERS = (MR + REACH - 1) / REACH };
+enum { REACH = FMA_READS ? 2 : REGISTERS > 16 ? 3 : 1, POINTERS = (MR + REACH - 1) / REACH };
 
 /* Whole groups of steps from p on, a line of `next` with each; answers where they end. */
 INLINE ptrdiff_t gemm_groups(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const fo_form form, const float *const *a,
@@ -71,6 +71,55 @@ INLINE ptrdiff_t gemm_groups(const fo_gemm_args *g, vf acc[MR][8], const int mr,
     return p;
 }
 
+/* Whether the multiply-adds of row i read its element of A themselves, which saves an instruction: where a pointer stands at it, for an address of
+ * two registers takes it back, and where two loads a cycle suffice. Beside few steps they are needed for what begins and ends a tile. */
+INLINE bool gemm_reads(const int mr, const int nv, const int i, const bool plain) {
+    return plain ? !i : i % REACH == 0 && nv + mr + (mr + 1) / 2 * (nv - 1) <= mr * nv + 1;
+}
+
+/* The same where multiply-adds can read A: pointers move along its rows, which are contiguous for g->run steps of a table. near: or rows that stand so
+ * far apart are read from the first one's place, which is looked up. Of 12 x 2 tiles 34 instructions a step instead of 46, 512 x 512 x 512
+ * beside busy threads in 0.92 of the time. `lines` of next are fetched with each group. */
+INLINE ptrdiff_t gemm_walk(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const fo_form form, const int near, const int lines,
+                           const float *const *a, const float *b, ptrdiff_t p, const ptrdiff_t end, const float *next, const ptrdiff_t share, const bool plain) {
+    const bool runs = form == FO_A_TABLE && !near;
+    const ptrdiff_t panel = g->panel, run = runs ? g->run : (end - p) / GEMM_GROUP * GEMM_GROUP, *table = g->table + p;
+    const float *bp = b + p * NR, *x[POINTERS];
+    ptrdiff_t lda = g->lda;
+    for (; run && p + run <= end; p += run) {
+        UNROLL for (int i = 0; i < mr; i += REACH) x[i / REACH] = a[i / REACH] + (runs ? g->table[p] : near ? 0 : p);
+        for (ptrdiff_t turns = run / GEMM_GROUP; turns; turns--, bp += GEMM_GROUP * NR, table += GEMM_GROUP) {
+            UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(next + l * LINE_FLOATS);
+            next += GEMM_GROUP * share;
+            UNROLL for (int u = 0; u < GEMM_GROUP; u++) {
+                const float *row = form == FO_B_TABLE ? b + table[u] : bp + u * NR, *first = near ? a[0] + table[u] : NULL;
+                vf bv[8];
+                UNROLL for (int j = 0; j < nv; j++) bv[j] = v_load(row + j / NV * panel + j % NV * VL);
+                if (near)
+                    v_hide(first);
+                else
+                    v_hide(lda); /* or a register for each u has the sum */
+                UNROLL for (int i = 0; i < mr; i++) {
+                    const float *at = near ? first + i * near : x[i / REACH] + i % REACH * lda + u;
+                    if (gemm_reads(mr, nv, i, plain)) {
+                        UNROLL for (int j = 0; j < nv; j++) v_fma_at(acc[i][j], at, bv[j]);
+                        continue;
+                    }
+                    const vf av = v_set1(*at);
+                    UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i][j], av, bv[j]);
+                }
+                v_pin();
+            }
+            if (!near)
+                UNROLL for (int i = 0; i < mr; i += REACH) {
+                    x[i / REACH] += GEMM_GROUP;
+                    v_hide(x[i / REACH]); /* or all have one index */
+                }
+        }
+    }
+    return p;
+}
+
 /* Steps p .. end of the reduction. `next` is what the hardware does not foresee: `share` floats of it are fetched at each step. */
 INLINE void gemm_steps(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const fo_form form, const float *const *a,
                        const float *b, ptrdiff_t p, const ptrdiff_t end, const float *next, const ptrdiff_t share, const int wanted,
@@ -79,12 +128,24 @@ INLINE void gemm_steps(const fo_gemm_args *g, vf acc[MR][8], const int mr, const
     /* Packed weights may come from the third-level cache or memory, too far for the hardware: fetched as many multiply-adds ahead for any mr. */
     const ptrdiff_t ahead = ldb == NR ? 64 * MR / mr * NR : 0;
     /* Of few rows each step fetches. */
-    if (GEMM_GROUP > 1 && form <= FO_A_TABLE && nv <= NV && ldb == NR && GEMM_GROUP * share <= LINE_FLOATS)
-        p = gemm_groups(g, acc, mr, nv, form, a, b, p, end, next, share, plain);
+    const bool packed = form <= FO_A_TABLE && ldb == NR && (FMA_READS || GEMM_GROUP * share <= LINE_FLOATS), looks = form == FO_A_TABLE && !g->run;
+    /* Steps a page apart come from the second-level cache, for which one at a time waits less: 128 -> 256, 56x56, stride 2, 0.85 of the time. */
+    const bool close = form == FO_A_TABLE && packed && nv == NV && g->k > 1 && table[1] - table[0] < 1024;
+    const int lines = nv == NV && !plain && form <= FO_A_TABLE ? 2 : 0, many = GEMM_GROUP * NR / LINE_FLOATS;
+    if (!FMA_READS) {
+        if (GEMM_GROUP > 1 && packed && nv <= NV) p = gemm_groups(g, acc, mr, nv, form, a, b, p, end, next, share, plain);
+    } else if (lines && packed && !looks && GEMM_GROUP * share > lines * LINE_FLOATS)
+        p = gemm_walk(g, acc, mr, nv, form, 0, many, a, b, p, end, next, share, plain);
+    else if (form == FO_B_TABLE || (packed && !looks))
+        p = gemm_walk(g, acc, mr, nv, form, 0, lines, a, b, p, end, next, share, plain);
+    else if (close && lda == 1)
+        p = gemm_walk(g, acc, mr, nv, form, 1, 2 * lines, a, b, p, end, next, share, plain);
+    else if (close && lda == 2)
+        p = gemm_walk(g, acc, mr, nv, form, 2, 2 * lines, a, b, p, end, next, share, plain);
     for (; p < end; p++) {
         const ptrdiff_t step = form == FO_A_TABLE ? table[p] : p;
         const float *bp = form == FO_B_TABLE ? b + table[p] : b + p * ldb;
-        if (form <= FO_A_TABLE && nv == NV && !plain) {
+        if (form <= FO_A_TABLE && nv == NV && !plain && (!FMA_READS || form == FO_A_TABLE)) {
             UNROLL for (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(bp + j + ahead);
             __builtin_prefetch(next), next += share;
         }
@@ -137,24 +198,25 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     UNROLL for (int i = 0; i < mr; i += REACH) a[i / REACH] = g->a + (i0 + i) * lda;
     /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. One
      * line a group of steps is in time but for the fewest rows, whose steps fetch one each, and only of a B that is not small. */
-    const bool spare = GEMM_GROUP == 1 || GEMM_GROUP * mr * NR <= LINE_FLOATS * g->m || g->n * k >= FEW_FLOATS;
-    const bool few = !plain && g->panel && mr < g->m && g->m <= 2 * MANY && spare && (g->m + 2 * NR) * k <= NEAR_FLOATS;
+    const bool spare = FMA_READS || GEMM_GROUP == 1 || GEMM_GROUP * mr * NR <= LINE_FLOATS * g->m || g->n * k >= FEW_FLOATS;
+    const bool few = !plain && g->panel && mr < g->m && (FMA_READS || g->m <= 2 * MANY) && spare && (g->m + 2 * NR) * k <= NEAR_FLOATS;
     const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && !plain && k && (g->next || few);
     const ptrdiff_t floats = fetches && g->next ? g->next_floats : k * NR, share = fetches ? (mr * floats / k + g->m - 1) / g->m : 0;
     const float *next = fetches ? (g->next ? g->next : b + g->panel) + i0 * (floats / g->m) : b;
+    const bool own = FMA_READS && !fetches && mr == g->m; /* a panel that one tile reads, as far ahead as that takes */
     /* Matrices that the cache does not hold together: C and the rows of A below are fetched too, and only a row of each at a time, for
      * too many lines at once would hold up those of B. */
     const bool far = !plain && form == FO_ROWS && nv == NV && k >= LONG && !ep->transposed && g->m * g->n + (g->m + g->n) * k >= 2 * NEAR_FLOATS;
     if (far) {
         const ptrdiff_t below = i0 + 2 * mr <= g->m ? i0 + mr : 0, floats_below = mr < LINE_FLOATS / GEMM_GROUP ? mr : LINE_FLOATS / GEMM_GROUP;
         for (ptrdiff_t i = 0, p = 0, end; i < mr; i++, p = end) {
-            end = i + 1 < mr ? p + k / mr : k;
+            end = i + 1 < mr ? p + (FMA_READS ? k / mr / GEMM_GROUP * GEMM_GROUP : k / mr) : k;
             gemm_fetch(g->c + (i0 + i) * g->ldc + j0, nv);
             if (ep->residual) gemm_fetch(ep->residual + (i0 + i) * ep->ldr + j0, nv);
             gemm_steps(g, acc, mr, nv, form, a, b, p, end, fetches ? next + p * share : g->a + (below + i) * lda, fetches ? share : floats_below, wanted, plain);
         }
     } else
-        gemm_steps(g, acc, mr, nv, form, a, b, 0, k, next, share, wanted, plain);
+        gemm_steps(g, acc, mr, nv, form, a, b, 0, k, own ? b + 64 * MR / mr * NR : next, own ? NR : share, wanted, plain);
 
     gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc, plain);
 }

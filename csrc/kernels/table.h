@@ -41,6 +41,7 @@ typedef struct {
     float *c;
     ptrdiff_t ldc;
     fo_epilogue ep;
+    ptrdiff_t run; /* FO_A_TABLE: so many steps from any multiple of it on stand side by side, a multiple of 4; 0: they may not */
 } fo_gemm_args;
 
 /* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes of x are for each row 3 taps wide; y[1] may be NULL.

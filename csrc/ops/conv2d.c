@@ -490,19 +490,26 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
     d->steps = d->lines ? fo_lines_steps(plan) : plan->k;
     d->heavy = 4 * d->steps * plan->ocg > fo_near_bytes() / 2;
     const ptrdiff_t pieces = d->columns || !d->heavy ? 1 : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
-    d->piece = div_up(plan->k, max_(pieces, 1));
+    d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, kn->nr);
+}
+
+/* Channels that follow each other in every block of them, in fours: where products, lines and pieces begin, too. */
+static ptrdiff_t run_of(const direct *d) {
+    ptrdiff_t run = CHANNEL_BLOCK;
+    while (run > 2 && (d->plan->icg % run || d->piece % run)) run /= 2;
+    return run > 2 ? run : 0;
 }
 
 /* The parts of a product that are common to all tasks. */
 static void set_common(direct *d) {
     const fo_kernels *kn = d->plan->kn;
     const fo_image v = source_strides(d);
-    const bool plain = fo_is_narrow(kn) && d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
+    const bool plain = d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
     if (d->columns)
         d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .lda = d->ldw, .ldb = v.sc, .panel = kn->nr};
     else
-        d->gemm = (fo_gemm_args){.form = plain ? FO_ROWS : FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr};
+        d->gemm = (fo_gemm_args){.form = plain ? FO_ROWS : FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr, .run = v.sc == 1 ? run_of(d) : 0};
 }
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
