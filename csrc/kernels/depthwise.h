@@ -97,8 +97,8 @@ INLINE void dw_everywhere(const dw_lanes lanes, const fo_depthwise_args *g) {
 }
 
 static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
-    static dw_walk_fn *const walks[][DW_WIDE][DW_EDGES] = {
-        STEP_1(3), STEP_2_ENDS(3), STEP_1(5), STEP_2(5), {ONE_ROW(7), ENDS_ROW(7, 1, 2)}};
+    static dw_walk_fn *const walks[][DW_WALKS][DW_EDGES] = {
+        {STEP_1(3), WHOLE_ROWS}, STEP_2_ENDS(3), {STEP_1(5)}, STEP_2(5), {ONE_ROW(7), ENDS_ROW(7, 1, 2)}};
     static dw_tiles_fn *const tiles[][DW_WIDTHS][2] = {TILE_ROW(3, 1), TILE_ROW_2(3), TILE_ROW(5, 1), TILE_ROW_2(5), TILE_ROW(7, 1)};
     const fo_conv2d_shape *s = g->s;
     const bool square = s->kh == s->kw && s->sh == s->sw && s->dh == 1 && s->dw == 1;

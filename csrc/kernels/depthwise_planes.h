@@ -13,6 +13,13 @@
  */
 enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7, DW_LINE = VL < 16 ? 16 / VL : 1 /* vectors of a cache line */ };
 
+/* What walks fetch ahead: 4 KB, 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62. */
+enum { DW_AHEAD = 1024 };
+
+/* Vectors of a whole row of a 3 x 3 kernel of stride 1 where registers hold three rows of sums, the taps of one column and a vector of the image:
+ * rows in pieces are streams with gaps. 32x128x128, 4.2 MB, from 228 to 198 us, and with y fetched ahead to 168; 64x80x80 from 165 to 128. */
+enum { DW_WALKS = 8, DW_ROW = REGISTERS < 32 ? DW_WIDE : DW_WALKS };
+
 /* A walk's shape; a literal at every call. nv vectors stand side by side. */
 typedef struct {
     int k, s, nv, edge; /* edge: see dw_edge */
@@ -43,7 +50,7 @@ typedef struct {
     vf start, lo, hi;
     bool bounded; /* whether hi is finite */
     vf taps[9]; /* where the registers hold them */
-    vf acc[8][DW_WIDE];
+    vf acc[8][DW_ROW];
 } dw_state;
 
 /* Output rows whose sums are under way. */
@@ -57,6 +64,8 @@ INLINE bool dw_masks_taps(const dw_form f) { return f.edge == DW_ENDS || f.edge 
 INLINE int dw_masks(const dw_form f) { return dw_masks_taps(f) ? f.k : dw_loads(f); }
 /* Where vector v stands. */
 INLINE ptrdiff_t dw_at(const dw_form f, const ptrdiff_t last, const int v) { return f.edge == DW_ENDS && v == f.nv - 1 ? last : v * VL; }
+/* Whether y is fetched ahead too: where it is half of the bytes and a long row is whole; of pieces, 24x224x224, from 512 to 547 us. */
+INLINE bool dw_fetches_y(const dw_form f) { return REGISTERS >= 32 && f.k == 3 && f.s == 1 && f.nv >= DW_WIDE && f.edge >= DW_FITS; }
 /* Whether the taps fit the registers, beside the sums and a few vectors of the image. */
 INLINE bool dw_keeps_taps(const dw_form f) { return f.k * f.k <= 9 && f.k * f.k + dw_live(f) * f.nv + 4 <= REGISTERS; }
 
@@ -93,7 +102,7 @@ INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, cons
 INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || dw_masks_taps(f)); }
 
 /* Taps 0 and 1 share two vectors: what is tap 1's waits in odd. */
-INLINE vf dw_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, const int j, vf odd[DW_WIDE]) {
+INLINE vf dw_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, const int j, vf odd[DW_ROW]) {
     const float *at = x + 2 * dw_at(f, last, v);
     if (j == 1) return odd[v];
     if (j == 2) return v_odds(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
@@ -105,10 +114,10 @@ INLINE vf dw_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last,
     return v_evens(a, b);
 }
 
-/* Three vectors and more of 3 x 3 where registers are few: as dw_row, with the taps of one column at a time, which all vectors meet; their sums
- * and one vector of the image fill the other registers. */
+/* Three vectors and more of 3 x 3 where registers are few, and whole rows: as dw_row, with the taps of one column at a time, which all vectors
+ * meet; their sums and one vector of the image fill the other registers. */
 INLINE void dw_row_by_taps(const dw_form f, dw_state *s, const vm *in, const float *x, const int i, const int first) {
-    vf odd[DW_WIDE];
+    vf odd[DW_ROW];
     UNROLL for (int j = 0; j < f.k; j++) {
         vf tap[3];
         UNROLL for (int q = 0; q * f.s <= i; q++) {
@@ -125,17 +134,17 @@ INLINE void dw_row_by_taps(const dw_form f, dw_state *s, const vm *in, const flo
 
 /* The sums of output rows `row`, row + 1, ... += their taps of the input row at x, which is row i of the first. */
 INLINE void dw_row(const dw_form f, dw_state *s, const vm *in, const float *x, const int i, const int first) {
-    if (REGISTERS < 32 && f.k == 3 && f.nv > 2) {
+    if (f.k == 3 && f.nv > (REGISTERS < 32 ? 2 : DW_WIDE)) {
         dw_row_by_taps(f, s, in, x, i, first);
         return;
     }
-    vf row[DW_LOADS], mixed[DW_WIDE][3], odd[DW_WIDE];
+    vf row[DW_LOADS], mixed[DW_ROW][3], odd[DW_ROW];
     if (dw_mixes(f))
         UNROLL for (int v = 0; v < f.nv; v++) UNROLL for (int j = 0; j < f.k; j++) mixed[v][j] = dw_mixed(f, in, s->last, x, v, j, odd);
     else if ((f.edge && !dw_masks_taps(f)) || f.s > 1)
         dw_load_row(f, in, x, row);
     UNROLL for (int j = 0; j < f.k; j++) {
-        vf xv[DW_WIDE];
+        vf xv[DW_ROW];
         UNROLL for (int v = 0; v < f.nv; v++) {
             xv[v] = dw_mixes(f) ? mixed[v][j] : dw_masks_taps(f) ? dw_loaded(f, in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
             if (f.s == 1) v_keep(xv[v]);
@@ -155,6 +164,7 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
         if (__builtin_expect((size_t)s->t < s->ih, 1)) {
             UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE) __builtin_prefetch(s->x + q * VL + place->ahead);
+            if (dw_fetches_y(f)) UNROLL for (int q = 0; q < f.nv; q += DW_LINE) __builtin_prefetch(s->y + q * VL + DW_AHEAD);
             dw_row(f, s, s->in, s->x, i, turn);
         }
     if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_in_order(done[v]);
@@ -217,7 +227,7 @@ INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw
     g.z = &z;
     const dw_place place = *at;
     const bool registers = g.act.kind <= FO_CLIP;
-    float sums[DW_WIDE * DW_TILE_ROWS * VL];
+    float sums[DW_ROW * DW_TILE_ROWS * VL];
     ptrdiff_t input = c0 / g.multiplier, copies = c0 % g.multiplier;
     const float *x = g.x.data + (place.w * f.s - z.left) * g.x.sw;
     for (ptrdiff_t c = c0; c < c1; c++) {
@@ -295,29 +305,28 @@ static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const
 }
 
 /* Whether a row's vectors stand as DW_ENDS has them: n of them from output column w on. Loads across cache lines wait longer for caches
- * further away: 3 x 3 kernels lose by them there (144x56x56, 3.6 MB, 190 to 220 us), unless an odd vector would go alone or a shuffle is
- * several instructions. */
+ * further away: 3 x 3 kernels lose by them there (144x56x56, 3.6 MB, 190 to 220 us), unless an odd vector would go alone, a row would be cut
+ * or a shuffle is several instructions. */
 static bool dw_ends(const dw_form f, const fo_depthwise_args *g, ptrdiff_t w, ptrdiff_t n) {
     const fo_conv2d_size *z = g->z;
     const ptrdiff_t s = f.s, right = (z->ow - 1) * s + f.k - z->left - z->iw, own = (n - 1) * VL; /* columns of all vectors but the last */
     const bool inner = n == 1 || ((w + own - 1) * s + f.k - z->left <= z->iw && (w + VL) * s >= z->left && (z->ow - VL) * s >= z->left);
     const ptrdiff_t vectors = (z->ow + VL - 1) / VL;
-    const bool pays = f.k > 3 || vectors % 2 || REGISTERS < 32, alone = z->ow - w >= VL && (f.k > 3 || w > 0 || REGISTERS < 32);
+    const bool pays = f.k > 3 || vectors % 2 || n > DW_WIDE || REGISTERS < 32, alone = z->ow - w >= VL && (f.k > 3 || w > 0 || REGISTERS < 32);
     const bool form = s == 1 || (REGISTERS < 32 && f.k == 3 && s == 2);
     return form && pays && z->left <= f.k / 2 && right <= f.k / 2 && inner && (n > 1 || alone);
 }
 
 /* The place of nv vectors from output column w on. */
 static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
-    enum { AHEAD = 1024 }; /* 4 KB: 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62 */
     const ptrdiff_t first = w * f.s - g->z->left, iw = g->z->iw, lanes = g->z->ow - w - (f.nv - 1) * VL;
     const ptrdiff_t next = first + f.nv * f.s * VL; /* the column behind nv vectors of input */
     p->w = w;
     p->lanes = lanes < VL ? (int)lanes : VL;
     p->last = lanes < VL ? g->z->ow - w - VL : (f.nv - 1) * VL;
-    p->ahead = g->x.sh > 0 && g->x.sh < AHEAD ? AHEAD / g->x.sh * g->x.sh : g->x.sh;
+    p->ahead = g->x.sh > 0 && g->x.sh < DW_AHEAD ? DW_AHEAD / g->x.sh * g->x.sh : g->x.sh;
     const bool mixes = dw_mixes(f), exact = REGISTERS < 32 && (mixes || f.s == 1); /* whether no more is read than taps meet */
-    if (p->lanes == VL && first >= 0 && first + (exact ? (f.nv * VL - 1) * f.s + f.k : dw_loads(f) * VL) <= iw)
+    if (f.nv <= DW_WIDE && p->lanes == VL && first >= 0 && first + (exact ? (f.nv * VL - 1) * f.s + f.k : dw_loads(f) * VL) <= iw)
         p->edge = DW_INSIDE;
     else if (f.edge == DW_ENDS)
         p->edge = DW_ENDS;
@@ -336,7 +345,7 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
 #define WALK(k, s, nv, edge) \
     static __attribute__((noinline)) void dw_walk_##k##s##nv##edge(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, \
                                                                    ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1) { \
-        dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
+        if (nv <= DW_ROW) dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
     }
 #define TALL(k, s) \
     static __attribute__((noinline)) void dw_tall_##k##s(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, \
@@ -349,7 +358,8 @@ typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c
 #define ENDS_ROW(k, s, nv) {dw_walk_##k##s##nv##0, dw_walk_##k##s##nv##1, dw_walk_##k##s##nv##2, dw_walk_##k##s##nv##3}
 /* Of 1, 2, 3 and 4 vectors. */
 #define ONE_ROW(k) {dw_walk_##k##110, dw_walk_##k##111, dw_walk_##k##112, dw_walk_##k##113}
-#define STEP_1(k) {ONE_ROW(k), ENDS_ROW(k, 1, 2), {dw_walk_##k##130, NULL, NULL, dw_walk_##k##133}, ENDS_ROW(k, 1, 4)}
+#define STEP_1(k) ONE_ROW(k), ENDS_ROW(k, 1, 2), {dw_walk_##k##130, NULL, NULL, dw_walk_##k##133}, ENDS_ROW(k, 1, 4)
+#define WHOLE_ROWS {[3] = dw_walk_3153}, {[3] = dw_walk_3163}, {[3] = dw_walk_3173}, {[3] = dw_walk_3183}
 #define STEP_2(k) {WALK_ROW(k, 2, 1), WALK_ROW(k, 2, 2), {NULL}, WALK_ROW(k, 2, 4)}
 #define STEP_2_ENDS(k) {ENDS_ROW(k, 2, 1), ENDS_ROW(k, 2, 2), {NULL}, WALK_ROW(k, 2, 4)}
 #define WALKS_1(k) WALKS(k, 1, 1) WALK(k, 1, 1, 3) ENDS(k, 1, 2) WALK(k, 1, 3, 0) WALK(k, 1, 3, 3) ENDS(k, 1, 4)
@@ -363,6 +373,10 @@ WALKS_2(5)
 WALKS(7, 1, 1)
 WALK(7, 1, 1, 3)
 ENDS(7, 1, 2) /* the registers hold no more */
+WALK(3, 1, 5, 3)
+WALK(3, 1, 6, 3)
+WALK(3, 1, 7, 3)
+WALK(3, 1, 8, 3)
 TALL(3, 1)
 TALL(3, 2)
 
@@ -482,7 +496,11 @@ static ptrdiff_t dw_strips(const fo_depthwise_args *g, ptrdiff_t w) {
 /* How many vectors stand side by side from output column w on, and how. One that overlaps another is not alone: sums and residual of both
  * are at hand before either is stored. */
 static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, ptrdiff_t w) {
-    const ptrdiff_t left = (g->z->ow - w + VL - 1) / VL, n = left < most ? left : most;
+    const ptrdiff_t left = (g->z->ow - w + VL - 1) / VL;
+    f->nv = (int)left;
+    f->edge = DW_ENDS;
+    if (!w && f->k == 3 && left > DW_WIDE && left <= DW_ROW && dw_ends(*f, g, w, left)) return;
+    const ptrdiff_t n = left < most ? left : most;
     const ptrdiff_t even = left == most + 1 && most > 1 && (REGISTERS >= 32 || (g->z->ow - w) % VL) ? left / 2 : n;
     f->edge = DW_INSIDE;
     f->nv = (int)even;
@@ -591,7 +609,7 @@ static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
 }
 
 /* One channel after the other, an input row read once. */
-static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[4][DW_EDGES], dw_walk_fn *const tall) {
+static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WALKS][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
     const ptrdiff_t fit = REGISTERS * 5 / 8 / dw_live(f), wide = REGISTERS < 32 ? 2 : DW_WIDE, most = fit < wide ? fit : wide;
