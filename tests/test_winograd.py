@@ -64,12 +64,23 @@ def test_strided_tiles_at_the_ends_of_axes(isa, draw, layout, tile, ic, oc, size
     check(layer(x), oracle.conv2d(x, w, **options), error=BOUND)
 
 
-@pytest.mark.parametrize("tile, bound, channels, size", [("F(2x2,3x3)", 5e-6, 256, 28), ("F(4x4,3x3)", 2e-5, 96, 56)])
-def test_accuracy_of_each_strided_tile(draw, threads, tile, bound, channels, size):
-    x, w = draw(1, channels, size, size), draw(channels, channels, 3, 3)
+@pytest.mark.parametrize("tile, bound, ic, oc, size", [
+    ("F(2x2,3x3)", 5e-6, 256, 256, 28),
+    ("F(2x2,3x3)", 5e-6, 1024, 64, 12),
+    ("F(4x4,3x3)", 2e-5, 128, 128, 64),
+    ("F(4x4,3x3)", 2e-5, 1024, 32, 64),
+])
+def test_accuracy_of_each_strided_tile(isa, draw, tile, bound, ic, oc, size):
+    x, w = draw(1, ic, size, size), draw(oc, ic, 3, 3)
     layer = fo.Conv2d(w, padding=1, stride=2, algorithm="winograd")
     assert tile in layer.kernel(x.shape)[0]
     check(layer(x), oracle.conv2d(x, w, padding=1, stride=2), error=bound)
+
+
+def test_more_channels_with_a_stride_than_the_promise_holds_for(isa, draw):
+    w = draw(32, 1025, 3, 3)
+    assert "winograd" not in fo.Conv2d(w, padding=1, stride=2).kernel((1, 1025, 64, 64))[0]
+    assert "F(2x2" in fo.Conv2d(w, padding=1, stride=2, algorithm="winograd").kernel((1, 1025, 64, 64))[0]
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)

@@ -273,7 +273,7 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 INLINE bool gemm_runs(const fo_gemm_args *g, const int width, ptrdiff_t j) {
     const ptrdiff_t high = width == NV ? MR : MR3; /* rows are so many that tiles have those or one less */
     const bool enough = g->m >= FAR_ROWS || ((width == NV || g->m >= RUN_ROWS) && g->n * g->k < FEW_FLOATS);
-    const bool pays = REGISTERS <= 16 || (g->k <= SHORT && g->n * g->k < FEW_FLOATS && !g->start && g->ep.act.kind <= FO_CLIP);
+    const bool pays = REGISTERS <= 16 || (g->k <= SHORT && !gemm_run_is_any(g));
     return GEMM_RUNS && pays && g->form == FO_ROWS && (width == NV || (MR3 && width == 3)) && enough && (g->m + high - 1) / high * (high - 1) <= g->m &&
            g->n - j >= width * VL && (g->ldb == NR || (width == NV && g->k <= LONG)) && !g->turned && !g->ep.transposed && !g->ep.channel_rows;
 }

@@ -13,6 +13,8 @@
  * of a tile's row instead of 8. All channels of a pixel follow each other, so that a vector shorter than a line does not fetch and evict it twice.
  */
 
+enum { HALF_HAS_PLANES = VL < 16 }; /* floats of a line */
+
 /* What lies `step` apart, of which every third has a pointer: addresses cost nothing then, and few registers. */
 enum { THIRD = 3 };
 typedef struct {
@@ -137,7 +139,7 @@ INLINE void half_blocks(const int m, const int height, const fo_winograd_input_a
 INLINE void half_run(const int m, const int height, const fo_winograd_input_args *g) {
     const int n = height + 2, lo = (int)clamped(-g->h0, 0, n), hi = (int)clamped(g->ih - g->h0, lo, n);
     const ptrdiff_t end = g->count * m + g->last + 2, inside = clamped(-g->w0, 0, end), outside = clamped(g->iw - g->w0, inside, end);
-    if (g->half_plane) {
+    if (HALF_HAS_PLANES && g->half_plane) {
         half_planes(m, height, g, lo, hi, end);
         return;
     }
@@ -145,7 +147,7 @@ INLINE void half_run(const int m, const int height, const fo_winograd_input_args
         memset(g->half + i * g->half_row, 0, (size_t)(inside * g->ldv) * sizeof(float));
         memset(g->half + i * g->half_row + outside * g->ldv, 0, (size_t)((end - outside) * g->ldv) * sizeof(float));
     }
-    if (g->x.sc == 1)
+    if (HALF_HAS_PLANES || g->x.sc == 1)
         half_nhwc(m, height, g, lo, hi, inside, outside, g->w0 + inside);
     else
         half_blocks(m, height, g, inside, outside, g->w0 + inside);
@@ -209,7 +211,7 @@ INLINE void row_planes(const int m, const int width, const fo_winograd_input_arg
 
 static void FO_NAME(fo_winograd_row)(const fo_winograd_input_args *g, int i) {
     const float *from = g->half + i * g->half_row, *last = from + g->count * g->tile * (g->half_plane ? 1 : g->ldv);
-    if (g->half_plane) {
+    if (HALF_HAS_PLANES && g->half_plane) {
         if (g->count) WITH_TILE(g->tile, g->tile, row_planes(TILE, SIZE, g, from, g->count, g->v));
         if (g->last) WITH_TILE(g->tile, g->last, row_planes(TILE, SIZE, g, last, 1, g->v_last));
         return;
@@ -250,7 +252,7 @@ INLINE void back_row_planes(const int m, const int width, const fo_winograd_outp
 
 static void FO_NAME(fo_winograd_back_row)(const fo_winograd_output_args *g, int i) {
     float *to = g->half + i * g->half_row, *last = to + g->count * g->tile * (g->half_plane ? 1 : g->ldp);
-    if (g->half_plane) {
+    if (HALF_HAS_PLANES && g->half_plane) {
         if (g->count) WITH_TILE(g->tile, g->tile, back_row_planes(TILE, SIZE, g, g->products, g->count, to));
         if (g->last) WITH_TILE(g->tile, g->last, back_row_planes(TILE, SIZE, g, g->products_last, 1, last));
         return;
@@ -354,7 +356,7 @@ INLINE void back_run(const int m, const int height, const fo_winograd_output_arg
     const bool plain = g->channels % VL == 0 && g->act.kind <= FO_CLIP;
     if (plain && g->y.sc == 1 && g->rows == height)
         back_nhwc(m, height, g);
-    else if (g->half_plane)
+    else if (HALF_HAS_PLANES && g->half_plane)
         back_planes(m, height, g);
     else
         back_any(m, height, g);

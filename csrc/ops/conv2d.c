@@ -494,10 +494,10 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
     d->width = round_up(plan->ocg, kn->nr);
 }
 
-/* Channels that follow each other in every block of them, in fours: where products, lines and pieces begin, too. */
+/* Channels that follow each other in every block of them, in fours; products, lines and pieces begin with a block. */
 static ptrdiff_t run_of(const direct *d) {
     ptrdiff_t run = CHANNEL_BLOCK;
-    while (run > 2 && (d->plan->icg % run || d->piece % run)) run /= 2;
+    while (run > 2 && d->plan->icg % run) run /= 2;
     return run > 2 ? run : 0;
 }
 
