@@ -79,7 +79,7 @@ def test_accuracy_of_each_strided_tile(isa, draw, tile, bound, ic, oc, size):
 
 def test_more_channels_with_a_stride_than_the_promise_holds_for(isa, draw):
     w = draw(32, 1025, 3, 3)
-    assert "winograd" not in fo.Conv2d(w, padding=1, stride=2).kernel((1, 1025, 64, 64))[0]
+    assert "x3)" not in fo.Conv2d(w, padding=1, stride=2).kernel((1, 1025, 64, 64))[0]
     assert "F(2x2" in fo.Conv2d(w, padding=1, stride=2, algorithm="winograd").kernel((1, 1025, 64, 64))[0]
 
 
