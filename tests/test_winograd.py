@@ -70,7 +70,7 @@ def test_strided_tiles_at_the_ends_of_axes(isa, draw, layout, tile, ic, oc, size
     ("F(4x4,3x3)", 2e-5, 128, 128, 64),
     ("F(4x4,3x3)", 2e-5, 1024, 32, 64),
 ])
-def test_accuracy_of_each_strided_tile(isa, draw, tile, bound, ic, oc, size):
+def test_accuracy_of_each_strided_tile(isa, threads, draw, tile, bound, ic, oc, size):
     x, w = draw(1, ic, size, size), draw(oc, ic, 3, 3)
     layer = fo.Conv2d(w, padding=1, stride=2, algorithm="winograd")
     assert tile in layer.kernel(x.shape)[0]
