@@ -210,8 +210,13 @@ cdef inline double *doubles(ndarray a) noexcept nogil:
 
 
 cdef ndarray contiguous(ndarray a):
-    """A C-contiguous copy, or a itself."""
-    return a if cnp.PyArray_IS_C_CONTIGUOUS(a) else cnp.PyArray_GETCONTIGUOUS(a)
+    """a itself, if its elements lie one after the other; else a copy. The strides of an axis of length 1 may be anything."""
+    return cnp.PyArray_GETCONTIGUOUS(a)
+
+
+cdef ndarray copied(ndarray a):
+    """A C-contiguous copy: every stride is a whole number of elements."""
+    return cnp.PyArray_NewCopy(a, cnp.NPY_CORDER)
 
 
 cdef bint as_rows(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
@@ -324,10 +329,10 @@ cdef class LinearPlan:
             y = cnp.PyArray_EMPTY(nd, dims, cnp.NPY_FLOAT32, 0)
         as_rows(y, &m, &ldy)
         if not as_rows(a, &m, &ldx):
-            a = contiguous(a)
+            a = copied(a)
             as_rows(a, &m, &ldx)
         if r is not None and not as_rows(r, &m, &ldr):
-            r = contiguous(r)
+            r = copied(r)
             as_rows(r, &m, &ldr)
         with nogil:
             status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
@@ -439,10 +444,10 @@ cdef class ImagePlan:
             if not same_shape(r, 4, dims):
                 raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(4, dims)}")
         if not as_image(a, self.nhwc, &xi):
-            a = contiguous(a)
+            a = copied(a)
             as_image(a, self.nhwc, &xi)
         if r is not None and not as_image(r, self.nhwc, &ri):
-            r = contiguous(r)
+            r = copied(r)
             as_image(r, self.nhwc, &ri)
         if out is None:
             y = self.empty_like(dims, xi.sc == 1 and xi.sw != 1)
@@ -677,7 +682,7 @@ cdef class CellPlan:
                                  f"x must be (batch, {width}) or ({width},)")
             raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x)[:cnp.PyArray_NDIM(x) - 1], width)}")
         if not as_rows(a, &m, ld):
-            a = contiguous(a)
+            a = copied(a)
             as_rows(a, &m, ld)
         return a
 
@@ -829,7 +834,7 @@ cdef class SequencePlan:
         if lengths is not None:
             n = as_lengths(lengths, s.steps, s.batch)
         if not as_steps(a, self.batch_first, &s.xt, &s.xb):
-            a = contiguous(a)
+            a = copied(a)
             as_steps(a, self.batch_first, &s.xt, &s.xb)
         y_shape = (*np.shape(a)[:cnp.PyArray_NDIM(a) - 1], s.directions * self.outputs)
         y = target = np.empty(y_shape, np.float32) if out is None else checked_out(out, y_shape)
@@ -894,7 +899,7 @@ cdef class Stream:
         if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != s.batch:
             raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape {(s.batch, self.layer.inputs)}")
         if not as_rows(a, &m, &s.xb):
-            a = contiguous(a)
+            a = copied(a)
             as_rows(a, &m, &s.xb)
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(a, 0), self.layer.outputs
         if out is None:

@@ -128,6 +128,14 @@ def misaligned(a, offset):
     return view
 
 
+def _field(a):
+    """A copy in records of an odd size, one for each index of the first axis: of a single record, the array is aligned and contiguous, and
+    its first stride nothing that one could count in elements."""
+    records = np.zeros(a.shape[0], [("array", np.float32, a.shape[1:]), ("after", np.uint8)])
+    records["array"] = a
+    return records["array"]
+
+
 def _reversed(a):
     back = (slice(None, None, -1),) * a.ndim
     return np.ascontiguousarray(a[back])[back]
@@ -152,6 +160,7 @@ VIEWS = {
     "every_second": lambda a: np.repeat(a, 2, axis=-1)[..., ::2],
     "part_of_rows": lambda a: np.pad(a, [(0, 0)] * (a.ndim - 1) + [(3, 2)], constant_values=np.nan)[..., 3:-2],
     "part_of_all": lambda a: np.pad(a, 1, constant_values=np.nan)[(slice(1, -1),) * a.ndim],
+    "field_of_records": _field,
     "misaligned_1": lambda a: misaligned(a, 1),
     "misaligned_2": lambda a: misaligned(a, 2),
     "misaligned_3": lambda a: misaligned(a, 3),

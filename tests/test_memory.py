@@ -205,3 +205,25 @@ def test_misaligned_image(isa, draw):
     for offset in (1, 2, 3):
         x, w = draw(2, 5, 9, 19), draw(7, 5, 3, 3)
         np.testing.assert_array_equal(fo.conv2d(misaligned(x, offset), w), fo.conv2d(x, w))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("shape", [(1, 4, 6, 4), (0, 4, 6, 4), (1, 4, 1, 4)])
+def test_a_field_of_one_record(isa, draw, layout, shape):
+    """NumPy calls it contiguous and aligned: the strides of an axis of one element, or of an array of none, mean nothing."""
+    x, residual = draw(*shape), draw(*shape)
+    layer = fo.Conv2d(draw(4, 4, 1, 1), layout=layout)
+    field = VIEWS["field_of_records"]
+    assert field(x).flags.c_contiguous and field(x).flags.aligned and (field(x).strides[0] % 4 or not len(x))
+    np.testing.assert_array_equal(layer(field(x), field(residual), out=field(x)), layer(x, residual))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+def test_a_field_of_one_record_as_steps(isa, draw, batch_first):
+    layer, field = fo.LSTM(draw(32, 5), draw(32, 8), batch_first=batch_first), VIEWS["field_of_records"]
+    for shape in (1, 7, 5), (1, 1, 5), (0, 7, 5), (1, 0, 5):
+        x, state = draw(*shape), tuple(draw(1, shape[0 if batch_first else 1], 8) for _ in range(2))
+        expected = layer(x, state)
+        y, last = layer(field(x), tuple(map(field, state)), out=field(expected[0]))
+        np.testing.assert_array_equal(y, expected[0])
+        np.testing.assert_array_equal(last, expected[1])
