@@ -127,6 +127,8 @@ cpdef ndarray checked_out(object out, tuple shape):
     """out, if it can take a result of this shape, or the error that says why not."""
     if not isinstance(out, np.ndarray):
         raise TypeError(f"out must be a numpy array, not {type(out).__name__}" + (": pass out.numpy()" if hasattr(out, "numpy") else ""))
+    if isinstance(out, np.ma.MaskedArray):
+        raise TypeError("out is a masked array, and nothing would be written where its mask is hard: pass out.data")
     if out.dtype != np.float32 or not out.dtype.isnative:
         raise TypeError(f"out has dtype {out.dtype}, but results are float32: make it with np.empty({shape}, np.float32)")
     if out.shape != shape:
@@ -156,8 +158,10 @@ cpdef ndarray as_lengths(object lengths, Py_ssize_t steps, Py_ssize_t batch):
     cdef object n = as_array(lengths, "lengths")
     if n.dtype.kind not in "iu" and n.size:  # NumPy's dtype of an empty list says nothing
         raise TypeError(f"lengths has dtype {n.dtype}, but must be integers of at most 64 bits")
-    if n.shape != (batch,) or n.size and (n.min() < 0 or n.max() > steps):
-        raise ValueError(f"lengths must be {batch} integers in 0..{steps} for an x of {steps} steps and {batch} rows, not {lengths!r}")
+    if n.shape != (batch,):
+        raise ValueError(f"lengths has shape {n.shape}, but must have shape ({batch},), one for each row of the batch of x")
+    if n.size and (n.min() < 0 or n.max() > steps):
+        raise ValueError(f"lengths must be in 0..{steps}, the steps of x, but one is {n.min() if n.min() < 0 else n.max()}")
     return np.array(n, np.int64)  # a copy: out may overlap it
 
 
@@ -263,7 +267,7 @@ cdef int check(fo_status status) except -1:
 cdef enum: UNMADE = -1
 
 
-cdef object unmade(object layer):
+cpdef object unmade(object layer):
     return RuntimeError(f"this {type(layer).__name__} has no weights: its __init__ has not run")
 
 
@@ -395,14 +399,17 @@ cdef class ImagePlan:
 
     cdef object misfit(self, tuple shape):
         """The error for an x of a shape that does not fit, with what to do about it where that can be guessed."""
-        fix = ""
         if self.ic == UNMADE:
             return unmade(self)
-        if len(shape) == 3 and shape[2 if self.nhwc else 0] == self.ic:
-            fix = ": pass x[np.newaxis]"
-        elif len(shape) == 4 and shape[1 if self.nhwc else 3] == self.ic:
-            fix = f": pass layout={'NCHW' if self.nhwc else 'NHWC'!r}"
-        return ValueError(f"x has shape {shape}, but {self.weights()} needs " + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)") + fix)
+        fixes = []
+        if len(shape) in (3, 4):
+            first, last = shape[len(shape) - 3], shape[len(shape) - 1]
+            if len(shape) == 3 and self.ic in (first, last):
+                fixes.append("x[np.newaxis]")
+            if self.ic == (first if self.nhwc else last) and first != last:
+                fixes.append(f"layout={'NCHW' if self.nhwc else 'NHWC'!r}")
+        return ValueError(f"x has shape {shape}, but {self.weights()} needs " + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)")
+                          + (f": pass {' and '.join(fixes)}" if fixes else ""))
 
     cdef int size_for(self, object shape, fo_conv2d_size *z) except -1:
         """The sizes for an x of a shape that a caller names."""
@@ -537,13 +544,20 @@ cdef class Conv2dPlan(ImagePlan):
 
     def _weights(self):
         """w with the scale in it, and bias."""
+        cdef ndarray w = np.empty(self._weights_shape(), np.float32)
+        with nogil:
+            fo_conv2d_weights(self.plan, data(w))
+        return w, self.bias
+
+    def _weights_shape(self):
+        """w's shape."""
         cdef fo_conv2d_shape *s = &self.shape
-        cdef ndarray w
         if self.plan == NULL:
             raise unmade(self)
-        w = np.empty((s.oc, s.ic // s.groups, s.kh, s.kw), np.float32)
-        fo_conv2d_weights(self.plan, data(w))
-        return w, self.bias
+        return s.oc, s.ic // s.groups, s.kh, s.kw
+
+    def _has_bias(self):
+        return self.bias is not None
 
     def kernel(self, shape, bint nhwc_memory=False):
         """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
@@ -568,7 +582,7 @@ cdef class Conv2dPlan(ImagePlan):
         return fo_conv2d_run(self.plan, z, x, residual, y)
 
     cdef str weights(self):
-        return f"w {(self.shape.oc, self.shape.ic // self.shape.groups, self.shape.kh, self.shape.kw)} with groups={self.shape.groups}"
+        return f"w {self._weights_shape()} with groups={self.shape.groups}"
 
 
 cdef class SeparablePlan(ImagePlan):
@@ -922,6 +936,9 @@ cdef class Stream:
         self.h.fill(0)
         if self.c is not None:
             self.c.fill(0)
+
+    def __repr__(self):
+        return f"Stream(batch={self.sequence.batch}, {self.layer!r})"
 
     def __reduce__(self):
         return Stream, (self.layer, self.sequence.batch), self.state

@@ -75,20 +75,25 @@ def _choice(value, name, known):
     return value
 
 
-def _winograd_applies(w, stride, dilation, groups):
-    return w.shape[2:] == (3, 3) and stride in ((1, 1), (2, 2)) and dilation == (1, 1) and groups == 1
+def _winograd_applies(w_shape, stride, dilation, groups):
+    return w_shape[2:] == (3, 3) and stride in ((1, 1), (2, 2)) and dilation == (1, 1) and groups == 1
 
 
-def _winograd1d_applies(w, stride, dilation, groups):
-    return stride[0] < w.shape[2] <= 16 and dilation[0] == 1 and (w.shape[1] > 1 or groups == 1)
+def _winograd1d_applies(w_shape, stride, dilation, groups):
+    return stride[0] < w_shape[2] <= 16 and dilation[0] == 1 and (w_shape[1] > 1 or groups == 1)
 
 
-def _strassen_applies(w, stride, padding, groups):
-    return w.shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
+def _strassen_applies(w_shape, stride, padding, groups):
+    return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
 class _Layer:
     """Pickling and copying: the folded weights travel, and are packed again where they arrive."""
+
+    def __getattr__(self, name):
+        if name in ("_arguments", "_options"):  # which __init__ sets
+            raise _core.unmade(self)
+        raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __reduce__(self):
         return _rebuild, (type(self), self._arguments)
@@ -196,14 +201,14 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
-        if algorithm == "winograd" and not _winograd_applies(w, stride, dilation, groups):
+        if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1 or 2, dilation 1 and groups=1, not w {w.shape}, "
                              f"stride {stride}, dilation {dilation}, groups={groups}")
-        if algorithm == "winograd1d" and not _winograd1d_applies(w, stride, dilation, groups):
+        if algorithm == "winograd1d" and not _winograd1d_applies(w.shape, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation and not "
                              f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
         zeros = _padding(padding)
-        if algorithm == "strassen" and not _strassen_applies(w, stride, zeros, groups):
+        if algorithm == "strassen" and not _strassen_applies(w.shape, stride, zeros, groups):
             raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
                              f"padding {padding!r}, groups={groups}")
         parsed = activations.parse(activation, oc)
@@ -220,18 +225,19 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         return self._weights(), self._options
 
     def __repr__(self):
-        (w, bias), options = self._arguments
-        if w.shape[1] == 1 and options["groups"] > 1:
+        shape, options = self._weights_shape(), self._options
+        oc, icg, kh, kw = shape
+        if icg == 1 and options["groups"] > 1:
             kernel = "depthwise"
-        elif options["algorithm"] == "auto" and _winograd1d_applies(w, options["stride"], options["dilation"], options["groups"]):
+        elif options["algorithm"] == "auto" and _winograd1d_applies(shape, options["stride"], options["dilation"], options["groups"]):
             kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
-        elif options["algorithm"] == "auto" and _strassen_applies(w, options["stride"], _padding(options["padding"]), options["groups"]):
+        elif options["algorithm"] == "auto" and _strassen_applies(shape, options["stride"], _padding(options["padding"]), options["groups"]):
             kernel = "strassen or direct"
         else:
             kernel = options["algorithm"].replace("auto", "direct")
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
-        return (f"Conv2d({w.shape[1] * options['groups']} -> {w.shape[0]}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
+        return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, bias={self._has_bias()}, "
                 f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
 
 

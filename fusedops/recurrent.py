@@ -247,9 +247,9 @@ class _Sequence(_Layer):
         return _assembled, (type(self), self.cells, *self._options)
 
     def __repr__(self):
-        options = [f"num_layers={len(self.cells) // (1 + self._options[0])}"]
-        options += [f"{k}=True" for k, v in zip(("bidirectional", "reverse", "batch_first"), self._options) if v]
-        return f"{type(self).__name__}({', '.join(options)}, {self.cells[0]!r})"
+        options = dict(zip(("bidirectional", "reverse", "batch_first"), self._options))
+        shown = [f"num_layers={len(self.cells) // (1 + options['bidirectional'])}", *(f"{k}=True" for k, v in options.items() if v)]
+        return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
     def stream(self, batch=1):
         """A stepper that keeps its state between calls.

@@ -94,6 +94,7 @@ def test_out(draw, name, path):
         (ValueError, ["read-only"], read_only),
         (TypeError, ["float64"], np.full(shape, 7.0)),
         (TypeError, [], np.full(shape, 7, ">f4")),
+        (TypeError, ["masked"], np.ma.masked_array(np.full(shape, 7, np.float32), mask=True, hard_mask=True)),
     ]:
         refused(error, operation, arrays, "out", *texts, out=[*first, wrong])
     with pytest.raises(TypeError, match="out"):
@@ -313,6 +314,8 @@ def test_layers_check_their_input(draw):
     (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\]"),
     (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\]"),
     (lambda draw: fo.conv2d(draw(1, 6, 7, 3), draw(4, 3, 3, 3)), "pass layout='NHWC'"),
+    (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\] and layout='NHWC'"),
+    (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\] and layout='NCHW'"),
     (lambda draw: fo.conv2d(draw(1, 3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), "pass layout='NCHW'"),
     (lambda draw: fo.linear(draw(2, 5), draw(5, 3)), "pass w.T"),
 ])

@@ -187,9 +187,12 @@ def test_a_subclass_that_forgets_init(layer):
 
     with pytest.raises(RuntimeError, match="Forgetful.*__init__"):
         Forgetful()(*(np.zeros(shape, np.float32) for shape in UNMADE[layer]))
-    if hasattr(layer, "output_shape"):
+    uses = [repr, pickle.dumps]
+    uses += [lambda made: made.output_shape((1, 0, 5, 5))] * hasattr(layer, "output_shape")
+    uses += [lambda made: made.stream()] * hasattr(layer, "stream")
+    for use in uses:
         with pytest.raises(RuntimeError, match="Forgetful.*__init__"):
-            Forgetful().output_shape((1, 0, 5, 5))
+            use(Forgetful())
 
 
 def test_a_layer_does_not_change(draw, kind):
