@@ -97,7 +97,7 @@ typedef struct {
 
 /* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous,
  * y[n,o,h,w] = sum over c, i, j of w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left].
- * FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or 2, dilation 1, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1;
+ * FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with dilation 1, 2, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1;
  * FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output
  * channel, by which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;

@@ -73,6 +73,7 @@ OPERATIONS = {
     "conv3x3_nhwc": image(fo.conv2d, (16, 16, 32), (32, 32, 3, 3), (16, 16, 32), padding=1, layout="NHWC"),
     "winograd": image(fo.conv2d, (5, 9, 11), (7, 5, 3, 3), (7, 9, 11), padding=1, algorithm="winograd"),
     "winograd_strided": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 11, 14), padding=1, stride=2, algorithm="winograd"),
+    "winograd_dilated": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 17, 27), padding=(1, 2), dilation=(3, 2), algorithm="winograd"),
     "strassen": image(fo.conv2d, (96, 13, 15), (256, 96, 1, 1), (256, 13, 15), activation="relu"),
     "strassen_nhwc": image(fo.conv2d, (13, 15, 96), (256, 96, 1, 1), (13, 15, 256), layout="NHWC"),
     "strassen_few": image(fo.conv2d, (7, 9, 97), (250, 97, 1, 1), (7, 9, 250), layout="NHWC"),

@@ -22,6 +22,18 @@ def test_shapes(isa, draw, layout, ic, oc, size, stride):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic, oc, size", [(1, 1, (5, 6)), (5, 18, (13, 9)), (33, 31, (8, 22)), (64, 64, (28, 25))])
+@pytest.mark.parametrize("dilation, paddings", [(2, (0, 1, 2)), (3, (3, ((3, 0), (1, 5)))), ((1, 4), (4, ((0, 2), (4, 3)))), (12, (12, 11))])
+def test_dilation(isa, draw, layout, ic, oc, size, dilation, paddings):
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
+    for padding in paddings:
+        options = dict(padding=padding, layout=layout, dilation=dilation)
+        residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+        for epilogue in {}, dict(bias=draw(oc), residual=residual, activation="relu"):
+            check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"), oracle.conv2d(x, w, **options, **epilogue), error=BOUND)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_an_image_smaller_than_a_tile(isa, draw, layout, size, stride):
@@ -152,10 +164,10 @@ def test_epilogue(isa, draw, layout, activation, stride, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("stride, size", [(1, (18, 21)), (2, (36, 41)), (2, (13, 14))])
-def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, size):
+@pytest.mark.parametrize("stride, dilation, size", [(1, 1, (18, 21)), (2, 1, (36, 41)), (2, 1, (13, 14)), (1, 2, (36, 41)), (1, 5, (13, 14))])
+def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, dilation, size):
     x, w = draw(*dims(layout, 3, 16, *size)), draw(32, 16, 3, 3)
-    options = dict(padding=1, layout=layout, stride=stride, algorithm="winograd")
+    options = dict(padding=dilation, layout=layout, stride=stride, dilation=dilation, algorithm="winograd")
     before, ys = fo.get_num_threads(), []
     for n in (1, 2, 3):
         fo.set_num_threads(n)
@@ -199,7 +211,7 @@ def test_many_channels(isa, draw):
     ((5, 5), {}),
     ((1, 1), {}),
     ((3, 1), {}),
-    ((3, 3), dict(dilation=2)),
+    ((3, 3), dict(stride=2, dilation=2)),
     ((3, 3), dict(groups=6)),
     ((3, 3), dict(groups=2)),
 ])

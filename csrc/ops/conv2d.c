@@ -732,7 +732,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
         return fo_conv2d_scratch(plan->dense, &size, nhwc) + (ptrdiff_t)met_bytes(plan, &size);
     }
     const int tile = fo_winograd_tile(plan, z);
-    if (tile) return fo_winograd_scratch(plan, z, tile);
+    if (tile) return fo_winograd_scratch(plan, z, tile, nhwc);
     if (fo_is_depthwise(plan)) return 0;
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     if (fo_is_stem(plan, z)) return fo_stem_scratch(plan, z);

@@ -7,6 +7,9 @@
  *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
+ * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels stand apart; all lines of
+ * a plane have all phases, so planes are first copied to pixels with all their channels.
+ *
  * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h). Few: the
  * stages of one block are cut over positions and channels, so that each thread reads a part of U, which is then larger than everything else.
  */
@@ -50,15 +53,16 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
  *               in a network they come from memory, which weighs most with stride 2, whose weights are more than its direct ones: 256 -> 512 channels
  *               at 14x14 take 0.87 of the direct time alone, but 1.5 times that in ResNet-18 (a Xeon), 128 at 56x56 with F(4x4) 0.8 and 1.35;
  *               the direct algorithm has a table to read and gains nothing below 16 rows
- *   transforms  so many multiply-adds for each channel of a tile, in and out
+ *   transforms  so many multiply-adds for each channel of a tile, in and out; where dilation has phases, whose rows of
+ *               tiles are short, `run` for each row, which is half a microsecond
  */
 enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16 };
 typedef struct {
-    double far, many_weights[2], many_rows[2], in[2][7], out[2][7]; /* of each stride; the transforms': and tile */
+    double far, run, many_weights[2], many_rows[2], in[2][7], out[2][7]; /* of each stride; the transforms': and tile */
 } costs;
-static const costs long_vectors = {8, {2 << 20, 1 << 20}, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
+static const costs long_vectors = {8, 50000, {2 << 20, 1 << 20}, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
                                    {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
-static const costs short_vectors = {6, {2 << 20, 2 << 20}, {4, 4}, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
+static const costs short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
                                     {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
 static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : &long_vectors; }
 
@@ -67,6 +71,17 @@ enum { NEAR_WEIGHTS = (512 << 10) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 /* Errors grow as the root of the channels and more; within these they stay under the bounds of docs/numerics.md. F(6x6) must win by a tenth. */
 enum { F6_CHANNELS = 512, STRIDED_CHANNELS = 1024 };
 static const double F6_GAIN = 0.9;
+
+static bool dilated(const fo_conv2d *plan) { return plan->s.dh > 1 || plan->s.dw > 1; }
+
+/* The images that the phases of a dilation are, those with fewer outputs among them. */
+static ptrdiff_t phases_along(ptrdiff_t dilation, ptrdiff_t n) { return min_(dilation, n); }
+static fo_conv2d_size phases_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    fo_conv2d_size each = *z;
+    each.n *= phases_along(plan->s.dh, z->oh) * phases_along(plan->s.dw, z->ow);
+    each.oh = div_up(z->oh, plan->s.dh), each.ow = div_up(z->ow, plan->s.dw);
+    return each;
+}
 
 /* An axis of n outputs: that of the last tile, the others having `tile`; the values of all. */
 static int last_tile(ptrdiff_t n, int tile) { return (int)round_up((n - 1) % tile + 1, 2); }
@@ -88,18 +103,19 @@ static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, DIRECT, weights) : streamed(plan, slower * rows, DIRECT, weights);
 }
 
-static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
+static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
     const costs *c = costs_of(plan);
     const ptrdiff_t stride = plan->s.sh;
-    const double values = SQUARE(values_of(plan, tile)), tiles = (double)values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) / values;
+    const fo_conv2d_size image = {.n = 1, .oh = whole->oh, .ow = whole->ow}, z = phases_of(plan, &image);
+    const double values = SQUARE(values_of(plan, tile)), tiles = (double)z.n * values_along(plan, z.oh, tile) * values_along(plan, z.ow, tile) / values;
     const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = values * (plan->s.ic + START) * oc;
     return streamed(plan, tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? c->far : NEAR, weights) +
-           tiles * (c->in[stride - 1][tile] * ic + c->out[stride - 1][tile] * oc);
+           tiles * (c->in[stride - 1][tile] * ic + c->out[stride - 1][tile] * oc) + (dilated(plan) ? (double)z.n * div_up(z.oh, tile) * c->run : 0);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && s->dh == 1 && s->dw == 1 && s->groups == 1 && s->ic;
+    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && (s->sh == 1 || !dilated(plan)) && s->groups == 1 && s->ic;
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
     const bool exact = s->sh == 1 || s->ic <= STRIDED_CHANNELS;
     if (!exact && s->algorithm == FO_AUTO) return 0;
@@ -179,7 +195,7 @@ typedef struct {
 
 typedef struct {
     const fo_conv2d *plan;
-    fo_conv2d_size z;
+    fo_conv2d_size whole, z; /* of the images, and of a dilation's phases as images */
     fo_image x, y, r; /* r.data is NULL where there is no residual */
     int tile;
     ptrdiff_t positions;
@@ -215,9 +231,10 @@ static void cut_blocks(winograd *w, int threads) {
     w->blocks = div_up(w->tiles, w->block);
 }
 
-static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
+static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
     const fo_kernels *kn = plan->kn;
-    *w = (winograd){.plan = plan, .z = *z, .tile = tile, .positions = SQUARE(points_of(plan, tile))};
+    *w = (winograd){.plan = plan, .whole = *whole, .z = phases_of(plan, whole), .tile = tile, .positions = SQUARE(points_of(plan, tile))};
+    const fo_conv2d_size *z = &w->z;
     w->last_height = last_tile(z->oh, tile), w->last_width = last_tile(z->ow, tile);
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
     w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * phase_floats(plan)), w->ldp = fo_leading(kn, plan->s.oc);
@@ -263,15 +280,41 @@ static block block_of(const winograd *w, ptrdiff_t t0) {
     return b;
 }
 
+/* ---- phases of a dilation ------------------------------------------------------------------------------------------------- */
+
+/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. meet: the first, their number, zeros before them. */
+typedef struct {
+    ptrdiff_t first, count, zeros;
+} phase;
+static phase inputs_of(ptrdiff_t n, ptrdiff_t zeros, ptrdiff_t dilation, ptrdiff_t i) {
+    const ptrdiff_t before = div_up(zeros - i, dilation), first = i - zeros + before * dilation;
+    return (phase){first, div_up(n - first, dilation), before};
+}
+
+/* Phase (down, across) of image n, of image r.n that it is in a block's runs. */
+typedef struct {
+    ptrdiff_t n, down, across;
+} place;
+static place place_of(const winograd *w, const run *r) {
+    const ptrdiff_t down = phases_along(w->plan->s.dh, w->whole.oh), across = phases_along(w->plan->s.dw, w->whole.ow);
+    return (place){r->n / across / down, r->n / across % down, r->n % across};
+}
+
+/* The pixels of a phase that begin at `first`. */
+static fo_image phase_image(const winograd *w, const fo_image *t, const float *first) {
+    return (fo_image){(float *)first, t->sn, t->sc, t->sh * w->plan->s.dh, t->sw * w->plan->s.dw};
+}
+
 /* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
 
 static fo_winograd_input_args input_args(const winograd *w, const run *r, ptrdiff_t c, ptrdiff_t channels, float *v) {
-    const ptrdiff_t stride = w->plan->s.sh;
-    fo_winograd_input_args a = {w->tile, r->height, r->last, r->whole, channels, w->x, w->z.ih, w->z.iw, stride * r->h - w->z.top,
-                                stride * r->q - w->z.left, v + r->slot * w->ldv + c, v + r->last_slot * w->ldv + c, w->ldv,
-                                w->v_position, phase_floats(w->plan), NULL, w->half_row, 0};
-    a.x.data = fo_at(&w->x, r->n, c, 0, 0);
-    return a;
+    const fo_conv2d_shape *s = &w->plan->s;
+    const place at = place_of(w, r);
+    const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down), columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
+    return (fo_winograd_input_args){w->tile, r->height, r->last, r->whole, channels,
+                                    phase_image(w, &w->x, fo_at(&w->x, at.n, c, rows.first, columns.first)), rows.count, columns.count,
+                                    s->sh * r->h - rows.zeros, s->sh * r->q - columns.zeros, v + r->slot * w->ldv + c,
+                                    v + r->last_slot * w->ldv + c, w->ldv, w->v_position, phase_floats(w->plan), NULL, w->half_row, 0};
 }
 
 static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
@@ -305,13 +348,16 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
 
 static fo_winograd_output_args output_args(const winograd *w, const run *r, ptrdiff_t o, ptrdiff_t channels, const float *products) {
     const fo_epilogue ep = fo_conv2d_epilogue(w->plan, o);
-    fo_winograd_output_args a = {w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
-                                 products + r->last_slot * w->ldp + o, w->ldp, w->p_position, w->y, w->r,
-                                 min_(r->height, w->z.oh - r->h), min_(r->whole * w->tile + r->last, w->z.ow - r->q), ep.bias, ep.act,
-                                 NULL, w->half_row, 0};
-    a.y.data = fo_at(&w->y, r->n, o, r->h, r->q);
-    if (a.r.data) a.r.data = fo_at(&w->r, r->n, o, r->h, r->q);
-    return a;
+    const ptrdiff_t dh = w->plan->s.dh, dw = w->plan->s.dw;
+    const place at = place_of(w, r);
+    const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw); /* of this phase */
+    const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
+    return (fo_winograd_output_args){w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
+                                     products + r->last_slot * w->ldp + o, w->ldp, w->p_position,
+                                     phase_image(w, &w->y, fo_at(&w->y, at.n, o, h, q)),
+                                     phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, o, h, q) : NULL),
+                                     min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q), ep.bias, ep.act,
+                                     NULL, w->half_row, 0};
 }
 
 static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels, const float *products) {
@@ -421,13 +467,7 @@ static void output_task(void *context, ptrdiff_t task, int thread) {
 
 static size_t scratch_bytes(const winograd *w, int threads) { return (size_t)(w->each * (w->shared ? 1 : threads)) * sizeof(float); }
 
-ptrdiff_t fo_winograd_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, int tile) {
-    winograd w;
-    const int threads = winograd_setup(&w, plan, z, tile);
-    return (ptrdiff_t)scratch_bytes(&w, threads);
-}
-
-fo_status fo_winograd_run(const fo_conv2d *plan, const fo_conv2d_size *z, int tile, const fo_image *x, const fo_image *r, const fo_image *y) {
+static fo_status run_images(const fo_conv2d *plan, const fo_conv2d_size *z, int tile, const fo_image *x, const fo_image *r, const fo_image *y) {
     winograd w;
     const int threads = winograd_setup(&w, plan, z, tile);
     w.x = *x, w.y = *y;
@@ -443,4 +483,50 @@ fo_status fo_winograd_run(const fo_conv2d *plan, const fo_conv2d_size *z, int ti
     }
     fo_arena_release(w.scratch);
     return FO_OK;
+}
+
+/* ---- planes with dilation ------------------------------------------------------------------------------------------- */
+
+/* An image of pixels with all their channels: its floats, and a copy. */
+static ptrdiff_t pixels_floats(ptrdiff_t channels, ptrdiff_t h, ptrdiff_t w) { return round_up(channels * h * w, VECTOR); }
+static fo_status copy_pixels(const fo_image *to, const fo_image *from, ptrdiff_t channels, ptrdiff_t h, ptrdiff_t w) {
+    return fo_copy_image(to, from, &(fo_conv2d_size){.n = 1, .oh = h, .ow = w}, channels);
+}
+
+/* Of an image and its result. */
+static size_t pixels_bytes(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    return (size_t)(pixels_floats(plan->s.ic, z->ih, z->iw) + pixels_floats(plan->s.oc, z->oh, z->ow)) * sizeof(float);
+}
+
+/* One image, by way of such copies in `room`; its residual goes where the result will be. */
+static fo_status run_planes(const fo_conv2d *plan, const fo_conv2d_size *z, int tile, float *room, const fo_image *x, const fo_image *r,
+                            const fo_image *y) {
+    fo_image from = fo_contiguous(plan->s.ic, z->ih, z->iw, true), to = fo_contiguous(plan->s.oc, z->oh, z->ow, true);
+    from.data = room, to.data = room + pixels_floats(plan->s.ic, z->ih, z->iw);
+    fo_status status = copy_pixels(&from, x, plan->s.ic, z->ih, z->iw);
+    if (r && status == FO_OK) status = copy_pixels(&to, r, plan->s.oc, z->oh, z->ow);
+    if (status == FO_OK) status = run_images(plan, z, tile, &from, r ? &to : NULL, &to);
+    return status == FO_OK ? copy_pixels(y, &to, plan->s.oc, z->oh, z->ow) : status;
+}
+
+ptrdiff_t fo_winograd_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, int tile, bool nhwc) {
+    winograd w;
+    const int threads = winograd_setup(&w, plan, z, tile);
+    return (ptrdiff_t)(scratch_bytes(&w, threads) + (dilated(plan) && !nhwc ? pixels_bytes(plan, z) : 0));
+}
+
+fo_status fo_winograd_run(const fo_conv2d *plan, const fo_conv2d_size *z, int tile, const fo_image *x, const fo_image *r, const fo_image *y) {
+    if (!dilated(plan) || (x->sc == 1 && y->sc == 1 && (!r || r->sc == 1))) return run_images(plan, z, tile, x, r, y);
+    fo_conv2d_size one = *z;
+    one.n = 1;
+    float *room = fo_arena_take(pixels_bytes(plan, z));
+    fo_status status = room ? FO_OK : FO_NO_MEMORY;
+    for (ptrdiff_t n = 0; n < z->n && status == FO_OK; n++) {
+        fo_image from = *x, to = *y, residual = r ? *r : (fo_image){0};
+        from.data += n * x->sn, to.data += n * y->sn;
+        if (r) residual.data += n * r->sn;
+        status = run_planes(plan, &one, tile, room, &from, r ? &residual : NULL, &to);
+    }
+    if (room) fo_arena_release(room);
+    return status;
 }
