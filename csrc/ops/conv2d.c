@@ -35,12 +35,11 @@ typedef struct {
     const fo_conv2d *plan;
     const float *w;
     const double *scale; /* or NULL */
+    ptrdiff_t channels;  /* output channels of a task */
 } ordering;
 
 /* An output channel's weights. */
-static void order_task(void *context, ptrdiff_t o, int thread) {
-    (void)thread;
-    const ordering *job = context;
+static void order_channel(const ordering *job, ptrdiff_t o) {
     const fo_conv2d *plan = job->plan;
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     const float *from = job->w + o * plan->k;
@@ -52,6 +51,20 @@ static void order_task(void *context, ptrdiff_t o, int thread) {
         plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
     }
     if (job->scale) fo_fold_row(plan->k, area == 1 ? from : to, job->scale[o], to);
+}
+
+static void order_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const ordering *job = context;
+    for (ptrdiff_t o = task * job->channels; o < min_(job->plan->s.oc, (task + 1) * job->channels); o++) order_channel(job, o);
+}
+
+/* Channels of a task are many, for one of 128 weights takes no longer than to claim it. */
+static void order_weights(const fo_conv2d *plan, const float *w, const double *scale) {
+    const ptrdiff_t oc = plan->s.oc, floats = oc * plan->k;
+    const int threads = scale ? fo_threads_for(FOLD_NS * (double)floats) : fo_pack_threads(floats);
+    ordering order = {plan, w, scale, max_(1, div_up(oc, 4 * threads))};
+    fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
 
 void fo_conv2d_weights(const fo_conv2d *plan, float *w) {
@@ -86,8 +99,7 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
         fo_conv2d_free(plan);
         return NULL;
     }
-    ordering order = {plan, w, scale};
-    fo_parallel_for(shape->oc, fo_pack_threads(shape->oc * k), order_task, &order);
+    order_weights(plan, w, scale);
     fo_lines_choose(&plan->lines, shape);
     if (skips_pixels(plan)) {
         if (!(plan->dense = fo_alloc(sizeof *plan))) {
