@@ -20,7 +20,7 @@ def test_tile_borders(isa, draw, m, n):
 
 
 @pytest.mark.parametrize("m, k, n", [
-    (1, 1031, 67), (67, 1, 131), (130, 259, 1), (13, 700, 523), (97, 513, 33), (150, 64, 97),
+    (1, 1031, 67), (67, 1, 131), (130, 259, 1), (13, 700, 523), (97, 513, 33), (150, 64, 97), (15, 900, 67), (2, 1500, 100),
 ])
 def test_block_borders(isa, draw, threads, m, k, n):
     """Larger than the blocks for the caches, and none of them a multiple."""

@@ -25,6 +25,7 @@ LARGE = {
     "gemm": (fo.gemm, [(200, 150), (150, 250)], dict(activation="gelu")),
     "gemm_tall": (fo.gemm, [(3000, 40), (40, 17)], {}),
     "linear_row": (fo.linear, [(1, 1024), (999, 1024)], dict(activation="relu")),
+    "linear_narrow": (fo.linear, [(15, 2000), (67, 2000)], dict(activation="relu")),
     "lstm_cell": (fo.lstm_cell, [(8, 200), (8, 256), (8, 256), (1024, 200), (1024, 256)], {}),
     "gru_cell": (fo.gru_cell, [(8, 200), (8, 256), (768, 200), (768, 256)], {}),
 }
