@@ -103,11 +103,11 @@ cpdef list new_arrays(list kinds):
     return arrays
 
 
-cdef str conversion(object x, str name):
+cpdef str conversion(object x, str name, object kind=np.dtype(np.float32)):
     """How to convert x, for an error."""
     if hasattr(x, "astype"):
-        return f"{name}.astype(np.float32)"
-    return f"{name}.float()" if hasattr(x, "float") else f"np.asarray({name}, np.float32)"
+        return f"{name}.astype(np.{kind.name})"
+    return f"{name}.float()" if hasattr(x, "float") and kind == np.float32 else f"np.asarray({name}, np.{kind.name})"
 
 
 cdef ndarray as_float32(object x, str name):

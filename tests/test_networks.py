@@ -518,10 +518,12 @@ def test_wrong_inputs(x):
     net = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts()))
     with pytest.raises(TypeError, match="x has dtype float64.*astype"):
         net(x.astype(np.float64))
+    with pytest.raises(TypeError, match=r"x has dtype float64.*pass np.asarray\(x, np.float32\)"):
+        net(x.tolist())
     with pytest.raises(ValueError, match=r"x has shape \(1, 3, 6\)"):
         net(x[..., 0])
     for call in net, net.profile, net.benchmark, net.memory:
-        with pytest.raises(ValueError, match="takes 1 inputs"):
+        with pytest.raises(ValueError, match=r"takes 1 input \(x"):
             call()
     for shape in (1, 3, 6), (1, 4, 6, 7), (-1, 3, 6, 7):
         with pytest.raises(ValueError, match=re.escape(f"x has shape {shape}, but the network takes x")):

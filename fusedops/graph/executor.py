@@ -82,9 +82,10 @@ class Model:
 
     def _with_inputs(self, given):
         """What is given for each of the inputs, with that input."""
-        if len(given) != len(self._graph.inputs):
-            raise ValueError(f"the network takes {len(self._graph.inputs)} inputs ({', '.join(map(str, self._graph.inputs))}), got {len(given)}")
-        return zip(given, self._graph.inputs, strict=True)
+        inputs = self._graph.inputs
+        if len(given) != len(inputs):
+            raise ValueError(f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got {len(given)}")
+        return zip(given, inputs, strict=True)
 
     def run(self, inputs):
         """Runs the network on arrays by the names of its inputs.
@@ -359,11 +360,11 @@ def _aligned(nbytes):
 
 def _checked(x, value):
     """x as a contiguous array of the type and shape that the network takes."""
-    x = _core.as_array(x, value.name)
-    if x.dtype != value.dtype:
-        raise TypeError(f"{value.name} has dtype {x.dtype}, but the network takes {value.dtype}: pass {value.name}.astype(np.{value.dtype})")
-    _fits(x.shape, value)
-    return x if x.flags.c_contiguous and x.flags.aligned else x.copy()
+    a = _core.as_array(x, value.name)
+    if a.dtype != value.dtype:
+        raise TypeError(f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass {_core.conversion(x, value.name, value.dtype)}")
+    _fits(a.shape, value)
+    return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
 
 
 def _shape(given, value):

@@ -87,10 +87,12 @@ def layer_of(module):
     nn = torch.nn
     makers = {nn.Conv2d: _conv2d, nn.Linear: _linear, nn.RNN: _sequence, nn.LSTM: _sequence, nn.GRU: _sequence,
               nn.RNNCell: _cell, nn.LSTMCell: _cell, nn.GRUCell: _cell}
-    if type(module) not in makers:
-        raise TypeError(f"there is no fusedops layer for {type(module).__name__}, only for {', '.join(kind.__name__ for kind in makers)}: "
+    kind = type(module)
+    if kind not in makers:  # a quantised Linear is a Linear by its short name
+        raise TypeError(f"there is no fusedops layer for {kind.__module__}.{kind.__qualname__}, only for "
+                        f"torch.nn's {', '.join(known.__name__ for known in makers)}: "
                         "for anything else, pass example inputs as well, from_torch(module, example_inputs)")
-    return makers[type(module)](module)
+    return makers[kind](module)
 
 
 def _array(parameter):
