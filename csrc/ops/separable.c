@@ -19,20 +19,22 @@ enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20 };
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
 enum { BYTES_AN_OUTPUT = 16 << 10 };
 
-/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads while it is fresh, in
- * strips of so many rows. One thread, AVX-512: 16x112x112 x6 1.04, 24x56x56 x6 1.07, stride 2 1.05; 32x28x28 x6, whose lines are 21 KB, 0.96.
- * Half a panel costs the expansion what the depthwise part gains. */
-enum { LINE_BYTES = 24 << 10, STRIP_ROWS = 4 };
+/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads while it is fresh. Half
+ * a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below); what does not, for its kernel or activation, has the
+ * slices of a whole tile, whose rows are a multiple of the depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread,
+ * AVX-512, medians / least: Zen 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
+ * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
+enum { LINE_BYTES = 24 << 10, SLICE_ROWS = 4 };
 enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
 
 /* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two threads, against the layers:
  * 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost more than that, 24x56x56 x6 0.9. */
 enum { SHARED_TILES = 7 };
 
-/* A panel's channels of E are expanded a strip of so many pixels at a time, a product long enough to run as fast as a tile's, into a ring of rows that
- * the first-level cache holds, where the depthwise part reads them. AVX2, one thread, time of whole tiles over that of strips, medians / least:
- * 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. AVX-512 (Xeon), over that of slices: 1.03 / 1.03, 1.03 / 1.01, stride 2
- * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
+/* A strip: some output rows of a tile, for which a panel's channels of E are expanded, so many pixels or more (a product long enough to run as
+ * fast as a tile's), into a ring of rows that the first-level cache holds, where the depthwise part reads them. Time of whole tiles over that of
+ * strips, one thread, AVX2, medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03,
+ * 1.03 / 1.01, stride 2 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
 enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
 
 typedef struct {
@@ -46,7 +48,7 @@ typedef struct {
     ptrdiff_t across, down, tiles;       /* bands of an image, tiles of a band */
     int threads;
     ptrdiff_t slice;                     /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
-    ptrdiff_t strip;                     /* output rows that the depthwise part does at a time, by lines, or 0: all of a tile */
+    ptrdiff_t strip;                     /* output rows of a strip, or 0: the depthwise part does a tile at once */
     ptrdiff_t e_rows, e_cols, e_plane, d_plane;
     ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
     float *scratch;
@@ -273,7 +275,7 @@ static void separable_cut(separable *s, int threads) {
     separable_bands(s, threads);
     if (threads > 1 && !s->b.expand && fo_is_narrow(kn)) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
-    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : STRIP_ROWS));
+    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
     s->tiles = div_up(s->band, s->rows);
