@@ -90,10 +90,9 @@ def _examples(*lines):
 
 
 def _count(text):
-    n = int(text)
-    if not 1 <= n <= 1024:
-        raise argparse.ArgumentTypeError(f"must be between 1 and 1024, not {n}")
-    return n
+    if not text.isdecimal() or not 1 <= int(text) <= 1024:
+        raise argparse.ArgumentTypeError(f"must be a whole number between 1 and 1024, not {text}")
+    return int(text)
 
 
 def _dimension(text):

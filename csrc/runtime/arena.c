@@ -37,7 +37,7 @@ static int level(void) {
 }
 
 /* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page faults of new memory
- * took up to half as long as a one-shot call (weights of 270 KB: 140 us). */
+ * took up to half as long as a one-shot call (weights of 270 KB: 140 us). Less than 8 MB in all, so that they stay where memory is short, too. */
 enum { SPARES = 4, LEAST_SPARE = 64 << 10 };
 static _Atomic(void *) spares[SPARES];
 static atomic_uint turn;
