@@ -77,6 +77,15 @@ stop.set()
 assert all(verdicts) and not wrong
 """)
 
+    def test_while_another_thread_plans_a_network(self):
+        network = str(Path(__file__).parent.parent / "examples" / "digits.fo")
+        passes(f"""
+model = fo.load({network!r})
+with model._lock:  # as that thread has it
+    assert in_child(lambda: model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10))
+assert model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10)
+""")
+
     def test_of_a_forked_child(self):
         passes("assert in_child(lambda: right() and in_child())")
 

@@ -1,9 +1,11 @@
 """A network, ready to be called."""
+import os
 from collections import deque
 from collections.abc import Mapping
 from itertools import count
 from operator import index
 from threading import Lock
+from weakref import WeakSet
 
 import numpy as np
 
@@ -17,6 +19,17 @@ from .plan import Plan, batch_of
 from .shapes import shaping_inputs
 
 PLANS = 16  # kept at most, the latest used
+_models: WeakSet = WeakSet()
+
+
+def _unlock():
+    """In a forked child: a lock that a thread of the parent held would never be free."""
+    for model in _models:
+        model._lock = Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
 
 
 class Model:
@@ -54,6 +67,7 @@ class Model:
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made."""
         self._graph, self._report, self._source = graph, report, source
         self._layers, self._plans, self._calls, self._lock = {}, {}, count(), Lock()
+        _models.add(self)
         self._shaping = set(shaping_inputs(graph))
         self._simple = not self._shaping and all(v.dtype == np.float32 for v in graph.inputs)
         if not self._shaping and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
