@@ -485,10 +485,12 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
         d->z.iw = d->z.ow = z->ih * z->iw; /* an image is one long row */
         d->z.ih = d->z.oh = 1;
     }
+    const bool gathers = x->sc == 1 && x->sw != 1;
     /* A tile of one vector of columns loads as much as it multiplies: 64 -> 64, 32x32, stride 2, takes 120 us, and 80 where pixels are rows. */
     const double narrow = !pixelwise && d->z.ow <= kn->vl && plan->ocg > kn->vl ? 1.2 : 1;
-    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (x->sc == 1 && x->sw != 1 ? gather_cost(plan) : 0);
-    d->columns = columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
+    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (gathers ? gather_cost(plan) : 0);
+    /* A 1x1 kernel would meet a copied pixel once: channels last, 256 -> 3 at 28x28 takes 94 us as columns, and 50 as rows (AVX-512). */
+    d->columns = !(gathers && pixelwise) && columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
     const bool padded = z->top || z->left || (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih || (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
     d->lines = z->oh > 1 && fo_lines_pay(plan, z) ? &plan->lines : NULL;
     d->copies = d->lines || padded || (d->columns && !(pixelwise && x->sw == 1));
