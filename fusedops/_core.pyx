@@ -430,7 +430,28 @@ cdef class ImagePlan:
         return z.n, self.oc, z.oh, z.ow
 
     def output_shape(self, shape):
-        """The shape of the result for an x of this shape."""
+        """The shape of the result for an x of this shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        TypeError, ValueError
+            No shape of four ints, other channels than the layer's, a kernel larger than the padded image.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv2d(np.ones((8, 3, 3, 3), np.float32), stride=2).output_shape((1, 3, 32, 32))
+        (1, 8, 15, 15)
+        """
         cdef fo_conv2d_size z
         self.size_for(shape, &z)
         return self.result_shape(&z)
@@ -560,7 +581,33 @@ cdef class Conv2dPlan(ImagePlan):
         return self.bias is not None
 
     def kernel(self, shape, bint nhwc_memory=False):
-        """Name of the kernel that serves an x of this shape, and its scratch memory in bytes."""
+        """The name of the kernel that serves an x of this shape, and the bytes of scratch memory that it takes.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``.
+        nhwc_memory : bool
+            An NCHW-shaped x has its channels last in memory.
+
+        Returns
+        -------
+        name : str
+        scratch : int
+
+        Raises
+        ------
+        TypeError, ValueError
+            As :meth:`output_shape`.
+        MemoryError
+            A call would need more than an image of 2^48 elements.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv2d(np.ones((8, 1, 3, 3), np.float32), groups=8).kernel((1, 8, 32, 32))
+        ('depthwise, columns as lanes', 0)
+        """
         cdef fo_conv2d_size z
         cdef const char *name
         self.size_for(shape, &z)
@@ -628,7 +675,30 @@ cdef class SeparablePlan(ImagePlan):
         return (self.depthwise if self.expand is None else self.expand).weights()
 
     def fuses(self, shape):
-        """Whether one pass is faster than the parts one after the other, for an x of this shape."""
+        """Whether one pass is faster than the parts one after the other, for an x of this shape: what a call takes.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, c, ih, iw), or (n, ih, iw, c) where the parts have ``layout="NHWC"``.
+
+        Returns
+        -------
+        bool
+
+        Raises
+        ------
+        TypeError, ValueError
+            No shape of four ints, other channels than the block's, a kernel larger than the padded image.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> depthwise = fo.Conv2d(np.ones((32, 1, 3, 3), np.float32), padding=1, groups=32, layout="NHWC")
+        >>> block = fo.DepthwiseSeparable(depthwise, fo.Conv2d(np.ones((16, 32, 1, 1), np.float32), layout="NHWC"))
+        >>> block.fuses((1, 112, 112, 32)), block.fuses((1, 7, 7, 32))
+        (True, False)
+        """
         cdef fo_conv2d_size z
         self.size_for(shape, &z)
         return self._pays((z.ih, z.iw), (z.oh, z.ow))
@@ -903,7 +973,24 @@ cdef class Stream:
         self.sequence.c0 = self.sequence.cn = data(self.c)
 
     def step(self, x, out=None):
-        """y of the next step. x is (batch, inputs), or (inputs,) for a batch of one; y is alike. out may overlap x."""
+        """y of the next step, with the bits that it has in the whole sequence.
+
+        Parameters
+        ----------
+        x : ndarray, float32, (batch, inputs), or (inputs,) for a batch of one
+        out : ndarray, float32, of y's shape, optional
+            Any strides; it may overlap x.
+
+        Returns
+        -------
+        ndarray, float32, (batch, outputs) or (outputs,), as x is
+            `out` where it is given.
+
+        Raises
+        ------
+        TypeError, ValueError
+            Not float32, or a shape that does not fit; the state stays as it was.
+        """
         cdef ndarray a = as_float32(x, "x"), y, target
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef cnp.npy_intp dims[2]

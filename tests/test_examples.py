@@ -19,8 +19,8 @@ def public():
     for name in fo.__all__:
         thing = getattr(fo, name)
         yield name, thing
-        for method, f in inspect.getmembers(thing, lambda f: inspect.isfunction(f) or inspect.ismethod(f)) if inspect.isclass(thing) else ():
-            if not method.startswith("_"):
+        for method, f in inspect.getmembers(thing, inspect.isroutine) if inspect.isclass(thing) else ():
+            if not method.startswith("_") and (getattr(f, "__module__", None) or "").startswith("fusedops"):  # those of tuple are no business of ours
                 yield f"{name}.{method}", f
 
 
