@@ -79,21 +79,21 @@ INLINE bool gemm_reads(const int mr, const int nv, const int i, const bool plain
 }
 
 /* The same where multiply-adds can read A: pointers move along its rows, which are contiguous for g->run steps of a table. near: or rows that stand so
- * far apart are read from the first one's place, which is looked up. Of 12 x 2 tiles 34 instructions a step instead of 46, 512 x 512 x 512
+ * far apart are read from the first one's place, which is looked up, and B may have rows of any length. Of 12 x 2 tiles 34 instructions a step instead of 46, 512 x 512 x 512
  * beside busy threads in 0.92 of the time. `lines` of next are fetched with each group. */
 INLINE ptrdiff_t gemm_walk(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const fo_form form, const int near, const int lines,
                            const float *const *a, const float *b, ptrdiff_t p, const ptrdiff_t end, const float *next, const ptrdiff_t share, const bool plain) {
     const bool runs = form == FO_A_TABLE && !near;
-    const ptrdiff_t panel = g->panel, run = runs ? g->run : (end - p) / GEMM_GROUP * GEMM_GROUP, *table = g->table + p;
-    const float *bp = b + p * NR, *x[POINTERS];
+    const ptrdiff_t panel = g->panel, ldb = near ? g->ldb : NR, run = runs ? g->run : (end - p) / GEMM_GROUP * GEMM_GROUP, *table = g->table + p;
+    const float *bp = b + p * ldb, *x[POINTERS];
     ptrdiff_t lda = g->lda;
     for (; run && p + run <= end; p += run) {
         UNROLL for (int i = 0; i < mr; i += REACH) x[i / REACH] = a[i / REACH] + (runs ? g->table[p] : near ? 0 : p);
-        for (ptrdiff_t turns = run / GEMM_GROUP; turns; turns--, bp += GEMM_GROUP * NR, table += GEMM_GROUP) {
+        for (ptrdiff_t turns = run / GEMM_GROUP; turns; turns--, bp += GEMM_GROUP * ldb, table += GEMM_GROUP) {
             UNROLL for (int l = 0; l < lines; l++) __builtin_prefetch(next + l * LINE_FLOATS);
             next += GEMM_GROUP * share;
             UNROLL for (int u = 0; u < GEMM_GROUP; u++) {
-                const float *row = form == FO_B_TABLE ? b + table[u] : bp + u * NR, *first = near ? a[0] + table[u] : NULL;
+                const float *row = form == FO_B_TABLE ? b + table[u] : bp + u * ldb, *first = near ? a[0] + table[u] : NULL;
                 vf bv[8];
                 UNROLL for (int j = 0; j < nv; j++) bv[j] = v_load(row + j / NV * panel + j % NV * VL);
                 if (near)
@@ -131,7 +131,7 @@ INLINE void gemm_steps(const fo_gemm_args *g, vf acc[MR][8], const int mr, const
     /* Of few rows each step fetches. */
     const bool packed = form <= FO_A_TABLE && ldb == NR && (FMA_READS || GEMM_GROUP * share <= LINE_FLOATS), looks = form == FO_A_TABLE && !g->run;
     /* Steps a page apart come from the second-level cache, for which one at a time waits less: 128 -> 256, 56x56, stride 2, 0.85 of the time. */
-    const bool close = form == FO_A_TABLE && packed && nv == NV && g->k > 1 && table[1] - table[0] < 1024;
+    const bool close = form == FO_A_TABLE && FMA_READS && nv == NV && g->k > 1 && table[1] - table[0] < 1024;
     const int lines = nv == NV && !plain && form <= FO_A_TABLE ? 2 : 0, many = GEMM_GROUP * NR / LINE_FLOATS;
     if (!FMA_READS) {
         if (GEMM_GROUP > 1 && packed && nv <= NV) p = gemm_groups(g, acc, mr, nv, form, a, b, p, end, next, share, plain);
@@ -204,7 +204,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     const bool fetches = form <= FO_A_TABLE && nv == NV && g->ldb == NR && !plain && k && (g->next || few);
     const ptrdiff_t floats = fetches && g->next ? g->next_floats : k * NR, share = fetches ? (mr * floats / k + g->m - 1) / g->m : 0;
     const float *next = fetches ? (g->next ? g->next : b + g->panel) + i0 * (floats / g->m) : b;
-    const bool own = FMA_READS && !fetches && mr == g->m; /* a panel that one tile reads, as far ahead as that takes */
+    const bool own = FMA_READS && !fetches && mr == g->m && g->ldb == NR; /* a panel that one tile reads, as far ahead as that takes */
     /* Matrices that the cache does not hold together: C and the rows of A below are fetched too, and only a row of each at a time, for
      * too many lines at once would hold up those of B. */
     const bool far = !plain && form == FO_ROWS && nv == NV && k >= LONG && !ep->transposed && g->m * g->n + (g->m + g->n) * k >= 2 * NEAR_FLOATS;

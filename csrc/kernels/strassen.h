@@ -152,7 +152,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
     const ptrdiff_t k = g->k, lda = grouped && pixels_right ? (doubled ? 2 : 1) * mr : g->a[step].ld; /* a literal */
     fo_strassen_block b = g->b[step], less = b;
     const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
-    float *to = makes ? g->operands + operand * k * NR : NULL;
+    float *to = makes ? g->operands + operand * (g->b[STRASSEN_U].data - g->b[STRASSEN_Q].data) : NULL;
     const float *a[STRASSEN_POINTERS], *panel = g->a[step].data; /* a row is a[i / STRASSEN_REACH] + i % STRASSEN_REACH * lda */
     UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) a[i / STRASSEN_REACH] = panel + i * lda;
     const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * lines * (k / group) * g->next.ld);

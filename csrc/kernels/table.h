@@ -81,8 +81,8 @@ typedef struct {
 
 /* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k: half of the
  * reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element (i, p) at data[p*ld + i]. operands:
- * where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 one behind the other, from a B whose blocks b has and that reads B01 beside
- * B00; or NULL. next: the pixels of a later call, which are fetched ahead, as k rows of 2 nr floats, `ld` apart, or where weights are B as
+ * where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 as far apart as b has T1 and T2, from a B whose blocks b has and that reads B01
+ * beside B00; or NULL. next: the pixels of a later call, which are fetched ahead, as k rows of 2 nr floats, `ld` apart, or where weights are B as
  * lines of `ld` floats; ld is 0 where there are none. */
 typedef struct {
     ptrdiff_t rows[2], k;

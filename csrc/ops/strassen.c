@@ -91,6 +91,8 @@ static ptrdiff_t rest_of(const fo_kernels *kn, ptrdiff_t n) { return column_pair
 static ptrdiff_t half_of(const fo_conv2d *plan) { return div_up(plan->k, 2); }
 static ptrdiff_t left_part(const fo_conv2d *plan) { return plan->kn->mr * fo_leading(plan->kn, half_of(plan)); }
 static ptrdiff_t right_part(const fo_conv2d *plan) { return half_of(plan) * plan->kn->nr; }
+/* Operands of pixels as columns: seven streams of stores a page apart would share few sets of the first-level cache. */
+static ptrdiff_t column_part(const fo_conv2d *plan) { return right_part(plan) + 6 * LINE; }
 static ptrdiff_t parts(bool copies) { return copies ? FO_STRASSEN_PRODUCTS : FO_STRASSEN_SUMS; }
 
 /* Computes what the rows of a pair give as A, which is at x. */
@@ -101,9 +103,9 @@ static void left_operands(const fo_conv2d *plan, bool copies, pair r, const floa
 }
 
 /* The same of two blocks of nr columns as B: the left one is at x, the right one `across` further. */
-static void right_operands(const fo_conv2d *plan, bool copies, const float *x, ptrdiff_t ldx, ptrdiff_t across, float *to) {
+static void right_operands(const fo_conv2d *plan, bool copies, const float *x, ptrdiff_t ldx, ptrdiff_t across, float *to, ptrdiff_t part) {
     const ptrdiff_t half = half_of(plan), nr = plan->kn->nr;
-    plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, right_part(plan)});
+    plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, part});
 }
 
 /* In the order of the products, one store each: copies of a list would load what has just been stored, in pieces of another size. */
@@ -132,8 +134,8 @@ static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff
     order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
-static void order_right(const fo_conv2d *plan, const float *sums, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
-    const ptrdiff_t part = right_part(plan), nr = plan->kn->nr;
+static void order_right(const fo_conv2d *plan, const float *sums, ptrdiff_t part, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+    const ptrdiff_t nr = plan->kn->nr;
     const fo_strassen_block t1 = {sums, nr}, t2 = {sums + part, nr}, t3 = {sums + 2 * part, nr}, t4 = {sums + 3 * part, nr};
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block b00 = x ? (fo_strassen_block){x, ldx} : (fo_strassen_block){own, nr};
@@ -195,7 +197,7 @@ static void pack_right(const fo_conv2d *plan, ptrdiff_t i, float *packed) {
     }
     for (int right = 0; right < 2; right++)
         fo_pack(kn, nr, plan->k, plan->w + (o + right * nr) * plan->ldw, 1, plan->ldw, panels + right * 2 * part);
-    right_operands(plan, true, panels, nr, 2 * part, to);
+    right_operands(plan, true, panels, nr, 2 * part, to, part);
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------- */
@@ -291,14 +293,14 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     const fo_kernels *kn = plan->kn;
     const float *x = fo_at(&s->x, n, 0, 0, j * 2 * kn->nr);
     fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep};
-    if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch);
+    if (s->copies) right_operands(plan, true, x, s->x.sc, kn->nr, scratch, column_part(plan));
     for (ptrdiff_t i = first; i < last; i++) {
         const pair r = row_pair(&s->rows, i);
         a.rows[0] = r.size[0], a.rows[1] = r.size[1];
         order_panels(plan, r.size[0], s->packed + left_at(plan, i), a.a);
         a.c = aim(s, n, r.at, j * 2 * kn->nr, &a.ep);
         a.operands = i == first && !s->copies ? scratch : NULL; /* the first chain makes them for the others */
-        order_right(plan, scratch, a.operands ? x : NULL, s->x.sc, a.b);
+        order_right(plan, scratch, column_part(plan), a.operands ? x : NULL, s->x.sc, a.b);
         a.next = next_columns(s, j, i - first, x);
         kn->strassen(&a);
         if (s->table && !s->panels && has_rest(s, i, j)) rest_rows(s, n, i);
@@ -337,7 +339,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
         const ptrdiff_t o = j * 2 * kn->nr, cells = j * s->pairs; /* turned: before this pair of weights */
         const ptrdiff_t first = s->turned ? max_(c0 - cells, 0) : from + (from * weights + j < c0);
         const ptrdiff_t end = s->turned ? min_(c1 - cells, s->pairs) : to - ((to - 1) * weights + j >= c1);
-        order_right(plan, s->packed + right_at(plan, o), NULL, 0, a.b);
+        order_right(plan, s->packed + right_at(plan, o), right_part(plan), NULL, 0, a.b);
         for (ptrdiff_t i = first; i < end; i++) {
             if (i != ordered) { /* a task of one pair orders its operands once */
                 r = row_pair(&s->rows, ordered = i);
@@ -398,7 +400,7 @@ static void cut_columns(strassen *s, int threads) {
         best = time;
         s->share = share, s->across = across;
     }
-    s->scratch_each = max_(FO_STRASSEN_PRODUCTS * right_part(s->plan), s->plan->k * s->plan->kn->nr);
+    s->scratch_each = max_(FO_STRASSEN_PRODUCTS * column_part(s->plan), s->plan->k * s->plan->kn->nr);
     s->fetches = 4 * s->plan->k * s->pixels > fo_near_bytes();
 }
 
