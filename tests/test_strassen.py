@@ -113,7 +113,8 @@ def test_bits_do_not_depend_on_the_memory_order(isa, draw):
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ic, oc", [(96, 96), (256, 64), (1024, 256), (2048, 256)])
 def test_promised_accuracy(draw, threads, layout, ic, oc):
-    x, w = draw(*dims(layout, 1, ic, 12, 12)), draw(oc, ic, 1, 1)
+    size = 12 if layout == "NCHW" else 16
+    x, w = draw(*dims(layout, 1, ic, size, size)), draw(oc, ic, 1, 1)
     layer = fo.Conv2d(w, layout=layout)
     assert "strassen" in layer.kernel(x.shape)[0]
     check(layer(x), oracle.conv2d(x, w, layout=layout), error=BOUND)
@@ -129,6 +130,7 @@ def test_choice(layout):
     assert kernel(128, 63, 28, algorithm="strassen").startswith("direct")  # not one pair of blocks
     shortest = 96 if fo.isa() != "avx2" else 64 if layout == "NCHW" else 80
     assert kernel(shortest, 256, 28).startswith("strassen")
+    assert kernel(256, 1024, 14).startswith("direct" if fo.isa() == "avx512" and layout == "NHWC" else "strassen")
     few = fo.isa() == "avx2" and layout == "NHWC"  # 7x7 pixels and more
     assert kernel(256, 256, 11).startswith("strassen") == kernel(256, 256, 7).startswith("strassen") == few
     for ic, oc, size in ((shortest - 1, 256, 28), (256, 63, 28), (shortest, 63, 28), (257, 256, 11), (4096, 256, 28)):

@@ -16,7 +16,7 @@ LARGE = {
     "conv3x3_stride": (fo.conv2d, [(1, 128, 28, 28), (128, 128, 3, 3)], dict(padding=1, stride=2)),
     "conv3x3_stride_nhwc": (fo.conv2d, [(1, 28, 28, 128), (120, 128, 3, 3)], dict(padding=1, stride=2, layout="NHWC")),
     "strassen": (fo.conv2d, [(1, 129, 14, 14), (250, 129, 1, 1)], {}),
-    "strassen_nhwc": (fo.conv2d, [(1, 14, 14, 129), (250, 129, 1, 1)], dict(layout="NHWC")),
+    "strassen_nhwc": (fo.conv2d, [(1, 17, 17, 129), (250, 129, 1, 1)], dict(layout="NHWC")),
     "strassen_few": (fo.conv2d, [(1, 7, 7, 257), (500, 257, 1, 1)], dict(layout="NHWC")),
     "conv_groups": (fo.conv2d, [(2, 64, 20, 20), (64, 16, 3, 3)], dict(groups=4)),
     "stem": (fo.conv2d, [(1, 3, 96, 96), (32, 3, 7, 7)], dict(stride=2, padding=3)),
