@@ -148,17 +148,18 @@ def test_columns_outside_are_zeros_that_are_multiplied(isa, draw, stride, thread
         np.testing.assert_array_equal(y, fo.conv2d(x, k, residual=np.zeros_like(y), layout="NHWC", **options))
 
 
-@pytest.mark.parametrize("stride", [1, 2])
-@pytest.mark.parametrize("c, shift", [(8, 0), (20, 0), (64, 4), (16, 1)])
-def test_every_size_has_the_same_bits_with_channels_last(isa, draw, stride, c, shift):
+@pytest.mark.parametrize("kernel, stride", [(3, 1), (3, 2), (5, 1)])
+@pytest.mark.parametrize("c, shift", [(8, 0), (20, 0), (64, 4), (16, 1), (160, 4)])
+def test_every_size_has_the_same_bits_with_channels_last(isa, draw, kernel, stride, c, shift):
     """Tiles overlap at the lower and the right end, several go in one call, and windows reach beyond the image in every way."""
     pads = [((1, 1), (1, 1)), ((0, 1), (0, 1)), ((1, 0), (1, 0)), ((2, 0), (1, 3)), ((0, 0), (0, 0)), ((3, 2), (2, 0))]
+    pads += [((2, 2), (2, 2)), ((0, 2), (2, 1))] if kernel == 5 else []
     sizes = [(h, 6) for h in range(1, 9)] + [(6, w) for w in range(1, 24)] + [(5, 131)]
     for n, (h, w) in enumerate(sizes):
         for padding in pads[n % 2::2]:
-            if h + sum(padding[0]) < 3 or w + sum(padding[1]) < 3:
+            if h + sum(padding[0]) < kernel or w + sum(padding[1]) < kernel:
                 continue
-            x, k = draw(1, h, w, c), draw(c, 3, 3)
+            x, k = draw(1, h, w, c), draw(c, kernel, kernel)
             options = dict(bias=draw(c) if n % 3 else None, activation=["relu6", "relu", None][n % 3], stride=stride, padding=padding)
             image, _ = among_nans(x, shift)
             expected = oracle.depthwise_conv2d(x, k, **options, layout="NHWC")

@@ -5,20 +5,23 @@
  *      o x x x x o
  *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
  *
- * Small images of 3 x 3, stride 1, go down bands of seven columns instead (dw_descend). Where registers are few, all of 3 x 3 is swept by tiles
- * of a lighter form, one call for several (dw_sweeps).
+ * Tiles of a lighter form, one call for several, sweep all of 3 x 3 where registers are few (dw_sweeps), and of stride 1 where a vector is a
+ * cache line (dw_line_sweeps). Small images of 3 x 3, stride 1, go down bands of seven columns instead (dw_descend).
  *
  * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
  * skipped. Taps are added in the order of i, then j.
  */
 enum { DW_WINDOW = 16, DW_SUMS = 16, DW_TAPS = 12 << 10 };
 
+/* Whether a vector is a cache line, with many registers; columns that a tile may have. */
+enum { DW_OF_LINES = VL == 16 && REGISTERS >= 32, DW_COLS = DW_OF_LINES ? 7 : 4 };
+
 /* A tile's shape; a literal at every call. */
 typedef struct {
     int k, s, rows, cols;
     bool edges; /* part of the window or of the tile may lie outside the image, and lanes behind the last channel */
     bool reaches; /* lanes are the next pixel's from one on (dw_vectors) */
-    bool left, right; /* without edges: whether the first or last column of the window lies outside the image */
+    int left, right; /* without edges: how many of the window's first and last columns lie outside the image */
 } dw_tile_form;
 
 /* Where a tile stands, and what of it is wanted. */
@@ -56,31 +59,40 @@ INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
 /* Whether all taps fit the registers, beside the sums and a row of the window. */
 INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS; }
 
-/* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. */
-INLINE bool dw_tile_by_columns(const dw_tile_form f) { return f.k == 3 && f.rows == 2 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS; }
+/* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. (Of lines, tiles
+ * of two rows are those of sweeps.) */
+INLINE bool dw_tile_by_columns(const dw_tile_form f) {
+    return f.rows == 2 && (DW_OF_LINES || (f.k == 3 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS));
+}
 
 /* Whether column u of the window lies outside the image: its taps are multiplied by zero, as everywhere, for a weight may be infinite. */
-INLINE bool dw_tile_outside(const dw_tile_form f, const int u) { return u < f.left || (f.right && u == dw_window(f) - 1); }
+INLINE bool dw_tile_outside(const dw_tile_form f, const int u) { return u < f.left || (f.right && u >= dw_window(f) - f.right); }
+
+/* Column u of the window, which stands at x. */
+INLINE vf dw_tile_column(const dw_tile_form f, const dw_tile_place *p, const float *x, const int u) {
+    if (DW_OF_LINES && u == f.left - 1) return v_load_mask(x, p->in[0]);
+    return dw_tile_outside(f, u) ? v_zero() : f.edges ? v_load_mask(x, p->in[u]) : v_load(x);
+}
 
 /* acc, which starts at *begin, += the taps of input row t, which stands at x, column by column. */
 INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, vf *begin,
-                            vf acc[8][4]) {
-    vf taps[2][3]; /* of each output row that needs this one */
+                            vf acc[8][DW_COLS]) {
+    vf taps[2][7]; /* of each output row that needs this one */
     UNROLL for (int q = 0; q < 2; q++)
-        UNROLL for (int j = 0; j < 3; j++) {
-            if (t < q * f.s || t >= q * f.s + 3) continue;
-            taps[q][j] = v_load(w + ((t - q * f.s) * 3 + j) * VL);
+        UNROLL for (int j = 0; j < f.k; j++) {
+            if (t < q * f.s || t >= q * f.s + f.k) continue;
+            taps[q][j] = v_load(w + ((t - q * f.s) * f.k + j) * VL);
             v_keep(taps[q][j]); /* kept, or multiply-adds would load what they share again */
         }
     UNROLL for (int u = 0; u < dw_window(f); u++) {
-        vf in = dw_tile_outside(f, u) ? v_zero() : f.edges ? v_load_mask(x + u % 3 * xw, p->in[u]) : v_load(x + u % 3 * xw);
+        vf in = dw_tile_column(f, p, x + u % 3 * xw, u);
         v_keep(in);
         UNROLL for (int q = 0; q < 2; q++)
-            UNROLL for (int j = 0; j < 3; j++) {
+            UNROLL for (int j = 0; j < f.k; j++) {
                 const int v = (u - j) / f.s;
-                if (t < q * f.s || t >= q * f.s + 3 || u < j || (u - j) % f.s || v >= f.cols) continue;
+                if (t < q * f.s || t >= q * f.s + f.k || u < j || (u - j) % f.s || v >= f.cols) continue;
                 if (t == q * f.s && j == 0) {
-                    v_stays_in_memory(*begin); /* registers are for sums and taps */
+                    if (REGISTERS < 32) v_stays_in_memory(*begin); /* registers are for sums and taps */
                     acc[q][v] = *begin;
                 }
                 acc[q][v] = v_fma(taps[q][j], in, acc[q][v]);
@@ -94,7 +106,7 @@ INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const 
 
 /* The same of any tile. */
 INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int t, const float *w, const vf *taps,
-                        vf *begin, vf acc[8][4]) {
+                        vf *begin, vf acc[8][DW_COLS]) {
     if (dw_tile_by_columns(f)) {
         dw_tile_columns(f, p, x, xw, t, w, begin, acc);
         return;
@@ -128,7 +140,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
     float *y = g.y.data + p.h * yh + p.w * yw + run->c, *sums = run->sums;
     const float *r = g.r.data ? g.r.data + p.h * rh + p.w * rw + run->c : NULL;
     for (ptrdiff_t n = run->count; n > 0; n--, w += step_w, x += step_x, y += step_y, r += step_r, bias += step_bias) {
-        vf acc[8][4], tap[9];
+        vf acc[8][DW_COLS], tap[9];
         const vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(bias, lanes) : v_load(bias);
         vf begin = start; /* of tiles by columns */
         UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
@@ -184,42 +196,53 @@ TILES(5, 1)
 TILES_2(5)
 TILES(7, 1)
 
-/* 3 x 3 tiles where registers are few, with what a call needs and no more, for there are many: `tiles` of them across, `count` vectors of the
- * channels each. A window reaches beyond the image by a row or a column at most. */
+/* Light tiles, with what a call needs and no more, for there are many: `tiles` of them across, `count` vectors of the channels each. A window reaches
+ * beyond the image by half of the kernel at most. */
 typedef struct {
     const float *x, *w, *bias; /* of the first tile and vector */
     float *y;
     ptrdiff_t tiles, count, step_bias; /* from one vector to the next */
     ptrdiff_t xh, xw, yh, yw;
-    bool above, below, upper; /* whether the window begins above the image, ends below it; whether the clip has an upper bound */
+    uint8_t above, below; /* rows of the window outside the image */
+    bool upper;           /* whether the clip has an upper bound */
     vf lo, hi;
+    vm next; /* lanes that are the next pixel's: of the last column left of the image they read its first one */
 } dw_sweep;
 
 INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
     const float *x = a->x, *w = a->w, *bias = a->bias;
     float *y = a->y;
     const ptrdiff_t xh = a->xh, xw = a->xw, yh = a->yh, yw = a->yw, step_bias = a->step_bias;
-    const bool above = a->above, below = a->below, upper = a->upper;
+    const uint8_t above = a->above, below = a->below;
+    const bool upper = a->upper;
     const vf lo = a->lo, hi = a->hi;
+    dw_tile_place p;
+    if (DW_OF_LINES) p.in[0] = a->next;
     const int window = (f.rows - 1) * f.s + f.k;
     for (ptrdiff_t tiles = a->tiles; tiles > 0; tiles--) {
-        for (ptrdiff_t n = a->count; n > 0; n--, x += VL, y += VL, w += 9 * VL, bias += step_bias) {
-            vf acc[8][4];
+        for (ptrdiff_t n = a->count; n > 0; n--, x += VL, y += VL, w += f.k * f.k * VL, bias += step_bias) {
+            vf acc[8][DW_COLS];
             const vf start = v_load(bias);
             vf begin = start;
             UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
             const float *row = x;
             UNROLL for (int t = 0; t < window; t++, row += xh) {
                 v_hide(row);
-                if ((t == 0 && above) || (t == window - 1 && below)) continue;
-                dw_tile_row(f, NULL, row, xw, t, w, NULL, &begin, acc);
+                if ((t < f.k / 2 && t < above) || (window - 1 - t < f.k / 2 && window - 1 - t < below)) continue;
+                dw_tile_row(f, &p, row, xw, t, w, NULL, &begin, acc);
             }
             float *to = y;
             UNROLL for (int q = 0; q < f.rows; q++, to += yh) {
                 v_hide(to);
                 UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_max(lo, acc[q][v]);
                 if (upper) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_min(hi, acc[q][v]);
-                UNROLL for (int v = 0; v < f.cols; v++) v_store(to + v * yw, acc[q][v]);
+                float *out = to;
+                UNROLL for (int v = 0; v < f.cols; v++) {
+                    v_store(out + v % 4 * yw, acc[q][v]);
+                    if (f.cols <= 4 || v != 3) continue;
+                    out += 4 * yw;
+                    v_hide(out); /* or each column would take a pointer */
+                }
             }
         }
         x += f.cols * f.s * xw - a->count * VL, y += f.cols * yw - a->count * VL;
@@ -229,19 +252,33 @@ INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
 
 typedef void dw_sweep_fn(const dw_sweep *);
 
-/* The window's columns: all in the image, or the first or the last outside. */
-enum { DW_WITHIN, DW_NO_FIRST, DW_NO_LAST, DW_SIDES };
+/* The window's columns: all in the image, or the first, the last or both outside. */
+enum { DW_WITHIN, DW_NO_FIRST, DW_NO_LAST, DW_NO_ENDS, DW_SIDES };
 
-#define SWEEP(s, half, side) \
-    static __attribute__((noinline)) void dw_sweep_##s##half##side(const dw_sweep *a) { \
-        dw_sweep_tiles((dw_tile_form){3, s, 2, 4 >> half, false, false, side == DW_NO_FIRST, side == DW_NO_LAST}, a); \
+/* Columns of a sweep's tile: of the last ones of a row, half as many. */
+enum { DW_SWEEP = DW_COLS, DW_HALF_SWEEP = (DW_SWEEP + 1) / 2 };
+
+#define SWEEP(k, s, half, side) \
+    static __attribute__((noinline)) void dw_sweep_##k##s##half##side(const dw_sweep *a) { \
+        const int cols = half ? DW_HALF_SWEEP : DW_SWEEP, left = side & DW_NO_FIRST ? k / 2 : 0, right = side & DW_NO_LAST ? k / 2 : 0; \
+        dw_sweep_tiles((dw_tile_form){k, s, 2, cols, false, false, left, right}, a); \
     }
-#define SWEEP_SIDES(s, half) SWEEP(s, half, 0) SWEEP(s, half, 1) SWEEP(s, half, 2)
-#define SWEEP_ROW(s, half) {dw_sweep_##s##half##0, dw_sweep_##s##half##1, dw_sweep_##s##half##2}
-SWEEP_SIDES(1, 0)
-SWEEP_SIDES(1, 1)
-SWEEP_SIDES(2, 0)
-SWEEP_SIDES(2, 1)
+#define SWEEPS(k, s, half) SWEEP(k, s, half, 0) SWEEP(k, s, half, 1) SWEEP(k, s, half, 2)
+#define IF_LINES(f) (DW_OF_LINES ? f : NULL)
+#define IF_FEW(f) (DW_OF_LINES ? NULL : f)
+#define IF_NONE(f) NULL
+#define SWEEP_ROW(IF, BOTH, k, s, half) \
+    {IF(dw_sweep_##k##s##half##0), IF(dw_sweep_##k##s##half##1), IF(dw_sweep_##k##s##half##2), BOTH(dw_sweep_##k##s##half##3)}
+SWEEPS(3, 1, 0)
+SWEEP(3, 1, 0, 3)
+SWEEPS(3, 1, 1)
+SWEEP(3, 1, 1, 3)
+SWEEPS(3, 2, 0)
+SWEEPS(3, 2, 1)
+SWEEPS(5, 1, 0)
+SWEEP(5, 1, 0, 3)
+SWEEPS(5, 1, 1)
+SWEEP(5, 1, 1, 3)
 
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
@@ -362,14 +399,14 @@ static void dw_turn_taps(const fo_depthwise_args *g, dw_vectors *v, float *to) {
     for (ptrdiff_t n = 0; n <= v->count; n++, to += VL) v_store(to, v_load(g->bias + n % v->count * VL));
 }
 
-/* Cuts the channels into vectors. Where all pixels lie on cache lines in the same way, but not from the first channel on (NumPy's large
+/* Cuts the channels into vectors. Where all pixels of `at` lie on cache lines in the same way, but not from the first channel on (NumPy's large
  * arrays begin 16 bytes behind a line's start), `taps` takes the taps of vectors that do. */
-static dw_vectors dw_cut_channels(const fo_depthwise_args *g, float taps[DW_TAPS]) {
-    const ptrdiff_t kk = g->s->kh * g->s->kw, channels = g->c1 - g->c0, off = (ptrdiff_t)((uintptr_t)(g->x.data + g->c0) / sizeof(float) % VL);
+static dw_vectors dw_cut_channels(const fo_depthwise_args *g, const fo_image *at, float taps[DW_TAPS]) {
+    const ptrdiff_t kk = g->s->kh * g->s->kw, channels = g->c1 - g->c0, off = (ptrdiff_t)((uintptr_t)(at->data + g->c0) / sizeof(float) % VL);
     const bool touch = !g->c0 && g->x.sw == channels && g->y.sw == channels && (!g->r.data || g->r.sw == channels);
     dw_vectors v = {0, channels / VL, g->w + g->c0 * kk, g->bias, touch};
     const bool few = channels < (touch ? 32 : 6 * VL); /* would lose by vectors more, of a row or of each pixel */
-    if (!off || (g->x.sw | g->x.sh | channels) % VL || g->act.kind > FO_CLIP || few || channels * (kk + 1) + VL > DW_TAPS) return v;
+    if (!off || (at->sw | at->sh | channels) % VL || g->act.kind > FO_CLIP || few || channels * (kk + 1) + VL > DW_TAPS) return v;
     v.shift = VL - off;
     dw_turn_taps(g, &v, taps);
     return v;
@@ -438,17 +475,29 @@ static void dw_tile_channels(const dw_tile_form f, const fo_depthwise_args *g, c
     }
 }
 
-/* `count` vectors of the channels of `tiles` from p on. after: whether the window ends behind the image. */
-static void dw_sweep_vectors(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, bool after, ptrdiff_t count) {
-    static dw_sweep_fn *const sweeps[2][2][DW_SIDES] = {{SWEEP_ROW(1, 0), SWEEP_ROW(1, 1)}, {SWEEP_ROW(2, 0), SWEEP_ROW(2, 1)}};
+/* Vectors that one sweep takes: `count` of them from channel c on, of whose lanes `own` are the pixel's itself. */
+typedef struct {
+    ptrdiff_t c, count;
+    const float *w, *bias;
+    ptrdiff_t own;
+} dw_swept;
+
+/* Those of `tiles` from p on. after: whether the window ends behind the image. */
+static void dw_sweep_vectors(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, bool after, dw_swept v) {
+    static dw_sweep_fn *const sweeps[3][2][DW_SIDES] = {
+        {SWEEP_ROW(, IF_LINES, 3, 1, 0), SWEEP_ROW(, IF_LINES, 3, 1, 1)},
+        {SWEEP_ROW(IF_FEW, IF_NONE, 3, 2, 0), SWEEP_ROW(IF_FEW, IF_NONE, 3, 2, 1)},
+        {SWEEP_ROW(IF_LINES, IF_LINES, 5, 1, 0), SWEEP_ROW(IF_LINES, IF_LINES, 5, 1, 1)}};
     static const float zeros[VL];
-    const bool clips = g->act.kind == FO_CLIP, left = p->u < 0, above = p->t < 0;
+    const bool clips = g->act.kind == FO_CLIP;
+    const ptrdiff_t under = p->t + f.s + f.k - g->z->ih;
     const dw_sweep a = {
-        .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + g->c0, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + g->c0,
-        .w = g->w + g->c0 * 9, .bias = g->bias ? g->bias + g->c0 : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = count,
-        .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = above, .below = p->t + f.s + 3 > g->z->ih,
-        .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
-    sweeps[f.s - 1][f.cols < 4][left ? DW_NO_FIRST : after ? DW_NO_LAST : DW_WITHIN](&a);
+        .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + v.c, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + v.c,
+        .w = v.w, .bias = g->bias ? v.bias + v.c : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = v.count,
+        .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = p->t < 0 ? (uint8_t)-p->t : 0, .below = under > 0 ? (uint8_t)under : 0,
+        .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
+        .next = v_range(v.own, VL)};
+    sweeps[f.k - 3 + f.s - 1][f.cols < DW_SWEEP][(p->u < 0 ? DW_NO_FIRST : 0) + (after ? DW_NO_LAST : 0)](&a);
 }
 
 /* 3 x 3 kernels where registers are few. Ranges of columns so narrow that the rows which two tiles share stay in the first-level cache, from the
@@ -477,10 +526,61 @@ static bool dw_sweeps(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WI
                 }
                 if (!rest && p.u >= 0)
                     while (w + (across + 1) * COLS <= w1 && after + across * COLS * s <= 0) across++;
-                dw_sweep_vectors(f, g, &p, across, after > 0, count);
+                dw_sweep_vectors(f, g, &p, across, after > 0, (dw_swept){g->c0, count, vectors.w, g->bias, VL});
                 if (!rest) continue;
                 dw_mask_tile(f, g, &p, rest);
                 tiles[f.cols < COLS][1](g, &p, &(dw_run){1, g->c1 - rest, 0, false, vectors.w + count * 9 * VL, 0, NULL, 0});
+            }
+    }
+    return true;
+}
+
+/* Whether the pixel behind a tile from output column w on is one of the image, with all its columns. */
+static bool dw_goes_on(const dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t w) {
+    return w + f.cols < g->z->ow && w - g->z->left + dw_window(f) < g->z->iw;
+}
+
+/* All channels of a tile, or of `tiles` that go on. A vector that reaches into the next pixel is as the others, but where a column of that pixel
+ * alone lies in the image, and at the end of a row. */
+static void dw_line_channels(const dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *v, const dw_tile_place *p, ptrdiff_t tiles) {
+    const ptrdiff_t kk = f.k * f.k, last = g->c1 - VL, whole = v->count - 1;
+    const bool after = p->u + dw_window(f) > g->z->iw, reaches = v->touch && dw_goes_on(f, g, p->w), alike = !v->shift || (reaches && p->u >= 0);
+    const dw_swept reaching = {g->c0 + v->shift + whole * VL, 1, v->w + whole * kk * VL, v->bias, VL - v->shift};
+    if (v->shift && (!p->w || !reaches)) dw_sweep_vectors(f, g, p, tiles, after, (dw_swept){g->c0, 1, g->w + g->c0 * kk, g->bias, VL});
+    dw_sweep_vectors(f, g, p, tiles, after, (dw_swept){g->c0 + v->shift, alike ? v->count : whole, v->w, v->bias, VL});
+    if (!alike) dw_sweep_vectors(f, g, p, tiles, after, reaches ? reaching : (dw_swept){last, 1, g->w + last * kk, g->bias, VL});
+}
+
+/* Kernels of 3 x 3 and 5 x 5, stride 1, by tiles of two rows of seven columns, all channels of a pixel before the next: a vector of x is loaded 2.6
+ * times for its nine outputs. Rows are read and written whole: in ranges that the first-level cache holds, 32x128x128 takes 213 us instead of 198.
+ * Vectors are cut at the lines of y, for a store across two lines waits for both: 144x56x56 takes 160 us instead of 255, and loads across lines cost
+ * nothing there. False where others serve better (little work for a call, margins that the forms do not know). */
+static bool dw_line_sweeps(const fo_depthwise_args *g) {
+    enum { WIDE_BYTES = 256 << 10, LEAST = 2 * DW_SWEEP, SMALL = 64 << 10, SMALL_OF_FEW = 1 << 20 };
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t k = g->s->kh, half = k / 2, channels = g->c1 - g->c0, right = z->ow - 1 + k - z->left - z->iw, bottom = z->oh - 1 + k - z->top - z->ih;
+    dw_tile_form f = {.k = (int)k, .s = 1, .rows = 2, .cols = z->ow < DW_SWEEP ? DW_HALF_SWEEP : DW_SWEEP};
+    const bool fits = z->ow == f.cols || z->ow >= f.cols + half, known = (!z->left || z->left == half) && (right <= 0 || right == half);
+    if (g->s->sh != 1 || k > 5 || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
+    if (!fits || !known || z->top > half || bottom > half) return false;
+    const ptrdiff_t bytes = channels * (ptrdiff_t)sizeof(float) * (g->h1 - g->h0) * (z->iw + z->ow);
+    if (k == 3 && bytes <= (channels < 4 * VL ? SMALL_OF_FEW : SMALL)) return false; /* bands serve them */
+    float taps[DW_TAPS];
+    const dw_vectors vectors = dw_cut_channels(g, &g->y, taps);
+    const ptrdiff_t fit = WIDE_BYTES / (channels * (ptrdiff_t)sizeof(float) * (k + 3)) / DW_SWEEP * DW_SWEEP, range = fit > LEAST ? fit : LEAST;
+    for (ptrdiff_t w0 = 0; w0 < z->ow; w0 += range) {
+        const ptrdiff_t w1 = w0 + range < z->ow ? w0 + range : z->ow;
+        for (ptrdiff_t h = g->h0; h < g->h1; h += 2)
+            for (ptrdiff_t w = w0, across; w < w1; w += across * f.cols) {
+                f.cols = w1 - w > DW_HALF_SWEEP && z->ow >= DW_SWEEP ? DW_SWEEP : DW_HALF_SWEEP;
+                ptrdiff_t at = w < w1 - f.cols ? w : w1 - f.cols;
+                while (at < z->ow - f.cols && at - z->left + dw_window(f) > z->iw) at--; /* a window ends in the image, or as far behind as it can */
+                dw_tile_place p;
+                dw_place_tile(f, g, h < g->h1 - 2 ? h : g->h1 - 2, at, &p);
+                across = 1;
+                if (p.u >= 0 && (vectors.touch || !vectors.shift))
+                    while (w + (across + 1) * f.cols <= w1 && dw_goes_on(f, g, w + across * f.cols)) across++;
+                dw_line_channels(f, g, &vectors, &p, across);
             }
     }
     return true;
@@ -581,7 +681,7 @@ static bool dw_aside(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WID
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
 static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
-    if (dw_aside(args, tiles) || (REGISTERS < 32 && dw_sweeps(args, tiles))) return;
+    if (dw_aside(args, tiles) || (REGISTERS < 32 && dw_sweeps(args, tiles)) || (DW_OF_LINES && dw_line_sweeps(args))) return;
     fo_depthwise_args turned = *args;
     const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10, L2_BYTES = 1 << 20 };
@@ -590,7 +690,7 @@ static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW
     const ptrdiff_t column = (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * s * ((f.rows - 1) * s + k), most = STRIP_BYTES / column;
     const ptrdiff_t range = most > f.cols ? most / f.cols * f.cols : f.cols;
     float taps[DW_TAPS];
-    const dw_vectors vectors = dw_cut_channels(g, taps);
+    const dw_vectors vectors = dw_cut_channels(g, &g->x, taps);
     turned.bias = vectors.bias;
     /* Few enough vectors go along a row, one after the other. Of stride 2 fewer, for of six each reads every sixth line of rows that are gone by
      * then: 96x112x112, 6 MB, from 400 to 320 us, 64x28x28 from 10 to 8; of two vectors, 32x112x112, 60 to 58. */
