@@ -322,8 +322,38 @@ INLINE void gemm_packing(const fo_gemm_args *g, const int width, ptrdiff_t j) {
     gemm_rows(copy ? g : &rest, &rest, width, j);
 }
 
+/* Whether C is most of what moves and too large for the second-level cache: few steps of a B in the caller's memory. With AVX2 it makes no difference. */
+INLINE bool gemm_goes_along_rows(const fo_gemm_args *g) {
+    return VL == 16 && g->form == FO_B_PACKING && g->k <= SHORT && !g->ep.transposed && g->m * g->ldc >= 2 * NEAR_FLOATS;
+}
+
+/* Then tiles go along rows of C, so that MR of them are written at a time in long runs, over columns whose part of B the cache keeps. Panel after panel
+ * each row gets two lines before the next does: planes at 112x112, 16 -> 64 channels 600 instead of 266 us, 32 -> 64 964 instead of 526; 24 -> 144 at
+ * 56x56 331 instead of 169 (Xeon). */
+INLINE void gemm_along_rows(const fo_gemm_args *g) {
+    const ptrdiff_t tiles = (g->m + MR - 1) / MR, height = g->m / tiles, taller = g->m % tiles, most = NEAR_FLOATS / 2 / (g->k + 1) / NR * NR;
+    fo_gemm_args whole = *g; /* panels, read as they lie */
+    whole.form = FO_ROWS;
+    for (ptrdiff_t j0 = 0, end; j0 < g->n; j0 = end) {
+        end = g->n - j0 > most ? j0 + most : g->n;
+        for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
+            mr = height + (t < taller);
+            for (ptrdiff_t j = j0; j < end; j += NR) {
+                if (g->n - j >= NR)
+                    gemm_tiles[FO_ROWS][NV][mr - 1](&whole, i, j);
+                else
+                    gemm_tiles[FO_B_PACKING][g->n - j > VL ? NV : 1][mr - 1](g, i, j);
+            }
+        }
+    }
+}
+
 static void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     if (!g->m) return;
+    if (gemm_goes_along_rows(g)) {
+        gemm_along_rows(g);
+        return;
+    }
     for (ptrdiff_t j = 0; j < g->n;) {
         const int width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)
