@@ -34,7 +34,7 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
 
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
     packing p = {kn, n, k, bk, bn, b, packed};
-    fo_parallel_for(div_up(n, kn->nr), fo_pack_threads(n * k), pack_task, &p);
+    fo_parallel_for(k ? div_up(n, kn->nr) : 0, fo_pack_threads(n * k), pack_task, &p);
 }
 
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
