@@ -235,8 +235,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             kernel = "depthwise"
         elif options["algorithm"] == "auto" and _either_winograd_applies(shape, options["stride"], options["dilation"], options["groups"]):
             kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
-        elif options["algorithm"] == "auto" and _strassen_applies(shape, options["stride"], _padding(options["padding"]), options["groups"]):
-            kernel = "strassen or direct"
+        elif options["algorithm"] == "auto" and _strassen_applies(shape, (1, 1), _padding(options["padding"]), options["groups"]):
+            kernel = "strassen or direct"  # with a stride too, of a copy of the pixels that it meets
         else:
             kernel = options["algorithm"].replace("auto", "direct")
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")

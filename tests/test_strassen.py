@@ -138,6 +138,14 @@ def test_choice(layout):
     assert kernel(128, 256, 28, algorithm="direct").startswith("direct")
 
 
+def test_repr_names_what_may_serve(draw):
+    """With a stride too, of which Strassen's algorithm meets a copy; not where zeros stand around the image."""
+    for options, name in ({}, "strassen or direct"), (dict(stride=2), "strassen or direct"), (dict(stride=2, padding=1), "direct"):
+        layer = fo.Conv2d(draw(128, 128, 1, 1), **options)
+        assert repr(layer).endswith(f" {name}')") and layer.kernel((1, 128, 56, 56))[0].split(",")[0] in name.split()
+
+
+
 @pytest.mark.parametrize("w, options", [((4, 6, 3, 3), {}), ((4, 6, 1, 1), dict(stride=2)), ((4, 3, 1, 1), dict(groups=2)),
                                         ((4, 6, 1, 1), dict(padding=1))])
 def test_refused_where_it_does_not_apply(draw, w, options):
