@@ -1,4 +1,4 @@
-/* Copies into scratch: a transposition, rows with zeros around them, and sums of rows. */
+/* Copies: a transposition, rows with zeros around them, sums of rows, and weights times a scale. */
 
 /* A block of m rows and n columns, or VL of each where there are more. over: stores may reach beyond m. */
 INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
@@ -71,5 +71,13 @@ static void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t 
         ptrdiff_t j = 0;
         for (; j + VL <= n; j += VL) v_store(y + j, v_fma(s, v_load(b + j), v_load(a + j)));
         if (j < n) v_store_tail(y + j, v_fma(s, v_load_tail(b + j, n - j), v_load_tail(a + j, n - j)), n - j);
+    }
+}
+
+/* folded = w * scale, rounded once. In plain C: the compiler makes vectors of doubles of it; folded may be w. */
+static void FO_NAME(fo_fold)(ptrdiff_t n, const float *w, double scale, float *folded) {
+    _Pragma("GCC ivdep") for (ptrdiff_t i = 0; i < n; i++) {
+        const float v = (float)(w[i] * scale);
+        folded[i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */
     }
 }

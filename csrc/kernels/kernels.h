@@ -50,4 +50,5 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .transpose = FO_NAME(fo_transpose),
     .sum = FO_NAME(fo_sum),
     .pad = FO_NAME(fo_pad),
+    .fold = FO_NAME(fo_fold),
 };

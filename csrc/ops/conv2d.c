@@ -53,7 +53,7 @@ static void order_channel(const ordering *job, ptrdiff_t o) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
         plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
     }
-    if (job->scale) fo_fold_row(plan->k, area == 1 ? from : to, job->scale[o], to);
+    if (job->scale) plan->kn->fold(plan->k, area == 1 ? from : to, job->scale[o], to);
 }
 
 static void order_task(void *context, ptrdiff_t task, int thread) {

@@ -1,5 +1,4 @@
 /* Packing of weights; folding of scales into them. */
-#include <float.h>
 #include <math.h>
 #include <string.h>
 
@@ -64,14 +63,8 @@ void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const dou
     for (ptrdiff_t c = 0; c < n; c++) folded[c] = (float)(bias ? shift[c] + bias[c] * scale[c] : shift[c]);
 }
 
-void fo_fold_row(ptrdiff_t n, const float *w, double scale, float *folded) {
-    for (ptrdiff_t i = 0; i < n; i++) {
-        const float v = (float)(w[i] * scale);
-        folded[i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */
-    }
-}
-
 typedef struct {
+    const fo_kernels *kn;
     ptrdiff_t oc, each, rows; /* channels of a task */
     const float *w;
     const double *scale;
@@ -82,11 +75,11 @@ static void fold_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const folding *f = context;
     for (ptrdiff_t o = task * f->rows; o < min_(f->oc, (task + 1) * f->rows); o++)
-        fo_fold_row(f->each, f->w + o * f->each, f->scale[o], f->folded + o * f->each);
+        f->kn->fold(f->each, f->w + o * f->each, f->scale[o], f->folded + o * f->each);
 }
 
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
     const int threads = fo_threads_for(FOLD_NS * (double)(oc * each));
-    folding f = {oc, each, div_up(oc, 4 * threads), w, scale, folded};
+    folding f = {fo_active(), oc, each, div_up(oc, 4 * threads), w, scale, folded};
     fo_parallel_for(oc ? div_up(oc, f.rows) : 0, threads, fold_task, &f);
 }
