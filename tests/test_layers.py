@@ -225,3 +225,9 @@ def test_a_block_or_sequence_does_not_change(draw):
 def test_repr(draw, name, texts):
     text = repr(make(draw, name)[0])
     assert "\n" not in text and all(t in text for t in texts), text
+
+
+def test_many_outputs_of_no_inputs():
+    """There is nothing to pack, however many they are."""
+    layer = fo.Linear(np.empty((2**40, 0), np.float32))
+    assert layer(np.empty((0, 0), np.float32)).shape == (0, 2**40)
