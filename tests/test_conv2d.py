@@ -96,6 +96,8 @@ def test_every_activation(isa, draw, layout, name):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, kernel, options", [
     (300, (19, 21), 17, (1, 1), {}),
+    (60, (90, 91), 41, (1, 1), {}),  # few steps, a result larger than the cache: tiles go along its rows; the last columns are two vectors
+    (5, (59, 139), 70, (1, 1), {}),  # or one
     (16, (30, 31), 40, (3, 3), dict(padding=1)),
     (24, (40, 41), 24, (3, 3), dict(groups=24, padding=1)),
     (12, (40, 41), 24, (5, 5), dict(groups=2, stride=2)),
