@@ -37,6 +37,9 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
+/* Memory of a caller's result, which begins at a line of the cache; free() frees it. NULL where it cannot be had. */
+void *fo_alloc_result(size_t bytes);
+
 /* ---- activations and the epilogue ------------------------------------------------------------------------------- */
 
 typedef enum {

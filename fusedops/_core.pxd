@@ -19,6 +19,7 @@ cdef extern from "fusedops.h" nogil:
     const char *fo_threading()
     const char *fo_compiler()
     Py_ssize_t fo_near_bytes()
+    void *fo_alloc_result(size_t bytes)
 
     ctypedef int fo_act_kind
     ctypedef struct fo_activation:

@@ -1,6 +1,9 @@
 """Arrays of any memory: the result has the same bits, and nothing outside of `out` is written."""
+import contextvars
 import pickle
 import sys
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -190,6 +193,52 @@ def test_result_keeps_the_memory_order_of_the_input(draw):
     y = fo.conv2d(x, draw(9, 5, 3, 3))
     assert y.shape == (2, 9, 4, 5)
     assert y.transpose(0, 2, 3, 1).flags.c_contiguous
+
+
+def at_byte(a, byte):
+    """A copy of a that begins so many bytes past a line of the cache."""
+    memory = np.empty(a.nbytes + 128, np.uint8)
+    start = -memory.ctypes.data % 64 + byte
+    copy = memory[start : start + a.nbytes].view(np.float32).reshape(a.shape)
+    copy[...] = a
+    return copy
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+@pytest.mark.parametrize("groups", [1, 32])
+def test_a_large_result_begins_at_a_line_of_the_cache(draw, groups, channels_last):
+    w = draw(32, 32 // groups, 1, 1)
+    for byte in (0, 16):
+        x = at_byte(draw(1, 32, 32, 32), byte)
+        y = fo.conv2d(x.transpose(0, 3, 1, 2) if channels_last else x, w, groups=groups)
+        if byte == 0 or groups == 1:  # a depthwise result follows x
+            assert y.ctypes.data % 64 == 0
+
+
+def test_a_large_result_is_an_array_as_any_other(draw):
+    x, w = draw(256, 64), draw(128, 64)
+    tracemalloc.start()
+    y = fo.linear(x, w)
+    traced = tracemalloc.get_traced_memory()[0]
+    tracemalloc.stop()
+    assert traced >= y.nbytes and y.flags.owndata and y.base is None
+    copy = y.copy()
+    y.resize((512, 128), refcheck=False)  # reallocates
+    np.testing.assert_array_equal(y[:256], copy)
+    assert not y[256:].any()
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(y)), y)
+
+
+def test_results_from_many_threads_and_contexts(draw):
+    x, w = draw(256, 64), draw(128, 64)
+    expected = fo.linear(x, w)
+
+    def one(_):
+        y = contextvars.Context().run(fo.linear, x, w)
+        return y.ctypes.data % 64, np.array_equal(y, expected)
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(one, range(64))) == {(0, True)}
 
 
 def test_weights_are_copied_when_they_are_packed(draw):

@@ -3,6 +3,7 @@
  * one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
 #include "arena.h"
+#include "../fusedops.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -69,6 +70,16 @@ void *fo_alloc(size_t bytes) {
     void *p = aligned_alloc(align, (bytes + align - 1) / align * align + (bytes ? 0 : align));
 #ifdef MADV_HUGEPAGE
     if (p && bytes >= HUGE) madvise(p, bytes, MADV_HUGEPAGE); /* fewer TLB misses in packed weights and tiles */
+#endif
+    return p;
+}
+
+void *fo_alloc_result(size_t bytes) {
+    if (bytes > (size_t)-1 - ALIGN) return NULL;
+    char *p = aligned_alloc(ALIGN, (bytes / ALIGN + 1) * ALIGN);
+#ifdef MADV_HUGEPAGE
+    const size_t lead = -(size_t)p % HUGE;
+    if (p && bytes >= 2 * HUGE) madvise(p + lead, bytes - lead, MADV_HUGEPAGE); /* as NumPy does for its own */
 #endif
     return p;
 }

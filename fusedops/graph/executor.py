@@ -363,7 +363,7 @@ def _memory(plan, arenas):
         arena = arenas.pop()
     except IndexError:
         arena = _aligned(plan.arena)
-    return arena, *_core.new_arrays(plan.outputs)
+    return arena, *_core.new_results(plan.outputs)
 
 
 def _aligned(nbytes):
