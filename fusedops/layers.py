@@ -76,7 +76,7 @@ def _choice(value, name, known):
 
 
 def _winograd_applies(w_shape, stride, dilation, groups):
-    return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and groups == 1
+    return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and (w_shape[1] > 1 or groups == 1)
 
 
 def _winograd1d_applies(w_shape, stride, dilation, groups):
@@ -206,7 +206,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
-            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and groups=1, not w {w.shape}, "
+            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w {w.shape}, "
                              f"stride {stride}, dilation {dilation}, groups={groups}")
         if algorithm == "winograd1d" and not _winograd1d_applies(w.shape, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation and not "

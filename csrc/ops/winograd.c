@@ -7,6 +7,8 @@
  *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
  *     y                      from M            transform, bias, residual and activation
  *
+ * Groups are convolutions of their own, which follow each other: a block is of one of them.
+ *
  * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels stand apart; all lines of
  * a plane have all phases, so planes are first copied to pixels with all their channels.
  *
@@ -35,7 +37,7 @@ static int values_at(const fo_conv2d *plan, int point) { return plan->s.sh == 2 
 static int point_of(int m, int value) { return value <= m ? value : value - (m + 1) + (value - (m + 1) >= ONE); }
 
 /* Floats of a phase: its channels, to whole vectors where there are several. */
-static ptrdiff_t phase_floats(const fo_conv2d *plan) { return plan->s.sh == 1 ? plan->s.ic : round_up(plan->s.ic, plan->kn->vl); }
+static ptrdiff_t phase_floats(const fo_conv2d *plan) { return plan->s.sh == 1 ? plan->icg : round_up(plan->icg, plan->kn->vl); }
 
 /* Values of all points before this one; phases of all positions before that of these points. */
 static int values_before(const fo_conv2d *plan, int point) { return plan->s.sh == 1 ? point : 2 * point - (point > ONE); }
@@ -71,6 +73,10 @@ enum { NEAR_WEIGHTS = (512 << 10) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 /* Errors grow as the root of the channels and more; within these they stay under the bounds of docs/numerics.md. F(6x6) must win by a tenth. */
 enum { F6_CHANNELS = 512, STRIDED_CHANNELS = 1024 };
 static const double F6_GAIN = 0.9;
+/* Groups have few channels: transforms and short products take more of the time than the model has, and those of a single vector of columns
+ * more again, for they load as much as they multiply. Direct time over Winograd's, and by the model: 32 channels a group at 7x7 0.9 (1.2),
+ * 64 1.25 (1.4); 16 at 14x14 0.9 to 1.1 (1.3), at 28x28 1.2 to 1.5 (1.4). */
+static const double GROUP_GAIN = 1 / 1.3, THIN_GROUP = 1.7;
 
 static bool dilated(const fo_conv2d *plan) { return plan->s.dh > 1 || plan->s.dw > 1; }
 
@@ -91,14 +97,14 @@ static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
 
 static double streamed(const fo_conv2d *plan, double rows, double least, double weights) {
     const costs *c = costs_of(plan);
-    if (weights > c->many_weights[plan->s.sh - 1]) rows += c->many_rows[plan->s.sh - 1];
+    if (plan->s.groups * weights > c->many_weights[plan->s.sh - 1]) rows += c->many_rows[plan->s.sh - 1];
     return weights * (rows > least ? rows : least);
 }
 
 /* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const double slower = plan->s.sh == 1 ? 1 : 1.4 * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
-    const double rows = (double)z->oh * z->ow, weights = 9.0 * plan->s.ic * plan->s.oc;
+    const double rows = (double)z->oh * z->ow, weights = 9.0 * plan->icg * plan->ocg;
     /* As measured: with short vectors what waits for weights is slower, too. */
     return fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, DIRECT, weights) : streamed(plan, slower * rows, DIRECT, weights);
 }
@@ -108,23 +114,26 @@ static double winograd_cost(const fo_conv2d *plan, const fo_conv2d_size *whole, 
     const ptrdiff_t stride = plan->s.sh;
     const fo_conv2d_size image = {.n = 1, .oh = whole->oh, .ow = whole->ow}, z = phases_of(plan, &image);
     const double values = SQUARE(values_of(plan, tile)), tiles = (double)z.n * values_along(plan, z.oh, tile) * values_along(plan, z.ow, tile) / values;
-    const double ic = round_up(plan->s.ic, VECTOR), oc = round_up(plan->s.oc, VECTOR), weights = values * (plan->s.ic + START) * oc;
-    return streamed(plan, tiles, weights > FAR_WEIGHTS ? MEMORY : weights > NEAR_WEIGHTS ? c->far : NEAR, weights) +
+    const double ic = round_up(plan->icg, VECTOR), oc = round_up(plan->ocg, VECTOR);
+    const double thin = plan->s.groups > 1 && plan->ocg <= plan->kn->vl ? THIN_GROUP : 1;
+    const double weights = values * (plan->icg + START) * oc * thin, all = plan->s.groups * weights;
+    return streamed(plan, tiles, all > FAR_WEIGHTS ? MEMORY : all > NEAR_WEIGHTS ? c->far : NEAR, weights) +
            tiles * (c->in[stride - 1][tile] * ic + c->out[stride - 1][tile] * oc) + (dilated(plan) ? (double)z.n * div_up(z.oh, tile) * c->run : 0);
 }
 
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && (s->sh == 1 || !dilated(plan)) && s->groups == 1 && s->ic;
+    const bool applies = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && (s->sh == 1 || !dilated(plan)) && plan->icg && !fo_is_depthwise(plan);
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_WINOGRAD)) return 0;
-    const bool exact = s->sh == 1 || s->ic <= STRIDED_CHANNELS;
+    const bool exact = s->sh == 1 || plan->icg <= STRIDED_CHANNELS;
     if (!exact && s->algorithm == FO_AUTO) return 0;
     int best = 2;
     double cost = winograd_cost(plan, z, 2);
     const double f4 = winograd_cost(plan, z, 4), f6 = winograd_cost(plan, z, 6);
     if (f4 < cost && exact) best = 4, cost = f4;
-    if (s->sh == 1 && f6 < F6_GAIN * cost && s->ic <= F6_CHANNELS) best = 6, cost = f6;
-    return s->algorithm == FO_AUTO && direct_cost(plan, z) <= cost ? 0 : best;
+    if (s->sh == 1 && f6 < F6_GAIN * cost && plan->icg <= F6_CHANNELS) best = 6, cost = f6;
+    const double gain = s->groups > 1 && s->sh == 1 ? GROUP_GAIN : 1;
+    return s->algorithm == FO_AUTO && gain * direct_cost(plan, z) <= cost ? 0 : best;
 }
 
 const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x3)" : tile == 4 ? "winograd F(4x4,3x3)" : "winograd F(6x6,3x3)"; }
@@ -135,7 +144,10 @@ const char *fo_winograd_kernel(int tile) { return tile == 2 ? "winograd F(2x2,3x
 static ptrdiff_t position_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
 /* Floats of U for each phase of a position. */
-static ptrdiff_t u_phase(const fo_conv2d *plan) { return position_stride(fo_packed_size(plan->kn, plan->s.oc, phase_floats(plan))); }
+static ptrdiff_t u_phase(const fo_conv2d *plan) { return position_stride(fo_packed_size(plan->kn, plan->ocg, phase_floats(plan))); }
+
+/* Of a group, all positions. */
+static ptrdiff_t u_group(const fo_conv2d *plan, int tile) { return SQUARE(values_of(plan, tile)) * u_phase(plan); }
 
 /* Stride 2: channel c's weights for nr output channels from o on. */
 static void pack_phases(const fo_conv2d *plan, int tile, const float *g, ptrdiff_t o, ptrdiff_t c, float *packed) {
@@ -154,11 +166,14 @@ static void pack_phases(const fo_conv2d *plan, int tile, const float *g, ptrdiff
 /* U[position] is B[ic, oc] packed into panels, as fo_pack does; a part of it is a block of channels of a panel, the output channels side by side. */
 static void pack_part(const fo_conv2d *plan, int tile, ptrdiff_t part, float *packed) {
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t nr = kn->nr, ic = plan->s.ic, oc = plan->s.oc, blocks = div_up(ic, CHANNEL_BLOCK);
-    const ptrdiff_t o = part / blocks * nr, first = part % blocks * CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, ic - first);
+    const ptrdiff_t nr = kn->nr, ic = plan->icg, oc = plan->ocg, blocks = div_up(ic, CHANNEL_BLOCK);
+    const ptrdiff_t panels = div_up(oc, nr), group = part / blocks / panels;
+    const ptrdiff_t o = part / blocks % panels * nr, first = part % blocks * CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, ic - first);
+    const float *w = plan->w + (group * oc + o) * plan->ldw + 9 * first;
+    packed += group * u_group(plan, tile);
     float steps[9 * CHANNEL_BLOCK * MOST_NR], g[9 * MOST_NR];
     if (oc - o < nr) memset(steps, 0, (size_t)(9 * block * nr) * sizeof *steps);
-    kn->transpose(min_(nr, oc - o), 9 * block, plan->w + o * plan->ldw + 9 * first, plan->ldw, steps, nr);
+    kn->transpose(min_(nr, oc - o), 9 * block, w, plan->ldw, steps, nr);
     for (ptrdiff_t c = 0; c < block; c++) {
         for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + c) * nr, (size_t)nr * sizeof *g);
         if (plan->s.sh == 1)
@@ -175,7 +190,8 @@ static void pack_4(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_
 static void pack_6(const fo_conv2d *plan, ptrdiff_t part, float *packed) { pack_part(plan, 6, part, packed); }
 
 static const float *packed_weights(const fo_conv2d *plan, int tile) {
-    const ptrdiff_t floats = SQUARE(values_of(plan, tile)) * u_phase(plan), parts = div_up(plan->s.oc, plan->kn->nr) * div_up(plan->s.ic, CHANNEL_BLOCK);
+    const ptrdiff_t groups = plan->s.groups, floats = groups * u_group(plan, tile);
+    const ptrdiff_t parts = groups * div_up(plan->ocg, plan->kn->nr) * div_up(plan->icg, CHANNEL_BLOCK);
     switch (tile) {
         case 2: return fo_conv2d_packed(plan, FO_WINOGRAD_2, floats, parts, pack_2);
         case 4: return fo_conv2d_packed(plan, FO_WINOGRAD_4, floats, parts, pack_4);
@@ -190,7 +206,7 @@ static const float *packed_weights(const fo_conv2d *plan, int tile) {
 enum { NARROW, WHOLE, LOW, CORNER, KINDS };
 
 typedef struct {
-    ptrdiff_t t0, tiles, from[KINDS + 1]; /* where each kind begins */
+    ptrdiff_t group, t0, tiles, from[KINDS + 1]; /* where each kind begins */
 } block;
 
 typedef struct {
@@ -237,10 +253,11 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     const fo_conv2d_size *z = &w->z;
     w->last_height = last_tile(z->oh, tile), w->last_width = last_tile(z->ow, tile);
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
-    w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * phase_floats(plan)), w->ldp = fo_leading(kn, plan->s.oc);
-    const double macs = (double)z->n * values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) * plan->s.ic * plan->s.oc;
-    const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * SQUARE(values_of(plan, tile)) * plan->s.ic * plan->s.oc));
-    cut_blocks(w, threads);
+    w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * phase_floats(plan)), w->ldp = fo_leading(kn, plan->ocg);
+    const ptrdiff_t groups = plan->s.groups;
+    const double macs = (double)z->n * groups * values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) * plan->icg * plan->ocg;
+    const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * groups * SQUARE(values_of(plan, tile)) * plan->icg * plan->ocg));
+    cut_blocks(w, (int)div_up(threads, groups));
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
     w->each = w->positions * (w->v_position + w->p_position);
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
@@ -270,8 +287,8 @@ static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *
     return r;
 }
 
-static block block_of(const winograd *w, ptrdiff_t t0) {
-    block b = {t0, min_(w->block, w->tiles - t0), {0}};
+static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0) {
+    block b = {group, t0, min_(w->block, w->tiles - t0), {0}};
     for (ptrdiff_t t = 0; t < b.tiles;) {
         const run r = next_run(w, t0 + t, b.tiles - t, b.from + 1);
         t += r.whole + (r.last > 0);
@@ -307,12 +324,12 @@ static fo_image phase_image(const winograd *w, const fo_image *t, const float *f
 
 /* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
 
-static fo_winograd_input_args input_args(const winograd *w, const run *r, ptrdiff_t c, ptrdiff_t channels, float *v) {
+static fo_winograd_input_args input_args(const winograd *w, const block *b, const run *r, ptrdiff_t c, ptrdiff_t channels, float *v) {
     const fo_conv2d_shape *s = &w->plan->s;
     const place at = place_of(w, r);
     const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down), columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
     return (fo_winograd_input_args){w->tile, r->height, r->last, r->whole, channels,
-                                    phase_image(w, &w->x, fo_at(&w->x, at.n, c, rows.first, columns.first)), rows.count, columns.count,
+                                    phase_image(w, &w->x, fo_at(&w->x, at.n, b->group * w->plan->icg + c, rows.first, columns.first)), rows.count, columns.count,
                                     s->sh * r->h - rows.zeros, s->sh * r->q - columns.zeros, v + r->slot * w->ldv + c,
                                     v + r->last_slot * w->ldv + c, w->ldv, w->v_position, phase_floats(w->plan), NULL, w->half_row, 0};
 }
@@ -321,7 +338,7 @@ static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrd
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        const fo_winograd_input_args a = input_args(w, &r, c, channels, v);
+        const fo_winograd_input_args a = input_args(w, b, &r, c, channels, v);
         w->plan->kn->winograd_input[w->plan->s.sh - 1](&a);
         t += r.whole + (r.last > 0);
     }
@@ -332,7 +349,8 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
     const fo_conv2d *plan = w->plan;
     const fo_kernels *kn = plan->kn;
     const int points = points_of(plan, w->tile);
-    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(plan->s.oc, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
+    const float *u = w->u + b->group * u_group(plan, w->tile);
+    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(plan->ocg, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
     for (; p < end; p++, v += w->v_position, products += w->p_position) {
         const int row = (int)(p / points), column = (int)(p % points);
         const bool low = row < points_of(plan, w->last_height), narrow = column < points_of(plan, w->last_width);
@@ -340,22 +358,23 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
         a.a = v + first * w->ldv;
         a.k = values_at(plan, row) * values_at(plan, column) * phase_floats(plan), a.panel = kn->nr * a.k;
-        a.b = w->u + phases_before(plan, w->tile, row, column) * u_phase(plan);
+        a.b = u + phases_before(plan, w->tile, row, column) * u_phase(plan);
         a.c = products + first * w->ldp;
         kn->gemm(&a);
     }
 }
 
-static fo_winograd_output_args output_args(const winograd *w, const run *r, ptrdiff_t o, ptrdiff_t channels, const float *products) {
-    const fo_epilogue ep = fo_conv2d_epilogue(w->plan, o);
+static fo_winograd_output_args output_args(const winograd *w, const block *b, const run *r, ptrdiff_t o, ptrdiff_t channels, const float *products) {
+    const ptrdiff_t channel = b->group * w->plan->ocg + o;
+    const fo_epilogue ep = fo_conv2d_epilogue(w->plan, channel);
     const ptrdiff_t dh = w->plan->s.dh, dw = w->plan->s.dw;
     const place at = place_of(w, r);
     const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw); /* of this phase */
     const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
     return (fo_winograd_output_args){w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
                                      products + r->last_slot * w->ldp + o, w->ldp, w->p_position,
-                                     phase_image(w, &w->y, fo_at(&w->y, at.n, o, h, q)),
-                                     phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, o, h, q) : NULL),
+                                     phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
+                                     phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, channel, h, q) : NULL),
                                      min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q), ep.bias, ep.act,
                                      NULL, w->half_row, 0};
 }
@@ -364,7 +383,7 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        const fo_winograd_output_args a = output_args(w, &r, o, channels, products);
+        const fo_winograd_output_args a = output_args(w, b, &r, o, channels, products);
         w->plan->kn->winograd_output[w->plan->s.sh - 1](&a);
         t += r.whole + (r.last > 0);
     }
@@ -389,7 +408,7 @@ static void input_by_rows(const winograd *w, const block *b, int row, float *hal
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_input_args a = input_args(w, &r, 0, w->plan->s.ic, v);
+        fo_winograd_input_args a = input_args(w, b, &r, 0, w->plan->icg, v);
         a.half = half, a.half_plane = w->x.sc == 1 || !half_has_planes(w) ? 0 : half_plane(w, &r);
         if (row == COLUMNS)
             kn->columns(&a);
@@ -405,7 +424,7 @@ static void output_by_rows(const winograd *w, const block *b, int row, float *ha
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_output_args a = output_args(w, &r, 0, w->plan->s.oc, products);
+        fo_winograd_output_args a = output_args(w, b, &r, 0, w->plan->ocg, products);
         a.half = half, a.half_plane = planes ? half_plane(w, &r) : 0;
         if (row == COLUMNS)
             kn->back_columns(&a);
@@ -431,16 +450,16 @@ static void multiply_by_rows(const winograd *w, const block *b, float *half) {
 
 static void block_task(void *context, ptrdiff_t task, int thread) {
     const winograd *w = context;
-    const block b = block_of(w, task * w->block);
+    const block b = block_of(w, task / w->blocks, task % w->blocks * w->block);
     float *v = w->scratch + thread * w->each;
     if (w->by_rows) {
         multiply_by_rows(w, &b, v);
         return;
     }
     float *products = v + w->positions * w->v_position;
-    transform_input(w, &b, 0, w->plan->s.ic, v);
+    transform_input(w, &b, 0, w->plan->icg, v);
     multiply(w, &b, 0, w->positions, v, products);
-    transform_output(w, &b, 0, w->plan->s.oc, products);
+    transform_output(w, &b, 0, w->plan->ocg, products);
 }
 
 static float *shared_products(const winograd *w) { return w->scratch + w->positions * w->v_position; }
@@ -449,7 +468,7 @@ static void input_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
     const ptrdiff_t step = w->plan->kn->nr, c = task * step;
-    transform_input(w, &w->shared_block, c, min_(step, w->plan->s.ic - c), w->scratch);
+    transform_input(w, &w->shared_block, c, min_(step, w->plan->icg - c), w->scratch);
 }
 
 static void product_task(void *context, ptrdiff_t task, int thread) {
@@ -462,7 +481,7 @@ static void output_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const winograd *w = context;
     const ptrdiff_t step = w->plan->kn->nr, o = task * step;
-    transform_output(w, &w->shared_block, o, min_(step, w->plan->s.oc - o), shared_products(w));
+    transform_output(w, &w->shared_block, o, min_(step, w->plan->ocg - o), shared_products(w));
 }
 
 static size_t scratch_bytes(const winograd *w, int threads) { return (size_t)(w->each * (w->shared ? 1 : threads)) * sizeof(float); }
@@ -474,12 +493,13 @@ static fo_status run_images(const fo_conv2d *plan, const fo_conv2d_size *z, int 
     if (r) w.r = *r;
     if (!(w.u = packed_weights(plan, tile))) return FO_NO_MEMORY;
     if (!(w.scratch = fo_arena_share(&w.each, w.shared ? 1 : threads, 0))) return FO_NO_MEMORY;
-    if (!w.shared) fo_parallel_for(w.blocks, threads, block_task, &w);
-    for (ptrdiff_t t = 0; w.shared && t < w.tiles; t += w.block) {
-        w.shared_block = block_of(&w, t);
-        fo_parallel_for(div_up(plan->s.ic, plan->kn->nr), threads, input_task, &w);
+    const ptrdiff_t blocks = plan->s.groups * w.blocks;
+    if (!w.shared) fo_parallel_for(blocks, threads, block_task, &w);
+    for (ptrdiff_t i = 0; w.shared && i < blocks; i++) {
+        w.shared_block = block_of(&w, i / w.blocks, i % w.blocks * w.block);
+        fo_parallel_for(div_up(plan->icg, plan->kn->nr), threads, input_task, &w);
         fo_parallel_for(w.positions, threads, product_task, &w);
-        fo_parallel_for(div_up(plan->s.oc, plan->kn->nr), threads, output_task, &w);
+        fo_parallel_for(div_up(plan->ocg, plan->kn->nr), threads, output_task, &w);
     }
     fo_arena_release(w.scratch);
     return FO_OK;
