@@ -449,20 +449,40 @@ static void direct_group(const direct *d, part q, ptrdiff_t oc, ptrdiff_t h0, pt
     }
 }
 
+/* What a task's pieces are parts of: pixels whose panel is packed, rows that are copied, and channels where weights come from afar or there is
+ * one row. */
+static void divide(const direct *d, fo_piece piece, part *q, ptrdiff_t *h0, ptrdiff_t *rows) {
+    const fo_kernels *kn = d->plan->kn;
+    const ptrdiff_t unit = d->columns ? kn->mr : kn->nr;
+    if (d->columns && d->z.oh == 1 && q->px > kn->nr)
+        fo_divide(piece, kn->nr, &q->w0, &q->px);
+    else if (*rows > together(d) && !d->heavy)
+        fo_divide(piece, together(d), h0, rows);
+    else if (q->oc > unit)
+        fo_divide(piece, unit, &q->o, &q->oc);
+    else if (*rows > together(d))
+        fo_divide(piece, together(d), h0, rows);
+    else
+        fo_divide(piece, 1, &q->w0, &q->px);
+}
+
 /* A task: some rows (or some pixels of the only row) of one image, some channels of the groups of a bundle. */
-static void direct_task(void *context, ptrdiff_t task, int thread) {
+static void direct_task(void *context, fo_piece piece, int thread) {
     const direct *d = context;
     const fo_conv2d *plan = d->plan;
-    const ptrdiff_t across = task % d->across, along = task / d->across % d->along, down = task / d->across / d->along % d->down;
+    const ptrdiff_t task = piece.task, across = task % d->across, along = task / d->across % d->along, down = task / d->across / d->along % d->down;
     const ptrdiff_t block = task / d->across / d->along / d->down, g0 = block % d->bundles * d->bundle, n = block / d->bundles;
-    const ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0), w0 = along * d->px, px = min_(d->px, d->z.ow - w0);
-    const ptrdiff_t o = across * d->oc, oc = min_(d->oc, plan->ocg - o), groups = min_(d->bundle, plan->s.groups - g0);
+    const ptrdiff_t w0 = along * d->px, o = across * d->oc, groups = min_(d->bundle, plan->s.groups - g0);
+    ptrdiff_t h0 = down * d->rows, rows = min_(d->rows, d->z.oh - h0);
+    part q = {n, g0, o, min_(d->oc, plan->ocg - o), w0, min_(d->px, d->z.ow - w0)};
+    divide(d, piece, &q, &h0, &rows);
+    if (!rows || !q.px || !q.oc) return;
     float *scratch = d->scratch + thread * d->scratch_each;
     if (d->copies) copy_rows(d, n, g0, groups, h0 * plan->s.sh - d->z.top, input_rows(plan, round_up(rows, together(d))), scratch);
     if (d->lines) add_rows(d, rows, scratch);
-    for (ptrdiff_t g = g0; g < g0 + groups; g++) {
-        const float *x = d->copies ? scratch + (g - g0) * plan->icg * source_strides(d).sc : fo_at(&d->x, n, g * plan->icg, h0 * plan->s.sh, 0);
-        direct_group(d, (part){n, g, o, oc, w0, px}, oc, h0, rows, x, scratch);
+    for (; q.g < g0 + groups; q.g++) {
+        const float *x = d->copies ? scratch + (q.g - g0) * plan->icg * source_strides(d).sc : fo_at(&d->x, n, q.g * plan->icg, h0 * plan->s.sh, 0);
+        direct_group(d, q, q.oc, h0, rows, x, scratch);
     }
 }
 
@@ -641,7 +661,7 @@ static fo_status direct_run(direct *d, const fo_image *x, const fo_image *r, con
         fo_free(d);
         return FO_NO_MEMORY;
     }
-    fo_parallel_for(d->z.n * d->bundles * d->down * d->along * d->across, threads, direct_task, d);
+    fo_parallel_pieces(d->z.n * d->bundles * d->down * d->along * d->across, threads, direct_task, d);
     fo_arena_release(d->scratch);
     fo_free(atomic_exchange(kept(d->plan), d));
     return FO_OK;

@@ -63,12 +63,15 @@ static void gemm_pieces(const gemm_job *job, const fo_gemm_args *whole, float *s
     }
 }
 
-static void gemm_block(void *context, ptrdiff_t task, int thread) {
+static void gemm_block(void *context, fo_piece piece, int thread) {
     const gemm_job *job = context;
-    const ptrdiff_t i = task / job->across * job->rows, j = task % job->across * job->columns;
+    ptrdiff_t i = piece.task / job->across * job->rows, j = piece.task % job->across * job->columns;
     fo_gemm_args g = job->g;
+    const ptrdiff_t unit = g.m > 4 ? job->kn->nr : 4 * job->kn->nr; /* as unit_columns has it */
     g.m = min_(job->rows, g.m - i);
     g.n = min_(job->columns, g.n - j);
+    g.n > unit ? fo_divide(piece, unit, &j, &g.n) : fo_divide(piece, 1, &i, &g.m);
+    if (!g.n || !g.m) return;
     g.a += i * g.lda;
     g.b += j / job->kn->nr * g.panel;
     g.c += i * g.ldc + j;
@@ -116,7 +119,7 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
         if (!job.sums) return FO_NO_MEMORY;
     }
     job.across = div_up(n, job.columns);
-    fo_parallel_for(down * job.across, threads, gemm_block, &job);
+    fo_parallel_pieces(down * job.across, threads, gemm_block, &job);
     if (job.sums) fo_arena_release(job.sums);
     return FO_OK;
 }

@@ -382,18 +382,22 @@ static bool is_first(const strassen *s, ptrdiff_t task) {
 /* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows, which are soon done with a pair. */
 static bool fetches_weights(const strassen *s, ptrdiff_t task) { return s->turned || (fo_is_narrow(s->plan->kn) && is_first(s, task)); }
 
-static void strassen_task(void *context, ptrdiff_t task, int thread) {
+static void strassen_task(void *context, fo_piece piece, int thread) {
     const strassen *s = context;
-    const ptrdiff_t n = task / s->across / s->down, part = task / s->across % s->down, first = task % s->across * s->share;
+    const ptrdiff_t task = piece.task, n = task / s->down % s->images, part = task % s->down;
+    ptrdiff_t first = s->columns ? task / s->down / s->images * s->share : first_cell(s, part);
+    ptrdiff_t count = s->columns ? min_(s->share, s->weights - first) : first_cell(s, part + 1) - first;
     float *scratch = s->scratch + thread * s->scratch_each;
+    fo_divide(piece, 1, &first, &count);
+    if (!count) return;
     if (s->columns)
-        columns_task(s, n, part, first, min_(first + s->share, s->weights), scratch);
+        columns_task(s, n, part, first, first + count, scratch);
     else
-        rows_task(s, n, first_cell(s, part), first_cell(s, part + 1), fetches_weights(s, task), !s->stay || is_first(s, task), scratch);
+        rows_task(s, n, first, first + count, fetches_weights(s, task), !s->stay || is_first(s, task), scratch);
 }
 
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
- * first: each part computes the operands of its pixels anew. */
+ * first: each part computes the operands of its pixels anew. A thread's cache then holds its part of the weights. */
 static void cut_columns(strassen *s, int threads) {
     const ptrdiff_t weights = s->weights;
     double best = 0;
@@ -476,7 +480,7 @@ static fo_status run_flat(const fo_conv2d *plan, const fo_conv2d_size *z, const 
         s.table = (ptrdiff_t *)(s.scratch + s.scratch_each * threads);
         for (ptrdiff_t p = 0; p < plan->k; p++) s.table[p] = p * x->sc;
     }
-    fo_parallel_for(s.images * s.down * s.across, threads, strassen_task, &s);
+    fo_parallel_pieces(s.images * s.down * s.across, threads, strassen_task, &s);
     fo_arena_release(s.scratch);
     return FO_OK;
 }

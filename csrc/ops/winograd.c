@@ -225,9 +225,18 @@ typedef struct {
     float *scratch;
     ptrdiff_t each; /* floats of a block's V and M, and half */
     bool shared;    /* all threads work on one block */
+    bool even;      /* blocks have equal work, not equal numbers of tiles */
     bool by_rows;   /* V and M are those of one row of positions */
     block shared_block;
 } winograd;
+
+/* The first tile of a block. Lower tiles count by their points: 64 channels at 56x56, whose last row of tiles is two pixels high, on two threads 0.95 of the time. */
+static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
+    if (!w->even) return min_(i * w->block, w->tiles);
+    const ptrdiff_t whole = points_of(w->plan, w->tile), low = points_of(w->plan, w->last_height), image = w->across * (w->down * whole - whole + low);
+    const ptrdiff_t at = w->z.n * image * i / w->blocks, inside = at % image, row = min_(inside / (w->across * whole), w->down - 1);
+    return at / image * w->down * w->across + row * w->across + (inside - row * w->across * whole) / (row < w->down - 1 ? whole : low);
+}
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
  * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, of up to 3/2 of
@@ -243,8 +252,11 @@ static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each)); /* the nearest */
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
     w->shared = threads > 1 && own < MIN_TILES_OF_A_THREAD;
-    if (threads > 1 && !w->shared && rounds < MANY_ROUNDS) w->block = own;
+    const bool even = threads > 1 && !w->shared && rounds < MANY_ROUNDS;
+    if (even) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
+    w->even = even && w->last_height < w->tile;
+    for (ptrdiff_t i = 0; w->even && i < w->blocks; i++) w->block = max_(w->block, first_tile(w, i + 1) - first_tile(w, i));
 }
 
 static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
@@ -287,8 +299,8 @@ static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *
     return r;
 }
 
-static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0) {
-    block b = {group, t0, min_(w->block, w->tiles - t0), {0}};
+static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0, ptrdiff_t tiles) {
+    block b = {group, t0, tiles, {0}};
     for (ptrdiff_t t = 0; t < b.tiles;) {
         const run r = next_run(w, t0 + t, b.tiles - t, b.from + 1);
         t += r.whole + (r.last > 0);
@@ -344,13 +356,13 @@ static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrd
     }
 }
 
-/* Positions p to end-1, the first of which has its V and M at v and products. */
-static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products) {
+/* Positions p to end-1, the first of which has its V and M at v and products; oc channels from o on. */
+static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products, ptrdiff_t o, ptrdiff_t oc) {
     const fo_conv2d *plan = w->plan;
     const fo_kernels *kn = plan->kn;
     const int points = points_of(plan, w->tile);
     const float *u = w->u + b->group * u_group(plan, w->tile);
-    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(plan->ocg, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
+    fo_gemm_args a = {.form = FO_ROWS, .n = round_up(oc, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
     for (; p < end; p++, v += w->v_position, products += w->p_position) {
         const int row = (int)(p / points), column = (int)(p % points);
         const bool low = row < points_of(plan, w->last_height), narrow = column < points_of(plan, w->last_width);
@@ -358,8 +370,8 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
         a.a = v + first * w->ldv;
         a.k = values_at(plan, row) * values_at(plan, column) * phase_floats(plan), a.panel = kn->nr * a.k;
-        a.b = u + phases_before(plan, w->tile, row, column) * u_phase(plan);
-        a.c = products + first * w->ldp;
+        a.b = u + phases_before(plan, w->tile, row, column) * u_phase(plan) + o * a.k;
+        a.c = products + first * w->ldp + o;
         kn->gemm(&a);
     }
 }
@@ -440,7 +452,7 @@ static void multiply_by_rows(const winograd *w, const block *b, float *half) {
     input_by_rows(w, b, COLUMNS, half, v);
     for (int row = 0; row < rows; row++) {
         input_by_rows(w, b, row, half, v);
-        multiply(w, b, row * rows, (row + 1) * rows, v, products);
+        multiply(w, b, row * rows, (row + 1) * rows, v, products, 0, w->plan->ocg);
         output_by_rows(w, b, row, half, products);
     }
     output_by_rows(w, b, COLUMNS, half, products);
@@ -448,9 +460,13 @@ static void multiply_by_rows(const winograd *w, const block *b, float *half) {
 
 /* ---- tasks -------------------------------------------------------------------------------------------------------- */
 
-static void block_task(void *context, ptrdiff_t task, int thread) {
+static void block_task(void *context, fo_piece piece, int thread) {
     const winograd *w = context;
-    const block b = block_of(w, task / w->blocks, task % w->blocks * w->block);
+    const ptrdiff_t i = piece.task % w->blocks;
+    ptrdiff_t t0 = first_tile(w, i), tiles = first_tile(w, i + 1) - t0;
+    fo_divide(piece, 1, &t0, &tiles);
+    if (!tiles) return;
+    const block b = block_of(w, piece.task / w->blocks, t0, tiles);
     float *v = w->scratch + thread * w->each;
     if (w->by_rows) {
         multiply_by_rows(w, &b, v);
@@ -458,7 +474,7 @@ static void block_task(void *context, ptrdiff_t task, int thread) {
     }
     float *products = v + w->positions * w->v_position;
     transform_input(w, &b, 0, w->plan->icg, v);
-    multiply(w, &b, 0, w->positions, v, products);
+    multiply(w, &b, 0, w->positions, v, products, 0, w->plan->ocg);
     transform_output(w, &b, 0, w->plan->ocg, products);
 }
 
@@ -471,10 +487,13 @@ static void input_task(void *context, ptrdiff_t task, int thread) {
     transform_input(w, &w->shared_block, c, min_(step, w->plan->icg - c), w->scratch);
 }
 
-static void product_task(void *context, ptrdiff_t task, int thread) {
+static void product_task(void *context, fo_piece piece, int thread) {
     (void)thread;
     const winograd *w = context;
-    multiply(w, &w->shared_block, task, task + 1, w->scratch + task * w->v_position, shared_products(w) + task * w->p_position);
+    const ptrdiff_t p = piece.task;
+    ptrdiff_t o = 0, oc = w->plan->ocg;
+    fo_divide(piece, w->plan->kn->nr, &o, &oc);
+    if (oc) multiply(w, &w->shared_block, p, p + 1, w->scratch + p * w->v_position, shared_products(w) + p * w->p_position, o, oc);
 }
 
 static void output_task(void *context, ptrdiff_t task, int thread) {
@@ -494,11 +513,12 @@ static fo_status run_images(const fo_conv2d *plan, const fo_conv2d_size *z, int 
     if (!(w.u = packed_weights(plan, tile))) return FO_NO_MEMORY;
     if (!(w.scratch = fo_arena_share(&w.each, w.shared ? 1 : threads, 0))) return FO_NO_MEMORY;
     const ptrdiff_t blocks = plan->s.groups * w.blocks;
-    if (!w.shared) fo_parallel_for(blocks, threads, block_task, &w);
+    if (!w.shared) fo_parallel_pieces(blocks, threads, block_task, &w);
     for (ptrdiff_t i = 0; w.shared && i < blocks; i++) {
-        w.shared_block = block_of(&w, i / w.blocks, i % w.blocks * w.block);
+        const ptrdiff_t t = i % w.blocks * w.block;
+        w.shared_block = block_of(&w, i / w.blocks, t, min_(w.block, w.tiles - t));
         fo_parallel_for(div_up(plan->icg, plan->kn->nr), threads, input_task, &w);
-        fo_parallel_for(w.positions, threads, product_task, &w);
+        fo_parallel_pieces(w.positions, threads, product_task, &w);
         fo_parallel_for(div_up(plan->ocg, plan->kn->nr), threads, output_task, &w);
     }
     fo_arena_release(w.scratch);

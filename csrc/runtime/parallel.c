@@ -43,6 +43,10 @@ enum { MOST_THREADS = 1024, LINE = 128 };
 /* How long a thread without work stays awake after that, at every look offering its processor to others. */
 #define AWAKE_NS 4000000
 
+/* So late a thread comes to its last task, at least, where that is divided; tasks of a thread that are enough without. */
+#define LATE_NS 1000
+enum { MANY_TASKS = 16, QUARTERS = 4 };
+
 #if defined(__x86_64__)
 #include <xmmintrin.h>
 static inline void pause_(void) { _mm_pause(); }
@@ -84,23 +88,25 @@ static atomic_int opened;      /* its size, as its threads tell */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
 
-/* What a member of the team knows of the loop: its own range of tasks, from whose front it claims; who has nothing left claims from the
- * back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same place, so each stays
- * with one processor's cache. All that a member looks at lies in its own line, and the rest changes only between loops: who has
- * claimed a task by an exchange of the range has read what belongs to it. */
+typedef void units(void *context, ptrdiff_t first, ptrdiff_t end, int thread);
+
+/* What a member of the team knows of the loop: its own range of units, tasks or quarters of them, from whose front it claims; who has
+ * nothing left claims from the back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same
+ * place, so each stays with one processor's cache. All that a member looks at lies in its own line, and the rest changes only between loops:
+ * who has claimed a task by an exchange of the range has read what belongs to it. */
 typedef struct {
-    _Alignas(LINE) atomic_uint_fast64_t range; /* the loop's number, first and end of the tasks that nobody has claimed */
-    _Atomic(fo_task *) fn;
+    _Alignas(LINE) atomic_uint_fast64_t range; /* the loop's number, first and end of the units that nobody has claimed */
+    _Atomic(units *) fn;
     _Atomic(void *) context;
-    atomic_ptrdiff_t tasks, grain; /* a claim is for so many tasks */
-    atomic_int members, ends;
-    _Alignas(LINE) atomic_uint_fast64_t done; /* claims in all loops together */
+    atomic_int whole, members, ends; /* units of a task */
+    _Alignas(LINE) atomic_uint_fast64_t done; /* units in all loops together */
+    atomic_int_fast64_t begun; /* when it claimed last; 0: it has not */
     atomic_int asleep;
     pthread_mutex_t bed;
     pthread_cond_t called;
 } member;
 static member team[MOST_THREADS]; /* the leader is the first */
-static uint_fast64_t loops, claims; /* in all */
+static uint_fast64_t loops, claimed; /* loops and units in all */
 static __thread int together;     /* the size of the team that this thread leads, between its loops */
 static __thread int used;       /* whether it has led one since it was last asked */
 
@@ -200,34 +206,55 @@ static void wait_for_others(int spins) {
         sched_yield(); /* more threads than processors: the one that is waited for may need this one */
 }
 
-static void run_serial(ptrdiff_t tasks, fo_task *fn, void *context) {
+static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
     fp_mode saved = enter_flush();
-    for (ptrdiff_t t = 0; t < tasks; t++) fn(context, t, 0);
+    for (ptrdiff_t first = 0; first < all; first += whole) fn(context, first, first + whole, 0);
     leave_flush(saved);
 }
 
-enum { BITS = 16 }; /* of a claim's number; the rest is the loop's, which must not come round while a thread is not scheduled */
-enum { MOST_CLAIMS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
+enum { BITS = 16 }; /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+enum { MOST_UNITS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
     return number << 2 * BITS | first << BITS | end;
 }
-static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_CLAIMS; }
+static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
-/* Runs what is left of a member's tasks, as long as they are of that loop. */
-static void run_range(const member *mine, int thread, atomic_uint_fast64_t *range, uint_fast64_t loop) {
+/* Whether a member that has one task left is late: another has claimed its last more than half a task's time ago. */
+static bool is_late(int thread) {
+    const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
+    const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
+    const int_fast64_t least = before && now - before > 2 * LATE_NS ? (now - before) / 2 : LATE_NS;
+    for (int i = 0; i < members; i++) {
+        const uint_fast64_t r = atomic_load_explicit(&team[i].range, memory_order_relaxed);
+        if (i != thread && first_of(r) == end_of(r) && now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least) return true;
+    }
+    return false;
+}
+
+/* Units of the next claim from a range: a task, but less of the last one where its member is late or does not take it itself. */
+static uint_fast64_t next_claim(int thread, bool own, uint_fast64_t range, uint_fast64_t whole) {
+    const uint_fast64_t left = end_of(range) - first_of(range);
+    if (left > whole || whole == 1 || (own && left == whole && !is_late(thread))) return whole;
+    return (left + 1) / 2;
+}
+
+/* Runs what is left of a member's units, as long as they are of that loop. */
+static void run_range(int thread, atomic_uint_fast64_t *range, uint_fast64_t loop) {
+    member *mine = &team[thread];
     uint_fast64_t r = atomic_load_explicit(range, memory_order_acquire);
     while (r >> 2 * BITS == loop && first_of(r) < end_of(r)) {
-        fo_task *fn = atomic_load_explicit(&mine->fn, memory_order_relaxed);
+        units *fn = atomic_load_explicit(&mine->fn, memory_order_relaxed);
         void *context = atomic_load_explicit(&mine->context, memory_order_relaxed);
-        const ptrdiff_t tasks = atomic_load_explicit(&mine->tasks, memory_order_relaxed), grain = atomic_load_explicit(&mine->grain, memory_order_relaxed);
+        const int whole = atomic_load_explicit(&mine->whole, memory_order_relaxed);
         const bool own = range == &mine->range;
-        const ptrdiff_t first = grain * (ptrdiff_t)(own ? first_of(r) : end_of(r) - 1);
-        const uint_fast64_t rest = own ? range_of(loop, first_of(r) + 1, end_of(r)) : range_of(loop, first_of(r), end_of(r) - 1);
+        const uint_fast64_t n = next_claim(thread, own, r, (uint_fast64_t)whole), first = own ? first_of(r) : end_of(r) - n;
+        const uint_fast64_t rest = own ? range_of(loop, first + n, end_of(r)) : range_of(loop, first_of(r), first);
         if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire)) continue;
-        for (ptrdiff_t t = first; t < tasks && t < first + grain; t++) fn(context, t, thread);
-        atomic_fetch_add_explicit(&team[thread].done, 1, memory_order_release);
+        if (whole > 1) atomic_store_explicit(&mine->begun, now_ns(), memory_order_relaxed);
+        fn(context, (ptrdiff_t)first, (ptrdiff_t)(first + n), thread);
+        atomic_fetch_add_explicit(&mine->done, n, memory_order_release);
         r = rest;
     }
 }
@@ -235,7 +262,7 @@ static void run_range(const member *mine, int thread, atomic_uint_fast64_t *rang
 /* A member's part of a loop, and what it can take of the others'. */
 static void run_loop(int thread, uint_fast64_t loop) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
-    for (int i = 0; i < members; i++) run_range(&team[thread], thread, &team[(thread + i) % members].range, loop);
+    for (int i = 0; i < members; i++) run_range(thread, &team[(thread + i) % members].range, loop);
 }
 
 /* Wakes a member that sleeps, after something it has to look at. */
@@ -246,33 +273,32 @@ static void call(member *m) {
     pthread_mutex_unlock(&m->bed);
 }
 
-/* Deals out the tasks of a loop, whose number it returns. */
-static uint_fast64_t deal(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
-    const ptrdiff_t grain = (tasks - 1) / MOST_CLAIMS + 1;
-    const uint_fast64_t all = (uint_fast64_t)((tasks + grain - 1) / grain), loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
-    claims += all;
+/* Deals out the units of a loop, whose number it returns. */
+static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
+    const uint_fast64_t all = (uint_fast64_t)tasks, each = (uint_fast64_t)whole, loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
+    claimed += all * each;
     for (int i = threads; i-- > 0;) {
         member *m = &team[i];
         atomic_store_explicit(&m->fn, fn, memory_order_relaxed);
         atomic_store_explicit(&m->context, context, memory_order_relaxed);
-        atomic_store_explicit(&m->tasks, tasks, memory_order_relaxed);
-        atomic_store_explicit(&m->grain, grain, memory_order_relaxed);
+        atomic_store_explicit(&m->whole, whole, memory_order_relaxed);
         atomic_store_explicit(&m->members, threads, memory_order_relaxed);
-        atomic_store(&m->range, range_of(loop, all * i / threads, all * (i + 1) / threads));
+        atomic_store_explicit(&m->begun, 0, memory_order_relaxed);
+        atomic_store(&m->range, range_of(loop, all * i / threads * each, all * (i + 1) / threads * each));
         call(m);
     }
     return loop;
 }
 
 /* A loop of the team. A member that the system lets wait is not waited for, unless it has claimed a task. */
-static void share(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+static void share(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
     const int members = together;
-    const uint_fast64_t loop = deal(tasks, threads, fn, context);
+    const uint_fast64_t loop = deal(tasks, whole, threads, fn, context);
     fp_mode saved = enter_flush();
     together = 0; /* a loop inside a task is serial */
     run_loop(0, loop);
     uint_fast64_t done = 0;
-    for (int spins = 0; done != claims; wait_for_others(spins++)) {
+    for (int spins = 0; done != claimed; wait_for_others(spins++)) {
         done = 0;
         for (int i = 0; i < asked; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
@@ -396,14 +422,61 @@ int fo_led_team(void) {
     return was;
 }
 
-void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+/* Runs tasks, each of so many units, on this thread's team, or on a new one. */
+static void run(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
     const int most = tasks < threads ? (int)tasks : threads;
     const bool leads = !together && lead_team(most);
     if (together && most > 1)
-        share(tasks, most < together ? most : together, fn, context);
+        share(tasks, whole, most < together ? most : together, fn, context);
     else
-        run_serial(tasks, fn, context);
+        run_serial(tasks * whole, whole, fn, context);
     if (leads) leave_team();
+}
+
+typedef struct {
+    fo_task *fn;
+    void *context;
+    ptrdiff_t tasks, grain; /* a unit is so many tasks */
+} plain_loop;
+
+static void plain_units(void *context, ptrdiff_t first, ptrdiff_t end, int thread) {
+    const plain_loop *l = context;
+    for (ptrdiff_t t = first * l->grain; t < end * l->grain && t < l->tasks; t++) l->fn(l->context, t, thread);
+}
+
+void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context) {
+    plain_loop l = {fn, context, tasks, tasks > MOST_UNITS ? (tasks - 1) / MOST_UNITS + 1 : 1};
+    run(l.grain > 1 ? (tasks + l.grain - 1) / l.grain : tasks, 1, threads, plain_units, &l);
+}
+
+typedef struct {
+    fo_divided *fn;
+    void *context;
+} divided_loop;
+
+static void divided_units(void *context, ptrdiff_t first, ptrdiff_t end, int thread) {
+    const divided_loop *l = context;
+    const ptrdiff_t task = first / QUARTERS;
+    l->fn(l->context, (fo_piece){task, (int)(first - task * QUARTERS), (int)(end - task * QUARTERS)}, thread);
+}
+static void whole_task(void *context, ptrdiff_t task, int thread) { divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread); }
+
+void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
+    divided_loop l = {fn, context};
+    if (tasks <= MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
+        run(tasks, QUARTERS, threads, divided_units, &l);
+    else
+        fo_parallel_for(tasks, threads, whole_task, &l);
+}
+
+static ptrdiff_t quarter(ptrdiff_t n, ptrdiff_t unit, int q) {
+    const ptrdiff_t at = (n * q / QUARTERS + unit - 1) / unit * unit;
+    return at < n ? at : n;
+}
+
+void fo_divide(fo_piece piece, ptrdiff_t unit, ptrdiff_t *at, ptrdiff_t *n) {
+    const ptrdiff_t first = quarter(*n, unit, piece.first), end = quarter(*n, unit, piece.end);
+    *at += first, *n = end - first;
 }
 
 typedef struct {
@@ -412,10 +485,10 @@ typedef struct {
     int members;
 } membership;
 
-static void member_task(void *context, ptrdiff_t task, int thread) {
-    (void)thread;
+static void member_units(void *context, ptrdiff_t first, ptrdiff_t end, int thread) {
+    (void)end, (void)thread;
     const membership *m = context;
-    m->fn(m->context, (int)task, m->members);
+    m->fn(m->context, (int)first, m->members);
 }
 
 /* Who waits at a barrier has claimed one task: each member claims one. */
@@ -423,10 +496,10 @@ void fo_parallel_team(int threads, fo_member *fn, void *context) {
     const bool leads = !together && lead_team(threads);
     membership m = {fn, context, together < threads ? together : threads};
     if (together) {
-        share(m.members, m.members, member_task, &m);
+        share(m.members, 1, m.members, member_units, &m);
     } else {
         m.members = 1;
-        run_serial(1, member_task, &m);
+        run_serial(1, 1, member_units, &m);
     }
     if (leads) leave_team();
 }

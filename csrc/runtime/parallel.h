@@ -14,6 +14,18 @@ int fo_threads_for(double nanoseconds);
 typedef void fo_task(void *context, ptrdiff_t task, int thread);
 void fo_parallel_for(ptrdiff_t tasks, int threads, fo_task *fn, void *context);
 
+/* The same of tasks that can be divided: a thread that comes late to the last of its tasks, because a neighbour takes a share of its core, claims
+ * a half of it, then a quarter, so that others who have nothing left to do take the rest. */
+typedef struct {
+    ptrdiff_t task;
+    int first, end; /* quarters of it */
+} fo_piece;
+typedef void fo_divided(void *context, fo_piece piece, int thread);
+void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context);
+
+/* Lets n things from *at on be those of a piece, in units of so many; 0 may be left. */
+void fo_divide(fo_piece piece, ptrdiff_t unit, ptrdiff_t *at, ptrdiff_t *n);
+
 /* fn(context, member, members) on `threads` threads at once, 0 <= member < members <= threads; they may wait for one another. */
 typedef void fo_member(void *context, int member, int members);
 void fo_parallel_team(int threads, fo_member *fn, void *context);
