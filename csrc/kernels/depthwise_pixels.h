@@ -5,8 +5,8 @@
  *      o x x x x o
  *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
  *
- * Tiles of a lighter form, one call for several, sweep all of 3 x 3 where registers are few (dw_sweeps), and of stride 1 where a vector is a
- * cache line (dw_line_sweeps). Small images of 3 x 3, stride 1, go down bands of seven columns instead (dw_descend).
+ * Tiles of a lighter form, one call for several, sweep all of 3 x 3 where registers are few (dw_sweeps), and that and 5 x 5 where a vector is a
+ * cache line (dw_line_sweeps). Other small images of 3 x 3, stride 1, go down bands of seven columns (dw_descend).
  *
  * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
  * skipped. Taps are added in the order of i, then j.
@@ -59,10 +59,10 @@ INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
 /* Whether all taps fit the registers, beside the sums and a row of the window. */
 INLINE bool dw_tile_keeps_taps(const dw_tile_form f) { return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS; }
 
-/* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. (Of lines, tiles
- * of two rows are those of sweeps.) */
+/* Whether a row of the window does not fit the registers beside the sums, but its taps do: its columns then come one after the other. (Of lines, such
+ * tiles are the 5 x 5 ones of sweeps.) */
 INLINE bool dw_tile_by_columns(const dw_tile_form f) {
-    return f.rows == 2 && (DW_OF_LINES || (f.k == 3 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS));
+    return f.rows == 2 && (DW_OF_LINES ? f.k == 5 : f.k == 3 && !f.reaches && f.rows * f.cols + dw_window(f) >= REGISTERS);
 }
 
 /* Whether column u of the window lies outside the image: its taps are multiplied by zero, as everywhere, for a weight may be infinite. */
@@ -114,7 +114,7 @@ INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const floa
     vf in[DW_WINDOW];
     const int last = f.reaches ? f.s - 1 : 0; /* from the next input pixel to the next output's */
     UNROLL for (int q = 0; q < dw_window(f) + last; q++)
-        in[q] = dw_tile_outside(f, q) ? v_zero() : f.edges ? v_load_mask(x + q * xw, p->in[q]) : v_load(x + q * xw);
+        in[q] = dw_tile_column(f, p, x + q * xw, q);
     if (last) UNROLL for (int q = 0; q < dw_window(f); q++) in[q] = v_select(p->own, in[q], in[q + last]);
     UNROLL for (int j = 0; j < f.k; j++)
         UNROLL for (int q = 0; q < f.rows; q++) {
@@ -221,15 +221,16 @@ INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
     const int window = (f.rows - 1) * f.s + f.k;
     for (ptrdiff_t tiles = a->tiles; tiles > 0; tiles--) {
         for (ptrdiff_t n = a->count; n > 0; n--, x += VL, y += VL, w += f.k * f.k * VL, bias += step_bias) {
-            vf acc[8][DW_COLS];
+            vf acc[8][DW_COLS], tap[9];
             const vf start = v_load(bias);
             vf begin = start;
             UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
+            if (dw_tile_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) tap[t] = v_load(w + t * VL);
             const float *row = x;
             UNROLL for (int t = 0; t < window; t++, row += xh) {
                 v_hide(row);
                 if ((t < f.k / 2 && t < above) || (window - 1 - t < f.k / 2 && window - 1 - t < below)) continue;
-                dw_tile_row(f, &p, row, xw, t, w, NULL, &begin, acc);
+                dw_tile_row(f, &p, row, xw, t, w, tap, &begin, acc);
             }
             float *to = y;
             UNROLL for (int q = 0; q < f.rows; q++, to += yh) {
@@ -255,8 +256,8 @@ typedef void dw_sweep_fn(const dw_sweep *);
 /* The window's columns: all in the image, or the first, the last or both outside. */
 enum { DW_WITHIN, DW_NO_FIRST, DW_NO_LAST, DW_NO_ENDS, DW_SIDES };
 
-/* Columns of a sweep's tile: of the last ones of a row, half as many. */
-enum { DW_SWEEP = DW_COLS, DW_HALF_SWEEP = (DW_SWEEP + 1) / 2 };
+/* Columns of a sweep's tile: of the last ones of a row, half as many; of high tiles. */
+enum { DW_SWEEP = DW_COLS, DW_HALF_SWEEP = (DW_SWEEP + 1) / 2, DW_HIGH = 2 };
 
 #define SWEEP(k, s, half, side) \
     static __attribute__((noinline)) void dw_sweep_##k##s##half##side(const dw_sweep *a) { \
@@ -264,21 +265,29 @@ enum { DW_SWEEP = DW_COLS, DW_HALF_SWEEP = (DW_SWEEP + 1) / 2 };
         dw_sweep_tiles((dw_tile_form){k, s, 2, cols, false, false, left, right}, a); \
     }
 #define SWEEPS(k, s, half) SWEEP(k, s, half, 0) SWEEP(k, s, half, 1) SWEEP(k, s, half, 2)
-#define IF_LINES(f) (DW_OF_LINES ? f : NULL)
-#define IF_FEW(f) (DW_OF_LINES ? NULL : f)
-#define IF_NONE(f) NULL
-#define SWEEP_ROW(IF, BOTH, k, s, half) \
-    {IF(dw_sweep_##k##s##half##0), IF(dw_sweep_##k##s##half##1), IF(dw_sweep_##k##s##half##2), BOTH(dw_sweep_##k##s##half##3)}
+#define SWEEP_SIDES(k, s, half) {dw_sweep_##k##s##half##0, dw_sweep_##k##s##half##1, dw_sweep_##k##s##half##2}
+#define SWEEP_ENDS(k, s, half) {dw_sweep_##k##s##half##0, dw_sweep_##k##s##half##1, dw_sweep_##k##s##half##2, dw_sweep_##k##s##half##3}
 SWEEPS(3, 1, 0)
-SWEEP(3, 1, 0, 3)
 SWEEPS(3, 1, 1)
-SWEEP(3, 1, 1, 3)
 SWEEPS(3, 2, 0)
 SWEEPS(3, 2, 1)
 SWEEPS(5, 1, 0)
 SWEEP(5, 1, 0, 3)
 SWEEPS(5, 1, 1)
 SWEEP(5, 1, 1, 3)
+
+#define HIGH(s, rows, side) \
+    static __attribute__((noinline)) void dw_high_##s##rows##side(const dw_sweep *a) { \
+        dw_sweep_tiles((dw_tile_form){3, s, rows, DW_HIGH, false, false, (side & DW_NO_FIRST) != 0, (side & DW_NO_LAST) != 0}, a); \
+    }
+#define HIGHS(s, rows) HIGH(s, rows, 0) HIGH(s, rows, 1) HIGH(s, rows, 2) HIGH(s, rows, 3)
+#define HIGH_SIDES(s, rows) {dw_high_##s##rows##0, dw_high_##s##rows##1, dw_high_##s##rows##2, dw_high_##s##rows##3}
+HIGHS(1, 7)
+HIGHS(1, 4)
+HIGHS(1, 2)
+HIGHS(2, 7)
+HIGHS(2, 4)
+HIGHS(2, 2)
 
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
@@ -484,20 +493,21 @@ typedef struct {
 
 /* Those of `tiles` from p on. after: whether the window ends behind the image. */
 static void dw_sweep_vectors(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, bool after, dw_swept v) {
-    static dw_sweep_fn *const sweeps[3][2][DW_SIDES] = {
-        {SWEEP_ROW(, IF_LINES, 3, 1, 0), SWEEP_ROW(, IF_LINES, 3, 1, 1)},
-        {SWEEP_ROW(IF_FEW, IF_NONE, 3, 2, 0), SWEEP_ROW(IF_FEW, IF_NONE, 3, 2, 1)},
-        {SWEEP_ROW(IF_LINES, IF_LINES, 5, 1, 0), SWEEP_ROW(IF_LINES, IF_LINES, 5, 1, 1)}};
+    static dw_sweep_fn *const few[][DW_SIDES] = {SWEEP_SIDES(3, 1, 0), SWEEP_SIDES(3, 1, 1), SWEEP_SIDES(3, 2, 0), SWEEP_SIDES(3, 2, 1)};
+    static dw_sweep_fn *const of_lines[][DW_SIDES] = {
+        HIGH_SIDES(1, 7), HIGH_SIDES(1, 4), HIGH_SIDES(1, 2), HIGH_SIDES(2, 7), HIGH_SIDES(2, 4), HIGH_SIDES(2, 2), SWEEP_ENDS(5, 1, 0), SWEEP_ENDS(5, 1, 1)};
+    const bool half = f.cols < DW_SWEEP;
+    dw_sweep_fn *const *sweeps = !DW_OF_LINES ? few[2 * (f.s - 1) + half] : f.k == 5 ? of_lines[6 + half] : of_lines[3 * (f.s - 1) + (f.rows < 7) + (f.rows < 4)];
     static const float zeros[VL];
     const bool clips = g->act.kind == FO_CLIP;
-    const ptrdiff_t under = p->t + f.s + f.k - g->z->ih;
+    const ptrdiff_t under = p->t + (f.rows - 1) * f.s + f.k - g->z->ih;
     const dw_sweep a = {
         .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + v.c, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + v.c,
         .w = v.w, .bias = g->bias ? v.bias + v.c : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = v.count,
         .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = p->t < 0 ? (uint8_t)-p->t : 0, .below = under > 0 ? (uint8_t)under : 0,
         .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
         .next = v_range(v.own, VL)};
-    sweeps[f.k - 3 + f.s - 1][f.cols < DW_SWEEP][(p->u < 0 ? DW_NO_FIRST : 0) + (after ? DW_NO_LAST : 0)](&a);
+    sweeps[(p->u < 0 ? DW_NO_FIRST : 0) + (after ? DW_NO_LAST : 0)](&a);
 }
 
 /* 3 x 3 kernels where registers are few. Ranges of columns so narrow that the rows which two tiles share stay in the first-level cache, from the
@@ -537,7 +547,7 @@ static bool dw_sweeps(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WI
 
 /* Whether the pixel behind a tile from output column w on is one of the image, with all its columns. */
 static bool dw_goes_on(const dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t w) {
-    return w + f.cols < g->z->ow && w - g->z->left + dw_window(f) < g->z->iw;
+    return w + f.cols < g->z->ow && w * f.s - g->z->left + dw_window(f) < g->z->iw;
 }
 
 /* All channels of a tile, or of `tiles` that go on. A vector that reaches into the next pixel is as the others, but where a column of that pixel
@@ -551,37 +561,52 @@ static void dw_line_channels(const dw_tile_form f, const fo_depthwise_args *g, c
     if (!alike) dw_sweep_vectors(f, g, p, tiles, after, reaches ? reaching : (dw_swept){last, 1, g->w + last * kk, g->bias, VL});
 }
 
-/* Kernels of 3 x 3 and 5 x 5, stride 1, by tiles of two rows of seven columns, all channels of a pixel before the next: a vector of x is loaded 2.6
- * times for its nine outputs. Rows are read and written whole: in ranges that the first-level cache holds, 32x128x128 takes 213 us instead of 198.
- * Vectors are cut at the lines of y, for a store across two lines waits for both: 144x56x56 takes 160 us instead of 255, and loads across lines cost
- * nothing there. False where others serve better (little work for a call, margins that the forms do not know). */
+/* Rows of the tile that begins where `left` rows are left. High ones read fewer of the rows above again; of stride 2, or where all lines of a column
+ * of pixels are in a few sets of the first-level cache, seven rows are too many streams. */
+static int dw_line_rows(const dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t left) {
+    const ptrdiff_t rows = g->h1 - g->h0;
+    const bool crowded = f.s == 2 || (g->x.sw % 64 == 0 && rows % 4 == 0);
+    if (f.k == 5) return 2;
+    return rows == 7 || (rows % 7 == 0 && !crowded) ? 7 : left > 2 && rows >= 4 ? 4 : 2;
+}
+
+/* Kernels of 3 x 3, two columns at a time, and of 5 x 5 and stride 1, all channels of a pixel before the next. Narrow and high tiles read and write each
+ * row from one end to the other, which is all that counts where the image is in the third-level cache: 144x56x56 takes 150 us, with seven columns of two
+ * rows 175 to 180, a copy 135; of stride 2, 96x112x112 255, with four columns of four rows 300. Ranges of columns keep the rows that two tiles share
+ * in the second level. Vectors are cut at the lines of y, for a store across two lines waits for both (144x56x56 160 us instead of 255), while loads
+ * across lines cost nothing there; of stride 2 the next pixel's lanes are further away, so that a pixel's first and last vector, across
+ * lines, must be few of many. False where others serve better (little work for a call, margins that the forms do not know). */
 static bool dw_line_sweeps(const fo_depthwise_args *g) {
-    enum { WIDE_BYTES = 256 << 10, LEAST = 2 * DW_SWEEP, SMALL = 64 << 10, SMALL_OF_FEW = 1 << 20 };
+    enum { BYTES = 512 << 10, MANY = 16 * VL };
     const fo_conv2d_size *z = g->z;
-    const ptrdiff_t k = g->s->kh, half = k / 2, channels = g->c1 - g->c0, right = z->ow - 1 + k - z->left - z->iw, bottom = z->oh - 1 + k - z->top - z->ih;
-    dw_tile_form f = {.k = (int)k, .s = 1, .rows = 2, .cols = z->ow < DW_SWEEP ? DW_HALF_SWEEP : DW_SWEEP};
+    const ptrdiff_t k = g->s->kh, s = g->s->sh, half = k / 2, channels = g->c1 - g->c0;
+    const ptrdiff_t right = (z->ow - 1) * s + k - z->left - z->iw, bottom = (z->oh - 1) * s + k - z->top - z->ih;
+    dw_tile_form f = {.k = (int)k, .s = (int)s, .rows = k == 3 ? 7 : 2, .cols = k == 3 ? DW_HIGH : z->ow < DW_SWEEP ? DW_HALF_SWEEP : DW_SWEEP};
     const bool fits = z->ow == f.cols || z->ow >= f.cols + half, known = (!z->left || z->left == half) && (right <= 0 || right == half);
-    if (g->s->sh != 1 || k > 5 || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
+    if (k * s > 6 || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
     if (!fits || !known || z->top > half || bottom > half) return false;
-    const ptrdiff_t bytes = channels * (ptrdiff_t)sizeof(float) * (g->h1 - g->h0) * (z->iw + z->ow);
-    if (k == 3 && bytes <= (channels < 4 * VL ? SMALL_OF_FEW : SMALL)) return false; /* bands serve them */
     float taps[DW_TAPS];
-    const dw_vectors vectors = dw_cut_channels(g, &g->y, taps);
-    const ptrdiff_t fit = WIDE_BYTES / (channels * (ptrdiff_t)sizeof(float) * (k + 3)) / DW_SWEEP * DW_SWEEP, range = fit > LEAST ? fit : LEAST;
+    dw_vectors vectors = {0, channels / VL, g->w + g->c0 * k * k, g->bias, false};
+    if (s == 1 || channels >= MANY) vectors = dw_cut_channels(g, &g->y, taps);
+    vectors.touch = vectors.touch && s == 1;
+    const ptrdiff_t column = channels * (ptrdiff_t)sizeof(float) * (f.rows * (s * s + 1) + k - 1), least = 2 * f.cols;
+    const ptrdiff_t fit = BYTES / column / f.cols * f.cols, range = fit > least ? fit : least;
     for (ptrdiff_t w0 = 0; w0 < z->ow; w0 += range) {
         const ptrdiff_t w1 = w0 + range < z->ow ? w0 + range : z->ow;
-        for (ptrdiff_t h = g->h0; h < g->h1; h += 2)
+        for (ptrdiff_t h = g->h0; h < g->h1; h += f.rows) {
+            f.rows = dw_line_rows(f, g, g->h1 - h);
             for (ptrdiff_t w = w0, across; w < w1; w += across * f.cols) {
-                f.cols = w1 - w > DW_HALF_SWEEP && z->ow >= DW_SWEEP ? DW_SWEEP : DW_HALF_SWEEP;
+                if (k == 5) f.cols = w1 - w > DW_HALF_SWEEP && z->ow >= DW_SWEEP ? DW_SWEEP : DW_HALF_SWEEP;
                 ptrdiff_t at = w < w1 - f.cols ? w : w1 - f.cols;
-                while (at < z->ow - f.cols && at - z->left + dw_window(f) > z->iw) at--; /* a window ends in the image, or as far behind as it can */
+                while (at < z->ow - f.cols && at * s - z->left + dw_window(f) > z->iw) at--; /* a window ends in the image, or as far behind as it can */
                 dw_tile_place p;
-                dw_place_tile(f, g, h < g->h1 - 2 ? h : g->h1 - 2, at, &p);
+                dw_place_tile(f, g, h < g->h1 - f.rows ? h : g->h1 - f.rows, at, &p);
                 across = 1;
                 if (p.u >= 0 && (vectors.touch || !vectors.shift))
                     while (w + (across + 1) * f.cols <= w1 && dw_goes_on(f, g, w + across * f.cols)) across++;
                 dw_line_channels(f, g, &vectors, &p, across);
             }
+        }
     }
     return true;
 }
