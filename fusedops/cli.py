@@ -57,8 +57,8 @@ def _parser():
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
                     "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
                     "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
-                    "forms, and each of its nodes.")
-    bench.add_argument("model", nargs="?", metavar="MODEL.onnx", help="a network to time instead").complete = _FILES
+                    "forms (a saved one alone: it comes without the others), and each of its nodes.")
+    bench.add_argument("model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote").complete = _FILES
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")
     bench.add_argument("--threads", type=_count, default=1, metavar="N",
@@ -71,7 +71,7 @@ def _parser():
     explain = commands.add_parser(
         "explain", help="show what is fused in a network, and what is not and why", formatter_class=argparse.RawTextHelpFormatter,
         epilog=_examples(("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
-    explain.add_argument("model", metavar="MODEL.onnx").complete = _FILES
+    explain.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
     explain.set_defaults(run=_explain)
 
     completion = commands.add_parser(
@@ -115,7 +115,7 @@ def _bench(options):
     if options.plot:  # a missing extra or an unknown kind of picture is told before the minute of measuring
         report.check_picture(options.plot)
     if options.dim and options.model is None:
-        raise ValueError("--dim is of a network's dimensions: name a MODEL.onnx")
+        raise ValueError("--dim is of a network's dimensions: name a MODEL")
     for path in filter(None, (options.json, options.plot)):
         open(path, "ab").close()  # so is a place that cannot be written
     if options.model is None:
@@ -134,8 +134,8 @@ def _bench(options):
 
 
 def _explain(options):
-    from . import load_onnx
-    print(load_onnx(options.model).explain())
+    from .report import network
+    print(network(options.model).explain())
 
 
 def _completion(options):

@@ -91,8 +91,14 @@ def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
+_OWN = ("_arguments", "_options", "_layers")  # attributes that a layer's __init__ sets
+
+
 class _Layer:
-    """Pickling and copying: the folded weights travel, and are packed again where they arrive."""
+    """Pickling and copying: the folded weights travel, and are packed again where they arrive.
+
+    So do the attributes that a subclass adds; its own __init__, which may take anything, does not run there.
+    """
 
     def __getattr__(self, name):
         if name in ("_arguments", "_options"):  # which __init__ sets
@@ -100,7 +106,11 @@ class _Layer:
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
     def __reduce__(self):
-        return _rebuild, (type(self), self._arguments)
+        kind = next(c for c in type(self).__mro__ if c.__module__.startswith(f"{__package__}."))
+        return _rebuild, (type(self), kind, self._arguments, self._added())
+
+    def _added(self):
+        return {k: v for k, v in vars(self).items() if k not in _OWN}
 
     def __copy__(self):
         return self  # a layer does not change
@@ -109,8 +119,11 @@ class _Layer:
         return self
 
 
-def _rebuild(cls, arguments):
-    return cls(*arguments[0], **arguments[1])
+def _rebuild(cls, kind, arguments, added):
+    layer = cls.__new__(cls)
+    kind.__init__(layer, *arguments[0], **arguments[1])
+    vars(layer).update(added)
+    return layer
 
 
 class Linear(_Layer, _core.LinearPlan):

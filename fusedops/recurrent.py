@@ -244,7 +244,7 @@ class _Sequence(_Layer):
         self._stack(tuple(cells), len(cells) // directions, directions, *self._options[1:])
 
     def __reduce__(self):
-        return _assembled, (type(self), self.cells, *self._options)
+        return _assembled, (type(self), self.cells, self._options, self._added())
 
     def __repr__(self):
         options = dict(zip(("bidirectional", "reverse", "batch_first"), self._options))
@@ -285,9 +285,10 @@ class _Sequence(_Layer):
         return _core.Stream(self, batch)
 
 
-def _assembled(cls, cells, *options):
+def _assembled(cls, cells, options, added):
     layer = cls.__new__(cls)
     layer._assemble(cells, *options)
+    vars(layer).update(added)
     return layer
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import __version__, load_onnx, runtime
+from . import __version__, load, load_onnx, runtime
 from .timing import Summary, interleaved
 from .workloads import VARIANTS, WORKLOADS, build
 
@@ -146,12 +146,19 @@ def _bars(axes, workloads):
     axes.spines[["top", "right"]].set_visible(False)
 
 
+def network(path):
+    """The network of an ONNX file, or of one that ``model.save`` wrote."""
+    with open(path, "rb") as f:
+        saved = f.read(2) == b"PK"
+    return load(path) if saved else load_onnx(path)
+
+
 def measure_network(path, threads, sizes, quick=False):
-    """Times an ONNX network on random inputs: ``(Benchmark, Profile, dict for --json)``.
+    """Times a network's file on random inputs: ``(Benchmark, Profile, dict for --json)``.
 
     `sizes` are those of the dimensions that have names.
     """
-    model = load_onnx(path)
+    model = network(path)
     names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
     if unknown := set(sizes) - names:
         raise ValueError(f"no dimension of the network has the name {min(unknown)!r}; these have names: {', '.join(sorted(names)) or 'none'}")

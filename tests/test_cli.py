@@ -169,6 +169,16 @@ def test_bench_of_a_network(network, capsys, tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_saved_network(network, capsys, tmp_path, monkeypatch):
+    path = str(tmp_path / "small.fo")
+    fo.load_onnx(network).save(path)
+    monkeypatch.setattr(report, "load_onnx", None)  # ONNX need not be installed
+    assert cli.main(["explain", path]) == 0
+    assert re.search("relu +into +conv", capsys.readouterr().out)
+    assert cli.main(["bench", path, "--quick", "--plot", str(tmp_path / "picture.png")]) == 0
+    assert "fused" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("arguments, told", [
     (["--dim", "batch=2"], "--dim"), (["MODEL", "--dim", "height=1920"], "'height'; these have names: batch"),
     (["MODEL", "--json", "nowhere/x.json"], "nowhere"), (["MODEL", "--plot", "nowhere/x.png"], "nowhere"),

@@ -118,6 +118,27 @@ def test_copies(isa, draw, kind, copied):
     equal(other(*arrays), layer(*arrays))
 
 
+class Named(fo.Linear):
+    """One whose __init__ takes something else."""
+
+    def __init__(self, name, n, k):
+        super().__init__(np.arange(n * k, dtype=np.float32).reshape(n, k), activation="relu")
+        self.name = name
+
+
+class Backwards(fo.GRU):
+    def __init__(self, name):
+        super().__init__(np.ones((6, 3), np.float32), np.ones((6, 2), np.float32), reverse=True)
+        self.name = name
+
+
+@pytest.mark.parametrize("layer, shape", [(Named("first", 5, 3), (2, 3)), (Backwards("second"), (4, 2, 3))], ids=["layer", "sequence"])
+def test_a_subclass_travels_with_what_it_adds(draw, layer, shape):
+    x, other = draw(*shape), pickle.loads(pickle.dumps(layer))
+    assert type(other) is type(layer) and other.name == layer.name and repr(other) == repr(layer)
+    equal(other(x)[0], layer(x)[0])
+
+
 @pytest.mark.parametrize("make, option", [
     (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), [1, 1]),
     (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), np.array([1, 1])),
