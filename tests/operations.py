@@ -88,6 +88,8 @@ OPERATIONS = {
     "conv3x3": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 6, 7), padding=1, algorithm="direct"),
     "conv3x3_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 3, 3), (2, 6, 7, 9), padding=1, algorithm="direct",
                            layout="NHWC", activation="silu"),
+    "patches": _image(fo.conv2d, (2, 17, 5, 6), (9, 17, 3, 3), (2, 9, 3, 3), padding=1, stride=2, algorithm="direct"),
+    "patches_nhwc": _image(fo.conv2d, (2, 1, 150, 17), (33, 17, 3, 3), (2, 1, 150, 33), padding=1, layout="NHWC", activation="tanh"),
     "winograd": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 14, 19), padding=1, algorithm="winograd"),
     "winograd_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 7, 6, 5), algorithm="winograd", layout="NHWC",
                             activation="tanh"),

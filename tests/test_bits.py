@@ -71,6 +71,8 @@ OPERATIONS = {
     "conv3x3": image(fo.conv2d, (8, 9, 10), (20, 8, 3, 3), (20, 9, 10), padding=1, algorithm="direct", activation="silu"),
     "conv3x3_auto": image(fo.conv2d, (32, 16, 16), (32, 32, 3, 3), (32, 16, 16), padding=1),
     "conv3x3_nhwc": image(fo.conv2d, (16, 16, 32), (32, 32, 3, 3), (16, 16, 32), padding=1, layout="NHWC"),
+    "patches": image(fo.conv2d, (33, 7, 6), (70, 33, 3, 3), (70, 4, 3), padding=1, stride=2, activation="relu"),
+    "patches_nhwc": image(fo.conv2d, (1, 90, 33), (40, 33, 3, 3), (1, 90, 40), padding=1, layout="NHWC"),
     "winograd": image(fo.conv2d, (5, 9, 11), (7, 5, 3, 3), (7, 9, 11), padding=1, algorithm="winograd"),
     "winograd_strided": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 11, 14), padding=1, stride=2, algorithm="winograd"),
     "winograd_dilated": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 17, 27), padding=(1, 2), dilation=(3, 2), algorithm="winograd"),

@@ -247,14 +247,12 @@ static void copy_channels_last(const direct *d, ptrdiff_t channels, const float 
     memset(to + inside * c, 0, (size_t)((d->pw - before - inside) * c) * sizeof *to);
 }
 
-static ptrdiff_t clamp(ptrdiff_t v, ptrdiff_t most) { return max_(0, min_(v, most)); }
-
 /* The same by channels, columns of each phase of the stride together; `plane` floats apart. */
 static void copy_planar(const direct *d, ptrdiff_t channels, const float *row, float *to, ptrdiff_t plane) {
     const fo_kernels *kn = d->plan->kn;
     for (ptrdiff_t f = 0; f < d->phases; f++, to += d->pw) {
-        const ptrdiff_t first = f - d->z.left, before = clamp(div_up(-first, d->phases), d->pw);
-        const ptrdiff_t end = clamp(div_up(d->z.iw - first, d->phases), d->pw);
+        const ptrdiff_t first = f - d->z.left, before = clamp_(div_up(-first, d->phases), 0, d->pw);
+        const ptrdiff_t end = clamp_(div_up(d->z.iw - first, d->phases), 0, d->pw);
         if (d->x.sw == 1) {
             kn->pad(channels, d->pw, row, d->x.sc, d->z.iw, first, d->phases, to, plane);
             continue;
@@ -522,7 +520,7 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
     d->lines = z->oh > 1 && fo_lines_pay(plan, z) ? &plan->lines : NULL;
     d->copies = d->lines || padded || (d->columns && !(pixelwise && x->sw == 1));
     d->channels_last = !d->columns && x->sc == 1;
-    d->bundle = x->sc == 1 && d->copies ? clamp(BUNDLE / max_(plan->icg, 1), s->groups) : 1;
+    d->bundle = x->sc == 1 && d->copies ? clamp_(BUNDLE / max_(plan->icg, 1), 0, s->groups) : 1;
     d->bundle = max_(d->bundle, 1);
     d->bundles = div_up(s->groups, d->bundle);
     const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
@@ -740,6 +738,7 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_run(plan, z, tile, x, residual, y);
+    if (fo_uses_patches(plan, z)) return fo_patches_run(plan, z, x, residual, y);
     return (d = direct_create(plan, &call)) ? direct_run(d, x, residual, y) : FO_NO_MEMORY;
 }
 
@@ -762,6 +761,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
     if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
     if (fo_is_stem(plan, z)) return "winograd F(2 rows), pixels as rows";
+    if (fo_uses_patches(plan, z)) return "direct, patches as rows";
     static const char *const names[][2] = {
         {"direct, pixels as rows", "direct, pixels as columns"},
         {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
@@ -781,6 +781,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     if (fo_is_depthwise(plan)) return 0;
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     if (fo_is_stem(plan, z)) return fo_stem_scratch(plan, z);
+    if (fo_uses_patches(plan, z)) return fo_patches_scratch(plan, z);
     const direct d = direct_of(plan, z, nhwc);
     return d.scratch_wanted * d.call.threads * (ptrdiff_t)sizeof(float);
 }

@@ -9,7 +9,7 @@
 
 /* The forms in which an algorithm wants the weights; each is packed when it is first used. */
 typedef enum {
-    FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_LINE_ROWS, FO_LINE_PANELS, FO_STEM, FO_STRASSEN_LEFT, FO_STRASSEN_RIGHT,
+    FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_LINE_ROWS, FO_LINE_PANELS, FO_PATCH_PANELS, FO_STEM, FO_STRASSEN_LEFT, FO_STRASSEN_RIGHT,
     FO_WEIGHT_FORMS
 } fo_weight_form;
 
@@ -73,6 +73,12 @@ bool fo_lines_pay(const fo_conv2d *plan, const fo_conv2d_size *z);
 bool fo_is_stem(const fo_conv2d *plan, const fo_conv2d_size *z);
 fo_status fo_stem_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
 ptrdiff_t fo_stem_scratch(const fo_conv2d *plan, const fo_conv2d_size *z);
+
+/* Small or narrow images: patches.c. Which sizes of an image alone decide; of all products, the share that is left when those with rows and columns of zeros are not made. */
+bool fo_uses_patches(const fo_conv2d *plan, const fo_conv2d_size *z);
+double fo_patches_share(const fo_conv2d *plan, const fo_conv2d_size *z);
+fo_status fo_patches_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
+ptrdiff_t fo_patches_scratch(const fo_conv2d *plan, const fo_conv2d_size *z);
 
 /* The epilogue of output channels from o on; residual's place is set by the caller. */
 static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {

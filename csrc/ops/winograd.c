@@ -58,7 +58,7 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
  *   transforms  so many multiply-adds for each channel of a tile, in and out; where dilation has phases, whose rows of
  *               tiles are short, `run` for each row, which is half a microsecond
  */
-enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16 };
+enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16, PATCHES = 9 };
 typedef struct {
     double far, run, many_weights[2], many_rows[2], in[2][7], out[2][7]; /* of each stride; the transforms': and tile */
 } costs;
@@ -72,7 +72,7 @@ enum { NEAR_WEIGHTS = (512 << 10) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 
 /* Errors grow as the root of the channels and more; within these they stay under the bounds of docs/numerics.md. F(6x6) must win by a tenth. */
 enum { F6_CHANNELS = 512, STRIDED_CHANNELS = 1024 };
-static const double F6_GAIN = 0.9;
+static const double F6_GAIN = 0.9, PATCHES_GAIN = 0.88;
 /* Groups have few channels: transforms and short products take more of the time than the model has, and those of a single vector of columns
  * more again, for they load as much as they multiply. Direct time over Winograd's, and by the model: 32 channels a group at 7x7 0.9 (1.2),
  * 64 1.25 (1.4); 16 at 14x14 0.9 to 1.1 (1.3), at 28x28 1.2 to 1.5 (1.4). */
@@ -101,10 +101,15 @@ static double streamed(const fo_conv2d *plan, double rows, double least, double 
     return weights * (rows > least ? rows : least);
 }
 
-/* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2). */
+/* Of stride 2 it copies all of the image, and has rows of few pixels, or lines that share sums: its multiply-adds take 1.4 times as long (AVX2).
+ * Patches leave out products with zeros, read weights once and in order, and have rows of all pixels. */
 static double direct_cost(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const double slower = plan->s.sh == 1 ? 1 : 1.4 * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
     const double rows = (double)z->oh * z->ow, weights = 9.0 * plan->icg * plan->ocg;
+    if (fo_uses_patches(plan, z)) {
+        const double gain = fo_is_narrow(plan->kn) && weights > NEAR_WEIGHTS ? 1 : PATCHES_GAIN;
+        return gain * streamed(plan, fo_patches_share(plan, z) * rows, PATCHES, weights);
+    }
+    const double slower = plan->s.sh == 1 ? 1 : 1.4 * (fo_lines_pay(plan, z) ? 7.0 / 9 : 1);
     /* As measured: with short vectors what waits for weights is slower, too. */
     return fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, DIRECT, weights) : streamed(plan, slower * rows, DIRECT, weights);
 }

@@ -1,0 +1,123 @@
+"""Small and narrow images, whose patches are copied: products with rows and columns of zeros are left out."""
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from operations import dims
+from oracle import check
+
+LAYOUTS = ["NCHW", "NHWC"]
+# kernel, options, image. Outputs that do not meet the image with some kernel rows or columns; phases of a stride; dilations that are larger than it.
+SMALL = [
+    ((3, 3), dict(padding=1), (1, 1)),
+    ((3, 3), dict(padding=1), (2, 2)),
+    ((3, 3), dict(padding=1), (3, 5)),
+    ((3, 3), {}, (3, 9)),
+    ((3, 3), dict(padding=3), (2, 4)),
+    ((3, 3), dict(padding=((0, 2), (1, 0))), (4, 7)),
+    ((3, 3), dict(padding=1, stride=2), (7, 7)),
+    ((3, 3), dict(padding=1, stride=2), (8, 3)),
+    ((3, 3), dict(padding=1, stride=(3, 2)), (5, 4)),
+    ((3, 3), dict(padding=2, stride=(5, 4)), (9, 9)),
+    ((3, 3), dict(padding=2, dilation=2), (5, 6)),
+    ((3, 3), dict(padding=(2, 4), dilation=(2, 4), stride=(2, 3)), (6, 5)),
+    ((3, 3), dict(padding=(6, 9), dilation=(6, 9)), (5, 4)),
+    ((4, 3), dict(padding=(5, 3), dilation=(3, 2), stride=(2, 1)), (4, 6)),
+    ((2, 5), dict(padding=(0, 2)), (4, 7)),
+    ((5, 5), dict(padding=2, stride=2), (5, 5)),
+    ((1, 3), dict(padding=(0, 1)), (2, 6)),
+    ((7, 7), dict(padding=3, stride=2), (4, 5)),
+]
+# rows and columns of pixels, too long for one task
+NARROW = [
+    ((3, 3), dict(padding=1), (1, 700)),
+    ((3, 3), dict(padding=1), (700, 1)),
+    ((3, 5), dict(padding=(1, 2), stride=(1, 3)), (1, 800)),
+    ((7, 3), dict(padding=(3, 1), stride=(2, 1)), (901, 1)),
+    ((3, 3), dict(padding=(50, 1), dilation=(50, 1)), (340, 1)),
+    ((16, 2), dict(padding=(15, 0)), (1, 40)),
+]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic, oc, groups", [(17, 33, 1), (64, 130, 1), (48, 15, 3)])
+@pytest.mark.parametrize("kernel, options, size", SMALL)
+def test_small_images(isa, draw, layout, ic, oc, groups, kernel, options, size):
+    x, w, bias = draw(*dims(layout, 3, ic, *size)), draw(oc, ic // groups, *kernel), draw(oc)
+    options = options | dict(groups=groups, layout=layout)
+    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+    layer = fo.Conv2d(w, **options, algorithm="direct")
+    assert layer.kernel(x.shape)[0] == "direct, patches as rows"
+    check(layer(x), oracle.conv2d(x, w, **options))
+    for activation in "relu", ("prelu", draw(oc)):
+        epilogue = dict(bias=bias, activation=activation)
+        check(fo.conv2d(x, w, **epilogue, residual=residual, **options, algorithm="direct"), oracle.conv2d(x, w, **epilogue, residual=residual, **options))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("ic, oc, groups", [(64, 40, 1), (9, 33, 1), (160, 96, 2)])
+@pytest.mark.parametrize("kernel, options, size", NARROW)
+def test_narrow_images(isa, threads, draw, layout, ic, oc, groups, kernel, options, size):
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // groups, *kernel)
+    options = options | dict(bias=draw(oc), groups=groups, layout=layout)
+    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+    assert fo.Conv2d(w, **options, algorithm="direct").kernel(x.shape)[0] == "direct, patches as rows"
+    check(fo.conv2d(x, w, residual=residual, **options, algorithm="direct"), oracle.conv2d(x, w, residual=residual, **options))
+
+
+@pytest.mark.parametrize("ic, oc, groups", [(64, 130, 1), (48, 70, 2)])
+@pytest.mark.parametrize("kernel, options, size", SMALL + NARROW)
+def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
+    """Threads, batches, memory orders and gaps between pixels, of images and of results."""
+    x, w, bias = draw(5, ic, *size), draw(oc, ic // groups, *kernel), draw(oc)
+    layers = {layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct") for layout in LAYOUTS}
+    y, before = layers["NCHW"](x), fo.get_num_threads()
+    last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    for threads in 1, 2, 5:
+        fo.set_num_threads(threads)
+        np.testing.assert_array_equal(layers["NCHW"](x), y)
+        np.testing.assert_array_equal(layers["NHWC"](last).transpose(0, 3, 1, 2), y)
+        np.testing.assert_array_equal(layers["NCHW"](x[3:4]), y[3:4])
+    fo.set_num_threads(before)
+    for image in np.repeat(x, 2, axis=3)[..., ::2], last.transpose(0, 3, 1, 2), np.asfortranarray(x), np.repeat(x, 2, axis=1)[:, ::2]:
+        np.testing.assert_array_equal(layers["NCHW"](image), y)
+    wide = np.zeros((*y.shape[:3], y.shape[3] + 3), np.float32)
+    layers["NCHW"](x, out=wide[..., :y.shape[3]])
+    np.testing.assert_array_equal(wide[..., :y.shape[3]], y)
+    assert not wide[..., y.shape[3]:].any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("pixels", range(1, 33))
+def test_every_number_of_pixels(isa, draw, layout, pixels):
+    for oc in 1, 31, 64, 130:
+        x, w = draw(*dims(layout, 1, 20, 2, pixels)), draw(oc, 20, 3, 3)
+        check(fo.conv2d(x, w, padding=1, layout=layout, algorithm="direct"), oracle.conv2d(x, w, padding=1, layout=layout))
+
+
+def test_weights_that_are_larger_than_the_cache(isa, threads, draw):
+    x, w = draw(2, 512, 7, 7), draw(512, 512, 3, 3)
+    check(fo.conv2d(x, w, padding=1, stride=2), oracle.conv2d(x, w, padding=1, stride=2))
+
+
+@pytest.mark.parametrize("ic, oc, size, options", [(512, 512, (7, 7), dict(stride=2)), (256, 256, (1, 64), {}), (512, 512, (3, 3), {}), (64, 64, (5, 5), {})])
+def test_taken_by_itself(isa, ic, oc, size, options):
+    layer = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, **options)
+    assert layer.kernel((1, ic, *size))[0] == "direct, patches as rows"
+
+
+@pytest.mark.parametrize("ic, oc, size", [(3, 32, (8, 8)), (64, 64, (12, 12)), (4, 8, (1, 500))])
+def test_not_taken(isa, ic, oc, size):
+    """Few channels, many pixels, few products with zeros."""
+    layer = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, algorithm="direct")
+    assert "patches" not in layer.kernel((1, ic, *size))[0]
+
+
+def test_scratch_of_a_thread_is_bounded():
+    before = fo.get_num_threads()
+    fo.set_num_threads(1)
+    for size in (1, 100000), (100000, 1), (7, 7):
+        kernel, scratch = fo.Conv2d(np.zeros((64, 256, 3, 3), np.float32), padding=1, algorithm="direct").kernel((4, 256, *size))
+        assert "patches" in kernel and 0 < scratch <= 2 << 20
+    fo.set_num_threads(before)
