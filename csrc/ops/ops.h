@@ -38,7 +38,7 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }
 
-#define FOLD_NS 0.1 /* to fold a scale into an element of the weights */
+#define FOLD_NS 0.3 /* to fold a scale into an element of the weights, which come from a cache further away */
 
 /* A copy of n floats in plan memory; NULL where p is NULL (sets *failed where memory is short). */
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);

@@ -54,9 +54,9 @@ typedef struct {
     float *scratch;
 } separable;
 
-/* The tile that a thread has done last, and the input rows first .. held of which its E is. */
+/* The band that a thread was in last and the output row after those, and the input rows first .. held of which its E is. */
 typedef struct {
-    ptrdiff_t task, first, held;
+    ptrdiff_t band, next, first, held;
 } last_tile;
 enum { LAST_FLOATS = 16 }; /* a cache line for each thread's */
 
@@ -198,16 +198,17 @@ static void strips_of_tile(const separable *s, const window *v, const fo_image *
     }
 }
 
-static void separable_tile(void *context, ptrdiff_t task, int thread) {
+static void separable_tile(void *context, fo_piece piece, int thread) {
     const separable *s = context;
-    const ptrdiff_t tile = task % s->tiles, down = task / s->tiles % s->down, across = task / s->tiles / s->down % s->across;
-    const ptrdiff_t n = task / s->tiles / s->down / s->across, channels = s->b.depthwise->s.ic;
-    const ptrdiff_t h0 = down * s->band + tile * s->rows, rows = min_(s->rows, min_(s->z.oh, (down + 1) * s->band) - h0);
+    const ptrdiff_t tile = piece.task % s->tiles, band = piece.task / s->tiles, down = band % s->down, across = band / s->down % s->across;
+    const ptrdiff_t n = band / s->down / s->across, channels = s->b.depthwise->s.ic;
+    ptrdiff_t h0 = down * s->band + tile * s->rows, rows = max_(0, min_(s->rows, min_(s->z.oh, (down + 1) * s->band) - h0));
     const ptrdiff_t w0 = across * s->cols, cols = min_(s->cols, s->z.ow - w0);
-    if (rows <= 0) return; /* of a last band, lower than others */
+    fo_divide(piece, s->strip ? s->strip : 1, &h0, &rows);
+    if (!rows) return; /* of a last band, lower than others */
     float *e = s->scratch + thread * s->each, *d = e + s->e_each, *packed = d + s->d_each;
     last_tile *last = last_of(s, thread);
-    if (!tile || last->task != task - 1) last->first = last->held = 0;
+    if (last->band != band || last->next != h0) last->first = last->held = 0;
     const window v = window_of(s, h0, rows, w0, cols);
     const fo_image x = at(s->x, n, v.t0, v.u0), out = scratch_image(s->planes, d, channels, cols, s->d_plane);
     for (ptrdiff_t c = 0, some; c < channels; c += some) {
@@ -219,7 +220,7 @@ static void separable_tile(void *context, ptrdiff_t task, int thread) {
         const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed) : x;
         depthwise_tile(s, &v, in, out, c, some);
     }
-    *last = (last_tile){task, v.t0, v.t1};
+    *last = (last_tile){band, h0 + rows, v.t0, v.t1};
     const fo_image y = at(s->y, n, h0, w0), r = at(s->r, n, h0, w0);
     pixelwise(s->b.pointwise, s->panels, packed, &out, &y, &r, 0, s->b.pointwise->s.oc, v.rows, cols);
 }
@@ -307,8 +308,8 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     s.threads = threads;
     separable_cut(&s, threads);
     if (!(s.scratch = fo_arena_share(&s.each, threads, threads * LAST_FLOATS))) return FO_NO_MEMORY;
-    for (int t = 0; t < threads; t++) last_of(&s, t)->task = -1;
-    fo_parallel_for(z->n * s.across * s.down * s.tiles, threads, separable_tile, &s);
+    for (int t = 0; t < threads; t++) last_of(&s, t)->band = -1;
+    fo_parallel_pieces(z->n * s.across * s.down * s.tiles, threads, separable_tile, &s);
     fo_arena_release(s.scratch);
     return FO_OK;
 }

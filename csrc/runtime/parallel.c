@@ -221,11 +221,11 @@ static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, 
 static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
-/* Whether a member that has one task left is late: another has claimed its last more than half a task's time ago. */
+/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time ago. */
 static bool is_late(int thread) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
     const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
-    const int_fast64_t least = before && now - before > 2 * LATE_NS ? (now - before) / 2 : LATE_NS;
+    const int_fast64_t least = before && now - before > 3 * LATE_NS ? (now - before) / 3 : LATE_NS;
     for (int i = 0; i < members; i++) {
         const uint_fast64_t r = atomic_load_explicit(&team[i].range, memory_order_relaxed);
         if (i != thread && first_of(r) == end_of(r) && now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least) return true;
