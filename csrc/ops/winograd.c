@@ -20,7 +20,7 @@
 #include <string.h>
 
 enum { MOST_NR = 64 }; /* columns of a register tile, with any instruction set */
-enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, MANY_ROUNDS = 8 };
+enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */, MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, FEW_TILES = 4, MANY_ROUNDS = 8 };
 enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT }; /* planes of half lie an odd number of units apart; what that is more than columns */
 
 /* ---- positions ---------------------------------------------------------------------------------------------------- */
@@ -62,7 +62,7 @@ enum { VECTOR = 16, START = 4, MEMORY = 12, NEAR = 5, DIRECT = 16, PATCHES = 9 }
 typedef struct {
     double far, run, many_weights[2], many_rows[2], in[2][7], out[2][7]; /* of each stride; the transforms': and tile */
 } costs;
-static const costs long_vectors = {8, 50000, {2 << 20, 1 << 20}, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
+static const costs long_vectors = {8, 60000, {2 << 20, 1 << 20}, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
                                    {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
 static const costs short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
                                     {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
@@ -245,7 +245,8 @@ static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
  * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, of up to 3/2 of
- * that size rather than one round more, or share blocks where those would be too small. */
+ * that size rather than one round more, or share blocks where those would be too small: fewer than MIN_TILES_OF_A_THREAD, or FEW_TILES where
+ * the cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
     const ptrdiff_t most = max_(1, MOST_BYTES / bytes);
@@ -256,7 +257,8 @@ static void cut_blocks(winograd *w, int threads) {
     w->blocks = div_up(w->tiles, w->block);
     const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each)); /* the nearest */
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
-    w->shared = threads > 1 && own < MIN_TILES_OF_A_THREAD;
+    const bool light = SQUARE(values_of(w->plan, w->tile)) * w->plan->icg * w->plan->ocg <= NEAR_WEIGHTS;
+    w->shared = threads > 1 && own < (light ? FEW_TILES : MIN_TILES_OF_A_THREAD);
     const bool even = threads > 1 && !w->shared && rounds < MANY_ROUNDS;
     if (even) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
@@ -272,8 +274,7 @@ static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_si
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
     w->ldv = fo_leading(kn, SQUARE(plan->s.sh) * phase_floats(plan)), w->ldp = fo_leading(kn, plan->ocg);
     const ptrdiff_t groups = plan->s.groups;
-    const double macs = (double)z->n * groups * values_along(plan, z->oh, tile) * values_along(plan, z->ow, tile) * plan->icg * plan->ocg;
-    const int threads = fo_threads_for(fo_nanoseconds(kn, macs, 4.0 * groups * SQUARE(values_of(plan, tile)) * plan->icg * plan->ocg));
+    const int threads = fo_threads_for(fo_nanoseconds(kn, (double)(whole->n * groups) * winograd_cost(plan, whole, tile), 0));
     cut_blocks(w, (int)div_up(threads, groups));
     w->v_position = position_stride(w->block * w->ldv), w->p_position = position_stride(w->block * w->ldp);
     w->each = w->positions * (w->v_position + w->p_position);
