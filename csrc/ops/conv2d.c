@@ -5,7 +5,7 @@
  *   pixels are rows     A: a pixel's patch, read through a table of offsets; B: packed weights. C: NHWC as it is, or NCHW
  *                       transposed in registers. Nothing is lost to short image rows.
  *   pixels are columns  A: the weights; B: the image, vectors along its rows. C: NCHW as it is. 1x1 reads the image as it lies.
- * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in the cache.
+ * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in the cache. Small images: patches.c.
  */
 #include "conv2d.h"
 #include "strassen.h"
