@@ -571,10 +571,10 @@ static int dw_line_rows(const dw_tile_form f, const fo_depthwise_args *g, ptrdif
 }
 
 /* Kernels of 3 x 3, two columns at a time, and of 5 x 5 and stride 1, all channels of a pixel before the next. Narrow and high tiles read and write each
- * row from one end to the other, which is all that counts where the image is in the third-level cache: 144x56x56 takes 150 us, with seven columns of two
- * rows 175 to 180, a copy 135; of stride 2, 96x112x112 255, with four columns of four rows 300. Ranges of columns keep the rows that two tiles share
- * in the second level. Vectors are cut at the lines of y, for a store across two lines waits for both (144x56x56 160 us instead of 255), while loads
- * across lines cost nothing there; of stride 2 the next pixel's lanes are further away, so that a pixel's first and last vector, across
+ * row from one end to the other, which is all that counts where the image is in the third-level cache: 144x56x56 takes 150 us, with seven columns
+ * of two rows 175 to 180, a copy 135; of stride 2, 96x112x112 255, with four columns of four rows 300. Ranges of columns keep the rows that two tiles
+ * share in the second level. Vectors are cut at the lines of y, for a store across two lines waits for both (144x56x56 160 us instead of 255), while
+ * loads across lines cost nothing there; of stride 2 the next pixel's lanes are further away, so that a pixel's first and last vector, across
  * lines, must be few of many. False where others serve better (little work for a call, margins that the forms do not know). */
 static bool dw_line_sweeps(const fo_depthwise_args *g) {
     enum { BYTES = 512 << 10, MANY = 16 * VL };

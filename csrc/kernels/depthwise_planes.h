@@ -608,6 +608,121 @@ static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
     return true;
 }
 
+/* Planes of seven or eight rows, of 3 x 3 kernels: two output rows share a vector.
+ *
+ *    stride 1:  x x x x x x x | x x x x x x x . .    rows touch in memory, so that one load has both
+ *    stride 2:  x x x x x x x . | x x x x x x x .    every second lane of two input rows
+ */
+enum { DW_TWINS = 4 };
+
+/* Lanes inside the image, of each tap (of stride 2 as rows are loaded: in[0]): of the window's first row, of most, and of the last two or (stride 2)
+ * three. starts, ends: lanes of the first and the last vector that meet the first and the last row of taps. both, rest: those of y, of the last vector. */
+typedef struct {
+    vm first[3], in[3], low[3][3], starts, ends, both, rest;
+    bool odd; /* rows */
+} dw_twin;
+
+/* Lanes of row t and (stride 1) the next, as tap j meets them. */
+static vm dw_twin_lanes(const int s, const fo_depthwise_args *g, vf columns, ptrdiff_t t, ptrdiff_t j) {
+    const ptrdiff_t ow = g->z->ow, left = g->z->left, iw = g->z->iw, ih = g->z->ih;
+    const bool here = t >= 0 && t < ih, next = t + 1 >= 0 && t + 1 < ih;
+    if (s == 2) return v_range(left, here ? iw + left : 0);
+    const vf inside = v_select(v_range(here ? 0 : ow, next ? 2 * ow : here ? ow : 0), columns, v_set1(INFINITY));
+    return v_lt(v_abs(v_add(inside, v_set1((float)(j - left) - 0.5f * (float)(iw - 1)))), v_set1(0.5f * (float)iw));
+}
+
+static void dw_twin_masks(const int s, const fo_depthwise_args *g, dw_twin *p) {
+    const ptrdiff_t ow = g->z->ow, second = s == 1 ? ow : VL / 2, top = g->z->top, ih = g->z->ih;
+    const ptrdiff_t low = (s == 1 ? 7 : 14) - top, last = (DW_TWINS - 1) * 2 * s + 2 - top;
+    float column[VL];
+    for (ptrdiff_t l = 0; l < VL; l++) column[l] = (float)(l < ow ? l : l - ow);
+    const vf columns = v_load(column);
+    for (int j = 0; j < (s == 1 ? 3 : 1); j++) {
+        p->first[j] = dw_twin_lanes(s, g, columns, -top, j);
+        p->in[j] = dw_twin_lanes(s, g, columns, 1, j);
+        for (int t = 0; t < 3; t++) p->low[t][j] = dw_twin_lanes(s, g, columns, low + t, j);
+    }
+    p->odd = g->z->oh % 2;
+    p->starts = v_range(top ? second : 0, VL);
+    p->ends = v_range(0, last + s < ih ? VL : last < ih ? second : 0);
+    p->both = s == 1 ? v_range(0, 2 * ow) : v_range(second, second + ow);
+    p->rest = v_range(0, s == 1 && !p->odd ? 2 * ow : ow);
+}
+
+/* *acc += row i of the taps times what each meets, in the lanes `of` where there are some. */
+INLINE void dw_twin_add(const vf taps[9], const int i, const vf row[3], const vm *of, vf *acc) {
+    UNROLL for (int j = 0; j < 3; j++) {
+        const vf sum = v_fma(taps[3 * i + j], row[j], *acc);
+        *acc = of ? v_select(*of, sum, *acc) : sum;
+    }
+}
+
+/* The sums of all output rows, of the window from x on. */
+INLINE void dw_twin_sums(const int s, const dw_twin *p, const vf taps[9], const float *x, ptrdiff_t xh, vf acc[DW_TWINS]) {
+    enum { ROWS = 2 * DW_TWINS + 1 };
+    if (s == 1) {
+        UNROLL for (int t = 0; t < ROWS; t++, x += xh) {
+            v_hide(x);
+            if (t == ROWS - 1 && p->odd) break;
+            const vm *in = t == 0 ? p->first : t < ROWS - 2 ? p->in : p->low[t - ROWS + 2];
+            vf row[3];
+            UNROLL for (int j = 0; j < 3; j++) row[j] = v_load_mask(x + j, in[j]);
+            UNROLL for (int v = 0; v < DW_TWINS; v++)
+                if (t >= 2 * v && t < 2 * v + 3) dw_twin_add(taps, t - 2 * v, row, t == 0 ? &p->starts : t == ROWS - 1 ? &p->ends : NULL, &acc[v]);
+        }
+        return;
+    }
+    vf line[2 * ROWS - 1];
+    UNROLL for (int t = 0; t < 2 * ROWS - 1; t++, x += xh) {
+        v_hide(x);
+        line[t] = v_load_mask(x, t == 0 ? p->first[0] : t < 2 * ROWS - 4 ? p->in[0] : p->low[t - 2 * ROWS + 4][0]);
+        const int v = (t - 2) / 4, i = t - 2 - 4 * v; /* rows t - 2 and t meet row i of the taps */
+        if (t < 2 || i > 2) continue;
+        const vf even = v_even(line[t - 2], line[t]), row[3] = {even, v_odd(line[t - 2], line[t]), v_concat(even, even, 1)};
+        dw_twin_add(taps, i, row, t == 2 ? &p->starts : t == 2 * ROWS - 2 ? &p->ends : NULL, &acc[v]);
+    }
+}
+
+INLINE void dw_twin_planes(const int s, const fo_depthwise_args *args) {
+    const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
+    const bool clips = g.act.kind == FO_CLIP, bounded = clips && g.act.p1 < INFINITY;
+    const vf lo = v_set1(clips ? g.act.p0 : -INFINITY), hi = v_set1(clips ? g.act.p1 : INFINITY);
+    const ptrdiff_t xh = g.x.sh, yh = g.y.sh;
+    const float *x = g.x.data + g.c0 * g.x.sc - g.z->top * xh - g.z->left, *w = g.w + g.c0 * g.ldw;
+    float *y = g.y.data + g.c0 * g.y.sc;
+    dw_twin p;
+    dw_twin_masks(s, args, &p);
+    for (ptrdiff_t c = g.c0; c < g.c1; c++, x += g.x.sc, y += g.y.sc, w += g.ldw) {
+        vf taps[9], acc[DW_TWINS];
+        UNROLL for (int t = 0; t < 9; t++) taps[t] = v_set1(w[t]);
+        UNROLL for (int v = 0; v < DW_TWINS; v++) acc[v] = g.bias ? v_set1(g.bias[c]) : v_zero();
+        dw_twin_sums(s, &p, taps, x, xh, acc);
+        UNROLL for (int v = 0; v < DW_TWINS; v++) acc[v] = v_max(lo, acc[v]);
+        if (bounded) UNROLL for (int v = 0; v < DW_TWINS; v++) acc[v] = v_min(hi, acc[v]);
+        float *to = y;
+        UNROLL for (int v = 0; v < DW_TWINS; v++, to += 2 * yh) {
+            v_hide(to);
+            v_store_mask(to, acc[v], s == 1 && v < DW_TWINS - 1 ? p.both : p.rest);
+            if (s == 2 && (v < DW_TWINS - 1 || !p.odd)) v_store_mask(to + yh - VL / 2, acc[v], p.both);
+        }
+    }
+}
+
+static __attribute__((noinline)) void dw_twins_31(const fo_depthwise_args *g) { dw_twin_planes(1, g); }
+static __attribute__((noinline)) void dw_twins_32(const fo_depthwise_args *g) { dw_twin_planes(2, g); }
+
+/* The planes, where they are such. */
+static bool dw_twins(const fo_depthwise_args *g) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t s = g->s->sh, bottom = (z->oh - 1) * s + 3 - z->top - z->ih;
+    const bool simple = VL == 16 && REGISTERS >= 32 && g->s->kh == 3 && g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
+    const bool same = z->ih == z->oh && z->iw == z->ow && z->left == 1 && z->top == 1 && g->x.sh == z->ow && g->y.sh == z->ow;
+    if (!simple || (z->oh + 1) / 2 != DW_TWINS || g->h0 || g->h1 < z->oh || z->left > 1 || z->top > 1 || bottom > 1) return false;
+    if (s == 1 ? !same || z->ow > VL / 2 : z->ow >= VL / 2) return false;
+    (s == 1 ? dw_twins_31 : dw_twins_32)(g);
+    return true;
+}
+
 /* One channel after the other, an input row read once. */
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WALKS][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
@@ -617,7 +732,7 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WAL
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
-    if (REGISTERS < 32 && dw_pairs(g)) return;
+    if (REGISTERS < 32 ? dw_pairs(g) : dw_twins(g)) return;
     for (ptrdiff_t w = 0; w < ow;) {
         const ptrdiff_t done = dw_strips(g, w);
         if (done > w) {
