@@ -222,6 +222,7 @@ typedef struct {
     ptrdiff_t pairs, weights; /* of an image's pixels, and of the weights */
     ptrdiff_t share;        /* columns: pairs of weights of a task */
     ptrdiff_t down, across; /* tasks of an image */
+    bool by_weights;        /* columns: a thread has its part of the weights for all pixels */
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
     bool stay;              /* rows: the cache holds all weights */
@@ -384,8 +385,9 @@ static bool fetches_weights(const strassen *s, ptrdiff_t task) { return s->turne
 
 static void strassen_task(void *context, fo_piece piece, int thread) {
     const strassen *s = context;
-    const ptrdiff_t task = piece.task, n = task / s->down % s->images, part = task % s->down;
-    ptrdiff_t first = s->columns ? task / s->down / s->images * s->share : first_cell(s, part);
+    const ptrdiff_t task = piece.task, pair = s->by_weights ? task : task / s->across; /* of pixels, in all images */
+    const ptrdiff_t n = pair / s->down % s->images, part = pair % s->down;
+    ptrdiff_t first = s->columns ? (s->by_weights ? task / s->down / s->images : task % s->across) * s->share : first_cell(s, part);
     ptrdiff_t count = s->columns ? min_(s->share, s->weights - first) : first_cell(s, part + 1) - first;
     float *scratch = s->scratch + thread * s->scratch_each;
     fo_divide(piece, 1, &first, &count);
@@ -397,7 +399,8 @@ static void strassen_task(void *context, fo_piece piece, int thread) {
 }
 
 /* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
- * first: each part computes the operands of its pixels anew. A thread's cache then holds its part of the weights. */
+ * first: each part computes the operands of its pixels anew. Where pixels are few, a thread has a part of the weights for all of them, which its cache
+ * then holds: two threads, 14x14, 256 -> 1024 and 512 -> 256 channels 0.96 of the time, 1024 -> 256 1.03 to 1.07. */
 static void cut_columns(strassen *s, int threads) {
     const ptrdiff_t weights = s->weights;
     double best = 0;
@@ -411,6 +414,7 @@ static void cut_columns(strassen *s, int threads) {
     }
     s->scratch_each = max_(FO_STRASSEN_PRODUCTS * column_part(s->plan), s->plan->k * s->plan->kn->nr);
     s->fetches = 4 * s->plan->k * s->pixels > fo_near_bytes();
+    s->by_weights = 8 * s->plan->k * s->pixels <= fo_near_bytes();
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
