@@ -71,9 +71,9 @@ def mobilenet_v1():
     return Classifier(layers, 1024)
 
 
-def mobilenet_v2():
+def mobilenet_v2(counts=(1, 2, 3, 4, 3, 3, 1)):
     layers, i = [conv_bn(3, 32, 3, 2, act=nn.ReLU6)], 32
-    for t, o, count, s in [(1, 16, 1, 1), (6, 24, 2, 2), (6, 32, 3, 2), (6, 64, 4, 2), (6, 96, 3, 1), (6, 160, 3, 2), (6, 320, 1, 1)]:
+    for count, t, o, s in zip(counts, (1, 6, 6, 6, 6, 6, 6), (16, 24, 32, 64, 96, 160, 320), (1, 2, 2, 2, 1, 2, 1), strict=True):
         for j in range(count):
             layers.append(Inverted(i, o, s if j == 0 else 1, t))
             i = o
@@ -162,12 +162,13 @@ NETWORKS = {
     "efficientnet_b0": (efficientnet_b0, image(2, 3, 64, 64)), "unet": (UNet, image(2, 3, 48, 64)), "crnn": (CRNN, image(2, 1, 32, 40)),
     "encoder": (Encoder, lambda: torch.randint(0, 50, (2, 24))),
 }
+SHORT = {"mobilenet_v2": (lambda: mobilenet_v2((1, 2, 0, 0, 0, 0, 1)), image(2, 3, 64, 64))}  # each kind of block, for an exporter that takes long
 
 
-def build(name):
+def build(name, short=False):
     """(module in eval mode, its input) with weights and batch norm statistics from a fixed seed."""
     torch.manual_seed(0)
-    make, draw = NETWORKS[name]
+    make, draw = SHORT.get(name, NETWORKS[name]) if short else NETWORKS[name]
     module = make()
     for m in module.modules():
         if isinstance(m, nn.BatchNorm2d):

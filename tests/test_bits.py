@@ -78,7 +78,7 @@ OPERATIONS = {
     "winograd_dilated": image(fo.conv2d, (5, 21, 27), (7, 5, 3, 3), (7, 17, 27), padding=(1, 2), dilation=(3, 2), algorithm="winograd"),
     "strassen": image(fo.conv2d, (96, 13, 15), (256, 96, 1, 1), (256, 13, 15), activation="relu"),
     "strassen_nhwc": image(fo.conv2d, (19, 15, 96), (256, 96, 1, 1), (19, 15, 256), layout="NHWC"),
-    "long_reduction": image(fo.conv2d, (7, 7, 1100), (230, 1100, 1, 1), (7, 7, 230), layout="NHWC", algorithm="direct"),
+    "long_reduction": image(fo.conv2d, (5, 5, 1100), (230, 1100, 1, 1), (5, 5, 230), layout="NHWC", algorithm="direct"),
     "strassen_few": image(fo.conv2d, (7, 9, 97), (250, 97, 1, 1), (7, 9, 250), layout="NHWC"),
     "rows_together": image(fo.conv2d, (5, 21, 11), (7, 5, 3, 3), (7, 11, 6), padding=1, stride=2, algorithm="winograd1d"),
     "rows_together_nhwc": image(fo.conv2d, (21, 11, 5), (40, 5, 5, 5), (21, 11, 40), padding=2, layout="NHWC", algorithm="winograd1d"),

@@ -60,7 +60,7 @@ def test_agrees_with_torch(networks, name):
 @pytest.mark.parametrize("name", ["mobilenet_v2", "unet", "encoder"])
 def test_current_exporter(name):
     pytest.importorskip("onnxscript")
-    module, x = build(name)
+    module, x = build(name, short=True)
     file = io.BytesIO()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

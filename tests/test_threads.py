@@ -1,5 +1,7 @@
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -164,6 +166,39 @@ def test_a_thread_whose_first_call_needs_no_scratch(draw):
     thread.start()
     thread.join()
     assert results and not results[0].any()
+
+
+SMALL_STACKS = """
+import sys, threading
+sys.path.insert(0, {tests!r})
+import fusedops as fo
+from operations import OPERATIONS, Draw, using_isa
+from test_threads import LARGE
+draw, done = Draw(0), []
+
+def run():
+    for isa in fo.available_isas():
+        with using_isa(isa):
+            for operation in OPERATIONS.values():
+                operation(operation.draw(draw))
+    for function, shapes, options in LARGE.values():
+        function(*(draw(*shape) for shape in shapes), **options)
+    done.append(True)
+
+fo.set_num_threads(3)
+threading.stack_size(128 << 10)
+thread = threading.Thread(target=run)
+thread.start()
+thread.join()
+assert done
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere Python itself may want more")
+def test_threads_of_small_stacks():
+    """A caller and a team of 128 KB each."""
+    done = python(SMALL_STACKS.format(tests=str(Path(__file__).parent)), OMP_STACKSIZE="128k", OPENBLAS_NUM_THREADS="1")
+    assert done.returncode == 0, done.stderr
 
 
 MANY = """

@@ -55,6 +55,11 @@ typedef struct {
 
 /* Output rows whose sums are under way. */
 INLINE int dw_live(const dw_form f) { return (f.k + f.s - 1) / f.s; }
+/* Vectors side by side whose sums the registers hold; whole rows may have more. */
+INLINE int dw_most(const dw_form f) {
+    const int fit = REGISTERS * 5 / 8 / dw_live(f), wide = REGISTERS < 32 ? 2 : DW_WIDE;
+    return fit < wide ? fit : wide;
+}
 /* Output rows until the registers' roles come round; large kernels move the sums from register to register instead. */
 INLINE int dw_turns(const dw_form f) { return f.k < 7 ? dw_live(f) : 1; }
 /* Vectors of each phase of an input row (columns a stride apart) that hold nv shifted ones. */
@@ -342,10 +347,12 @@ static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptr
 
 typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
 
+/* Empty where no form has so many vectors: compilers take seconds for each. */
 #define WALK(k, s, nv, edge) \
     static __attribute__((noinline)) void dw_walk_##k##s##nv##edge(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, \
                                                                    ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1) { \
-        if (nv <= DW_ROW) dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
+        if (nv <= DW_WIDE ? nv <= dw_most((dw_form){k, s, nv, edge}) : nv <= DW_ROW) \
+            dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
     }
 #define TALL(k, s) \
     static __attribute__((noinline)) void dw_tall_##k##s(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, \
@@ -727,8 +734,7 @@ static bool dw_twins(const fo_depthwise_args *g) {
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WALKS][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
-    const ptrdiff_t fit = REGISTERS * 5 / 8 / dw_live(f), wide = REGISTERS < 32 ? 2 : DW_WIDE, most = fit < wide ? fit : wide;
-    const ptrdiff_t ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
+    const ptrdiff_t most = dw_most(f), ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
