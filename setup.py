@@ -76,7 +76,8 @@ class BuildExt(build_ext):
 
 core = Extension(
     "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
-    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION")],
+    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+                   ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")],  # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
     extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=LINK_OPENMP + SANITIZE, libraries=["m"])
 
 setup(
