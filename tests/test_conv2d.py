@@ -111,6 +111,24 @@ def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, si
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu"])
+@pytest.mark.parametrize("ic, size, oc", [
+    (4, (23, 25), 6), (5, (23, 25), 13), (7, (23, 25), 15), (16, (23, 25), 17), (37, (23, 25), 29), (64, (23, 25), 34), (63, (23, 25), 48),
+    (16, (5, 6), 33), (18, (5, 7), 70),
+])
+def test_few_steps(isa, draw, layout, activation, ic, size, oc):
+    """Tiles along the rows of the result, of each height that they may have; a tile ends where the next begins, or by itself."""
+    x, w = inputs(draw, layout, 1, ic, size, oc, (1, 1))
+    options = dict(bias=draw(oc), activation=activation, layout=layout)
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options))
+    residual = draw(*y.shape)
+    check(fo.conv2d(x, w, **options, residual=residual), oracle.conv2d(x, w, **options, residual=residual))
+    few = fo.conv2d(x, w[:5], **options | dict(bias=options["bias"][:5]))
+    np.testing.assert_array_equal(few, y[:, :5] if layout == "NCHW" else y[..., :5])
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_groups_have_their_own_channels_of_every_epilogue(isa, draw, layout):
     x, w = inputs(draw, layout, 2, 9, (4, 5), 21, (3, 3), groups=3)
     options = dict(bias=draw(21), bn=draw.batch_norm(21), activation=("prelu", draw(21)), groups=3, layout=layout)

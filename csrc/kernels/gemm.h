@@ -72,10 +72,10 @@ INLINE ptrdiff_t gemm_groups(const fo_gemm_args *g, vf acc[MR][8], const int mr,
 }
 
 /* Whether the multiply-adds of row i read its element of A themselves, which saves an instruction: where a pointer stands at it, for an address of
- * two registers takes it back, and where two loads a cycle suffice. Beside few steps of low tiles they are needed for what begins and ends a
- * tile; high ones run one below the other: 48 to 64 steps 0.91 to 0.96 of the time beside busy threads (Xeon), fewer as before. */
+ * two registers takes it back, and where two loads a cycle suffice. Beside few steps they are needed for what begins and ends a
+ * tile. */
 INLINE bool gemm_reads(const int mr, const int nv, const int i, const bool plain) {
-    return plain && mr < MR - 1 ? !i : i % REACH == 0 && nv + mr + (mr + 1) / 2 * (nv - 1) <= mr * nv + 1;
+    return plain ? !i : i % REACH == 0 && nv + mr + (mr + 1) / 2 * (nv - 1) <= mr * nv + 1;
 }
 
 /* The same where multiply-adds can read A: pointers move along its rows, which are contiguous for g->run steps of a table. near: or rows that stand so
@@ -222,6 +222,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
     gemm_finish(acc, mr, nv, mr, wanted, ep, i0, j0, g->c, g->ldc, plain);
 }
 
+#include "gemm_along.h"
 #include "gemm_run.h"
 #include "gemm_halves.h"
 
@@ -274,8 +275,7 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 INLINE bool gemm_runs(const fo_gemm_args *g, const int width, ptrdiff_t j) {
     const ptrdiff_t high = width == NV ? MR : MR3; /* rows are so many that tiles have those or one less */
     const bool enough = g->m >= FAR_ROWS || ((width == NV || g->m >= RUN_ROWS) && g->n * g->k < FEW_FLOATS);
-    const bool pays = REGISTERS <= 16 || (g->k <= SHORT && !gemm_run_is_any(g));
-    return GEMM_RUNS && pays && g->form == FO_ROWS && (width == NV || (MR3 && width == 3)) && enough && (g->m + high - 1) / high * (high - 1) <= g->m &&
+    return GEMM_RUNS && g->form == FO_ROWS && (width == NV || (MR3 && width == 3)) && enough && (g->m + high - 1) / high * (high - 1) <= g->m &&
            g->n - j >= width * VL && (g->ldb == NR || (width == NV && g->k <= LONG)) && !g->turned && !g->ep.transposed && !g->ep.channel_rows;
 }
 
@@ -322,39 +322,9 @@ INLINE void gemm_packing(const fo_gemm_args *g, const int width, ptrdiff_t j) {
     gemm_rows(copy ? g : &rest, &rest, width, j);
 }
 
-/* Whether C is most of what moves and too large for the second-level cache: few steps of a B in the caller's memory. With AVX2 it makes no difference. */
-INLINE bool gemm_goes_along_rows(const fo_gemm_args *g) {
-    return VL == 16 && g->form == FO_B_PACKING && g->k <= SHORT && !g->ep.transposed && g->m * g->ldc >= 2 * NEAR_FLOATS;
-}
-
-/* Then tiles go along rows of C, so that MR of them are written at a time in long runs, over columns whose part of B the cache keeps. Panel after panel
- * each row gets two lines before the next does: planes at 112x112, 16 -> 64 channels 600 instead of 266 us, 32 -> 64 964 instead of 526; 24 -> 144 at
- * 56x56 331 instead of 169 (Xeon). */
-INLINE void gemm_along_rows(const fo_gemm_args *g) {
-    const ptrdiff_t tiles = (g->m + MR - 1) / MR, height = g->m / tiles, taller = g->m % tiles, most = NEAR_FLOATS / 2 / (g->k + 1) / NR * NR;
-    fo_gemm_args whole = *g; /* panels, read as they lie */
-    whole.form = FO_ROWS;
-    for (ptrdiff_t j0 = 0, end; j0 < g->n; j0 = end) {
-        end = g->n - j0 > most ? j0 + most : g->n;
-        for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
-            mr = height + (t < taller);
-            for (ptrdiff_t j = j0; j < end; j += NR) {
-                if (g->n - j >= NR)
-                    gemm_tiles[FO_ROWS][NV][mr - 1](&whole, i, j);
-                else
-                    gemm_tiles[FO_B_PACKING][g->n - j > VL ? NV : 1][mr - 1](g, i, j);
-            }
-        }
-    }
-}
-
 static void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     if (!g->m) return;
-    if (gemm_goes_along_rows(g)) {
-        gemm_along_rows(g);
-        return;
-    }
-    for (ptrdiff_t j = 0; j < g->n;) {
+    for (ptrdiff_t j = gemm_goes_along(g) ? gemm_along_rows(g) : 0; j < g->n;) {
         const int width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)
             gemm_packing(g, width, j);

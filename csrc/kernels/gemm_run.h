@@ -1,12 +1,11 @@
-/* Tiles one below the other in one function, where registers are few or steps: what stands around a tile's multiply-adds, 150 instructions with a call
+/* Tiles one below the other in one function, where registers are few: what stands around a tile's multiply-adds, 150 instructions with a call
  * for each, is a third of those of 16 steps. Share of the multiply-add peak with 16, 24 and 32 steps, AVX2: tile by tile 0.80, 0.86, 0.88; one
- * below the other 0.94, 0.96, 0.97. With AVX-512 (Xeon) of up to SHORT steps alone: 12544 pixels, 16 -> 96 channels, 379 instead of 457 us, 24 -> 144 194
- * instead of 209, 32 -> 192 0.94 of the time.
+ * below the other 0.94, 0.96, 0.97.
  *
  * Tiles are MR rows of NV vectors or, where columns go in threes of vectors, MR3 rows of three: 12 multiply-adds with 7 loads instead of 8, which
  * pays from 128 steps on, and for the last three vectors always. Columns begin at a panel's first vector or at its second.
  */
-enum { GEMM_RUNS = REGISTERS <= 16 || VL == 16 /* NEON: not measured */, RUN_ROWS = 20 /* of three vectors */, FAR_ROWS = 64 };
+enum { GEMM_RUNS = REGISTERS <= 16 /* NEON: not measured */, RUN_ROWS = 20 /* of three vectors */, FAR_ROWS = 64 };
 _Static_assert(!MR3 || (MR3 == 4 && MR * NV >= 3 * MR3), "columns in threes of vectors");
 
 /* Of a tile of MR3 rows and three vectors: where the second and the third vector of B stand. */
