@@ -264,6 +264,7 @@ static void cut_blocks(winograd *w, int threads) {
     w->blocks = div_up(w->tiles, w->block);
     w->even = even && w->last_height < w->tile;
     for (ptrdiff_t i = 0; w->even && i < w->blocks; i++) w->block = max_(w->block, first_tile(w, i + 1) - first_tile(w, i));
+    if (w->block > most) w->even = false, w->block = own;
 }
 
 static int winograd_setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
