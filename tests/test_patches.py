@@ -89,6 +89,18 @@ def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("dilation", [(6, 3), (3, 6), (6, 6)])
+def test_windows_of_zeros_alone(isa, draw, layout, batch, dilation):
+    """No row or no column of the kernel meets the image, however far apart they are."""
+    bias = draw(31)
+    layer = fo.Conv2d(draw(31, 48, 2, 2), bias, padding=1, dilation=dilation, layout=layout)
+    size = tuple(d - 1 for d in dilation)
+    expected = np.broadcast_to(bias.reshape(dims(layout, 1, 31, 1, 1)), dims(layout, batch, 31, 1, 1))
+    np.testing.assert_array_equal(layer(draw(*dims(layout, batch, 48, *size))), expected)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("pixels", range(1, 33))
 def test_every_number_of_pixels(isa, draw, layout, pixels):
     for oc in 1, 31, 64, 130:

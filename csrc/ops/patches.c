@@ -78,6 +78,7 @@ bool fo_uses_patches(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     const bool applies = s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg && !fo_is_depthwise(plan);
     if (!applies || (s->algorithm != FO_AUTO && s->algorithm != FO_DIRECT)) return false;
+    if (fo_patches_share(plan, z) == 0) return false; /* windows of zeros alone: no patches */
     const bool small = plan->icg >= LEAST_CHANNELS && z->oh * z->ow <= MOST_PIXELS && !fo_lines_pay(plan, z);
     if (small && patch_rows(plan, z, z->oh) * z->ow * patch_floats(plan, s->kw) <= PATCHES) return true;
     const double share = fo_patches_share(plan, z);
