@@ -67,7 +67,7 @@ static void gemm_block(void *context, fo_piece piece, int thread) {
     const gemm_job *job = context;
     ptrdiff_t i = piece.task / job->across * job->rows, j = piece.task % job->across * job->columns;
     fo_gemm_args g = job->g;
-    const ptrdiff_t unit = g.m > 4 ? job->kn->nr : 4 * job->kn->nr; /* as unit_columns has it */
+    const ptrdiff_t unit = g.m > 4 ? job->kn->nr : 4 * job->kn->nr; /* few rows want four panels at once */
     g.m = min_(job->rows, g.m - i);
     g.n = min_(job->columns, g.n - j);
     g.n > unit ? fo_divide(piece, unit, &j, &g.n) : fo_divide(piece, 1, &i, &g.m);
