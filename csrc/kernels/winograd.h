@@ -297,7 +297,7 @@ INLINE void load_block(input_state *s, ptrdiff_t w) {
             UNROLL for (int l = 0; l < VL; l++) t[l] = v_load_mask(x + l * image.sc, columns);
         else
             UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * image.sc, columns) : v_zero();
-        UNROLL for (int l = 0; l < VL; l++) __builtin_prefetch(x + l * image.sc + LINE);
+        UNROLL for (int l = 0; l < VL; l++) __builtin_prefetch(x + l * image.sc + LINE, 0, 2);
         v_transpose(t);
         UNROLL for (int l = 0; l < VL; l++) v_store(s->block + (i * VL + l) * VL, t[l]);
     }

@@ -48,7 +48,8 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
 /* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
- * depend on threads or batch. Three terms, whose constants were measured with AVX-512 and, for sets of short vectors, with AVX2:
+ * depend on threads or batch. Three terms, whose constants were measured with AVX-512, at full rate (Xeon) and at half (Zen 4), and, for sets of
+ * short vectors, with AVX2:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16
  *   weights     come from memory, one in the time of 12 multiply-adds, or from the third-level cache in that of `far`, or from the second
  *               in that of 5: that bounds products of few rows; where they are many, as much as some rows is not hidden behind products;
@@ -64,9 +65,12 @@ typedef struct {
 } costs;
 static const costs long_vectors = {8, 60000, {2 << 20, 1 << 20}, {6, 16}, {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}}, /* of stride 2 as seen with AVX2, which choose well here, too */
                                    {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
-static const costs short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
-                                    {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
-static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : &long_vectors; }
+/* A multiply-add takes twice as long: with AVX2, and with AVX-512 at half rate, where the weights that are many come faster (1 MB of second-level cache). There
+ * 64 to 256 channels at 7x7 have F(4x4), 0.57 to 0.64 of the time of F(2x2) while the weights stay in a cache, 1.1 to 1.2 where they come from memory. */
+#define SLOWER_TRANSFORMS {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}}, {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}
+static const costs short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, SLOWER_TRANSFORMS};
+static const costs half_rate = {6, 25000, {2 << 20, 2 << 20}, {2, 4}, SLOWER_TRANSFORMS};
+static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : fo_half_rate() ? &half_rate : &long_vectors; }
 
 enum { NEAR_WEIGHTS = (512 << 10) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 

@@ -3,6 +3,9 @@
 
 #include <stdatomic.h>
 #include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
 
 #include "../fusedops.h"
 
@@ -52,6 +55,19 @@ int fo_get_isa(void) {
 }
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
+
+bool fo_half_rate(void) {
+#ifdef __x86_64__
+    enum { OPTIMIZATIONS = 0x8000001a, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, and full rate */
+    static atomic_int known = -1;
+    int half = atomic_load_explicit(&known, memory_order_relaxed);
+    unsigned a, b, c, d;
+    if (half < 0) atomic_store_explicit(&known, half = __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && !(a & FP512), memory_order_relaxed);
+    return half;
+#else
+    return false;
+#endif
+}
 
 ptrdiff_t fo_near_bytes(void) {
     enum { MOST = 1 << 20, LEAST = 256 << 10 }; /* what is told may be nothing, or a virtual machine's idea */
