@@ -37,8 +37,11 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Memory of a caller's result, which begins at a line of the cache; free() frees it. NULL where it cannot be had. */
+/* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
+void fo_place_results(size_t at);
 void *fo_alloc_result(size_t bytes);
+void *fo_realloc_result(void *result, size_t bytes);
+void fo_free_result(void *result);
 
 /* ---- activations and the epilogue ------------------------------------------------------------------------------- */
 

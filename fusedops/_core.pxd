@@ -19,7 +19,10 @@ cdef extern from "fusedops.h" nogil:
     const char *fo_threading()
     const char *fo_compiler()
     Py_ssize_t fo_near_bytes()
+    void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
+    void *fo_realloc_result(void *result, size_t bytes)
+    void fo_free_result(void *result)
 
     ctypedef int fo_act_kind
     ctypedef struct fo_activation:

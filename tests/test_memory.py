@@ -215,6 +215,14 @@ def test_a_large_result_begins_at_a_line_of_the_cache(draw, groups, channels_las
             assert y.ctypes.data % 64 == 0
 
 
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_a_large_result_does_not_lie_where_the_input_does_in_a_page(draw, channels_last):
+    for byte in (0, 16, 48):
+        x = at_byte(draw(1, 32, 32, 32), byte)
+        y = fo.depthwise_conv2d(x.transpose(0, 3, 1, 2) if channels_last else x, draw(32, 1, 1, 1))
+        assert (y.ctypes.data - x.ctypes.data) % 4096 == 2560  # no store is waited for by a load that follows, and both begin alike in a line
+
+
 def test_a_large_result_is_an_array_as_any_other(draw):
     x, w = draw(256, 64), draw(128, 64)
     tracemalloc.start()

@@ -8,12 +8,13 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #ifdef __GLIBC__
 #include <malloc.h>
 #endif
 
-enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
+enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), PAGE = 4096, HUGE = 2 << 20, LEVELS = 2 };
 
 typedef struct {
     void *block;
@@ -74,14 +75,41 @@ void *fo_alloc(size_t bytes) {
     return p;
 }
 
-void *fo_alloc_result(size_t bytes) {
-    if (bytes > (size_t)-1 - ALIGN) return NULL;
-    char *p = aligned_alloc(ALIGN, (bytes / ALIGN + 1) * ALIGN);
+/* Before a result: the block that it is a part of. */
+typedef struct {
+    void *block;
+    size_t bytes, at;
+} result_head;
+static __thread size_t result_at = ALIGN;
+
+void fo_place_results(size_t at) { result_at = at; }
+
+static void *alloc_at(size_t at, size_t bytes) {
+    if (bytes > (size_t)-1 - 2 * PAGE) return NULL;
+    char *block = malloc(bytes + PAGE + sizeof(result_head));
+    if (!block) return NULL;
+    char *p = block + sizeof(result_head);
+    p += (at - (size_t)p) % PAGE;
+    ((result_head *)p)[-1] = (result_head){block, bytes, at};
 #ifdef MADV_HUGEPAGE
     const size_t lead = -(size_t)p % HUGE;
-    if (p && bytes >= 2 * HUGE) madvise(p + lead, bytes - lead, MADV_HUGEPAGE); /* as NumPy does for its own */
+    if (bytes >= 2 * HUGE) madvise(p + lead, bytes - lead, MADV_HUGEPAGE); /* as NumPy does for its own */
 #endif
     return p;
+}
+
+void *fo_alloc_result(size_t bytes) { return alloc_at(result_at, bytes); }
+
+void *fo_realloc_result(void *p, size_t bytes) {
+    if (!p) return fo_alloc_result(bytes);
+    const result_head head = ((result_head *)p)[-1];
+    void *moved = alloc_at(head.at, bytes);
+    if (moved) memcpy(moved, p, bytes < head.bytes ? bytes : head.bytes), free(head.block);
+    return moved;
+}
+
+void fo_free_result(void *p) {
+    if (p) free(((result_head *)p)[-1].block);
 }
 
 void fo_free(void *p) {
