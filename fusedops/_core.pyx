@@ -57,6 +57,11 @@ def near_bytes():
     return fo_near_bytes()
 
 
+def half_rate():
+    """Whether AVX-512 takes twice as long as shorter vectors here."""
+    return fo_half_rate()
+
+
 # ---- memory of results ------------------------------------------------------------------------------------------------
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at

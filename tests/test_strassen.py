@@ -4,6 +4,7 @@ import pytest
 
 import fusedops as fo
 import oracle
+from fusedops import _core
 from operations import dims
 from oracle import check
 
@@ -127,9 +128,11 @@ def test_choice(layout):
 
     assert kernel(128, 256, 28).startswith("strassen")
     assert kernel(128, 63, 28, algorithm="strassen").startswith("direct")  # not one pair of blocks
-    shortest = 96 if fo.isa() != "avx2" else 64 if layout == "NCHW" else 80
+    half_rate = fo.isa() == "avx512" and _core.half_rate()
+    shortest = {"NCHW": 64, "NHWC": 80}[layout] if fo.isa() == "avx2" else 32 if half_rate and layout == "NCHW" else 96
     assert kernel(shortest, 256, 28).startswith("strassen")
-    assert kernel(256, 1024, 14).startswith("direct" if fo.isa() == "avx512" and layout == "NHWC" else "strassen")
+    assert kernel(256, 1024, 14).startswith("direct" if fo.isa() == "avx512" and layout == "NHWC" and not half_rate else "strassen")
+    assert kernel(96, 576, 14).startswith("direct" if fo.isa() == "avx512" and layout == "NHWC" else "strassen")
     few = fo.isa() == "avx2" and layout == "NHWC"  # 7x7 pixels and more
     assert kernel(256, 256, 11).startswith("strassen") == kernel(256, 256, 7).startswith("strassen") == few
     for ic, oc, size in ((shortest - 1, 256, 28), (256, 63, 28), (shortest, 63, 28), (257, 256, 11), (1025, 256, 28)):

@@ -30,25 +30,31 @@ enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 enum { SHORTEST = 96, LONGEST = 1024, LEAST_CHANNELS = 64, LEAST_WEIGHTS = 64 * 128, LEAST_PIXELS = 128 };
 
 /* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads; as columns of pixels 64 -> 256
- * at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. */
-enum { AVX2_LANES = 8, SHORT_ROWS = 80, SHORT_COLUMNS = 64, LEAST_COLUMN_WEIGHTS = 64 * 64 };
+ * at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. With AVX-512 at half rate (Zen 4) as columns 32 -> 128 at 56x56 0.92, 48 -> 192 at 28x28 0.92, 64 -> 384 at
+ * 14x14 0.85, 32 -> 64 at 112x112 1.00; as rows 64 -> 128 at 56x56 1.1. */
+enum { AVX2_LANES = 8, SHORT_ROWS = 80, SHORT_COLUMNS = 64, LEAST_COLUMN_WEIGHTS = 64 * 64, HALF_RATE_COLUMNS = 32, HALF_RATE_WEIGHTS = 32 * 96 };
 
 /* And images of 7x7 where pixels are rows, for as many channels as there are or more: 1024 -> 1024 takes 0.82 of the direct product's time
  * in a network, 320 -> 1280 0.85; 960 -> 160 0.97, but on two threads 1.2, for each needs all operands of the pixels. */
 enum { FEW_ROWS = 7 * 7 };
 
 /* With AVX-512 a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256 -> 1024 at 14x14 takes 1.1 of the
- * direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512 in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. */
-enum { AVX512_LANES = 16, MANY_ROWS = 256 };
+ * direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512 in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. At half
+ * rate products save twice as much: on a Zen 4 all three are 0.90 to 0.93, MobileNetV1 0.97; fewer weights, as 96 -> 576, gain by themselves alone. */
+enum { AVX512_LANES = 16, MANY_ROWS = 256, MANY_WEIGHTS = 1 << 17 };
+static bool at_half_rate(const fo_conv2d *plan) { return plan->kn->vl == AVX512_LANES && fo_half_rate(); }
 static ptrdiff_t shortest(const fo_conv2d *plan) {
+    if (at_half_rate(plan) && !plan->s.nhwc) return HALF_RATE_COLUMNS;
     return plan->kn->vl != AVX2_LANES ? SHORTEST : plan->s.nhwc ? SHORT_ROWS : SHORT_COLUMNS;
 }
 static ptrdiff_t least_weights(const fo_conv2d *plan) {
-    return plan->kn->vl == AVX2_LANES && !plan->s.nhwc ? LEAST_COLUMN_WEIGHTS : LEAST_WEIGHTS;
+    if (plan->s.nhwc) return LEAST_WEIGHTS;
+    return at_half_rate(plan) ? HALF_RATE_WEIGHTS : plan->kn->vl == AVX2_LANES ? LEAST_COLUMN_WEIGHTS : LEAST_WEIGHTS;
 }
 static ptrdiff_t least_pixels(const fo_conv2d *plan) {
     if (!plan->s.nhwc) return LEAST_PIXELS;
-    return plan->kn->vl == AVX512_LANES ? MANY_ROWS : plan->kn->vl == AVX2_LANES && plan->s.oc >= plan->s.ic ? FEW_ROWS : LEAST_PIXELS;
+    const bool gains = at_half_rate(plan) && plan->s.ic * plan->s.oc >= MANY_WEIGHTS;
+    return plan->kn->vl == AVX512_LANES && !gains ? MANY_ROWS : plan->kn->vl == AVX2_LANES && plan->s.oc >= plan->s.ic ? FEW_ROWS : LEAST_PIXELS;
 }
 
 /* What one pair of blocks needs. */

@@ -6,7 +6,4 @@
 
 const fo_kernels *fo_active(void);
 
-/* Whether vectors of 512 bits take twice as long as shorter ones, as on AMD's Zen 4: one multiply-add a cycle, not two. */
-bool fo_half_rate(void);
-
 #endif
