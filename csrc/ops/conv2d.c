@@ -92,7 +92,8 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
     bool failed = false;
     const ptrdiff_t icg = shape->ic / shape->groups, k = icg * shape->kh * shape->kw;
     memset(plan, 0, sizeof *plan);
-    plan->kn = fo_active();
+    const bool product = shape->nhwc && shape->kh == 1 && shape->kw == 1 && shape->groups == 1;
+    plan->kn = product ? fo_kernels_for(shape->oc, k, true) : fo_active();
     plan->s = *shape;
     plan->icg = icg, plan->ocg = shape->oc / shape->groups, plan->k = k;
     plan->ldw = k % 256 ? k : k + 16; /* rows a multiple of 1 KB apart would share few sets of the first-level cache */

@@ -19,7 +19,7 @@ enum { LEAST_ROWS = 48, NARROW_LEAST_ROWS = 64 }; /* of a block, or w would pass
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
-    const fo_kernels *kn = fo_active();
+    const fo_kernels *kn = fo_kernels_for(n, k, false);
     bool failed = false;
     *plan = (fo_linear){.kn = kn, .n = n, .k = k, .act = act};
     plan->w = fo_alloc((size_t)fo_packed_size(kn, n, k) * sizeof(float));

@@ -267,14 +267,13 @@ static ptrdiff_t separable_columns(separable *s) {
  * near a multiple of the GEMM's columns. */
 static void separable_cut(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
-    const fo_kernels *kn = s->b.pointwise->kn;
-    const ptrdiff_t nr = kn->nr;
+    const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
-    const bool long_lines = !s->planes && !fo_is_narrow(kn) && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
-    s->slice = s->b.expand && (s->strip || long_lines) ? nr : d->ic;
+    const bool narrow = fo_is_narrow(s->b.depthwise->kn), long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
-    if (threads > 1 && !s->b.expand && fo_is_narrow(kn)) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
+    if (threads > 1 && !s->b.expand && narrow) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
     if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)

@@ -69,6 +69,11 @@ bool fo_half_rate(void) {
 #endif
 }
 
+const fo_kernels *fo_finer(void) {
+    const int isa = fo_get_isa();
+    return isas[isa].kernels->vl == 16 && fo_half_rate() ? isas[isa - 1].kernels : isas[isa].kernels;
+}
+
 ptrdiff_t fo_near_bytes(void) {
     enum { MOST = 1 << 20, LEAST = 256 << 10 }; /* what is told may be nothing, or a virtual machine's idea */
     static atomic_long known;
