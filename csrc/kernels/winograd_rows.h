@@ -325,8 +325,10 @@ INLINE void back_planes(const int m, const int height, const fo_winograd_output_
     }
 }
 
+/* Large planes are fetched for each strip while it is computed, as in output_run. */
 INLINE void back_any(const int m, const int height, const fo_winograd_output_args *g) {
-    const bool nhwc = g->y.sc == 1;
+    enum { LARGE = 8 << 10 };
+    const bool nhwc = g->y.sc == 1, fetches = g->y.sc >= LARGE;
     alignas(64) float strip[8 * PITCH];
     for (ptrdiff_t q = 0; q < g->columns; q += STRIP * 6)
         for (ptrdiff_t o = 0; o < g->channels; o += VL) {
@@ -334,7 +336,9 @@ INLINE void back_any(const int m, const int height, const fo_winograd_output_arg
             const vf bias = g->bias ? v_load_tail(g->bias + o, lanes) : v_zero();
             const ptrdiff_t pixels = clamped(g->columns - q, 0, STRIP * 6);
             walk from = walk_from(g->half + q * g->ldp + o, g->half_row), to = walk_from(strip, PITCH);
+            float *const y = g->y.data + o * g->y.sc + q * g->y.sw;
             for (ptrdiff_t p = 0; p < pixels; p++, walk_on(&from, g->ldp), walk_on(&to, VL)) {
+                if (fetches && p % m == 0) fetch_share(g, y, pixels, lanes, p / m, (pixels + m - 1) / m);
                 vf d[8];
                 load_all(height + 2, &from, d);
                 output_transform(1, m, height, d);
@@ -345,7 +349,7 @@ INLINE void back_any(const int m, const int height, const fo_winograd_output_arg
                              .slopes = g->act.slopes ? g->act.slopes + o : NULL, .p0 = g->act.p0, .p1 = g->act.p1};
             for (ptrdiff_t i = 0; i < g->rows; i++) {
                 f.tile = strip_at(strip, (int)i, 0);
-                f.c = g->y.data + o * g->y.sc + i * g->y.sh + q * g->y.sw;
+                f.c = y + i * g->y.sh;
                 f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + q * g->r.sw : NULL;
                 finish_tile(&f, g->act.kind, !nhwc);
             }
