@@ -718,6 +718,110 @@ INLINE void dw_twin_planes(const int s, const fo_depthwise_args *args) {
 static __attribute__((noinline)) void dw_twins_31(const fo_depthwise_args *g) { dw_twin_planes(1, g); }
 static __attribute__((noinline)) void dw_twins_32(const fo_depthwise_args *g) { dw_twin_planes(2, g); }
 
+/* Planes of few columns, 3 x 3 kernels of stride 2: 2 output rows of up to 8 columns share a vector, or 4 of up to 4.
+ *
+ *    input rows t, t+2  x x x x x x x x x x x x x x x x | x x x x x x x x x x x x x x x x     from column 0 on, as both meet row i of the taps
+ *    even               x x x x x x x x|x x x x x x x x                                      tap 1 (with a column of zeros on the left), or 0
+ *    odd                x x x x x x x x|x x x x x x x x                                      tap 2, or 1
+ *    odd, moved         0 x x x x x x x|0 x x x x x x x                                      tap 0; or even ones, moved the other way, tap 2
+ */
+/* Of a vector that may meet rows outside the image: lanes of each input row, lanes that meet row i of the taps. */
+typedef struct {
+    vm line[9], met[3];
+} dw_few_edge;
+
+typedef struct {
+    vm columns, inner, y[4], rest; /* of an input row those in the image; lanes that get something when lanes move; of y, each row's, the last vector's */
+    dw_few_edge first, last;
+} dw_few;
+
+static dw_few_edge dw_few_edges(const fo_depthwise_args *g, int rows, ptrdiff_t h) {
+    const ptrdiff_t t = 2 * h - g->z->top, ih = g->z->ih, lanes = VL / rows;
+    dw_few_edge e;
+    for (ptrdiff_t q = 0; q < 9; q++) e.line[q] = v_range(0, t + q >= 0 && t + q < ih ? g->z->iw : 0);
+    for (ptrdiff_t i = 0; i < 3; i++) e.met[i] = v_range(t + i < 0 ? lanes : 0, (ih - t - i + 1) / 2 * lanes);
+    return e;
+}
+
+static dw_few dw_few_masks(const fo_depthwise_args *g, const int rows, const bool left, ptrdiff_t end) {
+    const ptrdiff_t lanes = VL / rows;
+    dw_few p = {.columns = v_range(0, g->z->iw), .rest = v_range(0, (g->h1 - end) * lanes), .first = dw_few_edges(g, rows, g->h0), .last = dw_few_edges(g, rows, end)};
+    float inner[VL];
+    for (int l = 0; l < VL; l++) inner[l] = l % lanes == (left ? 0 : lanes - 1) ? 1 : -1;
+    p.inner = v_lt(v_load(inner), v_zero());
+    for (ptrdiff_t k = 0; k < rows; k++) p.y[k] = v_range(k * lanes, k * lanes + g->z->ow);
+    return p;
+}
+
+/* acc and what the rows from x on give; e: NULL where all of them lie in the image. */
+INLINE vf dw_few_sums(const int rows, const bool left, const dw_few *p, const dw_few_edge *e, const vf taps[9], vf acc, const float *x, ptrdiff_t xh) {
+    vf line[9];
+    UNROLL for (int q = 0; q < 2 * rows + 1; q++, x += xh) {
+        v_hide(x);
+        line[q] = v_load_mask(x, e ? e->line[q] : p->columns);
+    }
+    UNROLL for (int i = 0; i < 3; i++) {
+        const vf lower = rows == 2 ? line[i] : v_halves(line[i], line[i + 2]), upper = rows == 2 ? line[i + 2] : v_halves(line[i + 4], line[i + 6]);
+        const vf even = v_even(lower, upper), odd = v_odd(lower, upper);
+        const vf moved = v_select(p->inner, left ? v_concat(odd, odd, VL - 1) : v_concat(even, even, 1), v_zero());
+        const vf met[3] = {left ? moved : even, left ? even : odd, left ? odd : moved};
+        UNROLL for (int j = 0; j < 3; j++) {
+            const vf sum = v_fma(taps[3 * i + j], met[j], acc);
+            acc = e ? v_select(e->met[i], sum, acc) : sum;
+        }
+    }
+    return acc;
+}
+
+INLINE void dw_few_planes(const int rows, const bool left, const fo_depthwise_args *args) {
+    const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
+    const ptrdiff_t xh = g.x.sh, yh = g.y.sh, lanes = VL / rows, end = g.h0 + (g.h1 - g.h0 - 1) / rows * rows; /* the last vector's first row */
+    const bool touch = g.z->ow == lanes && yh == lanes;
+    const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
+    const dw_few p = dw_few_masks(args, rows, left, end);
+    for (ptrdiff_t c = g.c0; c < g.c1; c++) {
+        const float *x = g.x.data + c * g.x.sc + (2 * g.h0 - g.z->top) * xh, *w = g.w + c * g.ldw;
+        float *y = g.y.data + c * g.y.sc + g.h0 * yh;
+        const vf start = g.bias ? v_set1(g.bias[c]) : v_zero();
+        vf taps[9];
+        UNROLL for (int t = 0; t < 9; t++) taps[t] = v_set1(w[t]);
+        for (ptrdiff_t h = g.h0; h <= end; h += rows, x += 2 * rows * xh, y += rows * yh) {
+            vf acc = h == end    ? dw_few_sums(rows, left, &p, &p.last, taps, start, x, xh)
+                     : h == g.h0 ? dw_few_sums(rows, left, &p, &p.first, taps, start, x, xh)
+                                 : dw_few_sums(rows, left, &p, NULL, taps, start, x, xh);
+            acc = v_min(hi, v_max(lo, acc));
+            if (touch) {
+                v_store_mask(y, acc, h == end ? p.rest : v_range(0, VL));
+                continue;
+            }
+            UNROLL for (int k = 0; k < rows; k++)
+                if (h + k < g.h1) v_store_mask(y + k * (yh - lanes), acc, p.y[k]);
+        }
+    }
+}
+
+#define FEW(rows, left) \
+    static __attribute__((noinline)) void dw_few_##rows##left(const fo_depthwise_args *g) { \
+        if (VL == 16) dw_few_planes(rows, left, g); \
+    }
+FEW(2, 0)
+FEW(2, 1)
+FEW(4, 0)
+FEW(4, 1)
+
+/* Whether the planes are such: done. */
+static bool dw_few_columns(const fo_depthwise_args *g) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
+    const bool known = z->left <= 1 && z->top <= 1 && bottom <= 1 && (z->left || z->ow % 4 || z->iw <= 2 * z->ow); /* or a column behind the vector counts */
+    if (VL != 16 || g->s->kh != 3 || g->s->sh != 2 || g->act.kind > FO_CLIP || g->r.data || g->multiplier != 1 || z->ow > VL / 2 || !known) return false;
+    if (z->ow > VL / 4)
+        (z->left ? dw_few_21 : dw_few_20)(g);
+    else
+        (z->left ? dw_few_41 : dw_few_40)(g);
+    return true;
+}
+
 /* The planes, where they are such. */
 static bool dw_twins(const fo_depthwise_args *g) {
     const fo_conv2d_size *z = g->z;
@@ -738,7 +842,7 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WAL
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
-    if (REGISTERS < 32 ? dw_pairs(g) : dw_twins(g)) return;
+    if (REGISTERS < 32 ? dw_pairs(g) : dw_twins(g) || dw_few_columns(g)) return;
     for (ptrdiff_t w = 0; w < ow;) {
         const ptrdiff_t done = dw_strips(g, w);
         if (done > w) {
