@@ -37,8 +37,10 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. */
+/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. Tests set it, for what layers
+ * made later do on other processors. */
 bool fo_half_rate(void);
+void fo_set_half_rate(bool half);
 
 /* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
 void fo_place_results(size_t at);

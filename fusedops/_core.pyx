@@ -62,6 +62,11 @@ def half_rate():
     return fo_half_rate()
 
 
+def set_half_rate(bint half):
+    """For tests: what layers made from now on do on such a processor, or on another."""
+    fo_set_half_rate(half)
+
+
 # ---- memory of results ------------------------------------------------------------------------------------------------
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at

@@ -3,6 +3,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import fusedops as fo
+from fusedops import _core
 from operations import Draw, using_isa
 
 
@@ -23,6 +24,15 @@ def isa(request):
     """Every instruction set of this machine in turn."""
     with using_isa(request.param):
         yield request.param
+
+
+@pytest.fixture(params=[False, True], ids=["full-rate", "half-rate"])
+def half_rate(request):
+    """As where AVX-512 runs at either rate, whichever it is here: other tiles, other algorithms, other sets for some products."""
+    before = _core.half_rate()
+    _core.set_half_rate(request.param)
+    yield request.param
+    _core.set_half_rate(before)
 
 
 @pytest.fixture(params=[1, 3], ids="{}-threads".format)

@@ -60,7 +60,7 @@ def test_linear(isa, draw, shape):
 
 @pytest.mark.parametrize("n", [6, 12, 24, 44, 56])
 @pytest.mark.parametrize("activation", [None, "relu", "relu6", "tanh"])
-def test_a_vector_and_a_half(isa, draw, n, activation):
+def test_a_vector_and_a_half(isa, half_rate, draw, n, activation):
     """Two rows share a register: right for odd and even heights, and with the bits of a product of whole vectors."""
     for m in M:
         x, w, bias, residual = draw(m, 37), draw(n, 37), draw(n), draw(m, n)
@@ -86,7 +86,7 @@ def test_three_vectors(isa, draw, n, k):
 
 @pytest.mark.parametrize("k", [1, 16, 64, 65])
 @pytest.mark.parametrize("m", [71, 72, 75, 97])
-def test_few_steps(isa, draw, m, k):
+def test_few_steps(isa, half_rate, draw, m, k):
     """Lower tiles of many rows; what does not fit them goes the general way, with the same bits."""
     x, w, bias, residual = draw(m, k), draw(70, k), draw(70), draw(m, 70)
     for activation in None, "relu6", "tanh":

@@ -41,7 +41,7 @@ def _check(block, parts, x, residual=None):
 @pytest.mark.parametrize("hidden, h, w", [(12, 9, 11), (96, 40, 50), (128, 24, 230), (100, 23, 90)])
 @pytest.mark.parametrize("stride, k", [(1, 3), (2, 3), (1, 5), (2, 5), (3, 2)])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_inverted_residual(draw, isa, threads, hidden, h, w, stride, k, layout):
+def test_inverted_residual(draw, isa, half_rate, threads, hidden, h, w, stride, k, layout):
     parts = _parts(draw, fo, 7, hidden, 7, k, layout, stride=stride)
     x = draw(2, 7, h, w) if layout == "NCHW" else draw(2, h, w, 7)
     _check(fo.InvertedResidual(*parts), parts, x)
@@ -53,11 +53,19 @@ def test_inverted_residual(draw, isa, threads, hidden, h, w, stride, k, layout):
 @pytest.mark.parametrize("c, h, w, padding, activation", [
     (24, 9, 16, 1, "relu6"), (48, 40, 50, 1, None), (32, 23, 41, ((2, 1), (1, 0)), ("clip", -1, 2)), (24, 31, 30, 0, "relu"),
     (16, 12, 17, ((0, 3), (0, 1)), "relu6"), (24, 9, 7, 1, "relu6"), (136, 19, 230, 1, "relu6")])
-def test_depthwise_lines_have_the_bits_of_the_layers(draw, isa, threads, stride, expanded, c, h, w, padding, activation):
+def test_depthwise_lines_have_the_bits_of_the_layers(draw, isa, half_rate, threads, stride, expanded, c, h, w, padding, activation):
     parts = _parts(draw, fo, 7 if expanded else c, c if expanded else None, 7, layout="NHWC", stride=stride, padding=padding, activation=activation)
     block = fo.InvertedResidual(*parts, residual=False)
     x = draw(2, h, w, 7 if expanded else c)
     np.testing.assert_array_equal(_one_pass(block, x), _in_a_row(parts, x, None))
+
+
+@pytest.mark.parametrize("ic, hidden, oc", [(50, 48, 24), (50, 96, 33), (20, 48, 64), (20, 40, 7)])
+def test_parts_of_different_sets(draw, isa, half_rate, threads, ic, hidden, oc):
+    """At half rate AVX2 has the expansion alone, the projection alone, or both; panels and slices of channels follow the expansion's."""
+    parts = _parts(draw, fo, ic, hidden, oc, layout="NHWC")
+    x = draw(1, 9, 180, ic)
+    np.testing.assert_array_equal(_one_pass(fo.InvertedResidual(*parts, residual=False), x), _in_a_row(parts, x, None))
 
 
 @pytest.mark.parametrize("padding", ["same", "valid", ((0, 3), (2, 0))])
@@ -108,7 +116,7 @@ def test_layers_and_unfused(draw, h, residual):
 
 @pytest.mark.parametrize("expanded", [True, False])
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-def test_small_images_have_the_bits_of_the_layers(draw, isa, threads, layout, expanded):
+def test_small_images_have_the_bits_of_the_layers(draw, isa, half_rate, threads, layout, expanded):
     """By themselves products may take another algorithm than in one kernel: Strassen's."""
     parts = _parts(draw, fo, 64 if expanded else 128, 128 if expanded else None, 64, layout=layout)
     block = fo.InvertedResidual(*parts, residual=False)

@@ -4,7 +4,6 @@ import pytest
 
 import fusedops as fo
 import oracle
-from fusedops import _core
 from operations import dims
 from oracle import check
 
@@ -121,14 +120,14 @@ def test_promised_accuracy(draw, threads, layout, ic, oc):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_choice(layout):
+def test_choice(layout, half_rate):
     """Few channels, few pixels and long reductions are left to the direct product; so is everything that asks for it."""
     def kernel(ic, oc, size, **options):
         return fo.Conv2d(np.zeros((oc, ic, 1, 1), np.float32), layout=layout, **options).kernel(dims(layout, 1, ic, size, size))[0]
 
     assert kernel(128, 256, 28).startswith("strassen")
     assert kernel(128, 63, 28, algorithm="strassen").startswith("direct")  # not one pair of blocks
-    half_rate = fo.isa() == "avx512" and _core.half_rate()
+    half_rate = half_rate and fo.isa() == "avx512"
     shortest = {"NCHW": 64, "NHWC": 80}[layout] if fo.isa() == "avx2" else 32 if half_rate and layout == "NCHW" else 96
     assert kernel(shortest, 256, 28).startswith("strassen")
     assert kernel(256, 1024, 14).startswith("direct" if fo.isa() == "avx512" and layout == "NHWC" and not half_rate else "strassen")

@@ -26,7 +26,7 @@ enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* Where it is faster, by measurements with AVX-512: sums are computed for each pair of pixels and must serve many channels, products
  * of half a reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. Beyond
- * LONGEST the error may pass the promised bound: 5.1e-6 seen with 2048 channels, 3e-6 with 1024. Results follow from an image's size alone. */
+ * LONGEST the error may pass the promised bound: 5.1e-6 seen with 2048 channels, 3e-6 with 1024. Results follow from the processor and an image's size alone. */
 enum { SHORTEST = 96, LONGEST = 1024, LEAST_CHANNELS = 64, LEAST_WEIGHTS = 64 * 128, LEAST_PIXELS = 128 };
 
 /* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads; as columns of pixels 64 -> 256

@@ -47,7 +47,7 @@ static ptrdiff_t phases_before(const fo_conv2d *plan, int m, int down, int acros
 
 /* ---- the choice --------------------------------------------------------------------------------------------------- */
 
-/* Cost of a call on one image, in multiply-adds at full speed. It depends on the sizes of an image alone, so that results do not
+/* Cost of a call on one image, in multiply-adds at full speed. It depends on the processor and the sizes of an image alone, so that results do not
  * depend on threads or batch. Three terms, whose constants were measured with AVX-512, at full rate (Xeon) and at half (Zen 4), and, for sets of
  * short vectors, with AVX2:
  *   products    as many multiply-adds as there are, and a start as long as 4 of them; channels come in vectors of 16

@@ -56,17 +56,23 @@ int fo_get_isa(void) {
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 
-bool fo_half_rate(void) {
+static atomic_int half_rate = -1; /* not asked yet */
+
+static bool runs_at_half_rate(void) {
 #ifdef __x86_64__
     enum { OPTIMIZATIONS = 0x8000001a, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, and full rate */
-    static atomic_int known = -1;
-    int half = atomic_load_explicit(&known, memory_order_relaxed);
     unsigned a, b, c, d;
-    if (half < 0) atomic_store_explicit(&known, half = __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && !(a & FP512), memory_order_relaxed);
-    return half;
+    return __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && !(a & FP512);
 #else
     return false;
 #endif
+}
+
+void fo_set_half_rate(bool half) { atomic_store(&half_rate, half); }
+
+bool fo_half_rate(void) {
+    if (atomic_load_explicit(&half_rate, memory_order_relaxed) < 0) fo_set_half_rate(runs_at_half_rate());
+    return atomic_load_explicit(&half_rate, memory_order_relaxed);
 }
 
 const fo_kernels *fo_finer(void) {
