@@ -60,9 +60,9 @@ static atomic_int half_rate = -1; /* not asked yet */
 
 static bool runs_at_half_rate(void) {
 #ifdef __x86_64__
-    enum { OPTIMIZATIONS = 0x8000001a, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, and full rate */
+    enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, a hypervisor may show it empty */
     unsigned a, b, c, d;
-    return __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && !(a & FP512);
+    return __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
 #else
     return false;
 #endif
