@@ -42,6 +42,10 @@ ptrdiff_t fo_near_bytes(void);
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 
+/* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
+ * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). */
+enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560 };
+
 /* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
 void fo_place_results(size_t at);
 void *fo_alloc_result(size_t bytes);

@@ -21,6 +21,9 @@ cdef extern from "fusedops.h" nogil:
     Py_ssize_t fo_near_bytes()
     bint fo_half_rate()
     void fo_set_half_rate(bint half)
+    enum:
+        FO_PAGE
+        FO_RESULT_AFTER
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
     void *fo_realloc_result(void *result, size_t bytes)

@@ -57,7 +57,10 @@ class Conv2dPlan(ImagePlan):
 class SeparablePlan(ImagePlan):
     def fuses(self, shape: Shape) -> bool: ...
 
-class LayersPlan(SeparablePlan): ...
+class BlockPlan(SeparablePlan): ...
+
+class ResidualPlan(BlockPlan):
+    def __call__(self, x: Input, out: Array | None = None) -> Array: ...  # type: ignore[override]
 
 class ConvTranspose2dPlan:
     def __init__(self, w: Input, bias: Input | None = None, activation: Activation | None = None,

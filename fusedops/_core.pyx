@@ -71,13 +71,9 @@ def set_half_rate(bint half):
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at
 # a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below LINED bytes the allocation costs as much as it gains.
-# A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies AFTER bytes behind where the input
-# lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4).
 cdef enum:
     LINE = 64
     LINED = 64 << 10
-    PAGE = 4096
-    AFTER = 2560
 
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
@@ -106,7 +102,7 @@ cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHa
 
 
 cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=LINE, int dtype=cnp.NPY_FLOAT32):
-    """A new array, placed beside x as told above, at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
+    """A new array, placed behind x (FO_RESULT_AFTER), at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
     cdef double count = 1
     cdef int i
     for i in range(nd):
@@ -115,7 +111,7 @@ cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     before = cnp.PyDataMem_SetHandler(RESULT_MEMORY)
     try:
-        fo_place_results((<uintptr_t>x % PAGE // unit * unit + AFTER) % PAGE)
+        fo_place_results((<uintptr_t>x % FO_PAGE // unit * unit + FO_RESULT_AFTER) % FO_PAGE)
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     finally:
         cnp.PyDataMem_SetHandler(before)
@@ -749,7 +745,7 @@ cdef class SeparablePlan(ImagePlan):
         return (self.depthwise if self.expand is None else self.expand).weights()
 
     def fuses(self, shape):
-        """Whether one pass is faster than the parts one after the other, for an x of this shape: what a call takes.
+        """Whether one pass is faster than the parts one after the other, for an x of this shape: what a block's call takes.
 
         Parameters
         ----------
@@ -770,7 +766,7 @@ cdef class SeparablePlan(ImagePlan):
         >>> import numpy as np, fusedops as fo
         >>> depthwise = fo.Conv2d(np.ones((32, 1, 3, 3), np.float32), padding=1, groups=32, layout="NHWC")
         >>> block = fo.DepthwiseSeparable(depthwise, fo.Conv2d(np.ones((16, 32, 1, 1), np.float32), layout="NHWC"))
-        >>> block.fuses((1, 112, 112, 32)), block.fuses((1, 7, 7, 32))
+        >>> block.fuses((1, 224, 224, 32)), block.fuses((1, 7, 7, 32))
         (True, False)
         """
         cdef fo_conv2d_size z
@@ -786,12 +782,35 @@ cdef class SeparablePlan(ImagePlan):
         return fo_separable_pays(&b, &z, self.nhwc)
 
 
-cdef class LayersPlan(SeparablePlan):
-    """The same parts one after the other in one call, the images between them in scratch memory."""
+cdef class BlockPlan(SeparablePlan):
+    """One pass where that is faster, else the same parts one after the other, the images between them in scratch memory."""
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
         cdef fo_separable b = self.block()
+        if fo_separable_pays(&b, z, self.nhwc):
+            return fo_separable_run(&b, z, x, residual, y)
         return fo_separable_layers(&b, z, x, residual, y)
+
+
+cdef class ResidualPlan(BlockPlan):
+    """A block that may add its x."""
+    cdef bint adds
+
+    def _add(self, bint adds):
+        """Whether x is added where it has the shape of the result."""
+        self.adds = adds
+
+    cdef bint keeps_shape(self, ndarray x) except -1:
+        cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
+        cdef fo_conv2d_size z
+        if self.ic != self.oc or cnp.PyArray_NDIM(x) != 4 or cnp.PyArray_DIM(x, c) != self.ic:
+            return False
+        self.size(cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, h), cnp.PyArray_DIM(x, h + 1), &z)
+        return z.oh == z.ih and z.ow == z.iw
+
+    def __call__(self, x, out=None):
+        cdef ndarray a = as_float32(x, "x")
+        return BlockPlan.__call__(self, a, a if self.adds and self.keeps_shape(a) else None, out)
 
 
 # ---- recurrent cells --------------------------------------------------------------------------------------------------

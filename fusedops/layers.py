@@ -91,7 +91,7 @@ def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
-_OWN = ("_arguments", "_options", "_layers")  # attributes that a layer's __init__ sets
+_OWN = ("_arguments", "_options")  # attributes that a layer's __init__ sets
 
 
 class _Layer:
@@ -265,20 +265,7 @@ def _convolutions(**parts):
             raise TypeError(f"{name} must be a Conv2d, not {part!r}")
 
 
-class _Block(_Layer, _core.SeparablePlan):
-    """One kernel where that is faster, else the parts one after the other."""
-
-    def _join(self, *parts):
-        super()._join(*parts)
-        self._layers = _core.LayersPlan()
-        self._layers._join(*parts)
-
-    def __call__(self, x, residual=None, out=None):
-        x = _core.as_input(x, "x", 4)
-        return super().__call__(x, residual, out) if self.fuses(x.shape) else self._layers(x, residual, out)
-
-
-class DepthwiseSeparable(_Block):
+class DepthwiseSeparable(_Layer, _core.BlockPlan):
     """A depthwise convolution and the 1x1 convolution behind it, ``y = pointwise(depthwise(x))``, as one kernel.
 
     A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image would stay in
@@ -322,7 +309,7 @@ class DepthwiseSeparable(_Block):
         return f"DepthwiseSeparable({', '.join(map(repr, self._arguments[0]))})"
 
 
-class InvertedResidual(_Block):
+class InvertedResidual(_Layer, _core.ResidualPlan):
     """MobileNetV2's block, ``y = project(depthwise(expand(x))) + x``, as one kernel.
 
     As in :class:`DepthwiseSeparable`, tiles go through all parts while they are in the cache. The expanded image, which is several
@@ -367,10 +354,7 @@ class InvertedResidual(_Block):
         _convolutions(expand=expand, depthwise=depthwise, project=project)
         self._arguments = (expand, depthwise, project), {"residual": bool(residual)}
         self._join(expand, depthwise, project)
-
-    def __call__(self, x, out=None):
-        x = _core.as_input(x, "x", 4)
-        return super().__call__(x, x if self._arguments[1]["residual"] and self.output_shape(x.shape) == x.shape else None, out)
+        self._add(bool(residual))
 
     def __repr__(self):
         return f"InvertedResidual({', '.join(map(repr, self._arguments[0]))}, residual={self._arguments[1]['residual']})"

@@ -1,5 +1,5 @@
 from . import _core
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding
+from ._types import Activation, Algorithm, Input, Ints, Layout, Padding
 from .batchnorm import BatchNorm
 
 ALGORITHMS: tuple[str, ...]
@@ -14,9 +14,8 @@ class Conv2d(_core.Conv2dPlan):
                  activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto") -> None: ...
 
-class DepthwiseSeparable(_core.SeparablePlan):
+class DepthwiseSeparable(_core.BlockPlan):
     def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None: ...
 
-class InvertedResidual(_core.SeparablePlan):
+class InvertedResidual(_core.ResidualPlan):
     def __init__(self, expand: Conv2d | None, depthwise: Conv2d, project: Conv2d, *, residual: bool = True) -> None: ...
-    def __call__(self, x: Input, out: Array | None = None) -> Array: ...  # type: ignore[override]

@@ -25,7 +25,9 @@ def _in_a_row(parts, x, residual):
 
 def _one_pass(block, x, residual=None, out=None):
     """The block's kernel, also where the block would use its layers."""
-    return _core.SeparablePlan.__call__(block, x, residual, out)
+    kernel, parts = _core.SeparablePlan(), block._arguments[0]
+    kernel._join(*(None,) * (3 - len(parts)), *parts)
+    return kernel(x, residual, out)
 
 
 def _check(block, parts, x, residual=None):
@@ -100,7 +102,7 @@ def test_bits_do_not_depend_on_threads(draw):
         fo.set_num_threads(before)
 
 
-@pytest.mark.parametrize("h", [6, 80])
+@pytest.mark.parametrize("h", [6, 110])
 @pytest.mark.parametrize("residual", [True, False])
 def test_layers_and_unfused(draw, h, residual):
     """What a user calls, above and below the size from which one kernel is used."""
@@ -110,7 +112,7 @@ def test_layers_and_unfused(draw, h, residual):
     unfused = reference.InvertedResidual(*_parts(draw, reference, 8, 96, 8), residual=residual)
     x = draw(1, 8, h, h)
     np.testing.assert_allclose(block(x), unfused(x), rtol=1e-4, atol=1e-4)
-    assert block.fuses(x.shape) == (h == 80)
+    assert block.fuses(x.shape) == (h == 110)
     assert np.array_equal(pickle.loads(pickle.dumps(block))(x), block(x))
 
 
@@ -150,12 +152,19 @@ def test_a_long_product_hides_a_small_image(draw):
     assert not strassen.fuses((1, 56, 56, 128)) and strassen.fuses((1, 112, 112, 128)) == (fo.isa() == "avx512")
 
 
+def test_at_half_rate_products_hide_larger_images(draw, half_rate):
+    for layout, h in ("NHWC", 56), ("NCHW", 112):  # E and D: 1.2 and 4.8 MB
+        parts = _parts(draw, fo, 8, 48, 8, layout=layout)
+        block = fo.InvertedResidual(*parts)
+        assert block.fuses((1, 8, h, h) if layout == "NCHW" else (1, h, h, 8)) == (not half_rate)
+
+
 def test_separable_against_unfused(draw):
     seed = draw.rng.bit_generator.state
     block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 9)[1:])
     draw.rng.bit_generator.state = seed
     unfused = reference.DepthwiseSeparable(*_parts(draw, reference, 64, None, 9)[1:])
-    x, r = draw(1, 64, 130, 130), draw(1, 9, 130, 130)
+    x, r = draw(1, 64, 190, 190), draw(1, 9, 190, 190)
     assert block.fuses(x.shape)
     np.testing.assert_allclose(block(x, r), unfused(x, r), rtol=1e-4, atol=1e-4)
     assert block(draw(0, 64, 70, 70)).shape == (0, 9, 70, 70)
@@ -163,7 +172,7 @@ def test_separable_against_unfused(draw):
 
 def test_bits_do_not_depend_on_the_batch(draw):
     """Nor does the choice: by itself a product may take another algorithm than in a block."""
-    for channels, h, fused in ((16, 60, True), (128, 60, False), (16, 40, False)):
+    for channels, h, fused in ((16, 65, True), (144, 65, False), (16, 40, False)):
         block = fo.DepthwiseSeparable(*_parts(draw, fo, 128, None, channels, layout="NHWC")[1:])
         x = draw(3, h, h, 128)
         assert block.fuses(x.shape) == block.fuses(x[:1].shape) == fused

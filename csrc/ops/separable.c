@@ -13,8 +13,9 @@
 #include <string.h>
 
 /* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows for the products,
- * and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56 x6, 3.6 MB: 0.96 to 1.01). */
-enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20 };
+ * and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56 x6, 3.6 MB: 0.96 to 1.01). Beside products
+ * at half rate memory takes half as long (Zen 4: 32x112x112 -> 16 channels last, 1.6 MB, 0.97, 16x112x112 x6 in planes 0.98). */
+enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20, AT_HALF_RATE = 2 };
 
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
 enum { BYTES_AN_OUTPUT = 16 << 10 };
@@ -335,6 +336,12 @@ static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
     return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
 }
 
+/* The first place in `room` so many bytes behind p in a page, p taken down to a multiple of `unit`. */
+static float *place_behind(float *room, const float *p, size_t unit, size_t bytes) {
+    const size_t at = (size_t)p / unit * unit + bytes;
+    return room + (at - (size_t)room) % FO_PAGE / sizeof *room;
+}
+
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_conv2d_shape *d = &block->depthwise->s;
     const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
@@ -342,10 +349,13 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
     layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels), .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
     if (r) l.r = *r;
-    const ptrdiff_t floats = block->expand ? round_up(z->n * l.e.sn, 16) : 0;
-    float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch);
+    const ptrdiff_t floats = block->expand ? z->n * l.e.sn : 0;
+    float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch + 2 * FO_PAGE);
     if (!scratch) return FO_NO_MEMORY;
-    l.e.data = scratch, l.d.data = scratch + floats;
+    /* Each image where a result of the one before would lie for a caller; but D of x halfway to y, which will lie there. */
+    enum { LINE = 64, LIGHT = 16 };
+    if (block->expand) l.e.data = place_behind(scratch, x->data, LINE, FO_RESULT_AFTER);
+    l.d.data = block->expand ? place_behind(l.e.data + floats, l.e.data, LINE, FO_RESULT_AFTER) : place_behind(scratch, x->data, LIGHT, FO_RESULT_AFTER / 2);
     if (fo_threads_for(block_nanoseconds(block, z)) > 1)
         fo_parallel_together(run_layers, &l);
     else
@@ -359,5 +369,6 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool 
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
     if (fo_is_narrow(block->pointwise->kn) && fo_uses_strassen(block->pointwise, &after)) return false;
-    return image > (nhwc ? PIXELS_BYTES : PLANES_BYTES) && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
+    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (fo_half_rate() ? AT_HALF_RATE : 1);
+    return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }

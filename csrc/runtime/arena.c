@@ -14,7 +14,7 @@
 #include <malloc.h>
 #endif
 
-enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), PAGE = 4096, HUGE = 2 << 20, LEVELS = 2 };
+enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
 
 typedef struct {
     void *block;
@@ -85,11 +85,11 @@ static __thread size_t result_at = ALIGN;
 void fo_place_results(size_t at) { result_at = at; }
 
 static void *alloc_at(size_t at, size_t bytes) {
-    if (bytes > (size_t)-1 - 2 * PAGE) return NULL;
-    char *block = malloc(bytes + PAGE + sizeof(result_head));
+    if (bytes > (size_t)-1 - 2 * FO_PAGE) return NULL;
+    char *block = malloc(bytes + FO_PAGE + sizeof(result_head));
     if (!block) return NULL;
     char *p = block + sizeof(result_head);
-    p += (at - (size_t)p) % PAGE;
+    p += (at - (size_t)p) % FO_PAGE;
     ((result_head *)p)[-1] = (result_head){block, bytes, at};
 #ifdef MADV_HUGEPAGE
     const size_t lead = -(size_t)p % HUGE;
