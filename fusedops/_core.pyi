@@ -14,6 +14,8 @@ Tensor: TypeAlias = tuple[int, int, Shape, Shape] | Array  # (slot, byte offset,
 FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
 IDENTITY: Activation
+PAGE: int
+RESULT_AFTER: int
 
 def isa_names() -> list[str]: ...
 def get_isa() -> str: ...

@@ -75,6 +75,8 @@ cdef enum:
     LINE = 64
     LINED = 64 << 10
 
+PAGE, RESULT_AFTER = FO_PAGE, FO_RESULT_AFTER  # where a network's images lie, too
+
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
     return fo_alloc_result(bytes)

@@ -4,11 +4,13 @@ import pickle
 import sys
 import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
+from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
 
 import fusedops as fo
+from fusedops.graph import memory
 from operations import OPERATIONS, VIEWS, given, misaligned, python
 
 ARGUMENTS = [(name, argument) for name, operation in OPERATIONS.items() for argument in operation.arrays]
@@ -221,6 +223,18 @@ def test_a_large_result_does_not_lie_where_the_input_does_in_a_page(draw, channe
         x = at_byte(draw(1, 32, 32, 32), byte)
         y = fo.depthwise_conv2d(x.transpose(0, 3, 1, 2) if channels_last else x, draw(32, 1, 1, 1))
         assert (y.ctypes.data - x.ctypes.data) % 4096 == 2560  # no store is waited for by a load that follows, and both begin alike in a line
+
+
+@pytest.mark.parametrize("sizes", [[401408] * 6, [1 << 20, 65536, 401408, 100, 802816, 1 << 19]], ids=["alike", "mixed"])
+def test_images_of_a_network_do_not_lie_where_their_input_does_in_a_page(sizes):
+    chain = [memory.Buffer(nbytes, first=step, last=step + 1) for step, nbytes in enumerate(sizes)]
+    kept = memory.Buffer(sizes[0], first=0, last=len(sizes))  # as an image that a later step adds
+    top = memory.lay_out([*chain, kept])
+    for x, y in pairwise(chain):
+        assert min(x.nbytes, y.nbytes) < memory.LARGE or 1024 <= (y.offset - x.offset) % 4096 <= 3072
+    for a, b in combinations([*chain, kept], 2):
+        assert not a.meets(b) or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
+    assert all(b.offset % memory.ALIGNMENT == 0 and b.offset + b.nbytes <= top for b in [*chain, kept])
 
 
 def test_a_large_result_is_an_array_as_any_other(draw):

@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .. import _core
+
 ALIGNMENT = 64
+LARGE = 64 << 10  # bytes from which a buffer has a place in its page of its own
 SPARE = 1.25
 
 
@@ -126,14 +129,19 @@ def lay_out(buffers):
     return top
 
 
+def _placed(offset, b):
+    """The first place from `offset` on for a buffer; large ones lie in their page as results do behind their input."""
+    return _aligned(offset) if b.nbytes < LARGE else offset + (b.first * _core.RESULT_AFTER - offset) % _core.PAGE
+
+
 def _tight(buffers):
     """Offsets and bytes in all: the largest first, each at the lowest place that is free while it lives."""
     placed, top = [], 0
     for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
-        offset = 0
+        offset = _placed(0, b)
         for other, start in placed:  # in ascending order of start
             if other.meets(b) and start < offset + b.nbytes:
-                offset = max(offset, _aligned(start + other.nbytes))
+                offset = max(offset, _placed(start + other.nbytes, b))
         placed.append((b, offset))
         placed.sort(key=lambda p: p[1])
         top = max(top, offset + b.nbytes)
@@ -151,6 +159,6 @@ def _centred(buffers):
         lane.append(b)
     for lane in lanes:
         for b in lane:
-            found[id(b)] = top + (lane[0].nbytes - b.nbytes) // 2 // ALIGNMENT * ALIGNMENT
-        top = _aligned(top + lane[0].nbytes)
+            found[id(b)] = _placed(top + (lane[0].nbytes - b.nbytes) // 2, b)
+        top = max(found[id(b)] + b.nbytes for b in lane)
     return [found[id(b)] for b in buffers], top
