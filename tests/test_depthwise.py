@@ -110,6 +110,22 @@ def test_pixels_that_share_few_sets_of_the_cache(isa, draw, stride, k, c, apart,
         np.testing.assert_array_equal(y, fo.depthwise_conv2d(x[..., :c].copy(), w, **options, activation=activation))
 
 
+@pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((2, 0), (0, 2)), ((1, 1), (2, 2)), ((0, 0), (0, 0))])
+@pytest.mark.parametrize("c, apart, w, shift", [(512, 512, 14, 0), (512, 512, 7, 4), (48, 512, 21, 1), (20, 1024, 14, 0), (512, 512, 13, 12)])
+def test_bands_of_such_pixels(isa, half_rate, draw, c, apart, w, shift, padding):
+    """Columns outside on either side, on both, or more than one; vectors that begin anywhere in a line and reach into the next pixel."""
+    width = w + 2 - sum(padding[1])
+    for h in (5, 8, 9):
+        x, k = draw(2, h, width, apart), draw(c, 3, 3)
+        k[0, 0, 0] = np.inf
+        image = among_nans(x, shift)[0][..., :c]
+        for options in dict(bias=draw(c), activation="relu6"), {}, dict(residual=draw(2, h - 2 + sum(padding[0]), w, c), activation="relu"):
+            y = fo.depthwise_conv2d(image, k, padding=padding, layout="NHWC", **options)
+            planes = {name: np.ascontiguousarray(v.transpose(0, 3, 1, 2)) if name == "residual" else v for name, v in options.items()}
+            expected = fo.depthwise_conv2d(np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, padding=padding, **planes)
+            np.testing.assert_array_equal(y, expected.transpose(0, 2, 3, 1))
+
+
 def test_an_image_of_no_width_among_such_pixels(isa, draw):
     x, bias = draw(1, 6, 9, 512)[:, :, :0], draw(512)
     y = fo.depthwise_conv2d(x, draw(512, 3, 3), bias=bias, padding=2, layout="NHWC")

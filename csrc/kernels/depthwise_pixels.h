@@ -6,7 +6,7 @@
  *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
  *
  * Tiles of a lighter form, one call for several, sweep all of 3 x 3 where registers are few (dw_sweeps), and that and 5 x 5 where a vector is a
- * cache line (dw_line_sweeps). Other small images of 3 x 3, stride 1, go down bands of seven columns (dw_descend).
+ * cache line (dw_line_sweeps). Other small images of 3 x 3, stride 1, and some whose pixels lie 2 KB apart, go down bands of seven columns (dw_descend).
  *
  * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
  * skipped. Taps are added in the order of i, then j.
@@ -292,79 +292,91 @@ HIGHS(2, 2)
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
 
-/* A 3 x 3 kernel of stride 1, one vector of channels down the rows h0 .. h1 of a band of columns: each vector of x is loaded once and
- * added to three output rows, whose sums stand in registers. */
-INLINE void dw_descend(const dw_tile_form f, const fo_depthwise_args *args, const dw_tile_place *at, ptrdiff_t c, const float *w) {
+/* An input row of a band, whose columns stand at px, meets the taps of three output rows, whose sums change places with each `turn`. */
+INLINE void dw_descend_row(const dw_tile_form f, const dw_tile_place *p, const float *const px[3], ptrdiff_t xw, const int turn, const vf tap[9], vf acc[3][8]) {
+    UNROLL for (int q = 0; q < dw_window(f); q++) {
+        const vf in = dw_tile_column(f, p, DW_COLUMN(px, q, xw), q);
+        UNROLL for (int m = 0; m < 3; m++) {
+            const int of = (turn + m) % 3, i = 2 - m; /* row i of the taps, for the output row that stands in acc[of] */
+            UNROLL for (int j = 0; j < 3; j++)
+                if (q >= j && q - j < f.cols) acc[of][q - j] = v_fma(tap[3 * i + j], in, acc[of][q - j]);
+        }
+    }
+}
+
+/* A finished row of sums to y, which stands at py; r is NULL where there is no residual. */
+INLINE void dw_descend_put(const dw_tile_form f, const dw_tile_place *p, const vf *acc, const float *r, ptrdiff_t rw, float *const py[3], ptrdiff_t yw, float lo,
+                           float hi) {
+    const vm lanes = v_range(0, p->lanes);
+    UNROLL for (int v = 0; v < f.cols; v++) {
+        if (f.edges && v >= p->cols) continue;
+        vf sum = acc[v];
+        if (r) sum = v_add(sum, f.edges ? v_load_mask(r + v * rw, lanes) : v_load(r + v * rw));
+        sum = v_min(v_set1(hi), v_max(v_set1(lo), sum));
+        if (f.edges)
+            v_store_tail(DW_COLUMN(py, v, yw), sum, p->lanes);
+        else
+            v_store(DW_COLUMN(py, v, yw), sum);
+    }
+}
+
+/* A 3 x 3 kernel of stride 1, `count` vectors of channels from c on, each down the rows h0 .. h1 of a band of columns: each vector of x is loaded once
+ * and added to three output rows, whose sums stand in registers. */
+INLINE void dw_descend(const dw_tile_form f, const fo_depthwise_args *args, const dw_tile_place *at, ptrdiff_t c, ptrdiff_t count, const float *w) {
     const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
     const dw_tile_place p = *at;
     const size_t ih = (size_t)g.z->ih;
     const ptrdiff_t xh = g.x.sh, xw = g.x.sw, yh = g.y.sh, yw = g.y.sw, rw = g.r.sw;
-    const vm lanes = v_range(0, p.lanes);
-    vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(g.bias + c, lanes) : v_load(g.bias + c); /* registers are for sums and taps */
     float lo = g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY, hi = g.act.kind == FO_CLIP ? g.act.p1 : INFINITY;
-    v_stays_in_memory(start);
-    v_stays_in_memory(lo);
+    v_stays_in_memory(lo); /* registers are for sums and taps */
     v_stays_in_memory(hi);
-    ptrdiff_t h = g.h0 - 2, t = h - g.z->top + 2; /* input row t completes output row h */
-    const float *px[3], *r = g.r.data ? g.r.data + h * g.r.sh + p.w * rw + c : NULL;
-    float *py[3];
-    vf acc[3][8], tap[9];
-    UNROLL for (int i = 0; i < 9; i++) tap[i] = v_load(w + i * VL);
-    UNROLL for (int q = 0; q < dw_window(f); q += 3) px[q / 3] = g.x.data + t * xh + (p.u + q) * xw + c;
-    UNROLL for (int v = 0; v < f.cols; v += 3) py[v / 3] = g.y.data + h * yh + (p.w + v) * yw + c;
-    UNROLL for (int q = 0; q < 3; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
-    while (h < g.h1)
-        UNROLL for (int turn = 0; turn < 3; turn++) { /* the registers' roles come round after three rows */
-            if (h >= g.h1) break;
-            if ((size_t)t < ih)
-                UNROLL for (int q = 0; q < dw_window(f); q++) {
-                    const float *x = DW_COLUMN(px, q, xw);
-                    const vf in = f.edges ? v_load_mask(x, p.in[q]) : v_load(x);
-                    UNROLL for (int m = 0; m < 3; m++) {
-                        const int of = (turn + m) % 3, i = 2 - m; /* row i of the taps, for the output row that stands in acc[of] */
-                        UNROLL for (int j = 0; j < 3; j++)
-                            if (q >= j && q - j < f.cols) acc[of][q - j] = v_fma(tap[3 * i + j], in, acc[of][q - j]);
-                    }
+    for (; count > 0; count--, c += VL, w += 9 * VL) {
+        vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(g.bias + c, v_range(0, p.lanes)) : v_load(g.bias + c);
+        v_stays_in_memory(start);
+        ptrdiff_t h = g.h0 - 2, t = h - g.z->top + 2; /* input row t completes output row h */
+        const float *px[3], *r = g.r.data ? g.r.data + h * g.r.sh + p.w * rw + c : NULL;
+        float *py[3];
+        vf acc[3][8], tap[9];
+        UNROLL for (int i = 0; i < 9; i++) tap[i] = v_load(w + i * VL);
+        UNROLL for (int q = 0; q < dw_window(f); q += 3) px[q / 3] = g.x.data + t * xh + (p.u + q) * xw + c;
+        UNROLL for (int v = 0; v < f.cols; v += 3) py[v / 3] = g.y.data + h * yh + (p.w + v) * yw + c;
+        UNROLL for (int q = 0; q < 3; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
+        while (h < g.h1)
+            UNROLL for (int turn = 0; turn < 3; turn++) { /* the registers' roles come round after three rows */
+                if (h >= g.h1) break;
+                if ((size_t)t < ih) dw_descend_row(f, &p, px, xw, turn, tap, acc);
+                if (h >= g.h0) dw_descend_put(f, &p, acc[turn], r, rw, py, yw, lo, hi);
+                UNROLL for (int v = 0; v < f.cols; v++) acc[turn][v] = start;
+                t++, h++;
+                if (r) r += g.r.sh;
+                UNROLL for (int q = 0; q < dw_window(f); q += 3) { /* hidden, or each column would take a pointer */
+                    px[q / 3] += xh;
+                    v_hide(px[q / 3]);
                 }
-            t++;
-            UNROLL for (int q = 0; q < dw_window(f); q += 3) { /* hidden, or each column would take a pointer */
-                px[q / 3] += xh;
-                v_hide(px[q / 3]);
-            }
-            if (h >= g.h0)
-                UNROLL for (int v = 0; v < f.cols; v++) {
-                    if (f.edges && v >= p.cols) continue;
-                    vf sum = acc[turn][v];
-                    if (r) sum = v_add(sum, f.edges ? v_load_mask(r + v * rw, lanes) : v_load(r + v * rw));
-                    sum = v_min(v_set1(hi), v_max(v_set1(lo), sum));
-                    if (f.edges)
-                        v_store_tail(DW_COLUMN(py, v, yw), sum, p.lanes);
-                    else
-                        v_store(DW_COLUMN(py, v, yw), sum);
+                UNROLL for (int v = 0; v < f.cols; v += 3) {
+                    py[v / 3] += yh;
+                    v_hide(py[v / 3]);
                 }
-            UNROLL for (int v = 0; v < f.cols; v++) acc[turn][v] = start;
-            UNROLL for (int v = 0; v < f.cols; v += 3) {
-                py[v / 3] += yh;
-                v_hide(py[v / 3]);
             }
-            if (r) r += g.r.sh;
-            h++;
-        }
+    }
 }
 
-typedef void dw_descend_fn(const fo_depthwise_args *, const dw_tile_place *, ptrdiff_t c, const float *w);
+typedef void dw_descend_fn(const fo_depthwise_args *, const dw_tile_place *, ptrdiff_t c, ptrdiff_t count, const float *w);
 
 /* Columns of a band: three rows of sums, the taps and a vector of x fit 32 registers (networks' images are multiples of 7). */
 enum { DW_BAND = 7, DW_HALF_BAND = 4 };
 
-#define DESCEND(half, edges) \
-    static __attribute__((noinline)) void dw_descend_##half##edges(const fo_depthwise_args *g, const dw_tile_place *at, ptrdiff_t c, const float *w) { \
-        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false, false, false}, g, at, c, w); \
+#define DESCEND(half, edges, side) \
+    static __attribute__((noinline)) void dw_descend_##half##edges##side(const fo_depthwise_args *g, const dw_tile_place *at, ptrdiff_t c, ptrdiff_t count, \
+                                                                          const float *w) { \
+        const bool left = (side & DW_NO_FIRST) != 0, right = (side & DW_NO_LAST) != 0; \
+        dw_descend((dw_tile_form){3, 1, 1, half ? DW_HALF_BAND : DW_BAND, edges, false, left, right}, g, at, c, count, w); \
     }
-DESCEND(0, 0)
-DESCEND(0, 1)
-DESCEND(1, 0)
-DESCEND(1, 1)
+#define DESCENDS(half) DESCEND(half, 0, 0) DESCEND(half, 0, 1) DESCEND(half, 0, 2) DESCEND(half, 0, 3) DESCEND(half, 1, 0)
+#define DESCEND_SIDES(half) {dw_descend_##half##00, dw_descend_##half##01, dw_descend_##half##02, dw_descend_##half##03, dw_descend_##half##10}
+enum { DW_ANY_SIDE = DW_SIDES }; /* masked */
+DESCENDS(0)
+DESCENDS(1)
 
 /* The tile whose first output pixel is (h, w); true where its window lies inside the image and all of it is wanted. */
 static bool dw_place_tile(const dw_tile_form f, const fo_depthwise_args *g, ptrdiff_t h, ptrdiff_t w, dw_tile_place *p) {
@@ -570,6 +582,12 @@ static int dw_line_rows(const dw_tile_form f, const fo_depthwise_args *g, ptrdif
     return rows == 7 || (rows % 7 == 0 && !crowded) ? 7 : left > 2 && rows >= 4 ? 4 : 2;
 }
 
+/* Whether lines of a tile's pixels, a multiple of 2 KB apart, drive each other out of the first-level cache, so that each vector of x should be read
+ * once: in bands. */
+static bool dw_wants_bands(const fo_depthwise_args *g) {
+    return g->bands && g->s->kh == 3 && g->s->sh == 1 && g->act.kind <= FO_CLIP && g->x.sw % 512 == 0 && g->z->ow % DW_BAND == 0 && g->h1 - g->h0 >= DW_BAND;
+}
+
 /* Kernels of 3 x 3, two columns at a time, and of 5 x 5 and stride 1, all channels of a pixel before the next. Narrow and high tiles read and write each
  * row from one end to the other, which is all that counts where the image is in the third-level cache: 144x56x56 takes 150 us, with seven columns
  * of two rows 175 to 180, a copy 135; of stride 2, 96x112x112 255, with four columns of four rows 300. Ranges of columns keep the rows that two tiles
@@ -584,7 +602,7 @@ static bool dw_line_sweeps(const fo_depthwise_args *g) {
     dw_tile_form f = {.k = (int)k, .s = (int)s, .rows = k == 3 ? 7 : 2, .cols = k == 3 ? DW_HIGH : z->ow < DW_SWEEP ? DW_HALF_SWEEP : DW_SWEEP};
     const bool fits = z->ow == f.cols || z->ow >= f.cols + half, known = (!z->left || z->left == half) && (right <= 0 || right == half);
     if (k * s > 6 || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
-    if (!fits || !known || z->top > half || bottom > half) return false;
+    if (!fits || !known || z->top > half || bottom > half || dw_wants_bands(g)) return false;
     float taps[DW_TAPS];
     dw_vectors vectors = {0, channels / VL, g->w + g->c0 * k * k, g->bias, false};
     if (s == 1 || channels >= MANY) vectors = dw_cut_channels(g, &g->y, taps);
@@ -646,25 +664,27 @@ static void dw_tile_row_across(dw_tile_form f, const fo_depthwise_args *g, const
 
 /* All rows of the output, a band of columns after the other, vector by vector. */
 static void dw_bands(const fo_depthwise_args *g, const dw_vectors *vectors) {
-    static dw_descend_fn *const descend[2][2] = {{dw_descend_00, dw_descend_01}, {dw_descend_10, dw_descend_11}};
-    const ptrdiff_t rest = (g->c1 - g->c0) % VL, count = vectors->count + (vectors->shift ? 2 : 0);
+    static dw_descend_fn *const descend[2][DW_ANY_SIDE + 1] = {DESCEND_SIDES(0), DESCEND_SIDES(1)};
+    const ptrdiff_t rest = (g->c1 - g->c0) % VL, whole = vectors->count - (vectors->shift > 0), count = vectors->count + (vectors->shift ? 2 : 0);
     for (ptrdiff_t w = 0; w < g->z->ow; w += DW_BAND) {
         const ptrdiff_t left = g->z->ow - w;
         const int half = left <= DW_HALF_BAND;
         const dw_tile_form f = {3, 1, 1, half ? DW_HALF_BAND : DW_BAND, false, false, false, false};
         dw_tile_place p = {.w = w, .u = w - g->z->left, .cols = (int)(left < f.cols ? left : f.cols)}, reaching = p;
-        const bool edges = p.u < 0 || p.u + dw_window(f) > g->z->iw || p.cols < f.cols;
+        const ptrdiff_t after = p.u + dw_window(f) - g->z->iw;
+        const int side = p.u < -1 || after > 1 || p.cols < f.cols ? DW_ANY_SIDE : (p.u < 0 ? DW_NO_FIRST : 0) + (after > 0 ? DW_NO_LAST : 0);
         dw_mask_tile(f, g, &p, VL);
         dw_mask_reaching(f, g, &reaching, VL - vectors->shift);
-        for (ptrdiff_t n = 0; n < count; n++) {
+        descend[half][side](g, &p, g->c0 + vectors->shift, whole, vectors->w);
+        for (ptrdiff_t n = whole; n < count; n++) {
             if (!dw_wants(g, vectors, n, w, f.cols)) continue;
             const dw_vector v = dw_vector_at(g, vectors, n);
-            const bool beyond = v.reaches && p.u + dw_window(f) >= g->z->iw;
-            descend[half][edges || beyond](g, v.reaches ? &reaching : &p, v.c, v.w);
+            const bool beyond = v.reaches && (p.u < 0 || after >= 0);
+            descend[half][beyond ? DW_ANY_SIDE : side](g, v.reaches ? &reaching : &p, v.c, 1, v.w);
         }
         if (!rest) continue;
         dw_mask_tile(f, g, &p, rest);
-        descend[half][1](g, &p, g->c1 - rest, g->w + (g->c1 - rest) * 9);
+        descend[half][DW_ANY_SIDE](g, &p, g->c1 - rest, 1, g->w + (g->c1 - rest) * 9);
     }
 }
 
@@ -721,7 +741,8 @@ static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW
      * then: 96x112x112, 6 MB, from 400 to 320 us, 64x28x28 from 10 to 8; of two vectors, 32x112x112, 60 to 58. */
     const ptrdiff_t few = REGISTERS >= 32 && k == 3 && s == 2 ? 4 : 8;
     const ptrdiff_t rows = g->h1 - g->h0, bytes = (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * rows * (g->z->iw + g->z->ow);
-    if (REGISTERS >= 32 && k == 3 && s == 1 && g->act.kind <= FO_CLIP && rows >= g->z->ih && bytes <= L2_BYTES && g->x.sw % 128 && g->y.sw % 128) {
+    const bool apart = rows >= g->z->ih && bytes <= L2_BYTES && g->x.sw % 128 && g->y.sw % 128;
+    if (REGISTERS >= 32 && k == 3 && s == 1 && g->act.kind <= FO_CLIP && (apart || dw_wants_bands(g))) {
         dw_bands(g, &vectors);
         return;
     }
