@@ -37,14 +37,18 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. Tests set it, for what layers
- * made later do on other processors. */
+/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. Tests set it,
+ * for what layers do on other processors from then on; their set of kernels is chosen when they are made. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 
 /* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
- * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). */
-enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560 };
+ * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache,
+ * whose part FO_LIGHT_UNIT is what counts of x where a layer is so light that it loads as often as it stores, and is best where both begin alike in a line. */
+enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560, FO_LINE = 64, FO_LIGHT_UNIT = 16, FO_PLACED = 64 << 10 /* bytes, from which it is worth it */ };
+
+/* Where in a page a result lies `after` bytes behind x, taken down to a multiple of `unit`. */
+static inline size_t fo_place_after(const void *x, size_t unit, size_t after) { return ((size_t)x / unit * unit + after) % FO_PAGE; }
 
 /* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
 void fo_place_results(size_t at);
@@ -83,6 +87,7 @@ typedef struct {
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]. bias may be NULL. */
 typedef struct fo_linear fo_linear;
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act);
+const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 void fo_linear_free(fo_linear *plan);
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
                         float *y, ptrdiff_t ldy);
@@ -118,6 +123,7 @@ typedef struct {
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
 void fo_conv2d_weights(const fo_conv2d *plan, float *w); /* back again, scaled */
+const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */

@@ -24,6 +24,10 @@ cdef extern from "fusedops.h" nogil:
     enum:
         FO_PAGE
         FO_RESULT_AFTER
+        FO_LINE
+        FO_LIGHT_UNIT
+        FO_PLACED
+    size_t fo_place_after(const void *x, size_t unit, size_t after)
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
     void *fo_realloc_result(void *result, size_t bytes)
@@ -39,6 +43,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_linear:
         pass
     fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk, const float *bias, fo_activation act)
+    const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
                             Py_ssize_t ldr, float *y, Py_ssize_t ldy)
@@ -58,6 +63,7 @@ cdef extern from "fusedops.h" nogil:
         pass
     fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias)
     void fo_conv2d_weights(const fo_conv2d *plan, float *w)
+    const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                             const fo_image *y)

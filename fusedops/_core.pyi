@@ -16,6 +16,7 @@ REDUCTIONS: dict[str, int]
 IDENTITY: Activation
 PAGE: int
 RESULT_AFTER: int
+PLACED: int
 
 def isa_names() -> list[str]: ...
 def get_isa() -> str: ...

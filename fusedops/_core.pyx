@@ -63,19 +63,15 @@ def half_rate():
 
 
 def set_half_rate(bint half):
-    """For tests: what layers made from now on do on such a processor, or on another."""
+    """For tests: what layers do on such a processor from now on, or on another; those that are made have their set of kernels."""
     fo_set_half_rate(half)
 
 
 # ---- memory of results ------------------------------------------------------------------------------------------------
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at
-# a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below LINED bytes the allocation costs as much as it gains.
-cdef enum:
-    LINE = 64
-    LINED = 64 << 10
-
-PAGE, RESULT_AFTER = FO_PAGE, FO_RESULT_AFTER  # where a network's images lie, too
+# a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED bytes the allocation costs as much as it gains.
+PAGE, RESULT_AFTER, PLACED = FO_PAGE, FO_RESULT_AFTER, FO_PLACED  # where a network's images lie, too
 
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
@@ -103,17 +99,17 @@ cdef object RESULT_MEMORY = PyCapsule_New(&result_memory, b"mem_handler", NULL)
 cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())  # whatever the user has set in his own context
 
 
-cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=LINE, int dtype=cnp.NPY_FLOAT32):
+cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=FO_LINE, int dtype=cnp.NPY_FLOAT32):
     """A new array, placed behind x (FO_RESULT_AFTER), at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
     cdef double count = 1
     cdef int i
     for i in range(nd):
         count *= dims[i]
-    if count * sizeof(float) < LINED or cnp.PyDataMem_GetHandler() is not NUMPY_MEMORY:
+    if count * sizeof(float) < FO_PLACED or cnp.PyDataMem_GetHandler() is not NUMPY_MEMORY:
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     before = cnp.PyDataMem_SetHandler(RESULT_MEMORY)
     try:
-        fo_place_results((<uintptr_t>x % FO_PAGE // unit * unit + FO_RESULT_AFTER) % FO_PAGE)
+        fo_place_results(fo_place_after(x, unit, FO_RESULT_AFTER))
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     finally:
         cnp.PyDataMem_SetHandler(before)
@@ -168,7 +164,7 @@ cpdef list new_results(list kinds):
             raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
-        arrays.append(new_result(<int>len(shape), sizes, NULL, LINE, dtype.num))
+        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_LINE, dtype.num))
     return arrays
 
 
@@ -371,7 +367,7 @@ cdef class LinearPlan:
             plan = fo_linear_create(n, k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias), act)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        self.plan, self.n, self.k, self.isa = plan, n, k, get_isa()
+        self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
@@ -578,7 +574,7 @@ cdef class ImagePlan:
     cdef ndarray empty_like(self, ndarray x, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
         cdef cnp.npy_intp order[4]
-        cdef int unit = 16 if self.light else LINE  # a light kernel loads as often as it stores, and is best where both begin alike in a line
+        cdef int unit = FO_LIGHT_UNIT if self.light else FO_LINE
         if self.nhwc or not nhwc_memory:
             return new_result(4, dims, data(x), unit)
         order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
@@ -613,7 +609,7 @@ cdef class Conv2dPlan(ImagePlan):
             plan = fo_conv2d_create(&s, data(w), doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", get_isa()
+        self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", fo_conv2d_isa(plan).decode()
         self.bias = None if bias is None else bias.copy()
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         self.light = w.shape[1] == 1 < groups

@@ -31,7 +31,7 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     groups : int
     layout : {"NCHW", "NHWC"}
     algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}
-        "auto" depends on the shapes and the instruction set alone. The last three take fewer multiplications. "winograd" (3x3, stride 1, or 2
+        "auto" depends on the shapes and the processor alone. The last three take fewer multiplications. "winograd" (3x3, stride 1, or 2
         without dilation, not depthwise) works on tiles, and rounds more than "direct": by 2e-5 of the largest output at most, in large images
         of stride 1 by 5e-5. "winograd1d" (kernels higher than their stride, not depthwise) works on two or three output rows, and does not.
         "strassen" (1x1, stride 1, no padding, one group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
+from fusedops import _core
 from fusedops.graph import memory
 from operations import OPERATIONS, VIEWS, given, misaligned, python
 
@@ -231,7 +232,7 @@ def test_images_of_a_network_do_not_lie_where_their_input_does_in_a_page(sizes):
     kept = memory.Buffer(sizes[0], first=0, last=len(sizes))  # as an image that a later step adds
     top = memory.lay_out([*chain, kept])
     for x, y in pairwise(chain):
-        assert min(x.nbytes, y.nbytes) < memory.LARGE or 1024 <= (y.offset - x.offset) % 4096 <= 3072
+        assert min(x.nbytes, y.nbytes) < _core.PLACED or 1024 <= (y.offset - x.offset) % 4096 <= 3072
     for a, b in combinations([*chain, kept], 2):
         assert not a.meets(b) or a.offset + a.nbytes <= b.offset or b.offset + b.nbytes <= a.offset
     assert all(b.offset % memory.ALIGNMENT == 0 and b.offset + b.nbytes <= top for b in [*chain, kept])

@@ -125,6 +125,16 @@ INLINE void dw_tile_row(const dw_tile_form f, const dw_tile_place *p, const floa
         }
 }
 
+/* A pixel's sums, and what stands at r if it `adds` that, to y. The first n lanes, m, are channels if they are not all (f.edges). */
+INLINE void dw_put_pixel(const dw_tile_form f, vf sum, const bool adds, const float *r, float *y, const int n, const vm m, vf lo, vf hi) {
+    if (adds) sum = v_add(sum, f.edges ? v_load_mask(r, m) : v_load(r));
+    sum = v_min(hi, v_max(lo, sum));
+    if (f.edges)
+        v_store_tail(y, sum, n);
+    else
+        v_store(y, sum);
+}
+
 /* A run of tiles, all of one place but for the direction in which the run goes. */
 INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const dw_tile_place *at, const dw_run *run) {
     const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
@@ -162,12 +172,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
             v_hide(to);
             UNROLL for (int v = 0; v < f.cols; v++) {
                 if (f.edges && (q >= p.rows || v >= p.cols)) continue;
-                if (g.r.data) acc[q][v] = v_add(acc[q][v], f.edges ? v_load_mask(from + v * rw, lanes) : v_load(from + v * rw));
-                acc[q][v] = v_min(hi, v_max(lo, acc[q][v]));
-                if (f.edges)
-                    v_store_tail(to + v * yw, acc[q][v], p.lanes);
-                else
-                    v_store(to + v * yw, acc[q][v]);
+                dw_put_pixel(f, acc[q][v], g.r.data != NULL, from + v * rw, to + v * yw, p.lanes, lanes, lo, hi);
             }
         }
     }
@@ -304,20 +309,12 @@ INLINE void dw_descend_row(const dw_tile_form f, const dw_tile_place *p, const f
     }
 }
 
-/* A finished row of sums to y, which stands at py; r is NULL where there is no residual. */
+/* A finished row of sums to y, whose columns stand at py; r is NULL where there is no residual. */
 INLINE void dw_descend_put(const dw_tile_form f, const dw_tile_place *p, const vf *acc, const float *r, ptrdiff_t rw, float *const py[3], ptrdiff_t yw, float lo,
                            float hi) {
     const vm lanes = v_range(0, p->lanes);
-    UNROLL for (int v = 0; v < f.cols; v++) {
-        if (f.edges && v >= p->cols) continue;
-        vf sum = acc[v];
-        if (r) sum = v_add(sum, f.edges ? v_load_mask(r + v * rw, lanes) : v_load(r + v * rw));
-        sum = v_min(v_set1(hi), v_max(v_set1(lo), sum));
-        if (f.edges)
-            v_store_tail(DW_COLUMN(py, v, yw), sum, p->lanes);
-        else
-            v_store(DW_COLUMN(py, v, yw), sum);
-    }
+    UNROLL for (int v = 0; v < f.cols; v++)
+        if (!f.edges || v < p->cols) dw_put_pixel(f, acc[v], r != NULL, r + v * rw, DW_COLUMN(py, v, yw), p->lanes, lanes, v_set1(lo), v_set1(hi));
 }
 
 /* A 3 x 3 kernel of stride 1, `count` vectors of channels from c on, each down the rows h0 .. h1 of a band of columns: each vector of x is loaded once

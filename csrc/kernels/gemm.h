@@ -169,15 +169,9 @@ INLINE void gemm_fetch(const float *row, const int nv) {
     __builtin_prefetch(row + nv * VL - 1, 1);
 }
 
-/* The tile at rows i0.., columns j0... mr, nv, form and plain are literals at every call; of the nv * VL columns those below g->n are
- * stored. plain: gemm_is_plain. */
-INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, const bool plain, ptrdiff_t i0, ptrdiff_t j0) {
-    const ptrdiff_t lda = g->lda, k = g->k;
-    const float *b = g->b + j0 / NR * g->panel, *a[POINTERS]; /* a row is a[i / REACH] + i % REACH * lda */
+/* Where the tile's sums start: at those of another product, at zero or at the bias. */
+INLINE void gemm_begin(const fo_gemm_args *g, vf acc[MR][8], const int mr, const int nv, const bool plain, ptrdiff_t i0, ptrdiff_t j0, const int wanted) {
     const fo_epilogue *ep = &g->ep;
-    const int wanted = !plain && g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
-    vf acc[MR][8];
-
     if (!plain && g->start) {
         UNROLL for (int i = 0; i < mr; i++)
             UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_load(g->start + (i0 + i) * g->lds + j0 + j * VL);
@@ -195,7 +189,17 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
             acc[0][j] = wanted == nv * VL ? v_load(ep->bias + j0 + j * VL) : v_load_tail(ep->bias + j0 + j * VL, wanted - j * VL);
             UNROLL for (int i = 1; i < mr; i++) acc[i][j] = acc[0][j];
         }
+}
 
+/* The tile at rows i0.., columns j0... mr, nv, form and plain are literals at every call; of the nv * VL columns those below g->n are
+ * stored. plain: gemm_is_plain. */
+INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const fo_form form, const bool plain, ptrdiff_t i0, ptrdiff_t j0) {
+    const ptrdiff_t lda = g->lda, k = g->k;
+    const float *b = g->b + j0 / NR * g->panel, *a[POINTERS]; /* a row is a[i / REACH] + i % REACH * lda */
+    const fo_epilogue *ep = &g->ep;
+    const int wanted = !plain && g->n - j0 < nv * VL ? (int)(g->n - j0) : nv * VL;
+    vf acc[MR][8];
+    gemm_begin(g, acc, mr, nv, plain, i0, j0, wanted);
     UNROLL for (int i = 0; i < mr; i += REACH) a[i / REACH] = g->a + (i0 + i) * lda;
     /* Few rows leave a panel little time: its tiles share in fetching the next, which may come from memory and fits the cache beside them. One
      * line a group of steps is in time but for the fewest rows, whose steps fetch one each, and only of a B that is not small. */

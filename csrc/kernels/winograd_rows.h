@@ -327,8 +327,7 @@ INLINE void back_planes(const int m, const int height, const fo_winograd_output_
 
 /* Large planes are fetched for each strip while it is computed, as in output_run. */
 INLINE void back_any(const int m, const int height, const fo_winograd_output_args *g) {
-    enum { LARGE = 8 << 10 };
-    const bool nhwc = g->y.sc == 1, fetches = g->y.sc >= LARGE;
+    const bool nhwc = g->y.sc == 1, fetches = g->y.sc >= LARGE_PLANE;
     alignas(64) float strip[8 * PITCH];
     for (ptrdiff_t q = 0; q < g->columns; q += STRIP * 6)
         for (ptrdiff_t o = 0; o < g->channels; o += VL) {

@@ -122,6 +122,8 @@ static void free_packed(fo_conv2d *plan) {
     fo_free(atomic_load(&plan->last));
 }
 
+const char *fo_conv2d_isa(const fo_conv2d *plan) { return plan->kn->name; }
+
 void fo_conv2d_free(fo_conv2d *plan) {
     if (!plan) return;
     free_packed(plan);

@@ -33,6 +33,8 @@ fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t 
     return plan;
 }
 
+const char *fo_linear_isa(const fo_linear *plan) { return plan->kn->name; }
+
 void fo_linear_free(fo_linear *plan) {
     if (!plan) return;
     fo_free(plan->w);

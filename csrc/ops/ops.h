@@ -21,7 +21,7 @@ static inline bool fo_is_narrow(const fo_kernels *kn) { return kn->vl < 16; }
  * as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8
  * and 0.9. Their stores, of half a line a cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
 static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
-    enum { LANES = 16, WIDE = 256, SHORT = 48 };
+    enum { LANES = 16, WIDE = 256 /* beside more columns half a vector is little */, SHORT = 48 };
     const bool wasted = (n - 1) % LANES < LANES / 2 && n <= WIDE;
     return wasted || (many_rows && k <= SHORT) ? fo_finer() : fo_active();
 }
@@ -54,7 +54,7 @@ float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 
 /* Estimated nanoseconds of a job of so many multiply-adds and bytes on one thread, for fo_threads_for. */
 static inline double fo_nanoseconds(const fo_kernels *kn, double multiply_adds, double bytes) {
-    double compute = multiply_adds / (4.0 * kn->vl), memory = bytes / 60;
+    double compute = multiply_adds / ((fo_at_half_rate(kn) ? 2.0 : 4.0) * kn->vl), memory = bytes / 60;
     return compute > memory ? compute : memory;
 }
 

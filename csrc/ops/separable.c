@@ -336,10 +336,9 @@ static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
     return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
 }
 
-/* The first place in `room` so many bytes behind p in a page, p taken down to a multiple of `unit`. */
-static float *place_behind(float *room, const float *p, size_t unit, size_t bytes) {
-    const size_t at = (size_t)p / unit * unit + bytes;
-    return room + (at - (size_t)room) % FO_PAGE / sizeof *room;
+/* The first place in `room` that lies `after` bytes behind p in a page. */
+static float *place_in(float *room, const float *p, size_t unit, size_t after) {
+    return room + (fo_place_after(p, unit, after) - (size_t)room) % FO_PAGE / sizeof *room;
 }
 
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
@@ -353,9 +352,8 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch + 2 * FO_PAGE);
     if (!scratch) return FO_NO_MEMORY;
     /* Each image where a result of the one before would lie for a caller; but D of x halfway to y, which will lie there. */
-    enum { LINE = 64, LIGHT = 16 };
-    if (block->expand) l.e.data = place_behind(scratch, x->data, LINE, FO_RESULT_AFTER);
-    l.d.data = block->expand ? place_behind(l.e.data + floats, l.e.data, LINE, FO_RESULT_AFTER) : place_behind(scratch, x->data, LIGHT, FO_RESULT_AFTER / 2);
+    if (block->expand) l.e.data = place_in(scratch, x->data, FO_LINE, FO_RESULT_AFTER);
+    l.d.data = block->expand ? place_in(l.e.data + floats, l.e.data, FO_LINE, FO_RESULT_AFTER) : place_in(scratch, x->data, FO_LIGHT_UNIT, FO_RESULT_AFTER / 2);
     if (fo_threads_for(block_nanoseconds(block, z)) > 1)
         fo_parallel_together(run_layers, &l);
     else
@@ -369,6 +367,6 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool 
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
     if (fo_is_narrow(block->pointwise->kn) && fo_uses_strassen(block->pointwise, &after)) return false;
-    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (fo_half_rate() ? AT_HALF_RATE : 1);
+    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (fo_at_half_rate(block->depthwise->kn) ? AT_HALF_RATE : 1);
     return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }

@@ -42,19 +42,19 @@ enum { FEW_ROWS = 7 * 7 };
  * direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512 in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. At half
  * rate products save twice as much: on a Zen 4 all three are 0.90 to 0.93, MobileNetV1 0.97; fewer weights, as 96 -> 576, gain by themselves alone. */
 enum { AVX512_LANES = 16, MANY_ROWS = 256, MANY_WEIGHTS = 1 << 17 };
-static bool at_half_rate(const fo_conv2d *plan) { return plan->kn->vl == AVX512_LANES && fo_half_rate(); }
 static ptrdiff_t shortest(const fo_conv2d *plan) {
-    if (at_half_rate(plan) && !plan->s.nhwc) return HALF_RATE_COLUMNS;
+    if (fo_at_half_rate(plan->kn) && !plan->s.nhwc) return HALF_RATE_COLUMNS;
     return plan->kn->vl != AVX2_LANES ? SHORTEST : plan->s.nhwc ? SHORT_ROWS : SHORT_COLUMNS;
 }
 static ptrdiff_t least_weights(const fo_conv2d *plan) {
     if (plan->s.nhwc) return LEAST_WEIGHTS;
-    return at_half_rate(plan) ? HALF_RATE_WEIGHTS : plan->kn->vl == AVX2_LANES ? LEAST_COLUMN_WEIGHTS : LEAST_WEIGHTS;
+    return fo_at_half_rate(plan->kn) ? HALF_RATE_WEIGHTS : plan->kn->vl == AVX2_LANES ? LEAST_COLUMN_WEIGHTS : LEAST_WEIGHTS;
 }
 static ptrdiff_t least_pixels(const fo_conv2d *plan) {
     if (!plan->s.nhwc) return LEAST_PIXELS;
-    const bool gains = at_half_rate(plan) && plan->s.ic * plan->s.oc >= MANY_WEIGHTS;
-    return plan->kn->vl == AVX512_LANES && !gains ? MANY_ROWS : plan->kn->vl == AVX2_LANES && plan->s.oc >= plan->s.ic ? FEW_ROWS : LEAST_PIXELS;
+    const bool gains = fo_at_half_rate(plan->kn) && plan->s.ic * plan->s.oc >= MANY_WEIGHTS;
+    const bool avx2 = plan->kn->vl == AVX2_LANES && plan->kn == fo_active(); /* not of AVX-512's layers those that have AVX2's kernels */
+    return plan->kn->vl == AVX512_LANES && !gains ? MANY_ROWS : avx2 && plan->s.oc >= plan->s.ic ? FEW_ROWS : LEAST_PIXELS;
 }
 
 /* What one pair of blocks needs. */

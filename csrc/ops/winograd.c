@@ -70,7 +70,7 @@ static const costs long_vectors = {8, 60000, {2 << 20, 1 << 20}, {6, 16}, {{[2] 
 #define SLOWER_TRANSFORMS {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}}, {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}
 static const costs short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, SLOWER_TRANSFORMS};
 static const costs half_rate = {6, 25000, {2 << 20, 2 << 20}, {2, 4}, SLOWER_TRANSFORMS};
-static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : fo_half_rate() ? &half_rate : &long_vectors; }
+static const costs *costs_of(const fo_conv2d *plan) { return fo_is_narrow(plan->kn) ? &short_vectors : fo_at_half_rate(plan->kn) ? &half_rate : &long_vectors; }
 
 enum { NEAR_WEIGHTS = (512 << 10) / 4, FAR_WEIGHTS = (32 << 20) / 4 };
 

@@ -62,7 +62,7 @@ static bool runs_at_half_rate(void) {
 #ifdef __x86_64__
     enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, a hypervisor may show it empty */
     unsigned a, b, c, d;
-    return __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
+    return __builtin_cpu_supports("avx512f") && __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
 #else
     return false;
 #endif
@@ -75,9 +75,14 @@ bool fo_half_rate(void) {
     return atomic_load_explicit(&half_rate, memory_order_relaxed);
 }
 
+bool fo_at_half_rate(const fo_kernels *kn) {
+    enum { AVX512_LANES = 16 };
+    return kn->vl == AVX512_LANES && fo_half_rate();
+}
+
 const fo_kernels *fo_finer(void) {
     const int isa = fo_get_isa();
-    return isas[isa].kernels->vl == 16 && fo_half_rate() ? isas[isa - 1].kernels : isas[isa].kernels;
+    return isas[fo_at_half_rate(isas[isa].kernels) ? isa - 1 : isa].kernels;
 }
 
 ptrdiff_t fo_near_bytes(void) {

@@ -6,7 +6,10 @@
 
 const fo_kernels *fo_active(void);
 
-/* Those in shorter vectors that multiply as fast: AVX2's where AVX-512 runs at half rate, or the same. */
+/* Whether multiply-adds of these kernels take twice as long as of those with shorter vectors. */
+bool fo_at_half_rate(const fo_kernels *kn);
+
+/* The active kernels, or in shorter vectors those that multiply as fast: AVX2's where AVX-512 runs at half rate. */
 const fo_kernels *fo_finer(void);
 
 #endif

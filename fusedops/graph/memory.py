@@ -8,7 +8,6 @@ import numpy as np
 from .. import _core
 
 ALIGNMENT = 64
-LARGE = 64 << 10  # bytes from which a buffer has a place in its page of its own
 SPARE = 1.25
 
 
@@ -130,8 +129,9 @@ def lay_out(buffers):
 
 
 def _placed(offset, b):
-    """The first place from `offset` on for a buffer; large ones lie in their page as results do behind their input."""
-    return _aligned(offset) if b.nbytes < LARGE else offset + (b.first * _core.RESULT_AFTER - offset) % _core.PAGE
+    """The first place from `offset` on for a buffer. Large ones lie in their page as results do behind an image of the step before; they have a
+    place of their own for eight steps."""
+    return _aligned(offset) if b.nbytes < _core.PLACED else offset + (b.first * _core.RESULT_AFTER - offset) % _core.PAGE
 
 
 def _tight(buffers):
