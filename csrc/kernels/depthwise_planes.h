@@ -724,10 +724,14 @@ static __attribute__((noinline)) void dw_twins_32(const fo_depthwise_args *g) { 
  *    even               x x x x x x x x|x x x x x x x x                                      tap 1 (with a column of zeros on the left), or 0
  *    odd                x x x x x x x x|x x x x x x x x                                      tap 2, or 1
  *    odd, moved         0 x x x x x x x|0 x x x x x x x                                      tap 0; or even ones, moved the other way, tap 2
+ *
+ * Lanes stand in the order of v_evens until the sums are complete: a shuffle of two vectors by an index waits most where multiply-adds do.
  */
-/* Of a vector that may meet rows outside the image: lanes of each input row, lanes that meet row i of the taps. */
+/* Of a vector that may meet rows outside the image: where each input row stands (those outside: the nearest one), lanes that meet
+ * row i of the taps (row 1: all that are stored). */
 typedef struct {
-    vm line[9], met[3];
+    ptrdiff_t line[9];
+    vm met[3];
 } dw_few_edge;
 
 typedef struct {
@@ -735,20 +739,29 @@ typedef struct {
     dw_few_edge first, last;
 } dw_few;
 
-static dw_few_edge dw_few_edges(const fo_depthwise_args *g, int rows, ptrdiff_t h) {
+/* lane: what stands in each lane, of VL in the order of v_evens. */
+static dw_few_edge dw_few_edges(const fo_depthwise_args *g, int rows, ptrdiff_t h, vf lane) {
     const ptrdiff_t t = 2 * h - g->z->top, ih = g->z->ih, lanes = VL / rows;
     dw_few_edge e;
-    for (ptrdiff_t q = 0; q < 9; q++) e.line[q] = v_range(0, t + q >= 0 && t + q < ih ? g->z->iw : 0);
-    for (ptrdiff_t i = 0; i < 3; i++) e.met[i] = v_range(t + i < 0 ? lanes : 0, (ih - t - i + 1) / 2 * lanes);
+    for (ptrdiff_t q = 0; q < 9; q++) e.line[q] = ((t + q < 0 ? 0 : t + q < ih ? t + q : ih - 1) - t) * g->x.sh;
+    for (ptrdiff_t i = 0; i < 3; i++) {
+        const ptrdiff_t lo = t + i < 0 ? lanes : 0, hi = (ih - t - i + 1) / 2 * lanes;
+        e.met[i] = v_lt(v_abs(v_add(lane, v_set1(-0.5f * (float)(lo + hi - 1)))), v_set1(0.5f * (float)(hi - lo)));
+    }
     return e;
 }
 
 static dw_few dw_few_masks(const fo_depthwise_args *g, const int rows, const bool left, ptrdiff_t end) {
     const ptrdiff_t lanes = VL / rows;
-    dw_few p = {.columns = v_range(0, g->z->iw), .rest = v_range(0, (g->h1 - end) * lanes), .first = dw_few_edges(g, rows, g->h0), .last = dw_few_edges(g, rows, end)};
-    float inner[VL];
-    for (int l = 0; l < VL; l++) inner[l] = l % lanes == (left ? 0 : lanes - 1) ? 1 : -1;
-    p.inner = v_lt(v_load(inner), v_zero());
+    float number[2 * VL], inner[2 * VL];
+    for (int l = 0; l < 2 * VL; l++) {
+        number[l] = (float)(l / 2);
+        inner[l] = l / 2 % lanes == (left ? 0 : lanes - 1) ? 1 : -1;
+    }
+    const vf lane = v_evens(v_load(number), v_load(number + VL));
+    dw_few p = {.columns = v_range(0, g->z->iw), .rest = v_range(0, (g->h1 - end) * lanes),
+                .first = dw_few_edges(g, rows, g->h0, lane), .last = dw_few_edges(g, rows, end, lane)};
+    p.inner = v_lt(v_evens(v_load(inner), v_load(inner + VL)), v_zero());
     for (ptrdiff_t k = 0; k < rows; k++) p.y[k] = v_range(k * lanes, k * lanes + g->z->ow);
     return p;
 }
@@ -756,21 +769,21 @@ static dw_few dw_few_masks(const fo_depthwise_args *g, const int rows, const boo
 /* acc and what the rows from x on give; e: NULL where all of them lie in the image. */
 INLINE vf dw_few_sums(const int rows, const bool left, const dw_few *p, const dw_few_edge *e, const vf taps[9], vf acc, const float *x, ptrdiff_t xh) {
     vf line[9];
-    UNROLL for (int q = 0; q < 2 * rows + 1; q++, x += xh) {
+    UNROLL for (int q = 0; q < 2 * rows + 1; q++, x += e ? 0 : xh) {
         v_hide(x);
-        line[q] = v_load_mask(x, e ? e->line[q] : p->columns);
+        line[q] = v_load_mask(e ? x + e->line[q] : x, p->columns);
     }
     UNROLL for (int i = 0; i < 3; i++) {
         const vf lower = rows == 2 ? line[i] : v_halves(line[i], line[i + 2]), upper = rows == 2 ? line[i + 2] : v_halves(line[i + 4], line[i + 6]);
-        const vf even = v_even(lower, upper), odd = v_odd(lower, upper);
-        const vf moved = v_select(p->inner, left ? v_concat(odd, odd, VL - 1) : v_concat(even, even, 1), v_zero());
+        const vf even = v_evens(lower, upper), odd = v_odds(lower, upper);
+        const vf moved = v_select(p->inner, left ? v_turned(odd, VL - 1) : v_turned(even, 1), v_zero());
         const vf met[3] = {left ? moved : even, left ? even : odd, left ? odd : moved};
         UNROLL for (int j = 0; j < 3; j++) {
             const vf sum = v_fma(taps[3 * i + j], met[j], acc);
-            acc = e ? v_select(e->met[i], sum, acc) : sum;
+            acc = e && i != 1 ? v_select(e->met[i], sum, acc) : sum;
         }
     }
-    return acc;
+    return v_in_order(acc);
 }
 
 INLINE void dw_few_planes(const int rows, const bool left, const fo_depthwise_args *args) {

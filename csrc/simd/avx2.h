@@ -85,6 +85,9 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
 INLINE vf v_evens(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
 INLINE vf v_odds(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
 INLINE vf v_in_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
+INLINE vf v_turned(vf v, int n) {
+    return _mm256_permutevar8x32_ps(v, n == 1 ? _mm256_setr_epi32(1, 4, 3, 6, 5, 2, 7, 0) : _mm256_setr_epi32(7, 0, 5, 2, 1, 4, 3, 6));
+}
 INLINE vf v_even(vf a, vf b) { return v_in_order(v_evens(a, b)); }
 INLINE vf v_odd(vf a, vf b) { return v_in_order(v_odds(a, b)); }
 INLINE vf v_concat(vf a, vf b, const int n) {

@@ -48,9 +48,14 @@ INLINE vf v_even(vf a, vf b) {
 INLINE vf v_odd(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
 }
-INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
-INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
-INLINE vf v_in_order(vf v) { return v; }
+INLINE vf v_evens(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x88); }
+INLINE vf v_odds(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xdd); }
+INLINE vf v_in_order(vf v) { return _mm512_castpd_ps(_mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_castps_pd(v))); }
+INLINE vf v_turned(vf v, int n) {
+    const __m512i next = _mm512_setr_epi32(1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 2, 15, 0);
+    const __m512i last = _mm512_setr_epi32(15, 0, 13, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14);
+    return _mm512_permutexvar_ps(n == 1 ? next : last, v);
+}
 #define v_concat(a, b, n) _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
 INLINE vf v_halves(vf a, vf b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
 INLINE vf v_load_halves(const float *p, const float *q) {

@@ -93,6 +93,7 @@ INLINE vf v_concat(vf a, vf b, const int n) {
         default: return vextq_f32(a, b, 3);
     }
 }
+INLINE vf v_turned(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
 INLINE vf v_halves(vf a, vf b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
 INLINE vf v_load_halves(const float *p, const float *q) { return vcombine_f32(vld1_f32(p), vld1_f32(q)); }
 INLINE void v_store_halves(float *p, float *q, vf v) {

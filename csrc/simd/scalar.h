@@ -49,6 +49,7 @@ INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
 INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
 INLINE vf v_in_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
+INLINE vf v_turned(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
 INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
 INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
 INLINE void v_store_halves(float *p, float *q, vf v) { (void)p; *q = v; }

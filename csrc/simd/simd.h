@@ -33,6 +33,7 @@
  *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
  *   v_even(a, b) v_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
  *   v_evens(a, b) v_odds(a, b)         the same lanes in an order of the set's own, which v_in_order(v) makes that of v_even
+ *   v_turned(v, n)                     what v_concat(v, v, n) is, in the order of v_evens, for n = 1 or VL - 1
  *   v_concat(a, b, n)                  lanes n .. n+VL-1 of a followed by b, for a literal 0 < n < VL
  *   v_halves(a, b)                     the lower half of a, then that of b
  *   v_load_halves(p, q) v_store_halves(p, q, v)   VL/2 floats at p and as many at q: the lower and the upper half
