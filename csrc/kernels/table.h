@@ -209,6 +209,9 @@ typedef struct {
     fo_activation act; /* none or a clip */
 } fo_depthwise_line_args;
 
+/* Floats of a product's rows and of two panels up to which the next panel is fetched while one is read, in sets of 32 registers. */
+enum { FO_NEAR_FLOATS = 160 << 10 };
+
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */

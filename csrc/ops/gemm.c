@@ -12,7 +12,8 @@ struct fo_linear {
 };
 
 enum { TASKS_A_THREAD = 4 };
-/* Steps of a piece, columns of its sums. AVX2 and 512 KB of cache, 128x3072x768: 1024 steps of 64 rows 0.93 of the time of 3072 of 43. */
+/* Steps of a piece, columns of its sums. AVX2 and 512 KB of cache, 128x3072x768: 1024 steps of 64 rows 0.93 of the time of 3072 of 43. AVX-512 and 1 MB,
+ * where fewer than LEAST_ROWS rows fit: 64x4096x1024 0.82, 128x3072x768 0.97; 256x2048x512, of which 64 fit, 1.04. */
 enum { PIECE = 1024, PIECE_COLUMNS = 256 };
 enum { LEAST_ROWS = 48, NARROW_LEAST_ROWS = 64 }; /* of a block, or w would pass by too often: AVX2 on two threads, 24 rows take 1.02 to 1.03 times as long */
 
@@ -94,6 +95,16 @@ static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, in
     return panels * kn->nr;
 }
 
+/* Floats of x in a block. */
+static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); }
+
+/* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside them (128 x 1024 x 1024 in 0.94 of
+ * the time, Zen 4). */
+static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
+    const ptrdiff_t fitting = near_floats() / max_(k, 1), fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, LEAST_ROWS);
+    return fo_is_narrow(kn) ? fitting : min_(fitting, fetching);
+}
+
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
                         float *y, ptrdiff_t ldy) {
     const fo_kernels *kn = plan->kn;
@@ -106,9 +117,9 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
     const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
     const bool narrow = fo_is_narrow(kn);
-    const ptrdiff_t floats = fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); /* of x in a block */
-    if (narrow && k > PIECE && m * k > floats) job.piece = div_up(k, div_up(k, PIECE));
-    const ptrdiff_t blocks = max_(div_up(m, max_(floats / max_(job.piece, 1), 2 * kn->mr)), min_(tasks, div_up(m, narrow ? NARROW_LEAST_ROWS : LEAST_ROWS)));
+    const ptrdiff_t floats = near_floats();
+    if ((narrow ? k > PIECE : floats / max_(k, 1) < LEAST_ROWS) && m * k > floats) job.piece = div_up(k, div_up(k, PIECE));
+    const ptrdiff_t blocks = max_(div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr)), min_(tasks, div_up(m, narrow ? NARROW_LEAST_ROWS : LEAST_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
     ptrdiff_t across = div_up(tasks, down);
