@@ -43,8 +43,8 @@ bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 
 /* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
- * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache,
- * whose part FO_LIGHT_UNIT is what counts of x where a layer is so light that it loads as often as it stores, and is best where both begin alike in a line. */
+ * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache
+ * (unit FO_LINE); where a layer is so light that it loads as often as it stores, at the part of a line where x does (FO_LIGHT_UNIT). */
 enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560, FO_LINE = 64, FO_LIGHT_UNIT = 16, FO_PLACED = 64 << 10 /* bytes, from which it is worth it */ };
 
 /* Where in a page a result lies `after` bytes behind x, taken down to a multiple of `unit`. */

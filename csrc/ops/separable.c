@@ -14,7 +14,7 @@
 
 /* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows for the products,
  * and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56 x6, 3.6 MB: 0.96 to 1.01). Beside products
- * at half rate memory takes half as long (Zen 4: 32x112x112 -> 16 channels last, 1.6 MB, 0.97, 16x112x112 x6 in planes 0.98). */
+ * at half rate memory takes half as long (Zen 4: 32x112x112 -> 16 channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
 enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20, AT_HALF_RATE = 2 };
 
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
