@@ -141,6 +141,20 @@ def test_bands_of_such_pixels(isa, half_rate, draw, c, apart, w, shift, padding)
             np.testing.assert_array_equal(y, expected.transpose(0, 2, 3, 1))
 
 
+@pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((1, 0), (0, 1)), ((1, 1), (2, 2)), ((0, 0), (0, 0))])
+@pytest.mark.parametrize("c, apart, shift", [(512, 512, 0), (256, 256, 4), (48, 128, 1), (528, 528, 0), (20, 512, 0)])
+def test_bands_of_stride_2(isa, half_rate, draw, threads, c, apart, shift, padding):
+    """Columns and rows outside on any side; bands of either width, the last of which overlaps; vectors anywhere in a line; rows of several threads."""
+    for h, w in (3, 9), (8, 15), (14, 14), (17, 22), (31, 33):
+        x, k = draw(1, h, w, apart), draw(c, 3, 3)
+        k[0, 0, 0] = np.inf
+        image = among_nans(x, shift)[0][..., :c]
+        for options in dict(bias=draw(c), activation="relu6"), {}:
+            y = fo.depthwise_conv2d(image, k, stride=2, padding=padding, layout="NHWC", **options)
+            expected = fo.depthwise_conv2d(np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, stride=2, padding=padding, **options)
+            np.testing.assert_array_equal(y, expected.transpose(0, 2, 3, 1))
+
+
 def test_an_image_of_no_width_among_such_pixels(isa, draw):
     x, bias = draw(1, 6, 9, 512)[:, :, :0], draw(512)
     y = fo.depthwise_conv2d(x, draw(512, 3, 3), bias=bias, padding=2, layout="NHWC")

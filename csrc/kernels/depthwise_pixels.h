@@ -6,7 +6,8 @@
  *      o o o o o o    Channels are neighbours in memory, so that a tile reads as many streams as its window has pixels.
  *
  * Tiles of a lighter form, one call for several, sweep all of 3 x 3 where registers are few (dw_sweeps), and that and 5 x 5 where a vector is a
- * cache line (dw_line_sweeps). Other small images of 3 x 3, stride 1, and some whose pixels lie 2 KB apart, go down bands of seven columns (dw_descend).
+ * cache line (dw_line_sweeps). Other small images of 3 x 3, stride 1, and some whose pixels lie 2 KB apart, go down bands of seven columns (dw_descend);
+ * some of stride 2 do so with neighbouring vectors in turns (dw_relays).
  *
  * Taps stand in blocks of VL channels, one vector a tap. A window that reaches beyond the image has its columns masked and its rows
  * skipped. Taps are added in the order of i, then j.
@@ -294,6 +295,72 @@ HIGHS(2, 7)
 HIGHS(2, 4)
 HIGHS(2, 2)
 
+/* Tiles of one row, stride 2, that go down the image: an input row which two output rows share is read once, and what it gives the next one waits
+ * in `sums`, in the first-level cache. */
+typedef struct {
+    dw_sweep tile;
+    float *sums;
+    bool puts, next; /* whether there is an output row here; whether one follows */
+} dw_relay;
+
+/* Columns of such a tile: all taps, the sums of two rows and a vector of x fit the registers; images of 9 columns have five. */
+enum { DW_RELAY = 7, DW_RELAY_FEW = 5 };
+
+/* The window's row i, whose first column stands at x. */
+INLINE void dw_relay_row(const dw_tile_form f, const dw_tile_place *p, const float *x, ptrdiff_t xw, const int i, const vf tap[9], vf acc[2][DW_RELAY]) {
+    UNROLL for (int u = 0; u < dw_window(f); u++) {
+        const vf in = dw_tile_column(f, p, x + u % 3 * xw, u);
+        UNROLL for (int q = 0; 2 * q <= i; q++)
+            UNROLL for (int j = 0; j < 3; j++) {
+                const int v = (u - j) / 2;
+                if (u >= j && (u - j) % 2 == 0 && v < f.cols) acc[q][v] = v_fma(tap[3 * (i - 2 * q) + j], in, acc[q][v]);
+            }
+        if (u % 3 == 2) {
+            x += 3 * xw;
+            v_hide(x); /* or each column would take a pointer */
+        }
+    }
+}
+
+INLINE void dw_relay_tiles(const dw_tile_form f, const dw_relay *r) {
+    const dw_sweep a = r->tile; /* copies, which the compiler knows that no store changes */
+    const bool puts = r->puts, next = r->next;
+    const float *x = a.x + a.xh, *w = a.w, *bias = a.bias;
+    float *y = a.y, *sums = r->sums;
+    dw_tile_place p;
+    p.in[0] = a.next;
+    for (ptrdiff_t n = a.count; n > 0; n--, x += VL, y += VL, w += 9 * VL, bias += a.step_bias, sums += DW_RELAY * VL) {
+        vf acc[2][DW_RELAY], tap[9];
+        const vf start = v_load(bias);
+        UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
+        UNROLL for (int v = 0; v < f.cols; v++) acc[0][v] = a.above ? start : v_load(sums + v * VL);
+        UNROLL for (int v = 0; v < f.cols; v++) acc[1][v] = start;
+        if (puts) dw_relay_row(f, &p, x, a.xw, 1, tap, acc);
+        if (!a.below) dw_relay_row(f, &p, x + a.xh, a.xw, 2, tap, acc);
+        if (next) UNROLL for (int v = 0; v < f.cols; v++) v_store(sums + v * VL, acc[1][v]);
+        if (!puts) continue;
+        float *out = y;
+        UNROLL for (int v = 0; v < f.cols; v++) {
+            v_store(out + v % 4 * a.yw, v_min(a.hi, v_max(a.lo, acc[0][v])));
+            if (v != 3) continue;
+            out += 4 * a.yw;
+            v_hide(out);
+        }
+    }
+}
+
+typedef void dw_relay_fn(const dw_relay *);
+
+#define RELAY(cols, side) \
+    static __attribute__((noinline)) void dw_relay_##cols##side(const dw_relay *r) { \
+        const bool left = (side & DW_NO_FIRST) != 0, right = (side & DW_NO_LAST) != 0; \
+        if (DW_OF_LINES) dw_relay_tiles((dw_tile_form){3, 2, 1, cols, false, false, left, right}, r); \
+    }
+#define RELAYS(cols) RELAY(cols, 0) RELAY(cols, 1) RELAY(cols, 2) RELAY(cols, 3)
+#define RELAY_SIDES(cols) {dw_relay_##cols##0, dw_relay_##cols##1, dw_relay_##cols##2, dw_relay_##cols##3}
+RELAYS(7)
+RELAYS(5)
+
 /* Column q of a row of pixels, of which every third has a pointer: few registers reach all. */
 #define DW_COLUMN(at, q, step) ((at)[(q) / 3] + (q) % 3 * (step))
 
@@ -500,22 +567,27 @@ typedef struct {
     ptrdiff_t own;
 } dw_swept;
 
-/* Those of `tiles` from p on. after: whether the window ends behind the image. */
+/* Those of `tiles` from p on. */
+static dw_sweep dw_sweep_from(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, dw_swept v) {
+    static const float zeros[VL];
+    const bool clips = g->act.kind == FO_CLIP;
+    const ptrdiff_t under = p->t + (f.rows - 1) * f.s + f.k - g->z->ih;
+    return (dw_sweep){
+        .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + v.c, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + v.c,
+        .w = v.w, .bias = g->bias ? v.bias + v.c : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = v.count,
+        .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = p->t < 0 ? (uint8_t)-p->t : 0, .below = under > 0 ? (uint8_t)under : 0,
+        .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
+        .next = v_range(v.own, VL)};
+}
+
+/* after: whether the window ends behind the image. */
 static void dw_sweep_vectors(const dw_tile_form f, const fo_depthwise_args *g, const dw_tile_place *p, ptrdiff_t tiles, bool after, dw_swept v) {
     static dw_sweep_fn *const few[][DW_SIDES] = {SWEEP_SIDES(3, 1, 0), SWEEP_SIDES(3, 1, 1), SWEEP_SIDES(3, 2, 0), SWEEP_SIDES(3, 2, 1)};
     static dw_sweep_fn *const of_lines[][DW_SIDES] = {
         HIGH_SIDES(1, 7), HIGH_SIDES(1, 4), HIGH_SIDES(1, 2), HIGH_SIDES(2, 7), HIGH_SIDES(2, 4), HIGH_SIDES(2, 2), SWEEP_ENDS(5, 1, 0), SWEEP_ENDS(5, 1, 1)};
     const bool half = f.cols < DW_SWEEP;
     dw_sweep_fn *const *sweeps = !DW_OF_LINES ? few[2 * (f.s - 1) + half] : f.k == 5 ? of_lines[6 + half] : of_lines[3 * (f.s - 1) + (f.rows < 7) + (f.rows < 4)];
-    static const float zeros[VL];
-    const bool clips = g->act.kind == FO_CLIP;
-    const ptrdiff_t under = p->t + (f.rows - 1) * f.s + f.k - g->z->ih;
-    const dw_sweep a = {
-        .x = g->x.data + p->t * g->x.sh + p->u * g->x.sw + v.c, .y = g->y.data + p->h * g->y.sh + p->w * g->y.sw + v.c,
-        .w = v.w, .bias = g->bias ? v.bias + v.c : zeros, .step_bias = g->bias ? VL : 0, .tiles = tiles, .count = v.count,
-        .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh, .yw = g->y.sw, .above = p->t < 0 ? (uint8_t)-p->t : 0, .below = under > 0 ? (uint8_t)under : 0,
-        .upper = clips && g->act.p1 < INFINITY, .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
-        .next = v_range(v.own, VL)};
+    const dw_sweep a = dw_sweep_from(f, g, p, tiles, v);
     sweeps[(p->u < 0 ? DW_NO_FIRST : 0) + (after ? DW_NO_LAST : 0)](&a);
 }
 
@@ -632,6 +704,50 @@ static bool dw_line_sweeps(const fo_depthwise_args *g) {
     return true;
 }
 
+/* All rows of the output, for some vectors of channels, a band of columns after the other. The last one overlaps rather than be smaller. */
+static void dw_relay_down(const fo_depthwise_args *g, dw_swept v) {
+    static dw_relay_fn *const relays[][DW_SIDES] = {RELAY_SIDES(7), RELAY_SIDES(5)};
+    enum { MOST = 8 };
+    _Alignas(64) float sums[MOST * DW_RELAY * VL];
+    const fo_conv2d_size *z = g->z;
+    dw_tile_form f = {.k = 3, .s = 2, .rows = 1};
+    for (; v.count > 0; v.c += MOST * VL, v.w += MOST * 9 * VL, v.count -= MOST)
+        for (ptrdiff_t w = 0; w < z->ow; w += f.cols) {
+            const bool few = z->ow < DW_RELAY || z->ow - w <= DW_RELAY_FEW;
+            f.cols = few ? DW_RELAY_FEW : DW_RELAY;
+            dw_swept part = v;
+            part.count = v.count < MOST ? v.count : MOST;
+            for (ptrdiff_t h = g->h0 - (g->h0 > 0 || !z->top); h < g->h1; h++) { /* from the row before, unless it lies outside */
+                dw_tile_place p;
+                dw_place_tile(f, g, h, w < z->ow - f.cols ? w : z->ow - f.cols, &p);
+                const dw_relay r = {dw_sweep_from(f, g, &p, 1, part), sums, h >= g->h0, h + 1 < g->h1};
+                relays[few][(p.u < 0 ? DW_NO_FIRST : 0) + (p.u + dw_window(f) > z->iw ? DW_NO_LAST : 0)](&r);
+            }
+        }
+}
+
+/* Kernels of 3 x 3, stride 2, where a first-level cache of 32 KB meets AVX-512 and pixels crowd into few of its sets, or have many channels: each vector
+ * of x is read once, eight neighbours before those of the next row (lines that follow each other come twice as fast). 512x14x14 takes 9.6 us, 16.1 by
+ * sweeps; 256x28x28 15.8 and 18.6. Longer rows of few channels come better in one piece: 96x112x112 98 and 80. False where others serve better. */
+static bool dw_relays(const fo_depthwise_args *g) {
+    enum { CROWDED = 128, CUT = 16 * VL, MANY = 32 * VL };
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t channels = g->c1 - g->c0, rows = g->h1 - g->h0;
+    const ptrdiff_t right = (z->ow - 1) * 2 + 3 - z->left - z->iw, bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
+    const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1 && z->ow >= DW_RELAY_FEW && rows >= 2;
+    if (!g->bands || g->s->kh != 3 || g->s->sh != 2 || channels % VL || g->act.kind > FO_CLIP || g->r.data || !known) return false;
+    if (g->x.sw % CROWDED && (channels < MANY || rows < DW_RELAY)) return false;
+    float taps[DW_TAPS];
+    dw_vectors vectors = {0, channels / VL, g->w + g->c0 * 9, g->bias, false};
+    if (channels >= CUT) vectors = dw_cut_channels(g, &g->y, taps);
+    dw_relay_down(g, (dw_swept){g->c0 + vectors.shift, vectors.count - (vectors.shift > 0), vectors.w, vectors.bias, VL});
+    for (ptrdiff_t n = vectors.count; vectors.shift && n < vectors.count + 2; n++) { /* either end of each pixel */
+        const dw_vector v = dw_vector_at(g, &vectors, n);
+        dw_relay_down(g, (dw_swept){v.c, 1, v.w, g->bias, VL});
+    }
+    return true;
+}
+
 /* The tiles of row h for vector n of the channels, of which `lanes` are there. */
 static void dw_tile_vector_across(dw_tile_form f, const fo_depthwise_args *g, const dw_vectors *vectors, ptrdiff_t n, ptrdiff_t lanes,
                                   ptrdiff_t h, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
@@ -729,7 +845,7 @@ static bool dw_aside(const fo_depthwise_args *g, dw_tiles_fn *const tiles[DW_WID
  * cache, where lines of one vector drive each other out: 256x14x14 5.2 to 6.3. Sixteen registers hold too few columns, and a few rows of a
  * larger image (a block's tile) begin sums in vain: 24x56x56 in one kernel 277 to 297 us. */
 static void dw_pixels(const fo_depthwise_args *args, dw_tiles_fn *const tiles[DW_WIDTHS][2]) {
-    if (dw_aside(args, tiles) || (REGISTERS < 32 && dw_sweeps(args, tiles)) || (DW_OF_LINES && dw_line_sweeps(args))) return;
+    if (dw_aside(args, tiles) || (REGISTERS < 32 && dw_sweeps(args, tiles)) || (DW_OF_LINES && (dw_relays(args) || dw_line_sweeps(args)))) return;
     fo_depthwise_args turned = *args;
     const fo_depthwise_args *const g = &turned;
     enum { STRIP_BYTES = 256 << 10 };
