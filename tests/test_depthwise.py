@@ -72,9 +72,10 @@ def test_every_height_has_the_same_bits_in_both_layouts(isa, draw, stride, top, 
 
 @pytest.mark.parametrize("left, right", [(1, 1), (1, 0), (0, 1), (0, 0)])
 @pytest.mark.parametrize("top, bottom", [(1, 1), (1, 0), (0, 1), (0, 0)])
-def test_planes_of_few_columns_skip_rows_outside(isa, draw, top, bottom, left, right):
+def test_planes_of_few_columns_skip_rows_outside(isa, half_rate, draw, top, bottom, left, right):
     """Several output rows share a vector there; those that meet no row above or below the image do not meet its taps, however large."""
-    for height, width in [(height, width) for height in (3, 4, 5, 8, 9, 10, 17, 18) for width in (3, 4, 5, 7, 8, 9, 10, 15, 16, 17)]:
+    few = [(height, width) for height in (3, 4, 5, 8, 9, 10, 17, 18, 34, 35) for width in (3, 4, 5, 7, 8, 9, 10, 15, 16, 17)]
+    for height, width in few + [(height, width) for height in (3, 4, 9, 18) for width in (18, 28, 31, 32, 33, 34, 47, 56, 62, 63, 64, 65)]:
         x, w = draw(1, 2, height, width + 3)[..., :width], draw(2, 3, 3)
         options = dict(bias=draw(2), stride=2, padding=((top, bottom), (left, right)))
         check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
@@ -82,6 +83,15 @@ def test_planes_of_few_columns_skip_rows_outside(isa, draw, top, bottom, left, r
             w[0, 0, 1] = w[1, 2, 1] = np.inf  # the column in the middle, which never lies outside
         y = fo.depthwise_conv2d(x, w, **options)
         pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, **options, layout="NHWC")
+        np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
+
+
+@pytest.mark.parametrize("width", [7, 15, 31, 62])
+def test_rows_of_a_plane_that_threads_divide(isa, half_rate, draw, threads, width):
+    x, w = draw(1, 2, 4003, width), draw(2, 3, 3)
+    for padding in 1, ((0, 1), (1, 0)):
+        y = fo.depthwise_conv2d(x, w, stride=2, padding=padding)
+        pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, stride=2, padding=padding, layout="NHWC")
         np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
 
 

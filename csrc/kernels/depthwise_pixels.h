@@ -660,7 +660,7 @@ static bool dw_is_near(const fo_depthwise_args *g) {
  * once: in bands. From a cache further away lines that follow each other come better together: 512x28x28 on two threads 0.6. */
 static bool dw_wants_bands(const fo_depthwise_args *g) {
     const bool fits = g->z->ow % DW_BAND == 0 && g->h1 - g->h0 >= DW_BAND && g->act.kind <= FO_CLIP;
-    return g->bands && fits && g->s->kh == 3 && g->s->sh == 1 && g->x.sw % 512 == 0 && dw_is_near(g);
+    return g->half_rate && fits && g->s->kh == 3 && g->s->sh == 1 && g->x.sw % 512 == 0 && dw_is_near(g);
 }
 
 /* Kernels of 3 x 3, two columns at a time, and of 5 x 5 and stride 1, all channels of a pixel before the next. Narrow and high tiles read and write each
@@ -735,7 +735,7 @@ static bool dw_relays(const fo_depthwise_args *g) {
     const ptrdiff_t channels = g->c1 - g->c0, rows = g->h1 - g->h0;
     const ptrdiff_t right = (z->ow - 1) * 2 + 3 - z->left - z->iw, bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
     const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1 && z->ow >= DW_RELAY_FEW && rows >= 2;
-    if (!g->bands || g->s->kh != 3 || g->s->sh != 2 || channels % VL || g->act.kind > FO_CLIP || g->r.data || !known) return false;
+    if (!g->half_rate || g->s->kh != 3 || g->s->sh != 2 || channels % VL || g->act.kind > FO_CLIP || g->r.data || !known) return false;
     if (g->x.sw % CROWDED && (channels < MANY || rows < DW_RELAY)) return false;
     float taps[DW_TAPS];
     dw_vectors vectors = {0, channels / VL, g->w + g->c0 * 9, g->bias, false};

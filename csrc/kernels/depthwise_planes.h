@@ -727,10 +727,16 @@ static __attribute__((noinline)) void dw_twins_32(const fo_depthwise_args *g) { 
  *
  * Lanes stand in the order of v_evens until the sums are complete: a shuffle of two vectors by an index waits most where multiply-adds do.
  */
+enum { DW_FEW = 4 }; /* vectors at a time */
+
 /* Of a vector that may meet rows outside the image: where each input row stands (those outside: the nearest one), lanes that meet
  * row i of the taps (row 1: all that are stored). */
 typedef struct {
-    ptrdiff_t line[9];
+    ptrdiff_t at[9];
+} dw_few_lines;
+
+typedef struct {
+    dw_few_lines line;
     vm met[3];
 } dw_few_edge;
 
@@ -743,7 +749,7 @@ typedef struct {
 static dw_few_edge dw_few_edges(const fo_depthwise_args *g, int rows, ptrdiff_t h, vf lane) {
     const ptrdiff_t t = 2 * h - g->z->top, ih = g->z->ih, lanes = VL / rows;
     dw_few_edge e;
-    for (ptrdiff_t q = 0; q < 9; q++) e.line[q] = ((t + q < 0 ? 0 : t + q < ih ? t + q : ih - 1) - t) * g->x.sh;
+    for (ptrdiff_t q = 0; q < 9; q++) e.line.at[q] = ((t + q < 0 ? 0 : t + q < ih ? t + q : ih - 1) - t) * g->x.sh;
     for (ptrdiff_t i = 0; i < 3; i++) {
         const ptrdiff_t lo = t + i < 0 ? lanes : 0, hi = (ih - t - i + 1) / 2 * lanes;
         e.met[i] = v_lt(v_abs(v_add(lane, v_set1(-0.5f * (float)(lo + hi - 1)))), v_set1(0.5f * (float)(hi - lo)));
@@ -766,56 +772,81 @@ static dw_few dw_few_masks(const fo_depthwise_args *g, const int rows, const boo
     return p;
 }
 
-/* acc and what the rows from x on give; e: NULL where all of them lie in the image. */
-INLINE vf dw_few_sums(const int rows, const bool left, const dw_few *p, const dw_few_edge *e, const vf taps[9], vf acc, const float *x, ptrdiff_t xh) {
-    vf line[9];
-    UNROLL for (int q = 0; q < 2 * rows + 1; q++, x += e ? 0 : xh) {
+/* acc of n vectors, of which the first and the last are edges, and what they meet in row i of the taps. Vector by vector, each multiply-add would wait
+ * for the one before. */
+INLINE void dw_few_row(const int n, const int rows, const bool left, const dw_few *p, const dw_few_lines *first, const dw_few_lines *last, const vf taps[9], const int i,
+                       const float *x, ptrdiff_t xh, vf acc[DW_FEW]) {
+    vf met[3][DW_FEW];
+    UNROLL for (int v = 0; v < n; v++) {
+        vf line[4];
+        UNROLL for (int q = 0; q < rows; q++) {
+            const int t = i + 2 * q;
+            line[q] = v_load_mask(v == n - 1 ? x + last->at[t] : v == 0 && t == 0 ? x + first->at[0] : x + t * xh, p->columns);
+        }
+        x += 2 * rows * xh;
         v_hide(x);
-        line[q] = v_load_mask(e ? x + e->line[q] : x, p->columns);
-    }
-    UNROLL for (int i = 0; i < 3; i++) {
-        const vf lower = rows == 2 ? line[i] : v_halves(line[i], line[i + 2]), upper = rows == 2 ? line[i + 2] : v_halves(line[i + 4], line[i + 6]);
+        const vf lower = rows == 2 ? line[0] : v_halves(line[0], line[1]), upper = rows == 2 ? line[1] : v_halves(line[2], line[3]);
         const vf even = v_evens(lower, upper), odd = v_odds(lower, upper);
         const vf moved = v_select(p->inner, left ? v_turned(odd, VL - 1) : v_turned(even, 1), v_zero());
-        const vf met[3] = {left ? moved : even, left ? even : odd, left ? odd : moved};
-        UNROLL for (int j = 0; j < 3; j++) {
-            const vf sum = v_fma(taps[3 * i + j], met[j], acc);
-            acc = e && i != 1 ? v_select(e->met[i], sum, acc) : sum;
-        }
+        met[0][v] = left ? moved : even, met[1][v] = left ? even : odd, met[2][v] = left ? odd : moved;
     }
-    return v_in_order(acc);
+    UNROLL for (int j = 0; j < 3; j++)
+        UNROLL for (int v = 0; v < n; v++) {
+            const vf sum = v_fma(taps[3 * i + j], met[j][v], acc[v]);
+            acc[v] = v == n - 1 && i != 1 ? v_select(p->last.met[i], sum, acc[v]) : v == 0 && i == 0 ? v_select(p->first.met[0], sum, acc[v]) : sum;
+        }
 }
 
-INLINE void dw_few_planes(const int rows, const bool left, const fo_depthwise_args *args) {
+/* Output rows h0 .. h1, which n vectors hold. */
+INLINE void dw_few_planes(const int n, const int rows, const bool left, const fo_depthwise_args *args) {
+    static const float none;
     const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
-    const ptrdiff_t xh = g.x.sh, yh = g.y.sh, lanes = VL / rows, end = g.h0 + (g.h1 - g.h0 - 1) / rows * rows; /* the last vector's first row */
+    const ptrdiff_t xc = g.x.sc, xh = g.x.sh, yc = g.y.sc, yh = g.y.sh, ldw = g.ldw, step_bias = g.bias != NULL;
+    const ptrdiff_t lanes = VL / rows, end = g.h0 + (n - 1) * rows, rest = g.h1 - end;
     const bool touch = g.z->ow == lanes && yh == lanes;
     const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
     const dw_few p = dw_few_masks(args, rows, left, end);
-    for (ptrdiff_t c = g.c0; c < g.c1; c++) {
-        const float *x = g.x.data + c * g.x.sc + (2 * g.h0 - g.z->top) * xh, *w = g.w + c * g.ldw;
-        float *y = g.y.data + c * g.y.sc + g.h0 * yh;
-        const vf start = g.bias ? v_set1(g.bias[c]) : v_zero();
-        vf taps[9];
+    dw_few_lines first = p.first.line, last = p.last.line;
+    v_stays_in_memory(first); /* or they would go to registers of vectors */
+    v_stays_in_memory(last);
+    const float *x = g.x.data + g.c0 * xc + (2 * g.h0 - g.z->top) * xh, *w = g.w + g.c0 * ldw, *bias = g.bias ? g.bias + g.c0 : &none;
+    float *y = g.y.data + g.c0 * yc + g.h0 * yh;
+    for (ptrdiff_t c = g.c0; c < g.c1; c++, x += xc, y += yc, w += ldw, bias += step_bias) {
+        vf taps[9], acc[DW_FEW];
         UNROLL for (int t = 0; t < 9; t++) taps[t] = v_set1(w[t]);
-        for (ptrdiff_t h = g.h0; h <= end; h += rows, x += 2 * rows * xh, y += rows * yh) {
-            vf acc = h == end    ? dw_few_sums(rows, left, &p, &p.last, taps, start, x, xh)
-                     : h == g.h0 ? dw_few_sums(rows, left, &p, &p.first, taps, start, x, xh)
-                                 : dw_few_sums(rows, left, &p, NULL, taps, start, x, xh);
-            acc = v_min(hi, v_max(lo, acc));
-            if (touch) {
-                v_store_mask(y, acc, h == end ? p.rest : v_range(0, VL));
-                continue;
-            }
-            UNROLL for (int k = 0; k < rows; k++)
-                if (h + k < g.h1) v_store_mask(y + k * (yh - lanes), acc, p.y[k]);
+        UNROLL for (int v = 0; v < n; v++) acc[v] = v_set1(*bias);
+        UNROLL for (int i = 0; i < 3; i++) dw_few_row(n, rows, left, &p, &first, &last, taps, i, x, xh, acc);
+        float *to = y;
+        UNROLL for (int v = 0; v < n; v++, to += rows * yh) {
+            v_hide(to);
+            const vf sum = v_in_order(v_min(hi, v_max(lo, acc[v])));
+            if (touch)
+                v_store_mask(to, sum, v == n - 1 ? p.rest : v_range(0, VL));
+            else
+                UNROLL for (int k = 0; k < rows; k++)
+                    if (v < n - 1 || k < rest) v_store_mask(to + k * (yh - lanes), sum, p.y[k]);
+        }
+    }
+}
+
+/* All rows, of high planes piece by piece. */
+INLINE void dw_few_down(const int rows, const bool left, const fo_depthwise_args *args) {
+    fo_depthwise_args g = *args;
+    for (; g.h0 < args->h1; g.h0 = g.h1) {
+        const ptrdiff_t n = (args->h1 - g.h0 + rows - 1) / rows;
+        g.h1 = n <= DW_FEW ? args->h1 : g.h0 + DW_FEW * rows;
+        switch (n) {
+            case 1: dw_few_planes(1, rows, left, &g); break;
+            case 2: dw_few_planes(2, rows, left, &g); break;
+            case 3: dw_few_planes(3, rows, left, &g); break;
+            default: dw_few_planes(DW_FEW, rows, left, &g); break;
         }
     }
 }
 
 #define FEW(rows, left) \
     static __attribute__((noinline)) void dw_few_##rows##left(const fo_depthwise_args *g) { \
-        if (VL == 16) dw_few_planes(rows, left, g); \
+        if (VL == 16) dw_few_down(rows, left, g); \
     }
 FEW(2, 0)
 FEW(2, 1)
@@ -832,6 +863,76 @@ static bool dw_few_columns(const fo_depthwise_args *g) {
         (z->left ? dw_few_21 : dw_few_20)(g);
     else
         (z->left ? dw_few_41 : dw_few_40)(g);
+    return true;
+}
+
+/* Planes whose output rows are one or two vectors, 3 x 3 kernels of stride 2, with AVX-512 at half rate: columns are sorted as those of few columns are.
+ * What an input row gives the next output row stands in registers. */
+typedef struct {
+    vm in[4], y; /* lanes inside the image of each load from an input row; of y, of the last vector */
+    vf lo, hi;
+} dw_halve;
+
+/* acc[0] += what row i of the taps meets in the input row at x; of row 2, acc[1] what row 0 of the taps does. */
+INLINE void dw_halve_row(const int nv, const dw_halve *p, const float *x, const vf taps[9], const int i, vf acc[2][2]) {
+    vf met[3][2];
+    UNROLL for (int v = 0; v < nv; v++) {
+        const vf a = v_load_mask(x + 2 * v * VL, p->in[2 * v]), b = v_load_mask(x + (2 * v + 1) * VL, p->in[2 * v + 1]);
+        met[0][v] = v_evens(a, b);
+        met[1][v] = v_odds(a, b);
+    }
+    UNROLL for (int v = 0; v < nv; v++) /* the last lane is last in the order of v_evens, too */
+        met[2][v] = v_select(v_range(0, VL - 1), v_turned(met[0][v], 1), v < nv - 1 ? v_turned(met[0][nv - 1], 1) : v_zero());
+    UNROLL for (int q = 0; 2 * q <= i; q++)
+        UNROLL for (int j = 0; j < 3; j++)
+            UNROLL for (int v = 0; v < nv; v++) acc[q][v] = v_fma(taps[3 * (i - 2 * q) + j], met[j][v], acc[q][v]);
+}
+
+INLINE void dw_halve_planes(const int nv, const fo_depthwise_args *args) {
+    static const float none;
+    const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
+    const ptrdiff_t xh = g.x.sh, yh = g.y.sh, top = 2 * g.h0 - g.z->top, rows = g.h1 - g.h0, left = g.z->left, step_bias = g.bias != NULL;
+    const bool above = top < 0, below = top + 2 * rows >= g.z->ih; /* whether rows of windows lie outside */
+    const bool clips = g.act.kind == FO_CLIP;
+    dw_halve p = {.y = v_range(0, g.z->ow - (nv - 1) * VL), .lo = v_set1(clips ? g.act.p0 : -INFINITY), .hi = v_set1(clips ? g.act.p1 : INFINITY)};
+    for (int q = 0; q < 2 * nv; q++) p.in[q] = v_range(left - q * VL, g.z->iw + left - q * VL);
+    const float *plane = g.x.data + g.c0 * g.x.sc + top * xh - left, *w = g.w + g.c0 * g.ldw, *bias = g.bias ? g.bias + g.c0 : &none;
+    float *out = g.y.data + g.c0 * g.y.sc + g.h0 * yh;
+    for (ptrdiff_t c = g.c0; c < g.c1; c++, plane += g.x.sc, out += g.y.sc, w += g.ldw, bias += step_bias) {
+        const float *x = plane + xh;
+        float *y = out;
+        const vf start = v_set1(*bias);
+        vf taps[9], acc[2][2];
+        UNROLL for (int t = 0; t < 9; t++) taps[t] = v_set1(w[t]);
+        UNROLL for (int v = 0; v < nv; v++) acc[0][v] = acc[1][v] = start;
+        if (!above) dw_halve_row(nv, &p, plane, taps, 0, acc);
+        for (ptrdiff_t h = 1; h <= rows; h++, x += 2 * xh, y += yh) {
+            dw_halve_row(nv, &p, x, taps, 1, acc);
+            if (h < rows || !below) dw_halve_row(nv, &p, x + xh, taps, 2, acc);
+            UNROLL for (int v = 0; v < nv; v++) {
+                const vf sum = v_in_order(v_min(p.hi, v_max(p.lo, acc[0][v])));
+                v < nv - 1 ? v_store(y + v * VL, sum) : v_store_mask(y + v * VL, sum, p.y);
+                acc[0][v] = acc[1][v];
+                acc[1][v] = start;
+            }
+        }
+    }
+}
+
+#define HALVE(nv) \
+    static __attribute__((noinline)) void dw_halve_##nv(const fo_depthwise_args *g) { \
+        if (VL == 16) dw_halve_planes(nv, g); \
+    }
+HALVE(1)
+HALVE(2)
+
+/* Whether the planes are such: done. */
+static bool dw_halves(const fo_depthwise_args *g) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t nv = (z->ow + VL - 1) / VL, bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
+    const bool simple = g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1, known = z->left <= 1 && z->top <= 1 && bottom <= 1;
+    if (VL != 16 || !g->half_rate || g->s->kh != 3 || g->s->sh != 2 || !simple || !known || nv > 2 || z->left + z->iw > 2 * nv * VL) return false;
+    (nv == 1 ? dw_halve_1 : dw_halve_2)(g);
     return true;
 }
 
@@ -855,7 +956,7 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WAL
     dw_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
-    if (REGISTERS < 32 ? dw_pairs(g) : dw_twins(g) || dw_few_columns(g)) return;
+    if (REGISTERS < 32 ? dw_pairs(g) : dw_twins(g) || dw_few_columns(g) || dw_halves(g)) return;
     for (ptrdiff_t w = 0; w < ow;) {
         const ptrdiff_t done = dw_strips(g, w);
         if (done > w) {

@@ -58,7 +58,7 @@ static bool channel_lanes(const fo_image *x, const fo_image *r, const fo_image *
 
 bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
     g->s = &plan->s, g->act = plan->s.act, g->bias = plan->bias, g->multiplier = plan->ocg, g->c1 = plan->s.oc;
-    g->ldw = plan->ldw, g->bands = fo_at_half_rate(plan->kn); /* AVX-512 with a small first-level cache */
+    g->ldw = plan->ldw, g->half_rate = fo_at_half_rate(plan->kn);
     const ptrdiff_t blocks = div_up(plan->s.oc, plan->kn->vl);
     g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, blocks * plan->k * plan->kn->vl, blocks, pack_taps) : plan->w;
     return g->w != NULL;
