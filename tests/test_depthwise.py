@@ -152,7 +152,7 @@ def test_bands_of_such_pixels(isa, half_rate, draw, c, apart, w, shift, padding)
 
 
 @pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((1, 0), (0, 1)), ((1, 1), (2, 2)), ((0, 0), (0, 0))])
-@pytest.mark.parametrize("c, apart, shift", [(512, 512, 0), (256, 256, 4), (48, 128, 1), (528, 528, 0), (20, 512, 0)])
+@pytest.mark.parametrize("c, apart, shift", [(512, 512, 0), (256, 256, 4), (48, 128, 1), (528, 528, 0), (144, 144, 0), (20, 512, 0)])
 def test_bands_of_stride_2(isa, half_rate, draw, threads, c, apart, shift, padding):
     """Columns and rows outside on any side; bands of either width, the last of which overlaps; vectors anywhere in a line; rows of several threads."""
     for h, w in (3, 9), (8, 15), (14, 14), (17, 22), (31, 33):

@@ -651,10 +651,13 @@ static int dw_line_rows(const dw_tile_form f, const fo_depthwise_args *g, ptrdif
     return rows == 7 || (rows % 7 == 0 && !crowded) ? 7 : left > 2 && rows >= 4 ? 4 : 2;
 }
 
-/* Whether the second-level cache holds x and y. */
-static bool dw_is_near(const fo_depthwise_args *g) {
-    return (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * (g->h1 - g->h0) * (g->z->iw + g->z->ow) <= 1 << 20;
+/* Bytes of x and y. */
+static ptrdiff_t dw_bytes(const fo_depthwise_args *g) {
+    return (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * (g->h1 - g->h0) * (g->s->sh * g->z->iw + g->z->ow);
 }
+
+/* Whether the second-level cache holds both. */
+static bool dw_is_near(const fo_depthwise_args *g) { return dw_bytes(g) <= 1 << 20; }
 
 /* Whether lines of a tile's pixels, a multiple of 2 KB apart, drive each other out of the first-level cache, so that each vector of x should be read
  * once: in bands. From a cache further away lines that follow each other come better together: 512x28x28 on two threads 0.6. */
@@ -726,17 +729,25 @@ static void dw_relay_down(const fo_depthwise_args *g, dw_swept v) {
         }
 }
 
-/* Kernels of 3 x 3, stride 2, where a first-level cache of 32 KB meets AVX-512 and pixels crowd into few of its sets, or have many channels: each vector
- * of x is read once, eight neighbours before those of the next row (lines that follow each other come twice as fast). 512x14x14 takes 9.6 us, 16.1 by
- * sweeps; 256x28x28 15.8 and 18.6. Longer rows of few channels come better in one piece: 96x112x112 98 and 80. False where others serve better. */
+/* Whether relays serve pixels that do not crowd: where a second-level cache holds most of x and y, and there are many channels, or, where none
+ * is across lines, some. Longer rows of few channels come better in one piece: 96x112x112 98 us, by sweeps 80. */
+static bool dw_wants_relays(const fo_depthwise_args *g) {
+    enum { SOME = 8 * VL, MANY = 16 * VL, BYTES = 2 << 20 };
+    const ptrdiff_t channels = g->c1 - g->c0;
+    const bool at_lines = ((uintptr_t)(g->x.data + g->c0) | (uintptr_t)(g->y.data + g->c0)) % (VL * sizeof(float)) == 0;
+    return g->h1 - g->h0 >= DW_RELAY && dw_bytes(g) <= BYTES && channels >= (at_lines ? SOME : MANY);
+}
+
+/* Kernels of 3 x 3, stride 2, where a first-level cache of 32 KB meets AVX-512 and pixels crowd into few of its sets, or are wide: each vector of x is
+ * read once, eight neighbours before those of the next row (lines that follow each other come twice as fast). 512x14x14 takes 9.6 us, 16.1 by sweeps;
+ * 256x28x28 15.8 and 18.6, 192x28x28 9.7 and 11.3. False where others serve better. */
 static bool dw_relays(const fo_depthwise_args *g) {
-    enum { CROWDED = 128, CUT = 16 * VL, MANY = 32 * VL };
+    enum { CROWDED = 128, CUT = 16 * VL };
     const fo_conv2d_size *z = g->z;
-    const ptrdiff_t channels = g->c1 - g->c0, rows = g->h1 - g->h0;
-    const ptrdiff_t right = (z->ow - 1) * 2 + 3 - z->left - z->iw, bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
-    const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1 && z->ow >= DW_RELAY_FEW && rows >= 2;
+    const ptrdiff_t channels = g->c1 - g->c0, right = (z->ow - 1) * 2 + 3 - z->left - z->iw, bottom = (z->oh - 1) * 2 + 3 - z->top - z->ih;
+    const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1 && z->ow >= DW_RELAY_FEW && g->h1 - g->h0 >= 2;
     if (!g->half_rate || g->s->kh != 3 || g->s->sh != 2 || channels % VL || g->act.kind > FO_CLIP || g->r.data || !known) return false;
-    if (g->x.sw % CROWDED && (channels < MANY || rows < DW_RELAY)) return false;
+    if (g->x.sw % CROWDED && !dw_wants_relays(g)) return false;
     float taps[DW_TAPS];
     dw_vectors vectors = {0, channels / VL, g->w + g->c0 * 9, g->bias, false};
     if (channels >= CUT) vectors = dw_cut_channels(g, &g->y, taps);
