@@ -333,7 +333,7 @@ INLINE void dw_relay_tiles(const dw_tile_form f, const dw_relay *r) {
         vf acc[2][DW_RELAY], tap[9];
         const vf start = v_load(bias);
         UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
-        UNROLL for (int v = 0; v < f.cols; v++) acc[0][v] = a.above ? start : v_load(sums + v * VL);
+        UNROLL for (int v = 0; v < f.cols; v++) acc[0][v] = a.above || !puts ? start : v_load(sums + v * VL);
         UNROLL for (int v = 0; v < f.cols; v++) acc[1][v] = start;
         if (puts) dw_relay_row(f, &p, x, a.xw, 1, tap, acc);
         if (!a.below) dw_relay_row(f, &p, x + a.xh, a.xw, 2, tap, acc);

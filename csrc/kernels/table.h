@@ -191,7 +191,7 @@ typedef struct {
     const fo_conv2d_shape *s;
     const fo_conv2d_size *z;
     fo_image x, y, r;
-    bool nhwc, half_rate; /* half_rate: of AVX-512, with 32 KB of first-level cache: where pixels crowd into few of its sets, bands of columns rather than tiles */
+    bool nhwc, half_rate; /* half_rate: AVX-512 by halves, beside 32 KB of first-level cache: bands of columns where pixels crowd into few sets, shuffles within quarters */
     const float *w, *bias;
     ptrdiff_t ldw, multiplier, c0, c1, h0, h1;
     fo_activation act;

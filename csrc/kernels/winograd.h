@@ -117,7 +117,7 @@ INLINE void pair(vf *rows, double p, vf even, vf odd) {
 }
 
 /* Processors of 16 registers add beside two multiply-adds a cycle. There F(6x6), whose points are 1, p and 1/p, is written with sums, most of which
- * several rows of B^T share: 12 multiply-adds and 10 sums, not 22 and 2. */
+ * several rows of B^T share: 12 multiply-adds and 10 sums, not 18 and 6. */
 enum { SUMS = REGISTERS <= 16 };
 
 /* x4 - (p^2 + q^2) x2 + p^2 q^2 x0 */
