@@ -26,7 +26,9 @@ def classify(block, network):
 def batch(client, model, images):
     """The network's output for a dask array of images, lazily; each chunk is a batch."""
     client.run(one_thread)
-    network = client.scatter(model, broadcast=True)  # the weights travel once to each worker, not with each task
+    # The weights travel once to each worker, not with each task. A key of their own, not their content's: the scheduler would drop them
+    # with what an earlier call lets go, and cancel the tasks.
+    network = client.scatter(model, broadcast=True, hash=False)
     width = model(images[:1].compute()).shape[1]
     return da.map_blocks(classify, images, network, dtype=np.float32, drop_axis=(2, 3), chunks=(images.chunks[0], (width,)))
 
