@@ -249,6 +249,100 @@ def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride, c, width, 
         assert np.isnan(wide[..., c:]).all()
 
 
+def pixels_of(options):
+    """The same options with a residual whose channels are last."""
+    return {name: np.ascontiguousarray(value.transpose(0, 2, 3, 1)) if name == "residual" else value for name, value in options.items()}
+
+
+def check_every_memory_order(x, w, **options):
+    """Against the oracle; the same bits with channels last, of planes that touch (which may become pixels) and of those that do not. Then with an
+    infinite weight, which meets no row outside the image, but the columns."""
+    y = fo.depthwise_conv2d(x, w, **options)
+    if np.isfinite(w).all():
+        check(y, oracle.depthwise_conv2d(x, w, **options))
+        infinite = w.copy()
+        infinite[0, w.shape[1] // 2, w.shape[2] // 2] = np.inf
+        check_every_memory_order(x, infinite, **options)
+    pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, **pixels_of(options), layout="NHWC")
+    np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
+    apart = np.full((*x.shape[:3], x.shape[3] + 3), np.nan, np.float32)[..., 1:-2]
+    apart[...] = x
+    out, near = among_nans(y, 3)
+    out[...] = np.nan
+    np.testing.assert_array_equal(y, fo.depthwise_conv2d(apart, w, **options))
+    np.testing.assert_array_equal(y, fo.depthwise_conv2d(x, w, **options, out=out))
+    assert np.isnan(near).sum() == 64 + np.isnan(y).sum()
+
+
+# kernel, stride, dilation
+ANY = [
+    (1, 1, 1), (1, 2, 1), (2, 1, 1), (2, 2, 1), (2, 1, 3), (2, 3, 1), (3, 3, 1), (3, 1, 2), (3, 1, 5), (3, 2, 2), (4, 1, 1), (4, 2, 1), (5, 1, 2), (5, 1, 4),
+    (5, 2, 3), (6, 1, 1), (6, 2, 2), (7, 1, 2), (7, 2, 1), (9, 1, 1), (9, 4, 1), ((1, 6), 1, 1), ((5, 2), (1, 2), 1), ((3, 4), (2, 1), (2, 1)),
+    ((2, 5), 2, (4, 2)),
+]
+
+
+@pytest.mark.parametrize("kernel, stride, dilation", ANY)
+@pytest.mark.parametrize("c", [1, 16, 23])
+def test_any_kernel_has_the_same_bits_in_every_memory_order(isa, half_rate, draw, kernel, stride, dilation, c):
+    kernel, dilation = np.broadcast_to(kernel, 2), tuple(map(int, np.broadcast_to(dilation, 2)))
+    reach = (kernel - 1) * dilation  # a window has a row and a column more
+    for n, (h, w) in enumerate([(1, 1), (2, 3), (5, 4), (7, 7), (9, 8), (6, 15), (14, 17), (3, 33), (2, 50), (5, 69)]):
+        for sides in [(reach // 2, reach - reach // 2), (0 * reach, 0 * reach), (0 * reach, reach), (reach + 2, 0 * reach)][n % 2::2]:
+            padding = tuple((int(sides[0][axis]), int(sides[1][axis])) for axis in (0, 1))
+            if h + sum(padding[0]) <= reach[0] or w + sum(padding[1]) <= reach[1]:
+                continue
+            x, k = draw(2, c, h, w), draw(c, *kernel)
+            options = dict(bias=draw(c) if n % 3 else None, activation=["relu6", None, "silu", ("prelu", draw(c))][n % 4], stride=stride, dilation=dilation,
+                           padding=padding)
+            if n % 5 == 0:
+                options["residual"] = draw(*fo.depthwise_conv2d(x, k, **options).shape)
+            check_every_memory_order(x, k, **options)
+
+
+@pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)])
+@pytest.mark.parametrize("c", [16, 37, 300])
+def test_small_planes_that_become_pixels(isa, half_rate, draw, threads, k, stride, c):
+    for n, (h, w) in enumerate([(1, 1), (2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (20, 3), (40, 8), (9, 14), (16, 16)]):
+        x, kernel = draw(1 + n % 2, c, h, w), draw(c, k, k)
+        options = dict(bias=draw(c), activation=["relu", "gelu", ("prelu", draw(c))][n % 3], stride=stride, padding=k // 2)
+        if n % 4 == 3:
+            options["residual"] = draw(*fo.depthwise_conv2d(x, kernel, **options).shape)
+        check_every_memory_order(x, kernel, **options)
+
+
+@pytest.mark.parametrize("k, stride, dilation", [(4, 1, 1), (9, 1, 1), (5, 1, 3), (7, 2, 1), (3, 3, 1), (3, 2, 7)])
+@pytest.mark.parametrize("adds", [False, True])
+def test_large_planes_become_pixels_some_rows_at_a_time(isa, draw, threads, k, stride, dilation, adds):
+    c, padding = 18, ((2, (k - 1) * dilation), (k // 2, 1))
+    x, w = draw(1, c, 61, 260), draw(c, k, k)
+    options = dict(bias=draw(c), activation="relu", stride=stride, dilation=dilation, padding=padding)
+    if adds:
+        options["residual"] = draw(*fo.depthwise_conv2d(x, w, **options).shape)
+    check_every_memory_order(x, w, **options)
+
+
+@pytest.mark.parametrize("k", [2, 3, 5, 7])
+@pytest.mark.parametrize("dilation", [2, (1, 3), (4, 1), 9, 30])
+def test_dilated_kernels_whose_taps_meet_few_pixels(isa, draw, threads, k, dilation):
+    """Some phases of a dilated kernel have no pixels at all; the rest of the window lies outside the image."""
+    for c, h, w in (5, 4, 4), (33, 17, 21), (16, 1, 40), (48, 33, 33):
+        x, kernel, (dh, dw) = draw(1, c, h, w), draw(c, k, k), np.broadcast_to(dilation, 2).tolist()
+        for padding in (k // 2 * dh, k // 2 * dw), ((k - 1) * dh, (k - 1) * dw):
+            check_every_memory_order(x, kernel, bias=draw(c), activation="relu", dilation=(dh, dw), padding=padding)
+
+
+def test_which_planes_become_pixels(isa, threads):
+    """Those for which there is no walk along rows, as many rows as half a megabyte of scratch memory for each thread has room for."""
+    for k, stride, dilation, size, turns in [(4, 1, 1, 30, True), (3, 3, 1, 200, True), (5, 1, 2, 300, True), (3, 1, 1, 30, False), (3, 1, 2, 30, False)]:
+        layer = fo.Conv2d(np.ones((64, 1, k, k), np.float32), stride=stride, dilation=dilation, groups=64)
+        name, scratch = layer.kernel((1, 64, size, size))
+        turns = turns and isa != "scalar"
+        assert name == ("depthwise, planes become pixels" if turns else "depthwise, columns as lanes")
+        assert 0 < scratch <= threads << 19 if turns else not scratch
+        assert layer.kernel((1, 64, size, size), nhwc_memory=True) == ("depthwise, channels as lanes", 0)
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_multiplier_has_its_own_channels_of_every_epilogue(isa, draw, layout):
     x, w = draw(*dims(layout, 1, 5, 6, 7)), draw(15, 3, 3)
@@ -286,3 +380,12 @@ def test_an_image_has_the_same_bits_alone_and_in_a_batch(isa, draw, layout):
 
 def test_empty_batch(isa, draw):
     assert fo.depthwise_conv2d(draw(0, 3, 5, 5), draw(6, 3, 3)).shape == (0, 6, 3, 3)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("k, stride, dilation", [(3, 1, 1), (5, 1, 2), (6, 1, 1), (3, 3, 1)])
+def test_images_of_no_width_or_height(isa, draw, layout, k, stride, dilation):
+    for size in (5, 0), (0, 5), (0, 0):
+        x, bias = draw(*dims(layout, 1, 20, *size)), draw(20)
+        options = dict(bias=bias, stride=stride, dilation=dilation, padding=k * dilation, layout=layout)
+        check(fo.depthwise_conv2d(x, draw(20, k, k), **options), oracle.depthwise_conv2d(x, np.ones((20, k, k), np.float32), **options))

@@ -18,19 +18,30 @@ INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrd
     }
 }
 
-/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked. Of few rows, that follow each other in y, a
- * vector may reach into the next ones, which are written after it. */
+/* Rows i0 .. i1 and columns j0 .. j1, element by element. */
+static void transpose_few(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff_t j1, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+    for (ptrdiff_t i = i0; i < i1; i++)
+        for (ptrdiff_t j = j0; j < j1; j++) y[j * ldy + i] = x[i * ldx + j];
+}
+
+/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked, or by themselves where they are a few lines (of 7x7 pixels,
+ * 49, three blocks take 210 cycles, and a fourth one for the last pixel would take 70). Of few rows, that follow each other in y, a vector may reach into
+ * the next ones, which are written after it. */
 static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
-    for (ptrdiff_t i = 0; i < m; i += VL)
-        for (ptrdiff_t j = 0; j < n; j += VL) {
+    enum { FEW = VL < 16 ? 0 : 4 };
+    const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m, columns = n > VL && n % VL <= FEW ? n - n % VL : n;
+    transpose_few(rows, m, 0, n, x, ldx, y, ldy);
+    transpose_few(0, rows, columns, n, x, ldx, y, ldy);
+    for (ptrdiff_t i = 0; i < rows; i += VL)
+        for (ptrdiff_t j = 0; j < columns; j += VL) {
             const float *from = x + i * ldx + j;
             float *to = y + j * ldy + i;
-            if (i + VL <= m && j + VL <= n)
+            if (i + VL <= rows && j + VL <= columns)
                 transpose_block(true, false, VL, VL, from, ldx, to, ldy);
-            else if (m == ldy && m < VL && (j + VL) * m + VL <= n * m)
+            else if (m == ldy && m < VL && (j + VL) * m + VL <= columns * m)
                 transpose_block(false, true, m, VL, from, ldx, to, ldy);
             else
-                transpose_block(false, false, m - i, n - j, from, ldx, to, ldy);
+                transpose_block(false, false, rows - i, columns - j, from, ldx, to, ldy);
         }
 }
 

@@ -151,7 +151,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
     float *y = g.y.data + p.h * yh + p.w * yw + run->c, *sums = run->sums;
     const float *r = g.r.data ? g.r.data + p.h * rh + p.w * rw + run->c : NULL;
     for (ptrdiff_t n = run->count; n > 0; n--, w += step_w, x += step_x, y += step_y, r += step_r, bias += step_bias) {
-        vf acc[8][DW_COLS], tap[9];
+        vf acc[8][DW_COLS], tap[16];
         const vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(bias, lanes) : v_load(bias);
         vf begin = start; /* of tiles by columns */
         UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
@@ -196,11 +196,16 @@ INLINE int dw_tile_cols(const int k) { return REGISTERS < 32 && k > 3 ? 2 : 4; }
 #define TILES_2(k) TILES(k, 2) TILE(k, 2, 2, 0) TILE(k, 2, 2, 1)
 #define TILE_ROW(k, s) {{dw_tile_##k##s##00, dw_tile_##k##s##01}, {dw_tile_##k##s##10, dw_tile_##k##s##11}, {dw_tile_##k##s##00, dw_tile_##k##s##01}}
 #define TILE_ROW_2(k) {{dw_tile_##k##200, dw_tile_##k##201}, {dw_tile_##k##210, dw_tile_##k##211}, {dw_tile_##k##220, dw_tile_##k##221}}
+TILES(2, 1)
+TILES_2(2)
 TILES(3, 1)
 TILES_2(3)
+TILES(4, 1)
+TILES_2(4)
 TILES(5, 1)
 TILES_2(5)
 TILES(7, 1)
+TILES_2(7)
 
 /* Light tiles, with what a call needs and no more, for there are many: `tiles` of them across, `count` vectors of the channels each. A window reaches
  * beyond the image by half of the kernel at most. */
@@ -679,7 +684,7 @@ static bool dw_line_sweeps(const fo_depthwise_args *g) {
     const ptrdiff_t right = (z->ow - 1) * s + k - z->left - z->iw, bottom = (z->oh - 1) * s + k - z->top - z->ih;
     dw_tile_form f = {.k = (int)k, .s = (int)s, .rows = k == 3 ? 7 : 2, .cols = k == 3 ? DW_HIGH : z->ow < DW_SWEEP ? DW_HALF_SWEEP : DW_SWEEP};
     const bool fits = z->ow == f.cols || z->ow >= f.cols + half, known = (!z->left || z->left == half) && (right <= 0 || right == half);
-    if (k * s > 6 || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
+    if ((k != 3 && (k != 5 || s != 1)) || channels % VL || g->act.kind > FO_CLIP || g->r.data || g->h1 - g->h0 < 2) return false;
     if (!fits || !known || z->top > half || bottom > half || dw_wants_bands(g)) return false;
     float taps[DW_TAPS];
     dw_vectors vectors = {0, channels / VL, g->w + g->c0 * k * k, g->bias, false};

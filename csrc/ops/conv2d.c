@@ -762,7 +762,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
-    if (fo_is_depthwise(plan)) return nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
+    if (fo_is_depthwise(plan)) return fo_depthwise_kernel(plan, z, nhwc);
     if (fo_is_stem(plan, z)) return "winograd F(2 rows), pixels as rows";
     if (fo_uses_patches(plan, z)) return "direct, patches as rows";
     static const char *const names[][2] = {
@@ -781,7 +781,7 @@ ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool
     }
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile, nhwc);
-    if (fo_is_depthwise(plan)) return 0;
+    if (fo_is_depthwise(plan)) return fo_depthwise_scratch(plan, z, nhwc);
     if (fo_uses_strassen(plan, z)) return fo_strassen_scratch(plan, z);
     if (fo_is_stem(plan, z)) return fo_stem_scratch(plan, z);
     if (fo_uses_patches(plan, z)) return fo_patches_scratch(plan, z);

@@ -51,9 +51,12 @@ bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
 typedef void fo_pack_part(const fo_conv2d *plan, ptrdiff_t part, float *packed);
 const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts, fo_pack_part *pack);
 
-/* One input channel a group: depthwise.c. It takes no scratch memory. */
+/* One input channel a group: depthwise.c. */
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
 fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
+
+ptrdiff_t fo_depthwise_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc);
+const char *fo_depthwise_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc);
 
 /* The parts of g that follow from the plan, the memory order g->nhwc and all channels; false where memory is short. */
 bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g);

@@ -49,7 +49,8 @@ static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 
 
 #define FOLD_NS 0.3 /* to fold a scale into an element of the weights, which come from a cache further away */
 
-/* A copy of n floats in plan memory; NULL where p is NULL (sets *failed where memory is short). */
+/* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory is short). */
+enum { MAX_LANES = 16 };
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 
 /* Estimated nanoseconds of a job of so many multiply-adds and bytes on one thread, for fo_threads_for. */

@@ -38,11 +38,14 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
 
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
     if (!p) return NULL;
-    float *copy = fo_alloc((size_t)n * sizeof *copy);
-    if (copy)
-        memcpy(copy, p, (size_t)n * sizeof *copy);
-    else
+    const size_t whole = (size_t)round_up(n, MAX_LANES);
+    float *copy = fo_alloc(whole * sizeof *copy);
+    if (!copy) {
         *failed = true;
+        return NULL;
+    }
+    memcpy(copy, p, (size_t)n * sizeof *copy);
+    memset(copy + n, 0, (whole - (size_t)n) * sizeof *copy);
     return copy;
 }
 
