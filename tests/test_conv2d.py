@@ -212,3 +212,48 @@ def test_tall_image(threads, draw, layout):
     y = fo.conv2d(x, w, padding=1, algorithm="direct")
     np.testing.assert_array_equal(y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)), algorithm="direct"))
     np.testing.assert_array_equal(y[:, :, 989:], fo.conv2d(x[:, :, 988:], w, padding=((0, 1), (1, 1)), algorithm="direct"))
+
+
+# input channels, image, output channels, kernel, stride: each window is copied, and becomes a pixel, where there is no padding.
+APART = [
+    (3, (32, 48), 64, 4, 4), (3, (65, 33), 32, 8, 8), (3, (50, 75), 70, 5, 5), (1, (29, 31), 64, 6, 7), (20, (30, 18), 64, (2, 3), (2, 3)),
+    (33, (19, 40), 65, 2, 2), (18, (41, 17), 64, 3, 4), (40, (16, 21), 64, (1, 3), (2, 3)), (16, (9, 9), 64, 1, 3), (64, (14, 14), 64, 2, 2),
+    (3, (64, 96), 64, 16, 16), (17, (8, 300), 64, 4, 4),
+]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, kernel, stride", APART)
+def test_windows_that_do_not_overlap(isa, threads, draw, layout, ic, size, oc, kernel, stride):
+    x, w = draw(*dims(layout, 3, ic, *size)), draw(oc, ic, *np.broadcast_to(kernel, 2))
+    channels = layout == "NHWC" and 3 or 1
+    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
+    view = np.full((*x.shape[:3], x.shape[3] + 3), np.nan, np.float32)[..., 1:-2]
+    view[...] = x
+    for padding in 0, ((0, 1), (0, 2)), ((1, 0), (1, 1)):
+        options = dict(bias=draw(oc), stride=stride, padding=padding, activation="relu", layout=layout)
+        options["residual"] = draw(*fo.conv2d(x, w, **options).shape)
+        y = fo.conv2d(x, w, **options)
+        check(y, oracle.conv2d(x, w, **options), 5e-6)
+        for same in other, view:
+            np.testing.assert_array_equal(fo.conv2d(same, w, **options), y)
+        last = {**options, "residual": options["residual"][2:]}
+        np.testing.assert_array_equal(fo.conv2d(x[2:], w, **last), y[2:])
+
+
+def test_many_windows_are_copied_some_rows_at_a_time(draw, threads):
+    x, w = draw(2, 3, 800, 512), draw(64, 3, 16, 16)
+    layer = fo.Conv2d(w, stride=16)
+    y = layer(x)
+    check(y, oracle.conv2d(x, w, stride=16), 5e-6)
+    assert layer.kernel(x.shape)[1] < 8 << 20 < x.nbytes
+    np.testing.assert_array_equal(layer(x[1:]), y[1:])
+
+
+@pytest.mark.parametrize("stride", [3, 4, 5])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_long_strides_at_every_width(isa, draw, layout, stride):
+    for width in (*range(6, 20), 31, 63, 64, 65, 66, 127, 130, 259):
+        x, w = draw(*dims(layout, 1, 2, 9, width)), draw(5, 2, 6, 6)
+        for padding in 2, ((0, 3), (4, 0)):
+            check(fo.conv2d(x, w, stride=stride, padding=padding, layout=layout), oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))

@@ -45,20 +45,40 @@ static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrd
         }
 }
 
-/* fo_pad for steps of 1 and 2; masks where a vector passes an edge. */
+/* Every step-th (1, 2, 4) element from `at` on, of a row's `width` at x. */
+INLINE vf v_load_apart(const ptrdiff_t step, const bool whole, const float *x, ptrdiff_t at, ptrdiff_t width) {
+    vf v[4];
+    UNROLL for (int q = 0; q < step; q++)
+        v[q] = whole ? v_load(x + at + q * VL) : v_load_mask(x + at + q * VL, v_range(-at - q * VL, width - at - q * VL));
+    if (step == 1) return v[0];
+    return step == 2 ? v_even(v[0], v[1]) : v_even(v_even(v[0], v[1]), v_even(v[2], v[3]));
+}
+
+/* fo_pad for steps of 1, 2 and 4; masks where a vector passes an edge. */
 INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, float *y,
                 ptrdiff_t ldy) {
     for (ptrdiff_t j = 0, at = first; j < n; j += VL, at += step * VL) {
-        const float *from = x + at;
+        const float *from = x;
         float *to = y + j;
-        if (at >= 0 && at + step * VL <= width && j + VL <= n) {
-            for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
-                v_store(to, step == 1 ? v_load(from) : v_even(v_load(from), v_load(from + VL)));
-            continue;
-        }
-        const vm stored = v_range(0, n - j), a = v_range(-at, width - at), b = v_range(-at - VL, width - at - VL);
+        const bool whole = at >= 0 && at + step * VL <= width && j + VL <= n;
+        const vm stored = v_range(0, n - j);
         for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
-            v_store_first(to, step == 1 ? v_load_mask(from, a) : v_even(v_load_mask(from, a), v_load_mask(from + VL, b)), n - j, stored);
+            if (whole)
+                v_store(to, v_load_apart(step, true, from, at, width));
+            else
+                v_store_first(to, v_load_apart(step, false, from, at, width), n - j, stored);
+    }
+}
+
+static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, float *y,
+                         ptrdiff_t ldy) {
+    ptrdiff_t begin = 0, end = n;
+    while (begin < n && first + begin * step < 0) begin++;
+    while (end > begin && first + (end - 1) * step >= width) end--;
+    for (ptrdiff_t i = 0; i < m; i++, x += ldx, y += ldy) {
+        for (ptrdiff_t j = 0; j < begin; j++) y[j] = 0;
+        for (ptrdiff_t j = begin; j < end; j++) y[j] = x[first + j * step];
+        for (ptrdiff_t j = end; j < n; j++) y[j] = 0;
     }
 }
 
@@ -69,9 +89,10 @@ static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t 
         pad(1, m, n, x, ldx, width, first, y, ldy);
     else if (step == 2)
         pad(2, m, n, x, ldx, width, first, y, ldy);
+    else if (step == 4)
+        pad(4, m, n, x, ldx, width, first, y, ldy);
     else
-        for (ptrdiff_t i = 0; i < m; i++, x += ldx, y += ldy)
-            for (ptrdiff_t j = 0, at = first; j < n; j++, at += step) y[j] = at >= 0 && at < width ? x[at] : 0;
+        pad_elements(m, n, x, ldx, width, first, step, y, ldy);
 }
 
 /* y = a + sign * b: m rows of n elements; y may be a or b. */

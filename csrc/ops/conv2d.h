@@ -22,7 +22,7 @@ struct fo_conv2d {
     float *bias, *slopes;
     fo_lines lines;
     _Atomic(struct direct *) last; /* the direct convolution of the last call, unless one is running */
-    struct fo_conv2d *dense; /* the same weights without a stride, for the pixels that a 1x1 kernel meets, or NULL */
+    struct fo_conv2d *dense; /* the same weights for windows that are copied, each a pixel of k channels, where windows do not overlap, or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
