@@ -226,7 +226,7 @@ APART = [
 @pytest.mark.parametrize("ic, size, oc, kernel, stride", APART)
 def test_windows_that_do_not_overlap(isa, threads, draw, layout, ic, size, oc, kernel, stride):
     x, w = draw(*dims(layout, 3, ic, *size)), draw(oc, ic, *np.broadcast_to(kernel, 2))
-    channels = layout == "NHWC" and 3 or 1
+    channels = 3 if layout == "NHWC" else 1
     other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
     view = np.full((*x.shape[:3], x.shape[3] + 3), np.nan, np.float32)[..., 1:-2]
     view[...] = x
@@ -257,3 +257,32 @@ def test_long_strides_at_every_width(isa, draw, layout, stride):
         x, w = draw(*dims(layout, 1, 2, 9, width)), draw(5, 2, 6, 6)
         for padding in 2, ((0, 3), (4, 0)):
             check(fo.conv2d(x, w, stride=stride, padding=padding, layout=layout), oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, k, options", [
+    (32, (17, 19), 48, 7, dict(padding=(0, 3))), (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
+    (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))), (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
+    (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))), (40, (1, 300), 40, 3, {}), (130, (20, 21), 5, 4, {}),
+    (3, (40, 3), 64, 3, dict(padding=(0, 1))),
+])
+def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc, k, options):
+    """Which several output columns share products of, as rows of a turned image."""
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 1, k)
+    options = dict(bias=draw(oc), activation="relu", layout=layout, **options)
+    options["residual"] = draw(*fo.conv2d(x, w, **options).shape)
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options), 5e-6)
+    channels = 3 if layout == "NHWC" else 1
+    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
+    np.testing.assert_array_equal(fo.conv2d(other, w, **options), y)
+    np.testing.assert_array_equal(fo.conv2d(x[1:], w, **{**options, "residual": options["residual"][1:]}), y[1:])
+
+
+def test_lines_of_kernels_of_one_row(draw):
+    for layout in "NCHW", "NHWC":
+        layer = fo.Conv2d(draw(128, 128, 1, 7), padding=(0, 3), layout=layout)
+        name, scratch = layer.kernel(dims(layout, 1, 128, 17, 17))
+        assert name == ("winograd F(2 rows), pixels as rows" if layer.isa == "avx512" else name) and scratch < 4 << 20
+        direct = fo.Conv2d(draw(128, 128, 1, 7), padding=(0, 3), layout=layout, algorithm="direct")
+        assert "direct" in direct.kernel(dims(layout, 1, 128, 17, 17))[0]

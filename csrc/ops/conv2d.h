@@ -23,6 +23,7 @@ struct fo_conv2d {
     fo_lines lines;
     _Atomic(struct direct *) last; /* the direct convolution of the last call, unless one is running */
     struct fo_conv2d *dense; /* the same weights for windows that are copied, each a pixel of k channels, where windows do not overlap, or NULL */
+    struct fo_conv2d *turned; /* the same weights for a kernel of one column, where it is one of one row, or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
