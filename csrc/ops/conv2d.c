@@ -26,8 +26,6 @@ enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights ca
 /* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 -> 512 in 0.70 of the time (AVX-512), 0.79 (AVX2). */
 enum { LONG_PIECE = 1024 };
 enum { BUNDLE = 64 };    /* channels, side by side in a pixel */
-enum { MANY_CHANNELS = 64, FEW_CHANNELS = 32 }; /* output channels for which it pays to copy the windows that a kernel meets; where those of x are few, too */
-enum { MET_BYTES = 4 << 20 }; /* of those pixels at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
 static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14 on two threads */
 enum { CLASHING = 256, FAR_CHANNELS = 1024 }; /* floats: multiples of the one share few sets of the first-level cache; so far apart rows of a product do, too */
 enum { LINE_ROWS = 48 }; /* rows of register tiles of the sums that lines share, which stay in the first-level cache; four or more tiles even out */
@@ -79,48 +77,6 @@ void fo_conv2d_weights(const fo_conv2d *plan, float *w) {
         }
 }
 
-/* Where windows do not overlap (1x1 with a stride, or the patches of a transformer), rows of pixels are short, and a tap's are far apart. Copied to scratch,
- * once, each window is a pixel of many channels, and all of them are one row, for Strassen's algorithm too: ResNet-50 in 0.95 of the time (AVX-512),
- * 3 -> 768 channels, 16x16 of stride 16, in 0.75. Channels last, taps with many channels are read as they lie, 97 % of the peak. */
-static bool is_apart(const fo_conv2d *plan) {
-    const fo_conv2d_shape *s = &plan->s;
-    const bool strides = s->sh >= s->kh && s->sw >= s->kw && (s->sh > 1 || s->sw > 1) && s->dh == 1 && s->dw == 1;
-    const bool gains = s->kh * s->kw == 1 || !s->nhwc || (s->ic < CHANNEL_BLOCK && s->kw * s->ic > CHANNEL_BLOCK);
-    const ptrdiff_t least = s->ic < CHANNEL_BLOCK && plan->k >= 2 * CHANNEL_BLOCK ? FEW_CHANNELS : MANY_CHANNELS;
-    return strides && gains && s->groups == 1 && s->oc >= least && (s->algorithm == FO_AUTO || s->algorithm == FO_DIRECT);
-}
-
-/* A plan with the same weights for another shape, in which they stand in the same order; NULL where memory is short. */
-static fo_conv2d *same_weights(const fo_conv2d *plan, fo_conv2d_shape shape) {
-    fo_conv2d *other = fo_alloc(sizeof *plan);
-    if (!other) return NULL;
-    memcpy(other, plan, sizeof *plan);
-    other->dense = other->turned = NULL;
-    other->s = shape, other->icg = shape.ic / shape.groups;
-    fo_lines_choose(&other->lines, &shape);
-    return other;
-}
-
-/* For windows that are pixels. */
-static fo_conv2d *make_dense(const fo_conv2d *plan) {
-    fo_conv2d_shape shape = plan->s;
-    shape.kh = shape.kw = shape.sh = shape.sw = 1, shape.ic = plan->k;
-    return same_weights(plan, shape);
-}
-
-/* A kernel of one row is one of one column on an image whose rows are columns: several lines of it share products. (Not with AVX2, 0.85 to 0.97.) */
-static bool is_row(const fo_conv2d *plan) {
-    return plan->s.kh == 1 && plan->s.kw > 1 && plan->s.groups == 1 && plan->s.algorithm == FO_AUTO && !fo_is_narrow(plan->kn);
-}
-
-static fo_conv2d *make_turned(const fo_conv2d *plan) {
-    fo_conv2d_shape shape = plan->s;
-    shape.kh = plan->s.kw, shape.kw = 1;
-    shape.sh = plan->s.sw, shape.sw = plan->s.sh;
-    shape.dh = plan->s.dw, shape.dw = plan->s.dh;
-    return same_weights(plan, shape);
-}
-
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
     fo_conv2d *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
@@ -141,10 +97,7 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const 
     }
     order_weights(plan, w, scale);
     fo_lines_choose(&plan->lines, shape);
-    const bool apart = is_apart(plan), row = !apart && is_row(plan);
-    if (apart) plan->dense = make_dense(plan);
-    if (row) plan->turned = make_turned(plan);
-    if ((apart && !plan->dense) || (row && !plan->turned)) {
+    if (!fo_rearranged_create(plan)) {
         fo_conv2d_free(plan);
         return NULL;
     }
@@ -161,10 +114,8 @@ const char *fo_conv2d_isa(const fo_conv2d *plan) { return plan->kn->name; }
 void fo_conv2d_free(fo_conv2d *plan) {
     if (!plan) return;
     free_packed(plan);
-    if (plan->dense) free_packed(plan->dense);
-    if (plan->turned) free_packed(plan->turned);
-    fo_free(plan->dense);
-    fo_free(plan->turned);
+    if (plan->rearranged) free_packed(plan->rearranged);
+    fo_free(plan->rearranged);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);
@@ -719,175 +670,6 @@ fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2
     return fo_strided_copy(&a);
 }
 
-static bool is_dense(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const fo_conv2d_shape *s = &plan->s;
-    if (!plan->dense || z->top || z->left || (z->oh - 1) * s->sh + s->kh > z->ih || (z->ow - 1) * s->sw + s->kw > z->iw) return false;
-    return s->kh * s->kw == 1 || !fo_uses_patches(plan, z);
-}
-
-/* The size of the windows that are copied at once: those of some images, or some rows of a large one. */
-static fo_conv2d_size met(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const ptrdiff_t row = max_(plan->k * z->ow, 1), rows = min_(z->oh, max_(MET_BYTES / 4 / row, 1));
-    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(MET_BYTES / 4 / (rows * row), 1));
-    return (fo_conv2d_size){.n = images, .ih = rows, .iw = z->ow, .oh = rows, .ow = z->ow};
-}
-
-static size_t met_bytes(const fo_conv2d *plan, const fo_conv2d_size *some) {
-    return (size_t)(some->n * plan->k * some->oh * some->ow) * sizeof(float);
-}
-
-typedef struct {
-    const fo_conv2d *plan;
-    const fo_conv2d_size *some;
-    const fo_image *to, *from;
-} window_copy;
-
-/* What kernel row i of channel c meets in planes, for all of its columns. */
-static void copy_windows(void *context, ptrdiff_t task, int thread) {
-    (void)thread;
-    enum { FEW = 4 }; /* columns that are picked one after the other, not by squares of pixels and columns */
-    const window_copy *job = context;
-    const fo_conv2d_shape *s = &job->plan->s;
-    const fo_kernels *kn = job->plan->kn;
-    const ptrdiff_t i = task % s->kh, c = task / s->kh, c0 = c / CHANNEL_BLOCK * CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, s->ic - c0);
-    const ptrdiff_t oh = job->some->oh, ow = job->some->ow, down = s->sh * job->from->sh, first = c0 * s->kh * s->kw + i * s->kw * block + c - c0;
-    for (ptrdiff_t n = 0; n < job->some->n; n++) {
-        const float *x = fo_at(job->from, n, c, i, 0);
-        float *to = fo_at(job->to, n, first, 0, 0);
-        const ptrdiff_t step = block * job->to->sc; /* from a kernel column to the next */
-        if (s->kw <= FEW)
-            for (ptrdiff_t j = 0; j < s->kw; j++) kn->pad(oh, ow, x, down, (ow - 1) * s->sw + s->kw, j, s->sw, to + j * step, ow);
-        else
-            for (ptrdiff_t h = 0; h < oh; h++) kn->transpose(ow, s->kw, x + h * down, s->sw, to + h * ow, step);
-    }
-}
-
-/* Copies windows, the channels of each in the order of the weights; planes by the kernels, all others by what is contiguous in both. */
-static fo_status copy_met(const fo_conv2d *plan, const fo_conv2d_size *some, const fo_image *to, const fo_image *from) {
-    const fo_conv2d_shape *s = &plan->s;
-    if (from->sw == 1 && to->sw == 1) {
-        window_copy job = {plan, some, to, from};
-        const int threads = fo_threads_for(fo_nanoseconds(plan->kn, 0, 2.0 * (double)met_bytes(plan, some)));
-        fo_parallel_for(s->ic * s->kh, threads, copy_windows, &job);
-        return FO_OK;
-    }
-    for (ptrdiff_t c = 0, at = 0; c < s->ic; c += CHANNEL_BLOCK) {
-        const ptrdiff_t block = min_(CHANNEL_BLOCK, s->ic - c);
-        fo_copy_args a = {{6, {some->n, s->kh, s->kw, block, some->oh, some->ow},
-                           {{to->sn, s->kw * block * to->sc, block * to->sc, to->sc, to->sh, to->sw},
-                            {from->sn, from->sh, from->sw, from->sc, s->sh * from->sh, s->sw * from->sw}}},
-                          fo_at(to, 0, at, 0, 0), fo_at(from, 0, c, 0, 0)};
-        at += s->kh * s->kw * block;
-        fo_fold(&a.axes);
-        const fo_status status = fo_strided_copy(&a);
-        if (status != FO_OK) return status;
-    }
-    return FO_OK;
-}
-
-/* The part of the images that begins with row h of image n. */
-static fo_image part_of(const fo_image *t, ptrdiff_t n, ptrdiff_t h) {
-    return (fo_image){t->data + n * t->sn + h * t->sh, t->sn, t->sc, t->sh, t->sw};
-}
-
-/* Output rows h .. of images n .. , whose windows are copied to `room`. */
-static fo_status dense_part(const fo_conv2d *plan, const fo_conv2d_size *some, ptrdiff_t n, ptrdiff_t h, float *room, const fo_image *x,
-                            const fo_image *r, const fo_image *y) {
-    const fo_image from = part_of(x, n, h * plan->s.sh), residual = r ? part_of(r, n, h) : (fo_image){0}, result = part_of(y, n, h);
-    fo_image to = fo_contiguous(plan->k, some->oh, some->ow, plan->s.nhwc);
-    to.data = room;
-    const fo_status status = copy_met(plan, some, &to, &from);
-    return status == FO_OK ? fo_conv2d_run(plan->dense, some, &to, r ? &residual : NULL, &result) : status;
-}
-
-typedef struct {
-    const fo_conv2d *plan;
-    const fo_conv2d_size *z;
-    const fo_image *x, *r, *y;
-    float *room;
-    fo_status status;
-} copied_call;
-
-/* Calls with copies, which a team that is kept together shares. */
-static fo_status run_copied(copied_call call, size_t bytes, void (*run)(void *call)) {
-    const double points = (double)call.plan->s.oc * (double)(call.z->oh * call.z->ow);
-    if (!(call.room = fo_arena_take(bytes))) return FO_NO_MEMORY;
-    if (fo_threads_for(fo_nanoseconds(call.plan->kn, points * (double)call.plan->k, 0)) > 1)
-        fo_parallel_together(run, &call);
-    else
-        run(&call);
-    fo_arena_release(call.room);
-    return call.status;
-}
-
-static void run_dense(void *context) {
-    copied_call *call = context;
-    const fo_conv2d_size *z = call->z, whole = met(call->plan, z);
-    for (ptrdiff_t n = 0; n < z->n; n += whole.n)
-        for (ptrdiff_t h = 0; h < z->oh && call->status == FO_OK; h += whole.oh) {
-            fo_conv2d_size some = whole;
-            some.n = min_(whole.n, z->n - n), some.ih = some.oh = min_(whole.oh, z->oh - h);
-            call->status = dense_part(call->plan, &some, n, h, call->room, call->x, call->r, call->y);
-        }
-}
-
-static fo_status dense_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    const fo_conv2d_size whole = met(plan, z);
-    return run_copied((copied_call){plan, z, x, r, y, NULL, FO_OK}, met_bytes(plan, &whole), run_dense);
-}
-
-/* ---- rows as columns ---------------------------------------------------------------------------------------------- */
-
-static fo_conv2d_size turned_size(const fo_conv2d_size *z) {
-    return (fo_conv2d_size){.n = z->n, .ih = z->iw, .iw = z->ih, .oh = z->ow, .ow = z->oh, .top = z->left, .left = z->top};
-}
-
-/* Floats of an image and its result, and of a residual. */
-static ptrdiff_t turned_floats(const fo_conv2d *plan, const fo_conv2d_size *z, bool adds) {
-    return plan->s.ic * z->ih * z->iw + (1 + adds) * plan->s.oc * z->oh * z->ow;
-}
-
-/* Whether lines pay on the turned image, in either memory order: planes are copied, which takes a tenth of the time that is gained. */
-static bool is_turned(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    if (!plan->turned || fo_uses_patches(plan, z) || turned_floats(plan, z, true) > MET_BYTES / 4) return false;
-    const fo_conv2d_size size = turned_size(z);
-    return size.oh > 1 && fo_lines_pay(plan->turned, &size);
-}
-
-static fo_image turned_image(const fo_image *t) { return (fo_image){t->data, t->sn, t->sc, t->sw, t->sh}; }
-
-/* Of images whose channels are neighbours. */
-static fo_status turned_pixels(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    const fo_conv2d_size size = turned_size(z);
-    const fo_image in = turned_image(x), out = turned_image(y), beside = r ? turned_image(r) : (fo_image){0};
-    return fo_conv2d_run(plan->turned, &size, &in, r ? &beside : NULL, &out);
-}
-
-/* Image n of planes, by way of copies. */
-static fo_status turned_part(const copied_call *call, ptrdiff_t n) {
-    const fo_conv2d *plan = call->plan;
-    const fo_conv2d_size *z = call->z, inputs = {.n = 1, .oh = z->ih, .ow = z->iw}, outputs = {.n = 1, .oh = z->oh, .ow = z->ow};
-    const fo_image from = part_of(call->x, n, 0), to = part_of(call->y, n, 0), residual = call->r ? part_of(call->r, n, 0) : (fo_image){0};
-    fo_image in = fo_contiguous(plan->s.ic, z->ih, z->iw, true), out = fo_contiguous(plan->s.oc, z->oh, z->ow, true), beside = out;
-    fo_conv2d_size one = *z;
-    one.n = 1;
-    in.data = call->room, out.data = in.data + in.sn, beside.data = out.data + out.sn;
-    fo_status status = fo_copy_image(&in, &from, &inputs, plan->s.ic);
-    if (status == FO_OK && call->r) status = fo_copy_image(&beside, &residual, &outputs, plan->s.oc);
-    if (status == FO_OK) status = turned_pixels(plan, &one, &in, call->r ? &beside : NULL, &out);
-    return status == FO_OK ? fo_copy_image(&to, &out, &outputs, plan->s.oc) : status;
-}
-
-static void run_planes(void *context) {
-    copied_call *call = context;
-    for (ptrdiff_t n = 0; n < call->z->n && call->status == FO_OK; n++) call->status = turned_part(call, n);
-}
-
-static fo_status turned_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    if (x->sc == 1 && y->sc == 1 && (!r || r->sc == 1)) return turned_pixels(plan, z, x, r, y);
-    return run_copied((copied_call){plan, z, x, r, y, NULL, FO_OK}, (size_t)turned_floats(plan, z, r != NULL) * sizeof(float), run_planes);
-}
-
 static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) { return !z->n || !z->oh || !z->ow || !plan->s.oc; }
 
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
@@ -897,8 +679,7 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     if (is_empty(plan, z)) return FO_OK;
     if (fo_is_huge(plan, z)) return FO_NO_MEMORY;
     if (fo_is_depthwise(plan)) return fo_depthwise_run(plan, z, x, residual, y);
-    if (is_dense(plan, z)) return dense_run(plan, z, x, residual, y);
-    if (is_turned(plan, z)) return turned_run(plan, z, x, residual, y);
+    if (fo_uses_rearranged(plan, z)) return fo_rearranged_run(plan, z, x, residual, y);
     if (fo_is_stem(plan, z)) return fo_stem_run(plan, z, x, residual, y);
     if (fo_uses_strassen(plan, z)) return fo_strassen_run(plan, z, x, residual, y);
     const int tile = fo_winograd_tile(plan, z);
@@ -917,14 +698,7 @@ static direct direct_of(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhw
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return "none, an empty result";
     if (fo_is_huge(plan, z)) return NULL;
-    if (is_dense(plan, z)) {
-        const fo_conv2d_size size = met(plan, z);
-        return fo_conv2d_kernel(plan->dense, &size, nhwc);
-    }
-    if (is_turned(plan, z)) {
-        const fo_conv2d_size size = turned_size(z);
-        return fo_conv2d_kernel(plan->turned, &size, true);
-    }
+    if (fo_uses_rearranged(plan, z)) return fo_rearranged_kernel(plan, z, nhwc);
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_kernel(tile);
     if (fo_uses_strassen(plan, z)) return plan->s.nhwc ? "strassen, pixels as rows" : "strassen, pixels as columns";
@@ -941,14 +715,7 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
 
 ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     if (is_empty(plan, z)) return 0;
-    if (is_dense(plan, z)) {
-        const fo_conv2d_size size = met(plan, z);
-        return fo_conv2d_scratch(plan->dense, &size, nhwc) + (ptrdiff_t)met_bytes(plan, &size);
-    }
-    if (is_turned(plan, z)) {
-        const fo_conv2d_size size = turned_size(z);
-        return fo_conv2d_scratch(plan->turned, &size, true) + (nhwc ? 0 : turned_floats(plan, z, false) * (ptrdiff_t)sizeof(float));
-    }
+    if (fo_uses_rearranged(plan, z)) return fo_rearranged_scratch(plan, z, nhwc);
     const int tile = fo_winograd_tile(plan, z);
     if (tile) return fo_winograd_scratch(plan, z, tile, nhwc);
     if (fo_is_depthwise(plan)) return fo_depthwise_scratch(plan, z, nhwc);

@@ -22,8 +22,7 @@ struct fo_conv2d {
     float *bias, *slopes;
     fo_lines lines;
     _Atomic(struct direct *) last; /* the direct convolution of the last call, unless one is running */
-    struct fo_conv2d *dense; /* the same weights for windows that are copied, each a pixel of k channels, where windows do not overlap, or NULL */
-    struct fo_conv2d *turned; /* the same weights for a kernel of one column, where it is one of one row, or NULL */
+    struct fo_conv2d *rearranged; /* the same weights for another image, or NULL: rearranged.c */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
@@ -77,6 +76,13 @@ bool fo_lines_pay(const fo_conv2d *plan, const fo_conv2d_size *z);
 bool fo_is_stem(const fo_conv2d *plan, const fo_conv2d_size *z);
 fo_status fo_stem_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
 ptrdiff_t fo_stem_scratch(const fo_conv2d *plan, const fo_conv2d_size *z);
+
+/* By another convolution, of windows that are pixels or rows that are columns: rearranged.c. Creation fails where memory is short. */
+bool fo_rearranged_create(fo_conv2d *plan);
+bool fo_uses_rearranged(const fo_conv2d *plan, const fo_conv2d_size *z);
+fo_status fo_rearranged_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y);
+const char *fo_rearranged_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc);
+ptrdiff_t fo_rearranged_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc);
 
 /* Small or narrow images: patches.c. Which sizes of an image alone decide; of all products, the share that is left when those with rows and columns of zeros are not made. */
 bool fo_uses_patches(const fo_conv2d *plan, const fo_conv2d_size *z);
