@@ -60,11 +60,41 @@ def test_binary(name, isa, draw):
 
 @pytest.mark.parametrize("shape", [(), (1,), (33,), (6, 1), (5, 1, 1), (1, 6, 33), (5, 1, 33)])
 @pytest.mark.parametrize("activation", [None, "relu", "sigmoid", ("leaky_relu", 0.3)])
-def test_broadcast(shape, activation, threads, draw):
+@pytest.mark.parametrize("swapped", [False, True])
+def test_broadcast(shape, activation, swapped, isa, threads, draw):
     a, b, y = draw(5, 6, 33), draw(*shape), empty(5, 6, 33)
-    run("binary", "sub", a, np.broadcast_to(b, a.shape), y, activation=activations.parse(activation))
-    expected = activate(Approx(np.float64(a) - b, U * np.abs(np.float64(a) - b)), activation)
+    operands = [np.broadcast_to(b, a.shape), a] if swapped else [a, np.broadcast_to(b, a.shape)]
+    run("binary", "sub", *operands, y, activation=activations.parse(activation))
+    difference = np.subtract(*operands, dtype=np.float64)
+    expected = activate(Approx(difference, U * np.abs(difference)), activation)
     check(y, Approx(expected.value, expected.error + 4 * U))
+
+
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[:, ::2]])
+@pytest.mark.parametrize("place", [None, 0.5])
+def test_activation_of_long_rows(view, place, isa, threads, draw):
+    """Of a value alone, and behind a sum; rows go in parts."""
+    x = view(draw(3, 2600))
+    y = empty(*x.shape)
+    if place is None:
+        run("unary", "identity", x, y, activation=activations.parse("gelu"))
+    else:
+        run("binary", "add", x, np.broadcast_to(np.float32(place), x.shape), y, activation=activations.parse("gelu"))
+    total = x.astype(np.float64) + (place or 0)
+    check(y, activate(Approx(total, U * np.abs(total)), "gelu"))
+
+
+@pytest.mark.parametrize("exponent", [2, 3, 0.5, -1, 1.5, 0])
+@pytest.mark.parametrize("view", [lambda x: x, lambda x: x[::2]])
+def test_one_exponent_for_all(exponent, view, isa, draw):
+    x = view(np.concatenate([draw(70) + np.float32(1.5), np.float32([0, -0.0, np.inf, -np.inf, np.nan, -2, 3e37])]))
+    y, exponents = empty(*x.shape), np.broadcast_to(np.float32(exponent), x.shape)
+    run("binary", "pow", x, exponents, y)
+    with np.errstate(all="ignore"):
+        expected = np.power(x, np.array(exponents))  # not a view of one, which NumPy takes for a square root
+    np.testing.assert_allclose(y, expected, 3e-7)
+    zeros = x == 0
+    assert np.array_equal(np.signbit(y[zeros]), np.signbit(expected[zeros]))
 
 
 def test_images_in_any_memory_order(draw):
@@ -189,6 +219,39 @@ def test_softmax(axis, log, view, isa, threads, draw):
     e = np.exp(d)
     total = e.sum(axis, keepdims=True)
     close(y, d - np.log(total) if log else e / total, relative=30 * U, scale=1e-6 if log else 1e-12)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("n", [1, 2, 7, 16, 31, 64, 100, 129])
+def test_softmax_at_the_ends(axis, n, isa, draw):
+    """Masked elements become exactly 0, and what is not a number makes its fibre, and no other, such."""
+    x = 50 * draw(6, n)
+    x[1, 1:] = -np.inf
+    x[2] = -np.inf
+    x[3, n // 2] = np.nan
+    x[4, -1] = np.inf
+    x[5] *= 1e30
+    y = empty(*np.moveaxis(x, 1, axis).shape)
+    run("softmax", np.ascontiguousarray(np.moveaxis(x, 1, axis)), y, axis)
+    y = np.moveaxis(y, axis, 1)
+    e = np.exp(x[0] - x[0].max(), dtype=np.float64)
+    close(y[0], e / e.sum(), relative=30 * U, scale=1e-12)
+    assert y[1, 0] == 1 and not y[1, 1:].any()
+    assert np.isnan(y[2:5]).all()
+    assert np.array_equal(y[5], (x[5] == x[5].max()) / np.float32((x[5] == x[5].max()).sum()))
+
+
+@pytest.mark.parametrize("n", [1, 2, 15, 16, 33, 64, 95, 768])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_layer_norm_of_any_width(n, scaled, isa, threads, draw):
+    x, y = draw(9, n) + np.float32(3), empty(9, n)
+    scale, shift = (draw(n), draw(n)) if scaled else (None, None)
+    run("norm", x, y, 1e-5, scale, shift, -1)
+    d = x - x.mean(1, np.float64, keepdims=True)
+    expected = d / np.sqrt((d * d).mean(1, keepdims=True) + 1e-5)
+    close(y, expected * scale + shift if scaled else expected, scale=2e-5)
+    run("norm", x[4:5], alone := empty(1, n), 1e-5, scale, shift, -1)
+    assert np.array_equal(alone, y[4:5])
 
 
 @pytest.mark.parametrize("first", [-1, -2, 1])

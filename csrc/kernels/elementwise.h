@@ -1,7 +1,10 @@
-/* y = activation(f(a, b)) over rows: contiguous ones in vectors, broadcast and strided ones through v_load_strided. */
+/* y = activation(f(a, b)) over rows: contiguous ones and single values in vectors, strided ones through v_load_strided. */
+
+/* Powers that are products or a root; they are what is asked for most. */
+enum { SQUARED = FO_FUNCTIONS, CUBED, ROOT };
 
 /* `f` is a literal at every call. */
-INLINE vf v_function(const fo_function f, vf a, vf b) {
+INLINE vf v_function(const int f, vf a, vf b) {
     switch (f) {
         case FO_SQRT: return v_sqrt(a);
         case FO_EXP: return v_exp(a);
@@ -23,55 +26,103 @@ INLINE vf v_function(const fo_function f, vf a, vf b) {
         case FO_MAX: return v_largest(a, b);
         case FO_MIN: return v_select(v_isnan(a), a, v_min(a, b));
         case FO_SLOPE: return v_select(v_lt(a, v_zero()), v_mul(b, a), a);
+        case SQUARED: return v_mul(a, a);
+        case CUBED: return v_mul(v_mul(a, a), a);
+        case ROOT: return v_select(v_lt(a, v_set1(-FLT_MAX)), v_set1(INFINITY), v_sqrt(v_add(a, v_zero()))); /* of -infinity and -0, too, as powf says */
         default: return a;
     }
 }
 
-static __attribute__((noinline)) vf activated(const fo_activation *act, vf v) {
-    WITH_ACTIVATION(act->kind, return v_act(KIND, v, act->p0, act->p1, v_zero()));
-    return v;
+/* y[j] = activation(x[j]); y may be x. */
+INLINE void activate_row(const fo_act_kind kind, const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
+    const float p0 = act->p0, p1 = act->p1;
+    ptrdiff_t j = 0;
+    for (; j + VL <= n; j += VL) v_store(y + j, v_act(kind, v_load(x + j), p0, p1, v_zero()));
+    if (j < n) v_store_tail(y + j, v_act(kind, v_load_tail(x + j, n - j), p0, p1, v_zero()), n - j);
 }
 
-/* `plain` is a literal: contiguous rows and no activation but a clip. */
-INLINE void elementwise_row(const fo_function f, const bool plain, const fo_elementwise_rows *g, const float *a, const float *b,
-                            float *y) {
-    const bool two = f >= FO_ADD, clip = g->act.kind == FO_CLIP;
+static __attribute__((noinline)) void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
+    WITH_ACTIVATION(act->kind, activate_row(KIND, act, x, y, n));
+}
+
+/* How elements of a row stand: apart; side by side; one value for all. */
+typedef enum { STRIDED, CONTIGUOUS, SAME } row_form; /* STRIDED also of a b that there is not */
+INLINE row_form form_of(ptrdiff_t stride) { return stride == 1 ? CONTIGUOUS : stride == 0 ? SAME : STRIDED; }
+
+/* Without the activation, but within lo .. hi. */
+INLINE void contiguous_row(const int f, const row_form fa, const row_form fb, const float *a, const float *b, float *y, ptrdiff_t n, vf lo, vf hi) {
+    const vf a0 = fa == SAME ? v_set1(*a) : v_zero(), b0 = fb == SAME ? v_set1(*b) : v_zero();
+    ptrdiff_t j = 0;
+    for (; j + VL <= n; j += VL) {
+        const vf v = v_function(f, fa == SAME ? a0 : v_load(a + j), fb == CONTIGUOUS ? v_load(b + j) : b0);
+        v_store(y + j, v_min(hi, v_max(lo, v)));
+    }
+    if (j == n) return;
+    const vm rest = v_range(0, n - j);
+    const vf v = v_function(f, fa == SAME ? a0 : v_load_mask(a + j, rest), fb == CONTIGUOUS ? v_load_mask(b + j, rest) : b0);
+    v_store_mask(y + j, v_min(hi, v_max(lo, v)), rest);
+}
+
+enum { ACTIVATED_AT_ONCE = 1 << 10 }; /* elements, which stay in the first-level cache */
+
+INLINE void elementwise_row(const int f, const row_form fa, const row_form fb, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
+    const bool clip = g->act.kind == FO_CLIP;
     const vf lo = v_set1(clip ? g->act.p0 : -INFINITY), hi = v_set1(clip ? g->act.p1 : INFINITY);
+    const ptrdiff_t step = g->act.kind <= FO_CLIP ? g->n : ACTIVATED_AT_ONCE;
+    for (ptrdiff_t j = 0; j < g->n; j += step) {
+        const ptrdiff_t n = step < g->n - j ? step : g->n - j;
+        const bool alone = f == FO_SAME && g->act.kind > FO_CLIP; /* an activation and nothing before it */
+        if (!alone) contiguous_row(f, fa, fb, fa == SAME ? a : a + j, fb == CONTIGUOUS ? b + j : b, y + j, n, lo, hi);
+        if (g->act.kind > FO_CLIP) activate(&g->act, alone ? a + j : y + j, y + j, n);
+    }
+}
+
+INLINE void strided_row(const int f, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
     for (ptrdiff_t j = 0; j < g->n; j += VL) {
         const ptrdiff_t left = g->n - j;
-        if (plain && left >= VL) {
-            const vf v = v_function(f, v_load(a + j), two ? v_load(b + j) : v_zero());
-            v_store(y + j, v_min(hi, v_max(lo, v)));
-            continue;
-        }
-        vf v = v_load_strided(a + j * g->sa, g->sa, left);
-        v = v_function(f, v, two ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero());
-        if (g->act.kind != FO_IDENTITY) v = activated(&g->act, v);
-        v_store_strided(y + j * g->sy, g->sy, v, left);
+        float lane[VL];
+        v_store(lane, v_function(f, v_load_strided(a + j * g->sa, g->sa, left), b ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero()));
+        if (g->act.kind != FO_IDENTITY) activate(&g->act, lane, lane, VL);
+        v_store_strided(y + j * g->sy, g->sy, v_load(lane), left);
     }
 }
 
-INLINE void elementwise_rows(const fo_function f, const fo_elementwise_rows *g) {
-    const bool two = f >= FO_ADD, plain = g->sa == 1 && g->sy == 1 && (!two || g->sb == 1) && g->act.kind <= FO_CLIP;
+INLINE void elementwise_rows(const int f, const fo_elementwise_rows *g) {
+    const bool two = f >= FO_ADD && f < FO_FUNCTIONS;
+    const row_form fa = g->sy == 1 ? form_of(g->sa) : STRIDED, fb = two ? form_of(g->sb) : STRIDED;
     for (ptrdiff_t i = 0; i < g->m; i++) {
         const float *a = g->a + i * g->lda, *b = two ? g->b + i * g->ldb : NULL;
-        if (plain)
-            elementwise_row(f, true, g, a, b, g->y + i * g->ldy);
+        float *y = g->y + i * g->ldy;
+        if (!two && fa == CONTIGUOUS)
+            elementwise_row(f, CONTIGUOUS, STRIDED, g, a, b, y);
+        else if (two && fa == CONTIGUOUS && fb == CONTIGUOUS)
+            elementwise_row(f, CONTIGUOUS, CONTIGUOUS, g, a, b, y);
+        else if (two && fa == CONTIGUOUS && fb == SAME)
+            elementwise_row(f, CONTIGUOUS, SAME, g, a, b, y);
+        else if (two && fa == SAME && fb == CONTIGUOUS)
+            elementwise_row(f, SAME, CONTIGUOUS, g, a, b, y);
         else
-            elementwise_row(f, false, g, a, b, g->y + i * g->ldy);
+            strided_row(f, g, a, b, y);
     }
+}
+
+/* A power with one exponent for all. */
+INLINE int power_of(const fo_elementwise_rows *g) {
+    if (g->sb || (g->ldb && g->m > 1)) return FO_POW;
+    if (*g->b == 2) return SQUARED;
+    if (*g->b == 3) return CUBED;
+    return *g->b == 0.5f ? ROOT : FO_POW;
 }
 
 #define FUNCTION_CASE(f) \
     case f: elementwise_rows(f, g); break;
 
 static void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
-    switch (g->f) {
+    switch (g->f == FO_POW ? power_of(g) : (int)g->f) {
         FUNCTION_CASE(FO_SAME) FUNCTION_CASE(FO_SQRT) FUNCTION_CASE(FO_EXP) FUNCTION_CASE(FO_LOG) FUNCTION_CASE(FO_ERF)
         FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD) FUNCTION_CASE(FO_SUB)
         FUNCTION_CASE(FO_MUL) FUNCTION_CASE(FO_DIV) FUNCTION_CASE(FO_POW) FUNCTION_CASE(FO_MAX) FUNCTION_CASE(FO_MIN)
-        FUNCTION_CASE(FO_SLOPE)
-        case FO_FUNCTIONS: break;
+        FUNCTION_CASE(FO_SLOPE) FUNCTION_CASE(SQUARED) FUNCTION_CASE(CUBED) FUNCTION_CASE(ROOT)
     }
 }
 #undef FUNCTION_CASE

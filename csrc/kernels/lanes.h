@@ -24,20 +24,21 @@ INLINE void v_store_strided(float *p, ptrdiff_t stride, vf v, ptrdiff_t n) {
 /* The larger one; a NaN in either goes through. */
 INLINE vf v_largest(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
 
-INLINE float v_sum_lanes(vf v) {
+INLINE float v_first(vf v) {
     float lane[VL];
     v_store(lane, v);
-    for (int half = VL / 2; half; half /= 2)
-        for (int l = 0; l < half; l++) lane[l] += lane[l + half];
     return lane[0];
 }
 
-INLINE float v_largest_lane(vf v) {
-    float lane[VL];
-    v_store(lane, v);
-    for (int l = 1; l < VL; l++)
-        if (!(lane[0] != lane[0]) && !(lane[l] <= lane[0])) lane[0] = lane[l];
-    return lane[0];
+/* The sum of all lanes and the largest one, in every lane. */
+INLINE vf v_sum_lanes(vf v) {
+    UNROLL for (int half = VL / 2; half; half /= 2) v = v_add(v, v_concat(v, v, half));
+    return v;
+}
+
+INLINE vf v_largest_lane(vf v) {
+    UNROLL for (int half = VL / 2; half; half /= 2) v = v_largest(v, v_concat(v, v, half));
+    return v;
 }
 
 /* A function of libm, lane by lane, where an exact result matters more than time. */

@@ -1,6 +1,8 @@
 /* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; the variance from the differences, in a second
  * sweep. And local response normalisation, whose window runs over the channels of a pixel. */
 
+enum { NORM_SUMS = 2 }; /* of squares, one after the other */
+
 /* Fibres l.. of which each lane holds one. */
 INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
     const ptrdiff_t w = f->w - l, at = l * f->scale.lane;
@@ -23,30 +25,60 @@ INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale,
     }
 }
 
-INLINE void norm_contiguous(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
-    const float *x = f->from + l * f->x.lane;
-    float *y = f->to + l * f->y.lane;
-    const ptrdiff_t at = l * f->scale.lane, along = f->scale.along;
-    const vf mean = v_set1(reduce_contiguous(FO_SUM, x, f->n) / (float)f->n);
-    vf squares = v_zero();
-    for (ptrdiff_t p = 0; p < f->n; p += VL) {
-        const vm inside = v_range(0, f->n - p);
-        const vf d = v_select(inside, v_sub(v_load_mask(x + p, inside), mean), v_zero());
-        squares = v_fma(d, d, squares);
-    }
-    const vf factor = v_set1(1 / sqrtf(v_sum_lanes(squares) / (float)f->n + eps));
-    for (ptrdiff_t p = 0; p < f->n; p += VL) {
-        const vm inside = v_range(0, f->n - p);
-        vf v = v_mul(v_sub(v_load_mask(x + p, inside), mean), factor);
-        if (scale) v = v_mul(v, v_load_strided(scale + at + p * along, along, f->n - p));
-        if (shift) v = v_add(v, v_load_strided(shift + at + p * along, along, f->n - p));
+/* Elements p .. of a contiguous fibre's scale or shift, which may have one value (`same`). */
+INLINE vf norm_parameter(const bool same, const bool whole, const float *at, ptrdiff_t p, vm inside) {
+    return same ? v_set1(*at) : whole ? v_load(at + p) : v_load_mask(at + p, inside);
+}
+
+/* One vector of a contiguous fibre: its elements p.., of which `inside` are there, or (whole) all. */
+INLINE void norm_vector(const bool same, const bool whole, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t p, vm inside,
+                        vf mean, vf factor) {
+    vf v = v_mul(v_sub(whole ? v_load(x + p) : v_load_mask(x + p, inside), mean), factor);
+    if (scale) v = v_mul(v, norm_parameter(same, whole, scale, p, inside));
+    if (shift) v = v_add(v, norm_parameter(same, whole, shift, p, inside));
+    if (whole)
+        v_store(y + p, v);
+    else
         v_store_mask(y + p, v, inside);
+}
+
+/* A contiguous fibre. */
+INLINE void norm_contiguous(const bool same, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t n, float eps) {
+    const ptrdiff_t whole = n / VL * VL;
+    const vm rest = v_range(0, n - whole);
+    const vf mean = v_set1(v_first(reduce_contiguous(FO_SUM, x, n)) / (float)n);
+    vf squares[NORM_SUMS];
+    UNROLL for (int v = 0; v < NORM_SUMS; v++) squares[v] = v_zero();
+    ptrdiff_t p = 0;
+    for (; p + NORM_SUMS * VL <= n; p += NORM_SUMS * VL)
+        UNROLL for (int v = 0; v < NORM_SUMS; v++) {
+            const vf d = v_sub(v_load(x + p + v * VL), mean);
+            squares[v] = v_fma(d, d, squares[v]);
+        }
+    for (; p < n; p += VL) {
+        const vm inside = v_range(0, n - p);
+        const vf d = v_select(inside, v_sub(v_load_mask(x + p, inside), mean), v_zero());
+        squares[0] = v_fma(d, d, squares[0]);
+    }
+    UNROLL for (int v = 1; v < NORM_SUMS; v++) squares[0] = v_add(squares[0], squares[v]);
+    const vf factor = v_set1(1 / sqrtf(v_first(v_sum_lanes(squares[0])) / (float)n + eps));
+    for (p = 0; p < whole; p += VL) norm_vector(same, true, x, y, scale, shift, p, rest, mean, factor);
+    if (whole < n) norm_vector(same, false, x, y, scale, shift, whole, rest, mean, factor);
+}
+
+INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float eps, const float *scale, const float *shift) {
+    for (ptrdiff_t l = 0; l < f->w; l++) {
+        const ptrdiff_t at = l * f->scale.lane;
+        norm_contiguous(same, f->from + l * f->x.lane, f->to + l * f->y.lane, scale ? scale + at : NULL, shift ? shift + at : NULL, f->n, eps);
     }
 }
 
 static void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
-    if (f->x.along == 1 && f->y.along == 1 && f->x.lane != 1)
-        for (ptrdiff_t l = 0; l < f->w; l++) norm_contiguous(f, eps, scale, shift, l);
+    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
+    if (contiguous && f->scale.along == 1)
+        norm_contiguous_fibres(false, f, eps, scale, shift);
+    else if (contiguous && (!f->scale.along || (!scale && !shift)))
+        norm_contiguous_fibres(true, f, eps, scale, shift);
     else
         for (ptrdiff_t l = 0; l < f->w; l += VL) norm_side_by_side(f, eps, scale, shift, l);
 }

@@ -23,8 +23,8 @@ INLINE void reduce_side_by_side(const fo_reduction kind, const int nv, const flo
     }
 }
 
-/* The reduction of one contiguous fibre. */
-INLINE float reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n) {
+/* The reduction of one contiguous fibre, in every lane. */
+INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n) {
     vf all = reduce_identity(kind);
     for (ptrdiff_t p = 0; p < n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < n ? p + SUM_BLOCK * VL : n;
@@ -65,7 +65,7 @@ INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptr
             for (ptrdiff_t i = 0; i < outer[1]; i++)
                 for (ptrdiff_t j = 0; j < outer[0]; j++) {
                     const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
-                    acc = reduce_two(kind, acc, v_set1(reduce_contiguous(kind, x, f->n)));
+                    acc = reduce_two(kind, acc, reduce_contiguous(kind, x, f->n));
                 }
             if (kind == FO_MEAN) acc = v_div(acc, v_set1((float)(outer[0] * outer[1] * f->n)));
             v_store_tail(f->to + l * f->y.lane, acc, 1);
