@@ -61,6 +61,28 @@ def test_arithmetic_with_a_constant_behind_weights(layer, op, swapped):
     assert len(net._graph.nodes) == (2 if op == "Div" and swapped else 1)
 
 
+@pytest.mark.parametrize("graph, scale, nodes", [
+    ("h = MatMul x z; y = Div h c", 1 / 3, 1), ("h = MatMul x z; y = Mul c h", 3, 1), ("q = Mul x c; y = MatMul q z", 3, 1),
+    ("q = Mul x c; k = Div z c; h = MatMul q k; s = Mul h c; y = Div s c", 1, 1), ("h = MatMul x z; g = Mul h c; y = Relu g", 3, 1),
+    ("q = Mul x c; h = MatMul q z; y = Add h h", 6, 2), ("h = MatMul x z; g = Mul h c; y = Add g h", 4, 3),
+])
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+def test_factor_of_a_product(graph, scale, nodes, shape):
+    x, z = some(3, 2), some(1, 2, 4)
+    net = check(scale * (x @ z), graph, {"x": x, "z": z}, {"c": np.full(shape, 3, np.float32)})
+    assert len(net._graph.nodes) == nodes
+
+
+@pytest.mark.parametrize("graph, expected", [
+    ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c), ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
+    ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x), ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),
+])
+def test_what_is_no_factor_of_a_product(graph, expected):
+    x, z, c = some(1, 4, 4), some(1, 4, 4), some(4)
+    inputs = {"x": x, "z": z} if "z" in graph else {"x": x}
+    check(expected(x, z, c), graph, inputs, {"c": c, "d": np.float32(3)})
+
+
 @pytest.mark.parametrize("rows", [3, 4])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1), (4,), (1, 4), ("rows", 1), ("rows", 4)])
 def test_addend_of_a_gemm(rows, shape):

@@ -468,7 +468,7 @@ OPERATORS = ELEMENTWISE | {
     "GlobalAveragePool": lambda node, x: x.mean(tuple(range(2, x.ndim)), keepdims=True),
     "GlobalMaxPool": lambda node, x: x.max(tuple(range(2, x.ndim)), keepdims=True), "InstanceNormalization": _instance_norm, "LRN": _lrn,
     "LSTM": _recurrent(_lstm_step, 4, ["Sigmoid", "Tanh", "Tanh"]), "LayerNormalization": _layer_norm, "Linear": _linear,
-    "LogSoftmax": _softmax, "MatMul": lambda node, a, b: a @ b, "MaxPool": _max_pool, "Pad": _pad, "RNN": _recurrent(_rnn_step, 1, ["Tanh"]),
+    "LogSoftmax": _softmax, "MatMul": _gemm, "MaxPool": _max_pool, "Pad": _pad, "RNN": _recurrent(_rnn_step, 1, ["Tanh"]),
     "Range": lambda node, a, b, step: np.arange(a.item(), b.item(), step.item(), dtype=a.dtype),
     "ReduceLogSumExp": _reduce(elements.log_sum_exp), "ReduceMax": _reduce(lambda x, a, k: x.max(a, keepdims=k, initial=_lowest(x.dtype))),
     "ReduceMean": _reduce(lambda x, a, k: x.mean(a, keepdims=k)), "ReduceMin": _reduce(lambda x, a, k: x.min(a, keepdims=k, initial=_highest(x.dtype))),

@@ -127,7 +127,7 @@ def _transposed(t):
 
 
 def _matmul(p, node):
-    return p.known[node.inputs[1]].dtype == np.float32 and _product(p, node, *map(p.at, node.inputs))
+    return p.known[node.inputs[1]].dtype == np.float32 and _product(p, node, *map(p.at, node.inputs), node.attrs.get("alpha", 1.0))
 
 
 def _gemm(p, node):

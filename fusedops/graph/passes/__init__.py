@@ -93,11 +93,11 @@ class Context:
         """Puts a node beside a later one."""
         self.place[node] = self.place[to]
 
-    def read_instead(self, node, value):
-        """Lets a node read another value as its first input."""
-        self.consumers[node.inputs[0]].remove(node)
+    def read_instead(self, node, value, i=0):
+        """Lets a node read another value as its first, or i-th, input."""
+        self.consumers[node.inputs[i]].remove(node)
         self._read(node, value)
-        node.inputs = [value, *node.inputs[1:]]
+        node.inputs = [*node.inputs[:i], value, *node.inputs[i + 1:]]
 
     def add_residual(self, node, value):
         self._read(node, value)

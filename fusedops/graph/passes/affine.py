@@ -1,5 +1,7 @@
 """Batch norm, and any other scale and shift of channels by constants, into the weights before it: w' = w scale, b' = b scale + shift.
 
+A single constant that scales a product of two computed values, or one of its operands, becomes a factor of the product.
+
 A row of such nodes is composed in float64 and rounded once. Behind anything but weights the row becomes one batch norm. It is left alone
 where folding would change another result, or has nothing constant to fold into; the report says which.
 """
@@ -15,6 +17,9 @@ _ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 def fold_scales(context):
     """Folds whole rows of scales and shifts."""
     _run(context, {"BatchNormalization", *_ARITHMETIC})
+    for node in context.nodes():
+        if node.op == "MatMul" and context.shape(node.output) is not None:
+            _fold_into_product(context, node)
 
 
 def fold_biases(context):
@@ -64,6 +69,37 @@ def _fold(context, node, allowed):
     node.inputs[2:] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     context.merge(row, node)
     context.fused(row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
+
+
+def _fold_into_product(context, node):
+    """Single factors of both operands and behind: attention's 1 / sqrt(d) stands in any of these places."""
+    graph, alpha = context.graph, 1.0
+    for i, value in enumerate(node.inputs):
+        scaling = context.producers.get(value)
+        factor = None if scaling is None or value in graph.results or len(context.consumers[value]) > 1 else _factor(context, scaling)
+        if factor is not None:
+            alpha *= factor[1]
+            context.read_instead(node, factor[0], i)
+            context.remove(scaling)
+            context.fused([scaling], node, passes=2, per_element=1, value=value)
+    while node.output not in graph.results and len(readers := context.consumers.get(node.output, ())) == 1:
+        factor = _factor(context, behind := readers[0])
+        if factor is None:
+            break
+        alpha *= factor[1]
+        context.merge([behind], node)
+        context.fused([behind], node, passes=2, per_element=1)
+    if alpha != 1:
+        node.attrs["alpha"] = alpha
+
+
+def _factor(context, node):
+    """(value, factor) of a node that multiplies a value by one constant, or None."""
+    if node.op not in ("Mul", "Div"):
+        return None
+    value = next((v for v in node.inputs if v not in context.graph.constants), None)
+    step = value and _scale_and_shift(context, node, value, True)
+    return (value, step[0].item()) if step and step[0].size == 1 and np.isfinite(np.float32(step[0].item())) else None
 
 
 def _scaled_transposed(w, scale, groups):
