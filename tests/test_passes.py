@@ -73,6 +73,21 @@ def test_factor_of_a_product(graph, scale, nodes, shape):
     assert len(net._graph.nodes) == nodes
 
 
+@pytest.mark.parametrize("axis", [1, 2, 3])
+@pytest.mark.parametrize("heads", [1, 3])
+def test_concatenation_of_heads(axis, heads):
+    """As rotary embeddings have it: what has four axes need not be an image."""
+    x = some(2, heads, 5, 4)
+    n, whole = helper.make_node, np.concatenate([-x, x], axis)
+    nodes = [n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), n("Neg", ["t"], ["m"]), n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
+             n("Concat", ["a", "x"], ["c"], axis=axis), n("Mul", ["c", "w"], ["y"])]
+    w = some(*whole.shape[2:])
+    values = [[helper.make_tensor_value_info(k, TensorProto.FLOAT, a.shape)] for k, a in (("x", x), ("y", whole))]
+    graph = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(w, "w")])
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+    assert np.array_equal(net(x), whole * w)
+
+
 @pytest.mark.parametrize("graph, expected", [
     ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c), ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
     ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x), ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),

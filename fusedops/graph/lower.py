@@ -341,8 +341,11 @@ def _split(p, node):
 
 
 def _concat(p, node):
-    y, start = p.places.get(node.output) or p.result(node.output, image=len(p.known[node.output].shape) == 4), 0
-    axis = node.attrs["axis"] % len(y.shape)
+    shape, start = p.known[node.output].shape, 0
+    axis = node.attrs["axis"] % len(shape)
+    first = next((t for t in map(p.at, node.inputs) if t.buffer.array is None), None)
+    like = None if first is None else first._replace(shape=shape)  # the rows of attention's heads, say, which are no images
+    y = p.places.get(node.output) or p.result(node.output, like, image=len(shape) == 4 and axis == 1)
     for v in node.inputs:
         part, size = p.at(v), p.known[v].shape[axis]
         target = _along(y, axis, start, size)
