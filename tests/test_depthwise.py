@@ -322,6 +322,31 @@ def test_large_planes_become_pixels_some_rows_at_a_time(isa, draw, threads, k, s
     check_every_memory_order(x, w, **options)
 
 
+@pytest.mark.parametrize("kernel, stride, dilation", [((1, 3), 1, 1), ((1, 31), 1, 1), ((1, 4), 2, 1), ((3, 5), 1, 1), ((2, 6), (1, 2), 3), ((5, 1), (2, 1), 2),
+                                                      ((1, 7), (1, 2), (1, 20))])
+@pytest.mark.parametrize("w", [256, 261, 300, 530])
+def test_long_rows_of_any_kernel(isa, draw, threads, kernel, stride, dilation, w):
+    """Whose middle goes in groups of vectors and whose ends meet zeros; images of one row are sequences."""
+    (kh, kw), (dh, dw) = kernel, np.broadcast_to(dilation, 2).tolist()
+    for n, h in enumerate([1, 4]):
+        x, k = draw(2, 3, h, w), draw(3, *kernel)
+        reach = (kw - 1) * dw
+        for left, right in [(0, 0), (reach // 2, reach - reach // 2), (reach + 3, 1)]:
+            padding = ((kh // 2 * dh, (kh - 1) * dh), (left, right))
+            options = dict(bias=draw(3), activation=["relu6", "gelu", ("prelu", draw(3))][left % 3], stride=stride, dilation=(dh, dw), padding=padding)
+            if n:
+                options["residual"] = draw(*fo.depthwise_conv2d(x, k, **options).shape)
+            check_every_memory_order(x, k, **options)
+
+
+def test_images_of_one_column(isa, draw, threads):
+    for c in 1, 5, 16, 70:
+        x, k = draw(1, c, 40, 1), draw(c, 3, 1)
+        residual = draw(1, c, 40, 1)
+        for adds in {}, {"residual": residual}, {"residual": np.ascontiguousarray(residual.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)}:
+            check_every_memory_order(x, k, bias=draw(c), activation="relu", padding=(1, 0), **adds)
+
+
 @pytest.mark.parametrize("k", [2, 3, 5, 7])
 @pytest.mark.parametrize("dilation", [2, (1, 3), (4, 1), 9, 30])
 def test_dilated_kernels_whose_taps_meet_few_pixels(isa, draw, threads, k, dilation):

@@ -40,12 +40,10 @@ static void dw_any_planes(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t str
         dw_planes(g, walks[k][stride - 1], stride == 1 ? dw_tall_31 : dw_tall_32);
     else if (dw_spread_planes(g))
         return;
-    else if (g->s->sw == 1)
-        dw_everywhere(DW_COLUMNS, g);
-    else if (g->s->sw == 2)
-        dw_everywhere(DW_EVERY_SECOND, g);
+    else if (g->s->sw <= 2)
+        dw_slide_planes(g);
     else
-        dw_everywhere(DW_ANYHOW, g);
+        dw_everywhere(g);
 }
 
 static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
@@ -56,5 +54,5 @@ static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
     else if (!g->nhwc && g->x.sw == 1)
         dw_any_planes(g, k, stride);
     else
-        dw_everywhere(DW_ANYHOW, g);
+        dw_everywhere(g);
 }

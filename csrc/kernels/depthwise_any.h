@@ -1,7 +1,7 @@
 /* Depthwise convolution of any other kernel, stride, dilation and multiplier.
  *
  * Where lanes are channels: tiles of one or two output rows (dw_across_rows). Where they are columns: walks of kernels of up to 3 x 3, stride 1
- * (dw_spread_planes), and any others with what each lane of a tap meets (dw_any).
+ * (dw_spread_planes), rows of any kernel (dw_slide_planes), and what neither does with each lane of a tap by itself (dw_any).
  */
 
 /* Any kernel, stride and dilation where lanes are channels: up to DW_ACROSS pixels of one or two output rows, whose sums stand in registers, one vector of
@@ -102,7 +102,7 @@ static void dw_across_rows(const fo_depthwise_args *g) {
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t ow = g->z->ow, across = (ow + DW_ACROSS - 1) / DW_ACROSS, even = (ow + across - 1) / across, cols = even > LEAST ? even : LEAST;
     const ptrdiff_t rows_bytes = s->kh * g->z->iw * VL * (ptrdiff_t)sizeof(float), fit = BYTES / (rows_bytes ? rows_bytes : BYTES);
-    const ptrdiff_t group = (fit ? fit : 1) * VL;
+    const ptrdiff_t group = s->kh == 1 ? g->c1 - g->c0 : (fit ? fit : 1) * VL; /* none is met twice by kernels of one row */
     const bool shares = s->sh % s->dh == 0 && s->sh / s->dh < s->kh;
     for (ptrdiff_t c0 = g->c0, c1; c0 < g->c1; c0 = c1) {
         c1 = c0 + group < g->c1 ? c0 + group : g->c1;
@@ -226,8 +226,91 @@ static bool dw_spread_planes(const fo_depthwise_args *g) {
     return true;
 }
 
-/* How the lanes of one tap lie in an input row; a literal at every call. */
-typedef enum { DW_COLUMNS, DW_EVERY_SECOND, DW_ANYHOW } dw_lanes;
+/* Planes, any kernel and dilation, stride 1 or 2 along the row: DW_SLIDE vectors of an output row at a time, which slide over the rows that they meet, and
+ * single ones where the windows reach beyond the image. */
+enum { DW_SLIDE = REGISTERS < 32 ? 4 : 8 };
+
+typedef struct {
+    ptrdiff_t c, i0, i1; /* the kernel's rows that lie in the image */
+    const float *x, *w;  /* where the window of output column 0 begins, perhaps beside the image */
+    float *y;
+    const float *r;
+    vf start, lo, hi;
+} dw_slide_row;
+
+INLINE vf dw_slide_load(const int stride, const bool inside, const float *x, ptrdiff_t column, ptrdiff_t iw) {
+    const vm in = inside ? v_range(0, 0) : v_range(-column, iw - column);
+    const vf first = inside ? v_load(x) : v_load_mask(x, in);
+    if (stride == 1) return first;
+    return v_even(first, inside ? v_load(x + VL) : v_load_mask(x + VL, v_range(-column - VL, iw - column - VL)));
+}
+
+/* nv vectors from output column w on. */
+INLINE void dw_slide(const int stride, const int nv, const bool inside, const fo_depthwise_args *g, const dw_slide_row *p, ptrdiff_t w) {
+    const ptrdiff_t kw = g->s->kw, dw = g->s->dw, down = g->s->dh * g->x.sh, iw = g->z->iw, n = g->z->ow - w < nv * VL ? g->z->ow - w : nv * VL;
+    const float *row = p->x + p->i0 * down + w * stride;
+    vf acc[DW_SLIDE];
+    UNROLL for (int v = 0; v < nv; v++) acc[v] = p->start;
+    for (ptrdiff_t i = p->i0; i < p->i1; i++, row += down) {
+        const float *x = row, *tap = p->w + i * kw;
+        ptrdiff_t column = w * stride - g->z->left;
+        for (ptrdiff_t j = kw; j > 0; j--, tap++, x += dw, column += dw) {
+            const vf t = v_set1(*tap);
+            UNROLL for (int v = 0; v < nv; v++) acc[v] = v_fma(t, dw_slide_load(stride, inside, x + v * VL * stride, column, iw), acc[v]);
+        }
+    }
+    float *y = p->y + w;
+    if (g->act.kind > FO_CLIP || p->r) {
+        float sums[DW_SLIDE * VL];
+        UNROLL for (int v = 0; v < nv; v++) v_store(sums + v * VL, acc[v]);
+        dw_finish(g, sums, nv * VL, p->c, n, 1, y, g->y.sh, p->r ? p->r + w : NULL, g->r.sh);
+        return;
+    }
+    UNROLL for (int v = 0; v < nv; v++) {
+        const vf sum = v_min(p->hi, v_max(p->lo, acc[v]));
+        if (inside)
+            v_store(y + v * VL, sum);
+        else
+            v_store_tail(y + v * VL, sum, n);
+    }
+}
+
+typedef void dw_slide_fn(const fo_depthwise_args *, const dw_slide_row *, ptrdiff_t w);
+
+#define SLIDE(stride, nv, inside) \
+    static __attribute__((noinline)) void dw_slide_##stride##nv##inside(const fo_depthwise_args *g, const dw_slide_row *p, ptrdiff_t w) { \
+        if (nv <= DW_SLIDE) dw_slide(stride, nv, inside, g, p, w); \
+    }
+#define SLIDES(stride) SLIDE(stride, 1, 0) SLIDE(stride, 1, 1) SLIDE(stride, 2, 1) SLIDE(stride, 4, 1) SLIDE(stride, 8, 1)
+#define SLIDE_SET(stride) {dw_slide_##stride##10, dw_slide_##stride##11, dw_slide_##stride##21, dw_slide_##stride##41, dw_slide_##stride##81}
+SLIDES(1)
+SLIDES(2)
+
+static void dw_slide_planes(const fo_depthwise_args *g) {
+    static dw_slide_fn *const slides[][5] = {[1] = SLIDE_SET(1), [2] = SLIDE_SET(2)}; /* masked, and of 1, 2, 4 and 8 vectors */
+    const fo_conv2d_shape *s = g->s;
+    const ptrdiff_t ow = g->z->ow, iw = g->z->iw, left = g->z->left, reach = (s->kw - 1) * s->dw;
+    const bool clips = g->act.kind == FO_CLIP;
+    dw_slide_row p = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
+    for (p.c = g->c0; p.c < g->c1; p.c++) {
+        p.start = g->bias ? v_set1(g->bias[p.c]) : v_zero(), p.w = g->w + p.c * g->ldw;
+        for (ptrdiff_t h = g->h0; h < g->h1; h++) {
+            const ptrdiff_t t = h * s->sh - g->z->top, below = g->z->ih - t;
+            p.i0 = t < 0 ? (s->dh - 1 - t) / s->dh : 0, p.i1 = below > 0 ? (below + s->dh - 1) / s->dh : 0;
+            if (p.i1 > s->kh) p.i1 = s->kh;
+            p.x = g->x.data + p.c / g->multiplier * g->x.sc + t * g->x.sh - left;
+            p.y = g->y.data + p.c * g->y.sc + h * g->y.sh, p.r = g->r.data ? g->r.data + p.c * g->r.sc + h * g->r.sh : NULL;
+            for (ptrdiff_t w = 0, nv; w < ow; w += nv * VL) {
+                const ptrdiff_t column = w * s->sw - left, outputs = (ow - w) / VL, inputs = (iw - reach - column) / (VL * s->sw);
+                int form = 0;
+                nv = column < 0 ? 0 : outputs < inputs ? outputs : inputs; /* whose windows lie in the image */
+                while (form < 4 && (1 << form) <= DW_SLIDE && (1 << form) <= nv) form++;
+                nv = form ? 1 << (form - 1) : 1;
+                slides[s->sw][form](g, &p, w);
+            }
+        }
+    }
+}
 
 /* Lanes of one tap one by one: columns from `column` on, s->sw apart, or channels from c on. */
 static __attribute__((noinline)) vf dw_gather(const fo_depthwise_args *g, const float *row, ptrdiff_t c, ptrdiff_t column) {
@@ -243,27 +326,16 @@ static __attribute__((noinline)) vf dw_gather(const fo_depthwise_args *g, const 
 }
 
 /* acc[q] += tap x for the rows q0 .. q1 (all: every q), x the lanes at `column` of input row t + q*sh. */
-INLINE void dw_any_tap(const dw_lanes lanes, const bool all, const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t column, ptrdiff_t t, int q0, int q1,
-                       vf tap, vf acc[DW_ANY_ROWS]) {
-    const ptrdiff_t iw = g->z->iw, step = g->s->sh * g->x.sh;
-    const float *x = g->x.data + t * g->x.sh + c / g->multiplier * g->x.sc + column;
-    const vm in = v_range(-column, iw - column);
-    const vm next = v_range(-column - VL, iw - column - VL);
-    UNROLL for (int q = 0; q < DW_ANY_ROWS; q++, x += step) {
+INLINE void dw_any_tap(const bool all, const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t column, ptrdiff_t t, int q0, int q1, vf tap,
+                       vf acc[DW_ANY_ROWS]) {
+    UNROLL for (int q = 0; q < DW_ANY_ROWS; q++) {
         if (!all && (q < q0 || q >= q1)) continue;
-        vf xv;
-        if (lanes == DW_ANYHOW)
-            xv = dw_gather(g, g->x.data + (t + q * g->s->sh) * g->x.sh, c, column);
-        else if (lanes == DW_EVERY_SECOND)
-            xv = v_even(v_load_mask(x, in), v_load_mask(x + VL, next));
-        else
-            xv = v_load_mask(x, in);
-        acc[q] = v_fma(tap, xv, acc[q]);
+        acc[q] = v_fma(tap, dw_gather(g, g->x.data + (t + q * g->s->sh) * g->x.sh, c, column), acc[q]);
     }
 }
 
 /* Any kernel, stride, dilation, multiplier and pair of memory orders: a vector of each of the output rows h0 .. h1. */
-INLINE void dw_any(const dw_lanes lanes, const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t w, ptrdiff_t h0, ptrdiff_t h1) {
+INLINE void dw_any(const fo_depthwise_args *g, ptrdiff_t c, ptrdiff_t w, ptrdiff_t h0, ptrdiff_t h1) {
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t count = g->nhwc ? g->c1 - c : g->z->ow - w;
     const vf start = !g->bias ? v_zero() : g->nhwc ? v_load_tail(g->bias + c, count) : v_set1(g->bias[c]);
@@ -280,9 +352,9 @@ INLINE void dw_any(const dw_lanes lanes, const fo_depthwise_args *g, ptrdiff_t c
             const ptrdiff_t column = w * s->sw + j * s->dw - g->z->left;
             const vf tv = g->nhwc ? v_load(taps + tap * VL) : v_set1(taps[tap]);
             if (q1 - q0 == DW_ANY_ROWS)
-                dw_any_tap(lanes, true, g, c, column, t, q0, q1, tv, acc);
+                dw_any_tap(true, g, c, column, t, q0, q1, tv, acc);
             else
-                dw_any_tap(lanes, false, g, c, column, t, q0, q1, tv, acc);
+                dw_any_tap(false, g, c, column, t, q0, q1, tv, acc);
         }
     }
     float sums[DW_ANY_ROWS * VL];
@@ -291,10 +363,10 @@ INLINE void dw_any(const dw_lanes lanes, const fo_depthwise_args *g, ptrdiff_t c
     dw_finish(g, sums, VL, c, count < VL ? count : VL, (int)(h1 - h0), g->y.data + at_y, g->y.sh, g->r.data ? g->r.data + at_r : NULL, g->r.sh);
 }
 
-INLINE void dw_everywhere(const dw_lanes lanes, const fo_depthwise_args *g) {
+static void dw_everywhere(const fo_depthwise_args *g) {
     const ptrdiff_t along_w = g->nhwc ? 1 : VL, along_c = g->nhwc ? VL : 1;
     for (ptrdiff_t c = g->c0; c < g->c1; c += along_c)
         for (ptrdiff_t h = g->h0; h < g->h1; h += DW_ANY_ROWS)
             for (ptrdiff_t w = 0; w < g->z->ow; w += along_w)
-                dw_any(lanes, g, c, w, h, h + DW_ANY_ROWS < g->h1 ? h + DW_ANY_ROWS : g->h1);
+                dw_any(g, c, w, h, h + DW_ANY_ROWS < g->h1 ? h + DW_ANY_ROWS : g->h1);
 }
