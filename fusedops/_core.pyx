@@ -101,11 +101,11 @@ cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHa
 
 cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=FO_LINE, int dtype=cnp.NPY_FLOAT32):
     """A new array, placed behind x (FO_RESULT_AFTER), at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
-    cdef double count = 1
+    cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize
     cdef int i
     for i in range(nd):
-        count *= dims[i]
-    if count * sizeof(float) < FO_PLACED or cnp.PyDataMem_GetHandler() is not NUMPY_MEMORY:
+        nbytes *= dims[i]
+    if nbytes < FO_PLACED or cnp.PyDataMem_GetHandler() is not NUMPY_MEMORY:
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     before = cnp.PyDataMem_SetHandler(RESULT_MEMORY)
     try:
@@ -454,14 +454,16 @@ cdef class ImagePlan:
         self.ic = UNMADE
 
     cdef int size(self, Py_ssize_t n, Py_ssize_t ih, Py_ssize_t iw, fo_conv2d_size *z) except -1:
-        raise NotImplementedError
+        """Of a result as large as x."""
+        z.n, z.ih, z.iw, z.top, z.left, z.oh, z.ow = n, ih, iw, 0, 0, ih, iw
+        return 0
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
         return FO_OK
 
     cdef str weights(self):
         """What x has to fit, for the error."""
-        raise NotImplementedError
+        return "the layer"
 
     cdef object misfit(self, tuple shape):
         """The error for an x of a shape that does not fit, with what to do about it where that can be guessed."""
