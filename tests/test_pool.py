@@ -36,6 +36,8 @@ CASES = {
     "ceil_mode": ((3, 3), (2, 2), (0, 0), (1, 1), (5, 4)),
     "dilated": ((2, 3), (1, 2), (1, 2), (3, 2), (8, 4)),
     "1d": ((1, 3), (1, 1), (0, 1), (1, 1), (9, 7)),
+    "shared": ((5, 5), (1, 1), (2, 2), (1, 1), (9, 7)),
+    "shared_dilated": ((2, 4), (2, 2), (1, 2), (3, 1), (4, 4)),
     "global": ((9, 7), (1, 1), (0, 0), (1, 1), (1, 1)),
 }
 
@@ -71,6 +73,18 @@ def test_average(case, layout, include, isa, draw):
     taps = windows(x, size, kernel, stride, (top, left), dilation, 0)
     error = (taps.shape[-1] + 2) * U * np.abs(taps).sum(-1) / counts
     check(np.ascontiguousarray(y), Approx(taps.sum(-1) / counts, error))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("kernel, stride, dilation", [((3, 3), (1, 1), (1, 1)), ((2, 9), (1, 2), (1, 7)), ((3, 4), (1, 1), (1, 30))])
+def test_long_rows_go_some_windows_at_a_time(layout, kernel, stride, dilation, isa, draw):
+    before, size = (1, 3), (4, 150)
+    x = LAYOUTS[layout](draw(1, 70, 4, 301))
+    y = LAYOUTS[layout](np.full((1, 70, *size), 7, np.float32))
+    p = Program()
+    p.max_pool(x, y, kernel, stride, before, dilation)
+    p.run(())
+    assert np.array_equal(y, windows(x, size, kernel, stride, before, dilation, -np.inf).max(-1))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
