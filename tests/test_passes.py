@@ -9,6 +9,7 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import fusedops as fo  # noqa: E402
+from fusedops.graph import plan  # noqa: E402
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)
@@ -73,10 +74,28 @@ def test_factor_of_a_product(graph, scale, nodes, shape):
     assert len(net._graph.nodes) == nodes
 
 
+@pytest.mark.parametrize("graph, x_size, z_size, factor", [
+    ("q = Mul x c; y = MatMul q z", 1e35, 1e-10, 1e-30), ("h = MatMul x z; y = Mul h c", 1e25, 1e-10, 1e-30),
+    ("h = MatMul x z; y = Div h c", 1e-20, 1e12, 1e30),
+])
+def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
+    """It would make z 0 or infinite, while the result is a number."""
+    x, z = some(3, 2) * np.float32(x_size), some(1, 2, 4) * np.float32(z_size)
+    net = check(x.astype(np.float64) @ z * factor, graph, {"x": x, "z": z}, {"c": np.float32(1 / factor if "Div" in graph else factor)})
+    assert len(net._graph.nodes) == 2
+
+
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("heads", [1, 3])
-def test_concatenation_of_heads(axis, heads):
-    """As rotary embeddings have it: what has four axes need not be an image."""
+def test_concatenation_of_heads(axis, heads, monkeypatch):
+    """As rotary embeddings have it: what has four axes need not be an image, and lies as its parts do, unless they are channels."""
+    orders, add = {}, plan._Builder.add
+
+    def recording(builder, kind, node, *arguments, writes):
+        orders[node.op] = [t.strides for t in arguments if isinstance(t, plan.Tensor)]
+        return add(builder, kind, node, *arguments, writes=writes)
+
+    monkeypatch.setattr(plan._Builder, "add", recording)
     x = some(2, heads, 5, 4)
     n, whole = helper.make_node, np.concatenate([-x, x], axis)
     nodes = [n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), n("Neg", ["t"], ["m"]), n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
@@ -86,6 +105,9 @@ def test_concatenation_of_heads(axis, heads):
     graph = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(w, "w")])
     net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
     assert np.array_equal(net(x), whole * w)
+    if heads > 1 and axis > 1:
+        parts, concatenated = orders["Neg"][0], orders["Mul"][0]  # of (n, rows, heads, c) and (n, heads, rows, c)
+        assert np.argsort(concatenated).tolist() == np.argsort([parts[i] for i in (0, 2, 1, 3)]).tolist()
 
 
 @pytest.mark.parametrize("graph, expected", [

@@ -97,6 +97,17 @@ def test_one_exponent_for_all(exponent, view, isa, draw):
     assert np.array_equal(np.signbit(y[zeros]), np.signbit(expected[zeros]))
 
 
+def test_exponents_of_rows(isa, threads, draw):
+    """Each row's own, and the bits that it has alone."""
+    x, y, alone = np.abs(draw(8, 5000)) + np.float32(0.5), empty(8, 5000), empty(1, 5000)
+    exponents = np.broadcast_to(np.float32([[2], [3], [0.5], [3], [1.5], [3], [2], [3]]), x.shape)
+    run("binary", "pow", x, exponents, y)
+    close(y, np.power(x.astype(np.float64), exponents))
+    for i in range(8):
+        run("binary", "pow", x[i : i + 1], exponents[i : i + 1], alone)
+        assert np.array_equal(alone[0], y[i])
+
+
 def test_images_in_any_memory_order(draw):
     x, gate, y = nhwc(draw(2, 5, 6, 7)), draw(2, 5, 1, 1), nhwc(empty(2, 5, 6, 7))
     run("binary", "mul", x, np.broadcast_to(gate, x.shape), y)

@@ -38,12 +38,14 @@ static void dw_any_planes(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t str
     const bool dilated = g->s->dh > 1 || g->s->dw > 1;
     if (!dilated && ((k == 7 && stride == 1) || ((k == 3 || k == 5) && (stride == 1 || stride == 2))))
         dw_planes(g, walks[k][stride - 1], stride == 1 ? dw_tall_31 : dw_tall_32);
-    else if (dw_spread_planes(g))
+    else if (dw_spread_planes(g) || dw_slide_planes(g))
         return;
-    else if (g->s->sw <= 2)
-        dw_slide_planes(g);
+    else if (g->s->sw == 1)
+        dw_everywhere(DW_COLUMNS, g);
+    else if (g->s->sw == 2)
+        dw_everywhere(DW_EVERY_SECOND, g);
     else
-        dw_everywhere(g);
+        dw_everywhere(DW_ANYHOW, g);
 }
 
 static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
@@ -54,5 +56,5 @@ static void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
     else if (!g->nhwc && g->x.sw == 1)
         dw_any_planes(g, k, stride);
     else
-        dw_everywhere(g);
+        dw_everywhere(DW_ANYHOW, g);
 }

@@ -3,6 +3,14 @@
 /* Powers that are products or a root; they are what is asked for most. */
 enum { SQUARED = FO_FUNCTIONS, CUBED, ROOT };
 
+/* The same of one lane, so that bits do not depend on whether one exponent stands for all. -infinity and -0 have a square root here, as powf says. */
+INLINE float lane_power(float x, float exponent) {
+    if (exponent == 2) return x * x;
+    if (exponent == 3) return x * x * x;
+    if (exponent == 0.5f) return x < -FLT_MAX ? INFINITY : sqrtf(x + 0.0f);
+    return powf(x, exponent);
+}
+
 /* `f` is a literal at every call. */
 INLINE vf v_function(const int f, vf a, vf b) {
     switch (f) {
@@ -20,7 +28,7 @@ INLINE vf v_function(const int f, vf a, vf b) {
         case FO_POW: {
             float x[VL], y[VL];
             v_store(x, a), v_store(y, b);
-            for (int l = 0; l < VL; l++) x[l] = powf(x[l], y[l]);
+            for (int l = 0; l < VL; l++) x[l] = lane_power(x[l], y[l]);
             return v_load(x);
         }
         case FO_MAX: return v_largest(a, b);
@@ -28,7 +36,7 @@ INLINE vf v_function(const int f, vf a, vf b) {
         case FO_SLOPE: return v_select(v_lt(a, v_zero()), v_mul(b, a), a);
         case SQUARED: return v_mul(a, a);
         case CUBED: return v_mul(v_mul(a, a), a);
-        case ROOT: return v_select(v_lt(a, v_set1(-FLT_MAX)), v_set1(INFINITY), v_sqrt(v_add(a, v_zero()))); /* of -infinity and -0, too, as powf says */
+        case ROOT: return v_select(v_lt(a, v_set1(-FLT_MAX)), v_set1(INFINITY), v_sqrt(v_add(a, v_zero())));
         default: return a;
     }
 }
@@ -108,7 +116,7 @@ INLINE void elementwise_rows(const int f, const fo_elementwise_rows *g) {
 
 /* A power with one exponent for all. */
 INLINE int power_of(const fo_elementwise_rows *g) {
-    if (g->sb || (g->ldb && g->m > 1)) return FO_POW;
+    if (g->sb || g->ldb) return FO_POW;
     if (*g->b == 2) return SQUARED;
     if (*g->b == 3) return CUBED;
     return *g->b == 0.5f ? ROOT : FO_POW;

@@ -66,7 +66,8 @@ def _conv(p, node):
     layer = p.layer(node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
                                               groups=groups, layout="NHWC", algorithm=algorithm))
     outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
-    x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=groups == 1))
+    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
+    x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
     p.add("conv2d", node, layer, x, y, _residual(p, node, y), pads[0][0], pads[1][0], writes=y)
     return True
 

@@ -12,6 +12,7 @@ from ...batchnorm import BatchNorm, scale_and_shift
 
 _WEIGHTED = {"Conv": "convolution", "ConvTranspose": "transposed convolution", "Linear": "linear layer"}
 _ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
+_LARGEST_FACTOR = 2.0**24  # of a product, which is applied to one operand: more, or less than its reciprocal, could leave the range of float32
 
 
 def fold_scales(context):
@@ -76,30 +77,33 @@ def _fold_into_product(context, node):
     graph, alpha = context.graph, 1.0
     for i, value in enumerate(node.inputs):
         scaling = context.producers.get(value)
-        factor = None if scaling is None or value in graph.results or len(context.consumers[value]) > 1 else _factor(context, scaling)
+        if scaling is None or value in graph.results or len(context.consumers[value]) > 1:
+            continue
+        source, factor = _factor(context, scaling, alpha)
         if factor is not None:
-            alpha *= factor[1]
-            context.read_instead(node, factor[0], i)
+            alpha = factor
+            context.read_instead(node, source, i)
             context.remove(scaling)
             context.fused([scaling], node, passes=2, per_element=1, value=value)
     while node.output not in graph.results and len(readers := context.consumers.get(node.output, ())) == 1:
-        factor = _factor(context, behind := readers[0])
+        behind = readers[0]
+        _, factor = _factor(context, behind, alpha)
         if factor is None:
             break
-        alpha *= factor[1]
+        alpha = factor
         context.merge([behind], node)
         context.fused([behind], node, passes=2, per_element=1)
     if alpha != 1:
         node.attrs["alpha"] = alpha
 
 
-def _factor(context, node):
-    """(value, factor) of a node that multiplies a value by one constant, or None."""
-    if node.op not in ("Mul", "Div"):
-        return None
+def _factor(context, node, alpha):
+    """(value, alpha times the constant) of a node that multiplies a value by a single constant, or (None, None)."""
     value = next((v for v in node.inputs if v not in context.graph.constants), None)
-    step = value and _scale_and_shift(context, node, value, True)
-    return (value, step[0].item()) if step and step[0].size == 1 and np.isfinite(np.float32(step[0].item())) else None
+    step = _scale_and_shift(context, node, value, True) if value and node.op in ("Mul", "Div") else None
+    if step is None or step[0].size != 1 or not 1 / _LARGEST_FACTOR <= abs(alpha * step[0].item()) <= _LARGEST_FACTOR:
+        return None, None
+    return value, alpha * step[0].item()
 
 
 def _scaled_transposed(w, scale, groups):
