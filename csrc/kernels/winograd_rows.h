@@ -325,6 +325,62 @@ INLINE void back_planes(const int m, const int height, const fo_winograd_output_
     }
 }
 
+/* Row i of a block of VL channels and pixels to its planes; lanes: its pixels, all if there are VL of them. */
+INLINE void back_turned(const bool all, const fo_winograd_output_args *g, int i, const float *row, float *y, const float *r, vm lanes) {
+    vf t[VL];
+    UNROLL for (int l = 0; l < VL; l++) t[l] = v_load(row + l * VL);
+    v_transpose(t);
+    if (r) {
+        r += i * g->r.sh;
+        UNROLL for (int l = 0; l < VL; l++, r += g->r.sc) {
+            v_hide(r); /* or each plane would take a pointer */
+            t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, lanes));
+        }
+    }
+    if (g->act.kind == FO_CLIP) {
+        UNROLL for (int l = 0; l < VL; l++) t[l] = v_max(v_set1(g->act.p0), t[l]);
+        if (g->act.p1 < INFINITY)
+            UNROLL for (int l = 0; l < VL; l++) t[l] = v_min(v_set1(g->act.p1), t[l]);
+    }
+    y += i * g->y.sh;
+    UNROLL for (int l = 0; l < VL; l++, y += g->y.sc) {
+        v_hide(y);
+        if (all)
+            v_store(y, t[l]);
+        else
+            v_store_mask(y, t[l], lanes);
+    }
+}
+
+/* Planes where a vector is long: VL channels of VL columns at a time, whose lines are fetched before they are written. Strips of 48 columns, as in
+ * back_any, take 1.01 of the time at 14x14 to 56x56 and 1.04 at 112x112. */
+INLINE void back_blocks(const int m, const int height, const fo_winograd_output_args *g) {
+    alignas(64) float block[6 * VL * VL];
+    for (ptrdiff_t o = 0; o < g->channels; o += VL) {
+        const vf bias = g->bias ? v_load(g->bias + o) : v_zero();
+        for (ptrdiff_t q = 0; q < g->columns; q += VL) {
+            const ptrdiff_t columns = clamped(g->columns - q, 0, VL);
+            const vm lanes = v_range(0, columns);
+            float *const y = g->y.data + o * g->y.sc + q;
+            const float *r = g->r.data ? g->r.data + o * g->r.sc + q : NULL;
+            walk from = walk_from(g->half + q * g->ldp + o, g->half_row), to = walk_from(block, VL * VL);
+            for (ptrdiff_t p = 0; p < columns; p++, walk_on(&from, g->ldp), walk_on(&to, VL)) {
+                vf d[8];
+                UNROLL for (int i = 0; i < height; i++) __builtin_prefetch(y + p * g->y.sc + i * g->y.sh, 1);
+                load_all(height + 2, &from, d);
+                output_transform(1, m, height, d);
+                UNROLL for (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
+                store_all(height, &to, d);
+            }
+            for (int i = 0; i < g->rows; i++)
+                if (columns == VL)
+                    back_turned(true, g, i, block + i * VL * VL, y, r, lanes);
+                else
+                    back_turned(false, g, i, block + i * VL * VL, y, r, lanes);
+        }
+    }
+}
+
 /* Large planes are fetched for each strip while it is computed, as in output_run. */
 INLINE void back_any(const int m, const int height, const fo_winograd_output_args *g) {
     const bool nhwc = g->y.sc == 1, fetches = g->y.sc >= LARGE_PLANE;
@@ -361,6 +417,8 @@ INLINE void back_run(const int m, const int height, const fo_winograd_output_arg
         back_nhwc(m, height, g);
     else if (HALF_HAS_PLANES && g->half_plane)
         back_planes(m, height, g);
+    else if (!HALF_HAS_PLANES && plain && g->y.sw == 1 && (!g->r.data || g->r.sw == 1))
+        back_blocks(m, height, g);
     else
         back_any(m, height, g);
 }
