@@ -247,9 +247,6 @@ INLINE ptrdiff_t strip_tiles(const int stride) { return stride == 1 ? STRIP : ST
  * either cost more than it gained (weenet 0.95). */
 enum { LINE = 64 / sizeof(float) };
 
-/* Floats of a plane of y whose lines are fetched to the second-level cache for each strip, for so many drive each other out of the first. */
-enum { LARGE_PLANE = 8 << 10 };
-
 INLINE float *strip_at(float *strip, int row, ptrdiff_t pixel) { return strip + row * PITCH + pixel * VL; }
 INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
 

@@ -325,44 +325,16 @@ INLINE void back_planes(const int m, const int height, const fo_winograd_output_
     }
 }
 
-/* Row i of a block of VL channels and pixels to its planes; lanes: its pixels, all if there are VL of them. */
-INLINE void back_turned(const bool all, const fo_winograd_output_args *g, int i, const float *row, float *y, const float *r, vm lanes) {
-    vf t[VL];
-    UNROLL for (int l = 0; l < VL; l++) t[l] = v_load(row + l * VL);
-    v_transpose(t);
-    if (r) {
-        r += i * g->r.sh;
-        UNROLL for (int l = 0; l < VL; l++, r += g->r.sc) {
-            v_hide(r); /* or each plane would take a pointer */
-            t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, lanes));
-        }
-    }
-    if (g->act.kind == FO_CLIP) {
-        UNROLL for (int l = 0; l < VL; l++) t[l] = v_max(v_set1(g->act.p0), t[l]);
-        if (g->act.p1 < INFINITY)
-            UNROLL for (int l = 0; l < VL; l++) t[l] = v_min(v_set1(g->act.p1), t[l]);
-    }
-    y += i * g->y.sh;
-    UNROLL for (int l = 0; l < VL; l++, y += g->y.sc) {
-        v_hide(y);
-        if (all)
-            v_store(y, t[l]);
-        else
-            v_store_mask(y, t[l], lanes);
-    }
-}
-
 /* Planes where a vector is long: VL channels of VL columns at a time, whose lines are fetched before they are written. Strips of 48 columns, as in
- * back_any, take 1.01 of the time at 14x14 to 56x56 and 1.04 at 112x112. */
+ * back_any, take 1.01 of the time, of 112x112 1.04. */
 INLINE void back_blocks(const int m, const int height, const fo_winograd_output_args *g) {
+    const float lo = g->act.kind == FO_CLIP ? g->act.p0 : -INFINITY, hi = g->act.kind == FO_CLIP ? g->act.p1 : INFINITY;
     alignas(64) float block[6 * VL * VL];
     for (ptrdiff_t o = 0; o < g->channels; o += VL) {
         const vf bias = g->bias ? v_load(g->bias + o) : v_zero();
         for (ptrdiff_t q = 0; q < g->columns; q += VL) {
             const ptrdiff_t columns = clamped(g->columns - q, 0, VL);
-            const vm lanes = v_range(0, columns);
             float *const y = g->y.data + o * g->y.sc + q;
-            const float *r = g->r.data ? g->r.data + o * g->r.sc + q : NULL;
             walk from = walk_from(g->half + q * g->ldp + o, g->half_row), to = walk_from(block, VL * VL);
             for (ptrdiff_t p = 0; p < columns; p++, walk_on(&from, g->ldp), walk_on(&to, VL)) {
                 vf d[8];
@@ -372,16 +344,19 @@ INLINE void back_blocks(const int m, const int height, const fo_winograd_output_
                 UNROLL for (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
                 store_all(height, &to, d);
             }
-            for (int i = 0; i < g->rows; i++)
-                if (columns == VL)
-                    back_turned(true, g, i, block + i * VL * VL, y, r, lanes);
-                else
-                    back_turned(false, g, i, block + i * VL * VL, y, r, lanes);
+            finish_args f = {.mr = (int)columns, .n = VL, .ldt = VL, .ldr = g->r.sc, .ldc = g->y.sc, .p0 = lo, .p1 = hi};
+            for (int i = 0; i < g->rows; i++) {
+                f.tile = block + i * VL * VL, f.c = y + i * g->y.sh;
+                f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + q : NULL;
+                finish_columns(FO_CLIP, &f);
+            }
         }
     }
 }
 
-/* Large planes are fetched for each strip while it is computed, as in output_run. */
+/* Floats of a plane of y whose lines are fetched to the second-level cache while a strip is computed, for so many drive each other out of the first. */
+enum { LARGE_PLANE = 8 << 10 };
+
 INLINE void back_any(const int m, const int height, const fo_winograd_output_args *g) {
     const bool nhwc = g->y.sc == 1, fetches = g->y.sc >= LARGE_PLANE;
     alignas(64) float strip[8 * PITCH];
