@@ -47,6 +47,17 @@ def test_groups(isa, draw, threads, layout, groups, ic, oc, size, stride, dilati
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("oc, size", [(48, (14, 25)), (16, (7, 40)), (19, (9, 20))])
+def test_two_limits(isa, draw, layout, oc, size):
+    """Whole vectors of channels and of columns, and parts of them; some of y is beyond either limit."""
+    x, w = draw(*dims(layout, 2, 32, *size)), draw(oc, 32, 3, 3) / np.float32(2)
+    options = dict(padding=1, layout=layout, bias=draw(oc), activation="relu6")
+    y = fo.conv2d(x, w, **options, algorithm="winograd")
+    check(y, oracle.conv2d(x, w, **options), error=BOUND)
+    assert (y == 0).any() and (y == 6).any()
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("groups, channels, size, stride", [(2, 96, 28, 1), (3, 96, 14, 1), (4, 256, 14, 1), (2, 128, 28, 2)])
 def test_same_bits_of_groups(isa, draw, layout, groups, channels, size, stride):
     """More threads than groups share them, or blocks of one; a group's bits are those of a convolution of its own."""
