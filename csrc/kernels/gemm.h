@@ -274,6 +274,17 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 #undef EACH_HEIGHT
 #undef HEIGHTS
 
+/* Fetches the rows of C and of the residual that a tile of a large result will meet, or its stores and additions would wait until the third level or
+ * memory answers: 3 -> 64 channels at 224x224 take 0.71 of the time in planes, 0.94 channels last, with a residual 0.75. Stores of half a line (AVX2)
+ * do not wait, and to fetch for them took 1.03 times as long; with a residual 0.6. Rows of many steps are fetched in gemm_tile. */
+INLINE void gemm_fetch_tile(const fo_gemm_args *g, const int nv, ptrdiff_t i0, ptrdiff_t mr, ptrdiff_t j0) {
+    if (!g->ep.large || g->ep.transposed || (g->form == FO_ROWS && g->k >= LONG)) return;
+    for (ptrdiff_t i = i0; i < i0 + mr; i++) {
+        if ((int)VL >= LINE_FLOATS) gemm_fetch(g->c + i * g->ldc + j0, nv);
+        if (g->ep.residual) gemm_fetch(g->ep.residual + i * g->ep.ldr + j0, nv);
+    }
+}
+
 /* Whether the columns from j on, `width` vectors of them, are tiles that run one below the other. Winograd's positions are products of few rows,
  * too, whose B is small: 64 -> 64 channels, 22 rows at a time, 0.95 of the time. With a larger B fewer than FAR_ROWS wait for it: 7x7, 1.04. */
 INLINE bool gemm_runs(const fo_gemm_args *g, const int width, ptrdiff_t j) {
@@ -314,6 +325,7 @@ INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const
     for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {
         const fo_gemm_args *g = t ? rest : first;
         mr = height + (t < taller);
+        gemm_fetch_tile(g, width, i, mr, j);
         (halves ? gemm_halves_tiles[g->form] : plain ? gemm_plain_tiles[g->form] : gemm_tiles[g->form][width])[mr - 1](g, i, j);
     }
 }

@@ -190,6 +190,7 @@ typedef struct direct {
     float *scratch;
     bool heavy;             /* weights do not stay in the second-level cache: a piece of them meets all rows of a task at once */
     ptrdiff_t piece;        /* steps of a reduction, then */
+    bool large;             /* the result: fo_is_large */
 } direct;
 
 static ptrdiff_t input_rows(const fo_conv2d *plan, ptrdiff_t rows) { return (rows - 1) * plan->s.sh + (plan->s.kh - 1) * plan->s.dh + 1; }
@@ -314,7 +315,7 @@ static void set_epilogue(const direct *d, const part *q, fo_gemm_args *a) {
 static void set_output(const direct *d, const part *q, ptrdiff_t h, fo_gemm_args *a) {
     const bool nhwc = d->y.sc == 1;
     const ptrdiff_t o = q->g * d->plan->ocg + q->o;
-    a->ep.transposed = nhwc == d->columns;
+    a->ep.transposed = nhwc == d->columns, a->ep.large = d->large;
     a->c = fo_at(&d->y, q->n, o, h, q->w0), a->ldc = nhwc ? d->y.sw : d->y.sc;
     if (d->r.data) a->ep.residual = fo_at(&d->r, q->n, o, h, q->w0), a->ep.ldr = nhwc ? d->r.sw : d->r.sc;
 }
@@ -345,7 +346,7 @@ static ptrdiff_t sums_floats(const direct *d, ptrdiff_t rows) {
 /* Lets its sums stay in scratch, rows lds apart. */
 static void set_partial(float *sums, fo_gemm_args *a) {
     a->c = sums, a->ldc = a->lds;
-    a->ep.act.kind = FO_IDENTITY, a->ep.transposed = false, a->ep.residual = NULL;
+    a->ep.act.kind = FO_IDENTITY, a->ep.transposed = a->ep.large = false, a->ep.residual = NULL;
 }
 
 /* Of `floats` weights that the products read after these, share i of n is fetched meanwhile. */
@@ -522,6 +523,7 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
     const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE) : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, kn->nr);
+    d->large = fo_is_large(z->n * z->oh * z->ow * s->oc);
 }
 
 /* Channels that follow each other in every block of them, in fours; products, lines and pieces begin with a block. */

@@ -44,6 +44,9 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
 
+/* Whether a result of so many floats is for the third level of caches or for memory, so that its lines are worth fetching before they are written. */
+static inline bool fo_is_large(ptrdiff_t floats) { return floats > fo_near_bytes(); /* four times the second level */ }
+
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }
 
