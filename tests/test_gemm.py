@@ -105,6 +105,25 @@ def test_few_steps(isa, half_rate, draw, m, k):
             np.testing.assert_array_equal(y[:5], fo.linear(x[:5], w, **given, activation=activation))
 
 
+@pytest.mark.parametrize("n", [1, 2, 3])
+@pytest.mark.parametrize("k", [16, 63, 64, 113, 145, 1024])
+@pytest.mark.parametrize("name", [None, "relu", "prelu", "gelu"])
+def test_few_columns(isa, half_rate, draw, n, k, name):
+    """Rows are lanes: around blocks of them, with rows that share a set of the cache, and with the bits of a row alone."""
+    for m in 7, 8, 9, 16, 31, 64, 75:
+        x, w, bias, residual, activation = draw(m, k), draw(n, k), draw(n), draw(m, n), draw.activation(name, n)
+        y = fo.linear(x, w, bias, residual=residual, activation=activation)
+        check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
+        for i in range(0, m, 6):
+            np.testing.assert_array_equal(y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+        out = np.zeros((m, 2 * n), np.float32)
+        fo.linear(x, w, bias, residual=residual, activation=activation, out=out[:, ::2])
+        np.testing.assert_array_equal(out[:, ::2], y)
+        assert not out[:, 1::2].any()
+        fo.linear(x, w, bias, residual=residual, activation=activation, out=residual)
+        np.testing.assert_array_equal(residual, y)
+
+
 def test_linear_is_gemm_with_the_weights_transposed(isa, draw):
     x, w, bias = draw(7, 33), draw(45, 33), draw(45)
     np.testing.assert_array_equal(fo.linear(x, w, bias), fo.gemm(x, w.T, bias=bias))

@@ -229,6 +229,7 @@ INLINE void gemm_tile(const fo_gemm_args *g, const int mr, const int nv, const f
 #include "gemm_along.h"
 #include "gemm_run.h"
 #include "gemm_halves.h"
+#include "gemm_few.h"
 
 /* A function for each height, or the compiler would share registers between tiles; what the registers cannot hold is left out. */
 typedef void gemm_tile_fn(const fo_gemm_args *g, ptrdiff_t i0, ptrdiff_t j0);
@@ -341,7 +342,7 @@ INLINE void gemm_packing(const fo_gemm_args *g, const int width, ptrdiff_t j) {
 }
 
 static void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
-    if (!g->m) return;
+    if (!g->m || !g->n || gemm_few(g)) return;
     for (ptrdiff_t j = gemm_goes_along(g) ? gemm_along_rows(g) : 0; j < g->n;) {
         const int width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)

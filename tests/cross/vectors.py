@@ -158,6 +158,8 @@ def write_products():
         linear(1, 40, 33, act, bias=False)
     linear(200, 70, 300, "clip")  # several tasks
     linear(5, 6, 0)
+    linear(19, 1, 70, "clip", residual=True)  # rows as lanes
+    linear(40, 3, 130, "tanh")
     for a_columns, y_columns in itertools.product((False, True), (False, True)):
         matmul(5, 9, 7, (2, 3), a_columns, y_columns)
 
