@@ -56,6 +56,12 @@ def test_products(isa, draw, m):
             check(Operation(fo.linear, dict(x=(m, k), w=(n, k), bias=(n,), residual=(m, n)), {}, [(m, n)]), draw)
 
 
+@pytest.mark.parametrize("m", [16, 17, 33, 70])
+@pytest.mark.parametrize("n, k", [(1, 16), (1, 1024), (2, 67), (3, 113)])
+def test_products_whose_rows_are_lanes(isa, half_rate, draw, m, n, k):
+    check(Operation(fo.linear, dict(x=(m, k), w=(n, k), bias=(n,), residual=(m, n)), {}, [(m, n)]), draw)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, kernel, options", CONVOLUTIONS + [
     (c, size, c * multiplier, kernel, options | dict(groups=c)) for c, multiplier, size, kernel, options in DEPTHWISE

@@ -12,6 +12,7 @@
 enum { NEAR_FLOATS = REGISTERS > 16 ? FO_NEAR_FLOATS : 96 << 10 }; /* well within a second-level cache of 1 MB, or of 512 KB */
 enum { FEW_FLOATS = 32 << 10 }; /* of B that is not fetched, for it is there */
 enum { LINE_FLOATS = 16, LONG = 256 }; /* a cache line; steps of a reduction that leave time to fetch more than B */
+enum { ONE_SET = 1024 }; /* floats: rows of A a multiple of it apart are in one set of the first-level cache, of 8 or 12 lines */
 
 /* Of up to SHORT steps, and of so many rows that nothing has to be fetched for them: what stands around the multiply-adds counts, and lower
  * tiles overlap better with each other. 16 -> 96 channels at 112x112 0.92 of the time, 24 -> 144 at 56x56 0.93, 64 steps 0.98. */
@@ -277,7 +278,7 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 
 /* Fetches the rows of C and of the residual that a tile of a large result will meet, or its stores and additions would wait until the third level or
  * memory answers: 3 -> 64 channels at 224x224 take 0.71 of the time in planes, 0.94 channels last, with a residual 0.75. Stores of half a line (AVX2)
- * do not wait, and to fetch for them took 1.03 times as long; with a residual 0.6. Rows of many steps are fetched in gemm_tile. */
+ * do not wait, and to fetch for them took 1.03 times as long; with a residual 0.6. Of many steps gemm_tile fetches, where matrices are far. */
 INLINE void gemm_fetch_tile(const fo_gemm_args *g, const int nv, ptrdiff_t i0, ptrdiff_t mr, ptrdiff_t j0) {
     if (!g->ep.large || g->ep.transposed || (g->form == FO_ROWS && g->k >= LONG)) return;
     for (ptrdiff_t i = i0; i < i0 + mr; i++) {
@@ -319,8 +320,8 @@ INLINE void gemm_rows(const fo_gemm_args *first, const fo_gemm_args *rest, const
         gemm_run_rows(first, width, j);
         return;
     }
-    /* Rows of A a multiple of 4 KB apart are in one set of the first-level cache, of 8 or 12 lines: 1024 x 1024 x 1024 in tiles of 12 rows takes 1.07 of the time. */
-    const int high = MR > 8 && first->form == FO_ROWS && first->lda % 1024 == 0 && first->k >= LONG ? MR - 1 : MR;
+    /* 1024 x 1024 x 1024 in tiles of 12 rows takes 1.07 of the time. */
+    const int high = MR > 8 && first->form == FO_ROWS && first->lda % ONE_SET == 0 && first->k >= LONG ? MR - 1 : MR;
     const ptrdiff_t most = plain ? PLAIN_ROWS : width > NV ? MR * NV / width : high, m = first->m, tiles = (m + most - 1) / most;
     const ptrdiff_t height = m / tiles, taller = m % tiles; /* the first `taller` tiles have one row more */
     for (ptrdiff_t t = 0, i = 0, mr; t < tiles; t++, i += mr) {

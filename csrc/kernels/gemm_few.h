@@ -9,7 +9,8 @@
  */
 #include "lanes.h"
 
-enum { MOST_COLUMNS = 3, FEW_BLOCKS = 4, FEW_STEPS = VL > 16 ? VL : 16 /* of a line */, CROWDED = 1024 /* floats */ };
+enum { MOST_COLUMNS = 3, FEW_BLOCKS = 4 };
+_Static_assert((int)VL <= LINE_FLOATS, "a line has whole vectors");
 
 /* VL rows from a on meet the next steps of B: VL of them, or (not all) fewer. */
 INLINE void gemm_few_steps(const fo_gemm_args *g, const int n, const bool all, const float *a, const float *b, ptrdiff_t steps, vf sums[MOST_COLUMNS]) {
@@ -44,9 +45,9 @@ INLINE void gemm_few_rows(const fo_gemm_args *g, const int n, const int blocks, 
             sums[q][j] = g->start ? v_load_strided(g->start + (i + q * VL) * g->lds + j, g->lds, VL) : v_set1(g->ep.bias ? g->ep.bias[j] : 0);
     const float *a = g->a + i * g->lda, *b = g->b;
     ptrdiff_t left = g->k;
-    for (; left >= FEW_STEPS; left -= FEW_STEPS, a += FEW_STEPS, b += FEW_STEPS * g->ldb)
+    for (; left >= LINE_FLOATS; left -= LINE_FLOATS, a += LINE_FLOATS, b += LINE_FLOATS * g->ldb)
         UNROLL for (int q = 0; q < blocks; q++)
-            UNROLL for (int u = 0; u < FEW_STEPS; u += VL) gemm_few_steps(g, n, true, a + q * VL * g->lda + u, b + u * g->ldb, VL, sums[q]);
+            UNROLL for (int u = 0; u < LINE_FLOATS; u += VL) gemm_few_steps(g, n, true, a + q * VL * g->lda + u, b + u * g->ldb, VL, sums[q]);
     for (; left > 0; left -= VL, a += VL, b += VL * g->ldb)
         UNROLL for (int q = 0; q < blocks; q++) gemm_few_steps(g, n, false, a + q * VL * g->lda, b, left, sums[q]);
     float column[2 * VL] = {0};
@@ -62,7 +63,7 @@ INLINE void gemm_few_rows(const fo_gemm_args *g, const int n, const int blocks, 
     static void gemm_few_##n(const fo_gemm_args *g) { \
         enum { BLOCKS = FEW_BLOCKS / n }; \
         ptrdiff_t i = 0; \
-        for (; BLOCKS > 1 && g->lda % CROWDED && i + BLOCKS * VL <= g->m; i += BLOCKS * VL) gemm_few_rows(g, n, BLOCKS, i, 0); \
+        for (; BLOCKS > 1 && g->lda % ONE_SET && i + BLOCKS * VL <= g->m; i += BLOCKS * VL) gemm_few_rows(g, n, BLOCKS, i, 0); \
         for (; i + VL <= g->m; i += VL) gemm_few_rows(g, n, 1, i, 0); \
         if (i < g->m) gemm_few_rows(g, n, 1, g->m - VL, i - (g->m - VL)); \
     }

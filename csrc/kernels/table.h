@@ -11,7 +11,7 @@ typedef struct {
     ptrdiff_t ldr;
     bool channel_rows; /* channels are the rows of C, else its columns */
     bool transposed;   /* C and residual stand column after column: element (i, j) at c[j*ldc + i] */
-    bool large;        /* C is part of more than a core's own caches hold: a tile's lines are fetched before its sums are made */
+    bool large;        /* C is part of more than a core's own caches hold: tiles that are functions of their own fetch its lines before they make sums */
     fo_activation act;
 } fo_epilogue;
 

@@ -523,7 +523,7 @@ static void direct_setup(direct *d, const fo_conv2d *plan, const direct_call *ca
     const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE) : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, kn->nr);
-    d->large = fo_is_large(z->n * z->oh * z->ow * s->oc);
+    d->large = fo_is_large(z->n * z->oh * z->ow * s->oc, s->act.kind);
 }
 
 /* Channels that follow each other in every block of them, in fours; products, lines and pieces begin with a block. */

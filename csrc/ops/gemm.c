@@ -105,11 +105,10 @@ static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
     return fo_is_narrow(kn) ? fitting : min_(fitting, fetching);
 }
 
-/* Whether to fetch lines of a large result: 4096x128x512 in 0.90 of the time, 4096x200x1024 in 0.95; before other activations, which take longer than
- * the lines, and of few steps it costs more than it gains (3136x96x384 with GELU 1.02, 10000x16x100 1.03). */
+/* Whether to fetch lines of a large result: 4096x128x512 in 0.90 of the time, 4096x200x1024 in 0.95; but of few steps 10000x16x100 in 1.03. */
 static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
-    enum { LEAST_STEPS = 64 };
-    return plan->act.kind <= FO_CLIP && plan->k >= LEAST_STEPS && fo_is_large(m * plan->n);
+    enum { ENOUGH_STEPS = 64 };
+    return plan->k >= ENOUGH_STEPS && fo_is_large(m * plan->n, plan->act.kind);
 }
 
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,

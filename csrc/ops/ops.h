@@ -44,8 +44,12 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
 
-/* Whether a result of so many floats is for the third level of caches or for memory, so that its lines are worth fetching before they are written. */
-static inline bool fo_is_large(ptrdiff_t floats) { return floats > fo_near_bytes(); /* four times the second level */ }
+/* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep less. Before activations that
+ * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
+static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
+    enum { LARGE = (4 << 20) / sizeof(float) };
+    return kind <= FO_CLIP && floats > LARGE;
+}
 
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }

@@ -160,6 +160,8 @@ def write_products():
     linear(5, 6, 0)
     linear(19, 1, 70, "clip", residual=True)  # rows as lanes
     linear(40, 3, 130, "tanh")
+    linear(9, 2, 64, "clip")
+    linear(50, 2, 4000)  # the reduction in pieces
     for a_columns, y_columns in itertools.product((False, True), (False, True)):
         matmul(5, 9, 7, (2, 3), a_columns, y_columns)
 
