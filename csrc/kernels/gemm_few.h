@@ -4,8 +4,8 @@
  *      row 0      a b c ..       which meets one element of B for each column:  sums[j] += t[p] * b[p][j]
  *      row 1      e f g ..  ->   t[0] = a e ..  t[1] = b f ..
  *
- * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each; but where rows lie a multiple of 4 KB
- * apart, for these share one set of the first-level cache. Sums run over p in order, as in every other tile: a row has the same bits alone.
+ * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each, to hide its latency. Not where rows lie
+ * ONE_SET apart: there the blocks' lines would drive each other out. Sums run over p in order, as in every other tile: a row has the same bits alone.
  */
 #include "lanes.h"
 
