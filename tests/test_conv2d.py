@@ -286,3 +286,15 @@ def test_lines_of_kernels_of_one_row(draw):
         assert name == ("winograd F(2 rows), pixels as rows" if layer.isa == "avx512" else name) and scratch < 4 << 20
         direct = fo.Conv2d(draw(128, 128, 1, 7), padding=(0, 3), layout=layout, algorithm="direct")
         assert "direct" in direct.kernel(dims(layout, 1, 128, 17, 17))[0]
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("k", [3, 5])
+def test_large_results(isa, half_rate, draw, layout, k):
+    """Two images together have more than 4 MB, whose lines are fetched before they are written, and one alone has not."""
+    x, w, bias, residual = draw(*dims(layout, 2, 3, 95, 96)), draw(64, 3, k, k), draw(64), draw(*dims(layout, 2, 64, 95, 96))
+    for given in (dict(), dict(residual=residual)):
+        y = fo.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout)
+        part = {name: a[1:] for name, a in given.items()}
+        np.testing.assert_array_equal(y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout))
+        check(y, oracle.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout), 5e-6)

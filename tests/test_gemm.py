@@ -124,6 +124,16 @@ def test_few_columns(isa, half_rate, draw, n, k, name):
         np.testing.assert_array_equal(residual, y)
 
 
+def test_large_results(isa, half_rate, draw):
+    """More than 4 MB, whose lines are fetched before they are written: the bits of a few rows."""
+    x, w, bias, residual = draw(2100, 65), draw(520, 65), draw(520), draw(2100, 520)
+    for given in (dict(), dict(residual=residual)):
+        y = fo.linear(x, w, bias, **given, activation="relu")
+        for rows in slice(0, 5), slice(1000, 1003), slice(2098, 2100):
+            part = {name: a[rows] for name, a in given.items()}
+            np.testing.assert_array_equal(y[rows], fo.linear(x[rows], w, bias, **part, activation="relu"))
+
+
 def test_linear_is_gemm_with_the_weights_transposed(isa, draw):
     x, w, bias = draw(7, 33), draw(45, 33), draw(45)
     np.testing.assert_array_equal(fo.linear(x, w, bias), fo.gemm(x, w.T, bias=bias))

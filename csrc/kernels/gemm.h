@@ -277,7 +277,7 @@ static gemm_tile_fn *const gemm_halves_tiles[][12] = {[FO_ROWS] = HEIGHTS(FO_ROW
 #undef HEIGHTS
 
 /* Fetches the rows of C and of the residual that a tile of a large result will meet, or its stores and additions would wait until the third level or
- * memory answers: 3 -> 64 channels at 224x224 take 0.71 of the time in planes, 0.94 channels last, with a residual 0.75. Stores of half a line (AVX2)
+ * memory answers: 3 -> 64 channels at 224x224, beside others' work, 0.71 of the time in planes, 0.94 channels last, with a residual 0.75. Stores of half a line (AVX2)
  * do not wait, and to fetch for them took 1.03 times as long; with a residual 0.6. Of many steps gemm_tile fetches, where matrices are far. */
 INLINE void gemm_fetch_tile(const fo_gemm_args *g, const int nv, ptrdiff_t i0, ptrdiff_t mr, ptrdiff_t j0) {
     if (!g->ep.large || g->ep.transposed || (g->form == FO_ROWS && g->k >= LONG)) return;

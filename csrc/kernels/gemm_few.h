@@ -72,7 +72,8 @@ FEW(2)
 FEW(3)
 #undef FEW
 
-/* Answers false where it is none of these products, or rows do not fill a vector, or steps do not repay what stands around them. */
+/* Answers false where it is none of these products, or rows do not fill a vector, or steps do not repay what stands around them: a column of 16 takes 0.6
+ * to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0 and of 16 1.25 (Zen 4, AVX2's set). */
 INLINE bool gemm_few(const fo_gemm_args *g) {
     static void (*const few[])(const fo_gemm_args *) = {gemm_few_1, gemm_few_2, gemm_few_3};
     const bool fits = VL > 1 && g->n <= MOST_COLUMNS && g->m >= VL && g->k >= 48 * g->n - 32;
