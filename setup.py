@@ -1,7 +1,7 @@
 """Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
 
-Everything but csrc/isa/ is compiled for the baseline processor, so that the module loads on any machine of its architecture;
-which set runs is decided at run time (csrc/runtime/cpu.c). The sets are those of the processor that is built for, which need not be
+csrc/kernels/*.c is compiled once for each instruction set, everything else for the baseline processor, so that the module loads on any machine
+of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets are those of the processor that is built for, which need not be
 the one that builds. FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
 FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
 FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize).
@@ -12,6 +12,7 @@ import re
 import sys
 import sysconfig
 from concurrent.futures import ThreadPoolExecutor
+from copy import copy
 from glob import glob
 
 import numpy
@@ -48,6 +49,7 @@ if SANITIZE and SETS is X86_SETS:  # AVX-512's shuffles take constants, which th
     WITHOUT = ["-DFO_WITHOUT_AVX512"]
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE]
+UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "epilogue"]  # as the linker needs them: each before what it calls
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 
 
@@ -55,12 +57,22 @@ def library(name, sources, flags):
     return "fusedops_" + name, {"sources": sources, "cflags": CFLAGS + flags, "obj_deps": {"": HEADERS}}
 
 
+def kernels(isa, flags):
+    """A library for each unit, so that they are compiled side by side."""
+    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in UNITS]
+
+
 class BuildClib(build_clib):
-    """Builds the libraries side by side, the wide sets first: the compiler takes a minute or more for one."""
+    """Builds the libraries side by side, objects of each in a folder of its own."""
 
     def build_libraries(self, libraries):
+        def build(one):
+            builder = copy(self)
+            builder.build_temp = os.path.join(self.build_temp, one[0])
+            build_clib.build_libraries(builder, [one])
+
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            list(pool.map(lambda one: super(BuildClib, self).build_libraries([one]), reversed(libraries)))
+            list(pool.map(build, reversed(libraries)))
 
 
 class BuildExt(build_ext):
@@ -82,6 +94,6 @@ core = Extension(
 
 setup(
     ext_modules=cythonize([core], language_level=3),
-    libraries=[library("ops", sorted(glob("csrc/ops/*.c") + glob("csrc/runtime/*.c")), OPENMP + WITHOUT),
-               *(library(name, [f"csrc/isa/{name}.c"], flags + POINTERS) for name, flags in SETS.items())],
+    libraries=[library("base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))), OPENMP + WITHOUT),
+               *(one for isa, flags in SETS.items() for one in kernels(isa, flags))],
     cmdclass={"build_clib": BuildClib, "build_ext": BuildExt})

@@ -27,7 +27,7 @@ static void transpose_few(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff_t j1
 /* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked, or by themselves where they are a few lines (of 7x7 pixels,
  * 49, three blocks take 210 cycles, and a fourth one for the last pixel would take 70). Of few rows, that follow each other in y, a vector may reach into
  * the next ones, which are written after it. */
-static void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
     enum { FEW = VL < 16 ? 0 : 4 };
     const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m, columns = n > VL && n % VL <= FEW ? n - n % VL : n;
     transpose_few(rows, m, 0, n, x, ldx, y, ldy);
@@ -83,7 +83,7 @@ static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx
 }
 
 /* y[i,j] = x[i, first + j*step] for i < m, j < n, and 0 where that column is not in 0 .. width. */
-static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
+void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
                             float *y, ptrdiff_t ldy) {
     if (step == 1)
         pad(1, m, n, x, ldx, width, first, y, ldy);
@@ -96,7 +96,7 @@ static void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t 
 }
 
 /* y = a + sign * b: m rows of n elements; y may be a or b. */
-static void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y,
+void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y,
                             ptrdiff_t ldy) {
     const vf s = v_set1(sign);
     for (ptrdiff_t i = 0; i < m; i++, a += lda, b += ldb, y += ldy) {
@@ -107,7 +107,7 @@ static void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t 
 }
 
 /* folded = w * scale, rounded once. In plain C: the compiler makes vectors of doubles of it; folded may be w. */
-static void FO_NAME(fo_fold)(ptrdiff_t n, const float *w, double scale, float *folded) {
+void FO_NAME(fo_fold)(ptrdiff_t n, const float *w, double scale, float *folded) {
     _Pragma("GCC ivdep") for (ptrdiff_t i = 0; i < n; i++) {
         const float v = (float)(w[i] * scale);
         folded[i] = fabsf(v) < FLT_MIN ? 0 : v; /* denormal weights would slow other code down */

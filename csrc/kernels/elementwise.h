@@ -125,7 +125,7 @@ INLINE int power_of(const fo_elementwise_rows *g) {
 #define FUNCTION_CASE(f) \
     case f: elementwise_rows(f, g); break;
 
-static void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
+void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
     switch (g->f == FO_POW ? power_of(g) : (int)g->f) {
         FUNCTION_CASE(FO_SAME) FUNCTION_CASE(FO_SQRT) FUNCTION_CASE(FO_EXP) FUNCTION_CASE(FO_LOG) FUNCTION_CASE(FO_ERF)
         FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD) FUNCTION_CASE(FO_SUB)

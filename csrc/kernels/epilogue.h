@@ -1,4 +1,7 @@
 /* y = activation(acc + bias + residual), on the registers that hold acc: the one place where fusion happens. */
+#ifndef FO_EPILOGUE_H
+#define FO_EPILOGUE_H
+
 #include "math.h"
 
 /* `kind` is a literal at every call: the switch costs nothing. Formulas: fusedops.h. */
@@ -127,9 +130,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
     }
 }
 
-static __attribute__((noinline)) void finish_tile(const finish_args *f, const fo_act_kind kind, const bool transposed) {
-    if (transposed)
-        WITH_ACTIVATION(kind, finish_columns(KIND, f));
-    else
-        WITH_ACTIVATION(kind, finish_rows(KIND, f));
-}
+/* A tile that does not leave its registers by itself: edges, transposed tiles, activations that are not a clip. */
+void FO_NAME(fo_finish_tile)(const finish_args *f, fo_act_kind kind, bool transposed);
+
+#endif

@@ -1,54 +1,50 @@
-/* All algorithms, compiled by isa/X.c over the vocabulary that it has included, and the table of what they make. */
-#include "table.h"
-
-#include "epilogue.h"
-#include "copy.h"
-#include "gemm.h"
-#include "stem.h"
-#include "strassen.h"
-#include "depthwise.h"
-#include "depthwise_line.h"
-#include "pointwise.h"
-#include "winograd.h"
-#include "winograd_rows.h"
-#include "recurrent.h"
-#include "lanes.h"
-#include "elementwise.h"
-#include "pool.h"
-#include "reduce.h"
-#include "softmax.h"
-#include "norm.h"
-#include "resize.h"
+/* What each unit of kernels begins with: the vocabulary of the set that it is compiled for (-DFO_ISA=avx2), the epilogue, and the kernels. */
+#ifndef FO_KERNELS_H
+#define FO_KERNELS_H
 
 #define FO_STRING_(s) #s
 #define FO_STRING(s) FO_STRING_(s)
+#define FO_VOCABULARY FO_STRING(../simd/FO_ISA.h)
+#include FO_VOCABULARY
 
-#define IF_NARROW(f) (VL < 16 ? FO_NAME(f) : NULL) /* measured with AVX2 */
+#include "table.h"
+#include "epilogue.h"
 
-const fo_kernels FO_NAME(fo_kernels) = {
-    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .group = GROUP, .group_of_3 = GROUP_OF_3,
-    .gemm = FO_NAME(fo_gemm),
-    .stem = IF_NARROW(fo_stem),
-    .stem_rows = IF_NARROW(fo_stem_rows),
-    .strassen_operands = FO_NAME(fo_strassen_operands),
-    .strassen = FO_NAME(fo_strassen),
-    .winograd_weights = {FO_NAME(fo_winograd_weights), FO_NAME(fo_winograd_strided_weights)},
-    .winograd_input = {FO_NAME(fo_winograd_input), FO_NAME(fo_winograd_strided_input)},
-    .winograd_output = {FO_NAME(fo_winograd_output), FO_NAME(fo_winograd_strided_output)},
-    .winograd_rows = {FO_NAME(fo_winograd_columns), FO_NAME(fo_winograd_row), FO_NAME(fo_winograd_back_row), FO_NAME(fo_winograd_back_columns)},
-    .step = FO_NAME(fo_step),
-    .depthwise = FO_NAME(fo_depthwise),
-    .depthwise_line = FO_NAME(fo_depthwise_line),
-    .pointwise = FO_NAME(fo_pointwise),
-    .elementwise = FO_NAME(fo_elementwise),
-    .pool_row = FO_NAME(fo_pool_row),
-    .reduce = FO_NAME(fo_reduce),
-    .softmax = FO_NAME(fo_softmax),
-    .norm = FO_NAME(fo_norm),
-    .lrn_row = FO_NAME(fo_lrn_row),
-    .resize_row = FO_NAME(fo_resize_row),
-    .transpose = FO_NAME(fo_transpose),
-    .sum = FO_NAME(fo_sum),
-    .pad = FO_NAME(fo_pad),
-    .fold = FO_NAME(fo_fold),
-};
+enum { LINE_FLOATS = 16 };                  /* of a cache line */
+enum { FEW_REGISTERS = REGISTERS < 32 };
+enum { GROUP = FEW_REGISTERS ? 2 : 8, GROUP_OF_3 = FEW_REGISTERS ? 3 : 6 }; /* vectors of a group: rnn.h */
+
+/* A kernel has the type of its place in the table. */
+#define FO_KERNEL(f, place) extern __typeof__(*((fo_kernels *)0)->place) FO_NAME(f)
+FO_KERNEL(fo_gemm, gemm);
+FO_KERNEL(fo_stem, stem);
+FO_KERNEL(fo_stem_rows, stem_rows);
+FO_KERNEL(fo_strassen_operands, strassen_operands);
+FO_KERNEL(fo_strassen, strassen);
+FO_KERNEL(fo_winograd_weights, winograd_weights[0]);
+FO_KERNEL(fo_winograd_strided_weights, winograd_weights[1]);
+FO_KERNEL(fo_winograd_input, winograd_input[0]);
+FO_KERNEL(fo_winograd_strided_input, winograd_input[1]);
+FO_KERNEL(fo_winograd_output, winograd_output[0]);
+FO_KERNEL(fo_winograd_strided_output, winograd_output[1]);
+FO_KERNEL(fo_winograd_columns, winograd_rows.columns);
+FO_KERNEL(fo_winograd_row, winograd_rows.row);
+FO_KERNEL(fo_winograd_back_row, winograd_rows.back_row);
+FO_KERNEL(fo_winograd_back_columns, winograd_rows.back_columns);
+FO_KERNEL(fo_step, step);
+FO_KERNEL(fo_depthwise, depthwise);
+FO_KERNEL(fo_depthwise_line, depthwise_line);
+FO_KERNEL(fo_pointwise, pointwise);
+FO_KERNEL(fo_elementwise, elementwise);
+FO_KERNEL(fo_pool_row, pool_row);
+FO_KERNEL(fo_reduce, reduce);
+FO_KERNEL(fo_softmax, softmax);
+FO_KERNEL(fo_norm, norm);
+FO_KERNEL(fo_lrn_row, lrn_row);
+FO_KERNEL(fo_resize_row, resize_row);
+FO_KERNEL(fo_transpose, transpose);
+FO_KERNEL(fo_sum, sum);
+FO_KERNEL(fo_pad, pad);
+FO_KERNEL(fo_fold, fold);
+
+#endif

@@ -73,7 +73,7 @@ INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float ep
     }
 }
 
-static void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
+void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
     const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
     if (contiguous && f->scale.along == 1)
         norm_contiguous_fibres(false, f, eps, scale, shift);
@@ -96,7 +96,7 @@ INLINE vf lrn_power(vf v, float beta) {
 }
 
 /* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
-static void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
+void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
     const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower; /* perhaps far more than there are channels */
     const ptrdiff_t before = lower < g->c ? lower : g->c - 1, after = upper < g->c ? upper : g->c - 1;
     const vf alpha = v_set1(g->alpha / (float)g->size), bias = v_set1(g->bias);

@@ -41,4 +41,4 @@ INLINE void pointwise_rows(const fo_act_kind kind, const fo_pointwise_args *args
     }
 }
 
-static void FO_NAME(fo_pointwise)(const fo_pointwise_args *g) { WITH_ACTIVATION(g->act.kind, pointwise_rows(KIND, g)); }
+void FO_NAME(fo_pointwise)(const fo_pointwise_args *g) { WITH_ACTIVATION(g->act.kind, pointwise_rows(KIND, g)); }

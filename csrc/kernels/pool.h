@@ -123,7 +123,7 @@ INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n
 }
 
 /* Output row h of image n. */
-static void FO_NAME(fo_pool_row)(const fo_pool_args *g, ptrdiff_t n, ptrdiff_t h) {
+void FO_NAME(fo_pool_row)(const fo_pool_args *g, ptrdiff_t n, ptrdiff_t h) {
     if (g->kind == FO_POOL_MAX)
         pool_row(g, FO_POOL_MAX, n, h);
     else

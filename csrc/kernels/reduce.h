@@ -77,7 +77,7 @@ INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptr
     for (; l < f->w; l += VL) reduce_lanes(kind, 1, f, outer, step, l);
 }
 
-static void FO_NAME(fo_reduce)(const fo_fibres *f, fo_reduction kind, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {
+void FO_NAME(fo_reduce)(const fo_fibres *f, fo_reduction kind, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {
     switch (kind) {
         case FO_MEAN: reduce_fibres(FO_MEAN, f, outer, step); break;
         case FO_SUM: reduce_fibres(FO_SUM, f, outer, step); break;

@@ -3,7 +3,7 @@
 INLINE vf v_between(vf a, vf b, vf t) { return v_fma(t, v_sub(b, a), a); }
 
 /* Output row h of image n. */
-static void FO_NAME(fo_resize_row)(const fo_resize_args *g, ptrdiff_t n, ptrdiff_t h) {
+void FO_NAME(fo_resize_row)(const fo_resize_args *g, ptrdiff_t n, ptrdiff_t h) {
     const fo_image *s = &g->x;
     const float *image = s->data + n * s->sn, *upper = image + g->h0[h] * s->sh;
     const float *lower = g->h1 ? image + g->h1[h] * s->sh : upper;

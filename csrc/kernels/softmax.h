@@ -70,7 +70,7 @@ INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
         for (ptrdiff_t l = 0; l < f->w; l += VL) softmax_side_by_side(log, f, l);
 }
 
-static void FO_NAME(fo_softmax)(const fo_fibres *f, bool log) {
+void FO_NAME(fo_softmax)(const fo_fibres *f, bool log) {
     if (log)
         softmax_fibres(true, f);
     else

@@ -86,13 +86,13 @@ static void stem_by_panels(const fo_stem_args *g, const int mr, ptrdiff_t i) {
             const ptrdiff_t at_y = g->transposed ? j * g->ldy + i : i * g->ldy + j, at_r = g->transposed ? j * g->ldr + i : i * g->ldr + j;
             const finish_args f = {sums[l], mr, NR, NR, g->residual[l] ? g->residual[l] + at_r : NULL, g->ldr, g->y[l] + at_y, g->ldy,
                                    g->act.slopes ? g->act.slopes + j : NULL, false, g->act.p0, g->act.p1};
-            finish_tile(&f, g->act.kind, g->transposed);
+            FO_NAME(fo_finish_tile)(&f, g->act.kind, g->transposed);
         }
     }
 }
 
 /* Many pixels, in tiles of MR and of one less. */
-static void FO_NAME(fo_stem)(const fo_stem_args *g) {
+void FO_NAME(fo_stem)(const fo_stem_args *g) {
     const ptrdiff_t tiles = (g->ow + MR - 1) / MR, low = tiles * MR - g->ow, lower = (tiles - low) * MR;
     if (!g->transposed && g->act.kind <= FO_CLIP) {
         stem_high(g, 0, tiles - low);
@@ -104,7 +104,7 @@ static void FO_NAME(fo_stem)(const fo_stem_args *g) {
 }
 
 /* The planes of one channel, `step` apart, of n pixels of five image rows. */
-static void FO_NAME(fo_stem_rows)(ptrdiff_t n, const float *const rows[5], float *y, ptrdiff_t step) {
+void FO_NAME(fo_stem_rows)(ptrdiff_t n, const float *const rows[5], float *y, ptrdiff_t step) {
     for (ptrdiff_t j = 0; j < n; j += VL) {
         vf d[5];
         if (j + VL <= n)

@@ -41,7 +41,7 @@ INLINE void strassen_operands(const bool right, const bool copies, const fo_stra
     }
 }
 
-static void FO_NAME(fo_strassen_operands)(const fo_strassen_operands *g) {
+void FO_NAME(fo_strassen_operands)(const fo_strassen_operands *g) {
     if (g->right)
         g->copies ? strassen_operands(true, true, g) : strassen_operands(true, false, g);
     else
@@ -244,7 +244,7 @@ INLINE void strassen_product(const strassen_chain *s, const int step, const bool
     if (s->direct) return;
     finish_args f = {s->tile, (int)g->rows[row > 0], NR, NR, ep->residual ? ep->residual + row * ep->ldr + column : NULL, ep->ldr, c, g->ldc,
                      ep->act.slopes ? ep->act.slopes + (channel_rows ? row : column) : NULL, channel_rows, ep->act.p0, ep->act.p1};
-    finish_tile(&f, ep->act.kind, false);
+    FO_NAME(fo_finish_tile)(&f, ep->act.kind, false);
 }
 
 /* The four blocks of C, each of mr rows and NR columns. */
@@ -283,7 +283,7 @@ static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(row
 #undef TILE
 #undef HEIGHTS
 
-static void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
+void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
     alignas(64) float q[MR * NR], u[MR * NR], tile[MR * NR];
     const fo_activation *act = &g->ep.act;
     const bool direct = g->rows[0] == g->rows[1] && act->kind <= FO_CLIP, clips = direct && act->kind == FO_CLIP;

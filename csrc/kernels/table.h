@@ -99,7 +99,7 @@ typedef struct {
 /* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of height x last
  * behind them, unless last is 0.
  * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for the last one.
- * Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd.h). */
+ * Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd/). */
 typedef struct {
     int tile, height, last;
     ptrdiff_t count, channels;

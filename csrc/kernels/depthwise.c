@@ -1,0 +1,5 @@
+/* Depthwise convolutions. */
+#include "kernels.h"
+
+#include "depthwise/depthwise.h"
+#include "depthwise/line.h"

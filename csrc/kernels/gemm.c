@@ -1,0 +1,4 @@
+/* Products: C = epilogue(A B). */
+#include "kernels.h"
+
+#include "gemm/gemm.h"

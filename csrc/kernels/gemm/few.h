@@ -1,0 +1,83 @@
+/* Products of up to three columns, whose tiles would leave most lanes idle: here rows are lanes.
+ *
+ *      A          p ->           VL rows of VL steps are transposed, so that all elements of a step stand in one vector,
+ *      row 0      a b c ..       which meets one element of B for each column:  sums[j] += t[p] * b[p][j]
+ *      row 1      e f g ..  ->   t[0] = a e ..  t[1] = b f ..
+ *
+ * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each, to hide its latency. Not where rows lie
+ * ONE_SET apart: there the blocks' lines would drive each other out. Sums run over p in order, as in every other tile: a row has the same bits alone.
+ */
+#include "../../simd/lanes.h"
+
+enum { MOST_COLUMNS = 3, FEW_BLOCKS = 4 };
+_Static_assert((int)VL <= LINE_FLOATS, "a line has whole vectors");
+
+/* VL rows from a on meet the next steps of B: VL of them, or (not all) fewer. */
+INLINE void gemm_few_steps(const fo_gemm_args *g, const int n, const bool all, const float *a, const float *b, ptrdiff_t steps, vf sums[MOST_COLUMNS]) {
+    vf t[VL];
+    if (all)
+        v_load_transposed(t, a, g->lda);
+    else {
+        UNROLL for (int l = 0; l < VL; l++) t[l] = v_load_tail(a + l * g->lda, steps);
+        v_transpose(t);
+    }
+    UNROLL for (int u = 0; u < VL; u++)
+        if (all || u < steps)
+            UNROLL for (int j = 0; j < n; j++) sums[j] = v_fma(t[u], v_set1(b[u * g->ldb + j]), sums[j]);
+}
+
+/* Column j of `rows` rows from i on. */
+static __attribute__((noinline)) void gemm_few_finish(const fo_gemm_args *g, const float *sums, ptrdiff_t i, int j, ptrdiff_t rows) {
+    const fo_epilogue *ep = &g->ep;
+    float y[VL];
+    v_store(y, ep->residual ? v_add(v_load(sums), v_load_strided(ep->residual + i * ep->ldr + j, ep->ldr, rows)) : v_load(sums));
+    const finish_args f = {.tile = y, .mr = 1, .n = VL, .ldt = VL, .c = y, .ldc = VL, .slopes = ep->act.slopes ? ep->act.slopes + j : NULL,
+                           .channel_rows = true, .p0 = ep->act.p0, .p1 = ep->act.p1};
+    FO_NAME(fo_finish_tile)(&f, ep->act.kind, false);
+    v_store_strided(g->c + i * g->ldc + j, g->ldc, v_load(y), rows);
+}
+
+/* `blocks` blocks of rows from i on, of which the first `done` rows are there already. */
+INLINE void gemm_few_rows(const fo_gemm_args *g, const int n, const int blocks, ptrdiff_t i, ptrdiff_t done) {
+    vf sums[FEW_BLOCKS][MOST_COLUMNS];
+    UNROLL for (int q = 0; q < blocks; q++)
+        UNROLL for (int j = 0; j < n; j++)
+            sums[q][j] = g->start ? v_load_strided(g->start + (i + q * VL) * g->lds + j, g->lds, VL) : v_set1(g->ep.bias ? g->ep.bias[j] : 0);
+    const float *a = g->a + i * g->lda, *b = g->b;
+    ptrdiff_t left = g->k;
+    for (; left >= LINE_FLOATS; left -= LINE_FLOATS, a += LINE_FLOATS, b += LINE_FLOATS * g->ldb)
+        UNROLL for (int q = 0; q < blocks; q++)
+            UNROLL for (int u = 0; u < LINE_FLOATS; u += VL) gemm_few_steps(g, n, true, a + q * VL * g->lda + u, b + u * g->ldb, VL, sums[q]);
+    for (; left > 0; left -= VL, a += VL, b += VL * g->ldb)
+        UNROLL for (int q = 0; q < blocks; q++) gemm_few_steps(g, n, false, a + q * VL * g->lda, b, left, sums[q]);
+    float column[2 * VL] = {0};
+    UNROLL for (int q = 0; q < blocks; q++)
+        UNROLL for (int j = 0; j < n; j++) {
+            v_store(column, sums[q][j]);
+            gemm_few_finish(g, column + done, i + q * VL + done, j, VL - done);
+        }
+}
+
+/* As many blocks at once as hide the latency of one column's chain, then one by one; the last one overlaps the one before. */
+#define FEW(n) \
+    static void gemm_few_##n(const fo_gemm_args *g) { \
+        enum { BLOCKS = FEW_BLOCKS / n }; \
+        ptrdiff_t i = 0; \
+        for (; BLOCKS > 1 && g->lda % ONE_SET && i + BLOCKS * VL <= g->m; i += BLOCKS * VL) gemm_few_rows(g, n, BLOCKS, i, 0); \
+        for (; i + VL <= g->m; i += VL) gemm_few_rows(g, n, 1, i, 0); \
+        if (i < g->m) gemm_few_rows(g, n, 1, g->m - VL, i - (g->m - VL)); \
+    }
+FEW(1)
+FEW(2)
+FEW(3)
+#undef FEW
+
+/* Answers false where it is none of these products, or rows do not fill a vector, or steps do not repay what stands around them: a column of 16 takes 0.6
+ * to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0 and of 16 1.25 (Zen 4, AVX2's set). */
+INLINE bool gemm_few(const fo_gemm_args *g) {
+    static void (*const few[])(const fo_gemm_args *) = {gemm_few_1, gemm_few_2, gemm_few_3};
+    const bool fits = VL > 1 && g->n <= MOST_COLUMNS && g->m >= VL && g->k >= 48 * g->n - 32;
+    if (!fits || g->form != FO_ROWS || g->turned || g->ep.transposed || g->ep.channel_rows) return false;
+    few[g->n - 1](g);
+    return true;
+}

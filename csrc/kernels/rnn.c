@@ -1,0 +1,4 @@
+/* A step of a recurrent layer. */
+#include "kernels.h"
+
+#include "rnn.h"

@@ -1,0 +1,88 @@
+/* Packing of weights; folding of scales into them. */
+#include <math.h>
+#include <string.h>
+
+#include "pack.h"
+
+static void pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *panel) {
+    const ptrdiff_t nr = kn->nr;
+    if (n < nr) memset(panel, 0, (size_t)(k * nr) * sizeof *panel);
+    if (bk == 1) {
+        kn->transpose(n, k, b, bn, panel, nr);
+    } else if (bn == 1) {
+        for (ptrdiff_t p = 0; p < k; p++) memcpy(panel + p * nr, b + p * bk, (size_t)n * sizeof *b);
+    } else {
+        for (ptrdiff_t p = 0; p < k; p++)
+            for (ptrdiff_t j = 0; j < n; j++) panel[p * nr + j] = b[p * bk + j * bn];
+    }
+}
+
+typedef struct {
+    const fo_kernels *kn;
+    ptrdiff_t n, k, bk, bn;
+    const float *b;
+    float *packed;
+} packing;
+
+static void pack_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const packing *p = context;
+    const ptrdiff_t nr = p->kn->nr, j = task * nr;
+    pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
+}
+
+void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
+    packing p = {kn, n, k, bk, bn, b, packed};
+    fo_parallel_for(k ? div_up(n, kn->nr) : 0, fo_pack_threads(n * k), pack_task, &p);
+}
+
+float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
+    if (!p) return NULL;
+    const size_t whole = (size_t)round_up(n, MAX_LANES);
+    float *copy = fo_alloc(whole * sizeof *copy);
+    if (!copy) {
+        *failed = true;
+        return NULL;
+    }
+    memcpy(copy, p, (size_t)n * sizeof *copy);
+    memset(copy + n, 0, (whole - (size_t)n) * sizeof *copy);
+    return copy;
+}
+
+bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
+                         double *scale, double *shift) {
+    bool positive = true;
+    for (ptrdiff_t c = 0; c < n; c++) {
+        const double v = var[c] + eps;
+        positive &= v > 0;
+        scale[c] = 1 / sqrt(v) * (gamma ? gamma[c] : 1);
+        shift[c] = -mean[c] * scale[c];
+        if (beta) shift[c] += beta[c];
+    }
+    return positive;
+}
+
+void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const double *shift, float *folded) {
+    for (ptrdiff_t c = 0; c < n; c++) folded[c] = (float)(bias ? shift[c] + bias[c] * scale[c] : shift[c]);
+}
+
+typedef struct {
+    const fo_kernels *kn;
+    ptrdiff_t oc, each, rows; /* channels of a task */
+    const float *w;
+    const double *scale;
+    float *folded;
+} folding;
+
+static void fold_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const folding *f = context;
+    for (ptrdiff_t o = task * f->rows; o < min_(f->oc, (task + 1) * f->rows); o++)
+        f->kn->fold(f->each, f->w + o * f->each, f->scale[o], f->folded + o * f->each);
+}
+
+void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
+    const int threads = fo_threads_for(FOLD_NS * (double)(oc * each));
+    folding f = {fo_active(), oc, each, div_up(oc, 4 * threads), w, scale, folded};
+    fo_parallel_for(oc ? div_up(oc, f.rows) : 0, threads, fold_task, &f);
+}

@@ -1,0 +1,69 @@
+/* What the operations share: packing, and the choice of activation arguments. */
+#ifndef FO_PACK_H
+#define FO_PACK_H
+
+#include "fusedops.h"
+#include "kernels/table.h"
+#include "runtime/arena.h"
+#include "machine/isa.h"
+#include "runtime/parallel.h"
+
+static inline ptrdiff_t min_(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
+static inline ptrdiff_t max_(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
+static inline ptrdiff_t clamp_(ptrdiff_t v, ptrdiff_t least, ptrdiff_t most) { return max_(least, min_(v, most)); }
+static inline ptrdiff_t div_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
+static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b) * b; }
+
+/* Whether a vector is less than a cache line, so that products take long beside what memory takes; measured with AVX2. */
+static inline bool fo_is_narrow(const fo_kernels *kn) { return kn->vl < 16; }
+
+/* The kernels for a product with n columns of weights and k steps, of many rows or perhaps of few. With AVX-512 at half rate (Zen 4) vectors of 8 lanes are
+ * as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8
+ * and 0.9. Their stores, of half a line a cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
+static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
+    enum { LANES = 16, WIDE = 256 /* beside more columns half a vector is little */, SHORT = 48 };
+    const bool wasted = (n - 1) % LANES < LANES / 2 && n <= WIDE;
+    return wasted || (many_rows && k <= SHORT) ? fo_finer() : fo_active();
+}
+
+/* Distance of rows of n floats: rows a multiple of 1 KB apart would share few sets of the first-level cache. */
+static inline ptrdiff_t fo_leading(const fo_kernels *kn, ptrdiff_t n) {
+    const ptrdiff_t ld = round_up(n, kn->vl);
+    return ld % 256 ? ld : ld + 16;
+}
+
+/* Floats of a B[k,n] packed into panels of nr columns. */
+static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k) { return round_up(n, kn->nr) * k; }
+
+/* Packs B[k,n], element (p, j) at b[p*bk + j*bn], into panels of nr columns, the last padded with zeros:
+ *
+ *      B  k x n            packed
+ *    +-----+-----+--+      panel 0: row 0 of nr floats, row 1, ... row k-1; panel 1: the same; ...
+ *    |  0  |  1  |2 |
+ *    +-----+-----+--+
+ */
+void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
+
+/* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep less. Before activations that
+ * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
+static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
+    enum { LARGE = (4 << 20) / sizeof(float) };
+    return kind <= FO_CLIP && floats > LARGE;
+}
+
+/* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
+static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }
+
+#define FOLD_NS 0.3 /* to fold a scale into an element of the weights, which come from a cache further away */
+
+/* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory is short). */
+enum { MAX_LANES = 16 };
+float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
+
+/* Estimated nanoseconds of a job of so many multiply-adds and bytes on one thread, for fo_threads_for. */
+static inline double fo_nanoseconds(const fo_kernels *kn, double multiply_adds, double bytes) {
+    double compute = multiply_adds / ((fo_at_half_rate(kn) ? 2.0 : 4.0) * kn->vl), memory = bytes / 60;
+    return compute > memory ? compute : memory;
+}
+
+#endif
