@@ -26,6 +26,23 @@ INLINE vf v_act(const fo_act_kind kind, vf x, float p0, float p1, vf slope) {
     }
 }
 
+/* The epilogue of results that stay in registers: no activation is a clip between infinities. Made once a call. */
+typedef struct {
+    vf lo, hi;
+} ep_bounds;
+
+INLINE bool ep_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
+
+INLINE ep_bounds ep_start(const fo_activation *act) {
+    const bool clips = act->kind == FO_CLIP;
+    return (ep_bounds){v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
+}
+
+/* y = activation(acc), and every store of it; this order of bounds lets NaN through. */
+INLINE vf ep_vector(const ep_bounds *e, vf acc) { return v_min(e->hi, v_max(e->lo, acc)); }
+INLINE void ep_store(const ep_bounds *e, float *y, vf acc) { v_store(y, ep_vector(e, acc)); }
+INLINE void ep_store_mask(const ep_bounds *e, float *y, vf acc, vm m) { v_store_mask(y, ep_vector(e, acc), m); }
+
 /* Runs `statement` with KIND as a literal: one copy of it for each activation. */
 #define WITH_ACTIVATION(kind, statement) \
     do switch (kind) { \

@@ -6,13 +6,13 @@
 #define FO_STRING(s) FO_STRING_(s)
 #define FO_VOCABULARY FO_STRING(../simd/FO_ISA.h)
 #include FO_VOCABULARY
+#include "../simd/traits.h"
 
 #include "table.h"
 #include "epilogue.h"
 
-enum { LINE_FLOATS = 16 };                  /* of a cache line */
-enum { FEW_REGISTERS = REGISTERS < 32 };
-enum { GROUP = FEW_REGISTERS ? 2 : 8, GROUP_OF_3 = FEW_REGISTERS ? 3 : 6 }; /* vectors of a group: rnn.h */
+enum { LINE_FLOATS = 16 }; /* of a cache line */
+enum { GROUP = MANY_REGS ? 8 : 2, GROUP_OF_3 = MANY_REGS ? 6 : 3 }; /* vectors of a group: rnn.h */
 
 /* A kernel has the type of its place in the table. */
 #define FO_KERNEL(f, place) extern __typeof__(*((fo_kernels *)0)->place) FO_NAME(f)

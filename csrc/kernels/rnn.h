@@ -143,7 +143,7 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
  * code, for beside 12 multiply-adds counts what a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
                          const float *restrict w, const int first, const int group, ptrdiff_t panel, const int steps) {
-    if (FEW_REGISTERS && nv < mr) {
+    if (!MANY_REGS && nv < mr) {
         ptrdiff_t p = 0;
         for (; steps > 1 && p + steps <= k; p += steps, w += steps * group * VL) step_group(acc, mr, nv, steps, a + p, lda, w, first, group, panel);
         _Pragma("GCC unroll 1") for (; p < k; p++, w += group * VL) step_group(acc, mr, nv, 1, a + p, lda, w, first, group, panel);
@@ -189,7 +189,7 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
                 acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, !FEW_REGISTERS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, VL > 1 && nv == 2 ? 4 : 1);
+    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, VL > 1 && nv == 2 ? 4 : 1);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
         v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
@@ -241,7 +241,7 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
 
 #define COLUMNS(nv, three) \
     static __attribute__((noinline)) void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
-        step_columns(g, nv, three, v, FEW_REGISTERS ? columns : nv); \
+        step_columns(g, nv, three, v, !MANY_REGS ? columns : nv); \
     }
 COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
 #undef COLUMNS
@@ -251,16 +251,16 @@ INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
     for (ptrdiff_t columns; v < end; v += columns) {
         const ptrdiff_t left = end - v, limit = MR * NV;
         if (g->gates == 3) {
-            columns = FEW_REGISTERS ? left : 6;
-            FEW_REGISTERS && g->m * 6 > limit ? step_3(g, v, columns) : step_6(g, v, columns);
-        } else if (g->m * 8 <= limit && (FEW_REGISTERS || v % 8 == 0) && left >= 8) {
-            columns = FEW_REGISTERS ? left / 8 * 8 : 8;
+            columns = !MANY_REGS ? left : 6;
+            !MANY_REGS && g->m * 6 > limit ? step_3(g, v, columns) : step_6(g, v, columns);
+        } else if (g->m * 8 <= limit && (!MANY_REGS || v % 8 == 0) && left >= 8) {
+            columns = !MANY_REGS ? left / 8 * 8 : 8;
             step_8(g, v, columns);
-        } else if (FEW_REGISTERS ? g->m * 4 <= limit && left >= 4 : g->gates == 4 || (g->m * 4 <= limit && v % 4 == 0 && left >= 4)) {
-            columns = FEW_REGISTERS ? left / 4 * 4 : 4;
+        } else if (!MANY_REGS ? g->m * 4 <= limit && left >= 4 : g->gates == 4 || (g->m * 4 <= limit && v % 4 == 0 && left >= 4)) {
+            columns = !MANY_REGS ? left / 4 * 4 : 4;
             step_4(g, v, columns);
         } else {
-            columns = FEW_REGISTERS ? left : 2;
+            columns = !MANY_REGS ? left : 2;
             step_2(g, v, columns);
         }
     }
@@ -269,7 +269,7 @@ INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
 /* Vectors of columns that are finished together: of few rows so many that their units overlap, of many so few that the sums of all fit. */
 INLINE ptrdiff_t step_width(const fo_step_args *g) {
     const ptrdiff_t pair = g->gates == 3 ? 6 : 8;
-    if (!FEW_REGISTERS) return pair;
+    if (MANY_REGS) return pair;
     return g->m <= 8 ? 8 / g->m * pair : g->gates == 3 || g->m <= 32 ? pair : 4;
 }
 

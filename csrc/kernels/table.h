@@ -4,6 +4,14 @@
 
 #include "../fusedops.h"
 
+/* A build for tests (FUSEDOPS_TRACE=1) notes the name of each kernel variant that runs; others do nothing. */
+#ifdef FO_TRACE
+void fo_ran(const char *variant);
+#define FO_RAN(variant) fo_ran(variant)
+#else
+#define FO_RAN(variant) ((void)0)
+#endif
+
 /* What is applied to a tile of results C before its one store: y = activation(C + bias + residual). */
 typedef struct {
     const float *bias;     /* one a channel, or NULL */

@@ -1,11 +1,7 @@
-/* Which instruction sets this processor has, and which one is used: the best, unless the caller chose another. The size of its second-level cache. */
+/* Which instruction sets this processor has, and which one is used: the best, unless the caller chose another. */
 #include "isa.h"
 
 #include <stdatomic.h>
-#include <unistd.h>
-#ifdef __x86_64__
-#include <cpuid.h>
-#endif
 
 #include "../fusedops.h"
 
@@ -56,25 +52,6 @@ int fo_get_isa(void) {
 
 const fo_kernels *fo_active(void) { return isas[fo_get_isa()].kernels; }
 
-static atomic_int half_rate = -1; /* not asked yet */
-
-static bool runs_at_half_rate(void) {
-#ifdef __x86_64__
-    enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 }; /* of AMD alone: others have no such leaf, a hypervisor may show it empty */
-    unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx512f") && __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
-#else
-    return false;
-#endif
-}
-
-void fo_set_half_rate(bool half) { atomic_store(&half_rate, half); }
-
-bool fo_half_rate(void) {
-    if (atomic_load_explicit(&half_rate, memory_order_relaxed) < 0) fo_set_half_rate(runs_at_half_rate());
-    return atomic_load_explicit(&half_rate, memory_order_relaxed);
-}
-
 bool fo_at_half_rate(const fo_kernels *kn) {
     enum { AVX512_LANES = 16 };
     return kn->vl == AVX512_LANES && fo_half_rate();
@@ -83,19 +60,6 @@ bool fo_at_half_rate(const fo_kernels *kn) {
 const fo_kernels *fo_finer(void) {
     const int isa = fo_get_isa();
     return isas[fo_at_half_rate(isas[isa].kernels) ? isa - 1 : isa].kernels;
-}
-
-ptrdiff_t fo_near_bytes(void) {
-    enum { MOST = 1 << 20, LEAST = 256 << 10 }; /* what is told may be nothing, or a virtual machine's idea */
-    static atomic_long known;
-    long bytes = atomic_load_explicit(&known, memory_order_relaxed);
-    if (bytes) return bytes;
-#ifdef _SC_LEVEL2_CACHE_SIZE
-    bytes = sysconf(_SC_LEVEL2_CACHE_SIZE);
-#endif
-    bytes = bytes <= 0 || bytes > MOST ? MOST : bytes < LEAST ? LEAST : bytes;
-    atomic_store_explicit(&known, bytes, memory_order_relaxed);
-    return bytes;
 }
 
 const char *fo_compiler(void) {

@@ -1,0 +1,73 @@
+/* Reads the machine once: caches as the system tells them, the rate of wide vectors as CPUID does. */
+#include "machine.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+
+#include "../fusedops.h"
+
+static fo_machine machine;
+static atomic_bool known;
+
+static bool runs_at_half_rate(void) {
+#ifdef __x86_64__
+    enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 }; /* AMD's leaf; a hypervisor may show it empty */
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx512f") && __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
+#else
+    return false;
+#endif
+}
+
+/* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
+static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
+    const long bytes = name < 0 ? 0 : sysconf(name);
+    return bytes <= 0 || bytes > most ? most : bytes < least ? least : bytes;
+}
+
+#ifndef _SC_LEVEL1_DCACHE_SIZE /* macOS */
+enum { _SC_LEVEL1_DCACHE_SIZE = -1, _SC_LEVEL2_CACHE_SIZE = -1, _SC_LEVEL3_CACHE_SIZE = -1 };
+#endif
+
+/* FUSEDOPS_MACHINE overrides fields by name, for tests of machines that are not at hand. */
+static void override(fo_machine *m) {
+    const char *text = getenv("FUSEDOPS_MACHINE");
+    static const struct {
+        const char *name;
+        size_t at;
+    } fields[] = {{"l1=", offsetof(fo_machine, l1)}, {"l2=", offsetof(fo_machine, l2)}, {"l3=", offsetof(fo_machine, l3)}};
+    if (!text) return;
+    for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
+        const char *found = strstr(text, fields[f].name);
+        if (found) *(ptrdiff_t *)((char *)m + fields[f].at) = strtol(found + strlen(fields[f].name), NULL, 10);
+    }
+    const char *rate = strstr(text, "half_rate=");
+    if (rate) m->half_rate = rate[strlen("half_rate=")] == '1';
+}
+
+const fo_machine *fo_this_machine(void) {
+    if (atomic_load_explicit(&known, memory_order_acquire)) return &machine;
+    enum { KB = 1 << 10, MB = 1 << 20 };
+    fo_machine m = {.l1 = cache(_SC_LEVEL1_DCACHE_SIZE, 32 * KB, 64 * KB),
+                    .l2 = cache(_SC_LEVEL2_CACHE_SIZE, 256 * KB, MB),
+                    .l3 = cache(_SC_LEVEL3_CACHE_SIZE, 4 * MB, 32 * MB),
+                    .line = 64,
+                    .half_rate = runs_at_half_rate()};
+    override(&m);
+    machine = m; /* threads that come here at once write the same */
+    atomic_store_explicit(&known, true, memory_order_release);
+    return &machine;
+}
+
+void fo_set_half_rate(bool half) {
+    fo_this_machine();
+    machine.half_rate = half;
+}
+
+bool fo_half_rate(void) { return fo_this_machine()->half_rate; }
+ptrdiff_t fo_near_bytes(void) { return fo_this_machine()->l2; }

@@ -1,0 +1,17 @@
+/* What the library knows of the machine that it runs on. One description for kernels, cuts and costs. */
+#ifndef FO_MACHINE_H
+#define FO_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct {
+    ptrdiff_t l1, l2, l3; /* bytes of data cache: of a core, of a core, of a core's share */
+    ptrdiff_t line;       /* bytes of a cache line */
+    bool half_rate;       /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
+} fo_machine;
+
+/* The same at every call, unless a test changes it: fo_set_half_rate; FUSEDOPS_MACHINE="l2=524288,half_rate=1". */
+const fo_machine *fo_this_machine(void);
+
+#endif
