@@ -100,12 +100,12 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_image;
 
-typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_algorithm;
+typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_named_algorithm;
 
 typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;
     fo_activation act;
-    fo_algorithm algorithm;
+    fo_named_algorithm algorithm;
     bool nhwc; /* the memory order of the images that it is made for; those of the other one have the same bits */
 } fo_conv2d_shape;
 
@@ -126,9 +126,25 @@ void fo_conv2d_weights(const fo_conv2d *plan, float *w); /* back again, scaled *
 const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+
+/* A prepared call: the algorithm, the cut and scratch for images of one size and strides, and for the threads that there are, alone or in a team that is
+ * kept together. It is constant: any number of threads may run it. NULL: FO_NO_MEMORY, or there is nothing to do. */
+typedef struct fo_conv2d_call fo_conv2d_call;
+fo_conv2d_call *fo_conv2d_prepare(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y,
+                                  bool together);
+void fo_conv2d_release(fo_conv2d_call *call);
+
+/* fo_conv2d_run by one of these calls of the same arguments if there are now as many threads as it is for; each may be NULL. */
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
+                                 const fo_image *residual, const fo_image *y);
+
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
-const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
-ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
+const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc, ptrdiff_t *scratch);
+/* The algorithms that have a kernel for images of this size, best known first; how many. */
+enum { FO_ALGORITHM_NAMES = 8 };
+int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char *names[FO_ALGORITHM_NAMES]);
+/* How often an algorithm has been chosen: calls of sizes that a plan or a program knows choose none. */
+ptrdiff_t fo_conv2d_choices(void);
 /* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the channels, or more. */
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 

@@ -51,11 +51,11 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_image:
         float *data
         Py_ssize_t sn, sc, sh, sw
-    ctypedef int fo_algorithm
+    ctypedef int fo_named_algorithm
     ctypedef struct fo_conv2d_shape:
         Py_ssize_t ic, oc, groups, kh, kw, sh, sw, dh, dw
         fo_activation act
-        fo_algorithm algorithm
+        fo_named_algorithm algorithm
         bint nhwc
     ctypedef struct fo_conv2d_size:
         Py_ssize_t n, ih, iw, oh, ow, top, left
@@ -67,8 +67,10 @@ cdef extern from "fusedops.h" nogil:
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                             const fo_image *y)
-    const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
-    Py_ssize_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
+    const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc, Py_ssize_t *scratch)
+    enum: FO_ALGORITHM_NAMES
+    int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char **names)
+    Py_ssize_t fo_conv2d_choices()
     Py_ssize_t fo_conv2d_pixel(const fo_conv2d *plan)
 
     ctypedef enum fo_cell_kind:

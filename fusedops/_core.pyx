@@ -52,6 +52,11 @@ def build_info():
     return {"threading": fo_threading().decode(), "compiler": fo_compiler().decode()}
 
 
+def choices():
+    """How often a convolution's algorithm has been chosen: calls of known sizes choose none."""
+    return fo_conv2d_choices()
+
+
 def near_bytes():
     """The bytes of a core's second-level cache, at most 1 MB."""
     return fo_near_bytes()
@@ -583,6 +588,10 @@ cdef class ImagePlan:
         return new_result(4, order, data(x), unit).transpose(0, 3, 1, 2)
 
 
+cdef enum:
+    LARGE_SIDE = 64  # pixels
+
+
 cdef class Conv2dPlan(ImagePlan):
     """y = activation(conv(x, w) + bias + residual) with w packed once."""
     cdef fo_conv2d *plan
@@ -680,12 +689,20 @@ cdef class Conv2dPlan(ImagePlan):
         """
         cdef fo_conv2d_size z
         cdef const char *name
+        cdef Py_ssize_t scratch
         self.size_for(shape, &z)
-        nhwc_memory |= self.nhwc
-        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory)
+        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
         if name == NULL:
             check(FO_NO_MEMORY)
-        return name.decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+        return name.decode(), scratch
+
+    def _algorithms(self):
+        """The names of the algorithms that have a kernel for large images, best first."""
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef fo_conv2d_size z
+        cdef const char *names[FO_ALGORITHM_NAMES]
+        self.size(1, max((s.kh - 1) * s.dh + 1, LARGE_SIDE), max((s.kw - 1) * s.dw + 1, LARGE_SIDE), &z)
+        return [names[i].decode() for i in range(fo_conv2d_algorithms(self.plan, &z, names))]
 
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""

@@ -7,8 +7,8 @@
  * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW)
  * or pixels (NHWC), where vectors are long E of large images in slices of channels.
  */
-#include "conv2d.h"
-#include "strassen.h"
+#include "choose.h"
+#include "depthwise.h"
 
 #include <string.h>
 
@@ -301,6 +301,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
     separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
     if (r) s.r = *r;
     s.depthwise.nhwc = !s.planes;
+    fo_depthwise_shape(block->depthwise, &s.depthwise);
     if (!fo_depthwise_weights(block->depthwise, &s.depthwise)) return FO_NO_MEMORY;
     if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
     if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
@@ -368,7 +369,7 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool 
     if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-    if (fo_is_narrow(block->pointwise->kn) && fo_uses_strassen(block->pointwise, &after)) return false;
-    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (fo_at_half_rate(block->depthwise->kn) ? AT_HALF_RATE : 1);
+    if (fo_is_narrow(block->pointwise->kn) && fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN)) return false;
+    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (block->depthwise->half_rate ? AT_HALF_RATE : 1);
     return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }

@@ -6,7 +6,7 @@
  *
  * which takes as long as five multiply-adds of each vector in x and in y.
  */
-#include "conv2d.h"
+#include "depthwise.h"
 
 /* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in pieces (144x56x56 on two
  * threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are two only where rows do not divide evenly. */
@@ -30,7 +30,8 @@ typedef struct {
 } depthwise_job;
 
 /* Channels as lanes: blocks of vl channels, padded to whole vectors; in a block one vector for each tap. */
-static void pack_taps(const fo_conv2d *plan, ptrdiff_t block, float *taps) {
+static void pack_taps(const fo_conv2d *plan, const void *context, ptrdiff_t block, float *taps) {
+    (void)context;
     const ptrdiff_t vl = plan->kn->vl;
     for (ptrdiff_t o = block * vl; o < (block + 1) * vl; o++)
         for (ptrdiff_t t = 0; t < plan->k; t++)
@@ -111,7 +112,7 @@ static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image
  * 8.7 instead of 9.3, 512x4x4 3.0 instead of 7.0. */
 static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const ptrdiff_t vl = plan->kn->vl, k = plan->s.kh, stride = plan->s.sh;
-    const bool dilated = plan->s.dh > 1 || plan->s.dw > 1, long_vectors = vl >= 16 && !fo_at_half_rate(plan->kn);
+    const bool dilated = plan->s.dh > 1 || plan->s.dw > 1, long_vectors = vl >= 16 && !plan->half_rate;
     if (plan->s.oc < vl || (k == 1 && stride == 1)) return false;
     if (k != 3 || dilated) return z->ow <= vl / 2;
     return z->ow <= min_(vl, stride == 2 ? 32 / vl : long_vectors ? 4 : 6);
@@ -213,50 +214,47 @@ static bool channel_lanes(const fo_conv2d_size *z, const fo_image *x, const fo_i
     return y->sc == 1 && !(y->sw == 1 && x->sw == 1 && (!r || r->sw == 1));
 }
 
-bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
+void fo_depthwise_shape(const fo_conv2d *plan, fo_depthwise_args *g) {
     g->s = &plan->s, g->act = plan->s.act, g->bias = plan->bias, g->multiplier = plan->ocg, g->c1 = plan->s.oc;
-    g->ldw = plan->ldw, g->half_rate = fo_at_half_rate(plan->kn);
-    const ptrdiff_t blocks = div_up(plan->s.oc, plan->kn->vl);
-    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, blocks * plan->k * plan->kn->vl, blocks, pack_taps) : plan->w;
+    g->ldw = plan->ldw, g->half_rate = plan->half_rate;
+}
+
+bool fo_depthwise_weights(const fo_conv2d *plan, fo_depthwise_args *g) {
+    const ptrdiff_t blocks = div_up(plan->s.oc, plan->kn->vl), floats = blocks * plan->k * plan->kn->vl;
+    g->w = g->nhwc ? fo_conv2d_packed(plan, FO_DEPTHWISE_TAPS, floats, blocks, pack_taps, NULL) : plan->w;
     return g->w != NULL;
 }
 
-static depthwise_job job_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    depthwise_job job = {.g = {.z = z, .x = *x, .y = *y, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh}, .plan = plan, .kn = plan->kn};
-    if (r) job.g.r = *r;
-    job.turn = turn_of(plan, z, x, r, y);
-    if (job.turn.channels) job.g.nhwc = true, job.each = job.turn.channels * turned_floats(&plan->s, z, r != NULL, job.turn.rows);
-    job.phases = job.g.nhwc && x->sc == 1 && !job.turn.channels ? phases_of(plan) : 1;
-    return job;
+bool fo_depthwise_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    (void)z;
+    return fo_is_depthwise(plan);
 }
 
-static int threads_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
+fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
+    const fo_conv2d *plan = call->plan;
+    const fo_layout *l = &call->layout;
+    const fo_conv2d_size *z = &l->z;
+    const fo_image *x = &l->x, *y = &l->y, *r = l->adds ? &l->r : NULL;
     const double points = (double)z->n * plan->s.oc * z->oh * z->ow;
-    return fo_threads_for(fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
-}
-
-fo_status fo_depthwise_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    depthwise_job job = job_of(plan, z, x, r, y);
-    const int threads = threads_of(plan, z);
-    if (!fo_depthwise_weights(plan, &job.g)) return FO_NO_MEMORY;
-    if (job.each && !(job.scratch = fo_arena_share(&job.each, threads, 0))) return FO_NO_MEMORY;
-    depthwise_cut(&job, z, threads);
-    fo_parallel_pieces(job.tasks, threads, depthwise_task, &job);
-    if (job.scratch) fo_arena_release(job.scratch);
+    depthwise_job *job = fo_call_prepare(call, sizeof *job, fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
+    if (!job) return FO_NO_MEMORY;
+    *job = (depthwise_job){.g = {.z = z, .x = *x, .y = *y, .r = l->r, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh}, .plan = plan, .kn = plan->kn};
+    job->turn = turn_of(plan, z, x, r, y);
+    if (job->turn.channels) job->g.nhwc = true, job->each = job->turn.channels * turned_floats(&plan->s, z, r != NULL, job->turn.rows);
+    job->phases = job->g.nhwc && x->sc == 1 && !job->turn.channels ? phases_of(plan) : 1;
+    fo_depthwise_shape(plan, &job->g);
+    depthwise_cut(job, z, call->threads);
+    call->kernel = job->each ? "depthwise, planes become pixels" : job->g.nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
+    call->scratch = job->each * call->threads * (ptrdiff_t)sizeof(float);
     return FO_OK;
 }
 
-/* The job of whole images. */
-static depthwise_job whole_job(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
-    const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
-    return job_of(plan, z, &x, NULL, &y);
-}
-
-ptrdiff_t fo_depthwise_scratch(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
-    return whole_job(plan, z, nhwc).each * threads_of(plan, z) * (ptrdiff_t)sizeof(float);
-}
-
-const char *fo_depthwise_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
-    if (nhwc) return "depthwise, channels as lanes";
-    return whole_job(plan, z, false).each ? "depthwise, planes become pixels" : "depthwise, columns as lanes";
+fo_status fo_depthwise_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+    depthwise_job job = *(const depthwise_job *)call->state;
+    fo_call_images(x, r, y, &job.g.x, &job.g.r, &job.g.y);
+    if (!fo_depthwise_weights(job.plan, &job.g)) return FO_NO_MEMORY;
+    if (job.each && !(job.scratch = fo_arena_share(&job.each, call->threads, 0))) return FO_NO_MEMORY;
+    fo_parallel_pieces(job.tasks, call->threads, depthwise_task, &job);
+    if (job.scratch) fo_arena_release(job.scratch);
+    return FO_OK;
 }

@@ -175,10 +175,20 @@ static int_fast64_t now_ns(void) {
     return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+fo_team fo_team_together(void) {
+    const bool alone = atomic_load_explicit(&forked, memory_order_relaxed);
+    return (fo_team){WORTH_SHARING_NS, together ? together : alone ? 1 : fo_get_num_threads()};
+}
+
+fo_team fo_team_here(void) {
+    fo_team team = fo_team_together();
+    if (!together) team.least = WORTH_A_TEAM_NS;
+    return team;
+}
+
 int fo_threads_for(double nanoseconds) {
-    if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
-    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
-    return fo_get_num_threads();
+    if (nanoseconds < (together ? WORTH_SHARING_NS : WORTH_A_TEAM_NS)) return 1; /* soon said, for small jobs */
+    return fo_team_together().threads;
 }
 
 static void *pass(void *gate) {

@@ -8,6 +8,15 @@
 /* How many threads a job of so many nanoseconds (an estimate, at full speed) gets: 1 where the team would cost more than it brings. */
 int fo_threads_for(double nanoseconds);
 
+/* The same for a job that is prepared here and runs later: the team of this place, and that of a place in fo_parallel_together. */
+typedef struct {
+    double least; /* nanoseconds of a job that it is for */
+    int threads;
+} fo_team;
+fo_team fo_team_here(void);
+fo_team fo_team_together(void);
+static inline int fo_threads_of(fo_team team, double nanoseconds) { return nanoseconds < team.least ? 1 : team.threads; }
+
 /* fn(context, task, thread) for task 0 .. tasks-1, on `threads` threads that claim the next task when they have done one;
  * 0 <= thread < threads. Tasks write disjoint outputs, so the result does not depend on who runs what.
  * Denormals are flushed inside; each thread's floating-point mode is restored. */
