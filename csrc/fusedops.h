@@ -127,14 +127,14 @@ const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 
-/* A prepared call: the algorithm, the cut and scratch for images of one size and strides, and for the threads that there are, alone or in a team that is
- * kept together. It is constant: any number of threads may run it. NULL: FO_NO_MEMORY, or there is nothing to do. */
+/* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that there are here, and one for a team
+ * that is kept together, or NULL where that is the same. They are constant: any number of threads may run them. Both are NULL where memory is short. */
 typedef struct fo_conv2d_call fo_conv2d_call;
-fo_conv2d_call *fo_conv2d_prepare(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y,
-                                  bool together);
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                       const fo_image *y);
 void fo_conv2d_release(fo_conv2d_call *call);
 
-/* fo_conv2d_run by one of these calls of the same arguments if there are now as many threads as it is for; each may be NULL. */
+/* fo_conv2d_run by one of these calls of the same arguments, if one is for as many threads as there are now. */
 fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
                                  const fo_image *residual, const fo_image *y);
 
@@ -222,6 +222,14 @@ typedef struct {
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
+
+/* Calls of fo_separable_run that are prepared, as fo_conv2d_prepare does. */
+typedef struct fo_separable_call fo_separable_call;
+void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                          const fo_image *y);
+void fo_separable_release(fo_separable_call *call);
+fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                                    const fo_image *residual, const fo_image *y);
 
 /* scale = gamma / sqrt(var + eps), shift = beta - mean * scale, for each of n channels; gamma and beta may be NULL.
  * False where some var + eps is not positive. */
@@ -377,11 +385,13 @@ typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size size;
     fo_image x, residual, y; /* residual.data may be NULL */
+    fo_conv2d_call *calls[2]; /* fo_program_prepare */
 } fo_conv2d_args;
 typedef struct {
     fo_separable block;
     fo_conv2d_size size;
     fo_image x, residual, y;
+    fo_separable_call *calls[2];
 } fo_separable_args;
 typedef struct {
     const fo_conv_transpose *plan;
@@ -435,6 +445,9 @@ typedef struct {
 
 /* Binds the pointer at `pointer` inside step to a slot. */
 void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance);
+/* Prepares the call of a step whose arguments are bound, so that no run chooses anything; frees what steps have prepared. */
+void fo_program_prepare(fo_call *step);
+void fo_program_release(fo_call *steps, ptrdiff_t count);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
 fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
 

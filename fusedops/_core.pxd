@@ -285,4 +285,6 @@ cdef extern from "fusedops.h" nogil:
         fo_resize_args resize
         fo_matmul_args matmul
     void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
+    void fo_program_prepare(fo_call *step)
+    void fo_program_release(fo_call *steps, Py_ssize_t count)
     fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)

@@ -83,10 +83,6 @@ def _winograd1d_applies(w_shape, stride, dilation, groups):
     return stride[0] < w_shape[2] <= 16 and dilation[0] == 1 and (w_shape[1] > 1 or groups == 1)
 
 
-def _either_winograd_applies(*options):
-    return _winograd_applies(*options) or _winograd1d_applies(*options)
-
-
 def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
@@ -244,14 +240,9 @@ class Conv2d(_Layer, _core.Conv2dPlan):
     def __repr__(self):
         shape, options = self._weights_shape(), self._options
         oc, icg, kh, kw = shape
-        if icg == 1 and options["groups"] > 1:
-            kernel = "depthwise"
-        elif options["algorithm"] == "auto" and _either_winograd_applies(shape, options["stride"], options["dilation"], options["groups"]):
-            kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
-        elif options["algorithm"] == "auto" and _strassen_applies(shape, (1, 1), _padding(options["padding"]), options["groups"]):
-            kernel = "strassen or direct"  # with a stride too, of a copy of the pixels that it meets
-        else:
-            kernel = options["algorithm"].replace("auto", "direct")
+        kernel = " or ".join(self._algorithms())  # as the size of x has it: self.kernel(x.shape)
+        if options["algorithm"] != "auto" and kernel != "depthwise":
+            kernel = options["algorithm"]
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
         return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, bias={self._has_bias()}, "

@@ -146,6 +146,7 @@ cdef class Program:
         self.names, self.kept = [], []
 
     def __dealloc__(self):
+        fo_program_release(self.steps, self.count)
         free(self.steps)
 
     def __len__(self):
@@ -162,6 +163,7 @@ cdef class Program:
             self.steps = steps
         s.kind = kind
         self.steps[self.count] = s[0]
+        fo_program_prepare(&self.steps[self.count])
         self.count += 1
         self.names.append(name)
         return 0

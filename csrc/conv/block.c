@@ -295,24 +295,72 @@ static double block_nanoseconds(const fo_separable *block, const fo_conv2d_size 
     return fo_nanoseconds(block->pointwise->kn, points + expanded, 0);
 }
 
-fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
-    if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
-    separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
-    if (r) s.r = *r;
-    s.depthwise.nhwc = !s.planes;
-    fo_depthwise_shape(block->depthwise, &s.depthwise);
-    if (!fo_depthwise_weights(block->depthwise, &s.depthwise)) return FO_NO_MEMORY;
-    if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
-    if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
-    const int threads = fo_threads_for(block_nanoseconds(block, z));
-    s.threads = threads;
-    separable_cut(&s, threads);
-    if (!(s.scratch = fo_arena_share(&s.each, threads, threads * LAST_FLOATS))) return FO_NO_MEMORY;
-    for (int t = 0; t < threads; t++) last_of(&s, t)->band = -1;
-    fo_parallel_pieces(z->n * s.across * s.down * s.tiles, threads, separable_tile, &s);
+struct fo_separable_call {
+    separable s; /* but for the images' data, the weights and the scratch */
+    double work;
+};
+
+static bool is_empty(const fo_separable *block, const fo_conv2d_size *z) { return !z->n || !z->oh || !z->ow || !block->pointwise->s.oc; }
+
+/* All that follows from sizes and strides. */
+static void separable_setup(fo_separable_call *call, const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                            const fo_image *y, fo_team team) {
+    *call = (fo_separable_call){.work = block_nanoseconds(block, z)};
+    separable *s = &call->s;
+    *s = (separable){.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
+    if (r) s->r = *r;
+    s->depthwise.nhwc = !s->planes;
+    fo_depthwise_shape(block->depthwise, &s->depthwise);
+    s->threads = fo_threads_of(team, call->work);
+    separable_cut(s, s->threads);
+}
+
+static fo_status separable_run(separable s, const fo_image *x, const fo_image *r, const fo_image *y) {
+    if (s.b.expand && s.strip)
+        FO_RAN("conv block strips");
+    else if (s.b.expand && s.slice < s.b.depthwise->s.ic)
+        FO_RAN("conv block slices");
+    else
+        FO_RAN("conv block tiles");
+    s.x.data = x->data, s.y.data = y->data, s.r.data = r ? r->data : NULL;
+    if (!fo_depthwise_weights(s.b.depthwise, &s.depthwise)) return FO_NO_MEMORY;
+    if (!s.planes && !(s.panels = fo_conv2d_panels(s.b.pointwise))) return FO_NO_MEMORY;
+    if (!s.planes && s.b.expand && !(s.expand_panels = fo_conv2d_panels(s.b.expand))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_share(&s.each, s.threads, s.threads * LAST_FLOATS))) return FO_NO_MEMORY;
+    for (int t = 0; t < s.threads; t++) last_of(&s, t)->band = -1;
+    fo_parallel_pieces(s.z.n * s.across * s.down * s.tiles, s.threads, separable_tile, &s);
     fo_arena_release(s.scratch);
     return FO_OK;
+}
+
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    fo_separable_call call;
+    if (is_empty(block, z)) return FO_OK;
+    if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
+    separable_setup(&call, block, z, x, r, y, fo_team_here());
+    return separable_run(call.s, x, r, y);
+}
+
+/* ---- prepared calls -------------------------------------------------------------------------------------------------------------------- */
+
+void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                          const fo_image *y) {
+    const fo_team teams[] = {fo_team_here(), fo_team_together()};
+    const bool none = is_empty(block, z) || fo_is_huge(block->depthwise, z);
+    for (int i = 0; i < 2; i++) {
+        const bool same = i && calls[0] && fo_threads_of(teams[1], calls[0]->work) == calls[0]->s.threads;
+        calls[i] = none || same ? NULL : fo_alloc(sizeof *calls[i]);
+        if (calls[i]) separable_setup(calls[i], block, z, x, r, y, teams[i]);
+    }
+}
+
+void fo_separable_release(fo_separable_call *call) { fo_free(call); }
+
+fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block, const fo_conv2d_size *z, const fo_image *x,
+                                    const fo_image *r, const fo_image *y) {
+    for (int i = 0; i < 2; i++)
+        if (calls[i] && fo_threads_for(calls[i]->work) == calls[i]->s.threads) return separable_run(calls[i]->s, x, r, y);
+    return fo_separable_run(block, z, x, r, y);
 }
 
 /* ---- the layers one after the other --------------------------------------------------------------------------------------------------- */
@@ -345,7 +393,7 @@ static float *place_in(float *room, const float *p, size_t unit, size_t after) {
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_conv2d_shape *d = &block->depthwise->s;
     const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
-    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
+    if (is_empty(block, z)) return FO_OK;
     if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
     layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels), .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
     if (r) l.r = *r;

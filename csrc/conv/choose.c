@@ -16,14 +16,16 @@
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 /* Of equal costs the first one counts. */
+#define ROW(name, named, algorithm) \
+    {name, FO_F32, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
-    {"depthwise", FO_F32, FO_BY_ANY, fo_depthwise_applies, fo_cost_depthwise, fo_depthwise_prepare, fo_depthwise_run},
-    {"strassen", FO_F32, FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), fo_strassen_applies, fo_cost_strassen, fo_strassen_prepare, fo_strassen_run},
-    {"winograd", FO_F32, FO_BY(FO_AUTO), fo_stem_applies, fo_cost_stem, fo_stem_prepare, fo_stem_run},
-    {"winograd", FO_F32, FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), fo_winograd1d_applies, fo_cost_winograd1d, fo_winograd1d_prepare, fo_winograd1d_run},
-    {"direct", FO_F32, FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), fo_im2col_applies, fo_cost_im2col, fo_im2col_prepare, fo_im2col_run},
-    {"direct", FO_F32, FO_BY_ANY, fo_direct_applies, fo_cost_direct, fo_direct_prepare, fo_direct_run},
-    {"winograd", FO_F32, FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), fo_winograd_applies, fo_cost_winograd, fo_winograd_prepare, fo_winograd_run}};
+    ROW("depthwise", FO_BY_ANY, depthwise),
+    ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
+    ROW("winograd", FO_BY(FO_AUTO), stem),
+    ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), winograd),
+    ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
+    ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
+    ROW("direct", FO_BY_ANY, direct)};
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
 static const fo_algorithm rewritten = {"rewritten", FO_F32, FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
@@ -54,16 +56,6 @@ static const fo_algorithm *cheapest(const fo_conv2d *plan, const fo_conv2d_size 
 
 bool fo_conv2d_takes(const fo_conv2d *plan, const fo_conv2d_size *z, fo_named_algorithm name) {
     return cheapest(plan, z)->named == (FO_BY(FO_AUTO) | FO_BY(name));
-}
-
-int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *z, const char *names[FO_ALGORITHM_NAMES]) {
-    int count = 0;
-    for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
-        bool known = !admits(a, plan, z);
-        for (int i = 0; i < count; i++) known |= names[i] == a->name || !strcmp(names[i], a->name);
-        if (!known) names[count++] = a->name;
-    }
-    return count;
 }
 
 /* ---- calls ------------------------------------------------------------------------------------------------------- */
@@ -103,6 +95,12 @@ static fo_conv2d_call *checked(fo_conv2d_call *call, fo_status status) {
     return NULL;
 }
 
+/* Whether images of this size are rewritten. */
+static bool is_rewritten(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const fo_conv2d *to = plan->prepared->to;
+    return to && fo_rewrite_applies(plan, to, z) && fo_rewrite_pays(plan, to, z);
+}
+
 /* A call by an algorithm of the list; NULL where memory is short. */
 static fo_conv2d_call *listed_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
     fo_conv2d_call *call = new_call(plan, layout, team);
@@ -126,19 +124,16 @@ static fo_conv2d_call *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to
 }
 
 static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
-    const fo_conv2d *to = plan->prepared->to;
     if (fo_is_huge(plan, &layout->z)) return NULL;
-    if (to && fo_rewrite_applies(plan, to, &layout->z) && fo_rewrite_pays(plan, to, &layout->z)) return rewritten_call(plan, to, layout, team);
-    return listed_call(plan, layout, team);
+    return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team) : listed_call(plan, layout, team);
 }
 
-/* Whether a call is prepared for the threads that there are here. */
-static bool has_threads(const fo_conv2d_call *call) {
-    if (fo_threads_for(call->work) != call->threads) return false;
-    if (call->threads == 1) /* a rewrite runs inner calls by a team that they know, or as here */
-        for (int i = 0; i < 2; i++)
-            if (call->inner[i] && !has_threads(call->inner[i])) return false;
-    return true;
+/* Whether a call is prepared for these threads. */
+static bool fits(const fo_conv2d_call *call, fo_team team) {
+    bool all = fo_threads_of(team, call->work) == call->threads;
+    if (call->threads > 1) return all; /* a rewrite's inner calls know its team */
+    for (int i = 0; i < 2; i++) all = all && (!call->inner[i] || fits(call->inner[i], team));
+    return all;
 }
 
 /* ---- the calls that a plan keeps --------------------------------------------------------------------------------- */
@@ -153,12 +148,12 @@ static void keep(struct fo_prepared *p, fo_conv2d_call *call) {
 }
 
 /* The call of this layout, or NULL. */
-static fo_conv2d_call *take(struct fo_prepared *p, const fo_layout *layout) {
+static fo_conv2d_call *take(struct fo_prepared *p, const fo_layout *layout, fo_team team) {
     for (int i = 0; i < KEPT; i++) {
         if (!atomic_load_explicit(&p->kept[i], memory_order_relaxed)) continue;
         fo_conv2d_call *call = atomic_exchange(&p->kept[i], NULL);
         if (!call) continue;
-        if (!memcmp(&call->layout, layout, sizeof *layout) && has_threads(call)) return call;
+        if (!memcmp(&call->layout, layout, sizeof *layout) && fits(call, team)) return call;
         keep(p, call);
     }
     return NULL;
@@ -193,23 +188,27 @@ static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) { return !z
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) {
     if (is_empty(plan, z)) return FO_OK;
     const fo_layout layout = layout_of(z, x, residual, y);
-    fo_conv2d_call *call = take(plan->prepared, &layout);
-    if (!call && !(call = prepared(plan, &layout, fo_team_here()))) return FO_NO_MEMORY;
+    const fo_team team = fo_team_here();
+    fo_conv2d_call *call = take(plan->prepared, &layout, team);
+    if (!call && !(call = prepared(plan, &layout, team))) return FO_NO_MEMORY;
     const fo_status status = fo_call_run(call, x, residual, y);
     keep(plan->prepared, call);
     return status;
 }
 
-fo_conv2d_call *fo_conv2d_prepare(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y,
-                                  bool together) {
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) {
     const fo_layout layout = layout_of(z, x, residual, y);
-    return is_empty(plan, z) ? NULL : prepared(plan, &layout, together ? fo_team_together() : fo_team_here());
+    const fo_team together = fo_team_together();
+    calls[0] = is_empty(plan, z) ? NULL : prepared(plan, &layout, fo_team_here());
+    calls[1] = !calls[0] || fits(calls[0], together) ? NULL : prepared(plan, &layout, together);
 }
 
 fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x,
                                  const fo_image *residual, const fo_image *y) {
+    const fo_team team = fo_team_here();
     for (int i = 0; i < 2; i++)
-        if (calls[i] && has_threads(calls[i])) return fo_call_run(calls[i], x, residual, y);
+        if (calls[i] && fits(calls[i], team)) return fo_call_run(calls[i], x, residual, y);
     return fo_conv2d_run(plan, z, x, residual, y);
 }
 
@@ -228,6 +227,25 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, boo
     if (call) *scratch = call->scratch;
     fo_conv2d_release(call);
     return kernel;
+}
+
+/* Adds the names of a plan's algorithms to those there are. */
+static int add_names(const fo_conv2d *plan, const fo_conv2d_size *z, const char *names[FO_ALGORITHM_NAMES], int count) {
+    for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
+        bool known = !admits(a, plan, z);
+        for (int i = 0; i < count; i++) known |= !strcmp(names[i], a->name);
+        if (!known) names[count++] = a->name;
+    }
+    return count;
+}
+
+int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *z, const char *names[FO_ALGORITHM_NAMES]) {
+    int count = 0;
+    if (is_rewritten(plan, z)) {
+        const fo_conv2d_size size = fo_rewrite_size(plan->prepared->to, z);
+        count = add_names(plan->prepared->to, &size, names, count);
+    }
+    return add_names(plan, z, names, count);
 }
 
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {

@@ -219,6 +219,6 @@ double fo_cost_winograd(const fo_conv2d *plan, const fo_conv2d_size *z) {
 bool fo_rewrite_pays(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
     if (fo_rewrites_windows(to)) return plan->s.kh * plan->s.kw == 1 || !im2col_pays(plan, z);
     /* In either memory order: to copy planes takes a fifth of the time that is gained. */
-    const fo_conv2d_size size = fo_rewrite_swapped(z);
+    const fo_conv2d_size size = fo_rewrite_size(to, z);
     return !im2col_pays(plan, z) && size.oh > 1 && winograd1d_pays(to, &size);
 }

@@ -91,9 +91,9 @@ static void window_layouts(const rewrite *w, const fo_layout *given, fo_layout i
 static fo_image swapped_image(const fo_image *t) { return (fo_image){t->data, t->sn, t->sc, t->sw, t->sh}; }
 
 /* The whole call, or an image of it whose planes are copied to pixels. */
-static void swapped_layout(const rewrite *w, const fo_layout *given, fo_layout *inner) {
+static void swapped_layout(const rewrite *w, const fo_conv2d *to, const fo_layout *given, fo_layout *inner) {
     fo_layout l = *given;
-    l.z = fo_rewrite_swapped(&w->z);
+    l.z = fo_rewrite_size(to, &w->z);
     if (w->copies) {
         l.z.n = 1;
         l.x = fo_contiguous(w->plan->s.ic, w->z.ih, w->z.iw, true), l.y = fo_contiguous(w->plan->s.oc, w->z.oh, w->z.ow, true);
@@ -111,7 +111,7 @@ fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layou
     if (windows)
         w.bytes = windows_bytes(plan, &w.some), window_layouts(&w, l, inner);
     else
-        w.bytes = w.copies ? (size_t)swapped_floats(plan, &l->z, l->adds) * sizeof(float) : 0, swapped_layout(&w, l, inner);
+        w.bytes = w.copies ? (size_t)swapped_floats(plan, &l->z, l->adds) * sizeof(float) : 0, swapped_layout(&w, to, l, inner);
     const double points = (double)plan->s.oc * (double)(l->z.oh * l->z.ow);
     rewrite *state = fo_call_prepare(call, sizeof w, w.copies ? fo_nanoseconds(plan->kn, points * (double)plan->k, 0) : 0);
     if (!state) return FO_NO_MEMORY;

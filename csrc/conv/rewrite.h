@@ -10,8 +10,9 @@ bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape);
 /* Whether windows become pixels; else rows become columns. */
 static inline bool fo_rewrites_windows(const fo_conv2d *to) { return to->s.kh == 1; }
 
-/* The size of an image whose rows are columns. */
-static inline fo_conv2d_size fo_rewrite_swapped(const fo_conv2d_size *z) {
+/* The size of a rewritten image. */
+static inline fo_conv2d_size fo_rewrite_size(const fo_conv2d *to, const fo_conv2d_size *z) {
+    if (fo_rewrites_windows(to)) return (fo_conv2d_size){.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     return (fo_conv2d_size){.n = z->n, .ih = z->iw, .iw = z->ih, .oh = z->ow, .ow = z->oh, .top = z->left, .left = z->top};
 }
 
