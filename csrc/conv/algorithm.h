@@ -2,7 +2,7 @@
 #ifndef FO_ALGORITHM_H
 #define FO_ALGORITHM_H
 
-#include "plan.h"
+#include "cost.h"
 
 typedef struct fo_algorithm fo_algorithm;
 
@@ -12,6 +12,8 @@ typedef struct {
     fo_image x, r, y; /* without data; r's strides are 0 where there is no residual */
     ptrdiff_t adds;   /* whether there is one */
 } fo_layout;
+
+enum { FO_CALL_ROOM = 1024 }; /* bytes */
 
 struct fo_conv2d_call {
     const fo_conv2d *plan;
@@ -24,6 +26,7 @@ struct fo_conv2d_call {
     ptrdiff_t scratch;  /* bytes that a run takes, of all threads */
     void *state;        /* of the algorithm; constant when it is prepared, for calls may run at once */
     fo_conv2d_call *inner[2]; /* what a rewrite runs: on most of the output, and on the rest */
+    _Alignas(16) char room[FO_CALL_ROOM]; /* of a small state */
 };
 
 struct fo_algorithm {
@@ -31,7 +34,7 @@ struct fo_algorithm {
     unsigned types;      /* of elements: bits of fo_type */
     unsigned named;      /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
-    double (*nanoseconds)(const fo_conv2d *, const fo_conv2d_size *); /* of one image on one thread: cost.c */
+    double (*nanoseconds)(const fo_costing *); /* of one image on one thread */
     fo_status (*prepare)(fo_conv2d_call *); /* kernel, threads, scratch, state; not the weights, which the first run packs */
     fo_status (*run)(const fo_conv2d_call *, const fo_image *x, const fo_image *residual, const fo_image *y);
 };
@@ -43,7 +46,7 @@ enum { FO_BY_ANY = ~0u >> 1 };
 static inline void *fo_call_prepare(fo_conv2d_call *call, size_t bytes, double work) {
     call->work = work;
     call->threads = fo_threads_of(call->team, work);
-    return call->state = fo_alloc(bytes);
+    return call->state = bytes <= sizeof call->room ? call->room : fo_alloc(bytes);
 }
 
 static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {

@@ -35,8 +35,8 @@ static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d
 }
 
 /* What is asked for by name is taken wherever it applies. */
-static double price(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d_size *z) {
-    return plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY ? 0 : a->nanoseconds(plan, z);
+static double price(const fo_algorithm *a, const fo_costing *c) {
+    return c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY ? 0 : a->nanoseconds(c);
 }
 
 static _Atomic ptrdiff_t choices;
@@ -45,10 +45,11 @@ ptrdiff_t fo_conv2d_choices(void) { return atomic_load(&choices); }
 static const fo_algorithm *cheapest(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_algorithm *best = NULL;
     double least = INFINITY;
+    const fo_costing costing = fo_costing_of(plan, z);
     atomic_fetch_add_explicit(&choices, 1, memory_order_relaxed);
     for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
         if (!admits(a, plan, z)) continue;
-        const double ns = price(a, plan, z);
+        const double ns = price(a, &costing);
         if (ns < least) best = a, least = ns;
     }
     return best;
@@ -78,13 +79,15 @@ static fo_layout layout_of(const fo_conv2d_size *z, const fo_image *x, const fo_
 void fo_conv2d_release(fo_conv2d_call *call) {
     if (!call) return;
     for (int i = 0; i < 2; i++) fo_conv2d_release(call->inner[i]);
-    fo_free(call->state);
+    if (call->state != call->room) fo_free(call->state);
     fo_free(call);
 }
 
 static fo_conv2d_call *new_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
     fo_conv2d_call *call = fo_alloc(sizeof *call);
-    if (call) *call = (fo_conv2d_call){.plan = plan, .layout = *layout, .team = team};
+    if (!call) return NULL;
+    memset(call, 0, offsetof(fo_conv2d_call, room));
+    call->plan = plan, call->layout = *layout, call->team = team;
     return call;
 }
 

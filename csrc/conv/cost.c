@@ -85,21 +85,31 @@ static const double MOST_SHARE = 0.7; /* of products, then */
  * are left out (3 -> 64 channels on a row of pixels 1.25 times), counted for an output pixel and a group. */
 enum { LEAST_CHANNELS = CHANNEL_BLOCK, LEAST_SAVED = 1200 };
 
-static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
+static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
     if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
-    const bool small = plan->icg >= LEAST_CHANNELS && z->oh * z->ow <= MOST_PIXELS;
-    if (small && fo_im2col_floats(plan, z) <= FO_IM2COL_FLOATS && !winograd1d_pays(plan, z)) return true;
+    const bool small = plan->icg >= LEAST_CHANNELS && z->oh * z->ow <= MOST_PIXELS && !winograd1d;
+    if (small && fo_im2col_floats(plan, z) <= FO_IM2COL_FLOATS) return true;
     const double share = fo_im2col_share(plan, z);
     return share <= MOST_SHARE && (1 - share) * (double)plan->k * (double)plan->ocg >= LEAST_SAVED;
+}
+
+fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    fo_costing c = {plan, z, false, false};
+    if (plan->s.kh * plan->s.kw == 1 || fo_is_depthwise(plan)) return c;
+    c.winograd1d = winograd1d_pays(plan, z);
+    c.im2col = im2col_pays(plan, z, c.winograd1d);
+    return c;
 }
 
 static const double PATCHES_GAIN = 0.88;
 
 /* It leaves out products with zeros, reads weights once and in order, and has rows of all pixels. */
-double fo_cost_im2col(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    if (!im2col_pays(plan, z)) return INFINITY;
-    const double weights = (double)plan->k * plan->ocg, gain = fo_is_narrow(plan->kn) && weights > FO_CACHED_WEIGHTS ? 1 : PATCHES_GAIN;
-    return nanoseconds(plan, gain * streamed(plan, fo_im2col_share(plan, z) * (double)z->oh * z->ow, PATCHES, weights));
+double fo_cost_im2col(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
+    if (!c->im2col) return INFINITY;
+    const double weights = (double)plan->k * plan->ocg, rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
+    const double gain = fo_is_narrow(plan->kn) && weights > FO_CACHED_WEIGHTS ? 1 : PATCHES_GAIN;
+    return nanoseconds(plan, gain * streamed(plan, rows, PATCHES, weights));
 }
 
 /* ---- direct ------------------------------------------------------------------------------------------------------ */
@@ -112,15 +122,10 @@ static double direct(const fo_conv2d *plan, const fo_conv2d_size *z, double gain
     return nanoseconds(plan, macs);
 }
 
-double fo_cost_direct(const fo_conv2d *plan, const fo_conv2d_size *z) { return im2col_pays(plan, z) ? INFINITY : direct(plan, z, 1); }
-
-double fo_cost_winograd1d(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    return im2col_pays(plan, z) || !winograd1d_pays(plan, z) ? INFINITY : direct(plan, z, 7.0 / 9);
-}
-
-double fo_cost_stem(const fo_conv2d *plan, const fo_conv2d_size *z) { return 0.8 * direct(plan, z, 1); }
-
-double fo_cost_depthwise(const fo_conv2d *plan, const fo_conv2d_size *z) { return direct(plan, z, 1); }
+double fo_cost_direct(const fo_costing *c) { return c->im2col ? INFINITY : direct(c->plan, c->z, 1); }
+double fo_cost_winograd1d(const fo_costing *c) { return c->im2col || !c->winograd1d ? INFINITY : direct(c->plan, c->z, 7.0 / 9); }
+double fo_cost_stem(const fo_costing *c) { return 0.8 * direct(c->plan, c->z, 1); }
+double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1); }
 
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */
 
@@ -158,11 +163,12 @@ ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan) {
     return plan->kn->vl == AVX512_LANES && !gains ? MANY_ROWS : avx2 && plan->s.oc >= plan->s.ic ? FEW_ROWS : FO_STRASSEN_PIXELS;
 }
 
-double fo_cost_strassen(const fo_conv2d *plan, const fo_conv2d_size *z) {
+double fo_cost_strassen(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
     const fo_conv2d_shape *s = &plan->s;
     const bool pays = s->ic >= shortest(plan) && s->oc >= LEAST_OUTPUTS && s->ic * s->oc >= least_weights(plan) &&
-                      z->oh * z->ow >= fo_strassen_least_pixels(plan);
-    return pays ? 7.0 / 8 * direct(plan, z, 1) : INFINITY;
+                      c->z->oh * c->z->ow >= fo_strassen_least_pixels(plan);
+    return pays ? 7.0 / 8 * direct(plan, c->z, 1) : INFINITY;
 }
 
 /* ---- Winograd ---------------------------------------------------------------------------------------------------- */
@@ -208,17 +214,19 @@ int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return cheapest_tile(plan, z, &cost);
 }
 
-double fo_cost_winograd(const fo_conv2d *plan, const fo_conv2d_size *z) {
+double fo_cost_winograd(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
     double cost;
-    cheapest_tile(plan, z, &cost);
+    cheapest_tile(plan, c->z, &cost);
     return nanoseconds(plan, plan->s.groups > 1 && plan->s.sh == 1 ? cost / GROUP_GAIN : cost);
 }
 
 /* ---- rewrites ---------------------------------------------------------------------------------------------------- */
 
 bool fo_rewrite_pays(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
-    if (fo_rewrites_windows(to)) return plan->s.kh * plan->s.kw == 1 || !im2col_pays(plan, z);
+    if (fo_costing_of(plan, z).im2col) return false;
+    if (fo_rewrites_windows(to)) return true;
     /* In either memory order: to copy planes takes a fifth of the time that is gained. */
     const fo_conv2d_size size = fo_rewrite_size(to, z);
-    return !im2col_pays(plan, z) && size.oh > 1 && winograd1d_pays(to, &size);
+    return size.oh > 1 && winograd1d_pays(to, &size);
 }

@@ -66,7 +66,11 @@ fo_status fo_direct_run_unit(const fo_conv2d_call *call, const fo_image *x, cons
 static inline ptrdiff_t fo_source_place(const fo_direct *d, ptrdiff_t row) { return d->u.sums ? row + row / d->u.unit_rows * d->u.sums : row; }
 
 /* Strides of what a task reads: the image itself, or its scratch. */
-fo_image fo_source_strides(const fo_direct *d);
+static inline fo_image fo_source_strides(const fo_direct *d) {
+    const ptrdiff_t c = d->bundle * d->plan->icg, row = d->pw * d->phases;
+    if (!d->copies) return d->x;
+    return d->channels_last ? (fo_image){.sc = 1, .sw = c, .sh = c * row} : (fo_image){.sw = 1, .sc = row, .sh = c * row};
+}
 
 /* The table's entries for kernel column j of a source row that stands `row` floats behind the first, channels c .. of a block. */
 void fo_source_table(const fo_direct *d, ptrdiff_t row, ptrdiff_t j, ptrdiff_t c, ptrdiff_t *table);

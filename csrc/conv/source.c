@@ -7,12 +7,6 @@
 
 #include <string.h>
 
-fo_image fo_source_strides(const fo_direct *d) {
-    const ptrdiff_t c = d->bundle * d->plan->icg, row = d->pw * d->phases;
-    if (!d->copies) return d->x;
-    return d->channels_last ? (fo_image){.sc = 1, .sw = c, .sh = c * row} : (fo_image){.sw = 1, .sc = row, .sh = c * row};
-}
-
 /* Where a kernel's column stands in a source row. */
 static ptrdiff_t column_at(const fo_direct *d, ptrdiff_t column) {
     return d->phases > 1 ? column % d->phases * d->pw + column / d->phases : column * fo_source_strides(d).sw;

@@ -53,11 +53,20 @@ static void add_piece(fo_winograd1d *w, int d0, int sh, int taps) {
     }
 }
 
+/* The unit with the fewest products for each row, or 1. */
+static int best_unit(const fo_conv2d_shape *s) {
+    int best = 1;
+    if (s->dh != 1 || s->kh <= s->sh || s->kh > FO_MOST_UNIT_TERMS / FO_MOST_UNIT) return best;
+    ptrdiff_t least = s->kh; /* terms of the best one */
+    for (int unit = 2; unit <= FO_MOST_UNIT; unit++) {
+        const ptrdiff_t terms = count_terms(s, unit);
+        if (terms * best < least * unit) best = unit, least = terms;
+    }
+    return best;
+}
+
 bool fo_winograd1d_terms(fo_winograd1d *w, const fo_conv2d_shape *s) {
-    w->unit = 1;
-    if (s->dh != 1 || s->kh <= s->sh || s->kh > FO_MOST_UNIT_TERMS / FO_MOST_UNIT) return false;
-    for (int unit = 2; unit <= FO_MOST_UNIT; unit++)
-        if (count_terms(s, unit) * w->unit < (w->unit > 1 ? count_terms(s, w->unit) : s->kh) * unit) w->unit = unit;
+    w->unit = best_unit(s);
     if (w->unit == 1) return false;
     w->products = w->terms = w->sums = 0;
     memset(w->first, 0, sizeof w->first);
@@ -213,8 +222,7 @@ static void rows_in_blocks(const fo_direct *d, const fo_direct_part *q, const fl
 /* ---- the algorithm ------------------------------------------------------------------------------------------------ */
 
 bool fo_winograd1d_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    fo_winograd1d u;
-    return z->oh > 1 && !fo_is_depthwise(plan) && fo_winograd1d_terms(&u, &plan->s);
+    return z->oh > 1 && !fo_is_depthwise(plan) && best_unit(&plan->s) > 1;
 }
 
 fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
