@@ -35,7 +35,8 @@ struct fo_algorithm {
     unsigned named;      /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
     double (*nanoseconds)(const fo_costing *); /* of one image on one thread */
-    fo_status (*prepare)(fo_conv2d_call *); /* kernel, threads, scratch, state; not the weights, which the first run packs */
+    /* kernel, threads, scratch, state; not the weights, which the first run packs */
+    fo_status (*prepare)(fo_conv2d_call *);
     fo_status (*run)(const fo_conv2d_call *, const fo_image *x, const fo_image *residual, const fo_image *y);
 };
 
@@ -49,12 +50,14 @@ static inline void *fo_call_prepare(fo_conv2d_call *call, size_t bytes, double w
     return call->state = bytes <= sizeof call->room ? call->room : fo_alloc(bytes);
 }
 
-static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
+                                    const fo_image *y) {
     return call->algorithm->run(call, x, residual, y);
 }
 
 /* The images of a run, their strides those of the layout; r.data is NULL where there is no residual. */
-static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x, fo_image *to_r, fo_image *to_y) {
+static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x,
+                                  fo_image *to_r, fo_image *to_y) {
     to_x->data = x->data, to_y->data = y->data;
     to_r->data = residual ? residual->data : NULL;
 }
@@ -64,7 +67,7 @@ static inline void fo_call_images(const fo_image *x, const fo_image *residual, c
 #define FO_ALGORITHM(name) \
     bool fo_##name##_applies(const fo_conv2d *plan, const fo_conv2d_size *z); \
     fo_status fo_##name##_prepare(fo_conv2d_call *call); \
-    fo_status fo_##name##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y)
+    fo_status fo_##name##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y)
 
 FO_ALGORITHM(direct);
 FO_ALGORITHM(im2col);

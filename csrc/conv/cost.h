@@ -12,7 +12,8 @@ typedef struct {
 } fo_costing;
 fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z);
 
-/* They depend on shapes and the processor alone, so that results depend neither on threads nor on the batch. INFINITY: never. */
+/* They depend on shapes and the processor alone, so that results depend neither on threads nor on the batch. INFINITY:
+ * never. */
 double fo_cost_depthwise(const fo_costing *c);
 double fo_cost_stem(const fo_costing *c);
 double fo_cost_strassen(const fo_costing *c);

@@ -1,5 +1,6 @@
-/* Depthwise convolution: the output is cut into channels and rows of an image, and the kernel does the rest. Planes are turned where the kernels have
- * no walk along rows, or where a row is so short that most lanes of a vector are idle: some channels at a time become pixels in scratch memory,
+/* Depthwise convolution: the output is cut into channels and rows of an image, and the kernel does the rest. Planes
+ * are turned where the kernels have no walk along rows, or where a row is so short that most lanes of a vector are
+ * idle: some channels at a time become pixels in scratch memory,
  *
  *      x  c0 [ pixels ]  ->  [ pixel 0: c0 c1 .. c15 ]  ->  kernel, channels last  ->  y  c0 [ pixels ]
  *         c1 [ pixels ]      [ pixel 1: c0 c1 .. c15 ]                                    c1 [ pixels ]
@@ -8,8 +9,9 @@
  */
 #include "depthwise.h"
 
-/* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in pieces (144x56x56 on two
- * threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are two only where rows do not divide evenly. */
+/* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
+ * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
+ * two only where rows do not divide evenly. */
 enum { TASKS_A_THREAD = 4, WIDE = 384, ROWS_AT_ONCE = 2 /* of tiles with AVX-512, channels last */ };
 
 /* How planes become pixels: how many channels and output rows at a time; 0: they do not. */
@@ -47,22 +49,25 @@ typedef struct {
     fo_conv2d_size z;
 } phase;
 
-/* How many there are where channels are lanes and the kernels have tiles for what is left: taps would take as long as in dw_across_rows otherwise, 576
- * channels at 33x33, 3 x 3 and dw = 2, 278 us instead of 133. */
+/* How many there are where channels are lanes and the kernels have tiles for what is left: taps would take as long
+ * as in dw_across_rows otherwise, 576 channels at 33x33, 3 x 3 and dw = 2, 278 us instead of 133. */
 static ptrdiff_t phases_of(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool tiles = s->kh == s->kw && ((s->kh >= 2 && s->kh <= 5) || s->kh == 7) && s->sh == 1 && s->sw == 1;
     return tiles && plan->ocg == 1 ? s->dh * s->dw : 1;
 }
 
-/* Rows (or columns) of phase a: the zeros before them, the first one in x, and how many there are in x and in y. `before` zeros stand before x. */
+/* Rows (or columns) of phase a: the zeros before them, the first one in x, and how many there are in x and in y.
+ * `before` zeros stand before x. */
 typedef struct {
     ptrdiff_t zeros, first, inputs, outputs;
 } phase_axis;
 
 static phase_axis axis_of(ptrdiff_t a, ptrdiff_t dilation, ptrdiff_t before, ptrdiff_t inputs, ptrdiff_t outputs) {
     const ptrdiff_t zeros = a < before ? div_up(before - a, dilation) : 0, first = a - before + zeros * dilation;
-    return (phase_axis){zeros, first, first < inputs ? div_up(inputs - first, dilation) : 0, a < outputs ? div_up(outputs - a, dilation) : 0};
+    const ptrdiff_t in = first < inputs ? div_up(inputs - first, dilation) : 0;
+    const ptrdiff_t out = a < outputs ? div_up(outputs - a, dilation) : 0;
+    return (phase_axis){zeros, first, in, out};
 }
 
 /* Every dh-th row and dw-th column of an image, from row h and column w on. */
@@ -75,7 +80,8 @@ static void step_over(fo_image *t, ptrdiff_t h, ptrdiff_t w, const fo_conv2d_sha
 static void take_phase(fo_depthwise_args *g, phase *p, ptrdiff_t number) {
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t a = number / s->dw, b = number % s->dw;
-    const phase_axis rows = axis_of(a, s->dh, g->z->top, g->z->ih, g->z->oh), columns = axis_of(b, s->dw, g->z->left, g->z->iw, g->z->ow);
+    const phase_axis rows = axis_of(a, s->dh, g->z->top, g->z->ih, g->z->oh);
+    const phase_axis columns = axis_of(b, s->dw, g->z->left, g->z->iw, g->z->ow);
     step_over(&g->x, rows.first, columns.first, s);
     step_over(&g->y, a, b, s);
     if (g->r.data) step_over(&g->r, a, b, s);
@@ -88,15 +94,18 @@ static void take_phase(fo_depthwise_args *g, phase *p, ptrdiff_t number) {
 }
 
 /* Rows of the window of so many output rows. */
-static ptrdiff_t window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) { return (rows - 1) * s->sh + (s->kh - 1) * s->dh + 1; }
+static ptrdiff_t window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) {
+    return (rows - 1) * s->sh + (s->kh - 1) * s->dh + 1;
+}
 
 /* Floats of a channel: of x, of so many rows of y, and of a residual's. */
 static ptrdiff_t turned_floats(const fo_conv2d_shape *s, const fo_conv2d_size *z, bool adds, ptrdiff_t rows) {
     return min_(z->ih, window_rows(s, rows)) * z->iw + (1 + adds) * rows * z->ow;
 }
 
-/* Whether the kernels have walks along rows for it, or other ways that pay; r: residual or NULL. Rows of any kernel pay where they are long: 64 channels
- * of 4x512 with 1x7 take 52 us instead of 78, 32 of 128x256 with 3x5 810 instead of 1050, but 64 of 64x100 with 1x7 295 instead of 215. */
+/* Whether the kernels have walks along rows for it, or other ways that pay; r: residual or NULL. Rows of any kernel
+ * pay where they are long: 64 channels of 4x512 with 1x7 take 52 us instead of 78, 32 of 128x256 with 3x5 810
+ * instead of 1050, but 64 of 64x100 with 1x7 295 instead of 215. */
 static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *r) {
     enum { LONG = 16 }; /* vectors */
     const fo_conv2d_shape *s = &plan->s;
@@ -107,9 +116,10 @@ static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image
     return s->kh <= 3 || s->kh == 5 || (s->kh == 7 && s->sh == 1);
 }
 
-/* Whether rows leave so many lanes idle that a walk takes longer than to turn the planes. 3 x 3 kernels have vectors of several rows, of stride 2 from
- * three columns on. At half rate 768x7x7 with a kernel of 7 x 7 takes 40 us instead of 66, 960x7x7 with 5 x 5 31 instead of 45, 512x6x6 with 3 x 3
- * 8.7 instead of 9.3, 512x4x4 3.0 instead of 7.0. */
+/* Whether rows leave so many lanes idle that a walk takes longer than to turn the planes. 3 x 3 kernels have vectors
+ * of several rows, of stride 2 from three columns on. At half rate 768x7x7 with a kernel of 7 x 7 takes 40 us
+ * instead of 66, 960x7x7 with 5 x 5 31 instead of 45, 512x6x6 with 3 x 3 8.7 instead of 9.3, 512x4x4 3.0 instead of
+ * 7.0. */
 static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const ptrdiff_t vl = plan->kn->vl, k = plan->s.kh, stride = plan->s.sh;
     const bool dilated = plan->s.dh > 1 || plan->s.dw > 1, long_vectors = vl >= 16 && !plan->half_rate;
@@ -118,19 +128,23 @@ static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->ow <= min_(vl, stride == 2 ? 32 / vl : long_vectors ? 4 : 6);
 }
 
-/* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. A second-level cache holds either. */
-static turn turn_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+/* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. A
+ * second-level cache holds either. */
+static turn turn_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                    const fo_image *y) {
     enum { NEAR = 24 << 10, FAR = 96 << 10, WIDE = 16 };
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t vl = plan->kn->vl, all = turned_floats(s, z, r != NULL, z->oh);
-    const bool planes = x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow && (!r || (r->sw == 1 && r->sh == z->ow));
+    const bool planes = x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow &&
+                        (!r || (r->sw == 1 && r->sh == z->ow));
     if (vl == 1 || plan->ocg > 1 || !planes || (walks(plan, z, r) && !is_small(plan, z))) return (turn){0, 0};
     if (all <= FAR / vl) return (turn){clamp_(NEAR / all / vl * vl, vl, min_(WIDE * vl, round_up(s->oc, vl))), z->oh};
     const ptrdiff_t rows = (FAR / vl - window_rows(s, 0) * z->iw) / (s->sh * z->iw + (r ? 2 : 1) * z->ow);
     return rows > 0 ? (turn){vl, min_(rows, z->oh)} : (turn){0, 0};
 }
 
-/* Output rows h0 .. h1 of planes c0 .. c1, so many that the scratch holds them as pixels. The kernel computes whole vectors. */
+/* Output rows h0 .. h1 of planes c0 .. c1, so many that the scratch holds them as pixels. The kernel computes whole
+ * vectors. */
 static void turned_part(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
     const fo_conv2d_size *z = g->z;
     const ptrdiff_t block = job->turn.channels, n = g->c1 - g->c0, rows = g->h1 - g->h0, outputs = rows * z->ow;
@@ -171,7 +185,8 @@ static void turned_run(const depthwise_job *job, const fo_depthwise_args *g, flo
 
 static void depthwise_task(void *context, fo_piece piece, int thread) {
     const depthwise_job *job = context;
-    const ptrdiff_t task = piece.task, across = task % job->across, down = task / job->across % job->down, image = task / job->across / job->down;
+    const ptrdiff_t task = piece.task, across = task % job->across, down = task / job->across % job->down;
+    const ptrdiff_t image = task / job->across / job->down;
     const ptrdiff_t n = image / job->phases;
     fo_depthwise_args g = job->g;
     phase phase;
@@ -181,7 +196,10 @@ static void depthwise_task(void *context, fo_piece piece, int thread) {
     g.c0 = across * job->channels, g.h0 = down * job->rows;
     ptrdiff_t channels = min_(g.c1 - g.c0, job->channels), rows = clamp_(g.h1 - g.h0, 0, job->rows);
     const bool turned = job->turn.channels, by_rows = g.nhwc && !turned && rows >= 2 * ROWS_AT_ONCE;
-    by_rows ? fo_divide(piece, ROWS_AT_ONCE, &g.h0, &rows) : fo_divide(piece, g.nhwc ? job->kn->vl : 1, &g.c0, &channels);
+    if (by_rows)
+        fo_divide(piece, ROWS_AT_ONCE, &g.h0, &rows);
+    else
+        fo_divide(piece, g.nhwc ? job->kn->vl : 1, &g.c0, &channels);
     if (!rows || !channels) return;
     g.c1 = g.c0 + channels, g.h1 = g.h0 + rows;
     if (turned)
@@ -190,13 +208,15 @@ static void depthwise_task(void *context, fo_piece piece, int thread) {
         job->kn->depthwise(&g);
 }
 
-/* Channels as lanes are cut along the rows first, as the products before and after are: what a thread has written it reads again.
- * Seven rows of many channels are cut along those alone, for tiles of all rows (1024x7x7 on two threads 10.4 to 9.4 us). Planes are cut along
- * the channels first, for rows share input rows at the cuts, which are turned twice. */
+/* Channels as lanes are cut along the rows first, as the products before and after are: what a thread has written it
+ * reads again. Seven rows of many channels are cut along those alone, for tiles of all rows (1024x7x7 on two threads
+ * 10.4 to 9.4 us). Planes are cut along the channels first, for rows share input rows at the cuts, which are turned
+ * twice. */
 static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threads) {
     const fo_depthwise_args *g = &job->g;
     const ptrdiff_t images = z->n * job->phases, oh = job->phases > 1 ? div_up(z->oh, g->s->dh) : z->oh;
-    const bool pixels = g->nhwc && !job->turn.channels, flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * WIDE;
+    const bool pixels = g->nhwc && !job->turn.channels;
+    const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * WIDE;
     const ptrdiff_t each = !pixels ? TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
     const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(each * threads, images) : 1;
     const ptrdiff_t down = pixels && !flat ? min_(min_(threads, tasks), oh) : 1;
@@ -208,7 +228,8 @@ static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threa
     job->tasks = images * job->across * job->down;
 }
 
-/* Whether lanes are channels: where x and y have different orders, y decides. One column has no order of its own, and would leave lanes idle. */
+/* Whether lanes are channels: where x and y have different orders, y decides. One column has no order of its own, and
+ * would leave lanes idle. */
 static bool channel_lanes(const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     if (z->iw == 1 && z->ow == 1 && x->sc == 1 && y->sc == 1 && (!r || r->sc == 1)) return true;
     return y->sc == 1 && !(y->sw == 1 && x->sw == 1 && (!r || r->sw == 1));
@@ -238,13 +259,16 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
     const double points = (double)z->n * plan->s.oc * z->oh * z->ow;
     depthwise_job *job = fo_call_prepare(call, sizeof *job, fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
     if (!job) return FO_NO_MEMORY;
-    *job = (depthwise_job){.g = {.z = z, .x = *x, .y = *y, .r = l->r, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh}, .plan = plan, .kn = plan->kn};
+    *job = (depthwise_job){.g = {.z = z, .x = *x, .y = *y, .r = l->r, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh},
+                           .plan = plan, .kn = plan->kn};
     job->turn = turn_of(plan, z, x, r, y);
-    if (job->turn.channels) job->g.nhwc = true, job->each = job->turn.channels * turned_floats(&plan->s, z, r != NULL, job->turn.rows);
+    const ptrdiff_t floats = turned_floats(&plan->s, z, r != NULL, job->turn.rows);
+    if (job->turn.channels) job->g.nhwc = true, job->each = job->turn.channels * floats;
     job->phases = job->g.nhwc && x->sc == 1 && !job->turn.channels ? phases_of(plan) : 1;
     fo_depthwise_shape(plan, &job->g);
     depthwise_cut(job, z, call->threads);
-    call->kernel = job->each ? "depthwise, planes become pixels" : job->g.nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
+    const char *lanes = job->g.nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
+    call->kernel = job->each ? "depthwise, planes become pixels" : lanes;
     call->scratch = job->each * call->threads * (ptrdiff_t)sizeof(float);
     return FO_OK;
 }

@@ -1,33 +1,40 @@
-/* The direct convolution: a product with another way to read the image. Two forms; the reduction's order and so the bits are the same in both.
+/* The direct convolution: a product with another way to read the image. Two forms; the reduction's order and so the
+ * bits are the same in both.
  *
- *   pixels are rows     A: a pixel's window, read through a table of offsets; B: packed weights. C: NHWC as it is, or NCHW
- *                       transposed in registers. Nothing is lost to short image rows.
- *   pixels are columns  A: the weights; B: the image, vectors along its rows. C: NCHW as it is. 1x1 reads the image as it is.
+ *   pixels are rows     A: a pixel's window, read through a table of offsets; B: packed weights. C: NHWC as it is, or
+ *                       NCHW transposed in registers. Nothing is lost to short image rows.
+ *   pixels are columns  A: the weights; B: the image, vectors along its rows. C: NCHW as it is. 1x1 reads the image as
+ *                       it is.
  *
- * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in the cache (source.c). An output row
- * is a product; what computes several rows at once (winograd1d.c) brings its own walk over them.
+ * Where an image has zeros around it, or columns have a stride, rows of it are first copied to scratch that stays in
+ * the cache (source.c). An output row is a product; what computes several rows at once (winograd1d.c) brings its own
+ * walk over them.
  */
 #include "direct.h"
 
 #include <string.h>
 
-/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not fit beside it, scratch
- * is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2 loses, whose narrow panels pass it twice as
- * often), and as large as STREAMED_SCRATCH_BYTES where they are many; a piece of them stays while rows of pixels pass. */
+/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not
+ * fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2
+ * loses, whose narrow panels pass it twice as often), and as large as STREAMED_SCRATCH_BYTES where they are many; a
+ * piece of them stays while rows of pixels pass. */
 enum { STREAMED_SCRATCH_BYTES = 480 << 10, MANY_WEIGHTS = 4 << 20 /* bytes */, PIECE_BYTES = 128 << 10 };
 static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
     const ptrdiff_t l2 = fo_near_bytes();
     return weights <= l2 / 2 ? l2 / 4 : weights > MANY_WEIGHTS ? STREAMED_SCRATCH_BYTES : l2 / 32 * 15;
 }
 enum { SHORT_STEPS = 64 };    /* of products whose results are most of what moves */
-enum { SMALL_IMAGE = 7 * 7 }; /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
-/* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 -> 512 in 0.70 of the time (AVX-512),
- * 0.79 (AVX2). */
+/* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
+enum { SMALL_IMAGE = 7 * 7 };
+/* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 ->
+ * 512 in 0.70 of the time (AVX-512), 0.79 (AVX2). */
 enum { LONG_PIECE = 1024 };
 enum { BUNDLE = 64 }; /* channels, side by side in a pixel */
-static const double NEARLY = 1.01; /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14, two threads */
+/* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14, two
+ * threads */
+static const double NEARLY = 1.01;
 
-/* ---- the walk of the direct algorithm ----------------------------------------------------------------------------- */
+/* ---- the walk of the direct algorithm ---------------------------------------------------------------------------- */
 
 static bool weights(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
@@ -41,20 +48,23 @@ static void fill_table(const fo_direct *d) {
     FOR_EACH_TAP(d->plan, p, c, i, j) fo_source_table(d, i * row, j, c, d->table + p);
 }
 
-/* Channels of a product that follow each other while all rows of pixels pass: as many as their weights may take of the cache, or panels
- * that a tile of few pixels takes at once, to have enough independent sums. */
+/* Channels of a product that follow each other while all rows of pixels pass: as many as their weights may take of
+ * the cache, or panels that a tile of few pixels takes at once, to have enough independent sums. */
 static ptrdiff_t channels_at_once(const fo_direct *d, ptrdiff_t px) {
     const fo_kernels *kn = d->plan->kn;
     const bool single = d->u.unit == 1;
     if (d->weights_lhs)
-        return single && d->copies && d->streams ? round_up(PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr) : d->plan->ocg;
+        return single && d->copies && d->streams ? round_up(PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr)
+                                                 : d->plan->ocg;
     if (d->z.oh == 1) return d->plan->ocg; /* a row alone: nothing passes the weights but its pixels */
     const ptrdiff_t vectors = single ? kn->mr * kn->nr / kn->vl / px : 1;
     return vectors >= 8 ? 8 * kn->vl : vectors >= 4 ? 4 * kn->vl : kn->nr;
 }
 
 /* Whether the reduction of so many rows goes in pieces. */
-static bool has_pieces(const fo_direct *d, ptrdiff_t rows) { return (rows > 1 || d->z.oh == 1) && d->piece < d->plan->k; }
+static bool has_pieces(const fo_direct *d, ptrdiff_t rows) {
+    return (rows > 1 || d->z.oh == 1) && d->piece < d->plan->k;
+}
 
 /* The sums of all pieces of a reduction but the last. */
 static ptrdiff_t sums_floats(const fo_direct *d, ptrdiff_t rows) {
@@ -62,8 +72,10 @@ static ptrdiff_t sums_floats(const fo_direct *d, ptrdiff_t rows) {
 }
 
 /* Output rows h0 .. h0+rows of a part, the reduction in pieces whose weights stay in the cache while the rows pass. */
-static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
-    const ptrdiff_t k = d->plan->k, most = has_pieces(d, rows) ? d->piece : k, sh = d->plan->s.sh * fo_source_strides(d).sh;
+static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0,
+                      ptrdiff_t rows, fo_gemm_args *a) {
+    const ptrdiff_t k = d->plan->k, most = has_pieces(d, rows) ? d->piece : k;
+    const ptrdiff_t sh = d->plan->s.sh * fo_source_strides(d).sh;
     a->lds = round_up(q->oc, d->plan->kn->nr);
     ptrdiff_t p = 0;
     do {
@@ -85,11 +97,13 @@ static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *
     } while ((p += most) < k);
 }
 
-/* ---- tasks -------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
 /* Output rows h0 .. h0+rows of oc channels from q.o on, whose source rows start at x. */
-static void group_rows(const fo_direct *d, fo_direct_part q, ptrdiff_t oc, ptrdiff_t h0, ptrdiff_t rows, const float *x, float *scratch) {
-    const ptrdiff_t step = channels_at_once(d, q.px), end = q.o + oc, some = fo_direct_rows_at_once(d, rows), sh = fo_source_strides(d).sh;
+static void group_rows(const fo_direct *d, fo_direct_part q, ptrdiff_t oc, ptrdiff_t h0, ptrdiff_t rows, const float *x,
+                       float *scratch) {
+    const ptrdiff_t step = channels_at_once(d, q.px), end = q.o + oc, some = fo_direct_rows_at_once(d, rows);
+    const ptrdiff_t sh = fo_source_strides(d).sh;
     float *sums = scratch + d->scratch_each - d->u.walk->sums_floats(d, d->rows);
     fo_gemm_args a = d->gemm;
     a.packed = scratch;
@@ -102,8 +116,8 @@ static void group_rows(const fo_direct *d, fo_direct_part q, ptrdiff_t oc, ptrdi
     }
 }
 
-/* What a task's pieces are parts of: pixels whose panel is packed, rows that are copied, and channels where weights come from afar or there is
- * one row. */
+/* What a task's pieces are parts of: pixels whose panel is packed, rows that are copied, and channels where weights
+ * come from afar or there is one row. */
 static void divide(const fo_direct *d, fo_piece piece, fo_direct_part *q, ptrdiff_t *h0, ptrdiff_t *rows) {
     const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t unit = d->weights_lhs ? kn->mr : kn->nr;
@@ -125,7 +139,8 @@ static void direct_task(void *context, fo_piece piece, int thread) {
     const fo_conv2d *plan = d->plan;
     const ptrdiff_t i = piece.task, o = i % d->by_oc * d->oc, w0 = i / d->by_oc % d->by_px * d->px;
     ptrdiff_t h0 = i / d->by_oc / d->by_px % d->by_rows * d->rows, rows = min_(d->rows, d->z.oh - h0);
-    const ptrdiff_t block = i / d->by_oc / d->by_px / d->by_rows, n = block / d->bundles, g0 = block % d->bundles * d->bundle;
+    const ptrdiff_t block = i / d->by_oc / d->by_px / d->by_rows, n = block / d->bundles;
+    const ptrdiff_t g0 = block % d->bundles * d->bundle;
     const ptrdiff_t groups = min_(d->bundle, plan->s.groups - g0);
     fo_direct_part q = {n, g0, o, min_(d->oc, plan->ocg - o), w0, min_(d->px, d->z.ow - w0)};
     divide(d, piece, &q, &h0, &rows);
@@ -140,7 +155,7 @@ static void direct_task(void *context, fo_piece piece, int thread) {
     }
 }
 
-/* ---- what follows from the sizes ---------------------------------------------------------------------------------- */
+/* ---- what follows from the sizes --------------------------------------------------------------------------------- */
 
 /* Relative time of a form: lanes that do nothing, sums too few to hide the latency, the transposition of a tile. */
 static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_t k, bool transposed) {
@@ -148,8 +163,8 @@ static double form_cost(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, ptrdiff_
     return lanes * latency * (1 + (transposed ? 9.0 : 1.0) / k);
 }
 
-/* What pixels as columns cost more, on the same scale, where channels are neighbours: a square of vectors is transposed in five
- * cycles for each of them. */
+/* What pixels as columns cost more, on the same scale, where channels are neighbours: a square of vectors is
+ * transposed in five cycles for each of them. */
 static double transpose_cost(const fo_conv2d *plan) {
     const double squares = plan->s.groups > 1 ? (double)plan->icg / plan->kn->vl : div_up(plan->icg, plan->kn->vl);
     return 5 * squares * plan->s.sh * plan->s.sw * 2 * plan->kn->vl / ((double)plan->ocg * plan->k);
@@ -160,10 +175,13 @@ static bool better_as_columns(const fo_direct *d, bool pixelwise) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
     const bool nhwc = d->y.sc == 1, transposes = d->x.sc == 1 && d->x.sw != 1;
-    /* A tile of one vector of columns loads as much as it multiplies: 64 -> 64, 32x32, stride 2, takes 120 us, and 80 where pixels are rows. */
+    /* A tile of one vector of columns loads as much as it multiplies: 64 -> 64, 32x32, stride 2, takes 120 us, and 80
+     * where pixels are rows. */
     const double narrow = !pixelwise && d->z.ow <= kn->vl && plan->ocg > kn->vl ? 1.2 : 1;
-    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (transposes ? transpose_cost(plan) : 0);
-    /* A 1x1 kernel would read a copied pixel once: channels last, 256 -> 3 at 28x28 takes 94 us as columns, and 50 as rows (AVX-512). */
+    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) +
+                           (transposes ? transpose_cost(plan) : 0);
+    /* A 1x1 kernel would read a copied pixel once: channels last, 256 -> 3 at 28x28 takes 94 us as columns, and 50 as
+     * rows (AVX-512). */
     return !(transposes && pixelwise) && columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
 }
 
@@ -186,7 +204,8 @@ static void set_pieces(fo_direct *d) {
     const bool flat = d->z.oh == 1;
     d->streams = 4 * d->u.steps * plan->ocg > fo_near_bytes() / 2;
     const bool cut = !d->weights_lhs && d->streams && (!flat || d->z.ow <= SMALL_IMAGE);
-    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE) : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
+    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE)
+                                             : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, plan->kn->nr);
 }
@@ -202,7 +221,8 @@ static void setup(fo_direct *d, const fo_conv2d *plan, const fo_layout *l, const
         d->z.ih = d->z.oh = 1;
     }
     d->weights_lhs = better_as_columns(d, pixelwise);
-    const bool below = (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih, behind = (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
+    const bool below = (z->oh - 1) * s->sh + (s->kh - 1) * s->dh >= z->ih;
+    const bool behind = (z->ow - 1) * s->sw + (s->kw - 1) * s->dw >= z->iw;
     set_source(d, pixelwise, z->top || z->left || below || behind);
     set_pieces(d);
     d->large = fo_is_large(z->n * z->oh * z->ow * s->oc, s->act.kind);
@@ -219,7 +239,8 @@ static ptrdiff_t contiguous_steps(const fo_direct *d) {
 static void set_common(fo_direct *d) {
     const fo_kernels *kn = d->plan->kn;
     const fo_image v = fo_source_strides(d);
-    const bool plain = d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1; /* one instruction a step less for each row */
+    /* one instruction a step less for each row */
+    const bool plain = d->plan->s.kh == 1 && d->plan->s.kw == 1 && v.sc == 1;
     if (d->weights_lhs)
         d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .ldb = v.sc, .panel = kn->nr};
     else
@@ -227,7 +248,7 @@ static void set_common(fo_direct *d) {
                                  .run = v.sc == 1 ? contiguous_steps(d) : 0};
 }
 
-/* ---- cuts --------------------------------------------------------------------------------------------------------- */
+/* ---- cuts -------------------------------------------------------------------------------------------------------- */
 
 /* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
 static ptrdiff_t scratch_floats(const fo_direct *d, ptrdiff_t rows) {
@@ -253,14 +274,17 @@ static axis axis_of(const fo_direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t l2 = fo_near_bytes();
-    axis a = {.threads = threads, .flat = d->z.oh == 1, .images = d->z.n * d->bundles, .unit = d->weights_lhs ? kn->mr : kn->nr};
+    axis a = {.threads = threads, .flat = d->z.oh == 1, .images = d->z.n * d->bundles, .unit = d->weights_lhs ? kn->mr
+              : kn->nr};
     a.length = a.flat ? d->z.ow : d->z.oh;
     a.grain = a.flat && d->weights_lhs ? min_(kn->nr, a.length) : d->u.unit;
     const bool small = threads > 1 || 4 * plan->k * SMALL_IMAGE <= l2 / 2;
-    /* Where the result is more than the cache keeps, all its panels pass a part of it: 16 -> 96 channels at 112x112 0.9 of the time, 32 -> 64 0.95. */
+    /* Where the result is more than the cache keeps, all its panels pass a part of it: 16 -> 96 channels at 112x112 0.9
+     * of the time, 32 -> 64 0.95. */
     const bool passes = plan->k <= SHORT_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
     const ptrdiff_t floats_each = max_(plan->k + (passes ? plan->ocg : 0), 1);
-    a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? SMALL_IMAGE : a.grain) : a.length;
+    a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? SMALL_IMAGE : a.grain)
+                                       : a.length;
     a.shared_pixels = 4 * plan->k * plan->ocg <= l2;
     a.step = (double)d->bundle * (a.flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl);
     a.scratch = scratch_bytes(4 * d->u.steps * plan->ocg);
@@ -271,17 +295,19 @@ static axis axis_of(const fo_direct *d, int threads) {
 static double cut_time(const fo_direct *d, const axis *a, ptrdiff_t size, ptrdiff_t parts, ptrdiff_t floats) {
     const ptrdiff_t ocg = d->plan->ocg, oc = round_up(div_up(ocg, parts), a->unit), some = min_(oc, ocg);
     const ptrdiff_t rounds = div_up(a->images * div_up(a->length, size) * div_up(ocg, oc), a->threads);
-    /* Weights that the second-level cache does not keep come to each task from the third: 256 -> 256, 28x28, stride 2 takes 1040 us, and
-     * 820 if all weights were those of the first channels. */
+    /* Weights that the second-level cache does not keep come to each task from the third: 256 -> 256, 28x28, stride
+     * 2 takes 1040 us, and 820 if all weights were those of the first channels. */
     const double fetched = d->streams ? 1 / 16.0 : 0, copied = d->streams ? 1 / 3.0 : 1 / 4.0;
     /* where channels divide evenly, a last task of fewer rows is no thread's alone */
-    const double rows = a->images * parts % a->threads ? (double)rounds * size : (double)a->images * parts / a->threads * round_up(a->length, a->grain);
+    const double even = (double)a->images * parts / a->threads * round_up(a->length, a->grain);
+    const double rows = a->images * parts % a->threads ? (double)rounds * size : even;
     const double all = rows * a->step * some + rounds * (copied * floats + 200 + fetched * d->u.steps * some);
     return all * (parts > 1 && a->shared_pixels ? 1.03 : 1);
 }
 
-/* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and what it copies;
- * its scratch stays in the cache. An image of one row is cut along the row, so that the part of x that it reads stays there too. */
+/* Cuts the output into tasks: the cut whose slowest thread is done first. A task's time is its multiply-adds and
+ * what it copies; its scratch stays in the cache. An image of one row is cut along the row, so that the part of x
+ * that it reads stays there too. */
 static void cut(fo_direct *d, int threads) {
     const axis a = axis_of(d, threads);
     const ptrdiff_t ocg = d->plan->ocg;
@@ -289,8 +315,10 @@ static void cut(fo_direct *d, int threads) {
     double best = 0;
     for (ptrdiff_t size = round_up(a.length, a.grain);;) {
         const ptrdiff_t floats = scratch_floats(d, a.flat ? 1 : size);
-        const bool fits = size == a.grain || (size <= a.most && (a.flat || floats * (ptrdiff_t)sizeof(float) <= a.scratch));
-        for (ptrdiff_t parts = 1; fits && parts <= 4 && (parts == 1 || (threads > 1 && ocg >= parts * a.unit)); parts *= 2) {
+        const bool fits = size == a.grain ||
+                          (size <= a.most && (a.flat || floats * (ptrdiff_t)sizeof(float) <= a.scratch));
+        for (ptrdiff_t parts = 1; fits && parts <= 4 && (parts == 1 || (threads > 1 && ocg >= parts * a.unit));
+             parts *= 2) {
             const double time = cut_time(d, &a, size, parts, floats);
             if (best && time >= best) continue;
             best = time;
@@ -298,7 +326,8 @@ static void cut(fo_direct *d, int threads) {
             d->oc = max_(1, min_(round_up(div_up(ocg, parts), a.unit), ocg));
         }
         /* One thread: the largest that fits. */
-        if (size == a.grain || (best && (threads == 1 || best < NEARLY * even || size * 64 * threads < a.length))) break;
+        if (size == a.grain || (best && (threads == 1 || best < NEARLY * even || size * 64 * threads < a.length)))
+            break;
         size = round_up(div_up(a.length, div_up(a.length, size - a.grain)), a.grain); /* the next smaller piece */
     }
     d->by_rows = div_up(d->z.oh, d->rows);
@@ -307,14 +336,16 @@ static void cut(fo_direct *d, int threads) {
     d->scratch_wanted = scratch_floats(d, d->rows);
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *unit, const char *const kernels[2]) {
     const fo_conv2d *plan = call->plan;
     const fo_conv2d_size *z = &call->layout.z;
     const double macs = (double)z->n * plan->s.oc * z->oh * z->ow * plan->k;
-    const size_t terms = (size_t)round_up((ptrdiff_t)unit->terms_bytes, (ptrdiff_t)sizeof(ptrdiff_t)), table = (size_t)unit->steps * sizeof(ptrdiff_t);
-    fo_direct *d = fo_call_prepare(call, sizeof *d + terms + table, fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
+    const size_t terms = (size_t)round_up((ptrdiff_t)unit->terms_bytes, (ptrdiff_t)sizeof(ptrdiff_t));
+    const size_t table = (size_t)unit->steps * sizeof(ptrdiff_t);
+    fo_direct *d = fo_call_prepare(call, sizeof *d + terms + table,
+                                   fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
     if (!d) return FO_NO_MEMORY;
     setup(d, plan, &call->layout, unit);
     cut(d, call->threads);

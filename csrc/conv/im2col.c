@@ -1,12 +1,14 @@
-/* A direct convolution of small or narrow images, whose rows are short and many of whose products would be with zeros: the patches that kernel rows meet
- * are copied, and all pixels are one product with one row of the kernel after the other.
+/* A direct convolution of small or narrow images, whose rows are short and many of whose products would be with
+ * zeros: the patches that kernel rows meet are copied, and all pixels are one product with one row of the kernel
+ * after the other.
  *
  *     P[input row][image][output column][kernel column][channel]
  *     y[output row][image][output column]  +=  P[the input row that it meets] w[kernel row]
  *
- * Input rows stand in order, those of each phase of the stride for themselves, so that what all output rows meet with a kernel row stands together. Output
- * rows that meet zeros alone are left out of its product, as are kernel columns that never meet the image: on one row of pixels 3x3 becomes 1x3. Weights are
- * read once for all pixels, in the order in which they stand. Sums begin with the kernel row that most output rows meet.
+ * Input rows stand in order, those of each phase of the stride for themselves, so that what all output rows meet
+ * with a kernel row stands together. Output rows that meet zeros alone are left out of its product, as are kernel
+ * columns that never meet the image: on one row of pixels 3x3 becomes 1x3. Weights are read once for all pixels, in
+ * the order in which they stand. Sums begin with the kernel row that most output rows meet.
  */
 #include "im2col.h"
 
@@ -16,7 +18,8 @@
 #include "algorithm.h"
 
 enum { MOST_TAPS = 16 }; /* along an axis of a kernel */
-enum { TASKS_A_THREAD = 4, ENOUGH = 48 };  /* pixels of a task that need no more, so that threads share pixels rather than weights */
+/* pixels of a task that need no more, so that threads share pixels rather than weights */
+enum { TASKS_A_THREAD = 4, ENOUGH = 48 };
 enum { HEAD = 16 };                        /* floats of scratch that say which chunk's patches it has */
 
 typedef struct {
@@ -40,7 +43,8 @@ typedef struct {
 
 /* ---- what meets the image ---------------------------------------------------------------------------------------- */
 
-/* Outputs that meet the image, `in` pixels after so many zeros, with the tap that stands `at` pixels behind the first. */
+/* Outputs that meet the image, `in` pixels after so many zeros, with the tap that stands `at` pixels behind the
+ * first. */
 static span outputs_of(ptrdiff_t out, ptrdiff_t in, ptrdiff_t zeros, ptrdiff_t stride, ptrdiff_t at) {
     const ptrdiff_t first = clamp_(div_up(zeros - at, stride), 0, out);
     return (span){first, clamp_(div_up(in + zeros - at, stride), first, out)};
@@ -69,7 +73,7 @@ double fo_im2col_share(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return rows / ((double)z->oh * (double)plan->s.kh) * (double)(met.end - met.first) / (double)plan->s.kw;
 }
 
-/* ---- chunks and their patches -------------------------------------------------------------------------------------- */
+/* ---- chunks and their patches ------------------------------------------------------------------------------------ */
 
 /* Some output rows and columns of some images, of one group. */
 typedef struct {
@@ -77,8 +81,10 @@ typedef struct {
 } chunk;
 
 static chunk chunk_of(const im2col *p, ptrdiff_t i) {
-    const ptrdiff_t w = i % p->by_columns * p->columns, h = i / p->by_columns % p->by_rows * p->rows, rest = i / p->by_columns / p->by_rows, n = rest % p->by_images * p->images;
-    return (chunk){rest / p->by_images, n, min_(p->images, p->z.n - n), h, min_(p->rows, p->z.oh - h), w, min_(p->columns, p->z.ow - w)};
+    const ptrdiff_t w = i % p->by_columns * p->columns, h = i / p->by_columns % p->by_rows * p->rows;
+    const ptrdiff_t rest = i / p->by_columns / p->by_rows, n = rest % p->by_images * p->images;
+    return (chunk){rest / p->by_images, n, min_(p->images, p->z.n - n), h, min_(p->rows, p->z.oh - h), w,
+                   min_(p->columns, p->z.ow - w)};
 }
 
 /* The first kernel row whose input rows are of the same phase of the stride. */
@@ -89,7 +95,9 @@ static ptrdiff_t phase_of(const fo_conv2d *plan, ptrdiff_t i) {
 }
 
 /* How many input rows of the phase that begins with kernel row f so many output rows may meet. */
-static ptrdiff_t phase_rows(const fo_conv2d *plan, ptrdiff_t rows, ptrdiff_t f) { return rows + (plan->s.kh - 1 - f) * plan->s.dh / plan->s.sh; }
+static ptrdiff_t phase_rows(const fo_conv2d *plan, ptrdiff_t rows, ptrdiff_t f) {
+    return rows + (plan->s.kh - 1 - f) * plan->s.dh / plan->s.sh;
+}
 
 static ptrdiff_t patch_rows(const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t rows) {
     ptrdiff_t all = 0;
@@ -98,19 +106,24 @@ static ptrdiff_t patch_rows(const fo_conv2d *plan, const fo_conv2d_size *z, ptrd
     return min_(all, z->ih);
 }
 
-static ptrdiff_t patch_floats(const fo_conv2d *plan, ptrdiff_t columns) { return fo_leading(plan->kn, columns * plan->icg); }
+static ptrdiff_t patch_floats(const fo_conv2d *plan, ptrdiff_t columns) {
+    return fo_leading(plan->kn, columns * plan->icg);
+}
 
 ptrdiff_t fo_im2col_floats(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return patch_rows(plan, z, z->oh) * z->ow * patch_floats(plan, plan->s.kw);
 }
 
-/* A kernel row: the output rows of a chunk that meet the image with it, and the row of P that the first of them meets. */
+/* A kernel row: the output rows of a chunk that meet the image with it, and the row of P that the first of them
+ * meets. */
 typedef struct {
     ptrdiff_t first, end, place;
 } tap;
 
-/* Pixels of an input row of an image, their channels side by side, and their distance: those of x, or copies in `room`. */
-static const float *pixels_of(const im2col *p, const chunk *c, ptrdiff_t n, ptrdiff_t row, span inside, float *room, ptrdiff_t *pixel) {
+/* Pixels of an input row of an image, their channels side by side, and their distance: those of x, or copies in
+ * `room`. */
+static const float *pixels_of(const im2col *p, const chunk *c, ptrdiff_t n, ptrdiff_t row, span inside, float *room,
+                              ptrdiff_t *pixel) {
     const ptrdiff_t icg = p->plan->icg, count = inside.end - inside.first;
     const float *x = fo_at(&p->x, n, c->g * icg, row, inside.first);
     const bool in_place = p->x.sc == 1 || icg == 1;
@@ -127,18 +140,23 @@ static const float *pixels_of(const im2col *p, const chunk *c, ptrdiff_t n, ptrd
 /* The patches of an input row of an image, one for each output column of a chunk. */
 static void copy_row(const im2col *p, const chunk *c, ptrdiff_t n, ptrdiff_t row, float *to, float *room) {
     const fo_conv2d_shape *s = &p->plan->s;
-    const ptrdiff_t icg = p->plan->icg, at = c->w * s->sw - p->z.left, reach = (c->columns - 1) * s->sw + (p->columns_met.end - 1) * s->dw + 1;
+    const ptrdiff_t icg = p->plan->icg, at = c->w * s->sw - p->z.left;
+    const ptrdiff_t reach = (c->columns - 1) * s->sw + (p->columns_met.end - 1) * s->dw + 1;
     const ptrdiff_t first = clamp_(at + p->columns_met.first * s->dw, 0, p->z.iw);
     const span inside = {first, clamp_(at + reach, first, p->z.iw)};
     ptrdiff_t pixel;
     const float *x = pixels_of(p, c, n, row, inside, room, &pixel);
-    const ptrdiff_t run = s->dw == 1 && pixel == icg ? p->columns_met.end - p->columns_met.first : 1; /* taps whose channels follow each other in x, too */
+    /* taps whose channels follow each other in x, too */
+    const ptrdiff_t run = s->dw == 1 && pixel == icg ? p->columns_met.end - p->columns_met.first : 1;
     for (ptrdiff_t w = 0; w < c->columns; w++, to += p->lda) {
         float *tap = to;
         for (ptrdiff_t j = p->columns_met.first; j < p->columns_met.end; j += run, tap += run * icg) {
-            const ptrdiff_t q = at + w * s->sw + j * s->dw, before = clamp_(inside.first - q, 0, run), end = clamp_(inside.end - q, before, run);
+            const ptrdiff_t q = at + w * s->sw + j * s->dw, before = clamp_(inside.first - q, 0, run);
+            const ptrdiff_t end = clamp_(inside.end - q, before, run);
             if (before) memset(tap, 0, (size_t)(before * icg) * sizeof *tap);
-            if (end > before) memcpy(tap + before * icg, x + (q + before - inside.first) * pixel, (size_t)((end - before) * icg) * sizeof *tap);
+            if (end > before)
+                memcpy(tap + before * icg, x + (q + before - inside.first) * pixel,
+                       (size_t)((end - before) * icg) * sizeof *tap);
             if (end < run) memset(tap + end * icg, 0, (size_t)((run - end) * icg) * sizeof *tap);
         }
     }
@@ -152,12 +170,14 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
     ptrdiff_t rows = 0, begin[MOST_TAPS]; /* of a phase: where its row 0 is, or would be, in P */
     span inside[MOST_TAPS];               /* and which of its rows lie in the image */
     for (ptrdiff_t i = 0; i < s->kh; i++) {
-        const ptrdiff_t f = phase_of(plan, i), behind = (i - f) * s->dh / s->sh, at = c->h * s->sh + i * s->dh - p->z.top;
+        const ptrdiff_t f = phase_of(plan, i), behind = (i - f) * s->dh / s->sh;
+        const ptrdiff_t at = c->h * s->sh + i * s->dh - p->z.top;
         if (f == i) {
             inside[i] = outputs_of(phase_rows(plan, c->rows, i), p->z.ih, -at, s->sh, 0);
             begin[i] = rows - inside[i].first;
             for (ptrdiff_t t = inside[i].first; t < inside[i].end; t++, rows++)
-                for (ptrdiff_t n = 0; n < c->images && to; n++) copy_row(p, c, c->n + n, at + t * s->sh, to + (rows * c->images + n) * row, room);
+                for (ptrdiff_t n = 0; n < c->images && to; n++)
+                    copy_row(p, c, c->n + n, at + t * s->sh, to + (rows * c->images + n) * row, room);
         }
         const ptrdiff_t first = clamp_(inside[f].first - behind, 0, c->rows);
         taps[i] = (tap){first, clamp_(inside[f].end - behind, first, c->rows), begin[f] + first + behind};
@@ -166,7 +186,7 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
 
 static bool is_idle(const tap *t) { return t->first == t->end; }
 
-/* ---- products ------------------------------------------------------------------------------------------------------ */
+/* ---- products ---------------------------------------------------------------------------------------------------- */
 
 /* Floats of a group's weights. */
 static ptrdiff_t group_floats(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
@@ -181,12 +201,14 @@ static void set_output(const im2col *p, const chunk *c, ptrdiff_t o, ptrdiff_t h
     a->ep = fo_conv2d_epilogue(p->plan, channel);
     a->ep.transposed = !nhwc;
     a->c = fo_at(&p->y, c->n + n, channel, c->h + h, c->w), a->ldc = nhwc ? p->y.sw : p->y.sc;
-    if (p->r.data) a->ep.residual = fo_at(&p->r, c->n + n, channel, c->h + h, c->w), a->ep.ldr = nhwc ? p->r.sw : p->r.sc;
+    if (p->r.data)
+        a->ep.residual = fo_at(&p->r, c->n + n, channel, c->h + h, c->w), a->ep.ldr = nhwc ? p->r.sw : p->r.sc;
 }
 
 /* Whether a chunk's pixels follow each other. */
 static bool in_line(const chunk *c, const fo_image *t) {
-    return (c->rows == 1 || (c->images == 1 && t->sh == c->columns * t->sw)) && (c->images == 1 || t->sn == c->columns * t->sw);
+    return (c->rows == 1 || (c->images == 1 && t->sh == c->columns * t->sw)) &&
+           (c->images == 1 || t->sn == c->columns * t->sw);
 }
 
 /* Sums to y: a row of an image at a time, or all pixels where they follow each other. */
@@ -200,14 +222,16 @@ static void store_sums(const im2col *p, const chunk *c, ptrdiff_t o, bool line, 
 }
 
 /* Channels o .. o+oc of a chunk's pixels. Sums start at the bias, in scratch; the last product may end in y. */
-static void multiply(const im2col *p, const chunk *c, const tap *taps, const float *patches, float *sums, ptrdiff_t o, ptrdiff_t oc) {
+static void multiply(const im2col *p, const chunk *c, const tap *taps, const float *patches, float *sums, ptrdiff_t o,
+                     ptrdiff_t oc) {
     const fo_conv2d *plan = p->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t row = c->images * c->columns, kernel_row = plan->s.kw * plan->icg * kn->nr;
     const float *w = p->w + c->g * group_floats(plan) + o * plan->k + p->columns_met.first * plan->icg * kn->nr;
     const bool line = in_line(c, &p->y) && (!p->r.data || in_line(c, &p->r));
-    fo_gemm_args a = {.form = FO_ROWS, .m = c->rows * row, .n = oc, .lda = p->lda, .b = w, .ldb = kn->nr, .panel = plan->k * kn->nr, .lds = p->step,
-                      .c = sums, .ldc = p->step, .ep.bias = fo_conv2d_epilogue(plan, c->g * plan->ocg + o).bias};
+    fo_gemm_args a = {.form = FO_ROWS, .m = c->rows * row, .n = oc, .lda = p->lda, .b = w, .ldb = kn->nr,
+                      .panel = plan->k * kn->nr, .lds = p->step, .c = sums, .ldc = p->step,
+                      .ep.bias = fo_conv2d_epilogue(plan, c->g * plan->ocg + o).bias};
     const tap *first = &taps[p->begin];
     ptrdiff_t last = plan->s.kh - 1;
     while (last && is_idle(&taps[in_order(p, last)])) last--;
@@ -231,7 +255,8 @@ static void multiply(const im2col *p, const chunk *c, const tap *taps, const flo
 static void im2col_task(void *context, ptrdiff_t task, int thread) {
     const im2col *p = context;
     const chunk c = chunk_of(p, task / p->by_oc);
-    float *scratch = p->scratch + thread * p->each, *patches = scratch + HEAD, *sums = patches + p->patches, *room = sums + p->sums;
+    float *scratch = p->scratch + thread * p->each, *patches = scratch + HEAD, *sums = patches + p->patches,
+        *room = sums + p->sums;
     ptrdiff_t *held = (ptrdiff_t *)(void *)scratch;
     tap taps[MOST_TAPS];
     find_patches(p, &c, taps, *held == task / p->by_oc ? NULL : patches, room);
@@ -240,7 +265,7 @@ static void im2col_task(void *context, ptrdiff_t task, int thread) {
     for (ptrdiff_t i = o; i < end; i += p->step) multiply(p, &c, taps, patches, sums, i, min_(p->step, end - i));
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* A panel's weights: kernel rows and columns, and then all channels of each. */
 static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
@@ -252,11 +277,13 @@ static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t par
     if (n < nr) memset(to, 0, (size_t)(plan->k * nr) * sizeof *to);
     for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
-        for (ptrdiff_t i = 0; i < area; i++) plan->kn->transpose(n, block, w + c * area + i * block, plan->ldw, to + (i * plan->icg + c) * nr, nr);
+        for (ptrdiff_t i = 0; i < area; i++)
+            plan->kn->transpose(n, block, w + c * area + i * block, plan->ldw, to + (i * plan->icg + c) * nr, nr);
     }
 }
 
-/* Rows of a chunk whose patches stay in the cache, as far as fewer output rows meet fewer rows of the image: with a dilation they may not. */
+/* Rows of a chunk whose patches stay in the cache, as far as fewer output rows meet fewer rows of the image: with a
+ * dilation they may not. */
 static ptrdiff_t rows_at_once(const im2col *p, ptrdiff_t most) {
     const fo_conv2d *plan = p->plan;
     ptrdiff_t rows = p->z.oh, half;
@@ -269,21 +296,27 @@ static ptrdiff_t rows_at_once(const im2col *p, ptrdiff_t most) {
     return rows;
 }
 
-/* Cuts the output so that a chunk's patches stay in the cache; threads share pixels where there are many, else channels. */
+/* Cuts the output so that a chunk's patches stay in the cache; threads share pixels where there are many, else
+ * channels. */
 static void cut(im2col *p, int threads) {
     const fo_conv2d *plan = p->plan;
     const fo_conv2d_size *z = &p->z;
     const ptrdiff_t nr = plan->kn->nr, image = max_(1, patch_rows(plan, z, z->oh) * z->ow * p->lda);
-    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads), most = pixels >= ENOUGH ? pixels : PTRDIFF_MAX; /* of a chunk */
+    /* of a chunk */
+    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads), most = pixels >= ENOUGH ? pixels : PTRDIFF_MAX;
     p->images = clamp_(min_(FO_IM2COL_FLOATS / image, most / (z->oh * z->ow)), 1, z->n);
     p->rows = rows_at_once(p, most);
     const ptrdiff_t column = patch_rows(plan, z, p->rows) * p->lda; /* floats */
     p->columns = clamp_(min_(FO_IM2COL_FLOATS / max_(1, column), most / p->rows), 1, z->ow);
     p->columns = div_up(z->ow, div_up(z->ow, p->columns)); /* of equal sizes */
-    p->by_images = div_up(z->n, p->images), p->by_rows = div_up(z->oh, p->rows), p->by_columns = div_up(z->ow, p->columns);
-    const ptrdiff_t pixels_of_chunk = p->images * p->rows * p->columns, chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
-    p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr; /* as many panels as a tile of few rows reads */
-    const ptrdiff_t pieces = threads > 1 && chunks < TASKS_A_THREAD * threads ? div_up(TASKS_A_THREAD * threads, chunks) : 1;
+    p->by_images = div_up(z->n, p->images), p->by_rows = div_up(z->oh, p->rows),
+    p->by_columns = div_up(z->ow, p->columns);
+    const ptrdiff_t pixels_of_chunk = p->images * p->rows * p->columns;
+    const ptrdiff_t chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
+    /* as many panels as a tile of few rows reads */
+    p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr;
+    const ptrdiff_t pieces = threads > 1 && chunks < TASKS_A_THREAD * threads ? div_up(TASKS_A_THREAD * threads, chunks)
+                                                                              : 1;
     p->oc = round_up(div_up(plan->ocg, pieces), p->step);
     p->by_oc = div_up(plan->ocg, p->oc);
     p->patches = column * p->images * p->columns;
@@ -294,7 +327,8 @@ static void cut(im2col *p, int threads) {
 
 bool fo_im2col_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg && !fo_is_depthwise(plan);
+    const bool applies = s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg &&
+                         !fo_is_depthwise(plan);
     return applies && fo_im2col_share(plan, z) > 0; /* windows of zeros alone: no patches */
 }
 
@@ -302,8 +336,10 @@ fo_status fo_im2col_prepare(fo_conv2d_call *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
-    const double macs = fo_im2col_share(plan, z) * (double)(z->n * z->oh * z->ow) * (double)plan->s.oc * (double)plan->k;
-    im2col *p = fo_call_prepare(call, sizeof *p, fo_nanoseconds(plan->kn, macs, 4.0 * (double)plan->s.oc * (double)plan->k));
+    const double macs = fo_im2col_share(plan,
+                                        z) * (double)(z->n * z->oh * z->ow) * (double)plan->s.oc * (double)plan->k;
+    im2col *p = fo_call_prepare(call, sizeof *p,
+                                fo_nanoseconds(plan->kn, macs, 4.0 * (double)plan->s.oc * (double)plan->k));
     if (!p) return FO_NO_MEMORY;
     *p = (im2col){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r, .columns_met = columns_met(plan, z)};
     const ptrdiff_t columns = p->columns_met.end - p->columns_met.first;
@@ -319,7 +355,8 @@ fo_status fo_im2col_prepare(fo_conv2d_call *call) {
 fo_status fo_im2col_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     im2col p = *(const im2col *)call->state;
     const fo_conv2d *plan = p.plan;
-    const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr), floats = plan->s.groups * group_floats(plan);
+    const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
+    const ptrdiff_t floats = plan->s.groups * group_floats(plan);
     FO_RAN("conv im2col");
     fo_call_images(x, r, y, &p.x, &p.r, &p.y);
     if (!(p.w = fo_conv2d_packed(plan, FO_IM2COL_PANELS, floats, panels, pack_panel, NULL))) return FO_NO_MEMORY;

@@ -75,7 +75,8 @@ fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const do
     plan->type = FO_F32;
     set_shape(plan, shape);
     set_kernels(plan);
-    plan->ldw = plan->k % 256 ? plan->k : plan->k + 16; /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
+    /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
+    plan->ldw = plan->k % 256 ? plan->k : plan->k + 16;
     plan->w = fo_alloc((size_t)(shape->oc * plan->ldw) * sizeof(float));
     plan->bias = fo_copy(bias, shape->oc, &failed);
     plan->s.act.slopes = plan->slopes = fo_copy(shape->act.slopes, shape->oc, &failed);
@@ -129,8 +130,8 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
     job->pack(job->plan, job->context, task, job->packed);
 }
 
-const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts, fo_pack_part *pack,
-                              const void *context) {
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts,
+                              fo_pack_part *pack, const void *context) {
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
     if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
@@ -160,13 +161,15 @@ const float *fo_conv2d_panels(const fo_conv2d *plan) {
 
 bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const double h = (z->oh - 1.0) * s->sh + (s->kh - 1.0) * s->dh + 1, w = (z->ow - 1.0) * s->sw + (s->kw - 1.0) * s->dw + 1;
+    const double h = (z->oh - 1.0) * s->sh + (s->kh - 1.0) * s->dh + 1;
+    const double w = (z->ow - 1.0) * s->sw + (s->kw - 1.0) * s->dw + 1;
     return (h > z->ih ? h : z->ih) * (w > z->iw ? w : z->iw) * s->ic > 0x1p48;
 }
 
 fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
-    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow}, {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}},
-                      to->data, from->data};
+    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow},
+                       {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}}, to->data,
+                       from->data};
     fo_fold(&a.axes);
     return fo_strided_copy(&a);
 }

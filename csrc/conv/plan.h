@@ -1,4 +1,5 @@
-/* The plan of a convolution: its weights, in the forms into which algorithms pack them, and helpers for images. It knows no algorithm. */
+/* The plan of a convolution: its weights, in the forms into which algorithms pack them, and helpers for images. It
+ * knows no algorithm. */
 #ifndef FO_PLAN_H
 #define FO_PLAN_H
 
@@ -15,7 +16,8 @@ typedef enum {
 /* Element types: the bits of a mask of them. */
 typedef enum { FO_F32 = 1 } fo_type;
 
-/* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count when it is made, not later. */
+/* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
+ * when it is made, not later. */
 struct fo_conv2d {
     const fo_kernels *kn;
     fo_type type;
@@ -30,8 +32,9 @@ struct fo_conv2d {
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
-/* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels: neighbours in
- * memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has the same order and bits. */
+/* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels:
+ * neighbours in memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has
+ * the same order and bits. */
 enum { CHANNEL_BLOCK = 16 };
 
 /* Steps p of the reduction, a block of channels c0.. at a time: kernel row i and column j. */
@@ -40,25 +43,33 @@ enum { CHANNEL_BLOCK = 16 };
         for (ptrdiff_t i = 0; i < (plan)->s.kh; i++) \
             for (ptrdiff_t j = 0; j < (plan)->s.kw; j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
 
-/* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which they stand in the same order. */
+/* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which
+ * they stand in the same order. */
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
 void fo_plan_free(fo_conv2d *plan);
 void fo_plan_free_shared(fo_conv2d *plan);
 
-/* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share; NULL where memory is short. */
+/* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share;
+ * NULL where memory is short. */
 typedef void fo_pack_part(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed);
-const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts, fo_pack_part *pack, const void *context);
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts,
+                              fo_pack_part *pack, const void *context);
 
-/* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is short. */
+/* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is
+ * short. */
 const float *fo_conv2d_panels(const fo_conv2d *plan);
 
 /* One input channel a group. */
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
 
 /* A pixel of the result for each of x, which it alone meets. */
-static inline bool fo_is_pixelwise(const fo_conv2d_shape *s) { return s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1; }
-static inline bool fo_is_unpadded(const fo_conv2d_size *z) { return !z->top && !z->left && z->oh == z->ih && z->ow == z->iw; }
+static inline bool fo_is_pixelwise(const fo_conv2d_shape *s) {
+    return s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1;
+}
+static inline bool fo_is_unpadded(const fo_conv2d_size *z) {
+    return !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+}
 
 /* The epilogue of output channels from o on; residual's place is set by the caller. */
 static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
@@ -69,7 +80,8 @@ static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o)
 
 /* ---- images ------------------------------------------------------------------------------------------------------ */
 
-/* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit 64 bits. */
+/* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit
+ * 64 bits. */
 bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
 
 /* Copies images of z->oh x z->ow pixels. */
@@ -77,7 +89,8 @@ fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2
 
 /* The strides of contiguous images of this size. */
 static inline fo_image fo_contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
-    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w, .sn = c * h * w};
+    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w,
+                                                                                          .sn = c * h * w};
 }
 
 static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {
@@ -85,6 +98,8 @@ static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_
 }
 
 /* Rows of so many output rows' windows. */
-static inline ptrdiff_t fo_window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) { return (rows - 1) * s->sh + (s->kh - 1) * s->dh + 1; }
+static inline ptrdiff_t fo_window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) {
+    return (rows - 1) * s->sh + (s->kh - 1) * s->dh + 1;
+}
 
 #endif

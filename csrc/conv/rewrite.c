@@ -1,7 +1,9 @@
 /* Convolutions that are others, with the same weights, on images that are rewritten.
  *
- *     windows      that do not overlap are pixels of a 1x1 convolution, with as many channels as a window has elements: they are copied
- *     one row      of taps is one column of them on an image whose rows and columns change places: strides do, planes are copied to pixels and back
+ *     windows   that do not overlap are pixels of a 1x1 convolution, with as many channels as a window has elements:
+ *               they are copied
+ *     one row   of taps is one column of them on an image whose rows and columns change places: strides do, planes
+ *               are copied to pixels and back
  *
  * Copies are scratch of a call. Sizes of an image alone decide, in either memory order.
  */
@@ -9,8 +11,10 @@
 
 #include <string.h>
 
-enum { MANY_CHANNELS = 64, FEW_CHANNELS = 32 }; /* output channels for which it pays to copy windows; where those of x are few, too */
-enum { COPIED_BYTES = 4 << 20 }; /* at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
+/* output channels for which it pays to copy windows; where those of x are few, too */
+enum { MANY_CHANNELS = 64, FEW_CHANNELS = 32 };
+/* at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
+enum { COPIED_BYTES = 4 << 20 };
 
 typedef struct {
     const fo_conv2d *plan;
@@ -19,22 +23,26 @@ typedef struct {
     bool copies;
 } rewrite;
 
-/* ---- which, and when ---------------------------------------------------------------------------------------------- */
+/* ---- which, and when --------------------------------------------------------------------------------------------- */
 
-/* Where windows do not overlap (1x1 with a stride, or the patches of a transformer), rows of pixels are short, and a tap's are far apart. Copied to
- * scratch, once, each window is a pixel of many channels, and all of them are one row, for Strassen's algorithm too: ResNet-50 in 0.95 of the time
- * (AVX-512), 3 -> 768 channels, 16x16 of stride 16, in 0.75. Channels last, taps with many channels are read as they are, 97 % of the peak. */
+/* Where windows do not overlap (1x1 with a stride, or the patches of a transformer), rows of pixels are short, and a
+ * tap's are far apart. Copied to scratch, once, each window is a pixel of many channels, and all of them are one
+ * row, for Strassen's algorithm too: ResNet-50 in 0.95 of the time (AVX-512), 3 -> 768 channels, 16x16 of stride 16,
+ * in 0.75. Channels last, taps with many channels are read as they are, 97 % of the peak. */
 static bool is_patchify(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool strides = s->sh >= s->kh && s->sw >= s->kw && (s->sh > 1 || s->sw > 1) && s->dh == 1 && s->dw == 1;
     const bool gains = s->kh * s->kw == 1 || !s->nhwc || (s->ic < CHANNEL_BLOCK && s->kw * s->ic > CHANNEL_BLOCK);
     const ptrdiff_t least = s->ic < CHANNEL_BLOCK && plan->k >= 2 * CHANNEL_BLOCK ? FEW_CHANNELS : MANY_CHANNELS;
-    return strides && gains && s->groups == 1 && s->oc >= least && (s->algorithm == FO_AUTO || s->algorithm == FO_DIRECT);
+    return strides && gains && s->groups == 1 && s->oc >= least &&
+           (s->algorithm == FO_AUTO || s->algorithm == FO_DIRECT);
 }
 
-/* A kernel of one row is one of one column on an image whose rows are columns: several rows of it share products. (Not with AVX2, 0.85 to 0.97.) */
+/* A kernel of one row is one of one column on an image whose rows are columns: several rows of it share products. (Not
+ * with AVX2, 0.85 to 0.97.) */
 static bool is_1xk(const fo_conv2d *plan) {
-    return plan->s.kh == 1 && plan->s.kw > 1 && plan->s.groups == 1 && plan->s.algorithm == FO_AUTO && !fo_is_narrow(plan->kn);
+    return plan->s.kh == 1 && plan->s.kw > 1 && plan->s.groups == 1 && plan->s.algorithm == FO_AUTO &&
+           !fo_is_narrow(plan->kn);
 }
 
 bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape) {
@@ -61,7 +69,7 @@ bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_con
     return !z->top && !z->left && (z->oh - 1) * s->sh + s->kh <= z->ih && (z->ow - 1) * s->sw + s->kw <= z->iw;
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* Windows that are copied at once: those of some images, or some rows of a large one. */
 static fo_conv2d_size windows_at_once(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -96,7 +104,8 @@ static void swapped_layout(const rewrite *w, const fo_conv2d *to, const fo_layou
     l.z = fo_rewrite_size(to, &w->z);
     if (w->copies) {
         l.z.n = 1;
-        l.x = fo_contiguous(w->plan->s.ic, w->z.ih, w->z.iw, true), l.y = fo_contiguous(w->plan->s.oc, w->z.oh, w->z.ow, true);
+        l.x = fo_contiguous(w->plan->s.ic, w->z.ih, w->z.iw, true), l.y = fo_contiguous(w->plan->s.oc, w->z.oh, w->z.ow,
+                                                                                        true);
         if (l.adds) l.r = l.y;
     }
     l.x = swapped_image(&l.x), l.r = swapped_image(&l.r), l.y = swapped_image(&l.y);
@@ -111,9 +120,11 @@ fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layou
     if (windows)
         w.bytes = windows_bytes(plan, &w.some), window_layouts(&w, l, inner);
     else
-        w.bytes = w.copies ? (size_t)swapped_floats(plan, &l->z, l->adds) * sizeof(float) : 0, swapped_layout(&w, to, l, inner);
+        w.bytes = w.copies ? (size_t)swapped_floats(plan, &l->z, l->adds) * sizeof(float) : 0,
+        swapped_layout(&w, to, l, inner);
     const double points = (double)plan->s.oc * (double)(l->z.oh * l->z.ow);
-    rewrite *state = fo_call_prepare(call, sizeof w, w.copies ? fo_nanoseconds(plan->kn, points * (double)plan->k, 0) : 0);
+    rewrite *state = fo_call_prepare(call, sizeof w, w.copies ? fo_nanoseconds(plan->kn, points * (double)plan->k, 0)
+                                     : 0);
     if (!state) return FO_NO_MEMORY;
     *state = w;
     call->scratch = (ptrdiff_t)w.bytes;
@@ -133,7 +144,7 @@ typedef struct {
     fo_status status;
 } copied_call;
 
-/* ---- windows as pixels -------------------------------------------------------------------------------------------- */
+/* ---- windows as pixels ------------------------------------------------------------------------------------------- */
 
 typedef struct {
     const fo_conv2d *plan;
@@ -148,21 +159,26 @@ static void copy_windows(void *context, ptrdiff_t task, int thread) {
     const window_copy *job = context;
     const fo_conv2d_shape *s = &job->plan->s;
     const fo_kernels *kn = job->plan->kn;
-    const ptrdiff_t i = task % s->kh, c = task / s->kh, c0 = c / CHANNEL_BLOCK * CHANNEL_BLOCK, block = min_(CHANNEL_BLOCK, s->ic - c0);
-    const ptrdiff_t oh = job->some->oh, ow = job->some->ow, down = s->sh * job->from->sh, first = c0 * s->kh * s->kw + i * s->kw * block + c - c0;
+    const ptrdiff_t i = task % s->kh, c = task / s->kh, c0 = c / CHANNEL_BLOCK * CHANNEL_BLOCK;
+    const ptrdiff_t block = min_(CHANNEL_BLOCK, s->ic - c0);
+    const ptrdiff_t oh = job->some->oh, ow = job->some->ow, down = s->sh * job->from->sh;
+    const ptrdiff_t first = c0 * s->kh * s->kw + i * s->kw * block + c - c0;
     for (ptrdiff_t n = 0; n < job->some->n; n++) {
         const float *x = fo_at(job->from, n, c, i, 0);
         float *to = fo_at(job->to, n, first, 0, 0);
         const ptrdiff_t step = block * job->to->sc; /* from a kernel column to the next */
         if (s->kw <= FEW)
-            for (ptrdiff_t j = 0; j < s->kw; j++) kn->pad(oh, ow, x, down, (ow - 1) * s->sw + s->kw, j, s->sw, to + j * step, ow);
+            for (ptrdiff_t j = 0; j < s->kw; j++)
+                kn->pad(oh, ow, x, down, (ow - 1) * s->sw + s->kw, j, s->sw, to + j * step, ow);
         else
             for (ptrdiff_t h = 0; h < oh; h++) kn->transpose(ow, s->kw, x + h * down, s->sw, to + h * ow, step);
     }
 }
 
-/* Copies windows, the channels of each in the order of the weights; planes by the kernels, all others by what is contiguous in both. */
-static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *some, const fo_image *to, const fo_image *from) {
+/* Copies windows, the channels of each in the order of the weights; planes by the kernels, all others by what is
+ * contiguous in both. */
+static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *some, const fo_image *to,
+                                  const fo_image *from) {
     const fo_conv2d_shape *s = &plan->s;
     if (from->sw == 1 && to->sw == 1) {
         window_copy job = {plan, some, to, from};
@@ -186,7 +202,8 @@ static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *s
 
 /* Output rows h .. of images n .., whose windows are copied. */
 static fo_status windows_part(const copied_call *c, const fo_conv2d_call *inner, ptrdiff_t n, ptrdiff_t h) {
-    const fo_image from = part_of(c->x, n, h * c->w->plan->s.sh), residual = c->r ? part_of(c->r, n, h) : (fo_image){0}, result = part_of(c->y, n, h);
+    const fo_image from = part_of(c->x, n, h * c->w->plan->s.sh), residual = c->r ? part_of(c->r, n, h) : (fo_image){0};
+    const fo_image result = part_of(c->y, n, h);
     fo_image to = inner->layout.x;
     to.data = c->room;
     const fo_status status = copy_all_windows(c->w->plan, &inner->layout.z, &to, &from);
@@ -204,7 +221,7 @@ static void run_windows(void *context) {
         }
 }
 
-/* ---- rows as columns ---------------------------------------------------------------------------------------------- */
+/* ---- rows as columns --------------------------------------------------------------------------------------------- */
 
 /* Of images whose channels are neighbours. */
 static fo_status swapped_pixels(const fo_conv2d_call *inner, const fo_image *x, const fo_image *r, const fo_image *y) {
@@ -216,8 +233,10 @@ static fo_status swapped_pixels(const fo_conv2d_call *inner, const fo_image *x, 
 /* Image n of planes, by way of copies. */
 static fo_status swapped_planes(const copied_call *c, ptrdiff_t n) {
     const fo_conv2d_shape *s = &c->w->plan->s;
-    const fo_conv2d_size *z = &c->w->z, inputs = {.n = 1, .oh = z->ih, .ow = z->iw}, outputs = {.n = 1, .oh = z->oh, .ow = z->ow};
-    const fo_image from = part_of(c->x, n, 0), to = part_of(c->y, n, 0), residual = c->r ? part_of(c->r, n, 0) : (fo_image){0};
+    const fo_conv2d_size *z = &c->w->z, inputs = {.n = 1, .oh = z->ih, .ow = z->iw};
+    const fo_conv2d_size outputs = {.n = 1, .oh = z->oh, .ow = z->ow};
+    const fo_image from = part_of(c->x, n, 0), to = part_of(c->y, n, 0);
+    const fo_image residual = c->r ? part_of(c->r, n, 0) : (fo_image){0};
     fo_image in = fo_contiguous(s->ic, z->ih, z->iw, true), out = fo_contiguous(s->oc, z->oh, z->ow, true), added = out;
     in.data = c->room, out.data = in.data + in.sn, added.data = out.data + out.sn;
     fo_status status = fo_copy_image(&in, &from, &inputs, s->ic);
@@ -232,7 +251,7 @@ static void run_planes(void *context) {
     for (ptrdiff_t n = 0; n < c->w->z.n && c->status == FO_OK; n++) c->status = swapped_planes(c, n);
 }
 
-/* ---- either ------------------------------------------------------------------------------------------------------- */
+/* ---- either ------------------------------------------------------------------------------------------------------ */
 
 /* Calls with copies are shared by a team that is kept together. */
 fo_status fo_rewrite_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {

@@ -1,4 +1,5 @@
-/* What the products of a direct convolution read: the image as it is, or rows of it that are copied to scratch, with zeros around them.
+/* What the products of a direct convolution read: the image as it is, or rows of it that are copied to scratch, with
+ * zeros around them.
  *
  *     by pixels    [ zeros | pixel 0: c0 c1 .. | pixel 1: .. | zeros ]
  *     by channels  c0: [ columns of phase 0 of the stride | of phase 1 .. ], c1: ..
@@ -19,7 +20,8 @@ void fo_source_table(const fo_direct *d, ptrdiff_t row, ptrdiff_t j, ptrdiff_t c
 
 /* An input row of every channel of a bundle, to be read by pixels: zeros left and right. */
 static void copy_channels_last(const fo_direct *d, ptrdiff_t channels, const float *row, float *to) {
-    const ptrdiff_t c = d->bundle * d->plan->icg, before = min_(d->z.left, d->pw), inside = min_(d->z.iw, d->pw - before);
+    const ptrdiff_t c = d->bundle * d->plan->icg, before = min_(d->z.left, d->pw);
+    const ptrdiff_t inside = min_(d->z.iw, d->pw - before);
     memset(to, 0, (size_t)(before * c) * sizeof *to);
     to += before * c;
     if (d->x.sw == c)
@@ -43,11 +45,13 @@ static void copy_planar(const fo_direct *d, ptrdiff_t channels, const float *row
             memset(to + c * plane, 0, (size_t)before * sizeof *to);
             memset(to + c * plane + end, 0, (size_t)(d->pw - end) * sizeof *to);
         }
-        kn->transpose(end - before, channels, row + (first + before * d->phases) * d->x.sw, d->phases * d->x.sw, to + before, plane);
+        kn->transpose(end - before, channels, row + (first + before * d->phases) * d->x.sw, d->phases * d->x.sw,
+                      to + before, plane);
     }
 }
 
-void fo_source_copy(const fo_direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t groups, ptrdiff_t h0, ptrdiff_t rows, float *scratch) {
+void fo_source_copy(const fo_direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t groups, ptrdiff_t h0, ptrdiff_t rows,
+                    float *scratch) {
     const fo_image v = fo_source_strides(d);
     const ptrdiff_t channels = groups * d->plan->icg;
     for (ptrdiff_t i = 0; i < rows; i++) {

@@ -1,17 +1,21 @@
 /* 1x1 convolutions by one step of Strassen's algorithm: the walk over pairs of blocks. Formula: kernels/strassen.h.
  *
- * The product is that of conv/direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the channels of the image
- * the reduction, halved. A block of rows is paired with the block below it, a block of columns with its neighbour:
+ * The product is that of conv/direct.c, C = A B: pixels are rows of A for NHWC, columns of B for NCHW, and the
+ * channels of the image the reduction, halved. A block of rows is paired with the block below it, a block of columns
+ * with its neighbour:
  *
  *             reduction              pair   pair  rest
  *           +-----+-----+           +--+--+--+--+-+
- *           | A00 | A01 |       B   |00|01|  |  | |       The operands that weights give are computed once, in the plan. A task
- *      pair +-----+-----+           +--+--+--+--+-+       computes those of its pixels, which stay in the cache while it goes
- *           | A10 | A11 |           |10|11|  |  | |       through the pairs of weights. Columns that fill no pair are left to
- *           +-----+-----+           +--+--+--+--+-+       the direct product.
+ *           | A00 | A01 |       B   |00|01|  |  | |
+ *      pair +-----+-----+           +--+--+--+--+-+
+ *           | A10 | A11 |           |10|11|  |  | |
+ *           +-----+-----+           +--+--+--+--+-+
  *
- * Pairs lie in one image and follow from its size and the memory order that the layer is made for, so that results depend neither on
- * the batch nor on threads. Images of other strides go by way of a copy.
+ * The operands that weights give are computed once, in the plan. A task computes those of its pixels, which stay in
+ * the cache while it goes through the pairs of weights. Columns that fill no pair are left to the direct product.
+ *
+ * Pairs lie in one image and follow from its size and the memory order that the layer is made for, so that results
+ * depend neither on the batch nor on threads. Images of other strides go by way of a copy.
  */
 #include "strassen.h"
 
@@ -24,11 +28,12 @@ static const double OPERANDS = 0.25, WEIGHTS = 0.2;
 enum { CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
 enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
-/* ---- operands ------------------------------------------------------------------------------------------------------- */
+/* ---- operands ---------------------------------------------------------------------------------------------------- */
 
-/* In the order of the products, one store each: copies of a list would load what has just been stored, in pieces of another size. */
-static void order(fo_strassen_block to[], fo_strassen_block q, fo_strassen_block p, fo_strassen_block c00, fo_strassen_block u,
-                  fo_strassen_block v, fo_strassen_block c10, fo_strassen_block c01) {
+/* In the order of the products, one store each: copies of a list would load what has just been stored, in pieces of
+ * another size. */
+static void order(fo_strassen_block to[], fo_strassen_block q, fo_strassen_block p, fo_strassen_block c00,
+                  fo_strassen_block u, fo_strassen_block v, fo_strassen_block c10, fo_strassen_block c01) {
     to[0] = q, to[1] = p, to[2] = c00, to[3] = u, to[4] = v, to[5] = c10, to[6] = c01;
 }
 
@@ -36,42 +41,51 @@ static void order(fo_strassen_block to[], fo_strassen_block q, fo_strassen_block
 static void order_panels(const fo_conv2d *plan, ptrdiff_t mr, const float *panels, fo_strassen_block to[]) {
     const ptrdiff_t part = mr * half_of(plan);
     const float *plain = panels + FO_STRASSEN_SUMS * part;
-    const fo_strassen_block s1 = {panels, mr}, s2 = {panels + part, mr}, s3 = {panels + 2 * part, mr}, s4 = {panels + 3 * part, mr};
+    const fo_strassen_block s1 = {panels, mr}, s2 = {panels + part, mr}, s3 = {panels + 2 * part, mr};
+    const fo_strassen_block s4 = {panels + 3 * part, mr};
     const fo_strassen_block a00 = {plain, 2 * mr}, a01 = {plain + 2 * part, 2 * mr}, a11 = {a01.data + mr, 2 * mr};
     order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
 /* or sums, and blocks of X from behind the sums or, where x is given, from X itself. */
-static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff_t ld, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff_t ld, const float *x, ptrdiff_t ldx,
+                       fo_strassen_block to[]) {
     const ptrdiff_t part = plan->kn->mr * ld, half = half_of(plan);
-    const fo_strassen_block s1 = {sums, ld}, s2 = {sums + part, ld}, s3 = {sums + 2 * part, ld}, s4 = {sums + 3 * part, ld};
+    const fo_strassen_block s1 = {sums, ld}, s2 = {sums + part, ld}, s3 = {sums + 2 * part, ld};
+    const fo_strassen_block s4 = {sums + 3 * part, ld};
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block a00 = x ? (fo_strassen_block){x + r.at * ldx, ldx} : (fo_strassen_block){own, ld};
     const fo_strassen_block a01 = x ? (fo_strassen_block){a00.data + half, ldx} : (fo_strassen_block){own + part, ld};
-    const fo_strassen_block a11 = x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx} : (fo_strassen_block){own + 2 * part, ld};
+    const fo_strassen_block a11 = x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx}
+                                    : (fo_strassen_block){own + 2 * part, ld};
     order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
-static void order_right(const fo_conv2d *plan, const float *sums, ptrdiff_t part, const float *x, ptrdiff_t ldx, fo_strassen_block to[]) {
+static void order_right(const fo_conv2d *plan, const float *sums, ptrdiff_t part, const float *x, ptrdiff_t ldx,
+                        fo_strassen_block to[]) {
     const ptrdiff_t nr = plan->kn->nr;
-    const fo_strassen_block t1 = {sums, nr}, t2 = {sums + part, nr}, t3 = {sums + 2 * part, nr}, t4 = {sums + 3 * part, nr};
+    const fo_strassen_block t1 = {sums, nr}, t2 = {sums + part, nr}, t3 = {sums + 2 * part, nr};
+    const fo_strassen_block t4 = {sums + 3 * part, nr};
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block b00 = x ? (fo_strassen_block){x, ldx} : (fo_strassen_block){own, nr};
-    const fo_strassen_block b10 = x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx} : (fo_strassen_block){own + part, nr};
+    const fo_strassen_block b10 = x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx}
+                                    : (fo_strassen_block){own + part, nr};
     const fo_strassen_block b11 = x ? (fo_strassen_block){b10.data + nr, ldx} : (fo_strassen_block){own + 2 * part, nr};
     order(to, t1, b00, b10, t2, t3, t4, b11);
 }
 
-/* ---- a call ------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 typedef struct {
     const fo_conv2d *plan;
     fo_image x, y, r;       /* an image is one row of pixels; r.data is NULL where there is no residual */
     ptrdiff_t images, pixels;
     bool columns;           /* pixels are columns, else rows */
-    bool copies;            /* a pass before the products makes the operands, so that these do not read the image itself */
+    /* a pass before the products makes the operands, so that these do not read the image itself */
+    bool copies;
     const float *packed, *bias;
-    fo_epilogue ep;         /* of the first channel; what is added to it and its slopes are set for each block of the result */
+    /* of the first channel; what is added to it and its slopes are set for each block of the result */
+    fo_epilogue ep;
     ptrdiff_t ldc;
     rows rows;              /* pixels, or where those are columns channels, in pairs */
     const float *panels;    /* columns: plain weights for pixels that are rows, where they are small, */
@@ -110,8 +124,9 @@ static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t i, float *scr
     const pair w = row_pair(&s->rows, i);
     const ptrdiff_t rest = rest_of(kn, s->pixels), p = s->pixels - s->pixels % kn->vl;
     if (p == rest) return;
-    fo_gemm_args g = {.form = FO_B_PACKING, .m = w.size[0] + w.size[1], .n = p - rest, .k = plan->k, .a = plan->w + w.at * plan->ldw,
-                      .lda = plan->ldw, .b = fo_at(&s->x, n, 0, 0, rest), .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
+    fo_gemm_args g = {.form = FO_B_PACKING, .m = w.size[0] + w.size[1], .n = p - rest, .k = plan->k,
+                      .a = plan->w + w.at * plan->ldw, .lda = plan->ldw, .b = fo_at(&s->x, n, 0, 0, rest),
+                      .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
     place(s, n, w.at, rest, &g);
     kn->gemm(&g);
 }
@@ -121,8 +136,9 @@ static void rest_panels(const strassen *s, ptrdiff_t n) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t p = s->pixels - s->pixels % kn->vl;
-    fo_gemm_args g = {.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1,
-                      .table = s->table, .b = s->panels, .ldb = kn->nr, .panel = kn->nr * plan->k};
+    fo_gemm_args g = {.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table, .b = s->panels, .ldb = kn->nr,
+                      .panel = kn->nr * plan->k};
     place(s, n, 0, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
@@ -134,23 +150,27 @@ static void rest_rows(const strassen *s, ptrdiff_t n, ptrdiff_t i) {
     const fo_kernels *kn = plan->kn;
     const pair r = row_pair(&s->rows, i);
     const ptrdiff_t left = s->pixels % kn->vl, p = s->pixels - left, mr = r.size[0];
-    fo_gemm_args g = {.form = FO_A_TABLE, .m = left, .n = mr + r.size[1], .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table,
-                      .b = s->packed + left_at(plan, i) + FO_STRASSEN_SUMS * mr * half_of(plan), .ldb = 2 * mr, .panel = kn->nr};
+    fo_gemm_args g = {.form = FO_A_TABLE, .m = left, .n = mr + r.size[1], .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p),
+                      .lda = 1, .table = s->table, .b = s->packed + left_at(plan, i) +
+                      FO_STRASSEN_SUMS * mr * half_of(plan), .ldb = 2 * mr, .panel = kn->nr};
     place(s, n, r.at, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
 }
 
-/* The pixels that a pair's chains with the first two pairs of weights fetch: half of the reduction each of the next pair. */
+/* The pixels that a pair's chains with the first two pairs of weights fetch: half of the reduction each of the next
+ * pair. */
 static fo_strassen_block next_columns(const strassen *s, ptrdiff_t j, ptrdiff_t chain, const float *x) {
     if (!s->fetches || chain > 1 || j == s->pairs - 1) return (fo_strassen_block){x, 0};
     return (fo_strassen_block){x + 2 * s->plan->kn->nr + chain * half_of(s->plan) * s->x.sc, s->x.sc};
 }
 
-/* Whether the pixels in no pair meet pair i of the weights in a task of pair j of the columns: each has a part of them, or one would be late. */
+/* Whether the pixels in no pair are multiplied by pair i of the weights in a task of pair j of the columns: each has a
+ * part of them, or one would be late. */
 static bool has_rest(const strassen *s, ptrdiff_t i, ptrdiff_t j) { return i % s->pairs == j; }
 
-/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows; and its part of the rest. */
+/* Pair j of the columns of image n with the pairs of weights first .. last-1, which are rows; and its part of the
+ * rest. */
 static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t first, ptrdiff_t last, float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
@@ -173,29 +193,39 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     if (s->panels && !first && !j) rest_panels(s, n);
 }
 
-/* Whether this pair of rows is copied: where rows are few and only their number is odd, the last one alone, for writing costs more than it gains. */
-static bool copied(const strassen *s, pair r) { return s->copies && (!s->by_rows || s->plan->k % 2 || r.size[0] != r.size[1]); }
+/* Whether this pair of rows is copied: where rows are few and only their number is odd, the last one alone, for writing
+ * costs more than it gains. */
+static bool copied(const strassen *s, pair r) {
+    return s->copies && (!s->by_rows || s->plan->k % 2 || r.size[0] != r.size[1]);
+}
 
 /* The part of the pair of weights behind pair j that a chain with this one fetches. */
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
-    return (fo_strassen_block){s->packed + (j + 1) % s->weights * each + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
+    const float *next = s->packed + (j + 1) % s->weights * each;
+    return (fo_strassen_block){next + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
 }
 
-/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along the weights or, by_rows,
- * along the rows. A pair of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `fetches`: each pair of weights
- * the next, too. `far`: the first chain with a pair of weights brings them into the cache. */
-static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, bool far, float *scratch) {
+/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
+ * the weights or, by_rows, along the rows. A pair of weights serves all rows of the task in turn; a pair of rows
+ * alone fetches the next. `fetches`: each pair of weights the next, too. `far`: the first chain with a pair of
+ * weights brings them into the cache. */
+static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, bool far,
+                      float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t weights = s->weights, from = s->by_rows ? 0 : c0 / weights, to = s->by_rows ? s->pairs : div_up(c1, weights);
+    const ptrdiff_t weights = s->weights, from = s->by_rows ? 0 : c0 / weights;
+    const ptrdiff_t to = s->by_rows ? s->pairs : div_up(c1, weights);
     const ptrdiff_t done = s->by_rows ? c1 / (s->pairs * weights) * s->pairs : c1 / weights;
-    const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
+    const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan));
+    const ptrdiff_t each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
-        left_operands(plan, copied(s, row_pair(&s->rows, i)), row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
-    fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep}; /* cleared once: for every chain it is one of hundreds of cycles */
+        left_operands(plan, copied(s, row_pair(&s->rows, i)), row_pair(&s->rows, i), x, s->x.sw,
+                      scratch + (i - from) * each);
+    /* cleared once: for every chain it is one of hundreds of cycles */
+    fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep};
     pair r = {0};
     ptrdiff_t ordered = -1; /* the pair of rows whose operands `a` has */
     for (ptrdiff_t j = 0; j < weights; j++) {
@@ -217,10 +247,12 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
             kn->strassen(&a);
         }
     }
-    if (from == done || rest == plan->s.oc) return; /* what is left of a pair's columns is for who computes its last cell */
+    /* what is left of a pair's columns is for who computes its last cell */
+    if (from == done || rest == plan->s.oc) return;
     const ptrdiff_t p = row_pair(&s->rows, from).at, last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
-    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k, .a = x + p * s->x.sw, .lda = s->x.sw,
-                      .b = s->packed + right_at(plan, rest), .ldb = kn->nr, .panel = plan->k * kn->nr};
+    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k,
+                      .a = x + p * s->x.sw, .lda = s->x.sw, .b = s->packed + right_at(plan, rest), .ldb = kn->nr,
+                      .panel = plan->k * kn->nr};
     place(s, n, rest, p, &g);
     kn->gemm(&g);
 }
@@ -237,14 +269,18 @@ static bool is_first(const strassen *s, ptrdiff_t task) {
     return tasks * div_up(task * s->threads, tasks) / s->threads == task;
 }
 
-/* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows, which are soon done with a pair. */
-static bool fetches_weights(const strassen *s, ptrdiff_t task) { return s->by_rows || (fo_is_narrow(s->plan->kn) && is_first(s, task)); }
+/* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows,
+ * which are soon done with a pair. */
+static bool fetches_weights(const strassen *s, ptrdiff_t task) {
+    return s->by_rows || (fo_is_narrow(s->plan->kn) && is_first(s, task));
+}
 
 static void strassen_task(void *context, fo_piece piece, int thread) {
     const strassen *s = context;
     const ptrdiff_t task = piece.task, pair = s->by_weights ? task : task / s->across; /* of pixels, in all images */
     const ptrdiff_t n = pair / s->down % s->images, part = pair % s->down;
-    ptrdiff_t first = s->columns ? (s->by_weights ? task / s->down / s->images : task % s->across) * s->share : first_cell(s, part);
+    ptrdiff_t first = s->columns ? (s->by_weights ? task / s->down / s->images : task % s->across) * s->share
+                                 : first_cell(s, part);
     ptrdiff_t count = s->columns ? min_(s->share, s->weights - first) : first_cell(s, part + 1) - first;
     float *scratch = s->scratch + thread * s->scratch_each;
     fo_divide(piece, 1, &first, &count);
@@ -255,16 +291,18 @@ static void strassen_task(void *context, fo_piece piece, int thread) {
         rows_task(s, n, first, first + count, fetches_weights(s, task), !s->stay || is_first(s, task), scratch);
 }
 
-/* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the slowest thread is done
- * first: each part computes the operands of its pixels anew. Where pixels are few, a thread has a part of the weights for all of them, which its cache
- * then holds: two threads, 14x14, 256 -> 1024 and 512 -> 256 channels 0.96 of the time, 1024 -> 256 1.03 to 1.07. */
+/* A pair of columns is a task, for it shares nothing with the next. Weights are cut where pairs are few, so that the
+ * slowest thread is done first: each part computes the operands of its pixels anew. Where pixels are few, a thread
+ * has a part of the weights for all of them, which its cache then holds: two threads, 14x14, 256 -> 1024 and 512 ->
+ * 256 channels 0.96 of the time, 1024 -> 256 1.03 to 1.07. */
 static void cut_columns(strassen *s, int threads) {
     const ptrdiff_t weights = s->weights;
     double best = 0;
     s->down = s->pairs;
     for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
         const ptrdiff_t share = div_up(weights, pieces), across = div_up(weights, share);
-        const double time = (double)div_up(s->images * s->down * across, threads) * ((double)share * (1 + WEIGHTS) + OPERANDS);
+        const double rounds = (double)div_up(s->images * s->down * across, threads);
+        const double time = rounds * ((double)share * (1 + WEIGHTS) + OPERANDS);
         if (best && time >= best) continue;
         best = time;
         s->share = share, s->across = across;
@@ -274,20 +312,23 @@ static void cut_columns(strassen *s, int threads) {
     s->by_weights = 8 * s->plan->k * s->pixels <= fo_near_bytes();
 }
 
-/* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights stay there. Few tasks are
- * equal to a cell, so that each of two threads has the half of the image that it has in other layers, and that its cache holds. Few rows are
- * one task of each thread, which reads its own part of the weights. */
+/* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights
+ * stay there. Few tasks are equal to a cell, so that each of two threads has the half of the image that it has in
+ * other layers, and that its cache holds. Few rows are one task of each thread, which reads its own part of the
+ * weights. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
     const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
     const bool stay = s->stay = 4 * right_weights(s->plan) <= scratch;
-    const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1); /* the pixels themselves are as many */
+    /* the pixels themselves are as many */
+    const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1);
     s->across = 1;
     s->by_rows = s->pixels < FO_STRASSEN_PIXELS && fo_is_narrow(s->plan->kn);
     s->down = s->by_rows ? 1 : div_up(s->pairs, most);
     s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= MANY_TASKS * threads);
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
-    s->scratch_each = each * min_(s->pairs, s->by_rows ? s->pairs : s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2);
+    const ptrdiff_t pairs = s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2;
+    s->scratch_each = each * (s->by_rows ? s->pairs : min_(s->pairs, pairs));
 }
 
 /* Halves of an odd reduction, and of odd rows, have no equal lengths. */
@@ -331,15 +372,17 @@ static fo_status run_flat(strassen *s) {
     return FO_OK;
 }
 
-/* ---- the algorithm ------------------------------------------------------------------------------------------------ */
+/* ---- the algorithm ----------------------------------------------------------------------------------------------- */
 
-/* What one pair of blocks needs. Beyond LONGEST the error may pass the promised bound: 5.1e-6 seen with 2048 channels, 3e-6 with 1024. */
+/* What one pair of blocks needs. Beyond LONGEST the error may pass the promised bound: 5.1e-6 seen with 2048 channels,
+ * 3e-6 with 1024. */
 enum { PAIR = 64, LONGEST = 1024 };
 
 bool fo_strassen_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     if (!fo_is_pixelwise(s) || s->groups > 1 || !fo_is_unpadded(z) || !s->ic || s->oc < PAIR) return false;
-    return z->oh * z->ow >= min_(PAIR, fo_strassen_least_pixels(plan)) && (s->algorithm == FO_STRASSEN || s->ic <= LONGEST);
+    return z->oh * z->ow >= min_(PAIR, fo_strassen_least_pixels(plan)) &&
+           (s->algorithm == FO_STRASSEN || s->ic <= LONGEST);
 }
 
 fo_status fo_strassen_prepare(fo_conv2d_call *call) {

@@ -1,19 +1,23 @@
-/* Winograd's convolution F(m x m, 3x3), of stride 1 or 2: the walk over blocks of tiles. Formula and transforms: kernels/winograd/.
+/* Winograd's convolution F(m x m, 3x3), of stride 1 or 2: the walk over blocks of tiles. Formula and transforms:
+ * kernels/winograd/.
  *
- * The tiles of all images are numbered row by row. A block of them goes through three stages, its V and M staying in the cache:
+ * The tiles of all images are numbered row by row. A block of them goes through three stages, its V and M staying in
+ * the cache:
  *
- *     V[position][tile][ic]  from x            transform, a run of neighbouring tiles at a time
- *     M[position][tile][oc]  = V U             one product for each of the (m+2)^2 positions, U[position] packed once in the plan; of
- *                                              stride 2 (m+1)^2 positions, whose V and U have one, two or four phases of ic channels
- *     y                      from M            transform, bias, residual and activation
+ *     V[position][tile][ic]  from x    transform, a run of neighbouring tiles at a time
+ *     M[position][tile][oc]  = V U     one product for each of the (m+2)^2 positions, U[position] packed in the plan;
+ *                                      stride 2: (m+1)^2 positions, whose V and U have one, two or four phases of ic
+ *                                      channels
+ *     y                      from M    transform, bias, residual and activation
  *
  * Groups are convolutions of their own, which follow each other: a block is of one of them.
  *
- * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels stand apart; all lines of
- * a plane have all phases, so planes are first copied to pixels with all their channels.
+ * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels
+ * stand apart; all lines of a plane have all phases, so planes are first copied to pixels with all their channels.
  *
- * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h). Few: the
- * stages of one block are cut over positions and channels, so that each thread reads a part of U, which is then larger than everything else.
+ * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h).
+ * Few: the stages of one block are cut over positions and channels, so that each thread reads a part of U, which is
+ * then larger than everything else.
  */
 #include "winograd.h"
 
@@ -23,12 +27,14 @@
 
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
 enum { MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, FEW_TILES = 4, MANY_ROUNDS = 8 };
-enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT }; /* planes of half lie an odd number of units apart; what that is more than columns */
+/* planes of half lie an odd number of units apart; what that is more than columns */
+enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT };
 
-/* ---- a call ------------------------------------------------------------------------------------------------------- */
+/* ---- a call ------------------------------------------------------------------------------------------------------ */
 
-/* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order, and so those of
- * any position stand together: narrow ones of whole rows, whole tiles, tiles of a lower row, the one that is both. */
+/* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order,
+ * and so those of any position stand together: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
+ * that is both. */
 enum { NARROW, WHOLE, LOW, CORNER, KINDS };
 
 typedef struct {
@@ -57,27 +63,34 @@ typedef struct {
     block shared_block;
 } winograd;
 
-/* The first tile of a block. Lower tiles count by their points: 64 channels at 56x56, whose last row of tiles is two pixels high, on two threads 0.95 of the time. */
+/* The first tile of a block. Lower tiles count by their points: 64 channels at 56x56, whose last row of tiles is two
+ * pixels high, on two threads 0.95 of the time. */
 static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
     if (!w->even) return min_(i * w->block, w->tiles);
-    const ptrdiff_t whole = fo_winograd_points(w->plan, w->tile), low = fo_winograd_points(w->plan, w->last_height), image = w->across * (w->down * whole - whole + low);
-    const ptrdiff_t at = w->z.n * image * i / w->blocks, inside = at % image, row = min_(inside / (w->across * whole), w->down - 1);
-    return at / image * w->down * w->across + row * w->across + (inside - row * w->across * whole) / (row < w->down - 1 ? whole : low);
+    const ptrdiff_t whole = fo_winograd_points(w->plan, w->tile), low = fo_winograd_points(w->plan, w->last_height);
+    const ptrdiff_t image = w->across * (w->down * whole - whole + low);
+    const ptrdiff_t at = w->z.n * image * i / w->blocks, inside = at % image;
+    const ptrdiff_t row = min_(inside / (w->across * whole), w->down - 1);
+    const ptrdiff_t points = row < w->down - 1 ? whole : low; /* of this row's tiles */
+    return at / image * w->down * w->across + row * w->across + (inside - row * w->across * whole) / points;
 }
 
-/* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows would wait for
- * its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal numbers of blocks of their own, of up to 3/2 of
- * that size rather than one round more, or share blocks where those would be too small: fewer than MIN_TILES_OF_A_THREAD, or FEW_TILES where
- * the cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
+/* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows
+ * would wait for its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal
+ * numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks where those
+ * would be too small: fewer than MIN_TILES_OF_A_THREAD, or FEW_TILES where the cache has the weights (64 channels at
+ * 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
     const ptrdiff_t most = max_(1, MOST_BYTES / bytes);
     w->block = min_(min_(max_(fitting, min_(MIN_TILES, most)), MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
     w->blocks = div_up(w->tiles, w->block / unit * unit);
-    w->block = round_up(div_up(w->tiles, w->blocks), unit); /* of equal sizes: a few tiles that are left would wait for all weights */
+    /* of equal sizes: a few tiles that are left would wait for all weights */
+    w->block = round_up(div_up(w->tiles, w->blocks), unit);
     w->blocks = div_up(w->tiles, w->block);
-    const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each)); /* the nearest */
+    /* the nearest */
+    const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each));
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
     const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg <= FO_CACHED_WEIGHTS;
     w->shared = threads > 1 && own < (light ? FEW_TILES : MIN_TILES_OF_A_THREAD);
@@ -85,13 +98,15 @@ static void cut_blocks(winograd *w, int threads) {
     if (even) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
     w->even = even && w->last_height < w->tile;
-    for (ptrdiff_t i = 0; w->even && i < w->blocks; i++) w->block = max_(w->block, first_tile(w, i + 1) - first_tile(w, i));
+    for (ptrdiff_t i = 0; w->even && i < w->blocks; i++)
+        w->block = max_(w->block, first_tile(w, i + 1) - first_tile(w, i));
     if (w->block > most) w->even = false, w->block = own;
 }
 
 static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile, int threads) {
     const fo_kernels *kn = plan->kn;
-    *w = (winograd){.plan = plan, .whole = *whole, .z = fo_winograd_phases(plan, whole), .tile = tile, .positions = SQUARE(fo_winograd_points(plan, tile))};
+    *w = (winograd){.plan = plan, .whole = *whole, .z = fo_winograd_phases(plan, whole), .tile = tile,
+                    .positions = SQUARE(fo_winograd_points(plan, tile))};
     const fo_conv2d_size *z = &w->z;
     w->last_height = fo_winograd_last(z->oh, tile), w->last_width = fo_winograd_last(z->ow, tile);
     w->across = div_up(z->ow, tile), w->down = div_up(z->oh, tile), w->tiles = z->n * w->down * w->across;
@@ -106,7 +121,7 @@ static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whol
     if (w->by_rows) w->each = each, w->half_row = half_row;
 }
 
-/* ---- blocks: their tiles in V and M ------------------------------------------------------------------------------------- */
+/* ---- blocks: their tiles in V and M ------------------------------------------------------------------------------ */
 
 /* Neighbours in a row of tiles: `whole` of them, and a narrow one of `last` columns unless that is 0. */
 typedef struct {
@@ -118,9 +133,10 @@ typedef struct {
 /* The run from tile t on, of `tiles` at most; kinds go on from next[]. */
 static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *next) {
     const ptrdiff_t row = t / w->across, column = t % w->across, count = min_(tiles, w->across - column);
-    const bool low = row % w->down == w->down - 1 && w->last_height < w->tile, narrow = column + count == w->across && w->last_width < w->tile;
-    const run r = {row / w->down, row % w->down * w->tile, column * w->tile, low ? w->last_height : w->tile, narrow ? w->last_width : 0,
-                   count - narrow, next[low ? LOW : WHOLE], next[low ? CORNER : NARROW]};
+    const bool low = row % w->down == w->down - 1 && w->last_height < w->tile;
+    const bool narrow = column + count == w->across && w->last_width < w->tile;
+    const run r = {row / w->down, row % w->down * w->tile, column * w->tile, low ? w->last_height : w->tile,
+                   narrow ? w->last_width : 0, count - narrow, next[low ? LOW : WHOLE], next[low ? CORNER : NARROW]};
     next[low ? LOW : WHOLE] += r.whole, next[low ? CORNER : NARROW] += narrow;
     return r;
 }
@@ -135,9 +151,10 @@ static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0, ptrdiff_
     return b;
 }
 
-/* ---- phases of a dilation ------------------------------------------------------------------------------------------------- */
+/* ---- phases of a dilation ---------------------------------------------------------------------------------------- */
 
-/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. meet: the first, their number, zeros before them. */
+/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. meet: the first, their
+ * number, zeros before them. */
 typedef struct {
     ptrdiff_t first, count, zeros;
 } phase;
@@ -151,7 +168,8 @@ typedef struct {
     ptrdiff_t n, down, across;
 } place;
 static place place_of(const winograd *w, const run *r) {
-    const ptrdiff_t down = fo_phases_along(w->plan->s.dh, w->whole.oh), across = fo_phases_along(w->plan->s.dw, w->whole.ow);
+    const ptrdiff_t down = fo_phases_along(w->plan->s.dh, w->whole.oh);
+    const ptrdiff_t across = fo_phases_along(w->plan->s.dw, w->whole.ow);
     return (place){r->n / across / down, r->n / across % down, r->n % across};
 }
 
@@ -160,16 +178,20 @@ static fo_image phase_image(const winograd *w, const fo_image *t, const float *f
     return (fo_image){(float *)first, t->sn, t->sc, t->sh * w->plan->s.dh, t->sw * w->plan->s.dw};
 }
 
-/* ---- the stages of a block -------------------------------------------------------------------------------------------------- */
+/* ---- the stages of a block --------------------------------------------------------------------------------------- */
 
-static fo_winograd_input_args input_args(const winograd *w, const block *b, const run *r, ptrdiff_t c, ptrdiff_t channels, float *v) {
+static fo_winograd_input_args input_args(const winograd *w, const block *b, const run *r, ptrdiff_t c,
+                                         ptrdiff_t channels, float *v) {
     const fo_conv2d_shape *s = &w->plan->s;
     const place at = place_of(w, r);
-    const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down), columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
+    const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down);
+    const phase columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
+    const float *x = fo_at(&w->x, at.n, b->group * w->plan->icg + c, rows.first, columns.first);
     return (fo_winograd_input_args){w->tile, r->height, r->last, r->whole, channels,
-                                    phase_image(w, &w->x, fo_at(&w->x, at.n, b->group * w->plan->icg + c, rows.first, columns.first)), rows.count, columns.count,
+                                    phase_image(w, &w->x, x), rows.count, columns.count,
                                     s->sh * r->h - rows.zeros, s->sh * r->q - columns.zeros, v + r->slot * w->ldv + c,
-                                    v + r->last_slot * w->ldv + c, w->ldv, w->v_position, fo_winograd_phase_floats(w->plan), NULL, w->half_row, 0};
+                                    v + r->last_slot * w->ldv + c, w->ldv, w->v_position,
+                                    fo_winograd_phase_floats(w->plan), NULL, w->half_row, 0};
 }
 
 static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
@@ -183,7 +205,8 @@ static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrd
 }
 
 /* Positions p to end-1, the first of which has its V and M at v and products; oc channels from o on. */
-static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products, ptrdiff_t o, ptrdiff_t oc) {
+static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t end, const float *v, float *products,
+                     ptrdiff_t o, ptrdiff_t oc) {
     const fo_conv2d *plan = w->plan;
     const fo_kernels *kn = plan->kn;
     const int points = fo_winograd_points(plan, w->tile);
@@ -191,33 +214,38 @@ static void multiply(const winograd *w, const block *b, ptrdiff_t p, ptrdiff_t e
     fo_gemm_args a = {.form = FO_ROWS, .n = round_up(oc, kn->vl), .lda = w->ldv, .ldb = kn->nr, .ldc = w->ldp};
     for (; p < end; p++, v += w->v_position, products += w->p_position) {
         const int row = (int)(p / points), column = (int)(p % points);
-        const bool low = row < fo_winograd_points(plan, w->last_height), narrow = column < fo_winograd_points(plan, w->last_width);
+        const bool low = row < fo_winograd_points(plan, w->last_height);
+        const bool narrow = column < fo_winograd_points(plan, w->last_width);
         const ptrdiff_t first = b->from[narrow ? NARROW : WHOLE];
         a.m = b->from[!low ? LOW : narrow ? KINDS : CORNER] - first;
         a.a = v + first * w->ldv;
-        a.k = fo_winograd_values_at(plan, row) * fo_winograd_values_at(plan, column) * fo_winograd_phase_floats(plan), a.panel = kn->nr * a.k;
+        a.k = fo_winograd_values_at(plan, row) * fo_winograd_values_at(plan, column) * fo_winograd_phase_floats(plan),
+        a.panel = kn->nr * a.k;
         a.b = u + fo_winograd_phases_before(plan, w->tile, row, column) * fo_winograd_u_phase(plan) + o * a.k;
         a.c = products + first * w->ldp + o;
         kn->gemm(&a);
     }
 }
 
-static fo_winograd_output_args output_args(const winograd *w, const block *b, const run *r, ptrdiff_t o, ptrdiff_t channels, const float *products) {
+static fo_winograd_output_args output_args(const winograd *w, const block *b, const run *r, ptrdiff_t o,
+                                           ptrdiff_t channels, const float *products) {
     const ptrdiff_t channel = b->group * w->plan->ocg + o;
     const fo_epilogue ep = fo_conv2d_epilogue(w->plan, channel);
     const ptrdiff_t dh = w->plan->s.dh, dw = w->plan->s.dw;
     const place at = place_of(w, r);
-    const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw); /* of this phase */
+    /* of this phase */
+    const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw);
     const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
     return (fo_winograd_output_args){w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
                                      products + r->last_slot * w->ldp + o, w->ldp, w->p_position,
                                      phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
                                      phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, channel, h, q) : NULL),
-                                     min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q), ep.bias, ep.act,
-                                     NULL, w->half_row, 0};
+                                     min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q),
+                                     ep.bias, ep.act, NULL, w->half_row, 0};
 }
 
-static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels, const float *products) {
+static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels,
+                             const float *products) {
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
@@ -227,19 +255,23 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
     }
 }
 
-/* ---- a block by rows of positions: formulas and reasons in kernels/winograd_rows.h ------------------------------------------ */
+/* ---- a block by rows of positions: formulas and reasons in kernels/winograd_rows.h ------------------------------- */
 
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
-static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); } /* a vector being less than a line */
+/* a vector being less than a line */
+static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); }
 
-/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two apart. */
+/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two
+ * apart. */
 static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 static ptrdiff_t half_plane(const winograd *w, const run *r) {
     const ptrdiff_t floats = round_up(half_columns(w, r) + w->plan->kn->vl - 2, PLANE_UNIT);
     return floats > 2 * PLANE_UNIT ? floats | PLANE_UNIT : floats;
 }
-static ptrdiff_t half_floats(const winograd *w, const run *r, ptrdiff_t plane, ptrdiff_t ld) { return plane ? plane * ld : half_columns(w, r) * ld; }
+static ptrdiff_t half_floats(const winograd *w, const run *r, ptrdiff_t plane, ptrdiff_t ld) {
+    return plane ? plane * ld : half_columns(w, r) * ld;
+}
 
 static void input_by_rows(const winograd *w, const block *b, int row, float *half, float *v) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
@@ -258,7 +290,8 @@ static void input_by_rows(const winograd *w, const block *b, int row, float *hal
 
 static void output_by_rows(const winograd *w, const block *b, int row, float *half, const float *products) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
-    const bool planes = half_has_planes(w) && w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP && (!w->r.data || w->r.sw == 1);
+    const bool planes = half_has_planes(w) && w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP &&
+                        (!w->r.data || w->r.sw == 1);
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
@@ -284,7 +317,7 @@ static void multiply_by_rows(const winograd *w, const block *b, float *half) {
     output_by_rows(w, b, COLUMNS, half, products);
 }
 
-/* ---- tasks -------------------------------------------------------------------------------------------------------- */
+/* ---- tasks ------------------------------------------------------------------------------------------------------- */
 
 static void block_task(void *context, fo_piece piece, int thread) {
     const winograd *w = context;
@@ -319,7 +352,8 @@ static void product_task(void *context, fo_piece piece, int thread) {
     const ptrdiff_t p = piece.task;
     ptrdiff_t o = 0, oc = w->plan->ocg;
     fo_divide(piece, w->plan->kn->nr, &o, &oc);
-    if (oc) multiply(w, &w->shared_block, p, p + 1, w->scratch + p * w->v_position, shared_products(w) + p * w->p_position, o, oc);
+    const float *v = w->scratch + p * w->v_position;
+    if (oc) multiply(w, &w->shared_block, p, p + 1, v, shared_products(w) + p * w->p_position, o, oc);
 }
 
 static void output_task(void *context, ptrdiff_t task, int thread) {
@@ -347,10 +381,12 @@ static fo_status run_images(winograd *w, int threads) {
     return FO_OK;
 }
 
-/* ---- planes with dilation ------------------------------------------------------------------------------------------- */
+/* ---- planes with dilation ---------------------------------------------------------------------------------------- */
 
 /* An image of pixels with all their channels: its floats, and a copy. */
-static ptrdiff_t pixels_floats(ptrdiff_t channels, ptrdiff_t h, ptrdiff_t w) { return round_up(channels * h * w, MAX_LANES); }
+static ptrdiff_t pixels_floats(ptrdiff_t channels, ptrdiff_t h, ptrdiff_t w) {
+    return round_up(channels * h * w, MAX_LANES);
+}
 static fo_status copy_pixels(const fo_image *to, const fo_image *from, ptrdiff_t channels, ptrdiff_t h, ptrdiff_t w) {
     return fo_copy_image(to, from, &(fo_conv2d_size){.n = 1, .oh = h, .ow = w}, channels);
 }
@@ -361,7 +397,8 @@ static size_t pixels_bytes(const fo_conv2d *plan, const fo_conv2d_size *z) {
 }
 
 /* One image, by way of such copies in `room`; its residual goes where the result will be. */
-static fo_status run_planes(winograd w, int threads, float *room, const fo_image *x, const fo_image *r, const fo_image *y) {
+static fo_status run_planes(winograd w, int threads, float *room, const fo_image *x, const fo_image *r,
+                            const fo_image *y) {
     const fo_conv2d_shape *s = &w.plan->s;
     const fo_conv2d_size *z = &w.whole;
     w.x = fo_contiguous(s->ic, z->ih, z->iw, true), w.y = fo_contiguous(s->oc, z->oh, z->ow, true);
@@ -375,7 +412,8 @@ static fo_status run_planes(winograd w, int threads, float *room, const fo_image
 }
 
 /* All images, one at a time. */
-static fo_status run_all_planes(const winograd *w, const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
+static fo_status run_all_planes(const winograd *w, const fo_conv2d_call *call, const fo_image *x, const fo_image *r,
+                                const fo_image *y) {
     float *room = fo_arena_take(pixels_bytes(w->plan, &w->whole));
     fo_status status = room ? FO_OK : FO_NO_MEMORY;
     for (ptrdiff_t n = 0; n < call->layout.z.n && status == FO_OK; n++) {
@@ -388,14 +426,16 @@ static fo_status run_all_planes(const winograd *w, const fo_conv2d_call *call, c
     return status;
 }
 
-/* ---- the algorithm -------------------------------------------------------------------------------------------------- */
+/* ---- the algorithm ----------------------------------------------------------------------------------------------- */
 
 bool fo_winograd_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     (void)z;
     const fo_conv2d_shape *s = &plan->s;
-    const bool kernel = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && (s->sh == 1 || !fo_is_dilated(plan));
+    const bool kernel = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 &&
+                        (s->sh == 1 || !fo_is_dilated(plan));
     if (!kernel || !plan->icg || fo_is_depthwise(plan)) return false;
-    return s->sh == 1 || plan->icg <= FO_STRIDED_CHANNELS || s->algorithm == FO_WINOGRAD; /* who asks for it gets F(2x2) */
+    /* who asks for it gets F(2x2) */
+    return s->sh == 1 || plan->icg <= FO_STRIDED_CHANNELS || s->algorithm == FO_WINOGRAD;
 }
 
 fo_status fo_winograd_prepare(fo_conv2d_call *call) {

@@ -1,38 +1,46 @@
-/* Winograd's algorithm along columns: which products give two or three output rows at once, their weights, and the walk over them.
+/* Winograd's algorithm along columns: which products give two or three output rows at once, their weights, and the
+ * walk over them.
  *
- * The taps of a kernel's column that are a stride apart, and the image rows that they read, are a convolution of stride 1. It is cut
- * into pieces of one to three taps g and the image rows d, and a piece gives the `unit` outputs of a column by fewer products:
+ * The taps of a kernel's column that are a stride apart, and the image rows that they read, are a convolution of
+ * stride 1. It is cut into pieces of one to three taps g and the image rows d, and a piece gives the `unit` outputs
+ * of a column by fewer products:
  *
- *     F(2,2)           (d0-d1) g0,  (d1) (g0+g1),  (d2-d1) g1                                             3 instead of 4
+ *     F(2,2)           (d0-d1) g0,  (d1) (g0+g1),  (d2-d1) g1                                         3 instead of 4
  *                      y0 = first + second, y1 = second + third
- *     F(2,3), F(3,2)   (d0-d2) g0,  (d1+d2) (g0+g1+g2)/2,  (d2-d1) (g0-g1+g2)/2,  (d3-d1) g2 (or g1)      4 instead of 6
- *                      y0 = first + second + third, y1 = second - third, y2 = second + third (the last row: + fourth)
+ *     F(2,3), F(3,2)   (d0-d2) g0,  (d1+d2) (g0+g1+g2)/2,  (d2-d1) (g0-g1+g2)/2,  (d3-d1) g2 (or g1)  4 instead of 6
+ *                      y0 = first + second + third, y1 = second - third, y2 = second + third
+ *                      (the last row: + fourth)
  *
- * Terms of one kind, of all pieces, kernel columns and channels, are one reduction: a 3x3 kernel of stride 2 takes 7 rows of products
- * for 3 rows instead of 9, 5x5 takes 7 for 2 instead of 10, 7x7 of stride 2 takes 10 instead of 14. Only the points 0, 1, -1
- * and infinity are evaluated: rows are added and subtracted once, and the error is that of the plain sum. */
+ * Terms of one kind, of all pieces, kernel columns and channels, are one reduction: a 3x3 kernel of stride 2 takes 7
+ * rows of products for 3 rows instead of 9, 5x5 takes 7 for 2 instead of 10, 7x7 of stride 2 takes 10 instead of 14.
+ * Only the points 0, 1, -1 and infinity are evaluated: rows are added and subtracted once, and the error is that of
+ * the plain sum. */
 #include "winograd1d.h"
 
 #include <string.h>
 
 #include "direct.h"
 
-enum { TILE_ROWS = 48 }; /* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
+/* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
+enum { TILE_ROWS = 48 };
 
-/* ---- terms -------------------------------------------------------------------------------------------------------- */
+/* ---- terms ------------------------------------------------------------------------------------------------------- */
 
 static ptrdiff_t taps_of(const fo_conv2d_shape *s, ptrdiff_t phase) { return div_up(s->kh - phase, s->sh); }
 
 /* Terms for a unit of so many rows; pieces have at most 5 - unit taps, so that there are four points. */
 static ptrdiff_t count_terms(const fo_conv2d_shape *s, int unit) {
     ptrdiff_t terms = 0;
-    for (ptrdiff_t f = 0; f < min_(s->sh, s->kh); f++) terms += taps_of(s, f) + div_up(taps_of(s, f), 5 - unit) * (unit - 1);
+    for (ptrdiff_t f = 0; f < min_(s->sh, s->kh); f++)
+        terms += taps_of(s, f) + div_up(taps_of(s, f), 5 - unit) * (unit - 1);
     return terms;
 }
 
-static void add_term(fo_winograd1d *w, int product, int row, int other, int sign, int tap, float g0, float g1, float g2) {
+static void add_term(fo_winograd1d *w, int product, int row, int other, int sign, int tap, float g0, float g1,
+                     float g2) {
     if (product >= w->products) w->products = product + 1;
-    w->term[w->terms++] = (fo_winograd1d_term){product, row, other, sign, tap, {g0, g1, g2}, sign ? w->rows + w->sums++ : 0};
+    const int at = sign ? w->rows + w->sums++ : 0;
+    w->term[w->terms++] = (fo_winograd1d_term){product, row, other, sign, tap, {g0, g1, g2}, at};
 }
 
 /* The piece of `taps` taps, sh rows apart, from kernel row d0 on. */
@@ -89,9 +97,10 @@ bool fo_winograd1d_terms(fo_winograd1d *w, const fo_conv2d_shape *s) {
     for (ptrdiff_t p = 0, t_ = 0; t_ < (u)->products; t_++) \
         for (ptrdiff_t c0 = 0; c0 < (plan)->icg; c0 += CHANNEL_BLOCK) \
             for (int e = 0; e < (u)->terms; e++) \
-                for (ptrdiff_t j = 0; j < ((u)->term[e].product == t_ ? (plan)->s.kw : 0); j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
+                for (ptrdiff_t j = 0, last_ = (u)->term[e].product == t_ ? (plan)->s.kw : 0; j < last_; \
+                     j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
 
-/* ---- weights ------------------------------------------------------------------------------------------------------ */
+/* ---- weights ----------------------------------------------------------------------------------------------------- */
 
 static ptrdiff_t steps_of(const fo_winograd1d *u) { return u->first[u->products]; }
 
@@ -122,7 +131,8 @@ static const float *packed_rows(const fo_conv2d *plan, const fo_winograd1d *u) {
 static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
     const fo_winograd1d *u = context;
     const float *rows = atomic_load(&plan->packed[FO_WINOGRAD1D_ROWS]);
-    const ptrdiff_t ldw = leading(u), nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
+    const ptrdiff_t ldw = leading(u), nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels;
+    const ptrdiff_t o = part % panels * nr;
     for (int t = 0; t < u->products; t++) {
         const ptrdiff_t first = u->first[t], k = u->first[t + 1] - first;
         float *to = packed + fo_packed_size(plan->kn, plan->ocg, g * steps_of(u) + first) + o * k;
@@ -132,7 +142,8 @@ static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t par
 
 static const float *packed_panels(const fo_conv2d *plan, const fo_winograd1d *u) {
     if (!packed_rows(plan, u)) return NULL;
-    const ptrdiff_t floats = plan->s.groups * fo_packed_size(plan->kn, plan->ocg, steps_of(u)), parts = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
+    const ptrdiff_t floats = plan->s.groups * fo_packed_size(plan->kn, plan->ocg, steps_of(u));
+    const ptrdiff_t parts = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
     return fo_conv2d_packed(plan, FO_WINOGRAD1D_PANELS, floats, parts, pack_panel, u);
 }
 
@@ -143,7 +154,7 @@ static bool weights(fo_direct *d) {
     return d->w;
 }
 
-/* ---- the walk ----------------------------------------------------------------------------------------------------- */
+/* ---- the walk ---------------------------------------------------------------------------------------------------- */
 
 static void fill_table(const fo_direct *d) {
     const fo_winograd1d *u = d->u.terms;
@@ -164,28 +175,34 @@ static void add_rows(const fo_direct *d, ptrdiff_t rows, float *scratch) {
     for (ptrdiff_t h = 0; h < rows; h += u->unit, scratch += (u->rows + u->sums) * sh)
         for (const fo_winograd1d_term *t = u->term; t < u->term + u->terms; t++) {
             if (!t->sign) continue;
-            const float *row = scratch + fo_source_place(d, t->row) * sh, *other = scratch + fo_source_place(d, t->other) * sh;
+            const float *row = scratch + fo_source_place(d, t->row) * sh;
+            const float *other = scratch + fo_source_place(d, t->other) * sh;
             d->plan->kn->sum(1, sh, row, 0, other, 0, t->sign, scratch + t->at * sh, 0);
         }
 }
 
-/* Output rows h0 .. h0+rows of a part. A product's weights stay in the cache while all units pass: first the products that a unit's rows share, to
- * scratch, where the rows' own start. */
-static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
+/* Output rows h0 .. h0+rows of a part. A product's weights stay in the cache while all units pass: first the
+ * products that a unit's rows share, to scratch, where the rows' own start. */
+static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0,
+                      ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
     const fo_winograd1d *u = d->u.terms;
-    const ptrdiff_t high = d->weights_lhs ? q->oc : q->px, units = div_up(rows, u->unit), below = (u->rows + u->sums) * fo_source_strides(d).sh;
+    const ptrdiff_t high = d->weights_lhs ? q->oc : q->px, units = div_up(rows, u->unit);
+    const ptrdiff_t below = (u->rows + u->sums) * fo_source_strides(d).sh;
     fo_direct_part after = *q; /* the part whose weights follow */
     after.o = q->o + q->oc < d->plan->ocg ? q->o + q->oc : 0;
     fo_direct_epilogue(d, q, a);
     const fo_epilogue ep = a->ep;
     a->lds = d->weights_lhs ? round_up(q->px, kn->vl) : kn->nr;
     for (int e = 0; e < u->products; e++) {
-        const int t = e + u->unit < u->products ? e + u->unit : e + u->unit - u->products, v = t + 1 < u->products ? t + 1 : 0;
-        const ptrdiff_t k = u->first[t + 1] - u->first[t], next = u->first[v + 1] - u->first[v], row = t < u->unit ? t : 0;
+        const int t = e + u->unit < u->products ? e + u->unit : e + u->unit - u->products;
+        const int v = t + 1 < u->products ? t + 1 : 0;
+        const ptrdiff_t k = u->first[t + 1] - u->first[t], next = u->first[v + 1] - u->first[v];
+        const ptrdiff_t row = t < u->unit ? t : 0;
         a->ep = ep;
         for (ptrdiff_t g = 0; g < units && g * u->unit + row < rows; g++) {
-            float *shared = sums + g * 2 * high * a->lds, *second = u->products > u->unit + 1 ? shared + high * a->lds : NULL;
+            float *shared = sums + g * 2 * high * a->lds, *second = shared + high * a->lds;
+            if (u->products == u->unit + 1) second = NULL;
             fo_direct_product(d, q, x + g * below, u->first[t], k, a);
             if (d->streams && !d->weights_lhs) {
                 const float *panel = fo_direct_panel(d, e + 1 < u->products ? q : &after, u->first[v], next);
@@ -206,20 +223,23 @@ static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *
 }
 
 /* The same in blocks whose shared sums stay in the first-level cache. */
-static void rows_in_blocks(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0, ptrdiff_t rows, fo_gemm_args *a) {
+static void rows_in_blocks(const fo_direct *d, const fo_direct_part *q, const float *x, float *sums, ptrdiff_t h0,
+                           ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
-    const ptrdiff_t m = d->weights_lhs ? q->oc : q->px, width = d->weights_lhs ? q->px : q->oc, high = div_up(m, div_up(m, TILE_ROWS));
+    const ptrdiff_t m = d->weights_lhs ? q->oc : q->px, width = d->weights_lhs ? q->px : q->oc;
+    const ptrdiff_t high = div_up(m, div_up(m, TILE_ROWS));
     for (ptrdiff_t j = 0, wide; j < width; j += wide) {
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {
             const ptrdiff_t some = min_(high, m - i), o = d->weights_lhs ? i : j, w = d->weights_lhs ? j : i;
-            const fo_direct_part block = {q->n, q->g, q->o + o, d->weights_lhs ? some : wide, q->w0 + w, d->weights_lhs ? wide : some};
+            fo_direct_part block = {q->n, q->g, q->o + o, wide, q->w0 + w, some};
+            if (d->weights_lhs) block.oc = some, block.px = wide;
             part_rows(d, &block, x, sums, h0, rows, a);
         }
     }
 }
 
-/* ---- the algorithm ------------------------------------------------------------------------------------------------ */
+/* ---- the algorithm ----------------------------------------------------------------------------------------------- */
 
 bool fo_winograd1d_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->oh > 1 && !fo_is_depthwise(plan) && best_unit(&plan->s) > 1;
@@ -227,15 +247,18 @@ bool fo_winograd1d_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
     static const fo_direct_walk walk = {weights, fill_table, sums_floats, add_rows, rows_in_blocks};
-    static const char *const names[][2] = {{"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
-                                           {"winograd F(3 rows), pixels as rows", "winograd F(3 rows), pixels as columns"}};
+    static const char *const names[][2] = {{"winograd F(2 rows), pixels as rows",
+                                            "winograd F(2 rows), pixels as columns"},
+                                           {"winograd F(3 rows), pixels as rows",
+                                            "winograd F(3 rows), pixels as columns"}};
     fo_winograd1d u;
     fo_winograd1d_terms(&u, &call->plan->s);
     const fo_direct_unit unit = {&walk, u.unit, u.rows, u.sums, steps_of(&u), &u, sizeof u};
     return fo_direct_prepare_unit(call, &unit, names[u.unit - 2]);
 }
 
-fo_status fo_winograd1d_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_winograd1d_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
+                            const fo_image *y) {
     FO_RAN("conv winograd1d");
     return fo_direct_run_unit(call, x, residual, y);
 }

@@ -1,4 +1,5 @@
-/* Winograd's algorithm along columns: a unit of two or three output rows takes fewer products than each row by itself. */
+/* Winograd's algorithm along columns: a unit of two or three output rows takes fewer products than each row by
+ * itself. */
 #ifndef FO_WINOGRAD1D_H
 #define FO_WINOGRAD1D_H
 
@@ -6,7 +7,8 @@
 
 enum { FO_MOST_UNIT = 3, FO_MOST_UNIT_PRODUCTS = FO_MOST_UNIT + 2, FO_MOST_UNIT_TERMS = 48 };
 
-/* A term of a product: an image row, or the sum or difference of two, times a combination of up to three taps `sh` rows apart. */
+/* A term of a product: an image row, or the sum or difference of two, times a combination of up to three taps `sh` rows
+ * apart. */
 typedef struct {
     int product;
     int row, other, sign; /* row + sign * other, of the unit's image rows; sign 0: the row as it is */
@@ -15,8 +17,9 @@ typedef struct {
     int at; /* place among the rows of scratch, relative to that of the unit's first row */
 } fo_winograd1d_term;
 
-/* Products 0 .. unit-1 are of one output row each; the next one is part of every row, and one behind it is added to even rows and
- * subtracted from odd ones. In scratch a unit's image rows are followed by the sums of rows, then by the next unit's rows. */
+/* Products 0 .. unit-1 are of one output row each; the next one is part of every row, and one behind it is added to
+ * even rows and subtracted from odd ones. In scratch a unit's image rows are followed by the sums of rows, then by
+ * the next unit's rows. */
 typedef struct fo_winograd1d {
     int unit; /* output rows; 1: no saving */
     int products, terms, sums;
