@@ -25,7 +25,8 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .along = along > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && ep_in_registers(&ep->act);
-    t.fetches = !ep->transposed && (long_rows || ep->large);
+    t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
+    t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
     tile_fn *const *of_height = tiles[g->form][width] - 1;
     for (ptrdiff_t done = 0, step; done < count; done += step) {
         const ptrdiff_t rows = done < taller ? mr + 1 : mr;

@@ -12,7 +12,7 @@ typedef struct {
     ptrdiff_t i, j, count;
     bool along;   /* the next one is in the next panel, else below */
     bool direct;  /* results go from registers to C */
-    bool fetches; /* lines of C and of the residual */
+    bool fetches, results; /* lines of the residual, of C */
     int wanted;   /* columns that are stored of a tile */
 } tile_stack;
 
@@ -22,9 +22,8 @@ INLINE void stack_fetch_row(const float *row, const int nv) {
     __builtin_prefetch(row + nv * VL - 1, 1);
 }
 
-/* The rows of a tile of C; of few steps only where a vector is a line, for halves of a line do not wait; and of the residual. */
-INLINE void stack_fetch(const fo_gemm_args *g, const float *c, const float *r, const int mr, const int nv) {
-    const bool results = VEC_IS_LINE || g->k >= FO_LONG_STEPS;
+/* The rows of a tile of C, if `results`, and of the residual. */
+INLINE void stack_fetch(const fo_gemm_args *g, const bool results, const float *c, const float *r, const int mr, const int nv) {
     for (int i = 0; i < mr; i++) {
         if (results) stack_fetch_row(c + i * g->ldc, nv);
         if (r) stack_fetch_row(r + i * g->ep.ldr, nv);
@@ -78,20 +77,20 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     const ptrdiff_t width = (s.nv + s.half) * VL, lds = made ? width : g->start ? g->lds : 0, down = t->along ? 0 : s.mr, right = t->along ? NR : 0;
     const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->along ? g->panel : 0, next_c = down * ldc + right;
     const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0, next_sums = g->start ? down * lds + right : bias ? right : 0;
-    ptrdiff_t i = t->i, j = t->j;
+    const ptrdiff_t i = t->i, j = t->j;
     const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel, *r = ep->residual ? ep->residual + i * ldr + j : NULL;
     const float *from = g->start ? g->start + i * lds + j : bias ? ep->bias + j : zeros;
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL];
     tile_ahead ahead = {b, 0, g->k};
     if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s.mr, i, b);
-    for (ptrdiff_t count = t->count; count > 0; count--) {
+    for (ptrdiff_t done = 0; done < t->count; done++) {
         vf acc[MR][EP_VECTORS];
-        if (made) stack_start(g, i, j, s.mr, width, sums);
+        if (made) stack_start(g, i + done * down, j + done * right, s.mr, width, sums);
         if (by_rows)
-            stack_begin(s, true, acc, ep->bias + i, 0);
+            stack_begin(s, true, acc, ep->bias + i + done * down, 0);
         else
             stack_begin(s, false, acc, made ? sums : from, lds);
-        if (t->fetches) stack_fetch(g, c, r, s.mr, s.nv);
+        if (t->fetches) stack_fetch(g, t->results, c, r, s.mr, s.nv);
         tile_place place = {.b = b};
         UNROLL for (int q = 0; q < s.mr; q += REACH) {
             place.rows[q / REACH] = a + q * lda;
@@ -101,8 +100,8 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
         if (t->direct)
             ep_rows(&bounds, s.mr, s.nv, s.half, acc, r, ldr, c, ldc);
         else
-            stack_end(t, s, acc, i, j, sums);
-        i += down, j += right, a += next_a, b += next_b, c += next_c, r += next_r, from += next_sums;
+            stack_end(t, s, acc, i + done * down, j + done * right, sums);
+        a += next_a, b += next_b, c += next_c, r += next_r, from += next_sums;
         v_hide(a); /* or each row of A and C would take a pointer */
     }
 }
