@@ -7,6 +7,21 @@
 
 /* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
 
+enum {
+    FO_PAGE_FLOATS = 1024,        /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
+    FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
+    FO_LONG_STEPS = 256,          /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
+    FO_FEW_STEPS = 64,            /* up to which C is written along its rows by vectors of a line: 16 -> 64 at 112x112 0.8 (Xeon, AVX-512) */
+    FO_LEAST_PANELS = 16,         /* of pixels, for that order */
+    FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
+    FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
+    FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
+};
+
+/* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0,
+ * of 16 1.25 (Zen 4, AVX2). */
+#define FO_NARROW_STEPS(n) (48 * (n) - 32)
+
 /* ---- depthwise (kernels/depthwise, conv/depthwise.c) ---- */
 
 /* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd.c, conv/winograd1d.c, conv/strassen.c) ---- */
