@@ -9,7 +9,8 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import fusedops as fo  # noqa: E402
-from fusedops.graph import plan  # noqa: E402
+from fusedops.graph.builder import Builder  # noqa: E402
+from fusedops.graph.memory import Tensor  # noqa: E402
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)
@@ -89,13 +90,13 @@ def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_concatenation_of_heads(axis, heads, monkeypatch):
     """As rotary embeddings have it: what has four axes need not be an image, and lies as its parts do, unless they are channels."""
-    orders, add = {}, plan._Builder.add
+    orders, add = {}, Builder.add
 
-    def recording(builder, kind, node, *arguments, writes):
-        orders[node.op] = [t.strides for t in arguments if isinstance(t, plan.Tensor)]
-        return add(builder, kind, node, *arguments, writes=writes)
+    def recording(builder, kind, node, **arguments):
+        orders[node.op] = [t.strides for t in arguments.values() if isinstance(t, Tensor)]
+        return add(builder, kind, node, **arguments)
 
-    monkeypatch.setattr(plan._Builder, "add", recording)
+    monkeypatch.setattr(Builder, "add", recording)
     x = some(2, heads, 5, 4)
     n, whole = helper.make_node, np.concatenate([-x, x], axis)
     nodes = [n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), n("Neg", ["t"], ["m"]), n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),

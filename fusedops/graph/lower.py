@@ -1,5 +1,5 @@
 """How each operator becomes steps of a program. A function returns whether it did: where not (an unusual type, a weight that is not
-constant), the node runs as a NumPy step. Signatures of the steps: fusedops/program.pxi."""
+constant), the node runs as a NumPy step. What each kind of step takes: STEPS of fusedops/program.pxi."""
 import numpy as np
 
 from .. import _core, activations
@@ -11,7 +11,6 @@ from .evaluate import axes_of, pad_amounts, slices, split_sizes
 from .memory import channels_last, in_order_of, row_major, same_order
 from .shapes import infer_node
 
-NOTHING = activations.parse(None)
 PHASES = 1024  # of a transposed convolution, each a plan of its own
 # Operators whose steps write an image with any distance between its pixels, such as a part of a concatenation.
 STRIDED = {"Activation", "Add", "AveragePool", "BatchNormalization", "Concat", "Conv", "ConvTranspose", "Div", "Erf", "Exp", "GlobalAveragePool",
@@ -68,7 +67,7 @@ def _conv(p, node):
     outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
     mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
     x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
-    p.add("conv2d", node, layer, x, y, _residual(p, node, y), pads[0][0], pads[1][0], writes=y)
+    p.add("conv2d", node, layer=layer, x=x, y=y, residual=_residual(p, node, y), top=pads[0][0], left=pads[1][0])
     return True
 
 
@@ -85,7 +84,7 @@ def _conv_transpose(p, node):
     groups = node.attrs.get("group", 1)
     layer = p.layer(node.name, lambda: _core.ConvTranspose2dPlan(w, b, _parsed(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    p.add("conv_transpose", node, layer, x, y, _residual(p, node, y), *begins, writes=y)
+    p.add("conv_transpose", node, layer=layer, x=x, y=y, residual=_residual(p, node, y), top=begins[0], left=begins[1])
     return True
 
 
@@ -100,7 +99,7 @@ def _linear(p, node):
     if x.strides[1] != 1 and x.shape[1] != 1:
         x = p.dense(node, x, row_major(x.shape))
     r = _residual(p, node, p.at(node.output))
-    p.add("linear", node, layer, x, y, r and p.reshape(node, r, y.shape), writes=y)
+    p.add("linear", node, layer=layer, x=x, y=y, residual=r and p.reshape(node, r, y.shape))
     return True
 
 
@@ -119,7 +118,7 @@ def _product(p, node, a, b, scale=1.0):
         b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
     a, b = _broadcast(a, (*shape[:-2], *a.shape[-2:])), _broadcast(b, (*shape[:-2], *b.shape[-2:]))
     y = y._replace(shape=shape, strides=row_major(shape))
-    p.add("matmul", node, a, b, y, float(scale), _parsed(node), writes=y)
+    p.add("matmul", node, a=a, b=b, y=y, scale=float(scale), activation=_parsed(node))
     return True
 
 
@@ -156,7 +155,7 @@ def _batch_norm(p, node):
     order = in_order_of(y.shape, y.strides)
     x, r = (t and p.dense(node, t, t.strides if same_order(t.shape, t.strides, y.strides) else order)
             for t in (x, p.at(node.residual) if node.residual else None))
-    p.add("affine", node, x, y, r, scale.astype(np.float32), shift.astype(np.float32), _parsed(node, x.shape[1]), writes=y)
+    p.add("affine", node, x=x, y=y, residual=r, scale=scale.astype(np.float32), shift=shift.astype(np.float32), activation=_parsed(node, x.shape[1]))
     return True
 
 
@@ -169,7 +168,7 @@ def _activation(p, node):
     x = p.at(node.inputs[0])
     y = p.result(node.output, like=x)
     each = slopes.reshape([-1 if a == 1 else 1 for a in range(len(x.shape))]) if slopes.size > 1 else slopes
-    p.add("binary", node, "prelu", x, np.broadcast_to(each, x.shape), y, NOTHING, writes=y)
+    p.add("binary", node, name="prelu", a=x, b=np.broadcast_to(each, x.shape), y=y)
     return True
 
 
@@ -177,7 +176,7 @@ def _unary(name):
     def lower(p, node):
         x = p.at(node.inputs[0])
         y = p.result(node.output, like=x)
-        p.add("unary", node, name, x, y, _parsed(node), writes=y)
+        p.add("unary", node, name=name, x=x, y=y, activation=_parsed(node))
         return True
     return lower
 
@@ -190,7 +189,7 @@ def _binary(name):
         shape = p.known[node.output].shape
         whole = [t for t in (a, b) if t.shape == shape and t.buffer.array is None]
         y = p.result(node.output, like=whole[0] if whole else None)
-        p.add("binary", node, name, _broadcast(a, shape), _broadcast(b, shape), y, _parsed(node), writes=y)
+        p.add("binary", node, name=name, a=_broadcast(a, shape), b=_broadcast(b, shape), y=y, activation=_parsed(node))
         return True
     return lower
 
@@ -207,11 +206,11 @@ def _pool(kind):
             kernel, strides, dilations, pads = [1, *kernel], [1, *strides], [1, *dilations], [(0, 0), *pads]
         x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
         (top, bottom), (left, right) = pads
-        arguments = [tuple(kernel), tuple(strides), (top, left), tuple(dilations)]
+        counted = {}
         if kind == "avg_pool":
             h, w = x.shape[2:]
-            arguments.append((-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else (0, h, 0, w))
-        p.add(kind, node, x, y, *arguments, writes=y)
+            counted = {"counted": (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else (0, h, 0, w)}
+        p.add(kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides), before=(top, left), dilation=tuple(dilations), **counted)
         return True
     return lower
 
@@ -223,7 +222,7 @@ def _reduction(p, node, name, axes):
     full = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
     if y.shape != full:
         y = y._replace(shape=full, strides=tuple(1 if i in axes else next(kept) for i in range(len(full))))
-    p.add("reduce", node, name, x, y, tuple(sorted(axes)), writes=y)
+    p.add("reduce", node, name=name, x=x, y=y, axes=tuple(sorted(axes)))
     return True
 
 
@@ -250,7 +249,7 @@ def _softmax(p, node):
         x, y, axis = p.reshape(node, x, flat), y._replace(shape=flat, strides=row_major(flat)), 1
     else:
         y = p.result(node.output, like=x)
-    p.add("softmax", node, x, y, axis, log, writes=y)
+    p.add("softmax", node, x=x, y=y, axis=axis, log=log)
     return True
 
 
@@ -261,7 +260,7 @@ def _layer_norm(p, node):
             or any(a is not None and a.shape != x.shape[axis:] for a in (scale, shift)):
         return False
     y = p.result(node.output)
-    p.add("norm", node, p.dense(node, x, row_major(x.shape)), y, node.attrs.get("epsilon", 1e-5), scale, shift, axis, writes=y)
+    p.add("norm", node, x=p.dense(node, x, row_major(x.shape)), y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift, first_axis=axis)
     return True
 
 
@@ -270,7 +269,7 @@ def _instance_norm(p, node):
     if scale is None or shift is None or not _floats(scale, shift) or len(x.shape) not in (3, 4):
         return False
     x, y = p.as_2d(x), p.as_2d(_norm_result(p, node, x))
-    p.add("instance_norm", node, x, y, node.attrs.get("epsilon", 1e-5), scale, shift, writes=y)
+    p.add("instance_norm", node, x=x, y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift)
     return True
 
 
@@ -279,7 +278,7 @@ def _lrn(p, node):
     if len(x.shape) != 4:
         return False
     x, y, a = p.pixels(node, node.inputs[0]), p.result(node.output, image=True, direct=False), node.attrs
-    p.add("lrn", node, x, y, a["size"], a.get("alpha", 1e-4), a.get("beta", 0.75), a.get("bias", 1.0), writes=y)
+    p.add("lrn", node, x=x, y=y, size=a["size"], alpha=a.get("alpha", 1e-4), beta=a.get("beta", 0.75), bias=a.get("bias", 1.0))
     return True
 
 
@@ -386,7 +385,7 @@ def _gather(p, node):
     if i.dtype != np.int64:
         return False
     y = p.result(node.output)
-    p.add("gather", node, x, i, y, axis, writes=y)
+    p.add("gather", node, x=x, indices=i, y=y, along=axis)
     return True
 
 
@@ -403,12 +402,12 @@ def _pad(p, node):
             if b or e:
                 i = np.pad(np.arange(x.shape[axis]), (b, e), mode=mode)
                 y = p.new((*x.shape[:axis], i.size, *x.shape[axis + 1:]))
-                p.add("gather", node, x, i, y, axis, writes=y)
+                p.add("gather", node, x=x, indices=i, y=y, along=axis)
                 x = y
         p.view(node.output, x)
         return True
     y = p.result(node.output, image=len(x.shape) == 4)
-    p.add("fill", node, y, 0.0 if value is None or value.size == 0 else value.item(), writes=y)
+    p.add("fill", node, y=y, value=0.0 if value is None or value.size == 0 else value.item())
     p.copy(node, x, _part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)]))
     return True
 
@@ -421,7 +420,7 @@ def _resize(p, node):
         return False
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     rows, cols = (windows.resize_table(node, x.shape[a], y.shape[a], s) for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True))
-    p.add("resize", node, x, y, rows, cols, writes=y)
+    p.add("resize", node, x=x, y=y, rows=rows, columns=cols)
     return True
 
 

@@ -1,4 +1,5 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
+import os
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -59,6 +60,14 @@ class Tensor(NamedTuple):
     def whole(self):
         """Whether it covers its buffer, each element once."""
         return prod(self.shape) * self.dtype.itemsize == self.buffer.nbytes and 0 not in self.strides
+
+
+def physical_memory():
+    """Bytes of this machine's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
 
 
 def _aligned(nbytes):

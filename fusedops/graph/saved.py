@@ -8,8 +8,8 @@ import zipfile
 import numpy as np
 
 from .evaluate import OPERATORS
+from .explain import Fusion, Refusal
 from .ir import Graph, Node, Value
-from .passes import Fusion, Refusal
 
 FORMAT, VERSION = "fusedops network", 1
 

@@ -19,9 +19,10 @@ def lower(p, node):
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
     (steps, batch), directions, hidden = x.shape[:2], w.shape[0], r.shape[2]
     y = p.new((steps, batch, directions * hidden))
-    states = [_state(p, node, node.input(i), batch_first) for i in (5, 6)]
+    h0, c0 = (_state(p, node, node.input(i), batch_first) for i in (5, 6))
     last = [p.new((directions, batch, hidden)) for _ in range(1 + (node.op == "LSTM"))]
-    p.add("recurrent", node, layer, x, y, *states, *(*last, None)[:2], lengths, writes=[y, *last])
+    hn, cn = (*last, None)[:2]
+    p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
     inner = (directions * hidden, hidden, 1)
     if batch_first:
         p.view(node.outputs[0], y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])))

@@ -1,6 +1,5 @@
 """Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run time."""
 import math
-import os
 from typing import NamedTuple
 
 import numpy as np
@@ -20,6 +19,7 @@ from .evaluate import (
     squeeze_shape,
     unsqueeze_shape,
 )
+from .memory import physical_memory
 
 
 class Known(NamedTuple):
@@ -65,14 +65,6 @@ def infer(graph, shapes, values=(), strict=True):
             given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
             raise ValueError(f"{node.op} {node.name!r} does not fit its inputs of shape {given}: {e}") from e
     return known
-
-
-def physical_memory():
-    """Bytes of this machine's memory."""
-    try:
-        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError, OSError):
-        return 1 << 40
 
 
 def infer_node(node, inputs, residual=None):

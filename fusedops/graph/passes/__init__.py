@@ -6,9 +6,11 @@ neither, such as the removal of identities, saves nothing that anyone would want
 from functools import cached_property
 from typing import NamedTuple
 
+from .. import blocks
+from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, blocks, cleanup, constants, epilogue, linear, pad, patterns
+from . import affine, cleanup, constants, epilogue, linear, pad, patterns
 
 
 class Pass(NamedTuple):
@@ -26,25 +28,9 @@ PASSES = [
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
-    Pass("blocks", "fuse", blocks.run),
+    Pass("blocks", "fuse", blocks.mark),
     Pass("dead code", "", cleanup.remove_dead),
 ]
-
-
-class Fusion(NamedTuple):
-    """One thing done: `nodes` vanished into the node `into`."""
-    kind: str
-    nodes: tuple
-    into: str
-    operations: int  # arithmetic operations saved, for a batch of one
-    bytes: int  # traffic to memory saved
-
-
-class Refusal(NamedTuple):
-    """One thing not done, and why."""
-    kind: str
-    node: str
-    reason: str
 
 
 class Context:
