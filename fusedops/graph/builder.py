@@ -3,6 +3,7 @@ import math
 
 import numpy as np
 
+from .. import activations
 from .memory import Buffer, Tensor, channels_last, in_order_of, reshaped, row_major, same_order
 from .steps import Step
 
@@ -117,6 +118,22 @@ class Builder:
             x = self.dense(node, x, row_major(x.shape))
             strides = row_major(shape)
         return x._replace(shape=tuple(shape), strides=strides)
+
+    @staticmethod
+    def activation(node, channels=None):
+        """A node's activation as steps take it."""
+        return activations.parse(node.activation, channels)
+
+    def residual(self, node, y):
+        """The residual as a tensor in the order of y."""
+        if not node.residual:
+            return None
+        r = self.at(node.residual)
+        if len(y.shape) == 4:
+            r = self.as_2d(r)
+            return self.dense(node, r, channels_last(r.shape)) if y.strides[1] == 1 and r.strides[1] != 1 else \
+                self.dense(node, r, row_major(r.shape)) if y.strides[1] != 1 and r.strides[3] != 1 else r
+        return self.dense(node, r, row_major(r.shape))
 
     def layer(self, key, make):
         """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all shapes."""

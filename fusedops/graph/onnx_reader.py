@@ -4,9 +4,9 @@ import os
 
 import numpy as np
 
-from .evaluate import CAST_TYPES, OPERATORS
 from .ir import Graph, Node, Value, unique
-from .shapes import REDUCTIONS
+from .operators import READ
+from .reader import Reader
 
 OPSETS = range(7, 22)
 
@@ -96,14 +96,14 @@ def _changed(onnx, op, opset):
     return onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
 
 
-class _Reader:
+class _Reader(Reader):
     def __init__(self, onnx, proto, opset, upgraded):
-        self.onnx, self.opset, self.upgraded, self.names = onnx, opset, upgraded, {}
-        self.taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
+        self.onnx = onnx
+        taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
         constants = {t.name: self.array(t) for t in proto.initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
         outputs = [self.value(o) for o in proto.output]
-        self.graph = Graph([], constants, inputs, outputs, [o.name for o in outputs], opset)
+        super().__init__(Graph([], constants, inputs, outputs, [o.name for o in outputs], opset), upgraded, taken)
         known = {"", *constants, *(i.name for i in inputs)}
         for i, node in enumerate(proto.node):
             if not all(isinstance(v, str) for v in (node.name, *node.input, *node.output)):
@@ -147,14 +147,6 @@ class _Reader:
             shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or f"{info.name}.{i}" for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
-    def fresh(self, name):
-        return unique(name, self.taken)
-
-    def constant(self, name, data, dtype=np.int64):
-        name = self.fresh(name)
-        self.graph.constants[name] = np.asarray(data, dtype)
-        return name
-
     def read(self, proto, name):
         attrs = {a.name: self.attribute(a) for a in proto.attribute}
         inputs, outputs = list(proto.input), list(proto.output)
@@ -173,240 +165,3 @@ class _Reader:
         if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
             return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
         return value
-
-    def add(self, node):
-        self.graph.nodes.append(node)
-
-    def as_input(self, node, attr, i):
-        """Turns an attribute of an old opset into the constant input of a new one."""
-        if attr in node.attrs:
-            node.inputs += [""] * (i + 1 - len(node.inputs))
-            node.inputs[i] = self.constant(f"{node.name}.{attr}", node.attrs.pop(attr))
-
-
-def _plain(r, node):
-    r.add(node)
-
-
-def _activation(form):
-    """Reader of an activation; `form` makes it from the node's attributes."""
-    def read(r, node):
-        r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, {}, activation=form(node.attrs)))
-    return read
-
-
-def _constant(r, node):
-    values = {"value": lambda v: v, "value_float": np.float32, "value_int": np.int64, "value_floats": lambda v: np.array(v, np.float32),
-              "value_ints": lambda v: np.array(v, np.int64)}
-    (kind, value), = node.attrs.items()
-    if kind not in values:
-        raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")
-    r.graph.constants[node.output] = np.asarray(values[kind](value))
-
-
-def _dropout(r, node):
-    training = r.graph.constant(node, 2)
-    if node.input(2) and (training is None or training):
-        raise ValueError(f"dropout {node.name!r} is in training mode: export the network for inference (module.eval())")
-    node.inputs = node.inputs[:1]
-    r.add(node)
-
-
-def _batch_norm(r, node):
-    if node.attrs.get("spatial", 1) == 0:
-        raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
-    if r.opset < 14 and len(node.outputs) > 1:
-        raise ValueError(f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
-    r.add(node)
-
-
-def _clip(r, node):
-    """Bounds that are constant make an activation; others stay an operator."""
-    if r.opset < 11:
-        lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
-    else:
-        bounds = [r.graph.constant(node, i) for i in (1, 2)]
-        floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
-        if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
-            return r.add(node)
-        lo, hi = (b if b is None else b.item() for b in bounds)
-        lo, hi = -np.inf if lo is None else lo, np.inf if hi is None else hi
-    if not lo <= hi:
-        bounds = [r.constant(f"{node.name}.bound", b, np.float32) for b in (lo, hi)]
-        return r.add(Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs))
-    r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
-
-
-def _hard_sigmoid(r, node):
-    alpha, beta = node.attrs.get("alpha", 0.2), node.attrs.get("beta", 0.5)
-    if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
-        return r.add(Node("Activation", node.name, node.inputs, node.outputs, activation="hardsigmoid"))
-    scaled, shifted = r.fresh(node.name + ".scaled"), r.fresh(node.name + ".shifted")
-    r.add(Node("Mul", node.name + ".scale", [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]))
-    r.add(Node("Add", node.name + ".shift", [scaled, r.constant(node.name + ".beta", beta, np.float32)], [shifted]))
-    r.add(Node("Activation", node.name, [shifted], node.outputs, activation=("clip", 0.0, 1.0)))
-
-
-def _sum(r, node):
-    """A sum of many as additions of two, in order."""
-    total = node.inputs[0]
-    for i, v in enumerate(node.inputs[1:], 1):
-        last = i == len(node.inputs) - 1
-        result = node.output if last else r.fresh(f"{node.name}.{i}")
-        r.add(Node("Add", node.name if last else f"{node.name}.{i}", [total, v], [result]))
-        total = result
-    if len(node.inputs) == 1:
-        r.add(Node("Identity", node.name, node.inputs, node.outputs))
-
-
-def _axes(i=1):
-    def read(r, node):
-        r.as_input(node, "axes", i)
-        r.add(node)
-    return read
-
-
-def _split(r, node):
-    r.as_input(node, "split", 1)
-    r.add(node)
-
-
-def _slice(r, node):
-    for i, attr in enumerate(("starts", "ends", "axes"), 1):
-        r.as_input(node, attr, i)
-    r.add(node)
-
-
-def _pad(r, node):
-    value = node.attrs.pop("value", 0.0)
-    if "pads" in node.attrs:
-        r.as_input(node, "pads", 1)
-        node.inputs.append(r.constant(f"{node.name}.value", value, np.float32))
-    r.add(node)
-
-
-def _softmax(r, node):
-    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
-    node.attrs["to_end"] = r.opset < 13  # older opsets: over all axes from this one on
-    r.add(node)
-
-
-def _resize(r, node):
-    if r.opset < 11:
-        node.inputs = [node.inputs[0], "", node.inputs[1]]
-        node.attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    mode, transform = node.attrs.get("mode", "nearest"), node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if mode not in ("nearest", "linear") or transform == "tf_crop_and_resize" or node.attrs.get("antialias", 0):
-        raise ValueError(f"resize {node.name!r} has mode {mode!r}, coordinates {transform!r}, antialias={node.attrs.get('antialias', 0)}: "
-                         "fusedops has the modes nearest and linear, without antialiasing or cropping")
-    r.add(node)
-
-
-def _upsample(r, node):
-    """What Resize was before opset 10."""
-    if "scales" in node.attrs:
-        node.inputs.append(r.constant(f"{node.name}.scales", node.attrs.pop("scales"), np.float32))
-    _resize(r, Node("Resize", node.name, node.inputs, node.outputs, node.attrs))
-
-
-def _prelu(r, node):
-    """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
-    slopes = r.graph.constant(node, 1)
-    if r.upgraded and slopes is not None and slopes.ndim == 1:
-        return r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("prelu", slopes)))
-    r.add(node)
-
-
-def _top_k(r, node):
-    r.as_input(node, "k", 1)
-    r.add(node)
-
-
-def _cast(r, node):
-    if node.attrs["to"] not in CAST_TYPES:
-        raise ValueError(f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
-    r.add(node)
-
-
-def _max_pool(r, node):
-    if len(node.outputs) > 1:
-        raise ValueError(f"max pool {node.name!r} gives the indices of its maxima, which fusedops does not")
-    r.add(node)
-
-
-def _gelu(attrs):
-    return "gelu_tanh" if attrs.get("approximate", "none") == "tanh" else "gelu"
-
-
-def _celu(r, node):
-    """a elu(x / a): elu of slope 1 between two scalings."""
-    alpha = r.constant(f"{node.name}.alpha", node.attrs.get("alpha", 1.0), np.float32)
-    x, y = r.fresh(f"{node.name}.x"), r.fresh(f"{node.name}.y")
-    r.add(Node("Div", f"{node.name}.div", [node.inputs[0], alpha], [x]))
-    r.add(Node("Activation", node.name, [x], [y], activation=("elu", 1.0)))
-    r.add(Node("Mul", f"{node.name}.mul", [y, alpha], node.outputs))
-
-
-def _selu(r, node):
-    """gamma elu(x)."""
-    y = r.fresh(f"{node.name}.elu")
-    gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
-    r.add(Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772))))
-    r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
-
-
-def _norm(before, root=False):
-    """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
-    def read(r, node):
-        r.as_input(node, "axes", 1)
-        terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
-        r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
-        r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
-        if root:
-            r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
-    return read
-
-
-def _einsum(r, node):
-    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the columns."""
-    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
-    terms = left.split(",")
-    a, b = map(set, terms) if len(terms) == 2 else (set(), set())
-    y = set(right)
-    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(right) and a | b == shared | rows | inner | columns
-    if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
-        return r.add(node)
-    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s) for s in (rows, columns)), "".join(inner)
-
-    def part(x, term, first, last):
-        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or columns."""
-        order = [*batch, *first, *last]
-        x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
-        return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
-
-    def step(op, x, attrs, axes=None, result=None):
-        result = result or r.fresh(f"{node.name}.{op}")
-        r.add(Node(op, unique(f"{node.name}.{op}", r.names), [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
-        return result
-
-    operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
-    made = r.fresh(f"{node.name}.product")
-    r.add(Node("MatMul", node.name, operands, [made]))
-    if not (row and column):
-        made = step("Squeeze", made, {}, [len(batch) + i for i, c in enumerate((row, column)) if not c])
-    order = [*batch, *row, *column]
-    step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
-
-
-READ = dict.fromkeys(OPERATORS, _plain) | {
-    "BatchNormalization": _batch_norm, "Cast": _cast, "Celu": _celu, "Clip": _clip, "Constant": _constant, "Dropout": _dropout, "Einsum": _einsum,
-    "Elu": _activation(lambda a: ("elu", a.get("alpha", 1.0))), "Gelu": _activation(_gelu), "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _activation(lambda a: "hardswish"), "LeakyRelu": _activation(lambda a: ("leaky_relu", a.get("alpha", 0.01))),
-    "LogSoftmax": _softmax, "MaxPool": _max_pool, "Mish": _activation(lambda a: "mish"), "PRelu": _prelu, "Pad": _pad,
-    "ReduceL1": _norm("Abs"), "ReduceL2": _norm("Mul", root=True), "ReduceSumSquare": _norm("Mul"), **dict.fromkeys(REDUCTIONS, _axes()),
-    "Relu": _activation(lambda a: "relu"), "Resize": _resize, "Selu": _selu, "Sigmoid": _activation(lambda a: "sigmoid"),
-    "Slice": _slice, "Softmax": _softmax, "Softplus": _activation(lambda a: "softplus"), "Split": _split, "Squeeze": _axes(),
-    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "TopK": _top_k, "Unsqueeze": _axes(), "Upsample": _upsample,
-}
-READ.pop("Activation"), READ.pop("Linear")

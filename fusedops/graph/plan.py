@@ -13,8 +13,8 @@ from . import blocks, slices
 from .builder import Builder
 from .evaluate import evaluate
 from .ir import Node
-from .lower import LOWER, STRIDED
 from .memory import Tensor, channels_last, lay_out, physical_memory, same_order
+from .operators import OPERATORS
 from .shapes import infer
 from .steps import RULES
 
@@ -68,7 +68,7 @@ class Plan:
 
     def __init__(self, graph, shapes, values, layers, threads):
         known = infer(graph, shapes, values)
-        builder = Builder(graph, known, layers, graph.logits(), _homes(graph, known))
+        builder = Builder(graph, known, layers, _logits(graph), _homes(graph, known))
         for node in graph.nodes:
             if any(known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
@@ -103,7 +103,7 @@ def batch_of(shapes):
 
 def _homes(graph, known):
     """The images that are written straight into their part of a concatenation along the channels: (concat's node, offset in channels)."""
-    homes, images = {}, {n.output for n in graph.nodes if n.op in STRIDED and _is_image(known[n.output])}.difference(graph.results)
+    homes, images = {}, {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(graph.results)
     for node in graph.nodes:
         if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
             continue
@@ -115,13 +115,25 @@ def _homes(graph, known):
     return homes
 
 
+def _logits(graph):
+    """Values that a softmax reads, perhaps by way of pooling, an activation or another shape."""
+    producers, found = graph.producers(), set()
+    for node in graph.nodes:
+        value = node.inputs[0] if OPERATORS[node.op].logits else None
+        while value is not None:
+            found.add(value)
+            node = producers.get(value)
+            value = node.inputs[0] if node is not None and OPERATORS[node.op].weightless else None
+    return found
+
+
 def _is_image(known):
     return len(known.shape) == 4 and known.dtype == np.float32 and known.data is None
 
 
 def _lower(builder, node):
-    lower, made = LOWER.get(node.op), next(v for v in node.outputs if v)
-    if lower is not None and builder.known[made].dtype == np.float32 and lower(builder, node):
+    lower, made = OPERATORS[node.op].lower, next(v for v in node.outputs if v)
+    if callable(lower) and builder.known[made].dtype == np.float32 and lower(builder, node):
         return
     reads = [builder.at(v) for v in node.reads()]
     writes = [builder.result(v) if v else None for v in node.outputs]
