@@ -316,10 +316,10 @@ class Model:
         return {"fused": self, "folded only": self.built(self._source, True, False), "unfused": self.built(self._source, False, False)}
 
     @classmethod
-    def built(cls, source, fold, fuse):
+    def built(cls, source, fold, fuse, disabled=()):
         """A model of the graph `source`, which stays as it is."""
         graph = source.copy()
-        return cls(graph, optimize(graph, fold=fold, fuse=fuse), source)
+        return cls(graph, optimize(graph, fold=fold, fuse=fuse, disabled=disabled), source)
 
     def save(self, path):
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.

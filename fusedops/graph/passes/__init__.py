@@ -145,10 +145,21 @@ def example_shapes(graph, batch=1):
     return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, batch) for d in v.shape) for v in graph.inputs if v.shape is not None}
 
 
-def optimize(graph, *, fold, fuse):
-    """Runs the passes on the graph, in place; returns the list of Fusion and Refusal."""
-    context = Context(graph)
+def check_names(disabled):
+    """The names of passes as a set, or the error that lists them."""
+    known = [each.name for each in PASSES]
+    if isinstance(disabled, str):
+        raise TypeError(f"disabled_passes takes several names: pass ({disabled!r},)")
+    unknown = [name for name in disabled if name not in known]
+    if unknown:
+        raise ValueError(f"there is no pass {unknown[0]!r}; the passes are {', '.join(known)}")
+    return frozenset(disabled)
+
+
+def optimize(graph, *, fold, fuse, disabled=()):
+    """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and Refusal."""
+    disabled, context = check_names(disabled), Context(graph)
     for each in PASSES:
-        if not each.kind or (fold if each.kind == "fold" else fuse):
+        if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
     return context.report
