@@ -73,6 +73,7 @@ class Graph:
     outputs: list[Value]
     results: list[str]  # the value behind each output; it may have another name than the output
     opset: int
+    defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
 
     def producers(self):
         return {v: node for node in self.nodes for v in node.outputs if v}
@@ -91,5 +92,6 @@ class Graph:
 
     def copy(self):
         """A graph of its own nodes and the same constants."""
-        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), attrs=dict(n.attrs), absorbed=list(n.absorbed)) for n in self.nodes]
-        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset)
+        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
+                         attrs={k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()}) for n in self.nodes]
+        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset, list(self.defaults))

@@ -1,14 +1,14 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
 import contextlib
-import os
 
 import numpy as np
 
-from .ir import Graph, Node, Value, unique
-from .operators import READ
+from .ir import Graph, Known, Node, Value, unique
+from .onnx_file import OPSETS, import_onnx, parse
+from .operators import OPERATORS, READ
 from .reader import Reader
 
-OPSETS = range(7, 22)
+DEEPEST = 64  # functions that call functions
 
 
 def read_onnx(model):
@@ -18,108 +18,154 @@ def read_onnx(model):
     ------
     ValueError
         Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of them named.
+    OSError
+        The file, or one with its weights, cannot be read.
     """
-    onnx = _import_onnx()
-    proto = _parse(onnx, model)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
-    opset = next((i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")), None)
-    if opset is None:
-        raise ValueError("the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
-    upgraded = opset < OPSETS[0]
-    if upgraded:
-        proto, opset = _upgraded(onnx, proto, opset), OPSETS[0]
-    _check_operators(onnx, proto.graph, opset)
-    return _Reader(onnx, proto.graph, opset, upgraded).graph
+    onnx = import_onnx()
+    proto, opset, upgraded = parse(onnx, model)
+    return _Reader(_Library(onnx, proto, opset), proto.graph, upgraded).graph
 
 
-def _import_onnx():
-    try:
-        import onnx
-        import onnx.inliner
-        import onnx.version_converter
-    except ImportError:
-        raise ImportError("reading ONNX models needs the onnx package: pip install 'fusedops[onnx]'") from None
-    return onnx
+def _domain(proto):
+    return "" if proto.domain == "ai.onnx" else proto.domain
 
 
-def _parse(onnx, model):
-    """A checked ModelProto."""
-    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
-    what = "the model" if path is None else repr(path)
-    with _one_error(onnx, what):
-        if path is not None:
-            proto = onnx.load(path, load_external_data=False)
+def _full_name(node):
+    return f"{_domain(node)}.{node.op_type}" if _domain(node) else node.op_type
+
+
+def _graphs_of(node):
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def _reads(node):
+    """Names of the values that a node takes, and that graphs inside it take from outside."""
+    found = dict.fromkeys(v for v in node.input if v)
+    for graph in _graphs_of(node):
+        own = {v for n in graph.node for v in n.output} | {v.name for v in (*graph.input, *graph.initializer)}
+        found |= dict.fromkeys(v for n in graph.node for v in _reads(n) if v not in own)
+        found |= dict.fromkeys(o.name for o in graph.output if o.name not in own)
+    return list(found)
+
+
+def _ordered(nodes, wanted):
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
+    makers = {}
+    for i, node in enumerate(nodes):
+        for v in filter(None, node.output):
+            if makers.setdefault(v, i) != i:
+                raise ValueError(f"the model is damaged: two nodes make {v!r}")
+    needed, front = set(), [makers[v] for v in wanted if v in makers]
+    before = {}
+    while front:
+        i = front.pop()
+        if i not in needed:
+            needed.add(i)
+            before[i] = [makers[v] for v in _reads(nodes[i]) if v in makers]
+            front += before[i]
+    order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
+    for first in sorted(needed):
+        stack = [first]
+        while stack:
+            i = stack[-1]
+            state.setdefault(i, 1)
+            waiting = [j for j in before[i] if j not in state]
+            if any(state.get(j) == 1 for j in before[i]):
+                raise ValueError(f"the model is damaged: node {nodes[i].name!r} ({nodes[i].op_type}) reads what depends on its own result")
+            if waiting:
+                stack.append(waiting[0])
+            else:
+                stack.pop()
+                if state[i] == 1:
+                    order.append(nodes[i])
+                state[i] = 2
+    return order
+
+
+class _Library:
+    """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
+
+    def __init__(self, onnx, proto, opset):
+        self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version for i in proto.opset_import} | {"": opset}
+        self.functions = {(_domain(f), f.name): f for f in proto.functions}
+        unknown = {}
+        self._collect(proto.graph, opset, unknown, set())
+        if unknown:
+            listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})"
+                               for op, names in sorted(unknown.items()))
+            raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
+
+    def _collect(self, graph, opset, unknown, seen):
+        outputs = [o.name for o in graph.output] if hasattr(graph, "initializer") else graph.output
+        for i, node in enumerate(_ordered(graph.node, outputs)):
+            key = _domain(node), node.op_type
+            for inner in _graphs_of(node):
+                self._collect(inner, opset, unknown, seen)
+            if key in self.functions:
+                if key not in seen:
+                    seen.add(key)
+                    self._collect(self.functions[key], self.opset_of(self.functions[key]), unknown, seen)
+            elif not self._is_known(node, opset):
+                unknown.setdefault(_full_name(node), []).append(node.name or f"#{i}")
+
+    def opset_of(self, function):
+        return next((i.version for i in function.opset_import if i.domain in ("", "ai.onnx")), self.opset)
+
+    def _is_known(self, node, opset):
+        name = _full_name(node)
+        if name in READ:
+            return opset <= OPSETS[-1] or _domain(node) or not self._changed(name, opset)
+        return self._schema(node, opset) is not None
+
+    def _changed(self, op, opset):
+        """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
+        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
+
+    def _schema(self, node, opset):
+        """The schema of an operator that ONNX defines by a function, or None."""
+        domain = _domain(node)
+        version = opset if domain == "" else self.domains.get(domain, 1)
+        if not self.onnx.defs.has(node.op_type, version, domain):
+            return None
+        schema = self.onnx.defs.get_schema(node.op_type, version, domain)
+        return schema if schema.has_function or schema.has_context_dependent_function else None
+
+    def function(self, node, opset, types):
+        """The function that a node calls, or None where its operator has a record; `types` are those of its inputs."""
+        key = _domain(node), node.op_type
+        if key in self.functions or _full_name(node) in READ:
+            return self.functions.get(key)
+        schema, onnx = self._schema(node, opset), self.onnx
+        if schema.has_function:
+            at = [v for v in schema.function_opset_versions if v <= opset]
+            data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
-            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
-    outside = next((t.name for t in proto.graph.initializer if onnx.external_data_helper.uses_external_data(t)), None)
-    if path is None and outside is not None:
-        raise ValueError(f"the data of tensor {outside!r} lies in another file: load the model by its path")
-    with _one_error(onnx, what):
-        onnx.checker.check_model(proto if outside is None else path)  # a message ends at 2 GB, what lies beside it does not
-        if path is not None:
-            onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(path))
-    return proto
-
-
-@contextlib.contextmanager
-def _one_error(onnx, what):
-    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
-    from google.protobuf.message import DecodeError
-    try:
-        yield
-    except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
-        raise ValueError(f"{what} is not an ONNX model, or a damaged one: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from None
-
-
-def _upgraded(onnx, proto, opset):
-    """A model of an opset that is older than those read here, as ONNX's own converter brings it up."""
-    try:
-        return onnx.version_converter.convert_version(proto, OPSETS[0])
-    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
-        raise ValueError(f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}") from None
-
-
-def _check_operators(onnx, graph, opset):
-    unknown = {}
-    for i, node in enumerate(graph.node):
-        name = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        if name not in READ or opset > OPSETS[-1] and _changed(onnx, name, opset):
-            unknown.setdefault(name, []).append(node.name or f"#{i}")
-    if unknown:
-        listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})" for op, names in sorted(unknown.items()))
-        raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
-
-
-def _changed(onnx, op, opset):
-    """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
-    return onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
+            at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
+            kinds = [onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None) if t is not None else onnx.TypeProto() for t in types]
+            data = schema.get_context_dependent_function_with_opset_version(at[-1], node.SerializeToString(), [k.SerializeToString() for k in kinds])
+        return onnx.FunctionProto.FromString(data)
 
 
 class _Reader(Reader):
-    def __init__(self, onnx, proto, opset, upgraded):
-        self.onnx = onnx
+    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the `outer` reader."""
+
+    def __init__(self, library, proto, upgraded=False, outer=None):
+        self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
         taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
-        constants = {t.name: self.array(t) for t in proto.initializer}
+        constants = {t.name: self.array(t) for t in proto.initializer} | {t.values.name: self.sparse_array(t) for t in proto.sparse_initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
-        outputs = [self.value(o) for o in proto.output]
-        super().__init__(Graph([], constants, inputs, outputs, [o.name for o in outputs], opset), upgraded, taken)
-        known = {"", *constants, *(i.name for i in inputs)}
-        for i, node in enumerate(proto.node):
-            if not all(isinstance(v, str) for v in (node.name, *node.input, *node.output)):
-                raise ValueError(f"the model is damaged: node {i} has a name that is no text")
-            name = unique(node.name or f"{node.op_type}_{i}", self.names)
-            missing = [v for v in node.input if v not in known]
-            if missing:
-                raise ValueError(f"the model is damaged: node {name!r} reads {missing[0]!r}, which nothing before it makes")
-            try:
-                self.read(node, name)
-            except (KeyError, IndexError, TypeError, AttributeError) as e:
-                raise ValueError(f"the model is damaged: node {name!r} ({node.op_type}) lacks or misuses an input or attribute: {e}") from e
-            known.update(node.output)
-        missing = [o.name for o in outputs if o.name not in known]
-        if missing:
-            raise ValueError(f"the model is damaged: nothing makes its output {missing[0]!r}")
+        opset = library.opset if outer is None else outer.opset
+        super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
+        self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
+        self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
+        self.types = {i.name: i.dtype for i in inputs}
+        self.captured = []  # values of the outer graph, in the order of the inputs that they became
+        self.given = {}  # attributes of the function that is being read
+        self.nodes(proto.node, [o.name for o in proto.output], lambda v: v)
+        self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
+        self.graph.outputs = [self.value(o, self.types.get(v, self.dtype(v))) for o, v in zip(proto.output, self.graph.results, strict=True)]
+
+    # ---- values
 
     def array(self, tensor):
         if self.onnx.external_data_helper.uses_external_data(tensor):
@@ -132,29 +178,116 @@ class _Reader(Reader):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
-    def value(self, info):
+    def sparse_array(self, tensor):
+        """A tensor of which a file has the elements that are not zero."""
+        found, at = self.array(tensor.values), self.array(tensor.indices)
+        dense = np.zeros(tuple(tensor.dims), found.dtype)
+        try:
+            if at.ndim == 1:
+                dense.reshape(-1)[at] = found
+            else:
+                dense[tuple(at.T)] = found
+        except (IndexError, ValueError) as e:
+            raise ValueError(f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}") from None
+        return dense
+
+    def value(self, info, dtype=None):
+        """An input or output; `dtype` where the file need not say it."""
         if not info.type.HasField("tensor_type"):
+            if info.type.WhichOneof("value") is None and dtype is not None:
+                return Value(info.name, None, dtype)
             raise ValueError(f"{info.name!r} is not a tensor: sequences, maps and optional values are not supported")
         t = info.type.tensor_type
         try:
-            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
+            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)) if t.elem_type or dtype is None else dtype
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if dtype.kind not in "fiub":
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or f"{info.name}.{i}" for i, d in enumerate(t.shape.dim))
+            shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
+                          for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
-    def read(self, proto, name):
-        attrs = {a.name: self.attribute(a) for a in proto.attribute}
-        inputs, outputs = list(proto.input), list(proto.output)
+    def dtype(self, value):
+        constant = self.graph.constants.get(value)
+        return self.types.get(value) if constant is None else constant.dtype
+
+    def resolve(self, name, reader):
+        """The value behind a name of the file."""
+        if name not in self.scope and self.outer is not None:
+            outside = self.outer.resolve(name, reader)
+            self.scope[name] = self.fresh(name)
+            if outside in self.outer.graph.constants:
+                self.graph.constants[self.scope[name]] = self.outer.graph.constants[outside]
+            else:
+                self.types[self.scope[name]] = self.outer.dtype(outside)
+                self.graph.inputs.append(Value(self.scope[name], None, self.outer.dtype(outside)))
+                self.captured.append(outside)
+        if name not in self.scope:
+            raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader != "its output"
+                             else f"the model is damaged: nothing makes its output {name!r}")
+        return self.scope[name]
+
+    def add(self, node):
+        super().add(node)
+        record = OPERATORS[node.op]
+        inputs = [Known((), dtype) if (dtype := self.dtype(v)) is not None else None for v in node.inputs]
+        with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
+            self.types |= {v: record.dtype(node, inputs, i) for i, v in enumerate(node.outputs)}
+
+    # ---- nodes
+
+    def nodes(self, protos, outputs, named):
+        """Reads the nodes that the outputs need; `named` makes the name of a value from that in the file."""
+        protos = _ordered(protos, outputs)
+        used = {v for node in protos for v in _reads(node)}.union(outputs)
+        for i, proto in enumerate(protos):
+            name = unique(proto.name or f"{proto.op_type}_{i}", self.names)
+            inputs = [self.resolve(v, f"node {name!r}") for v in proto.input]
+            made = [v if v in used or not j else "" for j, v in enumerate(proto.output)]
+            self.scope.update({v: named(v) for v in made if v})
+            try:
+                self.read(proto, name, inputs, [self.scope[v] for v in made])
+            except (KeyError, IndexError, TypeError, AttributeError) as e:
+                raise ValueError(f"the model is damaged: node {name!r} ({proto.op_type}) lacks or misuses an input or attribute: {e}") from e
+
+    def read(self, proto, name, inputs, outputs):
         while inputs and not inputs[-1]:
             inputs.pop()
         while len(outputs) > 1 and not outputs[-1]:
             outputs.pop()
-        READ[proto.op_type](self, Node(proto.op_type, name, inputs, outputs, attrs))
+        given = {a.name: b for a in proto.attribute if (b := self.given[a.ref_attr_name] if a.ref_attr_name else a) is not None}
+        function = self.library.function(proto, self.opset, [self.dtype(v) if v else None for v in inputs])
+        if function is not None:
+            return self.call(function, name, inputs, outputs, given)
+        attrs, explicit = {}, len(inputs)
+        for key, a in given.items():
+            if a.HasField("g"):
+                inner = _Reader(self.library, a.g, outer=self)
+                attrs[key] = inner.graph
+                inputs += inner.captured
+                attrs["explicit"] = explicit
+            else:
+                attrs[key] = self.attribute(a)
+        READ[_full_name(proto)](self, Node(proto.op_type, name, inputs, outputs, attrs))
+
+    def call(self, function, name, inputs, outputs, given):
+        """Reads the nodes of a function in the place of the node that calls it."""
+        if self.depth == DEEPEST:
+            raise ValueError(f"the model is damaged: function {function.name!r} calls itself")
+        before = self.scope, self.opset, self.given
+        inner = {"": ""} | dict(zip(function.input, [*inputs, *[""] * len(function.input)], strict=False))
+        results = dict(zip(function.output, outputs, strict=False))
+        self.given = dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto} | given
+        self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
+        wanted = [v for v in function.output if results.get(v)]
+        self.nodes(function.node, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
+        passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
+        (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
+        for v, source in passed:  # an output that is an input
+            self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
         value = self.onnx.helper.get_attribute_value(a)
@@ -162,6 +295,8 @@ class _Reader(Reader):
             return value.decode("utf-8", "replace")
         if isinstance(value, self.onnx.TensorProto):
             return self.array(value)
+        if isinstance(value, self.onnx.SparseTensorProto):
+            return self.sparse_array(value)
         if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
             return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
         return value

@@ -287,7 +287,7 @@ def _lower_pad(p: Builder, node):
 
 def _read_constant(r: Reader, node):
     values = {"value": lambda v: v, "value_float": np.float32, "value_int": np.int64, "value_floats": lambda v: np.array(v, np.float32),
-              "value_ints": lambda v: np.array(v, np.int64)}
+              "value_ints": lambda v: np.array(v, np.int64), "sparse_value": lambda v: v}
     (kind, value), = node.attrs.items()
     if kind not in values:
         raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")
