@@ -206,6 +206,9 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *scale
         const float *shift
+        const float *residual
+        Py_ssize_t span
+        bint rms
     ctypedef struct fo_lrn_args:
         Py_ssize_t n, c, h, w, size
         float alpha, beta, bias
@@ -284,6 +287,13 @@ cdef extern from "fusedops.h" nogil:
         fo_lrn_args lrn
         fo_resize_args resize
         fo_matmul_args matmul
+    fo_status fo_strided_copy(const fo_copy_args *args)
+    fo_status fo_pool(const fo_pool_args *args)
+    fo_status fo_softmax(const fo_softmax_args *args)
+    fo_status fo_norm(const fo_norm_args *args)
+    fo_status fo_resize(const fo_resize_args *args)
+    fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                    const fo_image *y)
     void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
     void fo_program_prepare(fo_call *step)
     void fo_program_release(fo_call *steps, Py_ssize_t count)

@@ -1227,3 +1227,8 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
 # ---- networks ---------------------------------------------------------------------------------------------------------
 
 include "program.pxi"
+
+
+# ---- what surrounds the products -------------------------------------------------------------------------------------
+
+include "_functions.pxi"

@@ -242,12 +242,15 @@ typedef struct {
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
+                       const float *counts);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
     void (*softmax)(const fo_fibres *, bool log);
-    void (*norm)(const fo_fibres *, float eps, const float *scale, const float *shift);
+    void (*norm)(const fo_fibres *, const fo_norm_args *);
     void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */

@@ -71,8 +71,12 @@ fo_status fo_softmax(const fo_softmax_args *a) {
 }
 
 static void run_norm(const fibre_job *job, const fo_fibres *f, ptrdiff_t scale) {
-    const fo_norm_args *a = job->args;
-    job->kn->norm(f, a->eps, a->scale ? a->scale + scale : NULL, a->shift ? a->shift + scale : NULL);
+    const fo_norm_args *all = job->args;
+    fo_norm_args a = *all;
+    if (a.scale) a.scale += scale;
+    if (a.shift) a.shift += scale;
+    if (a.residual) a.residual += f->from - all->x;
+    job->kn->norm(f, &a);
 }
 
 fo_status fo_norm(const fo_norm_args *a) {
