@@ -6,7 +6,7 @@
  *               rows; where they are many, as much as some rows is not hidden behind products
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  *
- * Some algorithms have conditions of size in place of a price; who does not meet them costs INFINITY.
+ * Some algorithms have conditions of size in place of a price; who does not fulfil them costs INFINITY.
  */
 #include "cost.h"
 

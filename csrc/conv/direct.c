@@ -14,13 +14,15 @@
 
 #include <string.h>
 
+#include "../machine/machine.h"
+
 /* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not
  * fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2
  * loses, whose narrow panels pass it twice as often), and as large as STREAMED_SCRATCH_BYTES where they are many; a
  * piece of them stays while rows of pixels pass. */
 enum { STREAMED_SCRATCH_BYTES = 480 << 10, MANY_WEIGHTS = 4 << 20 /* bytes */, PIECE_BYTES = 128 << 10 };
 static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
-    const ptrdiff_t l2 = fo_near_bytes();
+    const ptrdiff_t l2 = fo_this_machine()->l2;
     return weights <= l2 / 2 ? l2 / 4 : weights > MANY_WEIGHTS ? STREAMED_SCRATCH_BYTES : l2 / 32 * 15;
 }
 enum { SHORT_STEPS = 64 };    /* of products whose results are most of what moves */
@@ -202,7 +204,7 @@ static void set_source(fo_direct *d, bool pixelwise, bool padded) {
 static void set_pieces(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
     const bool flat = d->z.oh == 1;
-    d->streams = 4 * d->u.steps * plan->ocg > fo_near_bytes() / 2;
+    d->streams = 4 * d->u.steps * plan->ocg > fo_this_machine()->l2 / 2;
     const bool cut = !d->weights_lhs && d->streams && (!flat || d->z.ow <= SMALL_IMAGE);
     const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE)
                                              : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
@@ -273,7 +275,7 @@ typedef struct {
 static axis axis_of(const fo_direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t l2 = fo_near_bytes();
+    const ptrdiff_t l2 = fo_this_machine()->l2;
     axis a = {.threads = threads, .flat = d->z.oh == 1, .images = d->z.n * d->bundles, .unit = d->weights_lhs ? kn->mr
               : kn->nr};
     a.length = a.flat ? d->z.ow : d->z.oh;

@@ -14,11 +14,12 @@
  * The operands that weights give are computed once, in the plan. A task computes those of its pixels, which stay in
  * the cache while it goes through the pairs of weights. Columns that fill no pair are left to the direct product.
  *
- * Pairs lie in one image and follow from its size and the memory order that the layer is made for, so that results
+ * Pairs are of one image and follow from its size and the memory order that the layer is made for, so that results
  * depend neither on the batch nor on threads. Images of other strides go by way of a copy.
  */
 #include "strassen.h"
 
+#include "../machine/machine.h"
 #include "../machine/tune.h"
 #include "cost.h"
 
@@ -308,8 +309,8 @@ static void cut_columns(strassen *s, int threads) {
         s->share = share, s->across = across;
     }
     s->scratch_each = max_(FO_STRASSEN_PRODUCTS * column_part(s->plan), s->plan->k * s->plan->kn->nr);
-    s->fetches = 4 * s->plan->k * s->pixels > fo_near_bytes();
-    s->by_weights = 8 * s->plan->k * s->pixels <= fo_near_bytes();
+    s->fetches = 4 * s->plan->k * s->pixels > fo_this_machine()->l2;
+    s->by_weights = 8 * s->plan->k * s->pixels <= fo_this_machine()->l2;
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights
@@ -318,7 +319,7 @@ static void cut_columns(strassen *s, int threads) {
  * weights. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
-    const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
+    const ptrdiff_t scratch = fo_this_machine()->l2 / 2; /* the weights that pass by want the rest */
     const bool stay = s->stay = 4 * right_weights(s->plan) <= scratch;
     /* the pixels themselves are as many */
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1);
@@ -360,7 +361,7 @@ static fo_status run_flat(strassen *s) {
     s->ldc = s->columns ? s->y.sc : s->y.sw;
     if (!(s->packed = fo_strassen_weights(plan))) return FO_NO_MEMORY;
     s->bias = s->packed + fo_strassen_floats(plan);
-    const bool small = 4 * plan->s.oc * plan->k <= fo_near_bytes() / 4;
+    const bool small = 4 * plan->s.oc * plan->k <= fo_this_machine()->l2 / 4;
     if (small && table_floats(s) && !(s->panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
     if (!(s->scratch = fo_arena_share(&s->scratch_each, s->threads, table_floats(s)))) return FO_NO_MEMORY;
     if (table_floats(s)) {

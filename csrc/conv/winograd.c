@@ -12,8 +12,9 @@
  *
  * Groups are convolutions of their own, which follow each other: a block is of one of them.
  *
- * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels
- * stand apart; all lines of a plane have all phases, so planes are first copied to pixels with all their channels.
+ * A kernel with dilation reads pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels
+ * are not contiguous; all cache lines of a plane have all phases, so planes are first copied to pixels with all
+ * their channels.
  *
  * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h).
  * Few: the stages of one block are cut over positions and channels, so that each thread reads a part of U, which is
@@ -27,13 +28,13 @@
 
 enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
 enum { MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, FEW_TILES = 4, MANY_ROUNDS = 8 };
-/* planes of half lie an odd number of units apart; what that is more than columns */
+/* planes of half are an odd number of units apart; what that is more than columns */
 enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT };
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order,
- * and so those of any position stand together: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
+ * and so those of any position are contiguous: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
  * that is both. */
 enum { NARROW, WHOLE, LOW, CORNER, KINDS };
 
@@ -153,7 +154,7 @@ static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0, ptrdiff_
 
 /* ---- phases of a dilation ---------------------------------------------------------------------------------------- */
 
-/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. meet: the first, their
+/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. read: the first, their
  * number, zeros before them. */
 typedef struct {
     ptrdiff_t first, count, zeros;
@@ -262,7 +263,7 @@ enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of pos
 /* a vector being less than a line */
 static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); }
 
-/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two
+/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and are no power of two
  * apart. */
 static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 static ptrdiff_t half_plane(const winograd *w, const run *r) {
