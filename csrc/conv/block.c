@@ -12,28 +12,8 @@
 
 #include <string.h>
 
+#include "../machine/tune.h"
 #include "depthwise.h"
-
-/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads
- * while it is fresh. Half a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below);
- * what does not, for its kernel or activation, has the slices of a whole tile, whose rows are a multiple of the
- * depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread, AVX-512, medians / least: Zen
- * 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
- * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
-enum { LINE_BYTES = 24 << 10, SLICE_ROWS = 4 };
-enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
-
-/* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two
- * threads, against the layers: 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost
- * more than that, 24x56x56 x6 0.9. */
-enum { SHARED_TILES = 7 };
-
-/* A strip: some output rows of a tile, for which a panel's channels of E are expanded, so many pixels or more (a
- * product long enough to run as fast as a tile's), into a ring of rows that the first-level cache holds, where the
- * depthwise part reads them. Time of whole tiles over that of strips, one thread, AVX2, medians / least: 16x112x112
- * x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03, 1.03 / 1.01, stride 2
- * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
-enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
 
 typedef struct {
     fo_separable b;
@@ -248,7 +228,7 @@ static void separable_bands(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const ptrdiff_t repeated = s->b.expand ? max_(0, reach(d->kh, d->dh) - d->sh) : 0;
     ptrdiff_t best = PTRDIFF_MAX;
-    for (ptrdiff_t down = 1; down <= (threads > 1 ? BANDS_A_THREAD * threads : 1); down++) {
+    for (ptrdiff_t down = 1; down <= (threads > 1 ? FO_BLOCK_BANDS_A_THREAD * threads : 1); down++) {
         const ptrdiff_t band = div_up(s->z.oh, down), tasks = s->z.n * s->across * div_up(s->z.oh, band);
         const ptrdiff_t time = div_up(tasks, threads) * (band * d->sh + repeated);
         if (time < best) best = time, s->band = band;
@@ -260,12 +240,12 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 &&
-           s->cols >= LEAST_COLS &&
-           (!rest || rest >= LEAST_COLS);
+           s->cols >= FO_BLOCK_LEAST_COLS &&
+           (!rest || rest >= FO_BLOCK_LEAST_COLS);
 }
 
 /* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; returns how many
@@ -277,12 +257,12 @@ static ptrdiff_t separable_columns(separable *s) {
     for (ptrdiff_t parts = 1;; parts++) {
         s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), vl);
         s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
-        s->strip = goes_by_lines(s) ? max_(1, STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
+        s->strip = goes_by_lines(s) ? max_(1, FO_BLOCK_STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
         s->e_rows = s->strip ? round_up(s->strip * d->sh + kept, s->strip * d->sh) : 0;
         const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols;
         const ptrdiff_t row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
-        const ptrdiff_t most = min_(s->z.oh, (TILE_BYTES - fixed * bytes) / (row * bytes));
-        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
+        const ptrdiff_t most = min_(s->z.oh, (FO_BLOCK_TILE_BYTES - fixed * bytes) / (row * bytes));
+        if (most >= min_(FO_BLOCK_LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
     }
 }
 
@@ -293,13 +273,14 @@ static void separable_cut(separable *s, int threads) {
     const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
     const bool narrow = fo_is_narrow(s->b.depthwise->kn);
-    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
-    if (threads > 1 && !s->b.expand && narrow) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
+    if (threads > 1 && !s->b.expand && narrow)
+        most = min_(most, max_(FO_BLOCK_LEAST_ROWS, div_up(s->band, FO_BLOCK_SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
-    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : SLICE_ROWS));
+    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : FO_BLOCK_SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
     s->tiles = div_up(s->band, s->rows);

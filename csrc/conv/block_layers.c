@@ -2,17 +2,8 @@
  * faster than one pass. */
 #include "block.h"
 
+#include "../machine/tune.h"
 #include "choose.h"
-
-/* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows
- * for the products, and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56
- * x6, 3.6 MB: 0.96 to 1.01). Beside products at half rate memory takes half as long (Zen 4: 32x112x112 -> 16
- * channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
-enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20, AT_HALF_RATE = 2 };
-
-/* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB,
- * 1.07. */
-enum { BYTES_AN_OUTPUT = 16 << 10 };
 
 typedef struct {
     const fo_separable *block;
@@ -66,13 +57,13 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
 }
 
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
-    const double image = image_bytes(block, z);
+    const double image = image_bytes(block, z), rate = block->depthwise->half_rate ? FO_BLOCK_AT_HALF_RATE : 1;
+    if (image <= rate * (nhwc ? FO_BLOCK_PIXELS_BYTES : FO_BLOCK_PLANES_BYTES)) return false;
+    if (image <= (double)FO_BLOCK_BYTES_AN_OUTPUT * block->pointwise->s.oc) return false;
     /* Of the images that an image is to a dilated kernel a tile has few rows: 256 -> 1024 -> 256 channels at 33x33,
      * dilation 2, 14.6 ms, layers 10.3. */
     if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-    if (fo_is_narrow(block->pointwise->kn) && fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN)) return false;
-    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (block->depthwise->half_rate ? AT_HALF_RATE : 1);
-    return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
+    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
+    return !fo_is_narrow(block->pointwise->kn) || !fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN);
 }

@@ -9,10 +9,7 @@
  */
 #include "depthwise.h"
 
-/* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
- * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
- * two only where rows do not divide evenly. */
-enum { TASKS_A_THREAD = 4, WIDE = 384, ROWS_AT_ONCE = 2 /* of tiles with AVX-512, channels last */ };
+#include "../machine/tune.h"
 
 /* How planes become pixels: how many channels and output rows at a time; 0: they do not. */
 typedef struct {
@@ -196,9 +193,10 @@ static void depthwise_task(void *context, fo_piece piece, int thread) {
     if (job->phases > 1) take_phase(&g, &phase, image % job->phases);
     g.c0 = across * job->channels, g.h0 = down * job->rows;
     ptrdiff_t channels = min_(g.c1 - g.c0, job->channels), rows = clamp_(g.h1 - g.h0, 0, job->rows);
-    const bool transposed = job->transpose.channels, by_rows = g.nhwc && !transposed && rows >= 2 * ROWS_AT_ONCE;
+    const bool transposed = job->transpose.channels;
+    const bool by_rows = g.nhwc && !transposed && rows >= 2 * FO_DEPTHWISE_ROWS_AT_ONCE;
     if (by_rows)
-        fo_divide(piece, ROWS_AT_ONCE, &g.h0, &rows);
+        fo_divide(piece, FO_DEPTHWISE_ROWS_AT_ONCE, &g.h0, &rows);
     else
         fo_divide(piece, g.nhwc ? job->kn->vl : 1, &g.c0, &channels);
     if (!rows || !channels) return;
@@ -217,8 +215,8 @@ static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threa
     const fo_depthwise_args *g = &job->g;
     const ptrdiff_t images = z->n * job->phases, oh = job->phases > 1 ? div_up(z->oh, g->s->dh) : z->oh;
     const bool pixels = g->nhwc && !job->transpose.channels;
-    const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * WIDE;
-    const ptrdiff_t each = !pixels ? TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
+    const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * FO_DEPTHWISE_WIDE;
+    const ptrdiff_t each = !pixels ? FO_DEPTHWISE_TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
     const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(each * threads, images) : 1;
     const ptrdiff_t down = pixels && !flat ? min_(min_(threads, tasks), oh) : 1;
     job->channels = round_up(div_up(g->c1, div_up(tasks, down)), unit);

@@ -18,8 +18,6 @@
 #include "algorithm.h"
 
 enum { MOST_TAPS = 16 }; /* along an axis of a kernel */
-/* pixels of a task that need no more, so that threads share pixels rather than weights */
-enum { TASKS_A_THREAD = 4, ENOUGH = 48 };
 enum { HEAD = 16 };                        /* floats of scratch that say which chunk's patches it has */
 
 typedef struct {
@@ -303,7 +301,8 @@ static void cut(im2col *p, int threads) {
     const fo_conv2d_size *z = &p->z;
     const ptrdiff_t nr = plan->kn->nr, image = max_(1, patch_rows(plan, z, z->oh) * z->ow * p->lda);
     /* of a chunk */
-    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads), most = pixels >= ENOUGH ? pixels : PTRDIFF_MAX;
+    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads);
+    const ptrdiff_t most = pixels >= FO_IM2COL_ENOUGH ? pixels : PTRDIFF_MAX;
     p->images = clamp_(min_(FO_IM2COL_FLOATS / image, most / (z->oh * z->ow)), 1, z->n);
     p->rows = rows_at_once(p, most);
     const ptrdiff_t column = patch_rows(plan, z, p->rows) * p->lda; /* floats */
@@ -315,8 +314,9 @@ static void cut(im2col *p, int threads) {
     const ptrdiff_t chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
     /* as many panels as a tile of few rows reads */
     p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr;
-    const ptrdiff_t pieces = threads > 1 && chunks < TASKS_A_THREAD * threads ? div_up(TASKS_A_THREAD * threads, chunks)
-                                                                              : 1;
+    const ptrdiff_t pieces = threads > 1 && chunks < FO_IM2COL_TASKS_A_THREAD * threads
+                                 ? div_up(FO_IM2COL_TASKS_A_THREAD * threads, chunks)
+                                 : 1;
     p->oc = round_up(div_up(plan->ocg, pieces), p->step);
     p->by_oc = div_up(plan->ocg, p->oc);
     p->patches = column * p->images * p->columns;

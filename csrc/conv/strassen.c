@@ -23,12 +23,6 @@
 #include "../machine/tune.h"
 #include "cost.h"
 
-/* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
-static const double OPERANDS = 0.25, WEIGHTS = 0.2;
-
-enum { CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
-enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
-
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
 /* In the order of the products, one store each: copies of a list would load what has just been stored, in pieces of
@@ -204,7 +198,7 @@ static bool copied(const strassen *s, pair r) {
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
     const float *next = s->packed + (j + 1) % s->weights * each;
-    return (fo_strassen_block){next + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
+    return (fo_strassen_block){next + chain * each / FO_STRASSEN_CHAINS, chain < FO_STRASSEN_CHAINS ? LINE : 0};
 }
 
 /* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
@@ -303,7 +297,7 @@ static void cut_columns(strassen *s, int threads) {
     for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
         const ptrdiff_t share = div_up(weights, pieces), across = div_up(weights, share);
         const double rounds = (double)div_up(s->images * s->down * across, threads);
-        const double time = rounds * ((double)share * (1 + WEIGHTS) + OPERANDS);
+        const double time = rounds * ((double)share * (1 + FO_STRASSEN_WEIGHTS) + FO_STRASSEN_OPERANDS);
         if (best && time >= best) continue;
         best = time;
         s->share = share, s->across = across;
@@ -326,7 +320,7 @@ static void cut_rows(strassen *s, int threads) {
     s->across = 1;
     s->by_rows = s->pixels < FO_STRASSEN_PIXELS && fo_is_narrow(s->plan->kn);
     s->down = s->by_rows ? 1 : div_up(s->pairs, most);
-    s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= MANY_TASKS * threads);
+    s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= FO_STRASSEN_MANY_TASKS * threads);
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
     const ptrdiff_t pairs = s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2;
     s->scratch_each = each * (s->by_rows ? s->pairs : min_(s->pairs, pairs));

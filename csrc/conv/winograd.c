@@ -26,8 +26,6 @@
 #include "algorithm.h"
 #include "cost.h"
 
-enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
-enum { MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, FEW_TILES = 4, MANY_ROUNDS = 8 };
 /* planes of half are an odd number of units apart; what that is more than columns */
 enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT };
 
@@ -77,14 +75,15 @@ static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
 }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows
- * would wait for its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal
- * numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks where those
- * would be too small: fewer than MIN_TILES_OF_A_THREAD, or FEW_TILES where the cache has the weights (64 channels at
- * 7x7, two threads, 0.8 of the time). */
+ * would wait for its weights, so there are some more where channels are many, up to FO_WINOGRAD_MOST_BYTES. Threads
+ * get equal numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks
+ * where those would be too small: fewer than FO_WINOGRAD_MIN_TILES_OF_A_THREAD, or FO_WINOGRAD_FEW_TILES where the
+ * cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
-    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
-    const ptrdiff_t most = max_(1, MOST_BYTES / bytes);
-    w->block = min_(min_(max_(fitting, min_(MIN_TILES, most)), MAX_TILES), w->tiles);
+    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t fitting = FO_WINOGRAD_BLOCK_BYTES / bytes;
+    const ptrdiff_t most = max_(1, FO_WINOGRAD_MOST_BYTES / bytes);
+    w->block = min_(min_(max_(fitting, min_(FO_WINOGRAD_MIN_TILES, most)), FO_WINOGRAD_MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
     w->blocks = div_up(w->tiles, w->block / unit * unit);
     /* of equal sizes: a few tiles that are left would wait for all weights */
@@ -94,8 +93,8 @@ static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each));
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
     const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg <= FO_CACHED_WEIGHTS;
-    w->shared = threads > 1 && own < (light ? FEW_TILES : MIN_TILES_OF_A_THREAD);
-    const bool even = threads > 1 && !w->shared && rounds < MANY_ROUNDS;
+    w->shared = threads > 1 && own < (light ? FO_WINOGRAD_FEW_TILES : FO_WINOGRAD_MIN_TILES_OF_A_THREAD);
+    const bool even = threads > 1 && !w->shared && rounds < FO_WINOGRAD_MANY_ROUNDS;
     if (even) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
     w->even = even && w->last_height < w->tile;
@@ -118,7 +117,7 @@ static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whol
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
     const ptrdiff_t half_row = fo_winograd_stride((w->block * tile + (2 + HALF_GAP) * runs) * max_(w->ldv, w->ldp));
     const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * half_row;
-    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= MOST_BYTES;
+    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MOST_BYTES;
     if (w->by_rows) w->each = each, w->half_row = half_row;
 }
 
