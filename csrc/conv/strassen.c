@@ -201,7 +201,20 @@ static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t 
     return (fo_strassen_block){next + chain * each / FO_STRASSEN_CHAINS, chain < FO_STRASSEN_CHAINS ? LINE : 0};
 }
 
-/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
+/* Pairs of rows from .. done-1 with the weights in no pair. */
+static void rest_of_rows(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t done) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t o = rest_of(kn, plan->s.oc), p = row_pair(&s->rows, from).at;
+    const ptrdiff_t last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
+    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - o, .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p), .lda = s->x.sw, .b = s->packed + right_at(plan, o), .ldb = kn->nr,
+                      .panel = plan->k * kn->nr};
+    place(s, n, o, p, &g);
+    kn->gemm(&g);
+}
+
+/* Pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
  * the weights or, by_rows, along the rows. A pair of weights serves all rows of the task in turn; a pair of rows
  * alone fetches the next. `fetches`: each pair of weights the next, too. `far`: the first chain with a pair of
  * weights brings them into the cache. */
@@ -212,8 +225,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
     const ptrdiff_t weights = s->weights, from = s->by_rows ? 0 : c0 / weights;
     const ptrdiff_t to = s->by_rows ? s->pairs : div_up(c1, weights);
     const ptrdiff_t done = s->by_rows ? c1 / (s->pairs * weights) * s->pairs : c1 / weights;
-    const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan));
-    const ptrdiff_t each = parts(s->copies) * left_part(plan);
+    const ptrdiff_t ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
@@ -243,13 +255,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
         }
     }
     /* what is left of a pair's columns is for who computes its last cell */
-    if (from == done || rest == plan->s.oc) return;
-    const ptrdiff_t p = row_pair(&s->rows, from).at, last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
-    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k,
-                      .a = x + p * s->x.sw, .lda = s->x.sw, .b = s->packed + right_at(plan, rest), .ldb = kn->nr,
-                      .panel = plan->k * kn->nr};
-    place(s, n, rest, p, &g);
-    kn->gemm(&g);
+    if (from < done && rest_of(kn, plan->s.oc) < plan->s.oc) rest_of_rows(s, n, from, done);
 }
 
 /* The first cell of a task whose pixels are rows. */
