@@ -37,8 +37,8 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. Tests set it,
- * for what layers do on other processors from then on; their set of kernels is chosen when they are made. */
+/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides the algorithms of plans, which
+ * remember it from when they are made. Tests set it. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 

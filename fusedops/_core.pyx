@@ -68,7 +68,7 @@ def half_rate():
 
 
 def set_half_rate(bint half):
-    """For tests: what layers do on such a processor from now on, or on another; those that are made have their set of kernels."""
+    """For tests: what layers that are made from now on do on such a processor, or on another."""
     fo_set_half_rate(half)
 
 

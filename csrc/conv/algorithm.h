@@ -2,6 +2,8 @@
 #ifndef FO_ALGORITHM_H
 #define FO_ALGORITHM_H
 
+#include <stdlib.h>
+
 #include "cost.h"
 
 typedef struct fo_algorithm fo_algorithm;
@@ -13,7 +15,7 @@ typedef struct {
     ptrdiff_t adds;   /* whether there is one */
 } fo_layout;
 
-enum { FO_CALL_ROOM = 1024 }; /* bytes */
+enum { FO_CALL_ROOM = 736 }; /* bytes; a whole call is of a size that malloc has at hand */
 
 struct fo_conv2d_call {
     const fo_conv2d *plan;
@@ -47,7 +49,7 @@ enum { FO_BY_ANY = ~0u >> 1 };
 static inline void *fo_call_prepare(fo_conv2d_call *call, size_t bytes, double work) {
     call->work = work;
     call->threads = fo_threads_of(call->team, work);
-    return call->state = bytes <= sizeof call->room ? call->room : fo_alloc(bytes);
+    return call->state = bytes <= sizeof call->room ? call->room : malloc(bytes);
 }
 
 static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,

@@ -8,41 +8,12 @@
  * slower one. E and D have the memory order of x: planes (NCHW) or pixels (NHWC), where vectors are long E of large
  * images in slices of channels.
  */
-#include "choose.h"
-#include "depthwise.h"
+#include "block.h"
 
 #include <string.h>
 
-/* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows
- * for the products, and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56
- * x6, 3.6 MB: 0.96 to 1.01). Beside products at half rate memory takes half as long (Zen 4: 32x112x112 -> 16
- * channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
-enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20, AT_HALF_RATE = 2 };
-
-/* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB,
- * 1.07. */
-enum { BYTES_AN_OUTPUT = 16 << 10 };
-
-/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads
- * while it is fresh. Half a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below);
- * what does not, for its kernel or activation, has the slices of a whole tile, whose rows are a multiple of the
- * depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread, AVX-512, medians / least: Zen
- * 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
- * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
-enum { LINE_BYTES = 24 << 10, SLICE_ROWS = 4 };
-enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
-
-/* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two
- * threads, against the layers: 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost
- * more than that, 24x56x56 x6 0.9. */
-enum { SHARED_TILES = 7 };
-
-/* A strip: some output rows of a tile, for which a panel's channels of E are expanded, so many pixels or more (a
- * product long enough to run as fast as a tile's), into a ring of rows that the first-level cache holds, where the
- * depthwise part reads them. Time of whole tiles over that of strips, one thread, AVX2, medians / least: 16x112x112
- * x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03, 1.03 / 1.01, stride 2
- * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
-enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
+#include "../machine/tune.h"
+#include "depthwise.h"
 
 typedef struct {
     fo_separable b;
@@ -257,7 +228,7 @@ static void separable_bands(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const ptrdiff_t repeated = s->b.expand ? max_(0, reach(d->kh, d->dh) - d->sh) : 0;
     ptrdiff_t best = PTRDIFF_MAX;
-    for (ptrdiff_t down = 1; down <= (threads > 1 ? BANDS_A_THREAD * threads : 1); down++) {
+    for (ptrdiff_t down = 1; down <= (threads > 1 ? FO_BLOCK_BANDS_A_THREAD * threads : 1); down++) {
         const ptrdiff_t band = div_up(s->z.oh, down), tasks = s->z.n * s->across * div_up(s->z.oh, band);
         const ptrdiff_t time = div_up(tasks, threads) * (band * d->sh + repeated);
         if (time < best) best = time, s->band = band;
@@ -269,15 +240,15 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 &&
-           s->cols >= LEAST_COLS &&
-           (!rest || rest >= LEAST_COLS);
+           s->cols >= FO_BLOCK_LEAST_COLS &&
+           (!rest || rest >= FO_BLOCK_LEAST_COLS);
 }
 
-/* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; answers how many
+/* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; returns how many
  * rows the cache holds. */
 static ptrdiff_t separable_columns(separable *s) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
@@ -286,12 +257,12 @@ static ptrdiff_t separable_columns(separable *s) {
     for (ptrdiff_t parts = 1;; parts++) {
         s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), vl);
         s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
-        s->strip = goes_by_lines(s) ? max_(1, STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
+        s->strip = goes_by_lines(s) ? max_(1, FO_BLOCK_STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
         s->e_rows = s->strip ? round_up(s->strip * d->sh + kept, s->strip * d->sh) : 0;
         const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols;
         const ptrdiff_t row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
-        const ptrdiff_t most = min_(s->z.oh, (TILE_BYTES - fixed * bytes) / (row * bytes));
-        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
+        const ptrdiff_t most = min_(s->z.oh, (FO_BLOCK_TILE_BYTES - fixed * bytes) / (row * bytes));
+        if (most >= min_(FO_BLOCK_LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
     }
 }
 
@@ -302,13 +273,14 @@ static void separable_cut(separable *s, int threads) {
     const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
     const bool narrow = fo_is_narrow(s->b.depthwise->kn);
-    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
-    if (threads > 1 && !s->b.expand && narrow) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
+    if (threads > 1 && !s->b.expand && narrow)
+        most = min_(most, max_(FO_BLOCK_LEAST_ROWS, div_up(s->band, FO_BLOCK_SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
-    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : SLICE_ROWS));
+    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : FO_BLOCK_SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
     s->tiles = div_up(s->band, s->rows);
@@ -321,7 +293,7 @@ static void separable_cut(separable *s, int threads) {
     s->each = s->e_each + s->d_each + (s->planes ? max_(expanded, d->oc * nr) : 0);
 }
 
-static double block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) {
+double fo_block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) {
     const fo_conv2d_shape *d = &block->depthwise->s;
     const double points = (double)z->n * z->oh * z->ow * d->ic * (d->kh * d->kw + block->pointwise->s.oc);
     const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
@@ -333,14 +305,10 @@ struct fo_separable_call {
     double work;
 };
 
-static bool is_empty(const fo_separable *block, const fo_conv2d_size *z) {
-    return !z->n || !z->oh || !z->ow || !block->pointwise->s.oc;
-}
-
 /* All that follows from sizes and strides. */
 static void separable_setup(fo_separable_call *call, const fo_separable *block, const fo_conv2d_size *z,
                             const fo_image *x, const fo_image *r, const fo_image *y, fo_team team) {
-    *call = (fo_separable_call){.work = block_nanoseconds(block, z)};
+    *call = (fo_separable_call){.work = fo_block_nanoseconds(block, z)};
     separable *s = &call->s;
     *s = (separable){.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
     if (r) s->r = *r;
@@ -371,7 +339,7 @@ static fo_status separable_run(separable s, const fo_image *x, const fo_image *r
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
                            const fo_image *y) {
     fo_separable_call call;
-    if (is_empty(block, z)) return FO_OK;
+    if (fo_block_is_empty(block, z)) return FO_OK;
     if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
     separable_setup(&call, block, z, x, r, y, fo_team_here());
     return separable_run(call.s, x, r, y);
@@ -382,7 +350,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
 void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *z,
                           const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_team teams[] = {fo_team_here(), fo_team_together()};
-    const bool none = is_empty(block, z) || fo_is_huge(block->depthwise, z);
+    const bool none = fo_block_is_empty(block, z) || fo_is_huge(block->depthwise, z);
     for (int i = 0; i < 2; i++) {
         const bool same = i && calls[0] && fo_threads_of(teams[1], calls[0]->work) == calls[0]->s.threads;
         calls[i] = none || same ? NULL : fo_alloc(sizeof *calls[i]);
@@ -398,69 +366,4 @@ fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_
         if (calls[i] && fo_threads_for(calls[i]->work) == calls[i]->s.threads)
             return separable_run(calls[i]->s, x, r, y);
     return fo_separable_run(block, z, x, r, y);
-}
-
-/* ---- the layers one after the other ------------------------------------------------------------------------------ */
-
-typedef struct {
-    const fo_separable *block;
-    const fo_conv2d_size *size;
-    fo_image x, r, y, e, d;
-    fo_status status;
-} layers;
-
-static void run_layers(void *context) {
-    layers *l = context;
-    const fo_conv2d_size *z = l->size, before = {.n = z->n, .ih = z->ih, .iw = z->iw, .oh = z->ih, .ow = z->iw};
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    l->status = l->block->expand ? fo_conv2d_run(l->block->expand, &before, &l->x, NULL, &l->e) : FO_OK;
-    if (!l->status) l->status = fo_conv2d_run(l->block->depthwise, z, l->block->expand ? &l->e : &l->x, NULL, &l->d);
-    if (!l->status) l->status = fo_conv2d_run(l->block->pointwise, &after, &l->d, l->r.data ? &l->r : NULL, &l->y);
-}
-
-static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
-    return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow +
-                                                             (block->expand ? (double)z->ih * z->iw : 0));
-}
-
-/* The first place in `room` that lies `after` bytes behind p in a page. */
-static float *place_in(float *room, const float *p, size_t unit, size_t after) {
-    return room + (fo_place_after(p, unit, after) - (size_t)room) % FO_PAGE / sizeof *room;
-}
-
-fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
-                              const fo_image *y) {
-    const fo_conv2d_shape *d = &block->depthwise->s;
-    const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
-    if (is_empty(block, z)) return FO_OK;
-    if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
-    layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels),
-                .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
-    if (r) l.r = *r;
-    const ptrdiff_t floats = block->expand ? z->n * l.e.sn : 0;
-    float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch + 2 * FO_PAGE);
-    if (!scratch) return FO_NO_MEMORY;
-    /* Each image where a result of the one before would lie for a caller; but D of x halfway to y, which will lie
-     * there. */
-    if (block->expand) l.e.data = place_in(scratch, x->data, FO_LINE, FO_RESULT_AFTER);
-    l.d.data = block->expand ? place_in(l.e.data + floats, l.e.data, FO_LINE, FO_RESULT_AFTER)
-                             : place_in(scratch, x->data, FO_LIGHT_UNIT, FO_RESULT_AFTER / 2);
-    if (fo_threads_for(block_nanoseconds(block, z)) > 1)
-        fo_parallel_together(run_layers, &l);
-    else
-        run_layers(&l);
-    fo_arena_release(scratch);
-    return l.status;
-}
-
-bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
-    const double image = image_bytes(block, z);
-    /* Of the images that an image is to a dilated kernel a tile has few rows: 256 -> 1024 -> 256 channels at 33x33,
-     * dilation 2, 14.6 ms, layers 10.3. */
-    if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-    if (fo_is_narrow(block->pointwise->kn) && fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN)) return false;
-    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (block->depthwise->half_rate ? AT_HALF_RATE : 1);
-    return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
 }

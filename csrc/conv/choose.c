@@ -80,12 +80,12 @@ static fo_layout layout_of(const fo_conv2d_size *z, const fo_image *x, const fo_
 void fo_conv2d_release(fo_conv2d_call *call) {
     if (!call) return;
     for (int i = 0; i < 2; i++) fo_conv2d_release(call->inner[i]);
-    if (call->state != call->room) fo_free(call->state);
-    fo_free(call);
+    if (call->state != call->room) free(call->state);
+    free(call);
 }
 
 static fo_conv2d_call *new_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
-    fo_conv2d_call *call = fo_alloc(sizeof *call);
+    fo_conv2d_call *call = malloc(sizeof *call);
     if (!call) return NULL;
     memset(call, 0, offsetof(fo_conv2d_call, room));
     call->plan = plan, call->layout = *layout, call->team = team;

@@ -1,5 +1,5 @@
 /* Depthwise convolution: the output is cut into channels and rows of an image, and the kernel does the rest. Planes
- * are turned where the kernels have no walk along rows, or where a row is so short that most lanes of a vector are
+ * are transposed where the kernels have no walk along rows, or where a row is so short that most lanes of a vector are
  * idle: some channels at a time become pixels in scratch memory,
  *
  *      x  c0 [ pixels ]  ->  [ pixel 0: c0 c1 .. c15 ]  ->  kernel, channels last  ->  y  c0 [ pixels ]
@@ -9,15 +9,12 @@
  */
 #include "depthwise.h"
 
-/* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
- * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
- * two only where rows do not divide evenly. */
-enum { TASKS_A_THREAD = 4, WIDE = 384, ROWS_AT_ONCE = 2 /* of tiles with AVX-512, channels last */ };
+#include "../machine/tune.h"
 
 /* How planes become pixels: how many channels and output rows at a time; 0: they do not. */
 typedef struct {
     ptrdiff_t channels, rows;
-} turn;
+} transposing;
 
 typedef struct {
     fo_depthwise_args g; /* all channels and rows of image 0 */
@@ -26,7 +23,7 @@ typedef struct {
     ptrdiff_t channels, rows;      /* of a task */
     ptrdiff_t across, down, tasks; /* of an image, and in all */
     ptrdiff_t phases;              /* images that an image is to a dilated kernel, or 1 */
-    turn turn;
+    transposing transpose;
     float *scratch;
     ptrdiff_t each; /* floats of a thread */
 } depthwise_job;
@@ -40,7 +37,7 @@ static void pack_taps(const fo_conv2d *plan, const void *context, ptrdiff_t bloc
             taps[(block * plan->k + t) * vl + o % vl] = o < plan->s.oc ? plan->w[o * plan->ldw + t] : 0;
 }
 
-/* What a kernel without dilation meets in every dh-th row and dw-th column of x and y:
+/* What is a convolution without dilation: every dh-th row and dw-th column of x and y.
  *
  *      o . o . o . o      the input columns of outputs 0, 2, 4 ... and (.) those of outputs 1, 3, 5 ... (dw = 2)
  */
@@ -99,7 +96,7 @@ static ptrdiff_t window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) {
 }
 
 /* Floats of a channel: of x, of so many rows of y, and of a residual's. */
-static ptrdiff_t turned_floats(const fo_conv2d_shape *s, const fo_conv2d_size *z, bool adds, ptrdiff_t rows) {
+static ptrdiff_t transposed_floats(const fo_conv2d_shape *s, const fo_conv2d_size *z, bool adds, ptrdiff_t rows) {
     return min_(z->ih, window_rows(s, rows)) * z->iw + (1 + adds) * rows * z->ow;
 }
 
@@ -116,10 +113,10 @@ static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image
     return s->kh <= 3 || s->kh == 5 || (s->kh == 7 && s->sh == 1);
 }
 
-/* Whether rows leave so many lanes idle that a walk takes longer than to turn the planes. 3 x 3 kernels have vectors
- * of several rows, of stride 2 from three columns on. At half rate 768x7x7 with a kernel of 7 x 7 takes 40 us
- * instead of 66, 960x7x7 with 5 x 5 31 instead of 45, 512x6x6 with 3 x 3 8.7 instead of 9.3, 512x4x4 3.0 instead of
- * 7.0. */
+/* Whether rows leave so many lanes idle that a walk takes longer than to transpose the planes. 3 x 3 kernels have
+ * vectors of several rows, of stride 2 from three columns on. At half rate 768x7x7 with a kernel of 7 x 7 takes 40
+ * us instead of 66, 960x7x7 with 5 x 5 31 instead of 45, 512x6x6 with 3 x 3 8.7 instead of 9.3, 512x4x4 3.0 instead
+ * of 7.0. */
 static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const ptrdiff_t vl = plan->kn->vl, k = plan->s.kh, stride = plan->s.sh;
     const bool dilated = plan->s.dh > 1 || plan->s.dw > 1, long_vectors = vl >= 16 && !plan->half_rate;
@@ -130,28 +127,29 @@ static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 /* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. A
  * second-level cache holds either. */
-static turn turn_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
-                    const fo_image *y) {
+static transposing transposing_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                                  const fo_image *y) {
     enum { NEAR = 24 << 10, FAR = 96 << 10, WIDE = 16 };
     const fo_conv2d_shape *s = &plan->s;
-    const ptrdiff_t vl = plan->kn->vl, all = turned_floats(s, z, r != NULL, z->oh);
+    const ptrdiff_t vl = plan->kn->vl, all = transposed_floats(s, z, r != NULL, z->oh);
     const bool planes = x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow &&
                         (!r || (r->sw == 1 && r->sh == z->ow));
-    if (vl == 1 || plan->ocg > 1 || !planes || (walks(plan, z, r) && !is_small(plan, z))) return (turn){0, 0};
-    if (all <= FAR / vl) return (turn){clamp_(NEAR / all / vl * vl, vl, min_(WIDE * vl, round_up(s->oc, vl))), z->oh};
+    if (vl == 1 || plan->ocg > 1 || !planes || (walks(plan, z, r) && !is_small(plan, z))) return (transposing){0, 0};
+    if (all <= FAR / vl)
+        return (transposing){clamp_(NEAR / all / vl * vl, vl, min_(WIDE * vl, round_up(s->oc, vl))), z->oh};
     const ptrdiff_t rows = (FAR / vl - window_rows(s, 0) * z->iw) / (s->sh * z->iw + (r ? 2 : 1) * z->ow);
-    return rows > 0 ? (turn){vl, min_(rows, z->oh)} : (turn){0, 0};
+    return rows > 0 ? (transposing){vl, min_(rows, z->oh)} : (transposing){0, 0};
 }
 
 /* Output rows h0 .. h1 of planes c0 .. c1, so many that the scratch holds them as pixels. The kernel computes whole
  * vectors. */
-static void turned_part(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
+static void transposed_part(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
     const fo_conv2d_size *z = g->z;
-    const ptrdiff_t block = job->turn.channels, n = g->c1 - g->c0, rows = g->h1 - g->h0, outputs = rows * z->ow;
+    const ptrdiff_t block = job->transpose.channels, n = g->c1 - g->c0, rows = g->h1 - g->h0, outputs = rows * z->ow;
     const ptrdiff_t top = g->h0 * g->s->sh - z->top, window = window_rows(g->s, rows);
     const ptrdiff_t t0 = clamp_(top, 0, z->ih), t1 = clamp_(top + window, t0, z->ih); /* its rows in the image */
     const fo_image x = fo_contiguous(block, z->ih, z->iw, true), y = fo_contiguous(block, z->oh, z->ow, true);
-    float *const from = room, *const to = from + (t1 - t0) * z->iw * block, *const beside = to + outputs * block;
+    float *const from = room, *const to = from + (t1 - t0) * z->iw * block, *const residual = to + outputs * block;
     fo_depthwise_args part = *g;
     part.x = x, part.y = y, part.c0 = 0, part.c1 = round_up(n, job->kn->vl);
     part.x.data = from - t0 * x.sh, part.y.data = to - g->h0 * y.sh;
@@ -160,8 +158,8 @@ static void turned_part(const depthwise_job *job, const fo_depthwise_args *g, fl
     if (g->act.slopes) part.act.slopes += g->c0;
     job->kn->transpose(n, (t1 - t0) * z->iw, g->x.data + g->c0 * g->x.sc + t0 * z->iw, g->x.sc, from, block);
     if (g->r.data) {
-        part.r = y, part.r.data = beside - g->h0 * y.sh;
-        job->kn->transpose(n, outputs, g->r.data + g->c0 * g->r.sc + g->h0 * z->ow, g->r.sc, beside, block);
+        part.r = y, part.r.data = residual - g->h0 * y.sh;
+        job->kn->transpose(n, outputs, g->r.data + g->c0 * g->r.sc + g->h0 * z->ow, g->r.sc, residual, block);
     }
     for (ptrdiff_t n = 0, phases = phases_of(job->plan); n < phases; n++) {
         fo_depthwise_args some = part;
@@ -172,13 +170,13 @@ static void turned_part(const depthwise_job *job, const fo_depthwise_args *g, fl
     job->kn->transpose(outputs, n, to, block, g->y.data + g->c0 * g->y.sc + g->h0 * z->ow, g->y.sc);
 }
 
-static void turned_run(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
+static void transposed_run(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
     fo_depthwise_args part = *g;
     for (; part.c0 < g->c1; part.c0 = part.c1) {
-        part.c1 = min_(part.c0 + job->turn.channels, g->c1);
+        part.c1 = min_(part.c0 + job->transpose.channels, g->c1);
         for (part.h0 = g->h0; part.h0 < g->h1; part.h0 = part.h1) {
-            part.h1 = min_(part.h0 + job->turn.rows, g->h1);
-            turned_part(job, &part, room);
+            part.h1 = min_(part.h0 + job->transpose.rows, g->h1);
+            transposed_part(job, &part, room);
         }
     }
 }
@@ -195,34 +193,35 @@ static void depthwise_task(void *context, fo_piece piece, int thread) {
     if (job->phases > 1) take_phase(&g, &phase, image % job->phases);
     g.c0 = across * job->channels, g.h0 = down * job->rows;
     ptrdiff_t channels = min_(g.c1 - g.c0, job->channels), rows = clamp_(g.h1 - g.h0, 0, job->rows);
-    const bool turned = job->turn.channels, by_rows = g.nhwc && !turned && rows >= 2 * ROWS_AT_ONCE;
+    const bool transposed = job->transpose.channels;
+    const bool by_rows = g.nhwc && !transposed && rows >= 2 * FO_DEPTHWISE_ROWS_AT_ONCE;
     if (by_rows)
-        fo_divide(piece, ROWS_AT_ONCE, &g.h0, &rows);
+        fo_divide(piece, FO_DEPTHWISE_ROWS_AT_ONCE, &g.h0, &rows);
     else
         fo_divide(piece, g.nhwc ? job->kn->vl : 1, &g.c0, &channels);
     if (!rows || !channels) return;
     g.c1 = g.c0 + channels, g.h1 = g.h0 + rows;
-    if (turned)
-        turned_run(job, &g, job->scratch + thread * job->each);
+    if (transposed)
+        transposed_run(job, &g, job->scratch + thread * job->each);
     else
         job->kn->depthwise(&g);
 }
 
 /* Channels as lanes are cut along the rows first, as the products before and after are: what a thread has written it
  * reads again. Seven rows of many channels are cut along those alone, for tiles of all rows (1024x7x7 on two threads
- * 10.4 to 9.4 us). Planes are cut along the channels first, for rows share input rows at the cuts, which are turned
+ * 10.4 to 9.4 us). Planes are cut along the channels first, for rows share input rows at the cuts, which are transposed
  * twice. */
 static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threads) {
     const fo_depthwise_args *g = &job->g;
     const ptrdiff_t images = z->n * job->phases, oh = job->phases > 1 ? div_up(z->oh, g->s->dh) : z->oh;
-    const bool pixels = g->nhwc && !job->turn.channels;
-    const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * WIDE;
-    const ptrdiff_t each = !pixels ? TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
+    const bool pixels = g->nhwc && !job->transpose.channels;
+    const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * FO_DEPTHWISE_WIDE;
+    const ptrdiff_t each = !pixels ? FO_DEPTHWISE_TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
     const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(each * threads, images) : 1;
     const ptrdiff_t down = pixels && !flat ? min_(min_(threads, tasks), oh) : 1;
     job->channels = round_up(div_up(g->c1, div_up(tasks, down)), unit);
     job->across = div_up(g->c1, job->channels);
-    const ptrdiff_t parts = div_up(job->turn.channels ? min_(tasks, threads) : tasks, job->across); /* of planes */
+    const ptrdiff_t parts = div_up(job->transpose.channels ? min_(tasks, threads) : tasks, job->across); /* of planes */
     job->rows = pixels ? div_up(oh, down) : max_(div_up(oh, parts), min_(oh, 8));
     job->down = div_up(oh, job->rows);
     job->tasks = images * job->across * job->down;
@@ -261,10 +260,10 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
     if (!job) return FO_NO_MEMORY;
     *job = (depthwise_job){.g = {.z = z, .x = *x, .y = *y, .r = l->r, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh},
                            .plan = plan, .kn = plan->kn};
-    job->turn = turn_of(plan, z, x, r, y);
-    const ptrdiff_t floats = turned_floats(&plan->s, z, r != NULL, job->turn.rows);
-    if (job->turn.channels) job->g.nhwc = true, job->each = job->turn.channels * floats;
-    job->phases = job->g.nhwc && x->sc == 1 && !job->turn.channels ? phases_of(plan) : 1;
+    job->transpose = transposing_of(plan, z, x, r, y);
+    const ptrdiff_t floats = transposed_floats(&plan->s, z, r != NULL, job->transpose.rows);
+    if (job->transpose.channels) job->g.nhwc = true, job->each = job->transpose.channels * floats;
+    job->phases = job->g.nhwc && x->sc == 1 && !job->transpose.channels ? phases_of(plan) : 1;
     fo_depthwise_shape(plan, &job->g);
     depthwise_cut(job, z, call->threads);
     const char *lanes = job->g.nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";

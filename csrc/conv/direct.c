@@ -14,26 +14,13 @@
 
 #include <string.h>
 
-/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not
- * fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2
- * loses, whose narrow panels pass it twice as often), and as large as STREAMED_SCRATCH_BYTES where they are many; a
- * piece of them stays while rows of pixels pass. */
-enum { STREAMED_SCRATCH_BYTES = 480 << 10, MANY_WEIGHTS = 4 << 20 /* bytes */, PIECE_BYTES = 128 << 10 };
-static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
-    const ptrdiff_t l2 = fo_near_bytes();
-    return weights <= l2 / 2 ? l2 / 4 : weights > MANY_WEIGHTS ? STREAMED_SCRATCH_BYTES : l2 / 32 * 15;
-}
-enum { SHORT_STEPS = 64 };    /* of products whose results are most of what moves */
-/* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
-enum { SMALL_IMAGE = 7 * 7 };
-/* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 ->
- * 512 in 0.70 of the time (AVX-512), 0.79 (AVX2). */
-enum { LONG_PIECE = 1024 };
-enum { BUNDLE = 64 }; /* channels, side by side in a pixel */
-/* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14, two
- * threads */
-static const double NEARLY = 1.01;
+#include "../machine/tune.h"
+#include "../machine/machine.h"
 
+static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
+    const ptrdiff_t l2 = fo_this_machine()->l2;
+    return weights <= l2 / 2 ? l2 / 4 : weights > FO_DIRECT_MANY_BYTES ? FO_DIRECT_STREAMED_BYTES : l2 / 32 * 15;
+}
 /* ---- the walk of the direct algorithm ---------------------------------------------------------------------------- */
 
 static bool weights(fo_direct *d) {
@@ -54,7 +41,7 @@ static ptrdiff_t channels_at_once(const fo_direct *d, ptrdiff_t px) {
     const fo_kernels *kn = d->plan->kn;
     const bool single = d->u.unit == 1;
     if (d->weights_lhs)
-        return single && d->copies && d->streams ? round_up(PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr)
+        return single && d->copies && d->streams ? round_up(FO_DIRECT_PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr)
                                                  : d->plan->ocg;
     if (d->z.oh == 1) return d->plan->ocg; /* a row alone: nothing passes the weights but its pixels */
     const ptrdiff_t vectors = single ? kn->mr * kn->nr / kn->vl / px : 1;
@@ -190,7 +177,7 @@ static void set_source(fo_direct *d, bool pixelwise, bool padded) {
     const fo_conv2d_shape *s = &d->plan->s;
     d->copies = d->u.unit > 1 || padded || (d->weights_lhs && !(pixelwise && d->x.sw == 1));
     d->channels_last = !d->weights_lhs && d->x.sc == 1;
-    d->bundle = d->x.sc == 1 && d->copies ? clamp_(BUNDLE / max_(d->plan->icg, 1), 0, s->groups) : 1;
+    d->bundle = d->x.sc == 1 && d->copies ? clamp_(FO_DIRECT_BUNDLE / max_(d->plan->icg, 1), 0, s->groups) : 1;
     d->bundle = max_(d->bundle, 1);
     d->bundles = div_up(s->groups, d->bundle);
     const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
@@ -202,10 +189,11 @@ static void set_source(fo_direct *d, bool pixelwise, bool padded) {
 static void set_pieces(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
     const bool flat = d->z.oh == 1;
-    d->streams = 4 * d->u.steps * plan->ocg > fo_near_bytes() / 2;
-    const bool cut = !d->weights_lhs && d->streams && (!flat || d->z.ow <= SMALL_IMAGE);
-    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, LONG_PIECE)
-                                             : div_up(4 * plan->k * channels_at_once(d, d->z.ow), PIECE_BYTES);
+    d->streams = 4 * d->u.steps * plan->ocg > fo_this_machine()->l2 / 2;
+    const bool cut = !d->weights_lhs && d->streams && (!flat || d->z.ow <= FO_DIRECT_SMALL_IMAGE);
+    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_DIRECT_LONG_PIECE)
+                                             : div_up(4 * plan->k * channels_at_once(d, d->z.ow),
+                                                      FO_DIRECT_PIECE_BYTES);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, plan->kn->nr);
 }
@@ -273,17 +261,18 @@ typedef struct {
 static axis axis_of(const fo_direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t l2 = fo_near_bytes();
+    const ptrdiff_t l2 = fo_this_machine()->l2;
     axis a = {.threads = threads, .flat = d->z.oh == 1, .images = d->z.n * d->bundles, .unit = d->weights_lhs ? kn->mr
               : kn->nr};
     a.length = a.flat ? d->z.ow : d->z.oh;
     a.grain = a.flat && d->weights_lhs ? min_(kn->nr, a.length) : d->u.unit;
-    const bool small = threads > 1 || 4 * plan->k * SMALL_IMAGE <= l2 / 2;
+    const bool small = threads > 1 || 4 * plan->k * FO_DIRECT_SMALL_IMAGE <= l2 / 2;
     /* Where the result is more than the cache keeps, all its panels pass a part of it: 16 -> 96 channels at 112x112 0.9
      * of the time, 32 -> 64 0.95. */
-    const bool passes = plan->k <= SHORT_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
+    const bool passes = plan->k <= FO_DIRECT_SHORT_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
     const ptrdiff_t floats_each = max_(plan->k + (passes ? plan->ocg : 0), 1);
-    a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? SMALL_IMAGE : a.grain)
+    a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? FO_DIRECT_SMALL_IMAGE
+                                                                                        : a.grain)
                                        : a.length;
     a.shared_pixels = 4 * plan->k * plan->ocg <= l2;
     a.step = (double)d->bundle * (a.flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl);
@@ -326,7 +315,8 @@ static void cut(fo_direct *d, int threads) {
             d->oc = max_(1, min_(round_up(div_up(ocg, parts), a.unit), ocg));
         }
         /* One thread: the largest that fits. */
-        if (size == a.grain || (best && (threads == 1 || best < NEARLY * even || size * 64 * threads < a.length)))
+        if (size == a.grain ||
+            (best && (threads == 1 || best < FO_DIRECT_NEARLY * even || size * 64 * threads < a.length)))
             break;
         size = round_up(div_up(a.length, div_up(a.length, size - a.grain)), a.grain); /* the next smaller piece */
     }

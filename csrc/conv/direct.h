@@ -48,7 +48,7 @@ struct fo_direct {
     bool weights_lhs;        /* pixels are columns, else rows */
     bool copies;             /* rows of the image go through scratch */
     bool channels_last;      /* of the scratch */
-    /* of the stride along a row, whose columns stand together in scratch; 1 where pixels are rows */
+    /* of the stride along a row, whose columns are contiguous in scratch; 1 where pixels are rows */
     ptrdiff_t phases;
     ptrdiff_t pw;            /* scratch: pixels of a row, or of a phase of it */
     ptrdiff_t rows, px, oc;  /* output rows, pixels of a row and channels of a task */
@@ -56,7 +56,7 @@ struct fo_direct {
     ptrdiff_t bundle, bundles;       /* groups of a task: those whose channels share cache lines are copied at once */
     ptrdiff_t scratch_wanted, scratch_each; /* floats of a thread, and those that it gets */
     float *scratch;
-    /* weights do not stay in the second-level cache: a piece of them meets all rows of a task at once */
+    /* weights do not stay in the second-level cache: a piece of them serves all rows of a task at once */
     bool streams;
     ptrdiff_t piece;         /* steps of a reduction, then */
     bool large;              /* the result: fo_is_large */
@@ -134,7 +134,7 @@ static inline void fo_direct_next(const float *w, ptrdiff_t floats, ptrdiff_t i,
     a->next_floats = floats / n, a->next = w + i * a->next_floats;
 }
 
-/* Output rows of a task of so many that meet a piece of the weights one after another. */
+/* Output rows of a task of so many that a piece of the weights serves one after another. */
 static inline ptrdiff_t fo_direct_rows_at_once(const fo_direct *d, ptrdiff_t rows) {
     return d->streams ? rows : d->u.unit;
 }

@@ -1,14 +1,14 @@
 /* A direct convolution of small or narrow images, whose rows are short and many of whose products would be with
- * zeros: the patches that kernel rows meet are copied, and all pixels are one product with one row of the kernel
+ * zeros: the patches that kernel rows read are copied, and all pixels are one product with one row of the kernel
  * after the other.
  *
  *     P[input row][image][output column][kernel column][channel]
- *     y[output row][image][output column]  +=  P[the input row that it meets] w[kernel row]
+ *     y[output row][image][output column]  +=  P[the input row that it reads] w[kernel row]
  *
- * Input rows stand in order, those of each phase of the stride for themselves, so that what all output rows meet
- * with a kernel row stands together. Output rows that meet zeros alone are left out of its product, as are kernel
- * columns that never meet the image: on one row of pixels 3x3 becomes 1x3. Weights are read once for all pixels, in
- * the order in which they stand. Sums begin with the kernel row that most output rows meet.
+ * Input rows stand in order, those of each phase of the stride for themselves, so that what all output rows read
+ * with a kernel row is contiguous. Output rows that read zeros alone are left out of its product, as are kernel
+ * columns that never read the image: on one row of pixels 3x3 becomes 1x3. Weights are read once for all pixels, in
+ * the order in which they are packed. Sums begin with the kernel row of most output rows.
  */
 #include "im2col.h"
 
@@ -18,8 +18,6 @@
 #include "algorithm.h"
 
 enum { MOST_TAPS = 16 }; /* along an axis of a kernel */
-/* pixels of a task that need no more, so that threads share pixels rather than weights */
-enum { TASKS_A_THREAD = 4, ENOUGH = 48 };
 enum { HEAD = 16 };                        /* floats of scratch that say which chunk's patches it has */
 
 typedef struct {
@@ -31,7 +29,7 @@ typedef struct {
     fo_conv2d_size z;
     fo_image x, y, r; /* r.data is NULL where there is no residual */
     const float *w;
-    span columns_met;       /* of the kernel */
+    span columns_inside;       /* of the kernel */
     ptrdiff_t begin;        /* the kernel row that sums begin with */
     ptrdiff_t k, lda;       /* steps of a kernel row; distance of two patches */
     ptrdiff_t images, rows, columns;     /* of a chunk of the output */
@@ -41,23 +39,23 @@ typedef struct {
     float *scratch;
 } im2col;
 
-/* ---- what meets the image ---------------------------------------------------------------------------------------- */
+/* ---- what reads the image ---------------------------------------------------------------------------------------- */
 
-/* Outputs that meet the image, `in` pixels after so many zeros, with the tap that stands `at` pixels behind the
+/* Outputs that read the image, `in` pixels after so many zeros, with the tap that stands `at` pixels behind the
  * first. */
 static span outputs_of(ptrdiff_t out, ptrdiff_t in, ptrdiff_t zeros, ptrdiff_t stride, ptrdiff_t at) {
     const ptrdiff_t first = clamp_(div_up(zeros - at, stride), 0, out);
     return (span){first, clamp_(div_up(in + zeros - at, stride), first, out)};
 }
 
-/* How many output rows meet the image with kernel row i. */
-static ptrdiff_t rows_met(const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t i) {
+/* How many output rows read the image with kernel row i. */
+static ptrdiff_t rows_inside(const fo_conv2d *plan, const fo_conv2d_size *z, ptrdiff_t i) {
     const span s = outputs_of(z->oh, z->ih, z->top, plan->s.sh, i * plan->s.dh);
     return s.end - s.first;
 }
 
-/* The kernel columns that meet the image, from the first to the last. */
-static span columns_met(const fo_conv2d *plan, const fo_conv2d_size *z) {
+/* The kernel columns that read the image, from the first to the last. */
+static span columns_inside(const fo_conv2d *plan, const fo_conv2d_size *z) {
     span met = {plan->s.kw, 0};
     for (ptrdiff_t j = 0; j < plan->s.kw; j++) {
         const span s = outputs_of(z->ow, z->iw, z->left, plan->s.sw, j * plan->s.dw);
@@ -67,9 +65,9 @@ static span columns_met(const fo_conv2d *plan, const fo_conv2d_size *z) {
 }
 
 double fo_im2col_share(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const span met = columns_met(plan, z);
+    const span met = columns_inside(plan, z);
     double rows = 0;
-    for (ptrdiff_t i = 0; i < plan->s.kh; i++) rows += (double)rows_met(plan, z, i);
+    for (ptrdiff_t i = 0; i < plan->s.kh; i++) rows += (double)rows_inside(plan, z, i);
     return rows / ((double)z->oh * (double)plan->s.kh) * (double)(met.end - met.first) / (double)plan->s.kw;
 }
 
@@ -94,7 +92,7 @@ static ptrdiff_t phase_of(const fo_conv2d *plan, ptrdiff_t i) {
     return f;
 }
 
-/* How many input rows of the phase that begins with kernel row f so many output rows may meet. */
+/* How many input rows of the phase that begins with kernel row f so many output rows may read. */
 static ptrdiff_t phase_rows(const fo_conv2d *plan, ptrdiff_t rows, ptrdiff_t f) {
     return rows + (plan->s.kh - 1 - f) * plan->s.dh / plan->s.sh;
 }
@@ -114,8 +112,8 @@ ptrdiff_t fo_im2col_floats(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return patch_rows(plan, z, z->oh) * z->ow * patch_floats(plan, plan->s.kw);
 }
 
-/* A kernel row: the output rows of a chunk that meet the image with it, and the row of P that the first of them
- * meets. */
+/* A kernel row: the output rows of a chunk that read the image with it, and the row of P that the first of them
+ * reads. */
 typedef struct {
     ptrdiff_t first, end, place;
 } tap;
@@ -141,16 +139,16 @@ static const float *pixels_of(const im2col *p, const chunk *c, ptrdiff_t n, ptrd
 static void copy_row(const im2col *p, const chunk *c, ptrdiff_t n, ptrdiff_t row, float *to, float *room) {
     const fo_conv2d_shape *s = &p->plan->s;
     const ptrdiff_t icg = p->plan->icg, at = c->w * s->sw - p->z.left;
-    const ptrdiff_t reach = (c->columns - 1) * s->sw + (p->columns_met.end - 1) * s->dw + 1;
-    const ptrdiff_t first = clamp_(at + p->columns_met.first * s->dw, 0, p->z.iw);
+    const ptrdiff_t reach = (c->columns - 1) * s->sw + (p->columns_inside.end - 1) * s->dw + 1;
+    const ptrdiff_t first = clamp_(at + p->columns_inside.first * s->dw, 0, p->z.iw);
     const span inside = {first, clamp_(at + reach, first, p->z.iw)};
     ptrdiff_t pixel;
     const float *x = pixels_of(p, c, n, row, inside, room, &pixel);
     /* taps whose channels follow each other in x, too */
-    const ptrdiff_t run = s->dw == 1 && pixel == icg ? p->columns_met.end - p->columns_met.first : 1;
+    const ptrdiff_t run = s->dw == 1 && pixel == icg ? p->columns_inside.end - p->columns_inside.first : 1;
     for (ptrdiff_t w = 0; w < c->columns; w++, to += p->lda) {
         float *tap = to;
-        for (ptrdiff_t j = p->columns_met.first; j < p->columns_met.end; j += run, tap += run * icg) {
+        for (ptrdiff_t j = p->columns_inside.first; j < p->columns_inside.end; j += run, tap += run * icg) {
             const ptrdiff_t q = at + w * s->sw + j * s->dw, before = clamp_(inside.first - q, 0, run);
             const ptrdiff_t end = clamp_(inside.end - q, before, run);
             if (before) memset(tap, 0, (size_t)(before * icg) * sizeof *tap);
@@ -168,7 +166,7 @@ static void find_patches(const im2col *p, const chunk *c, tap *taps, float *to, 
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t row = c->columns * p->lda;
     ptrdiff_t rows = 0, begin[MOST_TAPS]; /* of a phase: where its row 0 is, or would be, in P */
-    span inside[MOST_TAPS];               /* and which of its rows lie in the image */
+    span inside[MOST_TAPS];               /* and which of its rows are in the image */
     for (ptrdiff_t i = 0; i < s->kh; i++) {
         const ptrdiff_t f = phase_of(plan, i), behind = (i - f) * s->dh / s->sh;
         const ptrdiff_t at = c->h * s->sh + i * s->dh - p->z.top;
@@ -227,7 +225,7 @@ static void multiply(const im2col *p, const chunk *c, const tap *taps, const flo
     const fo_conv2d *plan = p->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t row = c->images * c->columns, kernel_row = plan->s.kw * plan->icg * kn->nr;
-    const float *w = p->w + c->g * group_floats(plan) + o * plan->k + p->columns_met.first * plan->icg * kn->nr;
+    const float *w = p->w + c->g * group_floats(plan) + o * plan->k + p->columns_inside.first * plan->icg * kn->nr;
     const bool line = in_line(c, &p->y) && (!p->r.data || in_line(c, &p->r));
     fo_gemm_args a = {.form = FO_ROWS, .m = c->rows * row, .n = oc, .lda = p->lda, .b = w, .ldb = kn->nr,
                       .panel = plan->k * kn->nr, .lds = p->step, .c = sums, .ldc = p->step,
@@ -282,7 +280,7 @@ static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t par
     }
 }
 
-/* Rows of a chunk whose patches stay in the cache, as far as fewer output rows meet fewer rows of the image: with a
+/* Rows of a chunk whose patches stay in the cache, as far as fewer output rows read fewer rows of the image: with a
  * dilation they may not. */
 static ptrdiff_t rows_at_once(const im2col *p, ptrdiff_t most) {
     const fo_conv2d *plan = p->plan;
@@ -303,7 +301,8 @@ static void cut(im2col *p, int threads) {
     const fo_conv2d_size *z = &p->z;
     const ptrdiff_t nr = plan->kn->nr, image = max_(1, patch_rows(plan, z, z->oh) * z->ow * p->lda);
     /* of a chunk */
-    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads), most = pixels >= ENOUGH ? pixels : PTRDIFF_MAX;
+    const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads);
+    const ptrdiff_t most = pixels >= FO_IM2COL_ENOUGH ? pixels : PTRDIFF_MAX;
     p->images = clamp_(min_(FO_IM2COL_FLOATS / image, most / (z->oh * z->ow)), 1, z->n);
     p->rows = rows_at_once(p, most);
     const ptrdiff_t column = patch_rows(plan, z, p->rows) * p->lda; /* floats */
@@ -315,13 +314,14 @@ static void cut(im2col *p, int threads) {
     const ptrdiff_t chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
     /* as many panels as a tile of few rows reads */
     p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr;
-    const ptrdiff_t pieces = threads > 1 && chunks < TASKS_A_THREAD * threads ? div_up(TASKS_A_THREAD * threads, chunks)
-                                                                              : 1;
+    const ptrdiff_t pieces = threads > 1 && chunks < FO_IM2COL_TASKS_A_THREAD * threads
+                                 ? div_up(FO_IM2COL_TASKS_A_THREAD * threads, chunks)
+                                 : 1;
     p->oc = round_up(div_up(plan->ocg, pieces), p->step);
     p->by_oc = div_up(plan->ocg, p->oc);
     p->patches = column * p->images * p->columns;
     p->sums = pixels_of_chunk * p->step;
-    const ptrdiff_t reach = min_((p->columns - 1) * plan->s.sw + (p->columns_met.end - 1) * plan->s.dw + 1, z->iw);
+    const ptrdiff_t reach = min_((p->columns - 1) * plan->s.sw + (p->columns_inside.end - 1) * plan->s.dw + 1, z->iw);
     p->each = HEAD + p->patches + p->sums + round_up(reach * plan->icg, HEAD);
 }
 
@@ -341,11 +341,11 @@ fo_status fo_im2col_prepare(fo_conv2d_call *call) {
     im2col *p = fo_call_prepare(call, sizeof *p,
                                 fo_nanoseconds(plan->kn, macs, 4.0 * (double)plan->s.oc * (double)plan->k));
     if (!p) return FO_NO_MEMORY;
-    *p = (im2col){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r, .columns_met = columns_met(plan, z)};
-    const ptrdiff_t columns = p->columns_met.end - p->columns_met.first;
+    *p = (im2col){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r, .columns_inside = columns_inside(plan, z)};
+    const ptrdiff_t columns = p->columns_inside.end - p->columns_inside.first;
     p->k = columns * plan->icg, p->lda = patch_floats(plan, columns);
     for (ptrdiff_t i = 1; i < plan->s.kh; i++)
-        if (rows_met(plan, z, i) > rows_met(plan, z, p->begin)) p->begin = i;
+        if (rows_inside(plan, z, i) > rows_inside(plan, z, p->begin)) p->begin = i;
     cut(p, call->threads);
     call->kernel = "direct, patches as rows";
     call->scratch = p->each * call->threads * (ptrdiff_t)sizeof(float);

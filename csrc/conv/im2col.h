@@ -1,4 +1,4 @@
-/* Which products of a convolution meet the image at all, for im2col and its cost. */
+/* Which products of a convolution read the image at all, for im2col and its cost. */
 #ifndef FO_IM2COL_H
 #define FO_IM2COL_H
 

@@ -63,7 +63,7 @@ const float *fo_conv2d_panels(const fo_conv2d *plan);
 /* One input channel a group. */
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
 
-/* A pixel of the result for each of x, which it alone meets. */
+/* A pixel of the result for each of x, which it alone reads. */
 static inline bool fo_is_pixelwise(const fo_conv2d_shape *s) {
     return s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1;
 }

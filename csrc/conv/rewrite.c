@@ -11,10 +11,7 @@
 
 #include <string.h>
 
-/* output channels for which it pays to copy windows; where those of x are few, too */
-enum { MANY_CHANNELS = 64, FEW_CHANNELS = 32 };
-/* at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
-enum { COPIED_BYTES = 4 << 20 };
+#include "../machine/tune.h"
 
 typedef struct {
     const fo_conv2d *plan;
@@ -33,7 +30,8 @@ static bool is_patchify(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool strides = s->sh >= s->kh && s->sw >= s->kw && (s->sh > 1 || s->sw > 1) && s->dh == 1 && s->dw == 1;
     const bool gains = s->kh * s->kw == 1 || !s->nhwc || (s->ic < CHANNEL_BLOCK && s->kw * s->ic > CHANNEL_BLOCK);
-    const ptrdiff_t least = s->ic < CHANNEL_BLOCK && plan->k >= 2 * CHANNEL_BLOCK ? FEW_CHANNELS : MANY_CHANNELS;
+    const ptrdiff_t least = s->ic < CHANNEL_BLOCK && plan->k >= 2 * CHANNEL_BLOCK ? FO_REWRITE_FEW_CHANNELS
+                                                                                  : FO_REWRITE_CHANNELS;
     return strides && gains && s->groups == 1 && s->oc >= least &&
            (s->algorithm == FO_AUTO || s->algorithm == FO_DIRECT);
 }
@@ -65,7 +63,7 @@ static ptrdiff_t swapped_floats(const fo_conv2d *plan, const fo_conv2d_size *z, 
 
 bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    if (!fo_rewrites_windows(to)) return swapped_floats(plan, z, true) <= COPIED_BYTES / 4;
+    if (!fo_rewrites_windows(to)) return swapped_floats(plan, z, true) <= FO_REWRITE_BYTES / 4;
     return !z->top && !z->left && (z->oh - 1) * s->sh + s->kh <= z->ih && (z->ow - 1) * s->sw + s->kw <= z->iw;
 }
 
@@ -73,8 +71,8 @@ bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_con
 
 /* Windows that are copied at once: those of some images, or some rows of a large one. */
 static fo_conv2d_size windows_at_once(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const ptrdiff_t row = max_(plan->k * z->ow, 1), rows = min_(z->oh, max_(COPIED_BYTES / 4 / row, 1));
-    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(COPIED_BYTES / 4 / (rows * row), 1));
+    const ptrdiff_t row = max_(plan->k * z->ow, 1), rows = min_(z->oh, max_(FO_REWRITE_BYTES / 4 / row, 1));
+    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(FO_REWRITE_BYTES / 4 / (rows * row), 1));
     return (fo_conv2d_size){.n = images, .ih = rows, .iw = z->ow, .oh = rows, .ow = z->ow};
 }
 

@@ -14,19 +14,14 @@
  * The operands that weights give are computed once, in the plan. A task computes those of its pixels, which stay in
  * the cache while it goes through the pairs of weights. Columns that fill no pair are left to the direct product.
  *
- * Pairs lie in one image and follow from its size and the memory order that the layer is made for, so that results
+ * Pairs are of one image and follow from its size and the memory order that the layer is made for, so that results
  * depend neither on the batch nor on threads. Images of other strides go by way of a copy.
  */
 #include "strassen.h"
 
+#include "../machine/machine.h"
 #include "../machine/tune.h"
 #include "cost.h"
-
-/* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
-static const double OPERANDS = 0.25, WEIGHTS = 0.2;
-
-enum { CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
-enum { MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* ---- operands ---------------------------------------------------------------------------------------------------- */
 
@@ -203,10 +198,23 @@ static bool copied(const strassen *s, pair r) {
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
     const float *next = s->packed + (j + 1) % s->weights * each;
-    return (fo_strassen_block){next + chain * each / CHAINS, chain < CHAINS ? LINE : 0};
+    return (fo_strassen_block){next + chain * each / FO_STRASSEN_CHAINS, chain < FO_STRASSEN_CHAINS ? LINE : 0};
 }
 
-/* The same with pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
+/* Pairs of rows from .. done-1 with the weights in no pair. */
+static void rest_of_rows(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff_t done) {
+    const fo_conv2d *plan = s->plan;
+    const fo_kernels *kn = plan->kn;
+    const ptrdiff_t o = rest_of(kn, plan->s.oc), p = row_pair(&s->rows, from).at;
+    const ptrdiff_t last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
+    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - o, .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p), .lda = s->x.sw, .b = s->packed + right_at(plan, o), .ldb = kn->nr,
+                      .panel = plan->k * kn->nr};
+    place(s, n, o, p, &g);
+    kn->gemm(&g);
+}
+
+/* Pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
  * the weights or, by_rows, along the rows. A pair of weights serves all rows of the task in turn; a pair of rows
  * alone fetches the next. `fetches`: each pair of weights the next, too. `far`: the first chain with a pair of
  * weights brings them into the cache. */
@@ -217,8 +225,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
     const ptrdiff_t weights = s->weights, from = s->by_rows ? 0 : c0 / weights;
     const ptrdiff_t to = s->by_rows ? s->pairs : div_up(c1, weights);
     const ptrdiff_t done = s->by_rows ? c1 / (s->pairs * weights) * s->pairs : c1 / weights;
-    const ptrdiff_t rest = rest_of(kn, plan->s.oc), ld = fo_leading(kn, half_of(plan));
-    const ptrdiff_t each = parts(s->copies) * left_part(plan);
+    const ptrdiff_t ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
@@ -248,13 +255,7 @@ static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1
         }
     }
     /* what is left of a pair's columns is for who computes its last cell */
-    if (from == done || rest == plan->s.oc) return;
-    const ptrdiff_t p = row_pair(&s->rows, from).at, last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
-    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - rest, .k = plan->k,
-                      .a = x + p * s->x.sw, .lda = s->x.sw, .b = s->packed + right_at(plan, rest), .ldb = kn->nr,
-                      .panel = plan->k * kn->nr};
-    place(s, n, rest, p, &g);
-    kn->gemm(&g);
+    if (from < done && rest_of(kn, plan->s.oc) < plan->s.oc) rest_of_rows(s, n, from, done);
 }
 
 /* The first cell of a task whose pixels are rows. */
@@ -302,14 +303,14 @@ static void cut_columns(strassen *s, int threads) {
     for (ptrdiff_t pieces = 1; pieces <= (threads > 1 ? min_(weights, 4) : 1); pieces++) {
         const ptrdiff_t share = div_up(weights, pieces), across = div_up(weights, share);
         const double rounds = (double)div_up(s->images * s->down * across, threads);
-        const double time = rounds * ((double)share * (1 + WEIGHTS) + OPERANDS);
+        const double time = rounds * ((double)share * (1 + FO_STRASSEN_WEIGHTS) + FO_STRASSEN_OPERANDS);
         if (best && time >= best) continue;
         best = time;
         s->share = share, s->across = across;
     }
     s->scratch_each = max_(FO_STRASSEN_PRODUCTS * column_part(s->plan), s->plan->k * s->plan->kn->nr);
-    s->fetches = 4 * s->plan->k * s->pixels > fo_near_bytes();
-    s->by_weights = 8 * s->plan->k * s->pixels <= fo_near_bytes();
+    s->fetches = 4 * s->plan->k * s->pixels > fo_this_machine()->l2;
+    s->by_weights = 8 * s->plan->k * s->pixels <= fo_this_machine()->l2;
 }
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights
@@ -318,14 +319,14 @@ static void cut_columns(strassen *s, int threads) {
  * weights. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
-    const ptrdiff_t scratch = fo_near_bytes() / 2; /* the weights that pass by want the rest */
+    const ptrdiff_t scratch = fo_this_machine()->l2 / 2; /* the weights that pass by want the rest */
     const bool stay = s->stay = 4 * right_weights(s->plan) <= scratch;
     /* the pixels themselves are as many */
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1);
     s->across = 1;
     s->by_rows = s->pixels < FO_STRASSEN_PIXELS && fo_is_narrow(s->plan->kn);
     s->down = s->by_rows ? 1 : div_up(s->pairs, most);
-    s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= MANY_TASKS * threads);
+    s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= FO_STRASSEN_MANY_TASKS * threads);
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
     const ptrdiff_t pairs = s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2;
     s->scratch_each = each * (s->by_rows ? s->pairs : min_(s->pairs, pairs));
@@ -360,7 +361,7 @@ static fo_status run_flat(strassen *s) {
     s->ldc = s->columns ? s->y.sc : s->y.sw;
     if (!(s->packed = fo_strassen_weights(plan))) return FO_NO_MEMORY;
     s->bias = s->packed + fo_strassen_floats(plan);
-    const bool small = 4 * plan->s.oc * plan->k <= fo_near_bytes() / 4;
+    const bool small = 4 * plan->s.oc * plan->k <= fo_this_machine()->l2 / 4;
     if (small && table_floats(s) && !(s->panels = fo_conv2d_panels(plan))) return FO_NO_MEMORY;
     if (!(s->scratch = fo_arena_share(&s->scratch_each, s->threads, table_floats(s)))) return FO_NO_MEMORY;
     if (table_floats(s)) {

@@ -59,8 +59,8 @@ static inline void right_operands(const fo_conv2d *plan, bool copies, const floa
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that may be read beyond its end --------- */
 
 /* Where the panels of pair i stand, weights being A: the sums, a step's rows side by side, and the weights
- * themselves with the rows of both blocks. Rows as they lie are streams too many. Behind them a pair has room for
- * what is written beyond sums on their way. */
+ * with the rows of both blocks, for rows in place are streams too many. Behind them a pair has room for what is
+ * written beyond sums on their way. */
 static inline ptrdiff_t left_at(const fo_conv2d *plan, ptrdiff_t i) {
     return i * FO_STRASSEN_SUMS * (2 * plan->kn->mr * half_of(plan) + plan->kn->vl);
 }

@@ -51,7 +51,7 @@ static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const flo
     part.kh = any ? rows.count : 1, part.kw = any ? columns.count : 1;
     part.sh = part.sw = 1;
     part.dh = rows.dilation, part.dw = columns.dilation;
-    /* Strassen's would go by way of a copy: the pixels of a phase stand apart */
+    /* Strassen's would go by way of a copy: the pixels of a phase are not contiguous */
     if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT;
     float *own = phase_weights(s, w, rows, columns);
     fo_conv2d *plan = own ? fo_conv2d_create(&part, own, NULL, bias) : NULL;

@@ -12,8 +12,9 @@
  *
  * Groups are convolutions of their own, which follow each other: a block is of one of them.
  *
- * A kernel with dilation meets pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels
- * stand apart; all lines of a plane have all phases, so planes are first copied to pixels with all their channels.
+ * A kernel with dilation reads pixels of one phase of it alone, so that an image is dh*dw smaller ones, whose pixels
+ * are not contiguous; all cache lines of a plane have all phases, so planes are first copied to pixels with all
+ * their channels.
  *
  * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h).
  * Few: the stages of one block are cut over positions and channels, so that each thread reads a part of U, which is
@@ -25,15 +26,13 @@
 #include "algorithm.h"
 #include "cost.h"
 
-enum { BLOCK_BYTES = 640 << 10, MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
-enum { MIN_TILES = 28, MAX_TILES = 96, MIN_TILES_OF_A_THREAD = 12, FEW_TILES = 4, MANY_ROUNDS = 8 };
-/* planes of half lie an odd number of units apart; what that is more than columns */
+/* planes of half are an odd number of units apart; what that is more than columns */
 enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT };
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order,
- * and so those of any position stand together: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
+ * and so those of any position are contiguous: narrow ones of whole rows, whole tiles, tiles of a lower row, the one
  * that is both. */
 enum { NARROW, WHOLE, LOW, CORNER, KINDS };
 
@@ -76,14 +75,15 @@ static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
 }
 
 /* Tiles of a block: as many as stay in the cache, in whole rows of an image where one fits; a product of few rows
- * would wait for its weights, so there are some more where channels are many, up to MOST_BYTES. Threads get equal
- * numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks where those
- * would be too small: fewer than MIN_TILES_OF_A_THREAD, or FEW_TILES where the cache has the weights (64 channels at
- * 7x7, two threads, 0.8 of the time). */
+ * would wait for its weights, so there are some more where channels are many, up to FO_WINOGRAD_MOST_BYTES. Threads
+ * get equal numbers of blocks of their own, of up to 3/2 of that size rather than one round more, or share blocks
+ * where those would be too small: fewer than FO_WINOGRAD_MIN_TILES_OF_A_THREAD, or FO_WINOGRAD_FEW_TILES where the
+ * cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
-    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float), fitting = BLOCK_BYTES / bytes;
-    const ptrdiff_t most = max_(1, MOST_BYTES / bytes);
-    w->block = min_(min_(max_(fitting, min_(MIN_TILES, most)), MAX_TILES), w->tiles);
+    const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t fitting = FO_WINOGRAD_BLOCK_BYTES / bytes;
+    const ptrdiff_t most = max_(1, FO_WINOGRAD_MOST_BYTES / bytes);
+    w->block = min_(min_(max_(fitting, min_(FO_WINOGRAD_MIN_TILES, most)), FO_WINOGRAD_MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
     w->blocks = div_up(w->tiles, w->block / unit * unit);
     /* of equal sizes: a few tiles that are left would wait for all weights */
@@ -93,8 +93,8 @@ static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each));
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
     const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg <= FO_CACHED_WEIGHTS;
-    w->shared = threads > 1 && own < (light ? FEW_TILES : MIN_TILES_OF_A_THREAD);
-    const bool even = threads > 1 && !w->shared && rounds < MANY_ROUNDS;
+    w->shared = threads > 1 && own < (light ? FO_WINOGRAD_FEW_TILES : FO_WINOGRAD_MIN_TILES_OF_A_THREAD);
+    const bool even = threads > 1 && !w->shared && rounds < FO_WINOGRAD_MANY_ROUNDS;
     if (even) w->block = own;
     w->blocks = div_up(w->tiles, w->block);
     w->even = even && w->last_height < w->tile;
@@ -117,7 +117,7 @@ static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whol
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
     const ptrdiff_t half_row = fo_winograd_stride((w->block * tile + (2 + HALF_GAP) * runs) * max_(w->ldv, w->ldp));
     const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * half_row;
-    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= MOST_BYTES;
+    w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MOST_BYTES;
     if (w->by_rows) w->each = each, w->half_row = half_row;
 }
 
@@ -153,7 +153,7 @@ static block block_of(const winograd *w, ptrdiff_t group, ptrdiff_t t0, ptrdiff_
 
 /* ---- phases of a dilation ---------------------------------------------------------------------------------------- */
 
-/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. meet: the first, their
+/* Of n pixels along an axis, with zeros before them, those that outputs i, i + dilation .. read: the first, their
  * number, zeros before them. */
 typedef struct {
     ptrdiff_t first, count, zeros;
@@ -262,7 +262,7 @@ enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of pos
 /* a vector being less than a line */
 static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); }
 
-/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and lie no power of two
+/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and are no power of two
  * apart. */
 static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 static ptrdiff_t half_plane(const winograd *w, const run *r) {

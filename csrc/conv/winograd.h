@@ -52,7 +52,7 @@ static inline ptrdiff_t fo_winograd_phases_before(const fo_conv2d *plan, int m, 
     return before + fo_winograd_values_at(plan, down) * fo_winograd_values_before(plan, across);
 }
 
-/* Positions lie an odd number of lines apart, for a transform writes to all of them in turn. */
+/* Positions are an odd number of cache lines apart, for a transform writes to all of them in turn. */
 static inline ptrdiff_t fo_winograd_stride(ptrdiff_t floats) { return round_up(floats, 32) + 16; }
 
 /* Floats of U for each phase of a position. */

@@ -19,10 +19,8 @@
 
 #include <string.h>
 
+#include "../machine/tune.h"
 #include "direct.h"
-
-/* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
-enum { TILE_ROWS = 48 };
 
 /* ---- terms ------------------------------------------------------------------------------------------------------- */
 
@@ -165,7 +163,7 @@ static void fill_table(const fo_direct *d) {
 /* What a unit's rows share. */
 static ptrdiff_t sums_floats(const fo_direct *d, ptrdiff_t rows) {
     const fo_kernels *kn = d->plan->kn;
-    return div_up(fo_direct_rows_at_once(d, rows), d->u.unit) * 2 * TILE_ROWS * max_(3 * kn->vl, kn->nr);
+    return div_up(fo_direct_rows_at_once(d, rows), d->u.unit) * 2 * FO_WINOGRAD1D_TILE_ROWS * max_(3 * kn->vl, kn->nr);
 }
 
 /* The sums of copied rows that `rows` output rows need. */
@@ -227,7 +225,7 @@ static void rows_in_blocks(const fo_direct *d, const fo_direct_part *q, const fl
                            ptrdiff_t rows, fo_gemm_args *a) {
     const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t m = d->weights_lhs ? q->oc : q->px, width = d->weights_lhs ? q->px : q->oc;
-    const ptrdiff_t high = div_up(m, div_up(m, TILE_ROWS));
+    const ptrdiff_t high = div_up(m, div_up(m, FO_WINOGRAD1D_TILE_ROWS));
     for (ptrdiff_t j = 0, wide; j < width; j += wide) {
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {

@@ -105,7 +105,8 @@ static fo_status convolution(const test_case *t, bool transposed) {
         fo_conv_transpose_free(plan);
     } else {
         fo_conv2d *plan = fo_conv2d_create(&s, t->in[2], NULL, t->in[3]);
-        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16]), '(')[1] - '0' != i[19]) die("another tile is chosen");
+        ptrdiff_t scratch;
+        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19]) die("another tile is chosen");
         status = fo_conv2d_run(plan, &z, &x, residual, &y);
         fo_conv2d_free(plan);
     }
