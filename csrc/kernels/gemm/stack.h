@@ -63,7 +63,8 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS }; /* at once */
     if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * NR, FETCHED, FETCHED / NR};
-    const ptrdiff_t floats = g->next ? g->next_floats : g->k * NR, share = (mr * floats / g->k + g->m - 1) / g->m, steps = (FETCHED / share + 4) / 4 * 4;
+    const ptrdiff_t floats = g->next ? g->next_floats : g->k * NR, share = (mr * floats / g->k + g->m - 1) / g->m;
+    const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
     return (tile_ahead){(g->next ? g->next : panel + g->panel) + i * (floats / g->m), steps * share, steps};
 }
 
