@@ -104,12 +104,12 @@ def program(draw):
         layer, x = conv2d(draw, name)
         y = np.empty(layer.output_shape(x.shape), np.float32)
         (top, left) = (lambda p: (p, p) if isinstance(p, int) else p)(LAYERS[name][4].get("padding", 0))
-        p.conv2d(layer, x.transpose(0, 3, 1, 2), y.transpose(0, 3, 1, 2), None, top, left)
+        p.append("conv2d", layer, x.transpose(0, 3, 1, 2), y.transpose(0, 3, 1, 2), None, top, left)
         results.append(y)
     for expand in (True, False):
         block, x = separable(draw, expand)
         y = np.empty(block.output_shape(x.shape), np.float32)
-        p.separable(block, x.transpose(0, 3, 1, 2), y.transpose(0, 3, 1, 2), None, 1, 1)
+        p.append("separable", block, x.transpose(0, 3, 1, 2), y.transpose(0, 3, 1, 2), None, 1, 1)
         results.append(y)
     return p, results
 
@@ -141,7 +141,7 @@ def test_a_program_on_other_threads_than_it_was_made_for(isa, draw):
 
 def test_a_transposed_convolution_chooses_once(draw):
     p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 18, 18, 8), np.float32)
-    p.conv_transpose(_core.ConvTranspose2dPlan(draw(16, 8, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2))
+    p.append("conv_transpose", _core.ConvTranspose2dPlan(draw(16, 8, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2))
     assert chosen(lambda: p.run(())) == 4
     assert chosen(lambda: p.run(())) == 0
 
