@@ -253,8 +253,8 @@ static void multiply(const im2col *p, const chunk *c, const tap *taps, const flo
 static void im2col_task(void *context, ptrdiff_t task, int thread) {
     const im2col *p = context;
     const chunk c = chunk_of(p, task / p->by_oc);
-    float *scratch = p->scratch + thread * p->each, *patches = scratch + HEAD, *sums = patches + p->patches,
-        *room = sums + p->sums;
+    float *scratch = p->scratch + thread * p->each, *patches = scratch + HEAD, *sums = patches + p->patches;
+    float *room = sums + p->sums;
     ptrdiff_t *held = (ptrdiff_t *)(void *)scratch;
     tap taps[MOST_TAPS];
     find_patches(p, &c, taps, *held == task / p->by_oc ? NULL : patches, room);

@@ -84,7 +84,7 @@ static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx
 
 /* y[i,j] = x[i, first + j*step] for i < m, j < n, and 0 where that column is not in 0 .. width. */
 void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
-                            float *y, ptrdiff_t ldy) {
+                     float *y, ptrdiff_t ldy) {
     if (step == 1)
         pad(1, m, n, x, ldx, width, first, y, ldy);
     else if (step == 2)
@@ -97,7 +97,7 @@ void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, pt
 
 /* y = a + sign * b: m rows of n elements; y may be a or b. */
 void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y,
-                            ptrdiff_t ldy) {
+                     ptrdiff_t ldy) {
     const vf s = v_set1(sign);
     for (ptrdiff_t i = 0; i < m; i++, a += lda, b += ldb, y += ldy) {
         ptrdiff_t j = 0;
