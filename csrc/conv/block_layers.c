@@ -14,6 +14,7 @@ typedef struct {
 
 static void run_layers(void *context) {
     layers *l = context;
+    FO_RAN("conv block layers");
     const fo_conv2d_size *z = l->size, before = {.n = z->n, .ih = z->ih, .iw = z->iw, .oh = z->ih, .ow = z->iw};
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
     l->status = l->block->expand ? fo_conv2d_run(l->block->expand, &before, &l->x, NULL, &l->e) : FO_OK;

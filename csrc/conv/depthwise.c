@@ -274,6 +274,12 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
 
 fo_status fo_depthwise_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     depthwise_job job = *(const depthwise_job *)call->state;
+    if (job.each)
+        FO_RAN("conv depthwise planes to pixels");
+    else if (job.g.nhwc)
+        FO_RAN("conv depthwise channel lanes");
+    else
+        FO_RAN("conv depthwise column lanes");
     fo_call_images(x, r, y, &job.g.x, &job.g.r, &job.g.y);
     if (!fo_depthwise_weights(job.plan, &job.g)) return FO_NO_MEMORY;
     if (job.each && !(job.scratch = fo_arena_share(&job.each, call->threads, 0))) return FO_NO_MEMORY;

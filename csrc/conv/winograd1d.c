@@ -257,6 +257,10 @@ fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
 
 fo_status fo_winograd1d_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
                             const fo_image *y) {
-    FO_RAN("conv winograd1d");
+    const fo_direct *d = call->state;
+    if (d->weights_lhs)
+        FO_RAN("conv winograd1d columns");
+    else
+        FO_RAN("conv winograd1d rows");
     return fo_direct_run_unit(call, x, residual, y);
 }
