@@ -44,6 +44,9 @@ SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-O1", "-g1", "-fno
 # Of a kernel's pointers the other checks say what AddressSanitizer says, or nothing on these processors, and took the compiler as long as all else.
 POINTERS = ["-fno-sanitize=null,alignment,object-size,pointer-overflow"] if SANITIZE else []
 WITHOUT = []
+if os.environ.get("FUSEDOPS_EMULATE_AVX512"):  # the kernels of 16 lanes on a processor that has none: for their bits, not for time
+    SETS["avx512"] = ["-mavx2", "-mfma", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
+    WITHOUT = ["-DFO_EMULATED"]
 if SANITIZE and SETS is X86_SETS:  # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
     del SETS["avx512"]
     WITHOUT = ["-DFO_WITHOUT_AVX512"]

@@ -17,7 +17,11 @@ static bool always(void) { return true; }
 /* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
 static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"); }
 #ifndef FO_WITHOUT_AVX512
+#ifdef FO_EMULATED
+static bool has_avx512(void) { return has_avx2(); }
+#else
 static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
+#endif
 #endif
 #endif
 

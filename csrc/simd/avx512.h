@@ -20,15 +20,24 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { v_store_mask(p, v, v_ran
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)n, v_store_mask(p, v, m); }
 INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
+#ifdef FO_EMULATED /* tests/emulated: no instruction of this set */
+#define v_keep(v) __asm__("" : "+m"(v))
+#else
 #define v_keep(v) __asm__("" : "+v"(v))
+#endif
 INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm512_mul_ps(a, b); }
 INLINE vf v_div(vf a, vf b) { return _mm512_div_ps(a, b); }
 INLINE vf v_sqrt(vf a) { return _mm512_sqrt_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
+#ifdef FO_EMULATED
+#define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
+#define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
+#else
 #define v_fma_to(c, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
 #define v_fma_at(c, p, b) __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*(p)))
+#endif
 #define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
