@@ -10,22 +10,17 @@ INLINE void pair(vf *rows, double p, vf even, vf odd) {
     rows[1] = v_minus(even, p, odd);
 }
 
-/* F(6x6), whose points are 1, p and 1/p, is written with sums, most of which several rows of B^T share: 12
- * multiply-adds and 10 sums, not 18 and 6. */
-enum { SUMS = REGISTERS <= 16 };
-
-/* x4 - (p^2 + q^2) x2 + p^2 q^2 x0 */
+/* x4 - (p^2 + q^2) x2 + p^2 q^2 x0. F(6x6), whose points are 1, p and 1/p, takes sums that several rows of B^T share:
+ * 12 multiply-adds and 10 sums, not 18 and 6. */
 INLINE vf quartic(double p, double q, vf x4, vf x2, vf x0) {
-    if (SUMS && p == 1) return v_minus(v_sub(x4, x2), SQUARE(q), v_sub(x2, x0));
-    if (SUMS && p * q == 1) return v_minus(v_add(x4, x0), SQUARE(p) + SQUARE(q), x2);
+    if (p == 1) return v_minus(v_sub(x4, x2), SQUARE(q), v_sub(x2, x0));
+    if (p * q == 1) return v_minus(v_add(x4, x0), SQUARE(p) + SQUARE(q), x2);
     return v_plus(v_minus(x4, SQUARE(p) + SQUARE(q), x2), SQUARE(p) * SQUARE(q), x0);
 }
 
-/* x6 - e1 x4 + e2 x2 - e3 x0, e the elementary symmetric polynomials of the squared points */
+/* x6 - e1 x4 + e1 x2 - x0, e1 the sum of the squared points: as p = q r = 1, e2 is e1 and e3 is 1 */
 INLINE vf sextic(double p, double q, double r, vf x6, vf x4, vf x2, vf x0) {
-    const double a = SQUARE(p), b = SQUARE(q), c = SQUARE(r);
-    if (SUMS) return v_minus(v_sub(x6, x0), a + b + c, v_sub(x4, x2)); /* p q r and p are 1 */
-    return v_minus(v_plus(v_minus(x6, a + b + c, x4), a * b + a * c + b * c, x2), a * b * c, x0);
+    return v_minus(v_sub(x6, x0), SQUARE(p) + SQUARE(q) + SQUARE(r), v_sub(x4, x2));
 }
 
 /* Stride 2: even pixels' values, then the odd ones'. Each t is an even pixel less c times the one before: ONE's factor
