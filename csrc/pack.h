@@ -48,7 +48,7 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
  * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
 static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
     enum { LARGE = (4 << 20) / sizeof(float) };
-    return kind <= FO_CLIP && floats > LARGE;
+    return fo_in_registers(&(fo_activation){.kind = kind}) && floats > LARGE;
 }
 
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */

@@ -28,7 +28,7 @@ static void transpose_few(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff_t j1
  * 49, three blocks take 210 cycles, and a fourth one for the last pixel would take 70). Of few rows, that follow each other in y, a vector may reach into
  * the next ones, which are written after it. */
 void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
-    enum { FEW = VL < 16 ? 0 : 4 };
+    enum { FEW = VEC_IS_LINE ? 4 : 0 };
     const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m, columns = n > VL && n % VL <= FEW ? n - n % VL : n;
     transpose_few(rows, m, 0, n, x, ldx, y, ldy);
     transpose_few(0, rows, columns, n, x, ldx, y, ldy);

@@ -15,12 +15,8 @@ INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g,
         v = v_fma(v, scale, shift);
     else if (g->shift)
         v = v_add(v, shift);
-    if (g->residual) v = v_add(v, load_lanes(g->residual + j, all, m));
-    v = v_act(kind, v, g->act.p0, g->act.p1, slope);
-    if (all)
-        v_store(g->y + j, v);
-    else
-        v_store_mask(g->y + j, v, m);
+    const finish_args f = {.p0 = g->act.p0, .p1 = g->act.p1};
+    finish_vector(kind, all, &f, v, g->residual ? g->residual + j : NULL, g->y + j, (int)(g->n - j), m, slope);
 }
 
 INLINE void pointwise_rows(const fo_act_kind kind, const fo_pointwise_args *args) {

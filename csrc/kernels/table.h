@@ -12,6 +12,9 @@ void fo_ran(const char *variant);
 #define FO_RAN(variant) ((void)0)
 #endif
 
+/* Activations that stay in registers: none, or a clip. */
+static inline bool fo_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
+
 /* What is applied to a tile of results C before its one store: y = activation(C + bias + residual). */
 typedef struct {
     const float *bias;     /* one a channel, or NULL */

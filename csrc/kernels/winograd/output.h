@@ -102,7 +102,7 @@ INLINE void columns_by_block(const int stride, const int m, const int height, co
 }
 
 INLINE void restore_columns(const int stride, const int m, const int height, const output_columns *g) {
-    const bool direct = g->y.sc == 1 && g->rows == height && ep_in_registers(&g->act);
+    const bool direct = g->y.sc == 1 && g->rows == height && fo_in_registers(&g->act);
     const ptrdiff_t whole = direct ? g->channels / VL * VL : 0;
     if (whole) {
         FO_RAN("winograd out registers");
