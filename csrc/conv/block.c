@@ -336,11 +336,6 @@ static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
     return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
 }
 
-/* The first place in `room` that lies `after` bytes behind p in a page. */
-static float *place_in(float *room, const float *p, size_t unit, size_t after) {
-    return room + (fo_place_after(p, unit, after) - (size_t)room) % FO_PAGE / sizeof *room;
-}
-
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
     const fo_conv2d_shape *d = &block->depthwise->s;
     const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
@@ -352,8 +347,8 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch + 2 * FO_PAGE);
     if (!scratch) return FO_NO_MEMORY;
     /* Each image where a result of the one before would lie for a caller; but D of x halfway to y, which will lie there. */
-    if (block->expand) l.e.data = place_in(scratch, x->data, FO_LINE, FO_RESULT_AFTER);
-    l.d.data = block->expand ? place_in(l.e.data + floats, l.e.data, FO_LINE, FO_RESULT_AFTER) : place_in(scratch, x->data, FO_LIGHT_UNIT, FO_RESULT_AFTER / 2);
+    if (block->expand) l.e.data = fo_place_in(scratch, x->data, FO_BEHIND);
+    l.d.data = block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND) : fo_place_in(scratch, x->data, FO_BETWEEN);
     if (fo_threads_for(block_nanoseconds(block, z)) > 1)
         fo_parallel_together(run_layers, &l);
     else
