@@ -19,4 +19,16 @@
 
 /* ---- threads and memory (runtime/) ---- */
 
+enum {
+    FO_TEAM_NS = 4000,        /* from which a job is worth a team; one that is awake shares a loop in some hundred ns */
+    FO_SHARING_NS = 1500,     /* from which a loop of a team that is kept together is worth sharing */
+    FO_SPINS = 10000,         /* looks at what another does, a fraction of a ms, before the processor is offered to others */
+    FO_AWAKE_NS = 4000000,    /* for which a thread without work then stays awake */
+    FO_LATE_NS = 1000,        /* by which a thread is late, at least, that comes to its last task: others take a part of it */
+    FO_MANY_TASKS = 16,       /* of a thread, which are even enough undivided */
+    FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
+    FO_SPARES = 4,            /* blocks of plans that are kept for the next; of weights of 270 KB page faults took 140 us */
+    FO_LEAST_SPARE = 64 << 10 /* bytes of such a block */
+};
+
 #endif

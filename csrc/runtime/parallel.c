@@ -5,21 +5,20 @@
  * After a fork the child has no team left and runs serially: libgomp would hang. */
 #define _GNU_SOURCE
 #include "parallel.h"
+#include "processors.h"
+#include "wait.h"
 
-#include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../fusedops.h"
+#include "../machine/tune.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -32,50 +31,8 @@ static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 #endif
 
-/* A team that is awake shares a loop within a few hundred nanoseconds. */
-#define WORTH_A_TEAM_NS 4000
-#define WORTH_SHARING_NS 1500
 enum { MOST_THREADS = 1024, LINE = 128 };
-
-/* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
-#define SPINS 10000
-
-/* How long a thread without work stays awake after that, at every look offering its processor to others. */
-#define AWAKE_NS 4000000
-
-/* So late a thread comes to its last task, at least, where that is divided; tasks of a thread that are enough without. */
-#define LATE_NS 1000
-enum { MANY_TASKS = 16, QUARTERS = 4 };
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-static inline void pause_(void) { _mm_pause(); }
-enum { FLUSH = 0x8040 }; /* MXCSR: flush to zero, denormals are zero */
-typedef unsigned fp_mode;
-static inline fp_mode enter_flush(void) {
-    fp_mode saved = _mm_getcsr();
-    if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved | FLUSH);
-    return saved;
-}
-static inline void leave_flush(fp_mode saved) {
-    if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved);
-}
-#elif defined(__aarch64__)
-static inline void pause_(void) { __asm__ volatile("yield"); }
-typedef unsigned long fp_mode;
-static inline fp_mode enter_flush(void) {
-    fp_mode saved;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
-    __asm__ volatile("msr fpcr, %0" ::"r"(saved | 1ul << 24));
-    return saved;
-}
-static inline void leave_flush(fp_mode saved) { __asm__ volatile("msr fpcr, %0" ::"r"(saved)); }
-#else
-static inline void pause_(void) {}
-typedef int fp_mode;
-static inline fp_mode enter_flush(void) { return 0; }
-static inline void leave_flush(fp_mode saved) { (void)saved; }
-#endif
+enum { QUARTERS = 4 }; /* of a task that is divided */
 
 static atomic_int wanted;      /* threads that the caller asked for; 0: the default */
 static int default_threads;    /* what the machine allows */
@@ -115,42 +72,15 @@ static void in_child(void) {
     atomic_flag_clear(&team_taken);
 }
 
-/* The first numbers of a file, or how many of them there are. A word that is no number ends them. */
-static int numbers_of(const char *folder, const char *name, long *a, long *b) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    if (!f) return -1;
-    const int n = fscanf(f, "%ld %ld", a, b);
-    fclose(f);
-    return n;
-}
-
-int fo_cgroup_quota(const char *folder) {
-    long quota = 0, period = 0, unused;
-    if (numbers_of(folder, "cpu.max", &quota, &period) == -1) {
-        numbers_of(folder, "cpu/cpu.cfs_quota_us", &quota, &unused);
-        numbers_of(folder, "cpu/cpu.cfs_period_us", &period, &unused);
-    }
-    if (quota <= 0 || period <= 0) return 0; /* "max" in version 2, -1 in version 1 */
-    const long processors = quota / period + (quota % period != 0);
-    return processors > INT_MAX ? INT_MAX : (int)processors;
-}
-
 /* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
 __attribute__((constructor)) static void start(void) {
-    int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup");
-#ifdef __linux__
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
-#endif
-    if (quota && quota < n) n = quota;
+    int n = fo_processors();
     openmp_at_start = omp_get_max_threads();
     if (openmp_at_start < n) n = openmp_at_start;
     default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
     pthread_atfork(NULL, NULL, in_child);
     const char *policy = getenv("OMP_WAIT_POLICY");
-    awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : AWAKE_NS;
+    awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : FO_AWAKE_NS;
 }
 
 void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
@@ -176,8 +106,8 @@ static int_fast64_t now_ns(void) {
 }
 
 int fo_threads_for(double nanoseconds) {
-    if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
-    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
+    if (together) return nanoseconds < FO_SHARING_NS ? 1 : together;
+    if (nanoseconds < FO_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
     return fo_get_num_threads();
 }
 
@@ -199,17 +129,10 @@ static int threads_start(int n) {
     return started == n;
 }
 
-static void wait_for_others(int spins) {
-    if (spins < SPINS)
-        pause_();
-    else
-        sched_yield(); /* more threads than processors: the one that is waited for may need this one */
-}
-
 static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
-    fp_mode saved = enter_flush();
+    fo_fp_mode saved = fo_enter_flush();
     for (ptrdiff_t first = 0; first < all; first += whole) fn(context, first, first + whole, 0);
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
 enum { BITS = 16 }; /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
@@ -225,7 +148,7 @@ static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range 
 static bool is_late(int thread) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
     const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
-    const int_fast64_t least = before && now - before > 3 * LATE_NS ? (now - before) / 3 : LATE_NS;
+    const int_fast64_t least = before && now - before > 3 * FO_LATE_NS ? (now - before) / 3 : FO_LATE_NS;
     for (int i = 0; i < members; i++) {
         const uint_fast64_t r = atomic_load_explicit(&team[i].range, memory_order_relaxed);
         if (i != thread && first_of(r) == end_of(r) && now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least) return true;
@@ -294,16 +217,16 @@ static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, vo
 static void share(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
     const int members = together;
     const uint_fast64_t loop = deal(tasks, whole, threads, fn, context);
-    fp_mode saved = enter_flush();
+    fo_fp_mode saved = fo_enter_flush();
     together = 0; /* a loop inside a task is serial */
     run_loop(0, loop);
     uint_fast64_t done = 0;
-    for (int spins = 0; done != claimed; wait_for_others(spins++)) {
+    for (int spins = 0; done != claimed; fo_wait_for_others(spins++)) {
         done = 0;
         for (int i = 0; i < asked; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
     together = members;
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
 /* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks whether it
@@ -320,17 +243,17 @@ static void help(int thread) {
     member *m = &team[thread];
     uint_fast64_t loop = NO_LOOP;
     int_fast64_t end = 0;
-    fp_mode saved = enter_flush();
-    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire); wait_for_others(looks++)) {
+    fo_fp_mode saved = fo_enter_flush();
+    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire); fo_wait_for_others(looks++)) {
         const uint_fast64_t now = atomic_load_explicit(&m->range, memory_order_acquire) >> 2 * BITS;
         if (now != loop)
             run_loop(thread, loop = now), looks = 0;
-        else if (looks == SPINS)
+        else if (looks == FO_SPINS)
             end = now_ns() + awake_ns;
-        else if (looks > SPINS && now_ns() > end)
+        else if (looks > FO_SPINS && now_ns() > end)
             sleep_until_called(m, loop), looks = 0; /* what it was called for does not wait for other processes */
     }
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
 /* The keeper's life: the team as OpenMP has it, opened anew when it shall be larger. */
@@ -387,7 +310,7 @@ static bool open_team(int threads) {
     asked = threads;
     pthread_cond_signal(&reopen);
     pthread_mutex_unlock(&gate);
-    for (int spins = 0; !atomic_load(&opened); spins++) wait_for_others(spins);
+    for (int spins = 0; !atomic_load(&opened); spins++) fo_wait_for_others(spins);
     size = atomic_load(&opened);
     return true;
 }
@@ -463,7 +386,7 @@ static void whole_task(void *context, ptrdiff_t task, int thread) { divided_unit
 
 void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
     divided_loop l = {fn, context};
-    if (tasks <= MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
+    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
         run(tasks, QUARTERS, threads, divided_units, &l);
     else
         fo_parallel_for(tasks, threads, whole_task, &l);
@@ -502,21 +425,4 @@ void fo_parallel_team(int threads, fo_member *fn, void *context) {
         run_serial(1, 1, member_units, &m);
     }
     if (leads) leave_team();
-}
-
-void fo_barrier_wait(fo_barrier *barrier, int members) {
-    if (members == 1) return;
-    const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
-        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
-        return;
-    }
-    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++) wait_for_others(spins);
-}
-
-void fo_progress_set(fo_progress *progress, ptrdiff_t done) { atomic_store_explicit(&progress->done, done, memory_order_release); }
-
-void fo_progress_wait(fo_progress *progress, ptrdiff_t done) {
-    for (int spins = 0; atomic_load_explicit(&progress->done, memory_order_acquire) < done; spins++) wait_for_others(spins);
 }
