@@ -189,7 +189,7 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
                 acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, VL > 1 && nv == 2 ? 4 : 1);
+    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, !IS_SCALAR && nv == 2 ? 4 : 1);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
         v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
@@ -217,13 +217,12 @@ INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t
 /* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which stay in the
  * first-level cache. */
 INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v, ptrdiff_t columns) {
-    enum { BLOCK = 4096, SUMS = 3072 }; /* floats: 16 and 12 KB */
     const int period = three ? 6 : nv;
-    const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = SUMS / width / VL;
-    float sums[SUMS] __attribute__((aligned(64)));
+    const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = FO_STEP_SUMS_FLOATS / width / VL;
+    float sums[FO_STEP_SUMS_FLOATS] __attribute__((aligned(64)));
     for (ptrdiff_t i = 0, rows; i < g->m; i += rows) {
         rows = g->m - i < fit ? g->m - i : fit;
-        const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : BLOCK / nv / VL;
+        const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : FO_STEP_BLOCK_FLOATS / nv / VL;
         for (ptrdiff_t c = 0; c < columns; c += period) {
             const ptrdiff_t at = g->backwards && nv > NV + 1 ? columns - period - c : c;
             float *to = sums + (three ? at / 3 * GATE_VECTORS : at) * VL;

@@ -15,7 +15,27 @@
 
 /* ---- blocks (conv/block.c) ---- */
 
-/* ---- recurrent layers (rnn/) ---- */
+/* ---- recurrent layers (rnn/, kernels/rnn.h) ---- */
+
+/* A step of a cell: multiply-adds a lane and ns; bytes of weights a ns from each level; the part of the shorter of both that
+ * the longer does not hide; a barrier of a team, and a float that another processor wrote, in ns. */
+#define FO_STEP_MACS 8.0
+#define FO_L2_RATE 200.0
+#define FO_L3_RATE 150.0
+#define FO_MEMORY_RATE 30.0
+#define FO_STEP_OVERLAP 0.1
+#define FO_BARRIER_NS 250.0
+#define FO_TRANSFER_NS 0.1
+
+/* What a split must save: an estimate may be wrong, and another process may have the other processor. */
+#define FO_SPLIT_GAIN 0.85
+/* Work by which a layer follows the one before it: each transfer takes 1000 ns. */
+#define FO_LAYER_LAG_NS 3000.0
+
+enum {
+    FO_STEP_BLOCK_FLOATS = 4096, /* of weights that tiles of many rows share: half of the first-level cache */
+    FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together, beside them */
+};
 
 /* ---- threads and memory (runtime/) ---- */
 
