@@ -6,6 +6,7 @@
 #include "kernels/table.h"
 #include "runtime/arena.h"
 #include "machine/isa.h"
+#include "machine/tune.h"
 #include "runtime/parallel.h"
 
 static inline ptrdiff_t min_(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -50,6 +51,9 @@ static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
     enum { LARGE = (4 << 20) / sizeof(float) };
     return fo_in_registers(&(fo_activation){.kind = kind}) && floats > LARGE;
 }
+
+/* Multiply-adds that an activation takes as long as. */
+static inline double fo_act_cost(const fo_activation *act) { return act->kind <= FO_PRELU ? 0 : FO_ACTIVATION_MACS; }
 
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }

@@ -70,13 +70,12 @@ INLINE void contiguous_row(const int f, const row_form fa, const row_form fb, co
     ep_store_mask(ep, y + j, v, rest);
 }
 
-enum { ACTIVATED_AT_ONCE = 1 << 10 }; /* elements, which stay in the first-level cache */
-
 INLINE void elementwise_row(const int f, const row_form fa, const row_form fb, const fo_elementwise_rows *g,
                             const float *a, const float *b, float *y) {
+    FO_RAN("elementwise contiguous");
     const ep_bounds ep = ep_start(&g->act);
     const bool second_pass = !fo_in_registers(&g->act);
-    const ptrdiff_t step = second_pass ? ACTIVATED_AT_ONCE : g->n;
+    const ptrdiff_t step = second_pass ? FO_ACTIVATED_FLOATS : g->n;
     for (ptrdiff_t j = 0; j < g->n; j += step) {
         const ptrdiff_t n = step < g->n - j ? step : g->n - j;
         const bool alone = f == FO_SAME && second_pass; /* an activation and nothing before it */
@@ -86,6 +85,7 @@ INLINE void elementwise_row(const int f, const row_form fa, const row_form fb, c
 }
 
 INLINE void strided_row(const int f, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
+    FO_RAN("elementwise strided");
     for (ptrdiff_t j = 0; j < g->n; j += VL) {
         const ptrdiff_t left = g->n - j;
         float lane[VL];

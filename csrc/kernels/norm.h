@@ -4,13 +4,13 @@
 enum { NORM_SUMS = 2 }; /* of squares, one after the other */
 
 /* Fibres l.. of which each lane holds one. */
-INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
+INLINE void norm_lanes(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
     const ptrdiff_t w = f->w - l, at = l * f->scale.lane;
     const float *x = f->from + l * f->x.lane;
     float *y = f->to + l * f->y.lane;
     const vf n = v_set1((float)f->n);
     vf mean = v_zero(), variance = v_zero();
-    reduce_side_by_side(FO_SUM, 1, x, f->x.lane, f->x.along, f->n, w, &mean);
+    reduce_of_lanes(FO_SUM, 1, x, f->x.lane, f->x.along, f->n, w, &mean);
     mean = v_div(mean, n);
     for (ptrdiff_t p = 0; p < f->n; p++) {
         const vf d = v_sub(v_load_strided(x + p * f->x.along, f->x.lane, w), mean);
@@ -75,12 +75,16 @@ INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float ep
 
 void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
     const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
-    if (contiguous && f->scale.along == 1)
+    if (contiguous && f->scale.along == 1) {
+        FO_RAN("norm contiguous");
         norm_contiguous_fibres(false, f, eps, scale, shift);
-    else if (contiguous && (!f->scale.along || (!scale && !shift)))
+    } else if (contiguous && (!f->scale.along || (!scale && !shift))) {
+        FO_RAN("norm contiguous, one scale");
         norm_contiguous_fibres(true, f, eps, scale, shift);
-    else
-        for (ptrdiff_t l = 0; l < f->w; l += VL) norm_side_by_side(f, eps, scale, shift, l);
+    } else {
+        FO_RAN("norm lanes");
+        for (ptrdiff_t l = 0; l < f->w; l += VL) norm_lanes(f, eps, scale, shift, l);
+    }
 }
 
 /* v^-beta of v > 0; 3/4 is the usual beta. */

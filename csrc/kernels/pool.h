@@ -51,7 +51,8 @@ INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, co
 }
 
 /* Windows that share little: tap by tap. */
-INLINE void pool_apart(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
+INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
+    FO_RAN("pool taps");
     const fo_pool_args g = *p->g; /* copies, which the compiler knows that no store changes */
     const pool_range rows = p->rows;
     const vm lanes = p->lanes;
@@ -72,15 +73,15 @@ INLINE void pool_apart(const fo_pool_kind kind, const int nv, const bool whole, 
 
 /* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. Whether there is room for one
  * does not depend on nv, for a mean's bits depend on the order of its sum. */
-INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
-    enum { FLOATS = 4 << 10 };
+INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
-    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
+    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
     if (!windows) {
-        pool_apart(kind, nv, whole, p);
+        pool_taps(kind, nv, whole, p);
         return;
     }
-    float sums[FLOATS];
+    FO_RAN("pool columns");
+    float sums[FO_POOL_FLOATS];
     for (ptrdiff_t w = 0; w < g->ow; w += windows) {
         const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left, u1 = (end - 1) * g->sw - g->left + reach;
         for (ptrdiff_t u = u0 > 0 ? u0 : 0; u < u1 && u < g->iw; u++) {
@@ -105,9 +106,9 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
 /* Where windows share less than half of their columns, to keep those takes longer (3 x 3 of stride 2, 64 channels at 112 x 112: 98 us instead of 75). */
 INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     if (p->g->kw >= 2 * p->g->sw && p->g->kh > 1)
-        pool_shared(kind, nv, whole, p);
+        pool_columns(kind, nv, whole, p);
     else
-        pool_apart(kind, nv, whole, p);
+        pool_taps(kind, nv, whole, p);
 }
 
 INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n, ptrdiff_t h) {

@@ -240,6 +240,7 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
 
 #define COLUMNS(nv, three) \
     static __attribute__((noinline)) void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        FO_RAN("rnn step " #nv " vectors"); \
         step_columns(g, nv, three, v, !MANY_REGS ? columns : nv); \
     }
 COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)

@@ -6,7 +6,7 @@ INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
 INLINE vf log_lanes(vf v) { return v_lanes(logf, v); }
 
 /* Fibres l.. of which each lane holds one. */
-INLINE void softmax_side_by_side(const bool log, const fo_fibres *f, ptrdiff_t l) {
+INLINE void softmax_lanes(const bool log, const fo_fibres *f, ptrdiff_t l) {
     const ptrdiff_t w = f->w - l;
     const float *x = f->from + l * f->x.lane;
     float *y = f->to + l * f->y.lane;
@@ -64,10 +64,14 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
 }
 
 INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
-    if (f->x.along == 1 && f->y.along == 1 && f->x.lane != 1)
-        for (ptrdiff_t l = 0; l < f->w; l++) softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);
-    else
-        for (ptrdiff_t l = 0; l < f->w; l += VL) softmax_side_by_side(log, f, l);
+    if (f->x.along == 1 && f->y.along == 1 && f->x.lane != 1) {
+        FO_RAN("softmax contiguous");
+        for (ptrdiff_t l = 0; l < f->w; l++)
+            softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);
+    } else {
+        FO_RAN("softmax lanes");
+        for (ptrdiff_t l = 0; l < f->w; l += VL) softmax_lanes(log, f, l);
+    }
 }
 
 void FO_NAME(fo_softmax)(const fo_fibres *f, bool log) {

@@ -37,6 +37,18 @@ enum {
     FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together, beside them */
 };
 
+/* ---- passes over memory (net/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
+
+enum {
+    FO_ACTIVATION_MACS = 8,    /* multiply-adds an activation takes as long as, for the number of threads */
+    FO_LIBM_MACS = 200,        /* the same of a function of libm, lane by lane */
+    FO_COPY_BYTES = 64 << 10,  /* of a strided copy that is a task */
+    FO_ACTIVATED_FLOATS = 1 << 10, /* of a row that get their activation in a second pass: they stay in the first level */
+    FO_POOL_FLOATS = 4 << 10,  /* of what columns come to, for windows that overlap: half of the first level */
+    FO_TRANSPOSE_ELEMENTS = 4  /* rows or columns beyond whole blocks, up to which they go by element where a vector is a
+                                * line: of 49 pixels three blocks take 210 cycles, a fourth for the last pixel 70 */
+};
+
 /* ---- threads and memory (runtime/) ---- */
 
 enum {

@@ -25,8 +25,8 @@ static void elementwise_block(void *context, ptrdiff_t task, int thread) {
 }
 
 static double cost(const fo_elementwise_args *a) {
-    const double slow = a->f == FO_LOG || a->f == FO_ERF || a->f == FO_POW ? 200 : 2;
-    return slow + (a->act.kind <= FO_PRELU ? 0 : 8);
+    const bool by_lane = a->f == FO_LOG || a->f == FO_ERF || a->f == FO_POW;
+    return (by_lane ? FO_LIBM_MACS : 2) + fo_act_cost(&a->act);
 }
 
 fo_status fo_elementwise(const fo_elementwise_args *a) {
