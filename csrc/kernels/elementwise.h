@@ -1,9 +1,11 @@
-/* y = activation(f(a, b)) over rows: contiguous ones and single values in vectors, strided ones through v_load_strided. */
+/* y = activation(f(a, b)) over rows: contiguous ones and single values in vectors, strided ones through
+ * v_load_strided. */
 
 /* Powers that are products or a root; they are what is asked for most. */
 enum { SQUARED = FO_FUNCTIONS, CUBED, ROOT };
 
-/* The same of one lane, so that bits do not depend on whether one exponent stands for all. -infinity and -0 have a square root here, as powf says. */
+/* The same of one lane, so that bits do not depend on whether one exponent stands for all. -infinity and -0 have a
+ * square root here, as powf says. */
 INLINE float lane_power(float x, float exponent) {
     if (exponent == 2) return x * x;
     if (exponent == 3) return x * x * x;
@@ -43,7 +45,8 @@ INLINE vf v_function(const int f, vf a, vf b) {
 
 /* y[j] = activation(x[j]), as a tile one vector wide, and what is left of a vector; y may be x. */
 INLINE void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
-    finish_args f = {.tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0, .p1 = act->p1};
+    finish_args f = {.tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0,
+                     .p1 = act->p1};
     FO_NAME(fo_finish_tile)(&f, act->kind, false);
     if (n % VL == 0) return;
     f.tile += f.mr * VL, f.c += f.mr * VL, f.n = n % VL, f.mr = 1;
@@ -129,7 +132,8 @@ INLINE int power_of(const fo_elementwise_rows *g) {
 void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
     switch (g->f == FO_POW ? power_of(g) : (int)g->f) {
         FUNCTION_CASE(FO_SAME) FUNCTION_CASE(FO_SQRT) FUNCTION_CASE(FO_EXP) FUNCTION_CASE(FO_LOG) FUNCTION_CASE(FO_ERF)
-        FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD) FUNCTION_CASE(FO_SUB)
+        FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD)
+        FUNCTION_CASE(FO_SUB)
         FUNCTION_CASE(FO_MUL) FUNCTION_CASE(FO_DIV) FUNCTION_CASE(FO_POW) FUNCTION_CASE(FO_MAX) FUNCTION_CASE(FO_MIN)
         FUNCTION_CASE(FO_SLOPE) FUNCTION_CASE(SQUARED) FUNCTION_CASE(CUBED) FUNCTION_CASE(ROOT)
     }

@@ -31,8 +31,8 @@ INLINE vf norm_parameter(const bool same, const bool whole, const float *at, ptr
 }
 
 /* One vector of a contiguous fibre: its elements p.., of which `inside` are there, or (whole) all. */
-INLINE void norm_vector(const bool same, const bool whole, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t p, vm inside,
-                        vf mean, vf factor) {
+INLINE void norm_vector(const bool same, const bool whole, const float *x, float *y, const float *scale,
+                        const float *shift, ptrdiff_t p, vm inside, vf mean, vf factor) {
     vf v = v_mul(v_sub(whole ? v_load(x + p) : v_load_mask(x + p, inside), mean), factor);
     if (scale) v = v_mul(v, norm_parameter(same, whole, scale, p, inside));
     if (shift) v = v_add(v, norm_parameter(same, whole, shift, p, inside));
@@ -43,7 +43,8 @@ INLINE void norm_vector(const bool same, const bool whole, const float *x, float
 }
 
 /* A contiguous fibre. */
-INLINE void norm_contiguous(const bool same, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t n, float eps) {
+INLINE void norm_contiguous(const bool same, const float *x, float *y, const float *scale, const float *shift,
+                            ptrdiff_t n, float eps) {
     const ptrdiff_t whole = n / VL * VL;
     const vm rest = v_range(0, n - whole);
     const vf mean = v_set1(v_first(reduce_contiguous(FO_SUM, x, n)) / (float)n);
@@ -66,10 +67,12 @@ INLINE void norm_contiguous(const bool same, const float *x, float *y, const flo
     if (whole < n) norm_vector(same, false, x, y, scale, shift, whole, rest, mean, factor);
 }
 
-INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float eps, const float *scale, const float *shift) {
+INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float eps, const float *scale,
+                                   const float *shift) {
     for (ptrdiff_t l = 0; l < f->w; l++) {
         const ptrdiff_t at = l * f->scale.lane;
-        norm_contiguous(same, f->from + l * f->x.lane, f->to + l * f->y.lane, scale ? scale + at : NULL, shift ? shift + at : NULL, f->n, eps);
+        norm_contiguous(same, f->from + l * f->x.lane, f->to + l * f->y.lane, scale ? scale + at : NULL,
+                        shift ? shift + at : NULL, f->n, eps);
     }
 }
 
@@ -101,7 +104,8 @@ INLINE vf lrn_power(vf v, float beta) {
 
 /* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
 void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
-    const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower; /* perhaps far more than there are channels */
+    /* perhaps far more than there are channels */
+    const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower;
     const ptrdiff_t before = lower < g->c ? lower : g->c - 1, after = upper < g->c ? upper : g->c - 1;
     const vf alpha = v_set1(g->alpha / (float)g->size), bias = v_set1(g->bias);
     for (ptrdiff_t w = 0; w < g->w; w++) {

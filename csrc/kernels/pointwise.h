@@ -1,10 +1,12 @@
-/* Passes over memory, a row at a time: what the fused kernels do in registers, and what stands between a network's layers. */
+/* Passes over memory, a row at a time: what the fused kernels do in registers, and what stands between a network's
+ * layers. */
 
 INLINE vf load_lanes(const float *p, const bool all, vm m) { return all ? v_load(p) : v_load_mask(p, m); }
 
-/* One vector at column j of the row g. scale, shift and slope are the row's where channels are rows, else they are loaded here. */
-INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g, ptrdiff_t j, const bool all, vm m, vf scale, vf shift,
-                             vf slope) {
+/* One vector at column j of the row g. scale, shift and slope are the row's where channels are rows, else they are
+ * loaded here. */
+INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g, ptrdiff_t j, const bool all, vm m,
+                             vf scale, vf shift, vf slope) {
     const bool columns = !g->channel_rows;
     vf v = load_lanes(g->x + j, all, m);
     if (columns && g->scale) scale = load_lanes(g->scale + j, all, m);

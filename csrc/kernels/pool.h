@@ -15,7 +15,8 @@ INLINE pool_range taps_inside(ptrdiff_t base, ptrdiff_t taps, ptrdiff_t step, pt
     return (pool_range){first < last ? first : last, last};
 }
 
-/* What a row of output pixels meets: its window's rows inside the image, and those that count for a mean; x: tap (0, 0) of an output at column 0. */
+/* What a row of output pixels meets: its window's rows inside the image, and those that count for a mean; x: tap (0, 0)
+ * of an output at column 0. */
 typedef struct {
     const fo_pool_args *g;
     const float *x;
@@ -25,7 +26,8 @@ typedef struct {
 } pool_place;
 
 /* acc, of nv vectors, and what stands at p. nv, whole and kind are literals. */
-INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes, vf acc[POOL_VECTORS]) {
+INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes,
+                     vf acc[POOL_VECTORS]) {
     UNROLL for (int v = 0; v < nv; v++) {
         const vf at = whole ? v_load(p + v * VL) : v_load_mask(p, lanes);
         acc[v] = kind == FO_POOL_MAX ? v_largest(acc[v], at) : v_add(acc[v], at);
@@ -37,7 +39,8 @@ INLINE void pool_start(const fo_pool_kind kind, const int nv, vf acc[POOL_VECTOR
 }
 
 /* Output column w. */
-INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p, ptrdiff_t w, vf acc[POOL_VECTORS]) {
+INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p, ptrdiff_t w,
+                     vf acc[POOL_VECTORS]) {
     const fo_pool_args *g = p->g;
     const pool_range counted = taps_inside(w * g->sw - g->left, g->kw, g->dw, g->w_lo, g->w_hi);
     const vf divisor = v_set1((float)((p->counted.last - p->counted.first) * (counted.last - counted.first)));
@@ -65,17 +68,20 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
         const float *row = p->x + rows.first * down + w0 * g.x.sw + columns.first * along;
         for (ptrdiff_t i = rows.first; i < rows.last; i++, row += down) {
             const float *x = row;
-            for (ptrdiff_t j = columns.first; j < columns.last; j++, x += along) pool_add(kind, nv, whole, x, lanes, acc);
+            for (ptrdiff_t j = columns.first; j < columns.last; j++, x += along)
+                pool_add(kind, nv, whole, x, lanes, acc);
         }
         pool_put(kind, nv, whole, p, w, acc);
     }
 }
 
-/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. Whether there is room for one
- * does not depend on nv, for a mean's bits depend on the order of its sum. */
+/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some
+ * windows at a time. Whether there is room for one does not depend on nv, for a mean's bits depend on the order of its
+ * sum. */
 INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
-    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
+    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL);
+    const ptrdiff_t windows = room < reach ? 0 : (room - reach) / g->sw + 1;
     if (!windows) {
         pool_taps(kind, nv, whole, p);
         return;
@@ -83,7 +89,8 @@ INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole
     FO_RAN("pool columns");
     float sums[FO_POOL_FLOATS];
     for (ptrdiff_t w = 0; w < g->ow; w += windows) {
-        const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left, u1 = (end - 1) * g->sw - g->left + reach;
+        const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left;
+        const ptrdiff_t u1 = (end - 1) * g->sw - g->left + reach;
         for (ptrdiff_t u = u0 > 0 ? u0 : 0; u < u1 && u < g->iw; u++) {
             vf acc[POOL_VECTORS];
             pool_start(kind, nv, acc);
@@ -103,7 +110,8 @@ INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole
     }
 }
 
-/* Where windows share less than half of their columns, to keep those takes longer (3 x 3 of stride 2, 64 channels at 112 x 112: 98 us instead of 75). */
+/* Where windows share less than half of their columns, to keep those takes longer (3 x 3 of stride 2, 64 channels at
+ * 112 x 112: 98 us instead of 75). */
 INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     if (p->g->kw >= 2 * p->g->sw && p->g->kh > 1)
         pool_columns(kind, nv, whole, p);
@@ -114,8 +122,8 @@ INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whol
 INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n, ptrdiff_t h) {
     const ptrdiff_t h0 = h * g->sh - g->top;
     pool_place p = {.g = g, .x = g->x.data + n * g->x.sn + h0 * g->x.sh, .y = g->y.data + n * g->y.sn + h * g->y.sh,
-                    .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih), .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi),
-                    .lanes = v_range(0, g->c % VL)};
+                    .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
+                    .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi), .lanes = v_range(0, g->c % VL)};
     ptrdiff_t c = 0;
     for (; c + POOL_VECTORS * VL <= g->c; c += POOL_VECTORS * VL, p.x += POOL_VECTORS * VL, p.y += POOL_VECTORS * VL)
         pool_channels(kind, POOL_VECTORS, true, &p);

@@ -1,5 +1,5 @@
-/* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is max - x. A NaN reaches all of
- * its fibre by way of the sum. */
+/* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is
+ * max - x. A NaN reaches all of its fibre by way of the sum. */
 
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
@@ -57,7 +57,8 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
     sum = v_sum_lanes(sum);
     if (log) sum = log_lanes(sum);
     const vf factor = v_div(v_set1(1), sum);
-    for (ptrdiff_t p = 0; p < whole; p += VL) v_store(y + p, log ? v_sub(v_load(y + p), sum) : v_mul(v_load(y + p), factor));
+    for (ptrdiff_t p = 0; p < whole; p += VL)
+        v_store(y + p, log ? v_sub(v_load(y + p), sum) : v_mul(v_load(y + p), factor));
     if (whole == n) return;
     const vf v = v_load_mask(y + whole, rest);
     v_store_mask(y + whole, log ? v_sub(v, sum) : v_mul(v, factor), rest);

@@ -10,7 +10,8 @@ typedef struct {
     const fo_kernels *kn;
     float *y;
     const float *x;
-    int row;              /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
+    /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
+    int row;
     bool transposes;      /* x is contiguous along `row` */
     ptrdiff_t block, blocks;
     fo_axes outer;

@@ -29,8 +29,8 @@ static void to_pixels(const fo_kernels *kn, const float *x, const fo_image *s, p
                 for (ptrdiff_t l = 0; l < c; l++) to[j * BLOCK + l] = x[l * s->sc + j * s->sw];
 }
 
-static void from_pixels(const fo_kernels *kn, const float *from, const fo_image *s, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w,
-                        float *y) {
+static void from_pixels(const fo_kernels *kn, const float *from, const fo_image *s, ptrdiff_t c, ptrdiff_t h,
+                        ptrdiff_t w, float *y) {
     for (ptrdiff_t i = 0; i < h; i++, y += s->sh, from += w * BLOCK)
         if (s->sw == 1)
             kn->transpose(w, c, from, BLOCK, y, s->sc);

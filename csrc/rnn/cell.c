@@ -1,25 +1,32 @@
 /* Recurrent cells: packing of the gates, and a step.
  *
- * A step has one or two stages, each a product with gate functions as its epilogue (kernels/rnn.h). A second one is needed
- * where all of a first result goes into another product: the GRU that resets before the product, and the LSTM's projection.
- * The threads of a team share the units of a layer, so that each reads its part of the weights and no other.
+ * A step has one or two stages, each a product with gate functions as its epilogue (kernels/rnn.h). A second one is
+ * needed where all of a first result goes into another product: the GRU that resets before the product, and the LSTM's
+ * projection. The threads of a team share the units of a layer, so that each reads its part of the weights and no
+ * other.
  */
 #include <string.h>
 
 #include "cell.h"
 
 /* Floats of a row of a group of w_h. */
-static ptrdiff_t group_width(const fo_kernels *kn, int gates) { return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl; }
+static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
+    return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl;
+}
 
-/* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih alone. */
-static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot, bool b_hh) {
+/* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih
+ * alone. */
+static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
+                      bool b_hh) {
     const fo_kernels *kn = cell->kn;
-    const ptrdiff_t vl = kn->vl, nr = kn->nr, hidden = cell->s.hidden, inputs = cell->s.inputs, outputs = cell->s.outputs;
+    const ptrdiff_t vl = kn->vl, nr = kn->nr, hidden = cell->s.hidden, inputs = cell->s.inputs;
+    const ptrdiff_t outputs = cell->s.outputs;
     const ptrdiff_t group = group_width(kn, to->gates);
     for (ptrdiff_t u = 0; u < hidden; u += vl) {
         const ptrdiff_t unit = gate * hidden + u, j = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
         kn->transpose(n, inputs, from->w_ih + unit * inputs, inputs, to->wx + j / nr * nr * inputs + j % nr, nr);
-        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs, to->wh + j / group * group * outputs + j % group, group);
+        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs,
+                      to->wh + j / group * group * outputs + j % group, group);
         for (ptrdiff_t q = 0; q < n; q++)
             to->bias[j + q] = (from->b_ih ? from->b_ih[unit + q] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + q] : 0);
     }
@@ -35,7 +42,8 @@ static float *zeroed(ptrdiff_t floats, bool *failed) {
 }
 
 /* The gates first, first + 1, ... as the cell's next stage. */
-static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates, bool *failed) {
+static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates,
+                      bool *failed) {
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->lds = fo_leading(cell->kn, stage->columns);
@@ -91,7 +99,7 @@ void fo_cell_free(fo_cell *cell) {
     fo_free(cell);
 }
 
-/* ---- one step ----------------------------------------------------------------------------------------------------- */
+/* ---- one step -------------------------------------------------------------------------------------------------- */
 
 void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t *first, ptrdiff_t *last) {
     const ptrdiff_t pairs = div_up(all, 2);
@@ -107,8 +115,9 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
     fo_cell_share(at, div_up(outputs, kn->nr), &from, &to);
     const ptrdiff_t j = from * kn->nr, n = min_(to * kn->nr, outputs) - j;
     if (n <= 0) return;
-    fo_gemm_args g = {.form = FO_ROWS, .m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden, .b = cell->w_hr + j * hidden,
-                      .ldb = kn->nr, .panel = kn->nr * hidden, .c = job->io.h_out + j, .ldc = job->io.ldho};
+    fo_gemm_args g = {.form = FO_ROWS, .m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden,
+                      .b = cell->w_hr + j * hidden, .ldb = kn->nr, .panel = kn->nr * hidden, .c = job->io.h_out + j,
+                      .ldc = job->io.ldho};
     kn->gemm(&g);
     if (job->y)
         for (ptrdiff_t i = 0; i < job->m; i++)
@@ -122,12 +131,13 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
     for (int i = 0; i < cell->stages; i++) {
         const step_stage *stage = &cell->stage[i];
         const float *sums = job->sums[i];
-        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m, .hidden = hidden,
-                          .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h, .ldh = io->ldh, .kh = outputs,
-                          .wx = stage->wx, .wh = stage->wh,
-                          .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n, .c = io->c,
-                          .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out, .ldho = io->ldho, .y = job->y,
-                          .ldy = job->ldy, .peephole = cell->peephole, .act = cell->s.act, .clip = cell->s.clip};
+        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m,
+                          .hidden = hidden, .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h,
+                          .ldh = io->ldh, .kh = outputs, .wx = stage->wx, .wh = stage->wh,
+                          .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n,
+                          .c = io->c, .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out,
+                          .ldho = io->ldho, .y = job->y, .ldy = job->ldy, .peephole = cell->peephole,
+                          .act = cell->s.act, .clip = cell->s.clip};
         float *z = job->between + job->m * hidden;
         if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {
             g.h_out = job->between, g.ldho = hidden, g.y = NULL;
@@ -152,10 +162,12 @@ ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m) {
 double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const fo_machine *machine = fo_this_machine();
     const fo_cell_shape *s = &cell->s;
-    const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4, waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
+    const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;
+    const int waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
     const ptrdiff_t pairs = max_(1, div_up(cell->blocks, 2));
     const double share = (double)div_up(pairs, threads) / pairs;
-    const double weights = share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
+    const double weights =
+        share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
     const double bytes = 4 * weights, compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;

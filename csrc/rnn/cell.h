@@ -23,7 +23,7 @@ struct fo_cell {
     float *bias_n, *peephole, *w_hr;
 };
 
-/* ---- one step ----------------------------------------------------------------------------------------------------- */
+/* ---- one step -------------------------------------------------------------------------------------------------- */
 
 /* What the threads of a team have in common, and who of them this is. */
 typedef struct {
@@ -31,7 +31,8 @@ typedef struct {
     int member, members;
 } team_place;
 
-/* The step of fo_cell_io for m rows. sums: where not NULL, the x part of each stage, made before. y: a second place for h', or NULL. */
+/* The step of fo_cell_io for m rows. sums: where not NULL, the x part of each stage, made before. y: a second place for
+ * h', or NULL. */
 typedef struct {
     fo_cell_io io;
     ptrdiff_t m;
@@ -45,15 +46,16 @@ typedef struct {
 /* This member's share of `all` things that come in pairs: first .. last-1. */
 void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t *first, ptrdiff_t *last);
 
-/* One step: this member's units, all rows. Returns when the member has done its share of h', not when the others have. */
+/* One step: this member's units, all rows. Returns when the member has done its share of h', not when the others
+ * have. */
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at);
 
 /* Floats of `between` for m rows. */
 ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m);
 
 /* Estimated nanoseconds of a step for one of `threads` threads that share its units: its multiply-adds, or its weights
- * from the cache that has room for them, which overlap for the most part; then they wait for one another, and each reads
- * what the others made of h. */
+ * from the cache that has room for them, which overlap for the most part; then they wait for one another, and each
+ * reads what the others made of h. */
 double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads);
 
 #endif

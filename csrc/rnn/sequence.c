@@ -1,8 +1,8 @@
 /* Recurrent layers over sequences.
  *
- * A sequence makes the x part of many steps at once, as a GEMM, and its steps read the recurrent weights alone. Its threads
- * share units, rows, directions or layers, whatever is estimated to take the least time; a layer follows the one before it
- * by some steps:
+ * A sequence makes the x part of many steps at once, as a GEMM, and its steps read the recurrent weights alone. Its
+ * threads share units, rows, directions or layers, whatever is estimated to take the least time; a layer follows the
+ * one before it by some steps:
  *
  *     thread 0    layer 0, steps 0-3    layer 0, steps 4-7    layer 0, steps 8-11   ...
  *     thread 1                          layer 1, steps 0-3    layer 1, steps 4-7    ...
@@ -11,8 +11,8 @@
 
 #include "cell.h"
 
-/* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each step, layers follow
- * one another. */
+/* How the threads of a team share a sequence. Rows and directions are independent; units need a barrier after each
+ * step, layers follow one another. */
 typedef enum { SPLIT_UNITS, SPLIT_ROWS, SPLIT_DIRECTIONS, SPLIT_LAYERS } sequence_split;
 
 /* Bytes of the x part of some steps, made at once: it stays in the second-level cache until they are due. */
@@ -56,16 +56,17 @@ typedef struct {
 
 static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + cell->stage[1].lds; }
 
-/* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x allows it. */
-static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb, ptrdiff_t n,
-                       const row_share *mine, float *sums) {
+/* sums[t, row, :] = bias + x[t, row, :] w_x of one stage, for n steps; this member's columns. One product where x
+ * allows it. */
+static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb,
+                       ptrdiff_t n, const row_share *mine, float *sums) {
     const fo_kernels *kn = cell->kn;
     const ptrdiff_t inputs = cell->s.inputs, lds = stage->lds, panel = kn->nr * inputs, m = mine->rows;
     ptrdiff_t from, to;
     fo_cell_share(&mine->at, cell->blocks, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
-    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs, .b = stage->wx + j * inputs,
-                      .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
+    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs,
+                      .b = stage->wx + j * inputs, .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
     ptrdiff_t products = 1, next_x = 0, next_sums = 0;
     g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = lds;
@@ -97,8 +98,8 @@ static void fetch(const float *p, ptrdiff_t n) {
 }
 
 /* Step t of the rows that are as long: from h[turn] to h[1 - turn]. sums NULL: the cell reads x itself. */
-static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d, ptrdiff_t t,
-                          int turn, float *const sums[2], const row_share *mine) {
+static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d,
+                          ptrdiff_t t, int turn, float *const sums[2], const row_share *mine) {
     const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, end = mine->row + mine->rows;
     const int64_t *lengths = run->s->lengths;
     for (ptrdiff_t b = mine->row, next; b < end; b = next) {
@@ -111,10 +112,11 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
             if (!mine->at.member) set_rows(y, io->yb, NULL, 0, next - b, outputs);
             continue;
         }
-        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb, .ldx = io->xb, .h = d->h[turn] + b * outputs, .ldh = outputs,
-                               .h_out = d->h[1 - turn] + b * outputs, .ldho = outputs, .c = d->c + b * hidden, .ldc = hidden,
-                               .c_out = d->c + b * hidden, .ldco = hidden},
-                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden, .backwards = turn};
+        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb, .ldx = io->xb, .h = d->h[turn] + b * outputs,
+                               .ldh = outputs, .h_out = d->h[1 - turn] + b * outputs, .ldho = outputs,
+                               .c = d->c + b * hidden, .ldc = hidden, .c_out = d->c + b * hidden, .ldco = hidden},
+                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden,
+                        .backwards = turn};
         for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].lds;
         if (mine->at.members > 1) fetch(job.io.h, job.m * outputs);
         fo_cell_step(cell, &job, &mine->at);
@@ -123,7 +125,8 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
 }
 
 /* One layer in one direction. place: of its scratch. */
-static void run_direction(const sequence_run *run, int layer, int direction, int place, const layer_io *io, const row_share *mine) {
+static void run_direction(const sequence_run *run, int layer, int direction, int place, const layer_io *io,
+                          const row_share *mine) {
     const fo_sequence *s = run->s;
     const int index = layer * s->directions + direction;
     const fo_cell *cell = s->cells[index];
@@ -133,8 +136,10 @@ static void run_direction(const sequence_run *run, int layer, int direction, int
     const ptrdiff_t state = index * s->batch + first;
     if (lead) {
         for (int turn = 0; turn < (s->lengths ? 2 : 1); turn++)
-            set_rows(d->h[turn] + first * outputs, outputs, s->h0 ? s->h0 + state * outputs : NULL, outputs, m, outputs);
-        if (cell->s.kind == FO_LSTM) set_rows(d->c + first * hidden, hidden, s->c0 ? s->c0 + state * hidden : NULL, hidden, m, hidden);
+            set_rows(d->h[turn] + first * outputs, outputs, s->h0 ? s->h0 + state * outputs : NULL, outputs, m,
+                     outputs);
+        if (cell->s.kind == FO_LSTM)
+            set_rows(d->c + first * hidden, hidden, s->c0 ? s->c0 + state * hidden : NULL, hidden, m, hidden);
     }
     fo_barrier_wait(mine->at.barrier, mine->at.members);
     int turn = 0;
@@ -183,7 +188,8 @@ static void run_member(void *context, int member, int members) {
         for (int d = from; d < to; d++) {
             layer_io io = {s->x, s->y + d * run->outputs, s->xt, s->xb, s->yt, s->yb};
             if (layer) io.x = run->middle[(layer - 1) & 1], io.xt = s->batch * width, io.xb = width;
-            if (layer < s->layers - 1) io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width;
+            if (layer < s->layers - 1)
+                io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width;
             run_direction(run, layer, d, run->split == SPLIT_LAYERS ? member : d, &io, &mine);
         }
         if (run->split == SPLIT_DIRECTIONS) fo_barrier_wait(&run->whole, members);
@@ -216,7 +222,8 @@ static int choose_split(sequence_run *run) {
     if (s->directions == 2) best = directions, team = threads < 4 ? 2 : threads;
     if (s->directions == 1 && units < best) best = units, team = threads;
     if (s->batch >= threads && rows < best) best = rows, team = threads, run->split = SPLIT_ROWS;
-    if (s->directions == 1 && layers < best) team = in_line, run->split = SPLIT_LAYERS, run->chunk = min_(run->chunk, lag);
+    if (s->directions == 1 && layers < best)
+        team = in_line, run->split = SPLIT_LAYERS, run->chunk = min_(run->chunk, lag);
     return team;
 }
 

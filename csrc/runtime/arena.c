@@ -1,6 +1,6 @@
-/* Scratch memory. A thread keeps the block of its last call up to FO_KEEP_BYTES, so that a repeated call allocates nothing;
- * a larger block goes back to the system with the call that needed it. A call inside another (a layer of a block of layers) finds that
- * one's block taken and has another, which is kept too; deeper ones allocate. */
+/* Scratch memory. A thread keeps the block of its last call up to FO_KEEP_BYTES, so that a repeated call allocates
+ * nothing; a larger block goes back to the system with the call that needed it. A call inside another (a layer of a
+ * block of layers) finds that one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
 #include "arena.h"
 #include "../fusedops.h"
@@ -39,8 +39,9 @@ static int level(void) {
     return i;
 }
 
-/* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page faults of new memory
- * took up to half as long as a one-shot call (weights of 270 KB: 140 us). Less than 8 MB in all, so that they stay where memory is short, too. */
+/* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page
+ * faults of new memory took up to half as long as a one-shot call (weights of 270 KB: 140 us). Less than 8 MB in all,
+ * so that they stay where memory is short, too. */
 static _Atomic(void *) spares[FO_SPARES];
 static atomic_uint turn;
 
@@ -142,7 +143,8 @@ float *fo_arena_share(ptrdiff_t *each, int threads, ptrdiff_t rest) {
     const int at = level();
     ptrdiff_t *wanted = at < LEVELS ? &mine[at].each : each;
     const ptrdiff_t widest = *each > *wanted ? *each : *wanted;
-    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = *wanted = widest; /* a block that is kept */
+    /* a block that is kept */
+    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = *wanted = widest;
     return fo_arena_take((size_t)(*each * threads + rest) * sizeof(float));
 }
 

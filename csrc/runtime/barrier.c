@@ -10,11 +10,15 @@ void fo_barrier_wait(fo_barrier *barrier, int members) {
         atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
         return;
     }
-    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++) fo_wait_for_others(spins);
+    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++)
+        fo_wait_for_others(spins);
 }
 
-void fo_progress_set(fo_progress *progress, ptrdiff_t done) { atomic_store_explicit(&progress->done, done, memory_order_release); }
+void fo_progress_set(fo_progress *progress, ptrdiff_t done) {
+    atomic_store_explicit(&progress->done, done, memory_order_release);
+}
 
 void fo_progress_wait(fo_progress *progress, ptrdiff_t done) {
-    for (int spins = 0; atomic_load_explicit(&progress->done, memory_order_acquire) < done; spins++) fo_wait_for_others(spins);
+    for (int spins = 0; atomic_load_explicit(&progress->done, memory_order_acquire) < done; spins++)
+        fo_wait_for_others(spins);
 }

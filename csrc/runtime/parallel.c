@@ -1,8 +1,8 @@
-/* Threads. There is one team, which stands from the first call that is worth it: one caller at a time leads it, others that come meanwhile
- * run serially (a team for each Python thread would oversubscribe the cores). Its threads are OpenMP's, in a parallel region that a
- * further thread, the keeper, has entered and sleeps in: so no caller waits at a region's end, where one thread that the system has
- * taken off its processor holds up all. A caller waits only for tasks that others have claimed.
- * After a fork the child has no team left and runs serially: libgomp would hang. */
+/* Threads. There is one team, which stands from the first call that is worth it: one caller at a time leads it, others
+ * that come meanwhile run serially (a team for each Python thread would oversubscribe the cores). Its threads are
+ * OpenMP's, in a parallel region that a further thread, the keeper, has entered and sleeps in: so no caller waits at a
+ * region's end, where one thread that the system has taken off its processor holds up all. A caller waits only for
+ * tasks that others have claimed. After a fork the child has no team left and runs serially: libgomp would hang. */
 #define _GNU_SOURCE
 #include "parallel.h"
 #include "processors.h"
@@ -40,19 +40,22 @@ static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it *
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static int_fast64_t awake_ns;  /* 0 where OpenMP's threads shall not wait actively */
-static int asked, size;        /* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
+/* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
+static int asked, size;
 static atomic_int opened;      /* its size, as its threads tell */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
 
 typedef void units(void *context, ptrdiff_t first, ptrdiff_t end, int thread);
 
-/* What a member of the team knows of the loop: its own range of units, tasks or quarters of them, from whose front it claims; who has
- * nothing left claims from the back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same
- * place, so each stays with one processor's cache. All that a member looks at lies in its own line, and the rest changes only between loops:
- * who has claimed a task by an exchange of the range has read what belongs to it. */
+/* What a member of the team knows of the loop: its own range of units, tasks or quarters of them, from whose front it
+ * claims; who has nothing left claims from the back of another's. The memory that the tasks of one loop wrote is read
+ * by the next loop's tasks of the same place, so each stays with one processor's cache. All that a member looks at lies
+ * in its own line, and the rest changes only between loops: who has claimed a task by an exchange of the range has read
+ * what belongs to it. */
 typedef struct {
-    _Alignas(LINE) atomic_uint_fast64_t range; /* the loop's number, first and end of the units that nobody has claimed */
+    /* the loop's number, first and end of the units that nobody has claimed */
+    _Alignas(LINE) atomic_uint_fast64_t range;
     _Atomic(units *) fn;
     _Atomic(void *) context;
     atomic_int whole, members, ends; /* units of a task */
@@ -117,7 +120,8 @@ static void *pass(void *gate) {
     return NULL;
 }
 
-/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or address space). */
+/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or
+ * address space). */
 static int threads_start(int n) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[MOST_THREADS];
@@ -135,7 +139,8 @@ static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
     fo_leave_flush(saved);
 }
 
-enum { BITS = 16 }; /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+/* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+enum { BITS = 16 };
 enum { MOST_UNITS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
@@ -144,19 +149,23 @@ static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, 
 static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
-/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time ago. */
+/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time
+ * ago. */
 static bool is_late(int thread) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
     const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
     const int_fast64_t least = before && now - before > 3 * FO_LATE_NS ? (now - before) / 3 : FO_LATE_NS;
     for (int i = 0; i < members; i++) {
         const uint_fast64_t r = atomic_load_explicit(&team[i].range, memory_order_relaxed);
-        if (i != thread && first_of(r) == end_of(r) && now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least) return true;
+        if (i != thread && first_of(r) == end_of(r) &&
+            now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least)
+            return true;
     }
     return false;
 }
 
-/* Units of the next claim from a range: a task, but less of the last one where its member is late or does not take it itself. */
+/* Units of the next claim from a range: a task, but less of the last one where its member is late or does not take it
+ * itself. */
 static uint_fast64_t next_claim(int thread, bool own, uint_fast64_t range, uint_fast64_t whole) {
     const uint_fast64_t left = end_of(range) - first_of(range);
     if (left > whole || whole == 1 || (own && left == whole && !is_late(thread))) return whole;
@@ -172,9 +181,11 @@ static void run_range(int thread, atomic_uint_fast64_t *range, uint_fast64_t loo
         void *context = atomic_load_explicit(&mine->context, memory_order_relaxed);
         const int whole = atomic_load_explicit(&mine->whole, memory_order_relaxed);
         const bool own = range == &mine->range;
-        const uint_fast64_t n = next_claim(thread, own, r, (uint_fast64_t)whole), first = own ? first_of(r) : end_of(r) - n;
+        const uint_fast64_t n = next_claim(thread, own, r, (uint_fast64_t)whole);
+        const uint_fast64_t first = own ? first_of(r) : end_of(r) - n;
         const uint_fast64_t rest = own ? range_of(loop, first + n, end_of(r)) : range_of(loop, first_of(r), first);
-        if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire)) continue;
+        if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire))
+            continue;
         if (whole > 1) atomic_store_explicit(&mine->begun, now_ns(), memory_order_relaxed);
         fn(context, (ptrdiff_t)first, (ptrdiff_t)(first + n), thread);
         atomic_fetch_add_explicit(&mine->done, n, memory_order_release);
@@ -198,7 +209,8 @@ static void call(member *m) {
 
 /* Deals out the units of a loop, whose number it returns. */
 static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
-    const uint_fast64_t all = (uint_fast64_t)tasks, each = (uint_fast64_t)whole, loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
+    const uint_fast64_t all = (uint_fast64_t)tasks, each = (uint_fast64_t)whole;
+    const uint_fast64_t loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
     claimed += all * each;
     for (int i = threads; i-- > 0;) {
         member *m = &team[i];
@@ -229,8 +241,8 @@ static void share(ptrdiff_t tasks, int whole, int threads, units *fn, void *cont
     fo_leave_flush(saved);
 }
 
-/* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks whether it
- * sleeps: one of them sees the other. */
+/* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks
+ * whether it sleeps: one of them sees the other. */
 static void sleep_until_called(member *m, uint_fast64_t loop) {
     pthread_mutex_lock(&m->bed);
     atomic_store(&m->asleep, 1);
@@ -279,7 +291,8 @@ static void *keep_team(void *unused) {
     return unused;
 }
 
-/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it knows waits for it. */
+/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it
+ * knows waits for it. */
 static bool start_keeper(void) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
     pthread_t keeper;
@@ -382,7 +395,9 @@ static void divided_units(void *context, ptrdiff_t first, ptrdiff_t end, int thr
     const ptrdiff_t task = first / QUARTERS;
     l->fn(l->context, (fo_piece){task, (int)(first - task * QUARTERS), (int)(end - task * QUARTERS)}, thread);
 }
-static void whole_task(void *context, ptrdiff_t task, int thread) { divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread); }
+static void whole_task(void *context, ptrdiff_t task, int thread) {
+    divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread);
+}
 
 void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
     divided_loop l = {fn, context};
