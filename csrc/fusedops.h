@@ -42,13 +42,16 @@ ptrdiff_t fo_near_bytes(void);
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 
-/* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
- * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache
- * (unit FO_LINE); where a layer is so light that it loads as often as it stores, at the part of a line where x does (FO_LIGHT_UNIT). */
-enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560, FO_LINE = 64, FO_LIGHT_UNIT = 16, FO_PLACED = 64 << 10 /* bytes, from which it is worth it */ };
-
-/* Where in a page a result lies `after` bytes behind x, taken down to a multiple of `unit`. */
-static inline size_t fo_place_after(const void *x, size_t unit, size_t after) { return ((size_t)x / unit * unit + after) % FO_PAGE; }
+/* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
+enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
+typedef enum {
+    FO_BEHIND,       /* half a page and more behind x, at a line of the cache */
+    FO_BEHIND_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
+    FO_BETWEEN       /* half as far: what is neither x nor its result */
+} fo_place;
+size_t fo_place_after(const void *x, fo_place place);             /* in a page, for x */
+float *fo_place_in(float *room, const void *x, fo_place place);   /* the first such place in room */
+size_t fo_place_of_step(size_t at, size_t bytes, size_t step);    /* from `at` on, for what step `step` of a network writes */
 
 /* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
 void fo_place_results(size_t at);

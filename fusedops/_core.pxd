@@ -22,12 +22,12 @@ cdef extern from "fusedops.h" nogil:
     bint fo_half_rate()
     void fo_set_half_rate(bint half)
     enum:
-        FO_PAGE
-        FO_RESULT_AFTER
-        FO_LINE
-        FO_LIGHT_UNIT
         FO_PLACED
-    size_t fo_place_after(const void *x, size_t unit, size_t after)
+    ctypedef enum fo_place:
+        FO_BEHIND
+        FO_BEHIND_LIGHT
+    size_t fo_place_after(const void *x, fo_place place)
+    size_t fo_place_of_step(size_t at, size_t bytes, size_t step)
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
     void *fo_realloc_result(void *result, size_t bytes)

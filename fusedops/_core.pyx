@@ -76,7 +76,13 @@ def set_half_rate(bint half):
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at
 # a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED bytes the allocation costs as much as it gains.
-PAGE, RESULT_AFTER, PLACED = FO_PAGE, FO_RESULT_AFTER, FO_PLACED  # where a network's images lie, too
+PLACED = FO_PLACED
+
+
+def place_of_step(size_t at, size_t nbytes, size_t step):
+    """The first place from `at` on in a network's arena for what its step `step` writes."""
+    return fo_place_of_step(at, nbytes, step)
+
 
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
@@ -104,8 +110,8 @@ cdef object RESULT_MEMORY = PyCapsule_New(&result_memory, b"mem_handler", NULL)
 cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())  # whatever the user has set in his own context
 
 
-cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=FO_LINE, int dtype=cnp.NPY_FLOAT32):
-    """A new array, placed behind x (FO_RESULT_AFTER), at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
+cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND, int dtype=cnp.NPY_FLOAT32):
+    """A new array, placed behind x, if it is not small and the user has no handler of NumPy's memory."""
     cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize
     cdef int i
     for i in range(nd):
@@ -114,7 +120,7 @@ cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     before = cnp.PyDataMem_SetHandler(RESULT_MEMORY)
     try:
-        fo_place_results(fo_place_after(x, unit, FO_RESULT_AFTER))
+        fo_place_results(fo_place_after(x, place))
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     finally:
         cnp.PyDataMem_SetHandler(before)
@@ -169,7 +175,7 @@ cpdef list new_results(list kinds):
             raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
-        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_LINE, dtype.num))
+        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_BEHIND, dtype.num))
     return arrays
 
 
@@ -581,11 +587,11 @@ cdef class ImagePlan:
     cdef ndarray empty_like(self, ndarray x, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
         cdef cnp.npy_intp order[4]
-        cdef int unit = FO_LIGHT_UNIT if self.light else FO_LINE
+        cdef fo_place place = FO_BEHIND_LIGHT if self.light else FO_BEHIND
         if self.nhwc or not nhwc_memory:
-            return new_result(4, dims, data(x), unit)
+            return new_result(4, dims, data(x), place)
         order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
-        return new_result(4, order, data(x), unit).transpose(0, 3, 1, 2)
+        return new_result(4, order, data(x), place).transpose(0, 3, 1, 2)
 
 
 cdef enum:

@@ -27,11 +27,6 @@ static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
                                                              (block->expand ? (double)z->ih * z->iw : 0));
 }
 
-/* The first place in `room` `after` bytes behind p in a page. */
-static float *place_in(float *room, const float *p, size_t unit, size_t after) {
-    return room + (fo_place_after(p, unit, after) - (size_t)room) % FO_PAGE / sizeof *room;
-}
-
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
                               const fo_image *y) {
     const fo_conv2d_shape *d = &block->depthwise->s;
@@ -46,9 +41,9 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     if (!scratch) return FO_NO_MEMORY;
     /* Each image where a result of the one before would be for a caller; but D of x halfway to y, which will be
      * there. */
-    if (block->expand) l.e.data = place_in(scratch, x->data, FO_LINE, FO_RESULT_AFTER);
-    l.d.data = block->expand ? place_in(l.e.data + floats, l.e.data, FO_LINE, FO_RESULT_AFTER)
-                             : place_in(scratch, x->data, FO_LIGHT_UNIT, FO_RESULT_AFTER / 2);
+    if (block->expand) l.e.data = fo_place_in(scratch, x->data, FO_BEHIND);
+    l.d.data = block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND)
+                             : fo_place_in(scratch, x->data, FO_BETWEEN);
     if (fo_threads_for(fo_block_nanoseconds(block, z)) > 1)
         fo_parallel_together(run_layers, &l);
     else

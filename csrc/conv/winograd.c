@@ -26,8 +26,6 @@
 #include "algorithm.h"
 #include "cost.h"
 
-/* planes of half are an odd number of units apart; what that is more than columns */
-enum { PLANE_UNIT = 8, HALF_GAP = 3 * PLANE_UNIT };
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
@@ -51,10 +49,10 @@ typedef struct {
     ptrdiff_t block, blocks;       /* tiles of a block; blocks */
     ptrdiff_t ldv, ldp;            /* distance of two tiles in V and in M */
     ptrdiff_t v_position, p_position;
-    ptrdiff_t half_row; /* distance of two rows of half, which hold all tiles of a block */
+    ptrdiff_t mid_row; /* distance of two rows of mid, which hold all tiles of a block */
     const float *u;
     float *scratch;
-    ptrdiff_t each; /* floats of a block's V and M, and half */
+    ptrdiff_t each; /* floats of a block's V and M, and mid */
     bool shared;    /* all threads work on one block */
     bool even;      /* blocks have equal work, not equal numbers of tiles */
     bool by_rows;   /* V and M are those of one row of positions */
@@ -115,10 +113,10 @@ static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whol
     w->v_position = fo_winograd_stride(w->block * w->ldv), w->p_position = fo_winograd_stride(w->block * w->ldp);
     w->each = w->positions * (w->v_position + w->p_position);
     const ptrdiff_t runs = min_(w->block, (w->block - 1) / w->across + 2);
-    const ptrdiff_t half_row = fo_winograd_stride((w->block * tile + (2 + HALF_GAP) * runs) * max_(w->ldv, w->ldp));
-    const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * half_row;
+    const ptrdiff_t mid_row = fo_winograd_stride((w->block * tile + 2 * runs) * max_(w->ldv, w->ldp));
+    const ptrdiff_t each = fo_winograd_points(plan, tile) * (w->v_position + w->p_position) + (tile + 2) * mid_row;
     w->by_rows = !w->shared && plan->s.sh == 1 && each * (ptrdiff_t)sizeof(float) <= FO_WINOGRAD_MOST_BYTES;
-    if (w->by_rows) w->each = each, w->half_row = half_row;
+    if (w->by_rows) w->each = each, w->mid_row = mid_row;
 }
 
 /* ---- blocks: their tiles in V and M ------------------------------------------------------------------------------ */
@@ -187,11 +185,11 @@ static fo_winograd_input_args input_args(const winograd *w, const block *b, cons
     const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down);
     const phase columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
     const float *x = fo_at(&w->x, at.n, b->group * w->plan->icg + c, rows.first, columns.first);
-    return (fo_winograd_input_args){w->tile, r->height, r->last, r->whole, channels,
+    return (fo_winograd_input_args){(int)s->sh, w->tile, r->height, r->last, r->whole, channels,
                                     phase_image(w, &w->x, x), rows.count, columns.count,
                                     s->sh * r->h - rows.zeros, s->sh * r->q - columns.zeros, v + r->slot * w->ldv + c,
                                     v + r->last_slot * w->ldv + c, w->ldv, w->v_position,
-                                    fo_winograd_phase_floats(w->plan), NULL, w->half_row, 0};
+                                    fo_winograd_phase_floats(w->plan), NULL, w->mid_row};
 }
 
 static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
@@ -199,7 +197,7 @@ static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrd
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         const fo_winograd_input_args a = input_args(w, b, &r, c, channels, v);
-        w->plan->kn->winograd_input[w->plan->s.sh - 1](&a);
+        w->plan->kn->winograd_input(&a);
         t += r.whole + (r.last > 0);
     }
 }
@@ -236,12 +234,12 @@ static fo_winograd_output_args output_args(const winograd *w, const block *b, co
     /* of this phase */
     const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw);
     const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
-    return (fo_winograd_output_args){w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
+    return (fo_winograd_output_args){(int)w->plan->s.sh, w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
                                      products + r->last_slot * w->ldp + o, w->ldp, w->p_position,
                                      phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
                                      phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, channel, h, q) : NULL),
                                      min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q),
-                                     ep.bias, ep.act, NULL, w->half_row, 0};
+                                     ep.bias, ep.act, NULL, w->mid_row};
 }
 
 static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels,
@@ -250,7 +248,7 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         const fo_winograd_output_args a = output_args(w, b, &r, o, channels, products);
-        w->plan->kn->winograd_output[w->plan->s.sh - 1](&a);
+        w->plan->kn->winograd_output(&a);
         t += r.whole + (r.last > 0);
     }
 }
@@ -260,61 +258,49 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
 /* a vector being less than a line */
-static bool half_has_planes(const winograd *w) { return fo_is_narrow(w->plan->kn); }
+/* Columns of mid that a run takes. */
+static ptrdiff_t mid_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 
-/* Columns of half that a run takes; planes have room for a vector that begins anywhere in them, and are no power of two
- * apart. */
-static ptrdiff_t half_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
-static ptrdiff_t half_plane(const winograd *w, const run *r) {
-    const ptrdiff_t floats = round_up(half_columns(w, r) + w->plan->kn->vl - 2, PLANE_UNIT);
-    return floats > 2 * PLANE_UNIT ? floats | PLANE_UNIT : floats;
-}
-static ptrdiff_t half_floats(const winograd *w, const run *r, ptrdiff_t plane, ptrdiff_t ld) {
-    return plane ? plane * ld : half_columns(w, r) * ld;
-}
-
-static void input_by_rows(const winograd *w, const block *b, int row, float *half, float *v) {
+static void input_by_rows(const winograd *w, const block *b, int row, float *mid, float *v) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_input_args a = input_args(w, b, &r, 0, w->plan->icg, v);
-        a.half = half, a.half_plane = w->x.sc == 1 || !half_has_planes(w) ? 0 : half_plane(w, &r);
+        a.mid = mid;
         if (row == COLUMNS)
             kn->columns(&a);
         else if (row < r.height + 2)
             kn->row(&a, row);
-        t += r.whole + (r.last > 0), half += half_floats(w, &r, a.half_plane, w->ldv);
+        t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * w->ldv;
     }
 }
 
-static void output_by_rows(const winograd *w, const block *b, int row, float *half, const float *products) {
+static void output_by_rows(const winograd *w, const block *b, int row, float *mid, const float *products) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
-    const bool planes = half_has_planes(w) && w->y.sc != 1 && w->y.sw == 1 && w->plan->s.act.kind <= FO_CLIP &&
-                        (!w->r.data || w->r.sw == 1);
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
         fo_winograd_output_args a = output_args(w, b, &r, 0, w->plan->ocg, products);
-        a.half = half, a.half_plane = planes ? half_plane(w, &r) : 0;
+        a.mid = mid;
         if (row == COLUMNS)
             kn->back_columns(&a);
         else if (row < r.height + 2)
             kn->back_row(&a, row);
-        t += r.whole + (r.last > 0), half += half_floats(w, &r, a.half_plane, w->ldp);
+        t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * w->ldp;
     }
 }
 
-static void multiply_by_rows(const winograd *w, const block *b, float *half) {
+static void multiply_by_rows(const winograd *w, const block *b, float *mid) {
     const int rows = w->tile + 2;
-    float *v = half + rows * w->half_row, *products = v + rows * w->v_position;
-    input_by_rows(w, b, COLUMNS, half, v);
+    float *v = mid + rows * w->mid_row, *products = v + rows * w->v_position;
+    input_by_rows(w, b, COLUMNS, mid, v);
     for (int row = 0; row < rows; row++) {
-        input_by_rows(w, b, row, half, v);
+        input_by_rows(w, b, row, mid, v);
         multiply(w, b, row * rows, (row + 1) * rows, v, products, 0, w->plan->ocg);
-        output_by_rows(w, b, row, half, products);
+        output_by_rows(w, b, row, mid, products);
     }
-    output_by_rows(w, b, COLUMNS, half, products);
+    output_by_rows(w, b, COLUMNS, mid, products);
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */

@@ -16,7 +16,7 @@ static void pack_phases(const fo_conv2d *plan, int tile, const float *g, ptrdiff
     const ptrdiff_t nr = plan->kn->nr, channels = fo_winograd_phase_floats(plan);
     const int values = fo_winograd_values(plan, tile);
     float u[MOST_VALUES * MOST_VALUES * MOST_NR], *from = u;
-    plan->kn->winograd_weights[1](tile, g, u, nr);
+    plan->kn->winograd_weights(2, tile, g, u, nr);
     for (int i = 0; i < values; i++)
         for (int j = 0; j < values; j++, from += nr) {
             const int down = point_of(tile, i), across = point_of(tile, j), each = fo_winograd_values_at(plan, across);
@@ -44,7 +44,7 @@ static void pack_part(const fo_conv2d *plan, const void *context, ptrdiff_t part
     for (ptrdiff_t c = 0; c < block; c++) {
         for (int tap = 0; tap < 9; tap++) memcpy(g + tap * nr, steps + (tap * block + c) * nr, (size_t)nr * sizeof *g);
         if (plan->s.sh == 1)
-            kn->winograd_weights[0](tile, g, packed + o * ic + (first + c) * nr, fo_winograd_u_phase(plan));
+            kn->winograd_weights(1, tile, g, packed + o * ic + (first + c) * nr, fo_winograd_u_phase(plan));
         else
             pack_phases(plan, tile, g, o, first + c, packed);
     }

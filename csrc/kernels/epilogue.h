@@ -37,8 +37,6 @@ typedef struct {
     vf lo, hi;
 } ep_bounds;
 
-INLINE bool ep_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
-
 INLINE ep_bounds ep_start(const fo_activation *act) {
     const bool clips = act->kind == FO_CLIP;
     return (ep_bounds){v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};

@@ -57,7 +57,7 @@ static void lrn_row(void *context, ptrdiff_t task, int thread) {
 fo_status fo_lrn(const fo_lrn_args *a) {
     row_job job = {fo_active(), a, a->h};
     const double outputs = (double)a->n * a->c * a->h * a->w;
-    const double each = (double)a->size + (a->beta == 0.75f ? 20 : 200);
+    const double each = (double)a->size + (a->beta == 0.75f ? 20 : FO_LIBM_MACS);
     fo_parallel_for(a->n * a->h, fo_threads_for(fo_nanoseconds(job.kn, each * outputs, 8 * outputs)), lrn_row, &job);
     return FO_OK;
 }

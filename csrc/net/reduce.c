@@ -24,7 +24,8 @@ static void fibre_block(void *context, ptrdiff_t task, int thread) {
     job->run(job, &f, offset[2] + first * f.scale.lane);
 }
 
-/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and along strides are set; `each` is the cost of an element. */
+/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and along strides are set; `each` is the cost of an
+ * element. */
 static void run_fibres(fibre_job *job, double elements, double each) {
     const int last = job->kept->nd - 1;
     const ptrdiff_t outer = fo_points(job->kept, last);

@@ -1,5 +1,5 @@
-/* The vocabulary on AVX-512F, sixteen lanes. Contract: simd.h. AVX-512BW is not used by name: without it GCC keeps masks in general
- * registers, from where each use waits in the queue of vector operations. */
+/* The vocabulary on AVX-512F, sixteen lanes. Contract: simd.h. AVX-512BW is not used by name: without it GCC keeps
+ * masks in general registers, from where each use waits in the queue of vector operations. */
 #include <immintrin.h>
 
 #include "simd.h"
@@ -44,7 +44,8 @@ INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
 INLINE vf v_copysign(vf a, vf s) {  /* bitwise sign ? s : a */
-    return _mm512_castsi512_ps(_mm512_ternarylogic_epi32(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(s), _mm512_castps_si512(a), 0xca));
+    return _mm512_castsi512_ps(
+        _mm512_ternarylogic_epi32(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(s), _mm512_castps_si512(a), 0xca));
 }
 INLINE vm v_lt(vf a, vf b) { return _mm512_cmp_ps_mask(a, b, _CMP_LT_OQ); }
 INLINE vm v_isnan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
@@ -59,7 +60,9 @@ INLINE vf v_odd(vf a, vf b) {
 }
 INLINE vf v_evens(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x88); }
 INLINE vf v_odds(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xdd); }
-INLINE vf v_in_order(vf v) { return _mm512_castpd_ps(_mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_castps_pd(v))); }
+INLINE vf v_in_order(vf v) {
+    return _mm512_castpd_ps(_mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_castps_pd(v)));
+}
 INLINE vf v_turned(vf v, int n) {
     const __m512i next = _mm512_setr_epi32(1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 2, 15, 0);
     const __m512i last = _mm512_setr_epi32(15, 0, 13, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14);
@@ -68,7 +71,8 @@ INLINE vf v_turned(vf v, int n) {
 #define v_concat(a, b, n) _mm512_castsi512_ps(_mm512_alignr_epi32(_mm512_castps_si512(b), _mm512_castps_si512(a), n))
 INLINE vf v_halves(vf a, vf b) { return _mm512_shuffle_f32x4(a, b, 0x44); }
 INLINE vf v_load_halves(const float *p, const float *q) {
-    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd((const double *)p)), _mm256_loadu_pd((const double *)q), 1));
+    return _mm512_castpd_ps(_mm512_insertf64x4(_mm512_castpd256_pd512(_mm256_loadu_pd((const double *)p)),
+                                               _mm256_loadu_pd((const double *)q), 1));
 }
 INLINE void v_store_halves(float *p, float *q, vf v) {
     _mm256_storeu_ps(p, _mm512_castps512_ps256(v));

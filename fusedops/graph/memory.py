@@ -166,7 +166,7 @@ def lay_out(buffers):
 def _placed(offset, b):
     """The first place from `offset` on for a buffer. Large ones lie in their page as results do behind an image of the step before; they have a
     place of their own for eight steps."""
-    return _aligned(offset) if b.nbytes < _core.PLACED else offset + (b.first * _core.RESULT_AFTER - offset) % _core.PAGE
+    return _core.place_of_step(offset, b.nbytes, b.first)
 
 
 def _tight(buffers):

@@ -24,7 +24,7 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS, clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
     const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .along = along > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
-    t.direct = !ep->transposed && t.wanted == columns && ep_in_registers(&ep->act);
+    t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
     t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
     tile_fn *const *of_height = tiles[g->form][width] - 1;
