@@ -6,12 +6,12 @@ INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrd
     const vm rows = v_range(0, m), columns = v_range(0, n);
     vf t[VL];
     UNROLL for (int l = 0; l < VL; l++, x += ldx) {
-        v_hide(x);
+        v_launder(x);
         t[l] = whole ? v_load(x) : l < m ? v_load_mask(x, columns) : v_zero();
     }
     v_transpose(t);
     UNROLL for (int l = 0; l < VL; l++, y += ldy) {
-        v_hide(y);
+        v_launder(y);
         if (whole || over)
             v_store(y, t[l]);
         else if (l < n)
@@ -54,7 +54,7 @@ INLINE vf load_strided(const ptrdiff_t step, const bool whole, const float *x, p
     UNROLL for (int q = 0; q < step; q++, at += VL)
         v[q] = whole ? v_load(x + at) : v_load_mask(x + at, v_range(-at, width - at));
     if (step == 1) return v[0];
-    return step == 2 ? v_even(v[0], v[1]) : v_even(v_even(v[0], v[1]), v_even(v[2], v[3]));
+    return step == 2 ? v_uzp_even(v[0], v[1]) : v_uzp_even(v_uzp_even(v[0], v[1]), v_uzp_even(v[2], v[3]));
 }
 
 /* fo_pad for steps of 1, 2 and 4; masks where a vector passes an edge. */

@@ -56,13 +56,13 @@ INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool h
         UNROLL for (int i = 0; i < mr; i++, r += ldr) {
             UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_add(acc[i][j], v_load(r + j * VL));
             if (half && i % 2 == 0) acc[i][nv] = v_add(acc[i][nv], v_load_halves(r + nv * VL, r + nv * VL + (i + 1 < mr ? ldr : 0)));
-            v_hide(r); /* or each row would take a pointer */
+            v_launder(r); /* or each row would take a pointer */
         }
     UNROLL for (int i = 0; i < mr; i++, c += ldc) {
         UNROLL for (int j = 0; j < nv; j++) ep_store(e, c + j * VL, acc[i][j]);
         if (half && i % 2 == 0 && i + 1 < mr) v_store_halves(c + nv * VL, c + ldc + nv * VL, ep_vector(e, acc[i][nv]));
         if (half && i % 2 == 0 && i + 1 == mr) v_store_tail(c + nv * VL, ep_vector(e, acc[i][nv]), VL / 2);
-        v_hide(c);
+        v_launder(c);
     }
 }
 
@@ -126,11 +126,11 @@ INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_ar
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
     if (r)
         UNROLL for (int l = 0; l < VL; l++, r += f->ldr) {
-            v_hide(r);
+            v_launder(r);
             t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
         }
     UNROLL for (int l = 0; l < VL; l++, c += f->ldc) {
-        v_hide(c);
+        v_launder(c);
         finish_vector(kind, all, f, t[l], NULL, c, n, m, v_zero());
     }
 }
@@ -149,7 +149,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
             UNROLL for (int l = 0; l < VL; l++) {
                 t[l] = v_load(row);
                 if (all || l + 1 < left) row += f.ldt; /* lanes beyond are not stored */
-                v_hide(row);
+                v_launder(row);
             }
             v_transpose(t);
             if (kind <= FO_CLIP && j + VL <= f.n) { /* the common case */

@@ -165,9 +165,9 @@ INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_p
         pool_start(kind, 1, acc);
         for (ptrdiff_t j = 0; j < g->kw; j++) {
             const float *at = columns + w * g->sw + j * g->dw;
-            acc[0] = pool_two(kind, acc[0], stride == 1 ? v_load(at) : stride == 2 ? v_evens(v_load(at), v_load(at + VL)) : v_load_strided(at, g->sw, VL));
+            acc[0] = pool_two(kind, acc[0], stride == 1 ? v_load(at) : stride == 2 ? v_uzp_inlane_even(v_load(at), v_load(at + VL)) : v_load_strided(at, g->sw, VL));
         }
-        if (stride == 2) acc[0] = v_in_order(acc[0]);
+        if (stride == 2) acc[0] = v_lane_order(acc[0]);
         if (kind != FO_POOL_MAX) acc[0] = v_div(acc[0], v_mul(v_set1((float)(counted.last - counted.first)), v_load(counts + w)));
         v_store_strided(y + h * g->y.sh + w * g->y.sw, g->y.sw, acc[0], g->ow - w);
     }

@@ -138,7 +138,7 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
             vf av = v_set1(a[i * lda + u]);
             UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
         }
-        v_pin(); /* or loads of the next steps come first, and sums are spilled */
+        v_barrier(); /* or loads of the next steps come first, and sums are spilled */
     }
 }
 

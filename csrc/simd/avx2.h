@@ -37,7 +37,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces rather tha
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
-#define v_keep(v) __asm__("" : "+x"(v))
+#define v_force_reg(v) __asm__("" : "+x"(v))
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
@@ -86,15 +86,15 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
     return _mm256_mul_ps(_mm256_mul_ps(a, p), r);
 }
 /* Shuffled within each 128-bit half: what two vectors' lower halves give stands apart. */
-INLINE vf v_evens(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
-INLINE vf v_odds(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
-INLINE vf v_in_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
-INLINE vf v_turned(vf v, int n) {
+INLINE vf v_uzp_inlane_even(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
+INLINE vf v_uzp_inlane_odd(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
+INLINE vf v_lane_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
+INLINE vf v_rotate(vf v, int n) {
     return _mm256_permutevar8x32_ps(
         v, n == 1 ? _mm256_setr_epi32(1, 4, 3, 6, 5, 2, 7, 0) : _mm256_setr_epi32(7, 0, 5, 2, 1, 4, 3, 6));
 }
-INLINE vf v_even(vf a, vf b) { return v_in_order(v_evens(a, b)); }
-INLINE vf v_odd(vf a, vf b) { return v_in_order(v_odds(a, b)); }
+INLINE vf v_uzp_even(vf a, vf b) { return v_lane_order(v_uzp_inlane_even(a, b)); }
+INLINE vf v_uzp_odd(vf a, vf b) { return v_lane_order(v_uzp_inlane_odd(a, b)); }
 INLINE vf v_concat(vf a, vf b, const int n) {
     const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b);
     const __m256i mid = _mm256_permute2x128_si256(lo, hi, 0x21);
@@ -136,7 +136,7 @@ INLINE void v_transpose(vf r[VL]) {
 /* a load brings a half to its place, which else takes a shuffle */
 INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
     const float *q = p + 4 * ld;
-    v_hide(q);
+    v_launder(q);
     UNROLL for (int i = 0; i < VL; i++) r[i] = v_load_halves(p + i % 4 * ld + i / 4 * 4, q + i % 4 * ld + i / 4 * 4);
     v_transpose_4_(r), v_transpose_4_(r + 4);
 }

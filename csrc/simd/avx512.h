@@ -21,9 +21,9 @@ INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)n, v_store_
 INLINE vf v_zero(void) { return _mm512_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm512_set1_ps(x); }
 #ifdef FO_EMULATED /* tests/emulated: no instruction of this set */
-#define v_keep(v) __asm__("" : "+m"(v))
+#define v_force_reg(v) __asm__("" : "+m"(v))
 #else
-#define v_keep(v) __asm__("" : "+v"(v))
+#define v_force_reg(v) __asm__("" : "+v"(v))
 #endif
 INLINE vf v_add(vf a, vf b) { return _mm512_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm512_sub_ps(a, b); }
@@ -52,18 +52,18 @@ INLINE vm v_isnan(vf a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm512_mask_blend_ps(m, b, a); }
 INLINE vf v_pow2(vf z) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_castps_si512(z), 23)); }
 INLINE vf v_scale(vf a, vf n) { return _mm512_scalef_ps(a, n); }
-INLINE vf v_even(vf a, vf b) {
+INLINE vf v_uzp_even(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30), b);
 }
-INLINE vf v_odd(vf a, vf b) {
+INLINE vf v_uzp_odd(vf a, vf b) {
     return _mm512_permutex2var_ps(a, _mm512_setr_epi32(1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31), b);
 }
-INLINE vf v_evens(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x88); }
-INLINE vf v_odds(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xdd); }
-INLINE vf v_in_order(vf v) {
+INLINE vf v_uzp_inlane_even(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0x88); }
+INLINE vf v_uzp_inlane_odd(vf a, vf b) { return _mm512_shuffle_ps(a, b, 0xdd); }
+INLINE vf v_lane_order(vf v) {
     return _mm512_castpd_ps(_mm512_permutexvar_pd(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_castps_pd(v)));
 }
-INLINE vf v_turned(vf v, int n) {
+INLINE vf v_rotate(vf v, int n) {
     const __m512i next = _mm512_setr_epi32(1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14, 13, 2, 15, 0);
     const __m512i last = _mm512_setr_epi32(15, 0, 13, 2, 1, 4, 3, 6, 5, 8, 7, 10, 9, 12, 11, 14);
     return _mm512_permutexvar_ps(n == 1 ? next : last, v);

@@ -95,7 +95,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
         tile_place place = {.b = b};
         UNROLL for (int q = 0; q < s.mr; q += REACH) {
             place.rows[q / REACH] = a + q * lda;
-            v_hide(place.rows[q / REACH]); /* or all that is read from there has an address of its own, kept on the stack */
+            v_launder(place.rows[q / REACH]); /* or all that is read from there has an address of its own, kept on the stack */
         }
         tile_steps(g, s, acc, &place, &ahead);
         if (t->direct)
@@ -103,7 +103,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
         else
             stack_end(t, s, acc, i + done * down, j + done * right, sums);
         a += next_a, b += next_b, c += next_c, r += next_r, from += next_sums;
-        v_hide(a); /* or each row of A and C would take a pointer */
+        v_launder(a); /* or each row of A and C would take a pointer */
     }
 }
 

@@ -53,7 +53,7 @@ INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *c
         if (s.half && (i % 2 || i + 1 == s.mr)) acc[i / 2 * 2][s.nv] = v_fma(v_halves(i % 2 ? before : av, av), bv[s.nv], acc[i / 2 * 2][s.nv]);
         before = av;
     }
-    v_pin(); /* or loads of the next steps come first, and sums are spilled */
+    v_barrier(); /* or loads of the next steps come first, and sums are spilled */
 }
 
 /* Steps in straight code or in a loop that the compiler unrolls. Where multiply-adds read A, pointers move along its rows, which takes the first; else the
@@ -79,15 +79,15 @@ INLINE void tile_reduce(const fo_gemm_args *g, const tile_shape s, const tile_lo
         }
         UNROLL for (int u = 0; u < l.straight; u++) {
             const float *row = s.form == FO_B_TABLE ? b + table[p + u] : b + u * ldb, *first = l.near ? place->rows[0] + table[p + u] : NULL;
-            if (l.near) v_hide(first);
-            if (moves) v_hide(lda); /* or a register for each u has the sum */
+            if (l.near) v_launder(first);
+            if (moves) v_launder(lda); /* or a register for each u has the sum */
             tile_step(s, acc, l.near ? &first : place->rows, lda, l.near, l.straight > 1, moves ? u : by_table ? table[p + u] : p + u, row, panel);
         }
         if (s.form != FO_B_TABLE) b += l.straight * ldb;
         if (moves && !by_table)
             UNROLL for (int i = 0; i < s.mr; i += REACH) {
                 place->rows[i / REACH] += l.straight;
-                v_hide(place->rows[i / REACH]); /* or all have one index */
+                v_launder(place->rows[i / REACH]); /* or all have one index */
             }
     }
     place->p = p, place->b = b;

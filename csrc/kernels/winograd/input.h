@@ -17,7 +17,7 @@ INLINE walk walk_from(const float *first, ptrdiff_t step) {
     walk w = {.step = step};
     UNROLL for (int i = 0; i < THIRD; i++) {
         w.p[i] = (float *)first + THIRD * i * step;
-        v_hide(w.p[i]);
+        v_launder(w.p[i]);
     }
     return w;
 }
@@ -27,7 +27,7 @@ INLINE float *walk_at(const walk *w, int i) { return w->p[i / THIRD] + i % THIRD
 INLINE void walk_on(walk *w, ptrdiff_t by) {
     UNROLL for (int i = 0; i < THIRD; i++) {
         w->p[i] += by;
-        v_hide(w->p[i]);
+        v_launder(w->p[i]);
     }
 }
 
