@@ -45,11 +45,14 @@ INLINE vf v_function(const int f, vf a, vf b) {
 
 /* y[j] = activation(x[j]), as a tile one vector wide, and what is left of a vector; y may be x. */
 INLINE void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
+    const ptrdiff_t whole = n / VL * VL;
     finish_args f = {.tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0,
                      .p1 = act->p1};
-    FO_NAME(fo_finish_tile)(&f, act->kind, false);
-    if (n % VL == 0) return;
-    f.tile += f.mr * VL, f.c += f.mr * VL, f.n = n % VL, f.mr = 1;
+    if (whole) FO_NAME(fo_finish_tile)(&f, act->kind, false);
+    if (whole == n) return;
+    float rest[VL]; /* a tile has whole vectors, x not */
+    v_store(rest, v_load_tail(x + whole, n - whole));
+    f.tile = rest, f.mr = 1, f.n = (int)(n - whole), f.c = y + whole;
     FO_NAME(fo_finish_tile)(&f, act->kind, false);
 }
 
