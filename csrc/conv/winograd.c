@@ -26,7 +26,6 @@
 #include "algorithm.h"
 #include "cost.h"
 
-
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 /* A smaller tile has the first positions of its row or column alone (kernels/winograd/). Tiles stand in this order,
