@@ -10,7 +10,7 @@ import fusedops as fo
 MAKE = Path(__file__).parent / "golden" / "make.py"
 
 
-@pytest.mark.parametrize("table", ["bits"])
+@pytest.mark.parametrize("table", ["bits", "decisions"])
 def test_table(table):
     made = subprocess.run([sys.executable, MAKE, table], cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
     assert made.returncode == 0, made.stdout[-4000:] + made.stderr

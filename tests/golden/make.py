@@ -57,7 +57,18 @@ def bits():
     return table
 
 
-TABLES = {"bits": bits}
+def decisions():
+    """{shape: {set: algorithm}}"""
+    from decisions import answers
+    table = {}
+    for column in available():
+        use(column)
+        for name, answer in answers(column):
+            table.setdefault(name, {})[column] = answer
+    return table
+
+
+TABLES = {"bits": bits, "decisions": decisions}
 
 
 def read(path):
