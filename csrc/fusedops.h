@@ -41,6 +41,10 @@ ptrdiff_t fo_near_bytes(void);
  * for what layers do on other processors from then on; their set of kernels is chosen when they are made. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
+/* For tests: the kernel variants that ran since they were last forgotten, some of the names twice, NULL between them; in builds that trace them. */
+int fo_variants_most(void);
+const char *fo_variant(int i);
+void fo_forget_variants(void);
 
 /* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
  * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache

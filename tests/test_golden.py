@@ -1,4 +1,6 @@
-"""The golden tables: the bits of every operation, and the algorithm of every shape. In a process of their own, for a machine of their own."""
+"""The golden tables: the bits of every operation, the algorithm of every shape, the kernel variants that run. In a process of their own, for a
+machine of their own."""
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -6,11 +8,52 @@ from pathlib import Path
 import pytest
 
 import fusedops as fo
+from fusedops import _core
 
+ROOT = Path(fo.__file__).parent.parent
 MAKE = Path(__file__).parent / "golden" / "make.py"
+traced = pytest.mark.skipif(_core.variants() is None, reason="a build without FUSEDOPS_TRACE=1 does not know the variants")
+
+# Variants that no case can run, and why.
+UNREACHABLE = {}
 
 
-@pytest.mark.parametrize("table", ["bits", "decisions"])
+def make(*arguments):
+    return subprocess.run([sys.executable, MAKE, *arguments], cwd=ROOT, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("table", ["bits", "decisions", pytest.param("variants", marks=traced)])
 def test_table(table):
-    made = subprocess.run([sys.executable, MAKE, table], cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
+    made = make(table)
     assert made.returncode == 0, made.stdout[-4000:] + made.stderr
+
+
+def patterns(sources):
+    """What the names of FO_RAN look like in C: literals, of which a macro may fill in parts."""
+    for argument in re.findall(r"\bFO_RAN\((.*)\);", sources):
+        for name in re.split(r"[?:]", argument) if "?" in argument else [argument]:
+            parts = re.findall(r'"((?:[^"\\]|\\.)*)"|#\s*(\w+)', name)
+            if parts:
+                yield "".join(re.escape(literal) if literal or not macro else r"[\w.]+" for literal, macro in parts)
+
+
+def compiled(sources):
+    """The names in the binary."""
+    known = re.compile("|".join(f"(?:{p})" for p in patterns(sources)) or r"(?!)")
+    return {text for text in re.findall(r"[ -~]+", Path(_core.__file__).read_bytes().decode("latin-1")) if known.fullmatch(text)}
+
+
+def test_names_are_found():
+    """As they are written: a literal, a choice, a macro's."""
+    text = 'FO_RAN("a");\nFO_RAN(n ? "b, c" : "d");\nif (x) FO_RAN("gemm " #form " " #mr "x" #width "/2"); \\\n'
+    assert list(patterns(text)) == ["a", r"b,\ c", "d", r"gemm\ [\w.]+\ [\w.]+x[\w.]+/2"]
+
+
+@traced
+@pytest.mark.skipif(len(fo.available_isas()) < _core.isa_count(), reason="a set of this build does not run here")
+def test_every_variant_runs():
+    sources = "\n".join(p.read_text() for p in (ROOT / "csrc").rglob("*.[ch]") if p.name != "table.h")
+    ran = set(make("--ran").stdout.splitlines())
+    never = compiled(sources) - ran - UNREACHABLE.keys()
+    assert not never, f"no golden case runs {sorted(never)}: add one to tests/golden/bits.py"
+    assert not ran & UNREACHABLE.keys(), f"these run after all: {sorted(ran & UNREACHABLE.keys())}"

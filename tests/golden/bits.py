@@ -335,6 +335,19 @@ def of_the_table():
         yield f"operation {name}", lambda numbers, o=operation: o(o.draw(numbers))
 
 
+def benchmark():
+    """The benchmark's convolutions: for which variants run, not for bits, which take plain C seconds."""
+    from decisions import benchmark, named
+    made = {}
+    for (channels, outputs, kernel, stride, groups, padding, dilation), image in benchmark():
+        options = dict(stride=stride, groups=groups, padding=padding, dilation=dilation)
+        for layout in LAYOUTS:
+            name = "benchmark " + named((channels, outputs, kernel, stride, groups, padding, dilation), image, layout)
+            made[name] = partial(convolution, layout=layout, shape=(channels, image[1:], outputs, kernel, options), algorithm="auto",
+                                 given=EPILOGUES[0], n=1)
+    return made
+
+
 def cases():
     """Every case by name."""
     made = {}

@@ -2,8 +2,9 @@
 
     python tests/golden/make.py             rows that differ; the exit code is 1 if any does
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
+    python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-A column is an instruction set; a cell that is empty was never filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
 Caches are those of the machine below, whatever this one has, for the choice of an algorithm depends on them.
 """
 import argparse
@@ -46,15 +47,29 @@ def digest(arrays):
 
 def bits():
     """{case: {set: hash of its results}}"""
-    from bits import Numbers, cases
+    from bits import cases
+    return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in run(cases(), available())}
+
+
+def run(made, columns):
+    """(case, {set: its results and the names of the variants that ran}); without a trace no names."""
+    from bits import Numbers
     fo.set_num_threads(2)
-    made = cases()
-    table = {name: {} for name in made}
-    for column in available():
-        use(column)
-        for name, case in made.items():
-            table[name][column] = digest(case(Numbers(name)))
-    return table
+    _core.variants()
+    for name, case in made.items():
+        row = {}
+        for column in columns:
+            use(column)
+            row[column] = case(Numbers(name)), _core.variants()
+        yield name, row
+
+
+def variants():
+    """{case: {set: names of the variants that ran}}, the benchmark's convolutions among them."""
+    from bits import benchmark, cases
+    vectors = [column for column in available() if column != "scalar"]
+    rows = [*run(cases(), available()), *run(benchmark(), vectors)]
+    return {name: {column: "; ".join(sorted(names)) or "none" for column, (_, names) in row.items()} for name, row in rows}
 
 
 def decisions():
@@ -68,7 +83,7 @@ def decisions():
     return table
 
 
-TABLES = {"bits": bits, "decisions": decisions}
+TABLES = {"bits": bits, "decisions": decisions} | ({"variants": variants} if _core.variants() is not None else {})
 
 
 def read(path):
@@ -98,7 +113,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", default=list(TABLES), help=", ".join(TABLES))
     parser.add_argument("--write", action="store_true")
+    parser.add_argument("--ran", action="store_true")
     options = parser.parse_args()
+    if options.ran:
+        print(*sorted({name for row in variants().values() for names in row.values() for name in names.split("; ")}), sep="\n")
+        return False
     failed = False
     for name in options.tables:
         path = HERE / f"{name}.csv"
