@@ -41,7 +41,8 @@ ptrdiff_t fo_near_bytes(void);
  * for what layers do on other processors from then on; their set of kernels is chosen when they are made. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
-/* For tests: the kernel variants that ran since they were last forgotten, some of the names twice, NULL between them; in builds that trace them. */
+/* For tests: the kernel variants that ran since they were last forgotten, some names twice, NULL between them. Only a
+ * build with FUSEDOPS_TRACE=1 has any. */
 int fo_variants_most(void);
 const char *fo_variant(int i);
 void fo_forget_variants(void);

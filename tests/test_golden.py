@@ -1,5 +1,8 @@
-"""The golden tables: the bits of every operation, the algorithm of every shape, the kernel variants that run. In a process of their own, for a
-machine of their own."""
+"""The golden tables: the bits of every operation, the algorithm of every shape, the kernel variants that run.
+
+Made in a process of their own, which takes another machine's caches for this one's.
+"""
+import os
 import re
 import subprocess
 import sys
@@ -12,14 +15,16 @@ from fusedops import _core
 
 ROOT = Path(fo.__file__).parent.parent
 MAKE = Path(__file__).parent / "golden" / "make.py"
-traced = pytest.mark.skipif(_core.variants() is None, reason="a build without FUSEDOPS_TRACE=1 does not know the variants")
+TRACED = _core.variants() is not None
+traced = pytest.mark.skipif(not TRACED, reason="a build without FUSEDOPS_TRACE=1 does not know the variants")
 
 # Variants that no case can run, and why.
 UNREACHABLE = {}
 
 
 def make(*arguments):
-    return subprocess.run([sys.executable, MAKE, *arguments], cwd=ROOT, capture_output=True, text=True)
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    return subprocess.run([sys.executable, MAKE, *arguments], env=environment, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize("table", ["bits", "decisions", pytest.param("variants", marks=traced)])
@@ -34,13 +39,14 @@ def patterns(sources):
         for name in re.split(r"[?:]", argument) if "?" in argument else [argument]:
             parts = re.findall(r'"((?:[^"\\]|\\.)*)"|#\s*(\w+)', name)
             if parts:
-                yield "".join(re.escape(literal) if literal or not macro else r"[\w.]+" for literal, macro in parts)
+                yield "".join(r"[\w.]+" if macro else re.escape(literal) for literal, macro in parts)
 
 
 def compiled(sources):
     """The names in the binary."""
     known = re.compile("|".join(f"(?:{p})" for p in patterns(sources)) or r"(?!)")
-    return {text for text in re.findall(r"[ -~]+", Path(_core.__file__).read_bytes().decode("latin-1")) if known.fullmatch(text)}
+    binary = Path(_core.__file__).read_bytes().decode("latin-1")
+    return {text for text in re.findall(r"[ -~]+", binary) if known.fullmatch(text)}
 
 
 def test_names_are_found():

@@ -1,4 +1,4 @@
-/* Which kernel variants ran, in a build for tests (FUSEDOPS_TRACE=1): a set of names without a lock. Other builds know of none. */
+/* Which kernel variants ran, in a build for tests (FUSEDOPS_TRACE=1): a set of names, without a lock. */
 #include "../kernels/table.h"
 
 #ifdef FO_TRACE
@@ -13,7 +13,8 @@ void fo_ran(const char *variant) {
     for (uintptr_t at = ((uintptr_t)variant * 0x9e3779b1u) >> 4, tries = 0; tries < SLOTS; at++, tries++) {
         _Atomic(const char *) *slot = &ran[at % SLOTS];
         const char *there = atomic_load_explicit(slot, memory_order_relaxed);
-        if (there == variant || (!there && atomic_compare_exchange_strong(slot, &there, variant)) || there == variant) return;
+        if (!there && atomic_compare_exchange_strong(slot, &there, variant)) return;
+        if (there == variant) return;
     }
 }
 
