@@ -4,7 +4,8 @@ csrc/kernels/*.c is compiled once for each instruction set, everything else for 
 of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets are those of the processor that is built for, which need not be
 the one that builds. FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
 FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
-FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize).
+FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 for tests, which then know the kernel
+variants that ran (csrc/runtime/trace.c). Objects of one kind of build are not those of another: each in a copy of its own.
 """
 import os
 import platform
@@ -50,8 +51,9 @@ if os.environ.get("FUSEDOPS_EMULATE_AVX512"):  # the kernels of 16 lanes on a pr
 if SANITIZE and SETS is X86_SETS:  # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
     del SETS["avx512"]
     WITHOUT = ["-DFO_WITHOUT_AVX512"]
+TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
-CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE]
+CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE, *TRACE]
 UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "epilogue"]  # as the linker needs them: each before what it calls
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 

@@ -41,6 +41,11 @@ ptrdiff_t fo_near_bytes(void);
  * remember it from when they are made. Tests set it. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
+/* For tests: the kernel variants that ran since they were last forgotten, some names twice, NULL between them. Only a
+ * build with FUSEDOPS_TRACE=1 has any. */
+int fo_variants_most(void);
+const char *fo_variant(int i);
+void fo_forget_variants(void);
 
 /* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
 enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };

@@ -21,6 +21,9 @@ cdef extern from "fusedops.h" nogil:
     Py_ssize_t fo_near_bytes()
     bint fo_half_rate()
     void fo_set_half_rate(bint half)
+    int fo_variants_most()
+    const char *fo_variant(int i)
+    void fo_forget_variants()
     enum:
         FO_PLACED
     ctypedef enum fo_place:

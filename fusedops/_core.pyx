@@ -23,6 +23,11 @@ def isa_names():
     return [fo_isa_name(i).decode() for i in range(fo_isa_count()) if fo_isa_available(i)]
 
 
+def isa_count():
+    """Those of this build, which the processor may lack."""
+    return fo_isa_count()
+
+
 def get_isa():
     return fo_isa_name(fo_get_isa()).decode()
 
@@ -70,6 +75,16 @@ def half_rate():
 def set_half_rate(bint half):
     """For tests: what layers that are made from now on do on such a processor, or on another."""
     fo_set_half_rate(half)
+
+
+def variants():
+    """For tests: the names of the kernel variants that ran since the last call of this; None in a build without FUSEDOPS_TRACE=1."""
+    cdef int i, most = fo_variants_most()
+    if not most:
+        return None
+    names = {fo_variant(i).decode() for i in range(most) if fo_variant(i) != NULL}
+    fo_forget_variants()
+    return names
 
 
 # ---- memory of results ------------------------------------------------------------------------------------------------

@@ -113,19 +113,6 @@ def test_weights_that_are_larger_than_the_cache(isa, threads, draw):
     check(fo.conv2d(x, w, padding=1, stride=2), oracle.conv2d(x, w, padding=1, stride=2))
 
 
-@pytest.mark.parametrize("ic, oc, size, options", [(512, 512, (7, 7), dict(stride=2)), (256, 256, (1, 64), {}), (512, 512, (3, 3), {}), (64, 64, (5, 5), {})])
-def test_taken_by_itself(isa, ic, oc, size, options):
-    layer = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, **options)
-    assert layer.kernel((1, ic, *size))[0] == "direct, patches as rows"
-
-
-@pytest.mark.parametrize("ic, oc, size", [(3, 32, (8, 8)), (64, 64, (12, 12)), (4, 8, (1, 500))])
-def test_not_taken(isa, ic, oc, size):
-    """Few channels, many pixels, few products with zeros."""
-    layer = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, algorithm="direct")
-    assert "patches" not in layer.kernel((1, ic, *size))[0]
-
-
 def test_scratch_of_a_thread_is_bounded():
     before = fo.get_num_threads()
     fo.set_num_threads(1)

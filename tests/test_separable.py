@@ -145,20 +145,6 @@ def test_the_images_between_layers_are_scratch(draw):
     assert peak < 14 * 14 * 96 * 4
 
 
-def test_a_long_product_hides_a_small_image(draw):
-    block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 128, layout="NHWC")[1:])
-    assert not block.fuses((1, 72, 72, 64)) and block.fuses((1, 112, 112, 64))
-    strassen = fo.DepthwiseSeparable(*_parts(draw, fo, 128, None, 128, layout="NHWC")[1:])
-    assert not strassen.fuses((1, 56, 56, 128)) and strassen.fuses((1, 112, 112, 128)) == (fo.isa() == "avx512")
-
-
-def test_at_half_rate_products_hide_larger_images(draw, half_rate):
-    for layout, h in ("NHWC", 56), ("NCHW", 112):  # E and D: 1.2 and 4.8 MB
-        parts = _parts(draw, fo, 8, 48, 8, layout=layout)
-        block = fo.InvertedResidual(*parts)
-        assert block.fuses((1, 8, h, h) if layout == "NCHW" else (1, h, h, 8)) == (not half_rate)
-
-
 def test_separable_against_unfused(draw):
     seed = draw.rng.bit_generator.state
     block = fo.DepthwiseSeparable(*_parts(draw, fo, 64, None, 9)[1:])

@@ -77,18 +77,6 @@ def test_same_bits_of_groups(isa, draw, layout, groups, channels, size, stride):
         np.testing.assert_array_equal(layer(last), np.take(ys[0], range(channels - each, channels), axis))
 
 
-@pytest.mark.parametrize("groups, channels, size", [(2, 96, 28), (4, 128, 28), (4, 256, 14), (8, 256, 28)])
-def test_groups_of_many_channels_take_it_by_themselves(isa, groups, channels, size):
-    layer = fo.Conv2d(np.zeros((channels, channels // groups, 3, 3), np.float32), padding=1, groups=groups)
-    assert "x3)" in layer.kernel((1, channels, size, size))[0]
-
-
-@pytest.mark.parametrize("channels, size", [(128, 56), (256, 14)])
-def test_groups_of_few_channels_do_not(isa, channels, size):
-    layer = fo.Conv2d(np.zeros((channels, channels // 32, 3, 3), np.float32), padding=1, groups=32)
-    assert "x3)" not in layer.kernel((1, channels, size, size))[0]
-
-
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("size", [(1, 1), (2, 3)])
 @pytest.mark.parametrize("stride", [1, 2])

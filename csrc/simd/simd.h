@@ -14,7 +14,7 @@
  *   v_range(lo, hi)                    the lanes lo <= lane < hi; lo and hi may lie outside 0..VL
  *   v_load_mask(p, m)                  lanes of m from p[lane], the others 0; memory outside m is not touched
  *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
- *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n)
+ *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n); what is stored, of n >= 0
  *   v_store_first(p, v, n, m)         v_store_tail where m = v_range(0, n) is at hand
  *   v_force_reg(v)                          v stands in a register from here on, or the compiler loads it anew for each use
  *   v_zero() v_set1(x)                 all lanes 0; all lanes x

@@ -1,0 +1,197 @@
+/* Runs one operation of csrc/simd/simd.h on the records of stdin: driver OP < records > results (tests/test_simd.py).
+ *
+ * A record is four 64-bit integers and IN floats; a result is OUT floats, 7 where the operation writes none. Without
+ * arguments it prints VL, IN and OUT. The memory of masks and tails has pages around it that may not be touched.
+ */
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define TEXT_(a) #a
+#define TEXT(a) TEXT_(a)
+#define HEADER_(set) TEXT(../../csrc/simd/set.h)
+#define HEADER(set) HEADER_(set)
+#include HEADER(FO_ISA)
+
+#include "../../csrc/simd/lanes.h"
+
+enum { MORE = 2 * VL, IN = (VL * VL + 4 * VL + 1) / 2 * 2, OUT = VL * VL + 4 * VL + 2 * MORE };
+
+typedef struct {
+    int64_t n[4];
+    float in[IN];
+} record;
+
+/* The arguments of an operation: vectors and integers. Results have MORE floats before and behind them. */
+#define A v_load(r->in)
+#define B v_load(r->in + VL)
+#define C v_load(r->in + 2 * VL)
+#define N(i) ((ptrdiff_t)r->n[i])
+
+static float *near, *near_end; /* the first float that may be touched, and the first one behind that may not */
+
+/* A place of VL floats of which the first n may be touched, or all but the first n. */
+static float *at_the_end(ptrdiff_t n) { return near_end - n; }
+static float *at_the_start(ptrdiff_t n) { return near - n; }
+
+#define BINARY(name) \
+    static void op_##name(const record *r, float *y) { v_store(y, name(A, B)); }
+#define UNARY(name) \
+    static void op_##name(const record *r, float *y) { v_store(y, name(A)); }
+#define TERNARY(name) \
+    static void op_##name(const record *r, float *y) { v_store(y, name(A, B, C)); }
+#define EACH_BINARY(X) \
+    X(v_add) X(v_sub) X(v_mul) X(v_div) X(v_max) X(v_min) X(v_copysign) X(v_even) X(v_odd) X(v_halves) X(v_largest)
+#define EACH_UNARY(X) X(v_sqrt) X(v_abs) X(v_pow2) X(v_sum_lanes) X(v_largest_lane)
+#define EACH_TERNARY(X) X(v_fma) X(v_fnma)
+EACH_BINARY(BINARY)
+EACH_UNARY(UNARY)
+EACH_TERNARY(TERNARY)
+
+static void op_v_scale(const record *r, float *y) { v_store(y, v_scale(A, B)); }
+static void op_v_load(const record *r, float *y) { v_store(y, v_load(r->in + N(0))); }
+static void op_v_store(const record *r, float *y) { v_store(y + N(0), A); }
+static void op_v_zero(const record *r, float *y) { (void)r, v_store(y, v_zero()); }
+static void op_v_set1(const record *r, float *y) { v_store(y, v_set1(r->in[0])); }
+static void op_v_first(const record *r, float *y) { *y = v_first(A); }
+static void op_v_range(const record *r, float *y) { v_store(y, v_select(v_range(N(0), N(1)), A, B)); }
+static void op_v_lt(const record *r, float *y) { v_store(y, v_select(v_lt(A, B), v_set1(1), v_zero())); }
+static void op_v_isnan(const record *r, float *y) { v_store(y, v_select(v_isnan(A), v_set1(1), v_zero())); }
+static void op_v_select(const record *r, float *y) { v_store(y, v_select(v_lt(C, v_zero()), A, B)); }
+
+static void op_v_keep(const record *r, float *y) {
+    vf v = A;
+    v_keep(v);
+    v_store(y, v);
+}
+
+static void op_v_fma_to(const record *r, float *y) {
+    vf c = C;
+    v_fma_to(c, A, B);
+    v_store(y, c);
+}
+
+/* A is one element of memory. */
+static void op_v_fma_at(const record *r, float *y) {
+    vf c = C;
+    v_fma_at(c, r->in + N(0), B);
+    v_store(y, c);
+}
+
+/* The lanes lo <= lane < hi are all that may be touched: they end at the end, or begin at the start. */
+static float *masked(const record *r) { return N(2) ? at_the_start(N(0)) : at_the_end(N(1)); }
+
+static void op_v_load_mask(const record *r, float *y) {
+    float *p = masked(r);
+    for (ptrdiff_t l = N(0); l < N(1); l++) p[l] = r->in[l];
+    v_store(y, v_load_mask(p, v_range(N(0), N(1))));
+}
+
+static void op_v_store_mask(const record *r, float *y) {
+    float *p = masked(r);
+    v_store_mask(p, A, v_range(N(0), N(1)));
+    for (ptrdiff_t l = N(0); l < N(1); l++) y[l] = p[l];
+    v_store_mask(y + VL, A, v_range(N(0), N(1)));
+}
+
+static void op_v_load_tail(const record *r, float *y) {
+    const ptrdiff_t n = N(0) < 0 ? 0 : N(0) > VL ? VL : N(0);
+    float *p = at_the_end(n);
+    memcpy(p, r->in, (size_t)n * sizeof *p);
+    v_store(y, v_load_tail(p, N(0)));
+}
+
+static void op_v_store_tail(const record *r, float *y) {
+    const ptrdiff_t n = N(0) < 0 ? 0 : N(0) > VL ? VL : N(0);
+    float *p = at_the_end(n);
+    v_store_tail(p, A, N(0));
+    memcpy(y, p, (size_t)n * sizeof *p);
+    v_store_tail(y + VL, A, N(0));
+}
+
+static void op_v_store_first(const record *r, float *y) {
+    float *p = at_the_end(N(0));
+    v_store_first(p, A, N(0), v_range(0, N(0)));
+    memcpy(y, p, (size_t)N(0) * sizeof *p);
+    v_store_first(y + VL, A, N(0), v_range(0, N(0)));
+}
+
+/* In the set's own order, then in that of v_even. */
+static void op_v_evens(const record *r, float *y) { v_store(y, v_in_order(v_evens(A, B))); }
+static void op_v_odds(const record *r, float *y) { v_store(y, v_in_order(v_odds(A, B))); }
+
+static void op_v_turned(const record *r, float *y) {
+    v_store(y, v_in_order(v_evens(A, B)));
+    v_store(y + VL, v_in_order(v_turned(v_evens(A, B), 1)));
+    v_store(y + 2 * VL, v_in_order(v_turned(v_evens(A, B), VL - 1)));
+}
+
+#define CONCAT(k) \
+    case k: \
+        if (k < VL) v_store(y, v_concat(A, B, k % VL)); \
+        break;
+#define EACH_CONCAT \
+    CONCAT(1) CONCAT(2) CONCAT(3) CONCAT(4) CONCAT(5) CONCAT(6) CONCAT(7) CONCAT(8) CONCAT(9) CONCAT(10) CONCAT(11) \
+    CONCAT(12) CONCAT(13) CONCAT(14) CONCAT(15)
+static void op_v_concat(const record *r, float *y) {
+    switch (N(0)) { EACH_CONCAT }
+}
+
+static void op_v_load_halves(const record *r, float *y) { v_store(y, v_load_halves(r->in + N(0), r->in + N(1))); }
+static void op_v_store_halves(const record *r, float *y) { v_store_halves(y + N(0), y + N(1), A); }
+
+static void op_v_transpose(const record *r, float *y) {
+    vf m[VL];
+    UNROLL for (int i = 0; i < VL; i++) m[i] = v_load(r->in + i * VL);
+    v_transpose(m);
+    UNROLL for (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
+}
+
+static void op_v_load_transposed(const record *r, float *y) {
+    vf m[VL];
+    v_load_transposed(m, r->in, N(0));
+    UNROLL for (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
+}
+
+static void op_v_load_strided(const record *r, float *y) { v_store(y, v_load_strided(r->in, N(0), N(1))); }
+static void op_v_store_strided(const record *r, float *y) { v_store_strided(y, N(0), A, N(1)); }
+
+typedef void op_fn(const record *, float *);
+#define NAMED(name) {#name, op_##name},
+#define EACH_OTHER(X) \
+    X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) X(v_keep) \
+    X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) X(v_store_first) X(v_evens) \
+    X(v_odds) X(v_turned) X(v_concat) X(v_load_halves) X(v_store_halves) X(v_transpose) X(v_load_transposed) \
+    X(v_load_strided) X(v_store_strided)
+static const struct {
+    const char *name;
+    op_fn *run;
+} ops[] = {
+    EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
+
+/* Two pages that may be touched, between two that may not. */
+static void map_near(void) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    char *all = mmap(NULL, 4 * page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (all == MAP_FAILED || mprotect(all + page, 2 * page, PROT_READ | PROT_WRITE)) exit(3);
+    near = (float *)(all + page), near_end = (float *)(all + 3 * page);
+}
+
+int main(int count, char **arguments) {
+    if (count < 2) return printf("%d %d %d\n", VL, IN, OUT) < 0;
+    map_near();
+    for (size_t o = 0; o < sizeof ops / sizeof *ops; o++) {
+        if (strcmp(ops[o].name, arguments[1])) continue;
+        record r;
+        while (fread(&r, sizeof r, 1, stdin) == 1) {
+            float y[OUT];
+            for (int i = 0; i < OUT; i++) y[i] = 7;
+            ops[o].run(&r, y + MORE);
+            fwrite(y, sizeof y, 1, stdout);
+        }
+        return 0;
+    }
+    return 2; /* no such operation */
+}

@@ -1,0 +1,65 @@
+"""The golden tables: the bits of every operation, the algorithm of every shape, the kernel variants that run.
+
+Made in a process of their own, which takes another machine's caches for this one's.
+"""
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import fusedops as fo
+from fusedops import _core
+
+ROOT = Path(fo.__file__).parent.parent
+MAKE = Path(__file__).parent / "golden" / "make.py"
+TRACED = _core.variants() is not None
+traced = pytest.mark.skipif(not TRACED, reason="a build without FUSEDOPS_TRACE=1 does not know the variants")
+
+# Variants that no case can run, and why.
+UNREACHABLE = {}
+
+
+def make(*arguments):
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))}
+    return subprocess.run([sys.executable, MAKE, *arguments], env=environment, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("table", ["bits", "decisions", pytest.param("variants", marks=traced)])
+def test_table(table):
+    made = make(table)
+    assert made.returncode == 0, made.stdout[-4000:] + made.stderr
+
+
+def patterns(sources):
+    """What the names of FO_RAN look like in C: literals, of which a macro may fill in parts."""
+    for argument in re.findall(r"\bFO_RAN\((.*)\);", sources):
+        for name in re.split(r"[?:]", argument) if "?" in argument else [argument]:
+            parts = re.findall(r'"((?:[^"\\]|\\.)*)"|#\s*(\w+)', name)
+            if parts:
+                yield "".join(r"[\w.]+" if macro else re.escape(literal) for literal, macro in parts)
+
+
+def compiled(sources):
+    """The names in the binary."""
+    known = re.compile("|".join(f"(?:{p})" for p in patterns(sources)) or r"(?!)")
+    binary = Path(_core.__file__).read_bytes().decode("latin-1")
+    return {text for text in re.findall(r"[ -~]+", binary) if known.fullmatch(text)}
+
+
+def test_names_are_found():
+    """As they are written: a literal, a choice, a macro's."""
+    text = 'FO_RAN("a");\nFO_RAN(n ? "b, c" : "d");\nif (x) FO_RAN("gemm " #form " " #mr "x" #width "/2"); \\\n'
+    assert list(patterns(text)) == ["a", r"b,\ c", "d", r"gemm\ [\w.]+\ [\w.]+x[\w.]+/2"]
+
+
+@traced
+@pytest.mark.skipif(len(fo.available_isas()) < _core.isa_count(), reason="a set of this build does not run here")
+def test_every_variant_runs():
+    sources = "\n".join(p.read_text() for p in (ROOT / "csrc").rglob("*.[ch]") if p.name != "table.h")
+    ran = set(make("--ran").stdout.splitlines())
+    never = compiled(sources) - ran - UNREACHABLE.keys()
+    assert not never, f"no golden case runs {sorted(never)}: add one to tests/golden/bits.py"
+    assert not ran & UNREACHABLE.keys(), f"these run after all: {sorted(ran & UNREACHABLE.keys())}"

@@ -1,0 +1,314 @@
+"""The vocabulary of csrc/simd, operation by operation against NumPy, on every set that runs here.
+
+simd/driver.c is compiled for each. AVX-512 runs by emulation where the processor has none, NEON under qemu where a
+cross compiler is at hand.
+"""
+import os
+import platform
+import re
+import shutil
+import subprocess
+from functools import lru_cache
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+
+ROOT = Path(__file__).parent.parent
+AVX2 = ["-mavx2", "-mfma"]
+X86 = platform.machine() in ("x86_64", "AMD64")
+COMPILER = os.environ.get("CC", "cc").split()
+CROSS = ["aarch64-linux-gnu-gcc", "-static"]
+# Set and its options, the compiler, and what the program is started with.
+BUILDS = {
+    "scalar": ("scalar", [], COMPILER, []),
+    "avx2": ("avx2", AVX2, COMPILER, []),
+    "avx512": ("avx512", ["-mavx512f", "-mavx512bw", "-mfma"], COMPILER, []),
+    "avx512-emulated": ("avx512", [*AVX2, "-Wno-psabi", "-DFO_EMULATED", f"-I{ROOT}/tests/emulated"], COMPILER, []),
+    "neon": ("neon", [], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
+}
+GUARD = np.float32(7)
+
+
+def why_not(name):
+    """Why a set does not run here, or None."""
+    isa, _, compiler, start = BUILDS[name]
+    needed = {"avx512-emulated": "avx2"}.get(name, isa)
+    if not (ROOT / "csrc" / "simd").is_dir():
+        return "the sources are not here"
+    for tool in compiler[0], *start:
+        if not shutil.which(tool):
+            return f"{tool} is missing"
+    if not start and needed not in fo.available_isas():
+        return f"the processor has no {needed}"
+    return None
+
+
+class Driver:
+    """The program of one set."""
+
+    def __init__(self, name, folder):
+        isa, options, compiler, self.start = BUILDS[name]
+        self.program = str(Path(folder) / name)
+        flags = ["-O2", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", f"-DFO_ISA={isa}"]
+        source = ROOT / "tests" / "simd" / "driver.c"
+        subprocess.run([*compiler, *flags, *options, source, "-lm", "-o", self.program], check=True)
+        self.lanes, self.room, self.out = map(int, self.call(b"").split())
+        self.exact = isa != "scalar"  # plain C rounds a multiply-add twice
+
+    def call(self, records, *operation):
+        command = [*self.start, self.program, *operation]
+        return subprocess.run(command, input=records, capture_output=True, check=True).stdout
+
+    def __call__(self, operation, floats, integers=(), wrote=None):
+        """What the operation writes for each row of floats, of integers, or of both; the rest must be as it was."""
+        integers = np.asarray(integers, np.int64) if len(integers) else np.zeros((1, 0), np.int64)
+        floats = np.atleast_2d(np.asarray(floats, np.float32))
+        count = max(len(floats), len(integers))
+        record = np.zeros(count, [("n", np.int64, 4), ("in", np.float32, self.room)])
+        record["n"][:, :integers.shape[1]] = integers
+        record["in"][:, :floats.shape[1]] = floats
+        results = np.frombuffer(self.call(record.tobytes(), operation), np.float32).reshape(count, self.out)
+        before = 2 * self.lanes
+        wrote = self.lanes if wrote is None else wrote
+        assert (results[:, :before] == GUARD).all() and (results[:, before + wrote:] == GUARD).all()
+        return results[:, before:before + wrote]
+
+
+@lru_cache(maxsize=1)
+def folder():
+    return TemporaryDirectory()
+
+
+@lru_cache
+def driver(name):
+    return Driver(name, folder().name)
+
+
+@pytest.fixture(params=BUILDS)
+def run(request):
+    if reason := why_not(request.param):
+        pytest.skip(reason)
+    return driver(request.param)
+
+
+def same(actual, expected):
+    """The same bits; any NaN is as good as another."""
+    expected = np.broadcast_to(np.asarray(expected, np.float32), actual.shape)
+    nan = np.isnan(actual) & np.isnan(expected)
+    bits = [np.where(nan, 0, np.ascontiguousarray(v).view(np.int32)) for v in (actual, expected)]
+    np.testing.assert_array_equal(*bits)
+
+
+SPECIAL = np.float32([0, -0.0, 1, -1, 0.5, 3e38, -3e38, 1.2e-38, np.inf, -np.inf, np.nan, 16777217, 1 / 3, -7.25])
+
+
+def pairs(lanes):
+    """Rows a, b, in which each special value meets each other in every lane."""
+    a, b = (v.ravel() for v in np.meshgrid(SPECIAL, SPECIAL))
+    rows = [(np.roll(a, s)[:lanes], np.roll(b, s)[:lanes]) for s in range(len(a))]
+    return tuple(np.array(part) for part in zip(*rows))
+
+
+def floats(draw, rows, *shape):
+    """Rows of several scales."""
+    return draw(rows, *shape) * np.float32(2) ** np.resize(np.arange(-3, 4), (rows, *[1] * len(shape)))
+
+
+BINARY = {
+    "v_add": np.add, "v_sub": np.subtract, "v_mul": np.multiply, "v_div": np.divide, "v_copysign": np.copysign,
+    "v_max": lambda a, b: np.where(a > b, a, b), "v_min": lambda a, b: np.where(a < b, a, b),
+    "v_largest": lambda a, b: np.where(np.isnan(a) | (a > b), a, b),
+    "v_lt": lambda a, b: (a < b).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("name", BINARY)
+def test_two_operands(run, draw, name):
+    """One rounding, NaN from the operand that simd.h says, signs of zeros."""
+    for a, b in pairs(run.lanes), (floats(draw, 9, run.lanes), floats(draw, 9, run.lanes)):
+        with np.errstate(all="ignore"):
+            same(run(name, np.hstack([a, b])), BINARY[name](a, b))
+
+
+UNARY = {"v_sqrt": np.sqrt, "v_abs": np.abs, "v_isnan": lambda a: np.isnan(a).astype(np.float32), "v_keep": lambda a: a}
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_one_operand(run, draw, name):
+    for a in pairs(run.lanes)[0], floats(draw, 9, run.lanes):
+        with np.errstate(all="ignore"):
+            same(run(name, a), UNARY[name](a))
+
+
+@pytest.mark.parametrize("name", ["v_fma", "v_fma_to", "v_fma_at", "v_fnma"])
+def test_multiply_add_rounds_once(run, draw, name):
+    """What a product loses shows where c takes the rest away: a b + c is exact in float64 here."""
+    rows = 40
+    a, b = draw(rows, run.lanes), draw(rows, run.lanes)
+    if name == "v_fma_at":
+        a[:] = a[:, -1:]
+    sign = np.float32(-1 if name == "v_fnma" else 1)
+    product = a * b
+    for c in -sign * product, -sign * np.nextafter(product, np.float32(2)), draw(rows, run.lanes):
+        exact = sign * a.astype(np.float64) * b + c
+        actual = run(name, np.hstack([a, b, c]), [[run.lanes - 1]])
+        if c is product or run.exact:
+            same(actual, exact)
+        else:
+            np.testing.assert_allclose(actual, exact, rtol=1.2e-7, atol=1e-12)
+        assert (actual != product * sign + c).any() or not run.exact or np.abs(exact).max() > 1
+
+
+def test_constants_and_memory_at_any_place(run, draw):
+    a = draw(1, run.room)
+    same(run("v_zero", a), np.zeros((1, run.lanes)))
+    same(run("v_set1", a), np.full((1, run.lanes), a[0, 0]))
+    same(run("v_first", a, wrote=1), a[:, :1])
+    for at in range(run.lanes + 1):
+        same(run("v_load", a, [[at]]), a[:, at:at + run.lanes])
+        same(run("v_store", a, [[at]], wrote=at + run.lanes)[:, at:], a[:, :run.lanes])
+
+
+def bounds(lanes):
+    """lo, hi: inside, outside, and far outside."""
+    near = [*range(-2, lanes + 3)]
+    far = [-2**62, -2**31 - 1, -2**31, -1000, 1000, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**62]
+    return np.array([(lo, hi) for lo in near + far for hi in near + far])
+
+
+def within(lanes, lo, hi):
+    return (np.arange(lanes) >= lo[:, None]) & (np.arange(lanes) < hi[:, None])
+
+
+def test_range(run):
+    n, lanes = bounds(run.lanes), np.arange(run.lanes)
+    given = np.hstack([lanes + 1, -lanes - 1]).astype(np.float32)
+    same(run("v_range", given, n), np.where(within(run.lanes, *n.T), lanes + 1, -lanes - 1))
+
+
+def test_select_takes_bits(run):
+    a, b = pairs(run.lanes)
+    c = np.where(np.arange(a.size).reshape(a.shape) % 3 == 0, np.float32(-1), np.float32(1))
+    same(run("v_select", np.hstack([a, b, c])), np.where(c < 0, a, b))
+
+
+@pytest.mark.parametrize("from_start", [False, True])
+def test_masks_touch_nothing_else(run, draw, from_start):
+    """A page that may not be touched begins where the lanes end, or ends where they begin."""
+    n = np.array([(lo, hi, from_start) for lo in range(run.lanes) for hi in range(lo + 1, run.lanes + 1)])
+    a = draw(1, run.lanes)
+    inside = within(run.lanes, n[:, 0], n[:, 1])
+    same(run("v_load_mask", a, n), np.where(inside, a, np.float32(0)))
+    same(run("v_store_mask", a, n, wrote=2 * run.lanes), np.tile(np.where(inside, a, GUARD), 2))
+
+
+@pytest.mark.parametrize("name", ["v_load_tail", "v_store_tail", "v_store_first"])
+def test_tails_touch_nothing_else(run, draw, name):
+    least, most = {"v_load_tail": (-2, 2), "v_store_tail": (0, 2), "v_store_first": (1, 0)}[name]
+    n = np.arange(least, run.lanes + most + 1)
+    a = draw(1, run.lanes)
+    inside = within(run.lanes, 0 * n, n)
+    if name == "v_load_tail":
+        same(run(name, a, n[:, None]), np.where(inside, a, np.float32(0)))
+    else:
+        same(run(name, a, n[:, None], wrote=2 * run.lanes), np.tile(np.where(inside, a, GUARD), 2))
+
+
+def test_powers_of_two(run):
+    """To both ends: 2^-127 is 0 here, 2^128 infinite."""
+    n = np.resize(np.arange(-127, 129), (256 + run.lanes - 1) // run.lanes * run.lanes).reshape(-1, run.lanes)
+    z = n.astype(np.float32) + np.float32(float.fromhex("0x1.8000fep23"))
+    with np.errstate(over="ignore"):
+        same(run("v_pow2", z), np.where(n == -127, 0, np.ldexp(np.float32(1), n)))
+
+
+def test_scaling(run, draw):
+    """By powers that are no floats themselves; one rounding, of results that are normal."""
+    n = np.resize(np.arange(-252, 253), (505 + run.lanes - 1) // run.lanes * run.lanes).reshape(-1, run.lanes)
+    for center in 0, -n // 2, -n:
+        a = (1 + np.abs(draw(*n.shape))) * np.ldexp(np.float32(1), np.clip(center, -120, 120))
+        exact = np.ldexp(a.astype(np.float64), n)
+        normal = np.abs(exact) >= 2.0**-126
+        with np.errstate(over="ignore"):
+            same(np.where(normal, run("v_scale", np.hstack([a, n])), 0), np.where(normal, exact, 0))
+
+
+@pytest.mark.parametrize("name, first", [("v_even", 0), ("v_odd", 1), ("v_evens", 0), ("v_odds", 1)])
+def test_every_second_lane(run, draw, name, first):
+    both = draw(5, 2 * run.lanes)
+    same(run(name, both), both[:, first::2])
+
+
+def test_rotated_in_the_order_of_evens(run, draw):
+    both, lanes = draw(3, 2 * run.lanes), run.lanes
+    y = run("v_turned", both, wrote=3 * lanes)
+    even = both[:, ::2]
+    same(y, np.hstack([even, np.roll(even, -1, 1), np.roll(even, 1, 1)]))
+
+
+def test_concatenations(run, draw):
+    both = draw(1, 2 * run.lanes)
+    for n in range(1, run.lanes):
+        same(run("v_concat", both, [[n]]), both[:, n:n + run.lanes])
+
+
+def test_halves(run, draw):
+    if run.lanes == 1:
+        pytest.skip("one lane has no half")
+    both, lanes, half = draw(1, 2 * run.lanes), run.lanes, run.lanes // 2
+    same(run("v_halves", both), np.hstack([both[:, :half], both[:, lanes:lanes + half]]))
+    for p, q in (0, half), (3, lanes + 1), (half, 0):
+        same(run("v_load_halves", both, [[p, q]]), np.hstack([both[:, p:p + half], both[:, q:q + half]]))
+    y = run("v_store_halves", both, [[half + 1, 0]], wrote=lanes + 1)
+    same(y, np.hstack([both[:, half:lanes], np.full((1, 1), GUARD), both[:, :half]]))
+
+
+@pytest.mark.parametrize("more", [0, 3])
+def test_transposes(run, draw, more):
+    lanes, ld = run.lanes, run.lanes + more
+    x = draw(lanes, ld)
+    expected = x[:, :lanes].T.reshape(1, -1)
+    given = x.reshape(1, -1)[:, :run.room]
+    same(run("v_load_transposed", given, [[ld]], wrote=lanes**2), expected)
+    if not more:
+        same(run("v_transpose", given, wrote=lanes**2), expected)
+
+
+@pytest.mark.parametrize("stride", [0, 1, 2, 3])
+def test_strided(run, draw, stride):
+    lanes = run.lanes
+    x = draw(1, run.room)
+    for n in range(-1, lanes + 1):
+        expected = np.zeros((1, lanes), np.float32)
+        if stride == 0 and n > 0:
+            expected[:] = x[0, 0]
+        elif n > 0:
+            expected[0, :n] = x[0, :n * stride:stride]
+        same(run("v_load_strided", x, [[stride, n]]), expected)
+        if stride and n > 0:
+            y = run("v_store_strided", x, [[stride, n]], wrote=(n - 1) * stride + 1)
+            same(y[:, ::stride], x[:, :n])
+            assert (np.delete(y, np.s_[::stride], 1) == GUARD).all()
+
+
+def test_over_all_lanes(run, draw):
+    x = draw.integers(20, run.lanes)
+    same(run("v_sum_lanes", x), np.repeat(x.sum(1, keepdims=True), run.lanes, 1))
+    for lane in range(run.lanes):
+        x[lane % 20, lane] = np.nan
+    same(run("v_largest_lane", x), np.repeat(x.max(1, keepdims=True), run.lanes, 1))
+
+
+def test_every_operation_is_here():
+    """The list of simd.h against that of the driver, but for what other operations are made of, and barriers."""
+    if not (ROOT / "csrc" / "simd").is_dir():
+        pytest.skip("the sources are not here")
+    contract = (ROOT / "csrc" / "simd" / "simd.h").read_text().split("*/")[0]
+    lines = [line[5:] for line in contract.splitlines() if line.startswith(" *   v_")]
+    named = {name for line in lines for name in re.findall(r"\bv_\w+", line.split("   ")[0])}
+    known = set(re.findall(r"\bv_\w+", (ROOT / "tests" / "simd" / "driver.c").read_text()))
+    assert len(named) > 30 and not named - known - {"v_wide_steps"}
