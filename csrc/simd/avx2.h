@@ -5,7 +5,7 @@
 
 typedef __m256 vf;
 typedef __m256 vm;
-enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 4 };
+enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -46,29 +46,6 @@ INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 #define v_fma_to(c, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-/* All registers are used, in a way that the compiler does not find. */
-#define V_VECTORS_(at) \
-    "vmovups " #at "(%[b]), %%ymm12\n\tvmovups " #at "(%[b], %[second]), %%ymm13\n\t" \
-    "vmovups " #at "(%[b], %[third]), %%ymm14\n\t"
-#define V_ROW_(element, i) \
-    "vbroadcastss " element ", %%ymm15\n\tvfmadd231ps %%ymm12, %%ymm15, %[c" #i "0]\n\t" \
-    "vfmadd231ps %%ymm13, %%ymm15, %[c" #i "1]\n\tvfmadd231ps %%ymm14, %%ymm15, %[c" #i "2]\n\t"
-#define V_STEP_(at, p) \
-    V_VECTORS_(at) V_ROW_(#p "(%[a])", 0) V_ROW_(#p "(%[a], %[lda])", 1) V_ROW_(#p "(%[a], %[lda], 2)", 2) \
-    V_ROW_(#p "(%[last])", 3)
-#define V_SUMS_(i) [c##i##0] "+x"(acc[i][0]), [c##i##1] "+x"(acc[i][1]), [c##i##2] "+x"(acc[i][2])
-#define V_STEPS_(steps) \
-    __asm__ volatile(steps : V_SUMS_(0), V_SUMS_(1), V_SUMS_(2), V_SUMS_(3) \
-                     : [a] "r"(a), [lda] "r"(4 * lda), [last] "r"(last), [b] "r"(b), [second] "r"(4 * second), \
-                       [third] "r"(4 * third) \
-                     : "ymm12", "ymm13", "ymm14", "ymm15", "memory")
-INLINE void v_wide_steps(vf acc[][8], const int four, const float *a, ptrdiff_t lda, const float *last, const float *b,
-                         ptrdiff_t second, ptrdiff_t third) {
-    if (four)
-        V_STEPS_(V_STEP_(0, 0) V_STEP_(64, 4) V_STEP_(128, 8) V_STEP_(192, 12));
-    else
-        V_STEPS_(V_STEP_(0, 0));
-}
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }

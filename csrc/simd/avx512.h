@@ -6,7 +6,7 @@
 
 typedef __m512 vf;
 typedef __mmask16 vm;
-enum { VL = 16, MR = 12, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 1, MR3 = 0 };
+enum { VL = 16, MR = 12, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 1 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
@@ -38,7 +38,6 @@ INLINE vf v_fma(vf a, vf b, vf c) { return _mm512_fmadd_ps(a, b, c); }
 #define v_fma_to(c, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+v"(c) : "v"(a), "v"(b))
 #define v_fma_at(c, p, b) __asm__("vfmadd231ps %2%{1to16%}, %1, %0" : "+v"(c) : "v"(b), "m"(*(p)))
 #endif
-#define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }

@@ -5,7 +5,7 @@
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
-enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 0, MR3 = 0 };
+enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_zero(void) { return vdupq_n_f32(0); }
@@ -64,7 +64,6 @@ INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-#define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 INLINE vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }
 INLINE vm v_isnan(vf a) { return vmvnq_u32(vceqq_f32(a, a)); }

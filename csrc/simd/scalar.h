@@ -3,7 +3,7 @@
 
 typedef float vf;
 typedef int vm;
-enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 0 };
+enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return *p; }
@@ -26,7 +26,6 @@ INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-#define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }

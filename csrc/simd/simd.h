@@ -7,7 +7,6 @@
  *   REGISTERS         that hold a vf each
  *   FMA_READS         whether v_fma_at is one instruction
  *   MR, NV, NR        GEMM register tile: MR rows of NV vectors, NR = NV * VL; asserted to fit the registers
- *   MR3               rows of a GEMM register tile of three vectors, or 0 where it is not better than the other
  *   FO_NAME(f)        f with the instruction set appended: fo_gemm -> fo_gemm_avx2
  *
  *   v_load(p) v_store(p, v)            any alignment
@@ -16,17 +15,13 @@
  *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
  *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n); what is stored, of n >= 0
  *   v_store_first(p, v, n, m)         v_store_tail where m = v_range(0, n) is at hand
- *   v_force_reg(v)                          v stands in a register from here on, or the compiler loads it anew for each use
+ *   v_force_reg(v)                     v is in a register from here on, or the compiler loads it anew for each use
  *   v_zero() v_set1(x)                 all lanes 0; all lanes x
  *   v_add v_sub v_mul v_div v_sqrt     IEEE, one rounding each
  *   v_fma(a, b, c)                     a*b + c, one rounding (scalar: fmaf, also where the processor has no FMA)
  *   v_fma_to(c, a, b)                  c = v_fma(a, b, c) in c's own register: where 16 hold a tile, the compiler else
  *                                      moves sums about in straight code
  *   v_fma_at(c, p, b)                  v_fma_to(c, v_set1(*p), b); one instruction where the multiply-add can read p
- *   v_wide_steps(acc, four, a, lda, last, b, second, third)
- *                                      where MR3: four steps of a product, or one: acc[i][j] for MR3 rows, of A at
- *                                      a + i * lda (the last one at last), and three vectors of B, at b, b + second and
- *                                      b + third; steps of B are NR apart
  *   v_fnma(a, b, c)                    c - a*b, one rounding
  *   v_max(a, b) v_min(a, b)            a > b ? a : b and a < b ? a : b, so a NaN in b goes through, one in a does not
  *   v_abs(a) v_copysign(a, s)          |a|; |a| with the sign of s; both work on the bits, NaN included
