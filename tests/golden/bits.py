@@ -194,7 +194,8 @@ def recurrent(numbers, mode, steps, batch, inputs, hidden, **options):
 
 
 def recurrents():
-    sizes = [(0, 1, 7, 13), (0, 3, 33, 48), (0, 16, 20, 64), (0, 65, 17, 31), (5, 1, 7, 13), (6, 3, 17, 24), (4, 9, 40, 64), (3, 40, 64, 130), (12, 1, 128, 128)]
+    sizes = [(0, 1, 7, 13), (0, 3, 33, 48), (0, 16, 20, 64), (0, 65, 17, 31),
+             (5, 1, 7, 13), (6, 3, 17, 24), (4, 9, 40, 64), (3, 40, 64, 130), (12, 1, 128, 128)]
     for mode in GATES:
         forms = [{}]
         forms += [dict(reset_after=False)] if mode == "gru" else []
@@ -297,7 +298,8 @@ def steps():
         for swap in "", "a", "b":
             yield f"matmul {m}x{n}x{k} {swap}".strip(), partial(matmul, m=m, n=n, k=k, swap=swap)
     nearest, linear = ([0, 0, 1, 1, 2, 2, 3, 3], [0, 0, 1, 2, 3, 3, 4]), ([0, 0, 0, 1, 1, 2, 2, 3], [0, 1, 1, 2, 2, 3, 3, 3])
-    yield "resize nearest", partial(stepped, kind="resize", make=lambda n: ((channels_last(n(2, 21, 4, 5)),), tuple((np.array(p), None, None) for p in nearest)),
+    yield "resize nearest", partial(stepped, kind="resize",
+                                     make=lambda n: ((channels_last(n(2, 21, 4, 5)),), tuple((np.array(p), None, None) for p in nearest)),
                                     y=(2, 21, 8, 7), order=channels_last)
     yield "resize linear", partial(stepped, kind="resize", make=lambda n: ((channels_last(n(2, 21, 4, 5)),), tuple(
         (np.array(p), np.array(q), np.abs(n(len(p)))) for p, q in zip((linear[0], nearest[1]), (linear[1], nearest[1])))),

@@ -83,12 +83,14 @@ def borders():
         yield conv(channels, size, channels, 3, 1, groups)
         yield conv(channels, size, channels, 3, 2, groups)
     yield conv(1025, 64, 32, 3, 2)
-    kernels = [((3, 3), (2, 1)), ((5, 5), 1), ((5, 5), 2), ((7, 7), 1), ((7, 7), 2), ((11, 11), 4), ((3, 1), 1), ((1, 3), 1), ((1, 7), 1), ((7, 1), 1), ((2, 2), 1)]
+    kernels = [((3, 3), (2, 1)), ((5, 5), 1), ((5, 5), 2), ((7, 7), 1), ((7, 7), 2),
+               ((11, 11), 4), ((3, 1), 1), ((1, 3), 1), ((1, 7), 1), ((7, 1), 1), ((2, 2), 1)]
     for (kernel, stride), channels, size in product(kernels, (3, 16, 48, 128), (9, 17, 27, 56)):
         yield conv(channels, size, 64, kernel, stride)  # Winograd's in one dimension, rows as columns
     for channels, outputs, k in product((1, 3, 16, 20, 64), (31, 32, 63, 64, 128), (1, 2, 4, 7, 16)):
         yield conv(channels, 48, outputs, k, k + (k == 1), padding=0)  # windows that become pixels
-    for channels, outputs, height, width in [(64, 64, 1, 64), (256, 256, 1, 64), (512, 512, 3, 3), (64, 64, 5, 5), (64, 64, 12, 12), (3, 32, 8, 8), (4, 8, 1, 500),
+    for channels, outputs, height, width in [(64, 64, 1, 64), (256, 256, 1, 64), (512, 512, 3, 3), (64, 64, 5, 5),
+                                             (64, 64, 12, 12), (3, 32, 8, 8), (4, 8, 1, 500),
                                              (512, 512, 7, 7), (256, 64, 1, 100000), (64, 256, 100000, 1)]:
         yield from (conv(channels, height, outputs, 3, stride, width=width) for stride in (1, 2))  # im2col
     for k, stride, dilation, size in product((2, 3, 4, 5, 7, 9), (1, 2, 3), (1, 2), (7, 30, 200)):
@@ -141,7 +143,8 @@ def blocks(column):
         return fo.Conv2d(np.zeros(w, np.float32), layout=layout, **options)
 
     for layout, size, (channels, hidden, outputs), stride in product(LAYOUTS, (6, 14, 28, 40, 56, 65, 72, 110, 112, 224),
-                                                                     [(8, 48, 8), (8, 96, 8), (24, 144, 24), (64, None, 128), (128, None, 128), (128, None, 16)], (1, 2)):
+                                                                     [(8, 48, 8), (8, 96, 8), (24, 144, 24), (64, None, 128),
+                                                                      (128, None, 128), (128, None, 16)], (1, 2)):
         inner = hidden or channels
         depthwise = layer(inner, inner, layout, groups=inner, padding=1, stride=stride, activation="relu6")
         project = layer(inner, outputs, layout)

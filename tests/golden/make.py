@@ -4,7 +4,8 @@
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
     python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never filled
+and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
 Caches are those of the machine below, whatever this one has, for the choice of an algorithm depends on them.
 """
 import argparse
