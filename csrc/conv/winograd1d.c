@@ -207,10 +207,10 @@ static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *
                 fo_direct_next(panel, next * a->ldb, g, units, a);
             }
             if (t < u->unit) {
-                a->start = shared, a->turned = second, a->sign = t % 2 ? -1 : 1;
+                a->start = shared, a->accum2 = second, a->sign = t % 2 ? -1 : 1;
                 fo_direct_output(d, q, h0 + g * u->unit + t, a);
             } else {
-                a->start = a->turned = NULL;
+                a->start = a->accum2 = NULL;
                 fo_direct_partial(t == u->unit ? shared : second, a);
                 if (t > u->unit) a->ep.bias = NULL;  /* it is in the first */
                 if (d->weights_lhs) a->n = a->lds; /* whole vectors */

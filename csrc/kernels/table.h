@@ -47,7 +47,7 @@ typedef struct {
     const ptrdiff_t *table;
     const float *next; /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
     ptrdiff_t next_floats;
-    const float *start, *turned; /* sums start at start + sign * turned, whose rows are lds apart, instead of the bias; both may be NULL */
+    const float *start, *accum2; /* sums start at start + sign * accum2, whose rows are lds apart, instead of the bias; both may be NULL */
     float sign;
     ptrdiff_t lds;
     float *c;

@@ -13,7 +13,7 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     if (g->form == FO_ROWS && g->m * 4 <= MR * NV && left > NR) return 8;
     if (g->form == FO_B_TABLE && g->m * 4 <= MR * NV && left > 3 * VL) return 8;
     if (vectors == 3 && g->form != FO_B_PACKING) return 6;
-    if (left == VL + VL / 2 && g->form == FO_ROWS && !g->turned) return 3;
+    if (left == VL + VL / 2 && g->form == FO_ROWS && !g->accum2) return 3;
     return vectors < 2 ? 2 : 4;
 }
 

@@ -30,13 +30,10 @@ INLINE void stack_fetch(const fo_gemm_args *g, const bool results, const float *
     }
 }
 
-/* Sums to start at that do not lie in memory as such: the sum of two products, a bias for fewer columns than a tile has. */
-static __attribute__((noinline)) void stack_start(const fo_gemm_args *g, ptrdiff_t i, ptrdiff_t j, int rows, int columns, float *to) {
-    for (int r = 0; r < rows; r++)
-        for (int v = 0; v < columns; v += VL, to += VL) {
-            const ptrdiff_t at = (i + r) * g->lds + j + v;
-            v_store(to, g->start ? v_fma(v_set1(g->sign), v_load(g->turned + at), v_load(g->start + at)) : v_load_tail(g->ep.bias + j + v, g->n - j - v));
-        }
+/* A bias of `wanted` columns, fewer than a tile has. */
+static __attribute__((noinline)) const float *stack_bias(const float *bias, int wanted, int columns, float *to) {
+    for (int v = 0; v < columns; v += VL) v_store(to + v, v_load_tail(bias + v, wanted - v));
+    return to;
 }
 
 /* The sums that a tile starts with: rows at `from`, ld apart, or (by_rows) a value for each row. */
@@ -47,6 +44,12 @@ INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VE
         const int below = r + 1 < s.mr;
         acc[r][s.nv] = by_rows ? v_halves(v_set1(*from), v_set1(from[below])) : v_load_halves(from + s.nv * VL, from + s.nv * VL + (below ? ld : 0));
     }
+}
+
+/* Adds sign times other sums, laid out as the first. */
+INLINE void stack_add(const tile_shape s, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld, const float sign) {
+    UNROLL for (int r = 0; r < s.mr; r++, from += ld)
+        UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = v_fma(v_set1(sign), v_load(from + v * VL), acc[r][v]);
 }
 
 /* The end of a tile that does not go to C from its registers. */
@@ -74,23 +77,24 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     const fo_gemm_args *g = t->g;
     const fo_epilogue *ep = &g->ep;
     const ep_bounds bounds = ep_start(&ep->act);
-    const bool bias = !g->start && ep->bias, by_rows = bias && ep->channel_rows, made = g->start ? g->turned != NULL : bias && !by_rows && t->wanted < s.nv * VL;
-    const ptrdiff_t width = (s.nv + s.half) * VL, lds = made ? width : g->start ? g->lds : 0, down = t->along ? 0 : s.mr, right = t->along ? NR : 0;
+    const bool bias = !g->start && ep->bias, by_rows = bias && ep->channel_rows;
+    const ptrdiff_t lds = g->start ? g->lds : 0, down = t->along ? 0 : s.mr, right = t->along ? NR : 0;
     const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->along ? g->panel : 0, next_c = down * ldc + right;
     const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0, next_sums = g->start ? down * lds + right : bias ? right : 0;
     const ptrdiff_t i = t->i, j = t->j;
     const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel, *r = ep->residual ? ep->residual + i * ldr + j : NULL;
     const float *from = g->start ? g->start + i * lds + j : bias ? ep->bias + j : zeros;
-    float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL];
+    float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
+    if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);
     tile_ahead ahead = {b, 0, g->k};
     if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s.mr, i, b);
     for (ptrdiff_t done = 0; done < t->count; done++) {
         vf acc[MR][EP_VECTORS];
-        if (made) stack_start(g, i + done * down, j + done * right, s.mr, width, sums);
         if (by_rows)
             stack_begin(s, true, acc, ep->bias + i + done * down, 0);
         else
-            stack_begin(s, false, acc, made ? sums : from, lds);
+            stack_begin(s, false, acc, from, lds);
+        if (g->accum2) stack_add(s, acc, g->accum2 + (from - g->start), lds, g->sign);
         if (t->fetches) stack_fetch(g, t->results, c, r, s.mr, s.nv);
         tile_place place = {.b = b};
         UNROLL for (int q = 0; q < s.mr; q += REACH) {
