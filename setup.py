@@ -74,6 +74,9 @@ class BuildClib(build_clib):
         def build(one):
             builder = copy(self)
             builder.build_temp = os.path.join(self.build_temp, one[0])
+            archive = os.path.join(self.build_clib, f"lib{one[0]}.a")
+            if os.path.exists(archive):
+                os.remove(archive)  # or it would keep the objects of sources that are gone
             build_clib.build_libraries(builder, [one])
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:

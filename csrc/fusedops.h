@@ -37,8 +37,8 @@ const char *fo_compiler(void);
 /* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides algorithms. Tests set it,
- * for what layers do on other processors from then on; their set of kernels is chosen when they are made. */
+/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides the algorithms of plans, which
+ * remember it from when they are made. Tests set it. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 /* For tests: the kernel variants that ran since they were last forgotten, some names twice, NULL between them. Only a
@@ -47,13 +47,16 @@ int fo_variants_most(void);
 const char *fo_variant(int i);
 void fo_forget_variants(void);
 
-/* A load whose address equals that of a store on its way, but for whole pages, waits for it. So a result lies FO_RESULT_AFTER bytes behind where its input
- * lies in a page: depthwise convolutions, channels last, of power of two sizes take 0.6 to 0.9 of the time (Zen 4). It begins at a line of the cache
- * (unit FO_LINE); where a layer is so light that it loads as often as it stores, at the part of a line where x does (FO_LIGHT_UNIT). */
-enum { FO_PAGE = 4096, FO_RESULT_AFTER = 2560, FO_LINE = 64, FO_LIGHT_UNIT = 16, FO_PLACED = 64 << 10 /* bytes, from which it is worth it */ };
-
-/* Where in a page a result lies `after` bytes behind x, taken down to a multiple of `unit`. */
-static inline size_t fo_place_after(const void *x, size_t unit, size_t after) { return ((size_t)x / unit * unit + after) % FO_PAGE; }
+/* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
+enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
+typedef enum {
+    FO_BEHIND,       /* half a page and more behind x, at a line of the cache */
+    FO_BEHIND_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
+    FO_BETWEEN       /* half as far: what is neither x nor its result */
+} fo_place;
+size_t fo_place_after(const void *x, fo_place place);             /* in a page, for x */
+float *fo_place_in(float *room, const void *x, fo_place place);   /* the first such place in room */
+size_t fo_place_of_step(size_t at, size_t bytes, size_t step);    /* from `at` on, for what step `step` of a network writes */
 
 /* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
 void fo_place_results(size_t at);
@@ -105,12 +108,12 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_image;
 
-typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_algorithm;
+typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_named_algorithm;
 
 typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;
     fo_activation act;
-    fo_algorithm algorithm;
+    fo_named_algorithm algorithm;
     bool nhwc; /* the memory order of the images that it is made for; those of the other one have the same bits */
 } fo_conv2d_shape;
 
@@ -131,9 +134,25 @@ void fo_conv2d_weights(const fo_conv2d *plan, float *w); /* back again, scaled *
 const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+
+/* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that there are here, and one for a team
+ * that is kept together, or NULL where that is the same. They are constant: any number of threads may run them. Both are NULL where memory is short. */
+typedef struct fo_conv2d_call fo_conv2d_call;
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                       const fo_image *y);
+void fo_conv2d_release(fo_conv2d_call *call);
+
+/* fo_conv2d_run by one of these calls of the same arguments, if one is for as many threads as there are now. */
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
+                                 const fo_image *residual, const fo_image *y);
+
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
-const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
-ptrdiff_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc);
+const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc, ptrdiff_t *scratch);
+/* The algorithms that have a kernel for images of this size, best known first; how many. */
+enum { FO_ALGORITHM_NAMES = 8 };
+int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char *names[FO_ALGORITHM_NAMES]);
+/* How often an algorithm has been chosen: calls of sizes that a plan or a program knows choose none. */
+ptrdiff_t fo_conv2d_choices(void);
 /* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the channels, or more. */
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
@@ -211,6 +230,14 @@ typedef struct {
 fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
+
+/* Calls of fo_separable_run that are prepared, as fo_conv2d_prepare does. */
+typedef struct fo_separable_call fo_separable_call;
+void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                          const fo_image *y);
+void fo_separable_release(fo_separable_call *call);
+fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                                    const fo_image *residual, const fo_image *y);
 
 /* scale = gamma / sqrt(var + eps), shift = beta - mean * scale, for each of n channels; gamma and beta may be NULL.
  * False where some var + eps is not positive. */
@@ -321,13 +348,16 @@ typedef struct {
 fo_status fo_softmax(const fo_softmax_args *args);
 
 /* y = (x - mean) / sqrt(variance + eps) * scale + shift, mean and variance over n elements with strides sy, sx and ss,
- * for each point of kept (y, x, scale and shift alike, which may be NULL). */
+ * for each point of kept (y, x, scale and shift alike, which may be NULL). Where ss is 1, `span` elements in a row share a scale (0: one).
+ * x is x + residual where that is given, which lies as x does. rms: the mean counts as 0. y may be x. */
 typedef struct {
     fo_axes kept;
     ptrdiff_t n, sy, sx, ss;
     float eps;
     float *y;
-    const float *x, *scale, *shift;
+    const float *x, *scale, *shift, *residual;
+    ptrdiff_t span;
+    bool rms;
 } fo_norm_args;
 fo_status fo_norm(const fo_norm_args *args);
 
@@ -366,11 +396,13 @@ typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size size;
     fo_image x, residual, y; /* residual.data may be NULL */
+    fo_conv2d_call *calls[2]; /* fo_program_prepare */
 } fo_conv2d_args;
 typedef struct {
     fo_separable block;
     fo_conv2d_size size;
     fo_image x, residual, y;
+    fo_separable_call *calls[2];
 } fo_separable_args;
 typedef struct {
     const fo_conv_transpose *plan;
@@ -424,6 +456,9 @@ typedef struct {
 
 /* Binds the pointer at `pointer` inside step to a slot. */
 void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance);
+/* Prepares the call of a step whose arguments are bound, so that no run chooses anything; frees what steps have prepared. */
+void fo_program_prepare(fo_call *step);
+void fo_program_release(fo_call *steps, ptrdiff_t count);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
 fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
 

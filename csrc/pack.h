@@ -6,6 +6,7 @@
 #include "kernels/table.h"
 #include "runtime/arena.h"
 #include "machine/isa.h"
+#include "machine/tune.h"
 #include "runtime/parallel.h"
 
 static inline ptrdiff_t min_(ptrdiff_t a, ptrdiff_t b) { return a < b ? a : b; }
@@ -48,8 +49,11 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
  * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
 static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
     enum { LARGE = (4 << 20) / sizeof(float) };
-    return kind <= FO_CLIP && floats > LARGE;
+    return fo_in_registers(&(fo_activation){.kind = kind}) && floats > LARGE;
 }
+
+/* Multiply-adds that an activation takes as long as. */
+static inline double fo_act_cost(const fo_activation *act) { return act->kind <= FO_PRELU ? 0 : FO_ACTIVATION_MACS; }
 
 /* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }

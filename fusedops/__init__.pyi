@@ -1,8 +1,10 @@
 from . import reference as reference
 from .batchnorm import BatchNorm as BatchNorm
 from .batchnorm import fold_batch_norm as fold_batch_norm
+from .functional import conv1d as conv1d
 from .functional import conv2d as conv2d
 from .functional import conv_bn_relu as conv_bn_relu
+from .functional import conv_transpose2d as conv_transpose2d
 from .functional import depthwise_conv2d as depthwise_conv2d
 from .functional import depthwise_conv_bn_relu as depthwise_conv_bn_relu
 from .functional import gemm as gemm
@@ -11,10 +13,20 @@ from .graph import Model as Model
 from .graph import from_torch as from_torch
 from .graph import load as load
 from .graph import load_onnx as load_onnx
+from .images import avg_pool2d as avg_pool2d
+from .images import max_pool2d as max_pool2d
+from .images import resize as resize
+from .layers import Conv1d as Conv1d
 from .layers import Conv2d as Conv2d
+from .layers import ConvTranspose2d as ConvTranspose2d
 from .layers import DepthwiseSeparable as DepthwiseSeparable
 from .layers import InvertedResidual as InvertedResidual
 from .layers import Linear as Linear
+from .norms import group_norm as group_norm
+from .norms import layer_norm as layer_norm
+from .norms import log_softmax as log_softmax
+from .norms import rms_norm as rms_norm
+from .norms import softmax as softmax
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
@@ -36,8 +48,10 @@ from .runtime import show_config as show_config
 
 __version__: str
 __all__ = [
-    "BatchNorm", "Conv2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual", "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell",
-    "available_isas", "conv2d", "conv_bn_relu", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm",
-    "from_torch", "gemm", "get_num_threads", "gru", "gru_cell", "isa", "linear", "load", "load_onnx", "lstm",
-    "lstm_cell", "rnn", "rnn_cell", "set_isa", "set_num_threads", "show_config",
+    "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
+    "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell", "available_isas", "avg_pool2d", "conv1d", "conv2d",
+    "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm", "from_torch",
+    "gemm", "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
+    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "resize", "rms_norm", "rnn", "rnn_cell", "set_isa",
+    "set_num_threads", "show_config", "softmax",
 ]

@@ -25,12 +25,12 @@ cdef extern from "fusedops.h" nogil:
     const char *fo_variant(int i)
     void fo_forget_variants()
     enum:
-        FO_PAGE
-        FO_RESULT_AFTER
-        FO_LINE
-        FO_LIGHT_UNIT
         FO_PLACED
-    size_t fo_place_after(const void *x, size_t unit, size_t after)
+    ctypedef enum fo_place:
+        FO_BEHIND
+        FO_BEHIND_LIGHT
+    size_t fo_place_after(const void *x, fo_place place)
+    size_t fo_place_of_step(size_t at, size_t bytes, size_t step)
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
     void *fo_realloc_result(void *result, size_t bytes)
@@ -54,11 +54,11 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_image:
         float *data
         Py_ssize_t sn, sc, sh, sw
-    ctypedef int fo_algorithm
+    ctypedef int fo_named_algorithm
     ctypedef struct fo_conv2d_shape:
         Py_ssize_t ic, oc, groups, kh, kw, sh, sw, dh, dw
         fo_activation act
-        fo_algorithm algorithm
+        fo_named_algorithm algorithm
         bint nhwc
     ctypedef struct fo_conv2d_size:
         Py_ssize_t n, ih, iw, oh, ow, top, left
@@ -70,8 +70,10 @@ cdef extern from "fusedops.h" nogil:
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                             const fo_image *y)
-    const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
-    Py_ssize_t fo_conv2d_scratch(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc)
+    const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc, Py_ssize_t *scratch)
+    enum: FO_ALGORITHM_NAMES
+    int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char **names)
+    Py_ssize_t fo_conv2d_choices()
     Py_ssize_t fo_conv2d_pixel(const fo_conv2d *plan)
 
     ctypedef enum fo_cell_kind:
@@ -207,6 +209,9 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *scale
         const float *shift
+        const float *residual
+        Py_ssize_t span
+        bint rms
     ctypedef struct fo_lrn_args:
         Py_ssize_t n, c, h, w, size
         float alpha, beta, bias
@@ -285,5 +290,14 @@ cdef extern from "fusedops.h" nogil:
         fo_lrn_args lrn
         fo_resize_args resize
         fo_matmul_args matmul
+    fo_status fo_strided_copy(const fo_copy_args *args)
+    fo_status fo_pool(const fo_pool_args *args)
+    fo_status fo_softmax(const fo_softmax_args *args)
+    fo_status fo_norm(const fo_norm_args *args)
+    fo_status fo_resize(const fo_resize_args *args)
+    fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                    const fo_image *y)
     void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
+    void fo_program_prepare(fo_call *step)
+    void fo_program_release(fo_call *steps, Py_ssize_t count)
     fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)

@@ -57,6 +57,11 @@ def build_info():
     return {"threading": fo_threading().decode(), "compiler": fo_compiler().decode()}
 
 
+def choices():
+    """How often a convolution's algorithm has been chosen: calls of known sizes choose none."""
+    return fo_conv2d_choices()
+
+
 def near_bytes():
     """The bytes of a core's second-level cache, at most 1 MB."""
     return fo_near_bytes()
@@ -68,7 +73,7 @@ def half_rate():
 
 
 def set_half_rate(bint half):
-    """For tests: what layers do on such a processor from now on, or on another; those that are made have their set of kernels."""
+    """For tests: what layers that are made from now on do on such a processor, or on another."""
     fo_set_half_rate(half)
 
 
@@ -86,7 +91,13 @@ def variants():
 
 # NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at
 # a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED bytes the allocation costs as much as it gains.
-PAGE, RESULT_AFTER, PLACED = FO_PAGE, FO_RESULT_AFTER, FO_PLACED  # where a network's images lie, too
+PLACED = FO_PLACED
+
+
+def place_of_step(size_t at, size_t nbytes, size_t step):
+    """The first place from `at` on in a network's arena for what its step `step` writes."""
+    return fo_place_of_step(at, nbytes, step)
+
 
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
@@ -114,8 +125,8 @@ cdef object RESULT_MEMORY = PyCapsule_New(&result_memory, b"mem_handler", NULL)
 cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())  # whatever the user has set in his own context
 
 
-cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit=FO_LINE, int dtype=cnp.NPY_FLOAT32):
-    """A new array, placed behind x (FO_RESULT_AFTER), at a multiple of `unit` bytes, if it is not small and the user has no handler of NumPy's memory."""
+cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND, int dtype=cnp.NPY_FLOAT32):
+    """A new array, placed behind x, if it is not small and the user has no handler of NumPy's memory."""
     cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize
     cdef int i
     for i in range(nd):
@@ -124,7 +135,7 @@ cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, int unit
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     before = cnp.PyDataMem_SetHandler(RESULT_MEMORY)
     try:
-        fo_place_results(fo_place_after(x, unit, FO_RESULT_AFTER))
+        fo_place_results(fo_place_after(x, place))
         return cnp.PyArray_EMPTY(nd, dims, dtype, 0)
     finally:
         cnp.PyDataMem_SetHandler(before)
@@ -179,7 +190,7 @@ cpdef list new_results(list kinds):
             raise ValueError(f"a result has {len(shape)} axes, but an array at most {cnp.NPY_MAXDIMS}")
         for d in range(<int>len(shape)):
             sizes[d] = shape[d]
-        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_LINE, dtype.num))
+        arrays.append(new_result(<int>len(shape), sizes, NULL, FO_BEHIND, dtype.num))
     return arrays
 
 
@@ -591,11 +602,15 @@ cdef class ImagePlan:
     cdef ndarray empty_like(self, ndarray x, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
         cdef cnp.npy_intp order[4]
-        cdef int unit = FO_LIGHT_UNIT if self.light else FO_LINE
+        cdef fo_place place = FO_BEHIND_LIGHT if self.light else FO_BEHIND
         if self.nhwc or not nhwc_memory:
-            return new_result(4, dims, data(x), unit)
+            return new_result(4, dims, data(x), place)
         order[0], order[1], order[2], order[3] = dims[0], dims[2], dims[3], dims[1]
-        return new_result(4, order, data(x), unit).transpose(0, 3, 1, 2)
+        return new_result(4, order, data(x), place).transpose(0, 3, 1, 2)
+
+
+cdef enum:
+    LARGE_SIDE = 64  # pixels
 
 
 cdef class Conv2dPlan(ImagePlan):
@@ -695,12 +710,20 @@ cdef class Conv2dPlan(ImagePlan):
         """
         cdef fo_conv2d_size z
         cdef const char *name
+        cdef Py_ssize_t scratch
         self.size_for(shape, &z)
-        nhwc_memory |= self.nhwc
-        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory)
+        name = fo_conv2d_kernel(self.plan, &z, nhwc_memory or self.nhwc, &scratch)
         if name == NULL:
             check(FO_NO_MEMORY)
-        return name.decode(), fo_conv2d_scratch(self.plan, &z, nhwc_memory)
+        return name.decode(), scratch
+
+    def _algorithms(self):
+        """The names of the algorithms that have a kernel for large images, best first."""
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef fo_conv2d_size z
+        cdef const char *names[FO_ALGORITHM_NAMES]
+        self.size(1, max((s.kh - 1) * s.dh + 1, LARGE_SIDE), max((s.kw - 1) * s.dw + 1, LARGE_SIDE), &z)
+        return [names[i].decode() for i in range(fo_conv2d_algorithms(self.plan, &z, names))]
 
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""
@@ -1225,3 +1248,8 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
 # ---- networks ---------------------------------------------------------------------------------------------------------
 
 include "program.pxi"
+
+
+# ---- what surrounds the products -------------------------------------------------------------------------------------
+
+include "_functions.pxi"

@@ -53,6 +53,7 @@ def _parser():
             ("fusedops bench --threads 4 --plot speeds.png --json speeds.json", "on four, with a picture and the figures"),
             ("fusedops bench resnet50.onnx", "a network as a whole and node by node"),
             ("fusedops bench model.onnx --dim batch=8 --dim height=320", "one whose dimensions have names"),
+            ("fusedops bench model.onnx --disable-pass epilogue", "what a pass buys, by leaving it out"),
             ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set")),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
                     "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
@@ -61,6 +62,7 @@ def _parser():
     bench.add_argument("model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote").complete = _FILES
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")
+    _takes_passes(bench)
     bench.add_argument("--threads", type=_count, default=1, metavar="N",
                        help="threads of fusedops and of NumPy's BLAS (default: 1)")
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
@@ -72,6 +74,7 @@ def _parser():
         "explain", help="show what is fused in a network, and what is not and why", formatter_class=argparse.RawTextHelpFormatter,
         epilog=_examples(("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
     explain.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
+    _takes_passes(explain)
     explain.set_defaults(run=_explain)
 
     completion = commands.add_parser(
@@ -82,6 +85,11 @@ def _parser():
     completion.add_argument("shell", choices=list(_FILES))
     completion.set_defaults(run=_completion)
     return parser
+
+
+def _takes_passes(command):
+    command.add_argument("--disable-pass", action="append", default=[], metavar="NAME", dest="disabled",
+                         help="leave out a pass over an ONNX network; an unknown name lists them")
 
 
 def _examples(*lines):
@@ -116,6 +124,8 @@ def _bench(options):
         report.check_picture(options.plot)
     if options.dim and options.model is None:
         raise ValueError("--dim is of a network's dimensions: name a MODEL")
+    if options.disabled and options.model is None:
+        raise ValueError("--disable-pass is of the passes over a network: name a MODEL")
     for path in filter(None, (options.json, options.plot)):
         open(path, "ab").close()  # so is a place that cannot be written
     if options.model is None:
@@ -123,7 +133,7 @@ def _bench(options):
         print(report.table(results))
     else:
         sizes = dict(options.dim)
-        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick)
+        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick, options.disabled)
         print(times, profile, sep="\n\n")
     if options.json:
         report.write_json(results, options.json)
@@ -135,7 +145,7 @@ def _bench(options):
 
 def _explain(options):
     from .report import network
-    print(network(options.model).explain())
+    print(network(options.model, options.disabled).explain())
 
 
 def _completion(options):

@@ -2,7 +2,14 @@
 import numpy as np
 
 from . import _core
-from .layers import LAYOUTS, Conv2d, Linear, _choice
+from .images import avg_pool2d, max_pool2d, resize
+from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose2d, Linear, _choice
+from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
+
+__all__ = [
+    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "gemm", "group_norm",
+    "layer_norm", "linear", "log_softmax", "max_pool2d", "resize", "rms_norm", "softmax",
+]
 
 
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
@@ -73,6 +80,105 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     """
     layer = Conv2d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
                    layout=layout, algorithm=algorithm)
+    return layer(x, residual, out)
+
+
+def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
+           layout="NCHW", algorithm="auto", out=None):
+    """1-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
+
+    ``conv(x, w)[n, o, l] = sum over c, j of w[o, c, j] x[n, c, l s + j d - before]``
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, ic, l), or (n, l, ic) with ``layout="NHWC"``
+        Any strides, as in :func:`conv2d`.
+    w : ndarray, float32, (oc, ic/groups, k)
+    bias, bn, residual, activation, groups, algorithm, out
+        See :func:`conv2d`.
+    stride, dilation : int
+    padding : int, (before, after), "same" or "valid"
+        Zeros around the sequence. ``((k - 1) * dilation, 0)`` makes the convolution causal.
+    layout : {"NCHW", "NHWC"}
+        Whether the channels are the second axis or the last.
+
+    Returns
+    -------
+    ndarray, float32, (n, oc, ol) or (n, ol, oc)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv2d`.
+
+    See Also
+    --------
+    Conv1d : The same with weights packed once.
+
+    References
+    ----------
+    .. [1] Waibel et al., "Phoneme recognition using time-delay neural networks", 1989
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.conv1d(np.arange(5, dtype=np.float32).reshape(1, 1, 5), np.ones((1, 1, 3), np.float32))
+    array([[[3., 6., 9.]]], dtype=float32)
+    """
+    layer = Conv1d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                   layout=layout, algorithm=algorithm)
+    return layer(x, residual, out)
+
+
+def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0, dilation=1, groups=1,
+                     layout="NCHW", out=None):
+    """Transposed 2-D convolution, which spreads pixels: ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``.
+
+    ``conv_transpose(x, w)[n, o, h, w]`` is the sum of ``w[c, o, i, j] x[n, c, p, q]`` over all c, i, j, p, q with ``h = p sh + i dh - top`` and
+    ``w = q sw + j dw - left``. No sum is scattered: each phase of the output is an ordinary convolution, with its epilogue fused.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
+        Any strides. An NCHW-shaped array whose memory is NHWC gives a result like itself; a stride above 1 is fastest so.
+    w : ndarray, float32, (ic, oc/groups, kh, kw)
+        As PyTorch's ``nn.ConvTranspose2d.weight``.
+    bias, bn, residual, activation, groups, layout, out
+        See :func:`conv2d`.
+    stride, dilation : int or (int, int)
+    padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
+        Rows and columns that the result lacks at its borders. "same" gives input * stride points.
+    output_padding : int or (int, int)
+        Rows below and columns to the right that the result has more; less than the stride or the dilation.
+
+    Returns
+    -------
+    ndarray, float32, (n, oc, oh, ow) or (n, oh, ow, oc)
+        ``oh = (ih - 1) sh - top - bottom + (kh - 1) dh + 1 + output_padding``, and ow alike. `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv2d`; also where nothing is left of the result.
+
+    See Also
+    --------
+    ConvTranspose2d : The same with weights packed once.
+
+    References
+    ----------
+    .. [1] Zeiler et al., "Deconvolutional networks", 2010
+    .. [2] Dumoulin and Visin, "A guide to convolution arithmetic for deep learning", 2016, arXiv:1603.07285
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.conv_transpose2d(np.array([[[[1, 2]]]], np.float32), np.ones((1, 1, 1, 2), np.float32), stride=2)
+    array([[[[1., 1., 2., 2.]]]], dtype=float32)
+    """
+    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding, output_padding=output_padding,
+                            dilation=dilation, groups=groups, layout=layout)
     return layer(x, residual, out)
 
 

@@ -1,10 +1,31 @@
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
 from .batchnorm import BatchNorm
+from .images import avg_pool2d as avg_pool2d
+from .images import max_pool2d as max_pool2d
+from .images import resize as resize
+from .norms import group_norm as group_norm
+from .norms import layer_norm as layer_norm
+from .norms import log_softmax as log_softmax
+from .norms import rms_norm as rms_norm
+from .norms import softmax as softmax
+
+__all__ = [
+    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "gemm", "group_norm",
+    "layer_norm", "linear", "log_softmax", "max_pool2d", "resize", "rms_norm", "softmax",
+]
 
 def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
            residual: Input | None = None, activation: Activation = None, stride: Ints = 1, padding: Padding = 0,
            dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
            out: Array | None = None) -> Array: ...
+def conv1d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
+           residual: Input | None = None, activation: Activation = None, stride: int = 1, padding: Padding1d = 0,
+           dilation: int = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
+           out: Array | None = None) -> Array: ...
+def conv_transpose2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
+                     residual: Input | None = None, activation: Activation = None, stride: Ints = 1,
+                     padding: Padding = 0, output_padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
+                     layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
 def conv_bn_relu(x: Input, w: Input, bn: BatchNorm | None = None, *, bias: Input | None = None,
                  residual: Input | None = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",

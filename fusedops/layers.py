@@ -83,15 +83,11 @@ def _winograd1d_applies(w_shape, stride, dilation, groups):
     return stride[0] < w_shape[2] <= 16 and dilation[0] == 1 and (w_shape[1] > 1 or groups == 1)
 
 
-def _either_winograd_applies(*options):
-    return _winograd_applies(*options) or _winograd1d_applies(*options)
-
-
 def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
-_OWN = ("_arguments", "_options")  # attributes that a layer's __init__ sets
+_OWN = ("_arguments", "_options", "_layer", "_row")  # attributes that a layer's __init__ sets
 
 
 class _Layer:
@@ -101,7 +97,7 @@ class _Layer:
     """
 
     def __getattr__(self, name):
-        if name in ("_arguments", "_options"):  # which __init__ sets
+        if name in _OWN:
             raise _core.unmade(self)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}", name=name, obj=self)
 
@@ -244,18 +240,178 @@ class Conv2d(_Layer, _core.Conv2dPlan):
     def __repr__(self):
         shape, options = self._weights_shape(), self._options
         oc, icg, kh, kw = shape
-        if icg == 1 and options["groups"] > 1:
-            kernel = "depthwise"
-        elif options["algorithm"] == "auto" and _either_winograd_applies(shape, options["stride"], options["dilation"], options["groups"]):
-            kernel = "winograd or direct"  # as the size of x has it: self.kernel(x.shape)
-        elif options["algorithm"] == "auto" and _strassen_applies(shape, (1, 1), _padding(options["padding"]), options["groups"]):
-            kernel = "strassen or direct"  # with a stride too, of a copy of the pixels that it meets
-        else:
-            kernel = options["algorithm"].replace("auto", "direct")
+        kernel = " or ".join(self._algorithms())  # as the size of x has it: self.kernel(x.shape)
+        if options["algorithm"] != "auto" and kernel != "depthwise":
+            kernel = options["algorithm"]
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
         return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, bias={self._has_bias()}, "
                 f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
+
+
+class Conv1d(_Layer):
+    """A 1-D convolution, ``y = activation(batch_norm(conv(x, w) + bias) + residual)``, folded and packed once.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (oc, ic/groups, k)
+        Copied.
+    bias : ndarray, float32, (oc,), optional
+    bn : BatchNorm, optional
+        Folded into `w` and `bias` here.
+    activation, stride, padding, dilation, groups, layout, algorithm
+        See :func:`fusedops.conv1d`.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` takes x (n, ic, l), adds `residual` before the activation, and returns y (n, oc, ol): `out` where it
+    is given; with ``layout="NHWC"`` all three have their channels last. It is a :class:`Conv2d` of images of one row.
+    A layer may be called from many threads, copied and pickled.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.Conv1d(np.ones((1, 1, 3), np.float32), padding=1)(np.ones((1, 1, 4), np.float32))
+    array([[[2., 3., 3., 2.]]], dtype=float32)
+    """
+
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW", algorithm="auto"):
+        w = _core.as_input(w, "w", 3)
+        stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
+        if not isinstance(padding, str):
+            padding = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
+        self._layer = Conv2d(w[:, :, np.newaxis], bias, bn, activation=activation, stride=(1, stride), padding=padding, dilation=(1, dilation),
+                             groups=groups, layout=layout, algorithm=algorithm)
+        self._row = 1 if layout == "NHWC" else 2
+        self._options = dict(self._layer._options, stride=stride, dilation=dilation, padding=padding if isinstance(padding, str) else padding[1])
+
+    @property
+    def _arguments(self):
+        w, bias = self._layer._weights()
+        return (w[:, :, 0], bias), self._options
+
+    def __call__(self, x, residual=None, out=None):
+        x = _core.as_input(x, "x")
+        shape = self.output_shape(x.shape)
+        if residual is not None:
+            residual = _core.as_input(residual, "residual")
+            if residual.shape != shape:
+                raise ValueError(f"residual has shape {residual.shape}, but the result has shape {shape}")
+            residual = np.expand_dims(residual, self._row)
+        if out is None:
+            return self._layer(np.expand_dims(x, self._row), residual).squeeze(self._row)
+        self._layer(np.expand_dims(x, self._row), residual, np.expand_dims(_core.checked_out(out, shape), self._row))
+        return out
+
+    def output_shape(self, shape):
+        """The shape of the result for an x of this shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, l), or (n, l, ic) with ``layout="NHWC"``.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        TypeError, ValueError
+            No shape of three ints, other channels than the layer's, a kernel longer than the padded sequence.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv1d(np.ones((8, 3, 3), np.float32), stride=2).output_shape((1, 3, 32))
+        (1, 8, 15)
+        """
+        (oc, icg, _, k), last = self._layer._weights_shape(), self._row == 1
+        ic = icg * self._options["groups"]
+        if not isinstance(shape, (tuple, list)):
+            raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}")
+        if len(shape) != 3 or shape[2 if last else 1] != ic:
+            raise ValueError(f"x has shape {tuple(shape)}, but w {(oc, icg, k)} with groups={self._options['groups']} needs "
+                             f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}")
+        shape = self._layer.output_shape((*shape[:self._row], 1, *shape[self._row:]))
+        return shape[:self._row] + shape[self._row + 1:]
+
+    def __repr__(self):
+        oc, icg, _, k = self._layer._weights_shape()
+        usual = dict(stride=1, padding=(0, 0), dilation=1, groups=1, layout="NCHW", algorithm="auto")
+        changed = "".join(f", {name}={self._options[name]!r}" for name, v in usual.items() if self._options[name] != v)
+        return (f"Conv1d({icg * self._options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
+                f"activation={activations.described(self._options['activation'])}{changed}, kernel='{self._layer.isa} direct')")
+
+
+class ConvTranspose2d(_Layer, _core.TransposedPlan):
+    """A transposed 2-D convolution, ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``, folded and packed once.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (ic, oc/groups, kh, kw)
+        As PyTorch's ``nn.ConvTranspose2d.weight``, for both layouts. Copied.
+    bias : ndarray, float32, (oc,), optional
+    bn : BatchNorm, optional
+        Folded into `w` and `bias` here.
+    activation, stride, padding, output_padding, dilation, groups, layout
+        See :func:`fusedops.conv_transpose2d`.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` and ``layer.output_shape(x.shape)`` are those of :class:`Conv2d`.
+    A layer may be called from many threads, copied and pickled.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.ConvTranspose2d(np.ones((1, 1, 2, 2), np.float32), stride=2)(np.array([[[[1, 2]]]], np.float32))[0, 0]
+    array([[1., 1., 2., 2.],
+           [1., 1., 2., 2.]], dtype=float32)
+    """
+
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1, groups=1, layout="NCHW"):
+        w, groups = _core.as_input(w, "w", 4), integer(groups, "groups")
+        oc = w.shape[1] * groups
+        if 0 in w.shape or w.shape[0] % groups:
+            raise ValueError(f"w has shape {w.shape}, but must be (ic, oc/groups, kh, kw) with at least one of each; groups={groups} must divide ic")
+        stride, dilation, more = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1), _pair(output_padding, "output_padding", 0)
+        if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation)):
+            raise ValueError(f"output_padding={output_padding!r} must be less than the stride {stride} or the dilation {dilation}")
+        zeros, parsed, bias = _padding(padding), activations.parse(activation, oc), _bias(bias, oc)
+        if zeros == "same" and any(more):
+            raise ValueError(f"padding='same' says how large the result is: output_padding must be 0, not {output_padding!r}")
+        w = np.ascontiguousarray(w)
+        if bn is not None:
+            scale, bias = scale_and_bias(bias, bn, oc)
+            by_output = w.reshape(groups, -1, *w.shape[1:]).swapaxes(1, 2)  # (groups, oc/groups, ic/groups, kh, kw)
+            folded = _core.fold_scale(np.ascontiguousarray(by_output).reshape(oc, -1), scale)
+            w = np.ascontiguousarray(folded.reshape(by_output.shape).swapaxes(1, 2)).reshape(w.shape)
+        nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
+        self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc)
+        self._arguments = ((w if bn is not None else w.copy()), None if bias is None else bias.copy()), dict(
+            activation=_kept(activation, parsed), stride=stride, padding=zeros, output_padding=more, dilation=dilation, groups=groups, layout=layout)
+
+    def __repr__(self):
+        (w, bias), options = self._arguments
+        usual = dict(stride=(1, 1), padding=((0, 0), (0, 0)), output_padding=(0, 0), dilation=(1, 1), groups=1, layout="NCHW")
+        changed = "".join(f", {name}={options[name]!r}" for name, v in usual.items() if options[name] != v)
+        return (f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
+                f"activation={activations.described(options['activation'])}{changed})")
 
 
 def _convolutions(**parts):

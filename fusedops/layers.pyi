@@ -1,5 +1,5 @@
 from . import _core
-from ._types import Activation, Algorithm, Input, Ints, Layout, Padding
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
 from .batchnorm import BatchNorm
 
 ALGORITHMS: tuple[str, ...]
@@ -13,6 +13,18 @@ class Conv2d(_core.Conv2dPlan):
     def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
                  activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto") -> None: ...
+
+class Conv1d:
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 activation: Activation = None, stride: int = 1, padding: Padding1d = 0, dilation: int = 1,
+                 groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto") -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
+
+class ConvTranspose2d(_core.TransposedPlan):
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 activation: Activation = None, stride: Ints = 1, padding: Padding = 0, output_padding: Ints = 0,
+                 dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW") -> None: ...
 
 class DepthwiseSeparable(_core.BlockPlan):
     def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None: ...

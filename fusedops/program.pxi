@@ -1,9 +1,10 @@
 # Programs: a network's operations as prepared steps that run in one C call. Included by _core.pyx.
 #
+# What a kind of step takes stands in STEPS at the end, and one function that fills its arguments in C; `Program.append` does the rest.
 # A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each run chooses, or
 # an ndarray, which is bound for good. A fifth number is its distance in bytes from one round to the next (see `repeat`).
 # Images are (n, c, h, w) with any strides, in practice channels last.
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
@@ -14,11 +15,16 @@ REDUCTIONS = {"mean": 0, "sum": 1, "max": 2}
 IDENTITY = (0, 0.0, 0.0, None)
 
 cdef enum:
-    SLOTS = 64
+    MOST_TENSORS = 8  # of a step
+
+
+cdef enum:
+    BOUND = -1
+    ABSENT = -2
 
 
 cdef struct tensor:
-    int slot  # -1: bound for good
+    int slot  # BOUND: for good; ABSENT: not given
     Py_ssize_t offset  # in the slot; else the address
     Py_ssize_t advance
     int nd
@@ -48,17 +54,34 @@ cdef int check_same(tensor *a, tensor *b, str name, str other) except -1:
     return 0
 
 
-cdef void place(fo_call *s, const void *pointer, tensor *t) noexcept:
+cdef int check_form(tensor *t, str form, str name) except -1:
+    """What a step asks of a tensor's place in memory."""
+    if form == "rows" and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
+        raise ValueError(f"the last axis of {name} must be contiguous")
+    if form in ("image", "lines", "pixels"):
+        check_axes(t, 4, name)
+        if form == "pixels" and neighbour_distance(t, 1) != 1:
+            raise ValueError(f"the channels of {name} must be neighbours in memory")
+        if form == "lines" and neighbour_distance(t, 1) != 1 and neighbour_distance(t, 3) != 1:
+            raise ValueError(f"pixels or channels of {name} must be neighbours in memory")
+    return 0
+
+
+cdef void place(fo_call *s, void *pointer, tensor *t) noexcept:
     """Puts t's address into the pointer of s that stands at `pointer`, or binds it to t's slot."""
-    if t.slot < 0:
+    if t.slot == BOUND:
         (<Py_ssize_t *>pointer)[0] = t.offset
     else:
-        fo_bind(s, <void *>pointer, t.slot, t.offset, t.advance)
+        fo_bind(s, pointer, t.slot, t.offset, t.advance)
 
 
 cdef void place_image(fo_call *s, fo_image *image, tensor *t) noexcept:
-    image.sn, image.sc, image.sh, image.sw = [1 if t.shape[d] == 1 else t.stride[d] for d in range(4)]
+    image.sn, image.sc, image.sh, image.sw = [neighbour_distance(t, d) for d in range(4)]
     place(s, &image.data, t)
+
+
+cdef Py_ssize_t neighbour_distance(tensor *t, int d) noexcept:
+    return 1 if t.shape[d] == 1 else t.stride[d]
 
 
 cdef void axis(fo_axes *a, Py_ssize_t size, Py_ssize_t first, Py_ssize_t second, Py_ssize_t third) noexcept:
@@ -75,34 +98,6 @@ cdef void axes_of(fo_axes *a, tensor *y, tensor *x, tensor *z) noexcept:
     for d in range(y.nd):
         axis(a, y.shape[d], y.stride[d], x.stride[d] if x != NULL else 0, z.stride[d] if z != NULL else 0)
     fo_fold(a)
-
-
-cdef int check_contiguous(tensor *t, str name) except -1:
-    if t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
-        raise ValueError(f"the last axis of {name} must be contiguous")
-    return 0
-
-
-cdef fo_conv2d_size conv_size(Py_ssize_t ic, Py_ssize_t oc, tensor *x, tensor *y, Py_ssize_t top,
-                              Py_ssize_t left) except *:
-    check_axes(x, 4, "x")
-    check_axes(y, 4, "y")
-    if x.shape[0] != y.shape[0] or x.shape[1] != ic or y.shape[1] != oc:
-        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer from {ic} to {oc} channels")
-    cdef fo_conv2d_size z
-    z.n, z.ih, z.iw, z.oh, z.ow = x.shape[0], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
-    z.top, z.left = top, left
-    return z
-
-
-cdef bint neighbours(fo_image *image) noexcept:
-    return image.sc == 1 or image.sw == 1
-
-
-cdef int check_channels_last(fo_image *image) except -1:
-    if image.sc != 1:
-        raise ValueError("the image's channels must be neighbours in memory")
-    return 0
 
 
 cdef class ConvTranspose2dPlan:
@@ -134,6 +129,30 @@ cdef class ConvTranspose2dPlan:
         fo_conv_transpose_free(self.plan)
 
 
+cdef class Program
+ctypedef int (*fill_call)(Program program, fo_call *s, tensor *t, tuple options) except -1
+
+
+cdef class StepKind:
+    """What one kind of step takes: the names of its arguments in order; which are tensors, and which of these it writes."""
+    cdef readonly str name
+    cdef readonly tuple names, tensors, results
+    cdef readonly frozenset indices  # tensors of int64, whose axes are not those of the others
+    cdef dict defaults
+    cdef tuple forms, alike, options
+    cdef frozenset optional
+    cdef fo_call_kind call
+    cdef fill_call fill
+    cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_call
+
+    cdef dict bound(self, tuple given, dict named):
+        """Arguments by their names."""
+        found = {**self.defaults, **dict(zip(self.names, given)), **named}
+        if len(given) > len(self.names) or len(found) != len(self.names) or any([name not in found for name in self.names]):
+            raise TypeError(f"a step {self.name} takes {', '.join(self.names)}, not {len(given)} arguments and {', '.join(named) or 'no names'}")
+        return found
+
+
 cdef class Program:
     """Steps that run in order in one call; append them first, then run from any thread."""
     cdef fo_call *steps
@@ -146,12 +165,36 @@ cdef class Program:
         self.names, self.kept = [], []
 
     def __dealloc__(self):
+        fo_program_release(self.steps, self.count)
         free(self.steps)
 
     def __len__(self):
         return self.count
 
-    cdef int append(self, fo_call *s, fo_call_kind kind, str name) except -1:
+    def append(self, str kind, *given, **named):
+        """Adds a step; STEPS[kind] has the names of its arguments."""
+        cdef StepKind k = STEPS[kind]
+        cdef tensor t[MOST_TENSORS]
+        cdef fo_call s = empty_call()
+        cdef dict arguments = k.bound(given, named)
+        cdef Py_ssize_t i, n = len(k.tensors)
+        for i in range(n):
+            self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.tensors[i] in k.optional)
+        for i in range(n):
+            if k.alike[i] is not None and t[i].slot != ABSENT:
+                check_same(&t[i], &t[<Py_ssize_t>k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
+        options = tuple([arguments[name] for name in k.options])
+        k.fill(self, &s, t, options)
+        for i in range(n):
+            if t[i].slot != ABSENT and k.forms[i] in ("image", "lines", "pixels"):
+                place_image(&s, <fo_image *>(<char *>&s + k.at[i]), &t[i])
+            elif t[i].slot != ABSENT:
+                place(&s, <char *>&s + k.at[i], &t[i])
+        self.kept.append(options)
+        s.kind = k.call
+        self.add(&s, arguments.get("name", kind))
+
+    cdef int add(self, fo_call *s, str name) except -1:
         cdef fo_call *steps
         if self.count == self.room:
             self.room = 2 * self.room + 16
@@ -160,36 +203,44 @@ cdef class Program:
                 self.room = self.count
                 raise MemoryError("fusedops: no memory for the steps of a program")
             self.steps = steps
-        s.kind = kind
         self.steps[self.count] = s[0]
+        fo_program_prepare(&self.steps[self.count])
         self.count += 1
         self.names.append(name)
         return 0
 
-    cdef int read(self, object t, tensor *out, str name) except -1:
-        cdef ndarray a
+    cdef int read(self, object t, tensor *out, str name, str form, bint optional) except -1:
         cdef int d
-        if isinstance(t, np.ndarray):
-            a = as_float32(t, name)
-            if a.ndim > FO_AXES:
-                raise ValueError(f"{name} has {a.ndim} axes; the kernels take up to {FO_AXES}")
-            self.kept.append(a)
-            out.slot, out.offset, out.nd = -1, <Py_ssize_t>cnp.PyArray_DATA(a), a.ndim
-            for d in range(a.ndim):
-                out.shape[d], out.stride[d] = cnp.PyArray_DIM(a, d), cnp.PyArray_STRIDE(a, d) // 4
+        if t is None and optional:
+            out.slot = ABSENT
             return 0
-        slot, offset, shape, strides, *advance = t
-        if not 0 <= slot < SLOTS or len(shape) > FO_AXES or len(shape) != len(strides) or offset < 0:
-            raise ValueError(f"{name}={t!r} is not a tensor of at most {FO_AXES} axes in slot 0..{SLOTS - 1}")
-        out.slot, out.offset, out.nd, out.advance = slot, offset, <int>len(shape), advance[0] if advance else 0
-        for d in range(out.nd):
-            out.shape[d], out.stride[d] = shape[d], strides[d]
-        self.slots = max(self.slots, out.slot + 1)
+        if isinstance(t, np.ndarray):
+            self.read_array(t, out, name, form)
+        else:
+            slot, offset, shape, strides, *advance = t
+            if slot < 0 or len(shape) > FO_AXES or len(shape) != len(strides) or offset < 0:
+                raise ValueError(f"{name}={t!r} is not a tensor of at most {FO_AXES} axes in a slot")
+            out.slot, out.offset, out.nd, out.advance = slot, offset, <int>len(shape), advance[0] if advance else 0
+            for d in range(out.nd):
+                out.shape[d], out.stride[d] = shape[d], strides[d]
+            self.slots = max(self.slots, out.slot + 1)
+        check_form(out, form, name)
         return 0
 
-    cdef int pair(self, object x, object y, tensor *tx, tensor *ty) except -1:
-        self.read(x, tx, "x")
-        self.read(y, ty, "y")
+    cdef int read_array(self, ndarray a, tensor *out, str name, str form) except -1:
+        cdef int d
+        if form != "indices":
+            a = as_float32(a, name)
+        elif a.dtype != np.int64:
+            raise TypeError(f"{name} has dtype {a.dtype}, but must be int64")
+        else:
+            a = np.ascontiguousarray(a).reshape(np.shape(a))
+        if a.ndim > FO_AXES:
+            raise ValueError(f"{name} has {a.ndim} axes; the kernels take up to {FO_AXES}")
+        self.kept.append(a)
+        out.slot, out.offset, out.advance, out.nd = BOUND, <Py_ssize_t>cnp.PyArray_DATA(a), 0, a.ndim
+        for d in range(a.ndim):
+            out.shape[d], out.stride[d] = cnp.PyArray_DIM(a, d), cnp.PyArray_STRIDE(a, d) // cnp.PyArray_ITEMSIZE(a)
         return 0
 
     cdef fo_activation activation(self, tuple parsed):
@@ -207,363 +258,6 @@ cdef class Program:
         self.kept.append(a)
         return data(a)
 
-    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
-        """Lets the steps from number `first` to the last so far run so often, as a section of its own."""
-        if not 0 <= first < self.count or rounds < 1:
-            raise ValueError(f"first={first} and rounds={rounds} are no section of {self.count} steps")
-        self.steps[self.count - 1].back, self.steps[self.count - 1].rounds = self.count - 1 - first, rounds
-
-    def run(self, tuple slots, ndarray times=None):
-        """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times` gets each step's seconds."""
-        cdef char *memory[SLOTS]
-        cdef double *seconds = NULL
-        cdef fo_status status
-        cdef Py_ssize_t i, n = len(slots)
-        if n < self.slots or n > SLOTS:
-            raise ValueError(f"the program uses {self.slots} slots, but got {n}")
-        for i in range(n):
-            memory[i] = NULL if slots[i] is None else <char *>cnp.PyArray_DATA(<ndarray?>slots[i])
-        if times is not None:
-            if times.dtype != np.float64 or times.size < self.count or not times.flags.c_contiguous:
-                raise ValueError(f"times must be a contiguous float64 array of {self.count} elements")
-            seconds = <double *>cnp.PyArray_DATA(times)
-        with nogil:
-            status = fo_program_run(self.steps, self.count, memory, seconds)
-        check(status)
-
-    # ---- layers
-
-    def conv2d(self, Conv2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
-        cdef tensor tx, ty, tr
-        cdef fo_call s = empty_call()
-        cdef fo_conv2d_args *a = &s.conv2d
-        self.pair(x, y, &tx, &ty)
-        a.plan = layer.plan
-        a.size = conv_size(layer.shape.ic, layer.shape.oc, &tx, &ty, top, left)
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        if residual is not None:
-            self.read(residual, &tr, "residual")
-            check_same(&tr, &ty, "residual", "y")
-            place_image(&s, &a.residual, &tr)
-        if not neighbours(&a.x) or not neighbours(&a.y):
-            raise ValueError("pixels or channels of x and y must be neighbours in memory")
-        self.kept.append(layer)
-        self.append(&s, FO_CALL_CONV2D, "conv2d")
-
-    def separable(self, SeparablePlan layer not None, x, y, residual=None, Py_ssize_t top=0, Py_ssize_t left=0):
-        """A depthwise-separable block or inverted residual; top and left are the padding of its depthwise part."""
-        cdef tensor tx, ty, tr
-        cdef fo_call s = empty_call()
-        cdef fo_separable_args *a = &s.separable
-        self.pair(x, y, &tx, &ty)
-        a.block = layer.block()
-        a.size = conv_size(layer.ic, layer.oc, &tx, &ty, top, left)
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        if residual is not None:
-            self.read(residual, &tr, "residual")
-            check_same(&tr, &ty, "residual", "y")
-            place_image(&s, &a.residual, &tr)
-        if not neighbours(&a.x) or not neighbours(&a.y):
-            raise ValueError("pixels or channels of x and y must be neighbours in memory")
-        self.kept.append(layer)
-        self.append(&s, FO_CALL_SEPARABLE, "separable")
-
-    def conv_transpose(self, ConvTranspose2dPlan layer not None, x, y, residual=None, Py_ssize_t top=0,
-                       Py_ssize_t left=0):
-        """top and left are rows and columns cut off; y's channels, and the residual's, are neighbours in memory."""
-        cdef tensor tx, ty, tr
-        cdef fo_call s = empty_call()
-        cdef fo_conv_transpose_args *a = &s.conv_transpose
-        self.pair(x, y, &tx, &ty)
-        a.plan = layer.plan
-        a.size = conv_size(layer.shape.ic, layer.shape.oc, &tx, &ty, top, left)
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        check_channels_last(&a.y)
-        if not neighbours(&a.x):
-            raise ValueError("pixels or channels of x must be neighbours in memory")
-        if residual is not None:
-            self.read(residual, &tr, "residual")
-            check_same(&tr, &ty, "residual", "y")
-            place_image(&s, &a.residual, &tr)
-            check_channels_last(&a.residual)
-        self.kept.append(layer)
-        self.append(&s, FO_CALL_CONV_TRANSPOSE, "conv_transpose")
-
-    def linear(self, LinearPlan layer not None, x, y, residual=None):
-        """x (m, k), y and residual (m, n), the last axis contiguous."""
-        cdef tensor tx, ty, tr
-        cdef fo_call s = empty_call()
-        cdef fo_linear_args *a = &s.linear
-        self.pair(x, y, &tx, &ty)
-        check_axes(&tx, 2, "x")
-        check_axes(&ty, 2, "y")
-        if tx.shape[1] != layer.k or ty.shape[1] != layer.n or tx.shape[0] != ty.shape[0]:
-            raise ValueError(f"x {shape_text(&tx)} and y {shape_text(&ty)} do not fit w {layer.n, layer.k}")
-        a.plan, a.m, a.ldx, a.ldy = layer.plan, tx.shape[0], tx.stride[0], ty.stride[0]
-        check_contiguous(&tx, "x")
-        check_contiguous(&ty, "y")
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        if residual is not None:
-            self.read(residual, &tr, "residual")
-            check_same(&tr, &ty, "residual", "y")
-            check_contiguous(&tr, "residual")
-            a.ldr = tr.stride[0]
-            place(&s, &a.residual, &tr)
-        self.kept.append(layer)
-        self.append(&s, FO_CALL_LINEAR, "linear")
-
-    def recurrent(self, SequencePlan layer not None, x, y, h0=None, c0=None, hn=None, cn=None, lengths=None):
-        """x (steps, batch, inputs), y (steps, batch, directions * outputs) with any order of the first two in memory.
-
-        States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. lengths are constants.
-        """
-        cdef tensor tx, ty, state
-        cdef fo_call s = empty_call()
-        cdef fo_sequence *a = &s.sequence
-        a[0] = layer.sequence
-        self.pair(x, y, &tx, &ty)
-        check_axes(&tx, 3, "x")
-        check_axes(&ty, 3, "y")
-        check_contiguous(&tx, "x")
-        check_contiguous(&ty, "y")
-        if tx.shape[2] != layer.inputs or shape_text(&ty) != (tx.shape[0], tx.shape[1], a.directions * layer.outputs):
-            raise ValueError(f"x {shape_text(&tx)} and y {shape_text(&ty)} do not fit a layer of {a.directions} directions "
-                             f"from {layer.inputs} to {layer.outputs}")
-        a.steps, a.batch, a.xt, a.xb = tx.shape[0], tx.shape[1], tx.stride[0], tx.stride[1]
-        a.yt, a.yb = ty.stride[0], ty.stride[1]
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        self.state(&s, &a.h0, h0, "h0", layer.outputs)
-        self.state(&s, &a.hn, hn, "hn", layer.outputs)
-        self.state(&s, &a.c0, c0, "c0", layer.hidden)
-        self.state(&s, &a.cn, cn, "cn", layer.hidden)
-        if hn is None or layer.lstm and cn is None:
-            raise ValueError("hn, and cn of an LSTM, must be given")
-        if lengths is not None:
-            lengths = as_lengths(lengths, a.steps, a.batch)
-            self.kept.append(lengths)
-            a.lengths = <const int64_t *>cnp.PyArray_DATA(<ndarray>lengths)
-        self.kept.append(layer)
-        self.append(&s, FO_CALL_SEQUENCE, "recurrent")
-
-    cdef int state(self, fo_call *s, const void *pointer, object given, str name, Py_ssize_t width) except -1:
-        cdef tensor t
-        if given is None:
-            return 0
-        self.read(given, &t, name)
-        shape = s.sequence.layers * s.sequence.directions, s.sequence.batch, width
-        if shape_text(&t) != shape or t.stride[2] != 1 or t.stride[1] != width or t.stride[0] != shape[1] * width:
-            raise ValueError(f"{name} has shape {shape_text(&t)}, but must be contiguous and have shape {shape}")
-        place(s, pointer, &t)
-        return 0
-
-    # ---- element by element
-
-    def affine(self, x, y, residual=None, scale=None, shift=None, tuple activation=None):
-        """y = activation(x * scale[c] + shift[c] + residual), c counts along axis 1."""
-        cdef tensor tx, ty, tr
-        cdef fo_call s = empty_call()
-        cdef fo_pointwise_args *a = &s.pointwise
-        cdef fo_axes rows
-        cdef int d, last = 1
-        self.pair(x, y, &tx, &ty)
-        if residual is not None:
-            self.read(residual, &tr, "residual")
-            check_same(&tr, &ty, "residual", "y")
-        else:
-            tr = ty
-        check_same(&tx, &ty, "x", "y")
-        if ty.nd < 2:
-            raise ValueError(f"x has {tx.nd} axes, but needs one for channels behind that of the batch")
-        if ty.shape[1] > 1 and not ty.stride[1] == tx.stride[1] == tr.stride[1] == 1:  # channels are rows
-            last = ty.nd - 1
-            a.channel_rows = ty.shape[1]
-        rows.nd = 0  # the axes that are rows; in the second case those within a channel follow in `columns`
-        for d in range(ty.nd):
-            if (d != 1) if last == 1 else (d < 2):
-                axis(&rows, ty.shape[d], ty.stride[d], tx.stride[d], tr.stride[d])
-        fo_fold(&rows)
-        if rows.nd > 1:
-            raise ValueError("the rows of x, y and residual must be evenly spaced in memory")
-        a.m, a.ldy, a.ldx, a.ldr = rows.size[0], rows.stride[0][0], rows.stride[1][0], rows.stride[2][0]
-        a.n = ty.shape[1]
-        if last != 1:
-            rows.nd = 0
-            for d in range(2, ty.nd):
-                axis(&rows, ty.shape[d], ty.stride[d], tx.stride[d], tr.stride[d])
-            fo_fold(&rows)
-            a.n = rows.size[0]
-            if rows.nd > 1 or a.n > 1 and not rows.stride[0][0] == rows.stride[1][0] == rows.stride[2][0] == 1:
-                raise ValueError("x, y and residual must have contiguous channels or contiguous planes")
-        a.scale, a.shift = self.vector(scale, ty.shape[1], "scale"), self.vector(shift, ty.shape[1], "shift")
-        a.act = self.activation(activation)
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        if residual is not None:
-            place(&s, &a.residual, &tr)
-        self.append(&s, FO_CALL_POINTWISE, "affine")
-
-    def unary(self, str name, x, y, tuple activation=None):
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef int f = FUNCTIONS[name]
-        if f >= FIRST_BINARY:
-            raise ValueError(f"{name} takes two arguments")
-        self.pair(x, y, &tx, &ty)
-        check_same(&tx, &ty, "x", "y")
-        axes_of(&s.elementwise.axes, &ty, &tx, NULL)
-        place(&s, &s.elementwise.a, &tx)
-        place(&s, &s.elementwise.y, &ty)
-        s.elementwise.f = f
-        s.elementwise.act = self.activation(activation)
-        self.append(&s, FO_CALL_ELEMENTWISE, name)
-
-    def binary(self, str name, a, b, y, tuple activation=None):
-        """a, b and y have one shape; what is broadcast has stride 0."""
-        cdef tensor ta, tb, ty
-        cdef fo_call s = empty_call()
-        cdef int f = FUNCTIONS[name]
-        if f < FIRST_BINARY:
-            raise ValueError(f"{name} takes one argument")
-        self.read(a, &ta, "a")
-        self.read(b, &tb, "b")
-        self.read(y, &ty, "y")
-        check_same(&ta, &ty, "a", "y")
-        check_same(&tb, &ty, "b", "y")
-        axes_of(&s.elementwise.axes, &ty, &ta, &tb)
-        place(&s, &s.elementwise.a, &ta)
-        place(&s, &s.elementwise.b, &tb)
-        place(&s, &s.elementwise.y, &ty)
-        s.elementwise.f = f
-        s.elementwise.act = self.activation(activation)
-        self.append(&s, FO_CALL_ELEMENTWISE, name)
-
-    def prelu(self, x, slopes, y):
-        self.binary("prelu", x, slopes, y)
-
-    # ---- copies
-
-    def copy(self, x, y):
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        self.pair(x, y, &tx, &ty)
-        check_same(&tx, &ty, "x", "y")
-        axes_of(&s.copy.axes, &ty, &tx, NULL)
-        place(&s, &s.copy.x, &tx)
-        place(&s, &s.copy.y, &ty)
-        self.append(&s, FO_CALL_COPY, "copy")
-
-    def fill(self, y, float value):
-        cdef tensor ty
-        cdef fo_call s = empty_call()
-        self.read(y, &ty, "y")
-        axes_of(&s.fill.axes, &ty, NULL, NULL)
-        place(&s, &s.fill.y, &ty)
-        s.fill.value = value
-        self.append(&s, FO_CALL_FILL, "fill")
-
-    def gather(self, x, indices, y, int along):
-        """y[..., i, ...] = x[..., indices[i], ...]; int64 indices, contiguous, of any number of axes."""
-        cdef tensor tx, ty, ti
-        cdef fo_call s = empty_call()
-        cdef fo_gather_args *a = &s.gather
-        cdef fo_axes chosen
-        cdef int d, more
-        self.pair(x, y, &tx, &ty)
-        self.read_indices(indices, &ti, "indices")
-        more = ti.nd - 1
-        if ty.nd != tx.nd + more or not 0 <= along < tx.nd:
-            raise ValueError(f"y has {ty.nd} axes, x {tx.nd}, indices {ti.nd}: they do not fit axis {along}")
-        chosen.nd = 0
-        for d in range(ti.nd):
-            axis(&chosen, ti.shape[d], ty.stride[along + d], 0, 0)
-        fo_fold(&chosen)
-        if chosen.nd > 1:
-            raise ValueError("the indexed axes of y must be evenly spaced in memory")
-        for d in range(tx.nd):
-            if d != along:
-                axis(&a.axes, tx.shape[d], ty.stride[d + (more if d > along else 0)], tx.stride[d], 0)
-        fo_fold(&a.axes)
-        a.count, a.sy, a.size, a.sx = chosen.size[0], chosen.stride[0][0], tx.shape[along], tx.stride[along]
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        place(&s, &a.indices, &ti)
-        self.append(&s, FO_CALL_GATHER, "gather")
-
-    cdef int read_indices(self, object t, tensor *out, str name) except -1:
-        """As read, for int64; a constant is made contiguous."""
-        cdef int d
-        cdef Py_ssize_t step = 1
-        if isinstance(t, np.ndarray):
-            if t.dtype != np.int64:
-                raise TypeError(f"{name} has dtype {t.dtype}, but must be int64")
-            t = np.ascontiguousarray(t).reshape(t.shape)
-            self.kept.append(t)
-            out.slot, out.offset, out.nd = -1, <Py_ssize_t>cnp.PyArray_DATA(<ndarray>t), t.ndim
-            for d in range(out.nd):
-                out.shape[d] = t.shape[d]
-            return 0
-        self.read(t, out, name)
-        for d in range(out.nd - 1, -1, -1):
-            if out.shape[d] != 1 and out.stride[d] != step:
-                raise ValueError(f"{name} must be contiguous")
-            step *= out.shape[d]
-        return 0
-
-    # ---- images
-
-    cdef int images(self, object x, object y, tensor *tx, tensor *ty) except -1:
-        self.read(x, tx, "x")
-        self.read(y, ty, "y")
-        check_axes(tx, 4, "x")
-        check_axes(ty, 4, "y")
-        if tx.shape[0] != ty.shape[0] or tx.shape[1] != ty.shape[1]:
-            raise ValueError(f"x {shape_text(tx)} and y {shape_text(ty)} differ in batch or channels")
-        return 0
-
-    cdef int pool(self, int kind, object x, object y, tuple kernel, tuple stride, tuple before, tuple dilation,
-                  tuple counted) except -1:
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_pool_args *a = &s.pool
-        self.images(x, y, &tx, &ty)
-        a.kind, a.n, a.c = kind, tx.shape[0], tx.shape[1]
-        a.ih, a.iw, a.oh, a.ow = tx.shape[2], tx.shape[3], ty.shape[2], ty.shape[3]
-        (a.kh, a.kw), (a.sh, a.sw), (a.top, a.left), (a.dh, a.dw) = kernel, stride, before, dilation
-        a.h_lo, a.h_hi, a.w_lo, a.w_hi = counted
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        self.append(&s, FO_CALL_POOL, "avg_pool" if kind else "max_pool")
-        return 0
-
-    def max_pool(self, x, y, tuple kernel, tuple stride, tuple before=(0, 0), tuple dilation=(1, 1)):
-        """kernel, stride, padding before and dilation are pairs; the output's size is y's."""
-        self.pool(0, x, y, kernel, stride, before, dilation, (0, 0, 0, 0))
-
-    def avg_pool(self, x, y, tuple kernel, tuple stride, tuple before, tuple dilation, tuple counted):
-        """The divisor: a window's points with h_lo <= row < h_hi and w_lo <= column < w_hi, `counted` in this order."""
-        self.pool(1, x, y, kernel, stride, before, dilation, counted)
-
-    def resize(self, x, y, tuple rows, tuple columns):
-        """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_resize_args *a = &s.resize
-        self.images(x, y, &tx, &ty)
-        a.n, a.c, a.oh, a.ow = ty.shape[0], ty.shape[1], ty.shape[2], ty.shape[3]
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        check_channels_last(&a.x)
-        check_channels_last(&a.y)
-        a.h0, a.h1 = self.positions(rows[0], a.oh, tx.shape[2]), self.positions(rows[1], a.oh, tx.shape[2])
-        a.w0, a.w1 = self.positions(columns[0], a.ow, tx.shape[3]), self.positions(columns[1], a.ow, tx.shape[3])
-        a.th, a.tw = self.vector(rows[2], a.oh, "t"), self.vector(columns[2], a.ow, "t")
-        self.append(&s, FO_CALL_RESIZE, "resize")
-
     cdef const int64_t *positions(self, object indices, Py_ssize_t n, Py_ssize_t size) except? NULL:
         if indices is None:
             return NULL
@@ -573,137 +267,413 @@ cdef class Program:
         self.kept.append(a)
         return <const int64_t *>cnp.PyArray_DATA(a)
 
-    def lrn(self, x, y, Py_ssize_t size, float alpha, float beta, float bias):
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_lrn_args *a = &s.lrn
-        self.images(x, y, &tx, &ty)
-        check_same(&tx, &ty, "x", "y")
-        a.n, a.c, a.h, a.w = tx.shape[0], tx.shape[1], tx.shape[2], tx.shape[3]
-        a.size, a.alpha, a.beta, a.bias = size, alpha, beta, bias
-        place_image(&s, &a.x, &tx)
-        place_image(&s, &a.y, &ty)
-        check_channels_last(&a.x)
-        check_channels_last(&a.y)
-        self.append(&s, FO_CALL_LRN, "lrn")
+    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
+        """Lets the steps from number `first` to the last so far run so often, as a section of its own."""
+        if not 0 <= first < self.count or rounds < 1:
+            raise ValueError(f"first={first} and rounds={rounds} are no section of {self.count} steps")
+        self.steps[self.count - 1].back, self.steps[self.count - 1].rounds = self.count - 1 - first, rounds
 
-    # ---- along axes
+    def run(self, tuple slots, ndarray times=None):
+        """Runs all steps; `slots` are arrays, or None where no step uses the slot. `times` gets each step's seconds."""
+        cdef char **memory
+        cdef double *seconds = NULL
+        cdef fo_status status
+        cdef Py_ssize_t i, n = len(slots)
+        if n < self.slots:
+            raise ValueError(f"the program uses {self.slots} slots, but got {n}")
+        if times is not None:
+            if times.dtype != np.float64 or times.size < self.count or not times.flags.c_contiguous:
+                raise ValueError(f"times must be a contiguous float64 array of {self.count} elements")
+            seconds = <double *>cnp.PyArray_DATA(times)
+        memory = <char **>malloc(n * sizeof(char *))
+        if n and memory == NULL:
+            raise MemoryError("fusedops: no memory for the arguments of a program")
+        try:
+            for i in range(n):
+                memory[i] = NULL if slots[i] is None else <char *>cnp.PyArray_DATA(<ndarray?>slots[i])
+            with nogil:
+                status = fo_program_run(self.steps, self.count, memory, seconds)
+        finally:
+            free(memory)
+        check(status)
 
-    def reduce(self, str name, x, y, axes):
-        """y has x's shape, but for length 1 along the axes."""
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_reduce_args *a = &s.reduce
-        cdef int d
-        self.pair(x, y, &tx, &ty)
-        check_axes(&ty, tx.nd, "y")
-        for d in range(tx.nd):
-            if ty.shape[d] != (1 if d in axes else tx.shape[d]):
-                raise ValueError(f"y {shape_text(&ty)} is no reduction of x {shape_text(&tx)} over axes {tuple(axes)}")
-            if d in axes:
-                axis(&a.over, tx.shape[d], tx.stride[d], 0, 0)
-            else:
-                axis(&a.kept, tx.shape[d], ty.stride[d], tx.stride[d], 0)
-        fo_fold(&a.over)
-        fo_fold(&a.kept)
-        if a.over.nd > 3:
-            raise ValueError("the reduced axes lie in more than three pieces in memory")
-        a.kind = REDUCTIONS[name]
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        self.append(&s, FO_CALL_REDUCE, name)
 
-    cdef int along(self, tensor *tx, tensor *ty, axes, scaled, fo_axes *kept, Py_ssize_t *n, Py_ssize_t *sy,
-                   Py_ssize_t *sx) except -1:
-        """Splits the axes of x and y into those kept and one that stands for `axes`: its length n and strides.
+# ---- what each kind of step puts into its arguments; t are its tensors and o its options, in the order of STEPS
 
-        The third stride of the kept axes is 1 for those in `scaled`. Returns 0 where `axes` are not one in memory.
-        """
-        cdef fo_axes one
-        cdef int d
-        one.nd = kept.nd = 0
-        for d in range(ty.nd):
-            if d in axes:
-                axis(&one, ty.shape[d], ty.stride[d], tx.stride[d], 0)
-            else:
-                axis(kept, ty.shape[d], ty.stride[d], tx.stride[d], 1 if d in scaled else 0)
-        fo_fold(&one)
-        fo_fold(kept)
-        n[0], sy[0], sx[0] = one.size[0], one.stride[0][0], one.stride[1][0]
-        return one.nd == 1
+cdef fo_conv2d_size conv_size(Py_ssize_t ic, Py_ssize_t oc, tensor *x, tensor *y, Py_ssize_t top,
+                              Py_ssize_t left) except *:
+    if x.shape[0] != y.shape[0] or x.shape[1] != ic or y.shape[1] != oc:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer from {ic} to {oc} channels")
+    cdef fo_conv2d_size z
+    z.n, z.ih, z.iw, z.oh, z.ow = x.shape[0], x.shape[2], x.shape[3], y.shape[2], y.shape[3]
+    z.top, z.left = top, left
+    return z
 
-    def softmax(self, x, y, int axis, bint log=False):
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_softmax_args *a = &s.softmax
-        self.pair(x, y, &tx, &ty)
-        check_same(&tx, &ty, "x", "y")
-        if not -tx.nd <= axis < tx.nd:
-            raise ValueError(f"axis {axis} is not one of x's {tx.nd}")
-        self.along(&tx, &ty, (axis + tx.nd if axis < 0 else axis,), (), &a.kept, &a.n, &a.sy, &a.sx)
-        a.log = log
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        self.append(&s, FO_CALL_SOFTMAX, "log_softmax" if log else "softmax")
 
-    cdef int normalise(self, object x, object y, float eps, object scale, object shift, axes, scaled, bint along,
-                       str name) except -1:
-        """scale and shift have an element for each point of `axes` in their order (along), or of axis `scaled`."""
-        cdef tensor tx, ty
-        cdef fo_call s = empty_call()
-        cdef fo_norm_args *a = &s.norm
-        self.pair(x, y, &tx, &ty)
-        check_same(&tx, &ty, "x", "y")
-        if not self.along(&tx, &ty, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
-            self.copy(x, y)
-            x, tx = y, ty
-            if not self.along(&tx, &ty, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
-                raise ValueError("y must be evenly spaced along the axes of the norm")
-        a.ss, a.eps = along, eps
-        count = a.n if along else ty.shape[1]
-        a.scale, a.shift = self.vector(scale, count, "scale"), self.vector(shift, count, "shift")
-        place(&s, &a.x, &tx)
-        place(&s, &a.y, &ty)
-        self.append(&s, FO_CALL_NORM, name)
-        return 0
+cdef int fill_conv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    cdef Conv2dPlan layer = <Conv2dPlan?>o[0]
+    s.conv2d.plan, s.conv2d.size = layer.plan, conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
 
-    def norm(self, x, y, float eps, scale=None, shift=None, int first_axis=-1):
-        """Layer norm over first_axis and those behind it, along which scale and shift have an element each."""
-        nd = np.ndim(y) if isinstance(y, np.ndarray) else len(y[2])
-        self.normalise(x, y, eps, scale, shift, range(first_axis % nd, nd), (), True, "norm")
 
-    def instance_norm(self, x, y, float eps, scale=None, shift=None):
-        """Over the axes behind the first two; scale and shift have an element for each point of axis 1."""
-        nd = np.ndim(y) if isinstance(y, np.ndarray) else len(y[2])
-        self.normalise(x, y, eps, scale, shift, range(2, nd), (1,), False, "instance_norm")
+cdef int fill_separable(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """A depthwise-separable block or inverted residual; top and left are the padding of its depthwise part."""
+    cdef SeparablePlan layer = <SeparablePlan?>o[0]
+    s.separable.block, s.separable.size = layer.block(), conv_size(layer.ic, layer.oc, t, t + 1, o[1], o[2])
 
-    # ---- products
 
-    def matmul(self, a, b, y, float scale=1, tuple activation=None):
-        """y = activation(scale * a b) over the last two axes; the others agree, what is broadcast has stride 0."""
-        cdef tensor ta, tb, ty
-        cdef fo_call s = empty_call()
-        cdef fo_matmul_args *g = &s.matmul
-        cdef int d, i, j
-        self.read(a, &ta, "a")
-        self.read(b, &tb, "b")
-        self.read(y, &ty, "y")
-        i, j = ty.nd - 2, ty.nd - 1
-        if (i < 0 or ta.nd != ty.nd or tb.nd != ty.nd
-                or ta.shape[j] != tb.shape[i] or ta.shape[i] != ty.shape[i] or tb.shape[j] != ty.shape[j]):
-            raise ValueError(f"a {shape_text(&ta)}, b {shape_text(&tb)} and y {shape_text(&ty)} form no product")
-        for d in range(i):
-            axis(&g.batch, ty.shape[d], ty.stride[d], ta.stride[d], tb.stride[d])
-        fo_fold(&g.batch)
-        g.m, g.n, g.k = ty.shape[i], ty.shape[j], ta.shape[j]
-        g.ym, g.yn = ty.stride[i], 1 if g.n == 1 else ty.stride[j]
-        g.am, g.ak, g.bk, g.bn = ta.stride[i], 1 if g.k == 1 else ta.stride[j], tb.stride[i], tb.stride[j]
-        if g.yn != 1 and g.m == 1:
-            g.ym = 1
-        if g.yn != 1 and g.ym != 1:
-            raise ValueError("rows or columns of y must be contiguous")
-        g.scale, g.act = scale, self.activation(activation)
-        place(&s, &g.a, &ta)
-        place(&s, &g.b, &tb)
-        place(&s, &g.y, &ty)
-        self.append(&s, FO_CALL_MATMUL, "matmul")
+cdef int fill_conv_transpose(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """top and left are rows and columns cut off."""
+    cdef ConvTranspose2dPlan layer = <ConvTranspose2dPlan?>o[0]
+    s.conv_transpose.plan, s.conv_transpose.size = layer.plan, conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
+
+
+cdef int fill_linear(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """x (m, k), y and residual (m, n)."""
+    cdef LinearPlan layer = <LinearPlan?>o[0]
+    cdef fo_linear_args *a = &s.linear
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    check_axes(x, 2, "x")
+    check_axes(y, 2, "y")
+    if x.shape[1] != layer.k or y.shape[1] != layer.n or x.shape[0] != y.shape[0]:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit w {layer.n, layer.k}")
+    a.plan, a.m, a.ldx, a.ldy = layer.plan, x.shape[0], x.stride[0], y.stride[0]
+    a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
+
+
+cdef int fill_recurrent(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """x (steps, batch, inputs), y (steps, batch, directions * outputs) with any order of the first two in memory.
+
+    States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. lengths are constants.
+    """
+    cdef SequencePlan layer = <SequencePlan?>o[0]
+    cdef fo_sequence *a = &s.sequence
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    a[0] = layer.sequence
+    check_axes(x, 3, "x")
+    check_axes(y, 3, "y")
+    if x.shape[2] != layer.inputs or shape_text(y) != (x.shape[0], x.shape[1], a.directions * layer.outputs):
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit a layer of {a.directions} directions "
+                         f"from {layer.inputs} to {layer.outputs}")
+    a.steps, a.batch, a.xt, a.xb = x.shape[0], x.shape[1], x.stride[0], x.stride[1]
+    a.yt, a.yb = y.stride[0], y.stride[1]
+    check_state(a, t + 2, "h0", layer.outputs)
+    check_state(a, t + 3, "c0", layer.hidden)
+    check_state(a, t + 4, "hn", layer.outputs)
+    check_state(a, t + 5, "cn", layer.hidden)
+    if t[4].slot == ABSENT or layer.lstm and t[5].slot == ABSENT:
+        raise ValueError("hn, and cn of an LSTM, must be given")
+    if o[1] is not None:
+        lengths = as_lengths(o[1], a.steps, a.batch)
+        p.kept.append(lengths)
+        a.lengths = <const int64_t *>cnp.PyArray_DATA(<ndarray>lengths)
+
+
+cdef int check_state(fo_sequence *a, tensor *t, str name, Py_ssize_t width) except -1:
+    shape = a.layers * a.directions, a.batch, width
+    if t.slot != ABSENT and (shape_text(t) != shape or t.stride[2] != 1 or t.stride[1] != width or t.stride[0] != shape[1] * width):
+        raise ValueError(f"{name} has shape {shape_text(t)}, but must be contiguous and have shape {shape}")
+    return 0
+
+
+cdef int fill_affine(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y = activation(x * scale[c] + shift[c] + residual), c counts along axis 1."""
+    cdef fo_pointwise_args *a = &s.pointwise
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef tensor *r = y if t[2].slot == ABSENT else t + 2
+    cdef fo_axes rows
+    cdef int d, last = 1
+    if y.nd < 2:
+        raise ValueError(f"x has {x.nd} axes, but needs one for channels behind that of the batch")
+    if y.shape[1] > 1 and not y.stride[1] == x.stride[1] == r.stride[1] == 1:  # channels are rows
+        last = y.nd - 1
+        a.channel_rows = y.shape[1]
+    rows.nd = 0  # the axes that are rows; in the second case those within a channel follow in `columns`
+    for d in range(y.nd):
+        if (d != 1) if last == 1 else (d < 2):
+            axis(&rows, y.shape[d], y.stride[d], x.stride[d], r.stride[d])
+    fo_fold(&rows)
+    if rows.nd > 1:
+        raise ValueError("the rows of x, y and residual must be evenly spaced in memory")
+    a.m, a.ldy, a.ldx, a.ldr = rows.size[0], rows.stride[0][0], rows.stride[1][0], rows.stride[2][0]
+    a.n = y.shape[1]
+    if last != 1:
+        rows.nd = 0
+        for d in range(2, y.nd):
+            axis(&rows, y.shape[d], y.stride[d], x.stride[d], r.stride[d])
+        fo_fold(&rows)
+        a.n = rows.size[0]
+        if rows.nd > 1 or a.n > 1 and not rows.stride[0][0] == rows.stride[1][0] == rows.stride[2][0] == 1:
+            raise ValueError("x, y and residual must have contiguous channels or contiguous planes")
+    a.scale, a.shift = p.vector(o[0], y.shape[1], "scale"), p.vector(o[1], y.shape[1], "shift")
+    a.act = p.activation(o[2])
+
+
+cdef int function_of(str name, bint binary) except -1:
+    cdef int f = FUNCTIONS[name]
+    if binary != (f >= FIRST_BINARY):
+        raise ValueError(f"{name} takes {'one argument' if binary else 'two arguments'}")
+    return f
+
+
+cdef int fill_unary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    axes_of(&s.elementwise.axes, t + 1, t, NULL)
+    s.elementwise.f, s.elementwise.act = function_of(o[0], False), p.activation(o[1])
+
+
+cdef int fill_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """What is broadcast has stride 0."""
+    axes_of(&s.elementwise.axes, t + 2, t, t + 1)
+    s.elementwise.f, s.elementwise.act = function_of(o[0], True), p.activation(o[1])
+
+
+cdef int fill_copy(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    axes_of(&s.copy.axes, t + 1, t, NULL)
+
+
+cdef int fill_fill(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    axes_of(&s.fill.axes, t, NULL, NULL)
+    s.fill.value = o[0]
+
+
+cdef int fill_gather(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y[..., i, ...] = x[..., indices[i], ...]; contiguous indices of any number of axes."""
+    cdef fo_gather_args *a = &s.gather
+    cdef tensor *x = t
+    cdef tensor *i = t + 1
+    cdef tensor *y = t + 2
+    cdef fo_axes chosen
+    cdef Py_ssize_t step = 1
+    cdef int d, along = o[0], more = i.nd - 1
+    for d in range(i.nd - 1, -1, -1):
+        if i.shape[d] != 1 and i.stride[d] != step:
+            raise ValueError("indices must be contiguous")
+        step *= i.shape[d]
+    if y.nd != x.nd + more or not 0 <= along < x.nd:
+        raise ValueError(f"y has {y.nd} axes, x {x.nd}, indices {i.nd}: they do not fit axis {along}")
+    chosen.nd = 0
+    for d in range(i.nd):
+        axis(&chosen, i.shape[d], y.stride[along + d], 0, 0)
+    fo_fold(&chosen)
+    if chosen.nd > 1:
+        raise ValueError("the indexed axes of y must be evenly spaced in memory")
+    for d in range(x.nd):
+        if d != along:
+            axis(&a.axes, x.shape[d], y.stride[d + (more if d > along else 0)], x.stride[d], 0)
+    fo_fold(&a.axes)
+    a.count, a.sy, a.size, a.sx = chosen.size[0], chosen.stride[0][0], x.shape[along], x.stride[along]
+
+
+cdef int check_channels(tensor *x, tensor *y) except -1:
+    if x.shape[0] != y.shape[0] or x.shape[1] != y.shape[1]:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} differ in batch or channels")
+    return 0
+
+
+cdef int fill_max_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """kernel, stride, padding before and dilation are pairs; the output's size is y's."""
+    cdef fo_pool_args *a = &s.pool
+    check_channels(t, t + 1)
+    a.n, a.c, a.ih, a.iw, a.oh, a.ow = t.shape[0], t.shape[1], t.shape[2], t.shape[3], t[1].shape[2], t[1].shape[3]
+    (a.kh, a.kw), (a.sh, a.sw), (a.top, a.left), (a.dh, a.dw) = o[:4]
+
+
+cdef int fill_avg_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """The divisor: a window's points with h_lo <= row < h_hi and w_lo <= column < w_hi, `counted` in this order."""
+    fill_max_pool(p, s, t, o)
+    s.pool.kind = 1
+    s.pool.h_lo, s.pool.h_hi, s.pool.w_lo, s.pool.w_hi = o[4]
+
+
+cdef int fill_resize(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """rows and columns: (i0, i1, t), y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
+    cdef fo_resize_args *a = &s.resize
+    check_channels(t, t + 1)
+    (h0, h1, th), (w0, w1, tw) = o
+    a.n, a.c, a.oh, a.ow = t[1].shape[0], t[1].shape[1], t[1].shape[2], t[1].shape[3]
+    a.h0, a.h1, a.th = p.positions(h0, a.oh, t.shape[2]), p.positions(h1, a.oh, t.shape[2]), p.vector(th, a.oh, "t")
+    a.w0, a.w1, a.tw = p.positions(w0, a.ow, t.shape[3]), p.positions(w1, a.ow, t.shape[3]), p.vector(tw, a.ow, "t")
+
+
+cdef int fill_lrn(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    cdef fo_lrn_args *a = &s.lrn
+    a.n, a.c, a.h, a.w = t.shape[0], t.shape[1], t.shape[2], t.shape[3]
+    a.size, a.alpha, a.beta, a.bias = o
+
+
+cdef int fill_reduce(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y has x's shape, but for length 1 along the axes."""
+    cdef fo_reduce_args *a = &s.reduce
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef int d
+    name, axes = o
+    check_axes(y, x.nd, "y")
+    for d in range(x.nd):
+        if y.shape[d] != (1 if d in axes else x.shape[d]):
+            raise ValueError(f"y {shape_text(y)} is no reduction of x {shape_text(x)} over axes {tuple(axes)}")
+        if d in axes:
+            axis(&a.over, x.shape[d], x.stride[d], 0, 0)
+        else:
+            axis(&a.kept, x.shape[d], y.stride[d], x.stride[d], 0)
+    fo_fold(&a.over)
+    fo_fold(&a.kept)
+    if a.over.nd > 3:
+        raise ValueError("the reduced axes lie in more than three pieces in memory")
+    a.kind = REDUCTIONS[name]
+
+
+cdef bint along(tensor *x, tensor *y, axes, scaled, fo_axes *kept, Py_ssize_t *n, Py_ssize_t *sy, Py_ssize_t *sx):
+    """Splits the axes of x and y into those kept and one that stands for `axes`: its length n and strides.
+
+    The third stride of the kept axes is 1 for those in `scaled`. Returns False where `axes` are not one in memory.
+    """
+    cdef fo_axes one
+    cdef int d
+    one.nd = kept.nd = 0
+    for d in range(y.nd):
+        if d in axes:
+            axis(&one, y.shape[d], y.stride[d], x.stride[d], 0)
+        else:
+            axis(kept, y.shape[d], y.stride[d], x.stride[d], 1 if d in scaled else 0)
+    fo_fold(&one)
+    fo_fold(kept)
+    n[0], sy[0], sx[0] = one.size[0], one.stride[0][0], one.stride[1][0]
+    return one.nd == 1
+
+
+cdef int fill_softmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    cdef fo_softmax_args *a = &s.softmax
+    cdef int axis = o[0]
+    if not -t.nd <= axis < t.nd:
+        raise ValueError(f"axis {axis} is not one of x's {t.nd}")
+    along(t, t + 1, (axis + t.nd if axis < 0 else axis,), (), &a.kept, &a.n, &a.sy, &a.sx)
+    a.log = o[1]
+
+
+cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) except -1:
+    """scale and shift have an element for each point of `axes` in their order, or of axis `scaled`."""
+    cdef fo_norm_args *a = &s.norm
+    cdef fo_call copy = empty_call()
+    if not along(t, t + 1, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
+        fill_copy(p, &copy, t, ())
+        place(&copy, &copy.copy.x, t)
+        place(&copy, &copy.copy.y, t + 1)
+        copy.kind = FO_CALL_COPY
+        p.add(&copy, "copy")
+        t[0] = t[1]
+        if not along(t, t + 1, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
+            raise ValueError("y must be evenly spaced along the axes of the norm")
+    a.eps, a.ss = o[0], not scaled
+    count = t.shape[1] if scaled else a.n
+    a.scale, a.shift = p.vector(o[1], count, "scale"), p.vector(o[2], count, "shift")
+    return 0
+
+
+cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """Layer norm over first_axis and those behind it, along which scale and shift have an element each."""
+    normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
+
+
+cdef int fill_instance_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """Over the axes behind the first two; scale and shift have an element for each point of axis 1."""
+    normalise(p, s, t, o, range(2, t.nd), (1,))
+
+
+cdef int fill_matmul(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y = activation(scale * a b) over the last two axes; the others agree, what is broadcast has stride 0."""
+    cdef fo_matmul_args *g = &s.matmul
+    cdef tensor *a = t
+    cdef tensor *b = t + 1
+    cdef tensor *y = t + 2
+    cdef int d, i = y.nd - 2, j = y.nd - 1
+    if (i < 0 or a.nd != y.nd or b.nd != y.nd
+            or a.shape[j] != b.shape[i] or a.shape[i] != y.shape[i] or b.shape[j] != y.shape[j]):
+        raise ValueError(f"a {shape_text(a)}, b {shape_text(b)} and y {shape_text(y)} form no product")
+    for d in range(i):
+        axis(&g.batch, y.shape[d], y.stride[d], a.stride[d], b.stride[d])
+    fo_fold(&g.batch)
+    g.m, g.n, g.k = y.shape[i], y.shape[j], a.shape[j]
+    g.ym, g.yn = y.stride[i], 1 if g.n == 1 else y.stride[j]
+    g.am, g.ak, g.bk, g.bn = a.stride[i], 1 if g.k == 1 else a.stride[j], b.stride[i], b.stride[j]
+    if g.yn != 1 and g.m == 1:
+        g.ym = 1
+    if g.yn != 1 and g.ym != 1:
+        raise ValueError("rows or columns of y must be contiguous")
+    g.scale, g.act = o[0], p.activation(o[1])
+
+
+# ---- the kinds of steps
+
+STEPS = {}  # name: StepKind
+
+
+cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list at, dict defaults={}) except -1:
+    """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of another, `!` if it
+    is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or channels are neighbours, in `pixels` if channels
+    are; `rows`, if the last axis is contiguous; `indices` of int64; any other `tensor`. `at` are the places of their pointers in fo_call."""
+    cdef StepKind k = StepKind.__new__(StepKind)
+    cdef int i
+    words = [word.partition(":") for word in arguments.split()]
+    marks = [(*word.rstrip("!?").partition("~"), word, form) for word, colon, form in words if colon]
+    k.name, k.names, k.call, k.fill = name, tuple([word.rstrip("!?").partition("~")[0] for word, *_ in words]), call, fill
+    k.tensors, k.forms = tuple([m[0] for m in marks]), tuple([m[4] for m in marks])
+    k.alike = tuple([k.tensors.index(m[2]) if m[2] else None for m in marks])
+    k.results, k.optional = tuple([m[0] for m in marks if "!" in m[3]]), frozenset([m[0] for m in marks if "?" in m[3]])
+    k.indices = frozenset([m[0] for m in marks if m[4] == "indices"])
+    k.options = tuple([n for n in k.names if n not in k.tensors])
+    k.defaults = dict.fromkeys(k.optional) | defaults
+    for i in range(len(at)):
+        k.at[i] = at[i]
+    STEPS[name] = k
+    return 0
+
+
+cdef inline Py_ssize_t at(const void *pointer):
+    return <Py_ssize_t>pointer
+
+
+cdef describe_steps():
+    cdef fo_call *s = NULL
+    padding, plain = {"top": 0, "left": 0}, {"activation": None}
+    step("conv2d", FO_CALL_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
+         [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
+    step("separable", FO_CALL_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
+         [at(&s.separable.x), at(&s.separable.y), at(&s.separable.residual)], padding)
+    step("conv_transpose", FO_CALL_CONV_TRANSPOSE, fill_conv_transpose, "layer x:lines y!:pixels residual~y?:pixels top left",
+         [at(&s.conv_transpose.x), at(&s.conv_transpose.y), at(&s.conv_transpose.residual)], padding)
+    step("linear", FO_CALL_LINEAR, fill_linear, "layer x:rows y!:rows residual~y?:rows",
+         [at(&s.linear.x), at(&s.linear.y), at(&s.linear.residual)])
+    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor cn!?:tensor lengths",
+         [at(&s.sequence.x), at(&s.sequence.y), at(&s.sequence.h0), at(&s.sequence.c0), at(&s.sequence.hn),
+          at(&s.sequence.cn)], {"lengths": None})
+    step("affine", FO_CALL_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
+         [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)], {"scale": None, "shift": None, "activation": None})
+    step("unary", FO_CALL_ELEMENTWISE, fill_unary, "name x~y:tensor y!:tensor activation",
+         [at(&s.elementwise.a), at(&s.elementwise.y)], plain)
+    step("binary", FO_CALL_ELEMENTWISE, fill_binary, "name a~y:tensor b~y:tensor y!:tensor activation",
+         [at(&s.elementwise.a), at(&s.elementwise.b), at(&s.elementwise.y)], plain)
+    step("copy", FO_CALL_COPY, fill_copy, "x~y:tensor y!:tensor", [at(&s.copy.x), at(&s.copy.y)])
+    step("fill", FO_CALL_FILL, fill_fill, "y!:tensor value", [at(&s.fill.y)])
+    step("gather", FO_CALL_GATHER, fill_gather, "x:tensor indices:indices y!:tensor along",
+         [at(&s.gather.x), at(&s.gather.indices), at(&s.gather.y)])
+    step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
+         [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
+    step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",
+         [at(&s.pool.x), at(&s.pool.y)])
+    step("resize", FO_CALL_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
+    step("lrn", FO_CALL_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
+    step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
+    step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log", [at(&s.softmax.x), at(&s.softmax.y)],
+         {"log": False})
+    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis", [at(&s.norm.x), at(&s.norm.y)],
+         {"scale": None, "shift": None, "first_axis": -1})
+    step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
+         [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
+    step("matmul", FO_CALL_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
+         [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None})
+
+
+describe_steps()

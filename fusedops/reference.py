@@ -52,6 +52,8 @@ class _Unfused:
         """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty, one number or does not lie so."""
         if y.size and y.ndim and self._channels_last:
             return (y.reshape(-1, y.shape[-1]), 0) if y.flags.c_contiguous else None
+        if y.size and y.ndim == 3:  # a sequence is an image of one row
+            return self._matrix(y[:, :, np.newaxis])
         if y.size and y.ndim == 4:
             n, c, h, w = y.shape
             if y.flags.c_contiguous:
@@ -100,6 +102,83 @@ class Conv2d(_Unfused):
                                  layout=layout, algorithm=algorithm)
 
         super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
+
+
+class Conv1d(_Unfused):
+    """:class:`fusedops.Conv1d`, unfused."""
+
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
+                 layout="NCHW", algorithm="auto", fold_bn=False):
+        w = _core.as_input(w, "w", 3)
+        if fold_bn and bn is not None:
+            w, bias = fold_batch_norm(w, bias, bn)
+            bn = None
+
+        def kernel(bias):
+            return layers.Conv1d(w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                                 layout=layout, algorithm=algorithm)
+
+        super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
+
+
+class ConvTranspose2d(_Unfused):
+    """:class:`fusedops.ConvTranspose2d`, unfused."""
+
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
+                 groups=1, layout="NCHW", fold_bn=False):
+        w = _core.as_input(w, "w", 4)
+        channels = w.shape[1] * layers.integer(groups, "groups")
+
+        def kernel(bias):
+            return layers.ConvTranspose2d(w, bias, bn if fold_bn else None, stride=stride, padding=padding, output_padding=output_padding,
+                                          dilation=dilation, groups=groups, layout=layout)
+
+        super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
+
+
+def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
+           layout="NCHW", algorithm="auto", out=None, fold_bn=False):
+    """:func:`fusedops.conv1d`, unfused."""
+    layer = Conv1d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
+                   layout=layout, algorithm=algorithm, fold_bn=fold_bn)
+    return layer(x, residual, out)
+
+
+def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
+                     groups=1, layout="NCHW", out=None, fold_bn=False):
+    """:func:`fusedops.conv_transpose2d`, unfused."""
+    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding, output_padding=output_padding,
+                            dilation=dilation, groups=groups, layout=layout, fold_bn=fold_bn)
+    return layer(x, residual, out)
+
+
+def _added(x, residual):
+    """x + residual as a pass of its own."""
+    if residual is None:
+        return x
+    x, residual = _core.as_input(x, "x"), _core.as_input(residual, "residual")
+    if residual.shape != x.shape:
+        raise ValueError(f"residual has shape {residual.shape}, but x has shape {x.shape}")
+    y = np.array(x, order="C")
+    if y.size:
+        rows = (-1, y.shape[-1]) if y.ndim else (1, 1)
+        _core.pointwise(y.reshape(rows), y.reshape(rows), residual=np.ascontiguousarray(residual).reshape(rows))
+    return y
+
+
+def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
+    """:func:`fusedops.layer_norm`, the residual added in a pass of its own."""
+    return functional.layer_norm(_added(x, residual), weight, bias, eps=eps, out=out)
+
+
+def rms_norm(x, weight=None, *, eps=1e-5, residual=None, out=None):
+    """:func:`fusedops.rms_norm`, the residual added in a pass of its own."""
+    return functional.rms_norm(_added(x, residual), weight, eps=eps, out=out)
+
+
+def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW", out=None):
+    """:func:`fusedops.group_norm`, the residual added in a pass of its own."""
+    return functional.group_norm(_added(x, residual), groups, weight, bias, eps=eps, layout=layout, out=out)
 
 
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,

@@ -1,6 +1,6 @@
 from typing import Any
 
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
 from .batchnorm import BatchNorm
 from .recurrent import OptionalWeights, Weights
 
@@ -14,6 +14,19 @@ class Conv2d:
                  activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
                  fold_bn: bool = False) -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
+
+class Conv1d:
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 activation: Activation = None, stride: int = 1, padding: Padding1d = 0, dilation: int = 1,
+                 groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
+                 fold_bn: bool = False) -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
+
+class ConvTranspose2d:
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 activation: Activation = None, stride: Ints = 1, padding: Padding = 0, output_padding: Ints = 0,
+                 dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", fold_bn: bool = False) -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
 
 class DepthwiseSeparable:
@@ -58,6 +71,20 @@ class GRU(_Sequence):
     def __call__(self, x: Input, state: Input | None = None, lengths: Input | None = None,
                  out: Array | None = None) -> tuple[Array, Array]: ...
 
+def conv1d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
+           residual: Input | None = None, activation: Activation = None, stride: int = 1, padding: Padding1d = 0,
+           dilation: int = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
+           out: Array | None = None, fold_bn: bool = False) -> Array: ...
+def conv_transpose2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
+                     residual: Input | None = None, activation: Activation = None, stride: Ints = 1,
+                     padding: Padding = 0, output_padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
+                     layout: Layout = "NCHW", out: Array | None = None, fold_bn: bool = False) -> Array: ...
+def layer_norm(x: Input, weight: Input | None = None, bias: Input | None = None, *, eps: float = 1e-5,
+               residual: Input | None = None, out: Array | None = None) -> Array: ...
+def rms_norm(x: Input, weight: Input | None = None, *, eps: float = 1e-5, residual: Input | None = None,
+             out: Array | None = None) -> Array: ...
+def group_norm(x: Input, groups: int, weight: Input | None = None, bias: Input | None = None, *, eps: float = 1e-5,
+               residual: Input | None = None, layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
 def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
            residual: Input | None = None, activation: Activation = None, stride: Ints = 1, padding: Padding = 0,
            dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",

@@ -146,19 +146,21 @@ def _bars(axes, workloads):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def network(path):
+def network(path, disabled_passes=()):
     """The network of an ONNX file, or of one that ``model.save`` wrote."""
     with open(path, "rb") as f:
         saved = f.read(2) == b"PK"
-    return load(path) if saved else load_onnx(path)
+    if saved and disabled_passes:
+        raise ValueError(f"{path} was saved after the passes: leave them out when the ONNX file is loaded")
+    return load(path) if saved else load_onnx(path, disabled_passes=disabled_passes)
 
 
-def measure_network(path, threads, sizes, quick=False):
+def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
     """Times a network's file on random inputs: ``(Benchmark, Profile, dict for --json)``.
 
     `sizes` are those of the dimensions that have names.
     """
-    model = network(path)
+    model = network(path, disabled_passes)
     names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
     if unknown := set(sizes) - names:
         raise ValueError(f"no dimension of the network has the name {min(unknown)!r}; these have names: {', '.join(sorted(names)) or 'none'}")

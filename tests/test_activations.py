@@ -119,9 +119,9 @@ def test_error_over_every_float(isa, name, exact):
         y = np.empty_like(x)
         step = _core.Program()
         if name == "exp":
-            step.unary("exp", x, y)
+            step.append("unary", "exp", x, y)
         else:
-            step.unary("identity", x, y, activations.parse(name))
+            step.append("unary", "identity", x, y, activations.parse(name))
         step.run(())
         with np.errstate(over="ignore"):
             value = exact(x.astype(np.float64))

@@ -159,6 +159,16 @@ def test_explain_tells_what_is_fused(network, capsys):
     assert re.search("relu +into +conv", capsys.readouterr().out)
 
 
+def test_a_pass_left_out(network, capsys, tmp_path):
+    assert cli.main(["explain", network, "--disable-pass", "epilogue"]) == 0
+    assert capsys.readouterr().out.startswith("0 fusions")
+    assert cli.main(["explain", network, "--disable-pass", "eplogue"]) == 1 and "the passes are" in capsys.readouterr().err
+    assert cli.main(["bench", "--disable-pass", "epilogue"]) == 1 and "name a MODEL" in capsys.readouterr().err
+    saved = str(tmp_path / "small.fo")
+    fo.load_onnx(network).save(saved)
+    assert cli.main(["explain", saved, "--disable-pass", "epilogue"]) == 1 and "saved after the passes" in capsys.readouterr().err
+
+
 def test_bench_of_a_network(network, capsys, tmp_path):
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     files = ["--json", str(figures), "--plot", str(picture)]

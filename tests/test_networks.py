@@ -486,15 +486,23 @@ def test_weights_in_another_file(tmp_path, monkeypatch, x):
     expected = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts))(x)
     path = tmp_path / "net.onnx"
     onnx.save(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    with monkeypatch.context() as m:
-        m.setattr(onnx.checker, "MAXIMUM_PROTOBUF", 100)
-        np.testing.assert_array_equal(fo.load_onnx(path)(x), expected)
+    np.testing.assert_array_equal(fo.load_onnx(path)(x), expected)
+    (tmp_path / "linked").mkdir()
+    (tmp_path / "linked" / "net.onnx").symlink_to(path)
+    (tmp_path / "linked" / "weights.bin").symlink_to(tmp_path / "weights.bin")  # as Hugging Face keeps them
+    np.testing.assert_array_equal(fo.load_onnx(tmp_path / "linked" / "net.onnx")(x), expected)
+    (tmp_path / "copy").mkdir()
+    (tmp_path / "copy" / "net.onnx").write_bytes(path.read_bytes())
+    (tmp_path / "copy" / "weights.bin").symlink_to(tmp_path / "weights.bin")
+    with pytest.raises(ValueError, match=r"'weights.bin', outside its folder"):
+        fo.load_onnx(tmp_path / "copy" / "net.onnx")
     monkeypatch.chdir(tmp_path)
+    np.testing.assert_array_equal(fo.load_onnx("net.onnx")(x), expected)
     for there in path.read_bytes(), onnx.load(path, load_external_data=False):
         with pytest.raises(ValueError, match="tensor 'w' lies in another file: load the model by its path"):
             fo.load_onnx(there)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(ValueError, match="weights.bin"):
+    with pytest.raises(FileNotFoundError, match="'weights.bin', which is not there: put it beside the model"):
         fo.load_onnx(path)
 
 

@@ -14,7 +14,7 @@ from onnx import numpy_helper  # noqa: E402
 from onnx.backend.test.loader import load_model_tests  # noqa: E402
 
 import fusedops as fo  # noqa: E402
-from fusedops.graph.onnx_reader import READ  # noqa: E402
+from fusedops.graph.operators import READ  # noqa: E402
 
 LEFT_OUT = {
     "test_*_bfloat16": "elements of a type that NumPy does not have",

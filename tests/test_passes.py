@@ -9,7 +9,9 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 
 import fusedops as fo  # noqa: E402
-from fusedops.graph import plan  # noqa: E402
+from fusedops.graph.builder import Builder  # noqa: E402
+from fusedops.graph.memory import Tensor  # noqa: E402
+from fusedops.graph.passes import PASSES  # noqa: E402
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)
@@ -89,13 +91,13 @@ def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
 @pytest.mark.parametrize("heads", [1, 3])
 def test_concatenation_of_heads(axis, heads, monkeypatch):
     """As rotary embeddings have it: what has four axes need not be an image, and lies as its parts do, unless they are channels."""
-    orders, add = {}, plan._Builder.add
+    orders, add = {}, Builder.add
 
-    def recording(builder, kind, node, *arguments, writes):
-        orders[node.op] = [t.strides for t in arguments if isinstance(t, plan.Tensor)]
-        return add(builder, kind, node, *arguments, writes=writes)
+    def recording(builder, kind, node, **arguments):
+        orders[node.op] = [t.strides for t in arguments.values() if isinstance(t, Tensor)]
+        return add(builder, kind, node, **arguments)
 
-    monkeypatch.setattr(plan._Builder, "add", recording)
+    monkeypatch.setattr(Builder, "add", recording)
     x = some(2, heads, 5, 4)
     n, whole = helper.make_node, np.concatenate([-x, x], axis)
     nodes = [n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), n("Neg", ["t"], ["m"]), n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
@@ -209,3 +211,20 @@ def test_loading_takes_time_by_the_node():
             times.append(time.process_time() - start)
         return min(times)
     assert seconds(1000) < 20 * seconds(125)
+
+
+def test_each_pass_off_by_name():
+    """A pass that is left out leaves its nodes where they are, and the same numbers come out."""
+    x, w = some(1, 3, 6, 6), some(4, 3, 3, 3)
+    proto = network("h = Conv x w; y = Relu h", {"x": x}, {"w": w}, 4)
+    fused, apart = fo.load_onnx(proto), fo.load_onnx(proto, disabled_passes=("epilogue",))
+    assert [len(net._graph.nodes) for net in (fused, apart)] == [1, 2]
+    for name in (each.name for each in PASSES):
+        assert np.array_equal(fo.load_onnx(proto, disabled_passes=[name])(x), apart(x))
+
+
+def test_unknown_passes_are_errors():
+    with pytest.raises(ValueError, match="no pass 'epilog'; the passes are constant folding, .*epilogue, blocks"):
+        fo.load_onnx(b"", disabled_passes=("epilog",))
+    with pytest.raises(TypeError, match=r"pass \('epilogue',\)"):
+        fo.load_onnx(b"", disabled_passes="epilogue")

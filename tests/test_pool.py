@@ -51,7 +51,7 @@ def test_max(case, layouts, channels, isa, threads, draw):
     x = LAYOUTS[layout_x](draw(2, channels, 9, 7))
     y = LAYOUTS[layout_y](np.full((2, channels, *size), 7, np.float32))
     p = Program()
-    p.max_pool(x, y, kernel, stride, before, dilation)
+    p.append("max_pool", x, y, kernel, stride, before, dilation)
     p.run(())
     assert np.array_equal(y, windows(x, size, kernel, stride, before, dilation, -np.inf).max(-1))
 
@@ -65,7 +65,7 @@ def test_average(case, layout, include, isa, draw):
     y = LAYOUTS[layout](np.full((2, 37, *size), 7, np.float32))
     inside = (-top, 9 + top, -left, 7 + left) if include else (0, 9, 0, 7)
     p = Program()
-    p.avg_pool(x, y, kernel, stride, (top, left), dilation, inside)
+    p.append("avg_pool", x, y, kernel, stride, (top, left), dilation, inside)
     p.run(())
     around = [(0, 0), (0, 0), (top, top), (left, left)]
     ones = np.pad(np.ones_like(x), around) if not include else np.ones((2, 37, 9 + 2 * top, 7 + 2 * left))
@@ -82,7 +82,7 @@ def test_long_rows_go_some_windows_at_a_time(layout, kernel, stride, dilation, i
     x = LAYOUTS[layout](draw(1, 70, 4, 301))
     y = LAYOUTS[layout](np.full((1, 70, *size), 7, np.float32))
     p = Program()
-    p.max_pool(x, y, kernel, stride, before, dilation)
+    p.append("max_pool", x, y, kernel, stride, before, dilation)
     p.run(())
     assert np.array_equal(y, windows(x, size, kernel, stride, before, dilation, -np.inf).max(-1))
 
@@ -95,21 +95,21 @@ def test_nan_goes_through(layout, isa, draw):
     x[0, 4] = -np.inf
     x, y = LAYOUTS[layout](x), LAYOUTS[layout](np.zeros((1, 19, 4, 4), np.float32))
     p = Program()
-    p.max_pool(x, y, (2, 2), (2, 2))
+    p.append("max_pool", x, y, (2, 2), (2, 2))
     p.run(())
     assert np.array_equal(y, windows(x, (4, 4), (2, 2), (2, 2), (0, 0), (1, 1), -np.inf).max(-1), equal_nan=True)
 
 
 def test_empty(draw):
     p = Program()
-    p.max_pool(draw(0, 3, 4, 4), draw(0, 3, 2, 2), (2, 2), (2, 2))
+    p.append("max_pool", draw(0, 3, 4, 4), draw(0, 3, 2, 2), (2, 2), (2, 2))
     p.run(())
 
 
 def test_wrong_shapes(draw):
     with pytest.raises(ValueError, match="differ in batch or channels"):
-        Program().max_pool(draw(1, 3, 4, 4), draw(1, 4, 2, 2), (2, 2), (2, 2))
+        Program().append("max_pool", draw(1, 3, 4, 4), draw(1, 4, 2, 2), (2, 2), (2, 2))
     with pytest.raises(ValueError, match="x has 3 axes"):
-        Program().max_pool(draw(3, 4, 4), draw(3, 2, 2), (2, 2), (2, 2))
+        Program().append("max_pool", draw(3, 4, 4), draw(3, 2, 2), (2, 2), (2, 2))
     with pytest.raises(TypeError, match="float64"):
-        Program().max_pool(draw(1, 3, 4, 4).astype(np.float64), draw(1, 3, 2, 2), (2, 2), (2, 2))
+        Program().append("max_pool", draw(1, 3, 4, 4).astype(np.float64), draw(1, 3, 2, 2), (2, 2), (2, 2))

@@ -8,12 +8,13 @@ import pytest
 import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
+from fusedops.graph.steps import RULES
 from oracle import Approx, U, activate, check
 
 
 def run(kind, *args, **options):
     p = Program()
-    getattr(p, kind)(*args, **options)
+    p.append(kind, *args, **options)
     p.run(())
 
 
@@ -165,7 +166,7 @@ def test_concatenation_and_fill(draw):
     parts, y = [draw(2, c, 3, 4) for c in (3, 5, 20)], nhwc(empty(2, 28, 3, 4))
     p = Program()
     for part, end in zip(parts, np.cumsum([3, 5, 20])):
-        p.copy(part, y[:, end - part.shape[1] : end])
+        p.append("copy", part, y[:, end - part.shape[1] : end])
     p.run(())
     assert np.array_equal(y, np.concatenate(parts, 1))
     run("fill", y[:, 3:8], 2.5)
@@ -428,11 +429,11 @@ def network(draw, n):
     dense = fo.Linear(draw(10, 16), draw(10))
     p = Program()
     image = (0, 0, (n, 16, 8, 8), (1024, 1, 128, 16))
-    p.conv2d(conv, (1, 0, (n, 3, 8, 8), (192, 64, 8, 1)), image, None, 1, 1)
+    p.append("conv2d", conv, (1, 0, (n, 3, 8, 8), (192, 64, 8, 1)), image, None, 1, 1)
     pooled = (0, 4096 * n, (n, 16, 4, 4), (256, 1, 64, 16))
-    p.max_pool(image, pooled, (2, 2), (2, 2))
-    p.reduce("mean", pooled, (0, 5120 * n, (n, 16, 1, 1), (16, 1, 1, 1)), (2, 3))
-    p.linear(dense, (0, 5120 * n, (n, 16), (16, 1)), (2, 0, (n, 10), (10, 1)))
+    p.append("max_pool", image, pooled, (2, 2), (2, 2))
+    p.append("reduce", "mean", pooled, (0, 5120 * n, (n, 16, 1, 1), (16, 1, 1, 1)), (2, 3))
+    p.append("linear", dense, (0, 5120 * n, (n, 16), (16, 1)), (2, 0, (n, 10), (10, 1)))
     padded = fo.Conv2d(*conv._arguments[0], activation="relu", padding=1)
 
     def expected(x):
@@ -477,12 +478,12 @@ def test_program_outlives_its_layers(draw):
 def test_repeat(threads, draw):
     """Sections of several rounds: what has a fifth number moves on, what has none is written anew in each round."""
     x, y, p = draw(6, 100), empty(6, 100), Program()
-    p.unary("neg", (1, 0, (2, 100), (100, 1), 800), (0, 0, (2, 100), (100, 1)))
-    p.unary("exp", (0, 0, (2, 100), (100, 1)), (2, 0, (2, 100), (100, 1), 800))
+    p.append("unary", "neg", (1, 0, (2, 100), (100, 1), 800), (0, 0, (2, 100), (100, 1)))
+    p.append("unary", "exp", (0, 0, (2, 100), (100, 1)), (2, 0, (2, 100), (100, 1), 800))
     p.repeat(0, 3)
-    p.unary("abs", (1, 2000, (1, 100), (100, 1), -400), (0, 0, (1, 100), (100, 1), 400))
+    p.append("unary", "abs", (1, 2000, (1, 100), (100, 1), -400), (0, 0, (1, 100), (100, 1), 400))
     p.repeat(2, 6)
-    p.binary("add", (2, 0, (6, 100), (100, 1)), (0, 0, (6, 100), (100, 1)), (2, 0, (6, 100), (100, 1)))
+    p.append("binary", "add", (2, 0, (6, 100), (100, 1)), (0, 0, (6, 100), (100, 1)), (2, 0, (6, 100), (100, 1)))
     times = np.full(len(p), 1e9)
     p.run((empty(600), x, y), times)
     close(y, np.exp(-x.astype(np.float64)) + np.abs(x[::-1]), 8 * U)
@@ -499,7 +500,22 @@ def test_errors(draw):
     with pytest.raises(ValueError, match="times must be"):
         p.run((empty(arena), draw(1, 3, 8, 8), empty(1, 10)), np.zeros(1))
     with pytest.raises(ValueError, match="not a tensor"):
-        Program().copy((99, 0, (1,), (1,)), draw(1))
+        Program().append("copy", (-1, 0, (1,), (1,)), draw(1))
     with pytest.raises(ValueError, match="shape"):
-        Program().copy(draw(3), draw(4))
+        Program().append("copy", draw(3), draw(4))
     assert len(p) == 4
+
+
+def test_many_slots(draw):
+    """Past keys of a decoder come as hundreds of inputs."""
+    xs, y, p = [draw(8) for _ in range(300)], empty(300, 8), Program()
+    for i in range(300):
+        p.append("copy", (i, 0, (8,), (1,)), (300, 32 * i, (8,), (1,)))
+    p.run((*xs, y))
+    assert np.array_equal(y, xs)
+
+
+def test_every_kind_is_described():
+    assert RULES.keys() == _core.STEPS.keys()
+    with pytest.raises(TypeError, match="a step lrn takes x, y, size, alpha, beta, bias, not 2 arguments and bet"):
+        Program().append("lrn", empty(1), empty(1), bet=2)

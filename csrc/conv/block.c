@@ -2,41 +2,18 @@
  *
  *    x  --expand-->  E: input rows of the tile  --depthwise-->  D: its output rows  --pointwise-->  y
  *
- * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A thread has a band, a range
- * of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E that the next tile needs too are kept
- * instead of being computed again, unless a thread takes the last tiles of a slower one. E and D have the memory order of x: planes (NCHW)
- * or pixels (NHWC), where vectors are long E of large images in slices of channels.
+ * E and D are scratch of one thread, small enough for its second-level cache; no intermediate image exists. A thread
+ * has a band, a range of rows and of columns, whose tiles are its tasks. They follow each other downwards: rows of E
+ * that the next tile needs too are kept instead of being computed again, unless a thread takes the last tiles of a
+ * slower one. E and D have the memory order of x: planes (NCHW) or pixels (NHWC), where vectors are long E of large
+ * images in slices of channels.
  */
-#include "conv2d.h"
-#include "strassen.h"
+#include "block.h"
 
 #include <string.h>
 
-/* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows for the products,
- * and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56 x6, 3.6 MB: 0.96 to 1.01). Beside products
- * at half rate memory takes half as long (Zen 4: 32x112x112 -> 16 channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
-enum { PIXELS_BYTES = 1 << 20, PLANES_BYTES = 4 << 20, AT_HALF_RATE = 2 };
-
-/* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB, 1.07. */
-enum { BYTES_AN_OUTPUT = 16 << 10 };
-
-/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads while it is fresh. Half
- * a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below); what does not, for its kernel or activation, has the
- * slices of a whole tile, whose rows are a multiple of the depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread,
- * AVX-512, medians / least: Zen 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
- * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
-enum { LINE_BYTES = 24 << 10, SLICE_ROWS = 4 };
-enum { TILE_BYTES = 512 << 10, LEAST_ROWS = 4, BANDS_A_THREAD = 3 };
-
-/* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two threads, against the layers:
- * 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost more than that, 24x56x56 x6 0.9. */
-enum { SHARED_TILES = 7 };
-
-/* A strip: some output rows of a tile, for which a panel's channels of E are expanded, so many pixels or more (a product long enough to run as
- * fast as a tile's), into a ring of rows that the first-level cache holds, where the depthwise part reads them. Time of whole tiles over that of
- * strips, one thread, AVX2, medians / least: 16x112x112 x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03,
- * 1.03 / 1.01, stride 2 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
-enum { STRIP_PIXELS = 112, LEAST_COLS = 8 };
+#include "../machine/tune.h"
+#include "depthwise.h"
 
 typedef struct {
     fo_separable b;
@@ -48,20 +25,24 @@ typedef struct {
     ptrdiff_t rows, cols, band;          /* output rows and columns of a tile; output rows of a band */
     ptrdiff_t across, down, tiles;       /* bands of an image, tiles of a band */
     int threads;
-    ptrdiff_t slice;                     /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
+    /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
+    ptrdiff_t slice;
     ptrdiff_t strip;                     /* output rows of a strip, or 0: the depthwise part does a tile at once */
     ptrdiff_t e_rows, e_cols, e_plane, d_plane;
     ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
     float *scratch;
 } separable;
 
-/* The band that a thread was in last and the output row after those, and the input rows first .. held of which its E is. */
+/* The band that a thread was in last and the output row after those, and the input rows first .. held of which its E
+ * is. */
 typedef struct {
     ptrdiff_t band, next, first, held;
 } last_tile;
 enum { LAST_FLOATS = 16 }; /* a cache line for each thread's */
 
-static last_tile *last_of(const separable *s, int thread) { return (last_tile *)(s->scratch + s->threads * s->each + thread * LAST_FLOATS); }
+static last_tile *last_of(const separable *s, int thread) {
+    return (last_tile *)(s->scratch + s->threads * s->each + thread * LAST_FLOATS);
+}
 
 static ptrdiff_t reach(ptrdiff_t k, ptrdiff_t dilation) { return (k - 1) * dilation + 1; }
 
@@ -75,29 +56,33 @@ static fo_image scratch_image(bool planes, float *data, ptrdiff_t channels, ptrd
     return planes ? (fo_image){data, 0, plane, cols, 1} : (fo_image){data, 0, 1, cols * channels, channels};
 }
 
-/* The product of a 1x1 convolution over pixels, output channels o .. o+oc; `panels` of its weights where pixels are rows, else NULL. Where the
- * pixels stand is left to the caller. */
-static fo_gemm_args pixelwise_args(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
-                                   ptrdiff_t o, ptrdiff_t oc) {
+/* The product of a 1x1 convolution over pixels, output channels o .. o+oc; `panels` of its weights where pixels are
+ * rows, else NULL. Where the pixels stand is left to the caller. */
+static fo_gemm_args pixelwise_args(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from,
+                                   const fo_image *to, const fo_image *r, ptrdiff_t o, ptrdiff_t oc) {
     const fo_kernels *kn = plan->kn;
-    const bool planes = !panels, transposed = planes ? to->sw != 1 || (r->data && r->sw != 1) : to->sc != 1 || (r->data && r->sc != 1);
+    const bool planes = !panels;
+    const bool transposed = planes ? to->sw != 1 || (r->data && r->sw != 1) : to->sc != 1 || (r->data && r->sc != 1);
     fo_gemm_args a = {.form = planes ? FO_B_PACKING : FO_ROWS, .k = plan->k, .ep = fo_conv2d_epilogue(plan, o)};
     a.ep.channel_rows = planes;
     a.ep.transposed = transposed;
     a.ldc = planes != transposed ? to->sc : to->sw;
     a.ep.ldr = planes != transposed ? r->sc : r->sw;
     if (planes)
-        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw, a.ldb = from->sc, a.panel = kn->nr, a.packed = scratch;
+        a.m = oc, a.a = plan->w + o * plan->ldw, a.lda = plan->ldw, a.ldb = from->sc, a.panel = kn->nr,
+        a.packed = scratch;
     else
         a.n = oc, a.lda = from->sw, a.b = panels + o * plan->k, a.ldb = kn->nr, a.panel = plan->k * kn->nr;
     return a;
 }
 
 /* rows x cols pixels through a 1x1 convolution. */
-static void pixelwise(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from, const fo_image *to, const fo_image *r,
-                      ptrdiff_t o, ptrdiff_t oc, ptrdiff_t rows, ptrdiff_t cols) {
+static void pixelwise(const fo_conv2d *plan, const float *panels, float *scratch, const fo_image *from,
+                      const fo_image *to, const fo_image *r, ptrdiff_t o, ptrdiff_t oc, ptrdiff_t rows,
+                      ptrdiff_t cols) {
     fo_gemm_args a = pixelwise_args(plan, panels, scratch, from, to, r, o, oc);
-    if (from->sh == cols * from->sw && to->sh == cols * to->sw && (!r->data || r->sh == cols * r->sw)) cols *= rows, rows = 1;
+    const bool one_row = from->sh == cols * from->sw && to->sh == cols * to->sw && (!r->data || r->sh == cols * r->sw);
+    if (one_row) cols *= rows, rows = 1;
     for (ptrdiff_t h = 0; h < rows; h++) {
         const float *row = from->data + h * from->sh;
         a.c = to->data + h * to->sh;
@@ -116,7 +101,8 @@ static void keep_rows(const separable *s, float *e, ptrdiff_t line, ptrdiff_t fr
         memmove(e, e + from * line, (size_t)((to - from) * line) * sizeof *e);
 }
 
-/* What a tile sees of the image: output rows h0 .. h0+rows, columns w0 .. w0+cols, and the part of the input that they need. */
+/* What a tile sees of the image: output rows h0 .. h0+rows, columns w0 .. w0+cols, and the part of the input that they
+ * need. */
 typedef struct {
     ptrdiff_t h0, rows, w0, cols, t0, t1, u0, u1; /* input rows t0 .. t1, columns u0 .. u1 */
 } window;
@@ -130,10 +116,12 @@ static window window_of(const separable *s, ptrdiff_t h0, ptrdiff_t rows, ptrdif
     return v;
 }
 
-static void depthwise_tile(const separable *s, const window *v, fo_image in, fo_image out, ptrdiff_t c, ptrdiff_t channels) {
+static void depthwise_tile(const separable *s, const window *v, fo_image in, fo_image out, ptrdiff_t c,
+                           ptrdiff_t channels) {
     const fo_conv2d *plan = s->b.depthwise;
     const fo_conv2d_size z = {.n = 1, .ih = v->t1 - v->t0, .iw = v->u1 - v->u0, .oh = v->rows, .ow = v->cols,
-                              .top = v->t0 - (v->h0 * plan->s.sh - s->z.top), .left = v->u0 - (v->w0 * plan->s.sw - s->z.left)};
+                              .top = v->t0 - (v->h0 * plan->s.sh - s->z.top),
+                              .left = v->u0 - (v->w0 * plan->s.sw - s->z.left)};
     fo_depthwise_args g = s->depthwise;
     g.z = &z, g.x = in, g.y = out, g.h1 = v->rows, g.c0 = c, g.c1 = c + channels;
     plan->kn->depthwise(&g);
@@ -145,9 +133,10 @@ static fo_image at(fo_image image, ptrdiff_t n, ptrdiff_t h, ptrdiff_t w) {
     return image;
 }
 
-/* Channels c .. c+channels of the window's input rows, expanded: rows up to `held` are there, from row `first` on, and move up. */
-static fo_image expand_tile(const separable *s, const window *v, const fo_image *x, ptrdiff_t c, ptrdiff_t channels, ptrdiff_t first, ptrdiff_t held,
-                            float *e, float *scratch) {
+/* Channels c .. c+channels of the window's input rows, expanded: rows up to `held` are there, from row `first` on, and
+ * move up. */
+static fo_image expand_tile(const separable *s, const window *v, const fo_image *x, ptrdiff_t c, ptrdiff_t channels,
+                            ptrdiff_t first, ptrdiff_t held, float *e, float *scratch) {
     const ptrdiff_t width = v->u1 - v->u0, kept = max_(held - v->t0, 0), line = width * (s->planes ? 1 : channels);
     const fo_image from = at(*x, 0, kept, 0), none = {0};
     if (kept) keep_rows(s, e, line, v->t0 - first, held - first);
@@ -171,16 +160,20 @@ static void depthwise_line(const separable *s, const line_rows *in, fo_depthwise
     s->b.depthwise->kn->depthwise_line(g);
 }
 
-static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels, float *d) {
+static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels,
+                                        float *d) {
     const fo_conv2d *plan = s->b.depthwise;
-    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = channels, .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0, .ow = v->cols,
-                                    .vectors = channels / plan->kn->vl, .w = s->depthwise.w + c * 9, .bias = plan->bias ? plan->bias + c : NULL,
-                                    .y = d + c, .yw = plan->s.ic, .act = plan->s.act};
+    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = channels,
+                                    .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0,
+                                    .ow = v->cols, .vectors = channels / plan->kn->vl, .w = s->depthwise.w + c * 9,
+                                    .bias = plan->bias ? plan->bias + c : NULL, .y = d + c, .yw = plan->s.ic,
+                                    .act = plan->s.act};
 }
 
-/* Channels c .. c+channels of a tile of D, a strip of rows after the other: its input rows, of which those below `held` are there, are expanded
- * into a ring, and read while they are fresh. */
-static void strips_of_tile(const separable *s, const window *v, const fo_image *x, ptrdiff_t c, ptrdiff_t channels, ptrdiff_t held, float *e, float *d) {
+/* Channels c .. c+channels of a tile of D, a strip of rows after the other: its input rows, of which those below
+ * `held` are there, are expanded into a ring, and read while they are fresh. */
+static void strips_of_tile(const separable *s, const window *v, const fo_image *x, ptrdiff_t c, ptrdiff_t channels,
+                           ptrdiff_t held, float *e, float *d) {
     const ptrdiff_t sh = s->b.depthwise->s.sh, width = v->u1 - v->u0, end = v->h0 + v->rows;
     const line_rows in = {e, s->z.top + sh - 3 + s->e_rows, s->e_rows, width * channels};
     const fo_image to = scratch_image(false, e, channels, width, 0), none = {0};
@@ -201,9 +194,11 @@ static void strips_of_tile(const separable *s, const window *v, const fo_image *
 
 static void separable_tile(void *context, fo_piece piece, int thread) {
     const separable *s = context;
-    const ptrdiff_t tile = piece.task % s->tiles, band = piece.task / s->tiles, down = band % s->down, across = band / s->down % s->across;
+    const ptrdiff_t tile = piece.task % s->tiles, band = piece.task / s->tiles, down = band % s->down;
+    const ptrdiff_t across = band / s->down % s->across;
     const ptrdiff_t n = band / s->down / s->across, channels = s->b.depthwise->s.ic;
-    ptrdiff_t h0 = down * s->band + tile * s->rows, rows = max_(0, min_(s->rows, min_(s->z.oh, (down + 1) * s->band) - h0));
+    ptrdiff_t h0 = down * s->band + tile * s->rows,
+              rows = max_(0, min_(s->rows, min_(s->z.oh, (down + 1) * s->band) - h0));
     const ptrdiff_t w0 = across * s->cols, cols = min_(s->cols, s->z.ow - w0);
     fo_divide(piece, s->strip ? s->strip : 1, &h0, &rows);
     if (!rows) return; /* of a last band, lower than others */
@@ -218,7 +213,9 @@ static void separable_tile(void *context, fo_piece piece, int thread) {
             strips_of_tile(s, &v, &x, c, some, last->held, e + c * s->e_rows * s->e_cols, d);
             continue;
         }
-        const fo_image in = s->b.expand ? expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed) : x;
+        fo_image in = x;
+        if (s->b.expand)
+            in = expand_tile(s, &v, &x, c, some, last->first, last->held, e + c * s->e_rows * s->e_cols, packed);
         depthwise_tile(s, &v, in, out, c, some);
     }
     *last = (last_tile){band, h0 + rows, v.t0, v.t1};
@@ -231,7 +228,7 @@ static void separable_bands(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const ptrdiff_t repeated = s->b.expand ? max_(0, reach(d->kh, d->dh) - d->sh) : 0;
     ptrdiff_t best = PTRDIFF_MAX;
-    for (ptrdiff_t down = 1; down <= (threads > 1 ? BANDS_A_THREAD * threads : 1); down++) {
+    for (ptrdiff_t down = 1; down <= (threads > 1 ? FO_BLOCK_BANDS_A_THREAD * threads : 1); down++) {
         const ptrdiff_t band = div_up(s->z.oh, down), tasks = s->z.n * s->across * div_up(s->z.oh, band);
         const ptrdiff_t time = div_up(tasks, threads) * (band * d->sh + repeated);
         if (time < best) best = time, s->band = band;
@@ -243,40 +240,47 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
-    return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw && d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
-           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 && s->cols >= LEAST_COLS &&
-           (!rest || rest >= LEAST_COLS);
+    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
+    return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
+           d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
+           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 &&
+           s->cols >= FO_BLOCK_LEAST_COLS &&
+           (!rest || rest >= FO_BLOCK_LEAST_COLS);
 }
 
-/* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; answers how many rows the cache holds. */
+/* The columns of a tile, and of E a strip and a ring of rows where the depthwise part goes by lines; returns how many
+ * rows the cache holds. */
 static ptrdiff_t separable_columns(separable *s) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
-    const ptrdiff_t bytes = d->ic * (ptrdiff_t)sizeof(float), vl = s->b.pointwise->kn->vl, kept = max_(0, reach(d->kh, d->dh) - d->sh);
+    const ptrdiff_t bytes = d->ic * (ptrdiff_t)sizeof(float), vl = s->b.pointwise->kn->vl;
+    const ptrdiff_t kept = max_(0, reach(d->kh, d->dh) - d->sh);
     for (ptrdiff_t parts = 1;; parts++) {
         s->cols = parts == 1 ? s->z.ow : round_up(div_up(s->z.ow, parts), vl);
         s->e_cols = s->b.expand ? min_(s->z.iw, (s->cols - 1) * d->sw + reach(d->kw, d->dw)) : 0;
-        s->strip = goes_by_lines(s) ? max_(1, STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
+        s->strip = goes_by_lines(s) ? max_(1, FO_BLOCK_STRIP_PIXELS / max_(1, d->sh * s->e_cols)) : 0;
         s->e_rows = s->strip ? round_up(s->strip * d->sh + kept, s->strip * d->sh) : 0;
-        const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols, row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
-        const ptrdiff_t most = min_(s->z.oh, (TILE_BYTES - fixed * bytes) / (row * bytes));
-        if (most >= min_(LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
+        const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols;
+        const ptrdiff_t row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
+        const ptrdiff_t most = min_(s->z.oh, (FO_BLOCK_TILE_BYTES - fixed * bytes) / (row * bytes));
+        if (most >= min_(FO_BLOCK_LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
     }
 }
 
-/* The tile: as many rows as the cache holds, narrower where that would be few, a band in tiles of nearly equal heights; rows x cols
- * near a multiple of the GEMM's columns. */
+/* The tile: as many rows as the cache holds, narrower where that would be few, a band in tiles of nearly equal
+ * heights; rows x cols near a multiple of the GEMM's columns. */
 static void separable_cut(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
-    const bool narrow = fo_is_narrow(s->b.depthwise->kn), long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > LINE_BYTES;
+    const bool narrow = fo_is_narrow(s->b.depthwise->kn);
+    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
-    if (threads > 1 && !s->b.expand && narrow) most = min_(most, max_(LEAST_ROWS, div_up(s->band, SHARED_TILES)));
+    if (threads > 1 && !s->b.expand && narrow)
+        most = min_(most, max_(FO_BLOCK_LEAST_ROWS, div_up(s->band, FO_BLOCK_SHARED_TILES)));
     most = s->rows = div_up(s->band, div_up(s->band, max_(most, 1)));
-    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : SLICE_ROWS));
+    if (s->slice < d->ic) s->rows = min_(s->band, round_up(most, s->strip ? s->strip : FO_BLOCK_SLICE_ROWS));
     for (ptrdiff_t r = most; s->slice >= d->ic && r > most / 2; r--)
         if (round_up(r * s->cols, nr) * s->rows < round_up(s->rows * s->cols, nr) * r) s->rows = r;
     s->tiles = div_up(s->band, s->rows);
@@ -285,90 +289,81 @@ static void separable_cut(separable *s, int threads) {
     s->d_plane = s->planes ? plane(s->rows * s->cols) : 0;
     s->e_each = round_up(d->ic * (s->planes ? s->e_plane : s->e_rows * s->e_cols), 16);
     s->d_each = round_up(d->ic * (s->planes ? s->d_plane : s->rows * s->cols), 16);
-    s->each = s->e_each + s->d_each + (s->planes ? max_(s->b.expand ? s->b.expand->k * s->b.expand->kn->nr : 0, d->oc * nr) : 0);
+    const ptrdiff_t expanded = s->b.expand ? s->b.expand->k * s->b.expand->kn->nr : 0;
+    s->each = s->e_each + s->d_each + (s->planes ? max_(expanded, d->oc * nr) : 0);
 }
 
-static double block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) {
+double fo_block_nanoseconds(const fo_separable *block, const fo_conv2d_size *z) {
     const fo_conv2d_shape *d = &block->depthwise->s;
     const double points = (double)z->n * z->oh * z->ow * d->ic * (d->kh * d->kw + block->pointwise->s.oc);
     const double expanded = block->expand ? (double)z->n * z->ih * z->iw * d->ic * block->expand->k : 0;
     return fo_nanoseconds(block->pointwise->kn, points + expanded, 0);
 }
 
-fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
-    if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
-    separable s = {.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
-    if (r) s.r = *r;
-    s.depthwise.nhwc = !s.planes;
-    if (!fo_depthwise_weights(block->depthwise, &s.depthwise)) return FO_NO_MEMORY;
-    if (!s.planes && !(s.panels = fo_conv2d_panels(block->pointwise))) return FO_NO_MEMORY;
-    if (!s.planes && block->expand && !(s.expand_panels = fo_conv2d_panels(block->expand))) return FO_NO_MEMORY;
-    const int threads = fo_threads_for(block_nanoseconds(block, z));
-    s.threads = threads;
-    separable_cut(&s, threads);
-    if (!(s.scratch = fo_arena_share(&s.each, threads, threads * LAST_FLOATS))) return FO_NO_MEMORY;
-    for (int t = 0; t < threads; t++) last_of(&s, t)->band = -1;
-    fo_parallel_pieces(z->n * s.across * s.down * s.tiles, threads, separable_tile, &s);
+struct fo_separable_call {
+    separable s; /* but for the images' data, the weights and the scratch */
+    double work;
+};
+
+/* All that follows from sizes and strides. */
+static void separable_setup(fo_separable_call *call, const fo_separable *block, const fo_conv2d_size *z,
+                            const fo_image *x, const fo_image *r, const fo_image *y, fo_team team) {
+    *call = (fo_separable_call){.work = fo_block_nanoseconds(block, z)};
+    separable *s = &call->s;
+    *s = (separable){.b = *block, .z = *z, .x = *x, .y = *y, .planes = x->sw == 1 && (y->sw == 1 || x->sc != 1)};
+    if (r) s->r = *r;
+    s->depthwise.nhwc = !s->planes;
+    fo_depthwise_shape(block->depthwise, &s->depthwise);
+    s->threads = fo_threads_of(team, call->work);
+    separable_cut(s, s->threads);
+}
+
+static fo_status separable_run(separable s, const fo_image *x, const fo_image *r, const fo_image *y) {
+    if (s.b.expand && s.strip)
+        FO_RAN("conv block strips");
+    else if (s.b.expand && s.slice < s.b.depthwise->s.ic)
+        FO_RAN("conv block slices");
+    else
+        FO_RAN("conv block tiles");
+    s.x.data = x->data, s.y.data = y->data, s.r.data = r ? r->data : NULL;
+    if (!fo_depthwise_weights(s.b.depthwise, &s.depthwise)) return FO_NO_MEMORY;
+    if (!s.planes && !(s.panels = fo_conv2d_panels(s.b.pointwise))) return FO_NO_MEMORY;
+    if (!s.planes && s.b.expand && !(s.expand_panels = fo_conv2d_panels(s.b.expand))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_share(&s.each, s.threads, s.threads * LAST_FLOATS))) return FO_NO_MEMORY;
+    for (int t = 0; t < s.threads; t++) last_of(&s, t)->band = -1;
+    fo_parallel_pieces(s.z.n * s.across * s.down * s.tiles, s.threads, separable_tile, &s);
     fo_arena_release(s.scratch);
     return FO_OK;
 }
 
-/* ---- the layers one after the other --------------------------------------------------------------------------------------------------- */
-
-typedef struct {
-    const fo_separable *block;
-    const fo_conv2d_size *size;
-    fo_image x, r, y, e, d;
-    fo_status status;
-} layers;
-
-static void run_layers(void *context) {
-    layers *l = context;
-    const fo_conv2d_size *z = l->size, before = {.n = z->n, .ih = z->ih, .iw = z->iw, .oh = z->ih, .ow = z->iw};
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    l->status = l->block->expand ? fo_conv2d_run(l->block->expand, &before, &l->x, NULL, &l->e) : FO_OK;
-    if (!l->status) l->status = fo_conv2d_run(l->block->depthwise, z, l->block->expand ? &l->e : &l->x, NULL, &l->d);
-    if (!l->status) l->status = fo_conv2d_run(l->block->pointwise, &after, &l->d, l->r.data ? &l->r : NULL, &l->y);
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                           const fo_image *y) {
+    fo_separable_call call;
+    if (fo_block_is_empty(block, z)) return FO_OK;
+    if (fo_is_huge(block->depthwise, z)) return FO_NO_MEMORY;
+    separable_setup(&call, block, z, x, r, y, fo_team_here());
+    return separable_run(call.s, x, r, y);
 }
 
-static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
-    return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
+/* ---- prepared calls ---------------------------------------------------------------------------------------------- */
+
+void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *z,
+                          const fo_image *x, const fo_image *r, const fo_image *y) {
+    const fo_team teams[] = {fo_team_here(), fo_team_together()};
+    const bool none = fo_block_is_empty(block, z) || fo_is_huge(block->depthwise, z);
+    for (int i = 0; i < 2; i++) {
+        const bool same = i && calls[0] && fo_threads_of(teams[1], calls[0]->work) == calls[0]->s.threads;
+        calls[i] = none || same ? NULL : fo_alloc(sizeof *calls[i]);
+        if (calls[i]) separable_setup(calls[i], block, z, x, r, y, teams[i]);
+    }
 }
 
-/* The first place in `room` that lies `after` bytes behind p in a page. */
-static float *place_in(float *room, const float *p, size_t unit, size_t after) {
-    return room + (fo_place_after(p, unit, after) - (size_t)room) % FO_PAGE / sizeof *room;
-}
+void fo_separable_release(fo_separable_call *call) { fo_free(call); }
 
-fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    const fo_conv2d_shape *d = &block->depthwise->s;
-    const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
-    if (!z->n || !z->oh || !z->ow || !block->pointwise->s.oc) return FO_OK;
-    if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
-    layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels), .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
-    if (r) l.r = *r;
-    const ptrdiff_t floats = block->expand ? z->n * l.e.sn : 0;
-    float *scratch = fo_arena_take((size_t)(floats + z->n * l.d.sn) * sizeof *scratch + 2 * FO_PAGE);
-    if (!scratch) return FO_NO_MEMORY;
-    /* Each image where a result of the one before would lie for a caller; but D of x halfway to y, which will lie there. */
-    if (block->expand) l.e.data = place_in(scratch, x->data, FO_LINE, FO_RESULT_AFTER);
-    l.d.data = block->expand ? place_in(l.e.data + floats, l.e.data, FO_LINE, FO_RESULT_AFTER) : place_in(scratch, x->data, FO_LIGHT_UNIT, FO_RESULT_AFTER / 2);
-    if (fo_threads_for(block_nanoseconds(block, z)) > 1)
-        fo_parallel_together(run_layers, &l);
-    else
-        run_layers(&l);
-    fo_arena_release(scratch);
-    return l.status;
-}
-
-bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
-    const double image = image_bytes(block, z);
-    /* Of the images that an image is to a dilated kernel a tile has few rows: 256 -> 1024 -> 256 channels at 33x33, dilation 2, 14.6 ms, layers 10.3. */
-    if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
-    const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
-    if (fo_is_narrow(block->pointwise->kn) && fo_uses_strassen(block->pointwise, &after)) return false;
-    const double small = (nhwc ? PIXELS_BYTES : PLANES_BYTES) * (fo_at_half_rate(block->depthwise->kn) ? AT_HALF_RATE : 1);
-    return image > small && image > (double)BYTES_AN_OUTPUT * block->pointwise->s.oc;
+fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block,
+                                    const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    for (int i = 0; i < 2; i++)
+        if (calls[i] && fo_threads_for(calls[i]->work) == calls[i]->s.threads)
+            return separable_run(calls[i]->s, x, r, y);
+    return fo_separable_run(block, z, x, r, y);
 }

@@ -51,7 +51,8 @@ static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const flo
     part.kh = any ? rows.count : 1, part.kw = any ? columns.count : 1;
     part.sh = part.sw = 1;
     part.dh = rows.dilation, part.dw = columns.dilation;
-    if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT; /* Strassen's would go by way of a copy: the pixels of a phase stand apart */
+    /* Strassen's would go by way of a copy: the pixels of a phase are not contiguous */
+    if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT;
     float *own = phase_weights(s, w, rows, columns);
     fo_conv2d *plan = own ? fo_conv2d_create(&part, own, NULL, bias) : NULL;
     fo_free(own);
@@ -100,8 +101,8 @@ static fo_image phase_image(const fo_image *y, const fo_conv2d_shape *s, phase_s
                       .sh = y->sh * s->sh, .sw = y->sw * s->sw};
 }
 
-fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
-                                const fo_image *y) {
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x,
+                                const fo_image *residual, const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
     for (ptrdiff_t p = 0; p < s->sh * s->sw; p++) {
         const ptrdiff_t r = p / s->sw, c = p % s->sw;
@@ -109,7 +110,8 @@ fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_s
         const bool any = down.count && across.count;
         const phase_span rows = span_of(down, any, r, s->sh, s->dh, z->top, z->ih, z->oh);
         const phase_span columns = span_of(across, any, c, s->sw, s->dw, z->left, z->iw, z->ow);
-        const fo_conv2d_size size = {z->n, rows.size, columns.size, rows.count, columns.count, rows.before, columns.before};
+        const fo_conv2d_size size = {z->n, rows.size, columns.size, rows.count, columns.count, rows.before,
+                                     columns.before};
         fo_image from = *x, to = phase_image(y, s, rows, columns), added;
         from.data += rows.from * x->sh + columns.from * x->sw;
         if (residual) added = phase_image(residual, s, rows, columns);

@@ -1,16 +1,17 @@
 /* Copies: a transposition, rows with zeros around them, sums of rows, and weights times a scale. */
 
 /* A block of m rows and n columns, or VL of each where there are more. over: stores may reach beyond m. */
-INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+                            float *y, ptrdiff_t ldy) {
     const vm rows = v_range(0, m), columns = v_range(0, n);
     vf t[VL];
     UNROLL for (int l = 0; l < VL; l++, x += ldx) {
-        v_hide(x);
+        v_launder(x);
         t[l] = whole ? v_load(x) : l < m ? v_load_mask(x, columns) : v_zero();
     }
     v_transpose(t);
     UNROLL for (int l = 0; l < VL; l++, y += ldy) {
-        v_hide(y);
+        v_launder(y);
         if (whole || over)
             v_store(y, t[l]);
         else if (l < n)
@@ -19,19 +20,21 @@ INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrd
 }
 
 /* Rows i0 .. i1 and columns j0 .. j1, element by element. */
-static void transpose_few(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff_t j1, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
+static void transpose_elements(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff_t j1, const float *x, ptrdiff_t ldx,
+                               float *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = i0; i < i1; i++)
         for (ptrdiff_t j = j0; j < j1; j++) y[j * ldy + i] = x[i * ldx + j];
 }
 
-/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked, or by themselves where they are a few lines (of 7x7 pixels,
- * 49, three blocks take 210 cycles, and a fourth one for the last pixel would take 70). Of few rows, that follow each other in y, a vector may reach into
- * the next ones, which are written after it. */
+/* y[j,i] = x[i,j] for i < m, j < n: VL x VL blocks through the registers, edges masked, or element by element where
+ * they are a few lines. Of few rows, that follow each other in y, a vector may reach into the next ones, which are
+ * written after it. */
 void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
-    enum { FEW = VL < 16 ? 0 : 4 };
-    const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m, columns = n > VL && n % VL <= FEW ? n - n % VL : n;
-    transpose_few(rows, m, 0, n, x, ldx, y, ldy);
-    transpose_few(0, rows, columns, n, x, ldx, y, ldy);
+    enum { FEW = VEC_IS_LINE ? FO_TRANSPOSE_ELEMENTS : 0 };
+    const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m;
+    const ptrdiff_t columns = n > VL && n % VL <= FEW ? n - n % VL : n;
+    transpose_elements(rows, m, 0, n, x, ldx, y, ldy);
+    transpose_elements(0, rows, columns, n, x, ldx, y, ldy);
     for (ptrdiff_t i = 0; i < rows; i += VL)
         for (ptrdiff_t j = 0; j < columns; j += VL) {
             const float *from = x + i * ldx + j;
@@ -46,17 +49,17 @@ void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t l
 }
 
 /* Every step-th (1, 2, 4) element from `at` on, of a row's `width` at x. */
-INLINE vf v_load_apart(const ptrdiff_t step, const bool whole, const float *x, ptrdiff_t at, ptrdiff_t width) {
+INLINE vf load_strided(const ptrdiff_t step, const bool whole, const float *x, ptrdiff_t at, ptrdiff_t width) {
     vf v[4];
-    UNROLL for (int q = 0; q < step; q++)
-        v[q] = whole ? v_load(x + at + q * VL) : v_load_mask(x + at + q * VL, v_range(-at - q * VL, width - at - q * VL));
+    UNROLL for (int q = 0; q < step; q++, at += VL)
+        v[q] = whole ? v_load(x + at) : v_load_mask(x + at, v_range(-at, width - at));
     if (step == 1) return v[0];
-    return step == 2 ? v_even(v[0], v[1]) : v_even(v_even(v[0], v[1]), v_even(v[2], v[3]));
+    return step == 2 ? v_uzp_even(v[0], v[1]) : v_uzp_even(v_uzp_even(v[0], v[1]), v_uzp_even(v[2], v[3]));
 }
 
 /* fo_pad for steps of 1, 2 and 4; masks where a vector passes an edge. */
-INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, float *y,
-                ptrdiff_t ldy) {
+INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width,
+                ptrdiff_t first, float *y, ptrdiff_t ldy) {
     for (ptrdiff_t j = 0, at = first; j < n; j += VL, at += step * VL) {
         const float *from = x;
         float *to = y + j;
@@ -64,14 +67,14 @@ INLINE void pad(const ptrdiff_t step, ptrdiff_t m, ptrdiff_t n, const float *x, 
         const vm stored = v_range(0, n - j);
         for (ptrdiff_t i = 0; i < m; i++, from += ldx, to += ldy)
             if (whole)
-                v_store(to, v_load_apart(step, true, from, at, width));
+                v_store(to, load_strided(step, true, from, at, width));
             else
-                v_store_first(to, v_load_apart(step, false, from, at, width), n - j, stored);
+                v_store_first(to, load_strided(step, false, from, at, width), n - j, stored);
     }
 }
 
-static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, float *y,
-                         ptrdiff_t ldy) {
+static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
+                         ptrdiff_t step, float *y, ptrdiff_t ldy) {
     ptrdiff_t begin = 0, end = n;
     while (begin < n && first + begin * step < 0) begin++;
     while (end > begin && first + (end - 1) * step >= width) end--;
@@ -83,8 +86,9 @@ static void pad_elements(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx
 }
 
 /* y[i,j] = x[i, first + j*step] for i < m, j < n, and 0 where that column is not in 0 .. width. */
-void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step,
-                            float *y, ptrdiff_t ldy) {
+void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
+                     ptrdiff_t step, float *y, ptrdiff_t ldy) {
+    FO_RAN(step == 1 || step == 2 || step == 4 ? "pad vectors" : "pad elements");
     if (step == 1)
         pad(1, m, n, x, ldx, width, first, y, ldy);
     else if (step == 2)
@@ -96,8 +100,8 @@ void FO_NAME(fo_pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, pt
 }
 
 /* y = a + sign * b: m rows of n elements; y may be a or b. */
-void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y,
-                            ptrdiff_t ldy) {
+void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign,
+                     float *y, ptrdiff_t ldy) {
     const vf s = v_set1(sign);
     for (ptrdiff_t i = 0; i < m; i++, a += lda, b += ldb, y += ldy) {
         ptrdiff_t j = 0;

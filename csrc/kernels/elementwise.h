@@ -1,9 +1,11 @@
-/* y = activation(f(a, b)) over rows: contiguous ones and single values in vectors, strided ones through v_load_strided. */
+/* y = activation(f(a, b)) over rows: contiguous ones and single values in vectors, strided ones through
+ * v_load_strided. */
 
 /* Powers that are products or a root; they are what is asked for most. */
 enum { SQUARED = FO_FUNCTIONS, CUBED, ROOT };
 
-/* The same of one lane, so that bits do not depend on whether one exponent stands for all. -infinity and -0 have a square root here, as powf says. */
+/* The same of one lane, so that bits do not depend on whether one exponent stands for all. -infinity and -0 have a
+ * square root here, as powf says. */
 INLINE float lane_power(float x, float exponent) {
     if (exponent == 2) return x * x;
     if (exponent == 3) return x * x * x;
@@ -41,55 +43,60 @@ INLINE vf v_function(const int f, vf a, vf b) {
     }
 }
 
-/* y[j] = activation(x[j]); y may be x. */
-INLINE void activate_row(const fo_act_kind kind, const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
-    const float p0 = act->p0, p1 = act->p1;
-    ptrdiff_t j = 0;
-    for (; j + VL <= n; j += VL) v_store(y + j, v_act(kind, v_load(x + j), p0, p1, v_zero()));
-    if (j < n) v_store_tail(y + j, v_act(kind, v_load_tail(x + j, n - j), p0, p1, v_zero()), n - j);
+/* y[j] = activation(x[j]), as a tile one vector wide, and what is left of a vector; y may be x. */
+INLINE void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
+    const ptrdiff_t whole = n / VL * VL;
+    finish_args f = {.tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0,
+                     .p1 = act->p1};
+    if (whole) FO_NAME(fo_finish_tile)(&f, act->kind, false);
+    if (whole == n) return;
+    float rest[VL]; /* a tile has whole vectors, x not */
+    v_store(rest, v_load_tail(x + whole, n - whole));
+    f.tile = rest, f.mr = 1, f.n = (int)(n - whole), f.c = y + whole;
+    FO_NAME(fo_finish_tile)(&f, act->kind, false);
 }
 
-static __attribute__((noinline)) void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
-    WITH_ACTIVATION(act->kind, activate_row(KIND, act, x, y, n));
-}
-
-/* How elements of a row stand: apart; side by side; one value for all. */
-typedef enum { STRIDED, CONTIGUOUS, SAME } row_form; /* STRIDED also of a b that there is not */
+/* The elements of a row: strided (also those of a b that there is not), contiguous, one value for all. */
+typedef enum { STRIDED, CONTIGUOUS, SAME } row_form;
 INLINE row_form form_of(ptrdiff_t stride) { return stride == 1 ? CONTIGUOUS : stride == 0 ? SAME : STRIDED; }
 
-/* Without the activation, but within lo .. hi. */
-INLINE void contiguous_row(const int f, const row_form fa, const row_form fb, const float *a, const float *b, float *y, ptrdiff_t n, vf lo, vf hi) {
+/* Without an activation, unless it is a clip. */
+INLINE void contiguous_row(const int f, const row_form fa, const row_form fb, const float *a, const float *b, float *y,
+                           ptrdiff_t n, const ep_bounds *ep) {
     const vf a0 = fa == SAME ? v_set1(*a) : v_zero(), b0 = fb == SAME ? v_set1(*b) : v_zero();
     ptrdiff_t j = 0;
     for (; j + VL <= n; j += VL) {
         const vf v = v_function(f, fa == SAME ? a0 : v_load(a + j), fb == CONTIGUOUS ? v_load(b + j) : b0);
-        v_store(y + j, v_min(hi, v_max(lo, v)));
+        ep_store(ep, y + j, v);
     }
     if (j == n) return;
     const vm rest = v_range(0, n - j);
-    const vf v = v_function(f, fa == SAME ? a0 : v_load_mask(a + j, rest), fb == CONTIGUOUS ? v_load_mask(b + j, rest) : b0);
-    v_store_mask(y + j, v_min(hi, v_max(lo, v)), rest);
+    const vf v = v_function(f, fa == SAME ? a0 : v_load_mask(a + j, rest),
+                            fb == CONTIGUOUS ? v_load_mask(b + j, rest) : b0);
+    ep_store_mask(ep, y + j, v, rest);
 }
 
-enum { ACTIVATED_AT_ONCE = 1 << 10 }; /* elements, which stay in the first-level cache */
-
-INLINE void elementwise_row(const int f, const row_form fa, const row_form fb, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
-    const bool clip = g->act.kind == FO_CLIP;
-    const vf lo = v_set1(clip ? g->act.p0 : -INFINITY), hi = v_set1(clip ? g->act.p1 : INFINITY);
-    const ptrdiff_t step = g->act.kind <= FO_CLIP ? g->n : ACTIVATED_AT_ONCE;
+INLINE void elementwise_row(const int f, const row_form fa, const row_form fb, const fo_elementwise_rows *g,
+                            const float *a, const float *b, float *y) {
+    FO_RAN("elementwise contiguous");
+    const ep_bounds ep = ep_start(&g->act);
+    const bool second_pass = !fo_in_registers(&g->act);
+    const ptrdiff_t step = second_pass ? FO_ACTIVATED_FLOATS : g->n;
     for (ptrdiff_t j = 0; j < g->n; j += step) {
         const ptrdiff_t n = step < g->n - j ? step : g->n - j;
-        const bool alone = f == FO_SAME && g->act.kind > FO_CLIP; /* an activation and nothing before it */
-        if (!alone) contiguous_row(f, fa, fb, fa == SAME ? a : a + j, fb == CONTIGUOUS ? b + j : b, y + j, n, lo, hi);
-        if (g->act.kind > FO_CLIP) activate(&g->act, alone ? a + j : y + j, y + j, n);
+        const bool alone = f == FO_SAME && second_pass; /* an activation and nothing before it */
+        if (!alone) contiguous_row(f, fa, fb, fa == SAME ? a : a + j, fb == CONTIGUOUS ? b + j : b, y + j, n, &ep);
+        if (second_pass) activate(&g->act, alone ? a + j : y + j, y + j, n);
     }
 }
 
 INLINE void strided_row(const int f, const fo_elementwise_rows *g, const float *a, const float *b, float *y) {
+    FO_RAN("elementwise strided");
     for (ptrdiff_t j = 0; j < g->n; j += VL) {
         const ptrdiff_t left = g->n - j;
         float lane[VL];
-        v_store(lane, v_function(f, v_load_strided(a + j * g->sa, g->sa, left), b ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero()));
+        const vf vb = b ? v_load_strided(b + j * g->sb, g->sb, left) : v_zero();
+        v_store(lane, v_function(f, v_load_strided(a + j * g->sa, g->sa, left), vb));
         if (g->act.kind != FO_IDENTITY) activate(&g->act, lane, lane, VL);
         v_store_strided(y + j * g->sy, g->sy, v_load(lane), left);
     }
@@ -128,7 +135,8 @@ INLINE int power_of(const fo_elementwise_rows *g) {
 void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
     switch (g->f == FO_POW ? power_of(g) : (int)g->f) {
         FUNCTION_CASE(FO_SAME) FUNCTION_CASE(FO_SQRT) FUNCTION_CASE(FO_EXP) FUNCTION_CASE(FO_LOG) FUNCTION_CASE(FO_ERF)
-        FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD) FUNCTION_CASE(FO_SUB)
+        FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD)
+        FUNCTION_CASE(FO_SUB)
         FUNCTION_CASE(FO_MUL) FUNCTION_CASE(FO_DIV) FUNCTION_CASE(FO_POW) FUNCTION_CASE(FO_MAX) FUNCTION_CASE(FO_MIN)
         FUNCTION_CASE(FO_SLOPE) FUNCTION_CASE(SQUARED) FUNCTION_CASE(CUBED) FUNCTION_CASE(ROOT)
     }

@@ -1,4 +1,10 @@
-/* y = activation(acc + bias + residual), on the registers that hold acc: the one place where fusion happens. */
+/* y = activation(acc + bias + residual), on the registers that hold acc: the one place where fusion happens.
+ *
+ *   sums in registers   ep_start once a call; ep_vector, ep_store, ep_store_mask, or ep_rows for a tile
+ *   sums in memory      ep_tile: edges, transposed tiles, activations that are not a clip
+ *
+ * Sums are float32. Other ends (sums of bytes, results of bytes) belong into ep_start, ep_vector and the stores, and in finish_vector.
+ */
 #ifndef FO_EPILOGUE_H
 #define FO_EPILOGUE_H
 
@@ -31,8 +37,6 @@ typedef struct {
     vf lo, hi;
 } ep_bounds;
 
-INLINE bool ep_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
-
 INLINE ep_bounds ep_start(const fo_activation *act) {
     const bool clips = act->kind == FO_CLIP;
     return (ep_bounds){v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
@@ -42,6 +46,25 @@ INLINE ep_bounds ep_start(const fo_activation *act) {
 INLINE vf ep_vector(const ep_bounds *e, vf acc) { return v_min(e->hi, v_max(e->lo, acc)); }
 INLINE void ep_store(const ep_bounds *e, float *y, vf acc) { v_store(y, ep_vector(e, acc)); }
 INLINE void ep_store_mask(const ep_bounds *e, float *y, vf acc, vm m) { v_store_mask(y, ep_vector(e, acc), m); }
+
+enum { EP_VECTORS = 8 }; /* most vectors of a tile's row */
+
+/* mr rows of nv vectors, plus the residual's rows at r unless it is NULL, to c; a literal each: mr, nv and half, which tells of half a vector more:
+ * that of rows i and i + 1 is acc[i][nv]. */
+INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool half, vf acc[][EP_VECTORS], const float *r, ptrdiff_t ldr, float *c, ptrdiff_t ldc) {
+    if (r)
+        UNROLL for (int i = 0; i < mr; i++, r += ldr) {
+            UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_add(acc[i][j], v_load(r + j * VL));
+            if (half && i % 2 == 0) acc[i][nv] = v_add(acc[i][nv], v_load_halves(r + nv * VL, r + nv * VL + (i + 1 < mr ? ldr : 0)));
+            v_launder(r); /* or each row would take a pointer */
+        }
+    UNROLL for (int i = 0; i < mr; i++, c += ldc) {
+        UNROLL for (int j = 0; j < nv; j++) ep_store(e, c + j * VL, acc[i][j]);
+        if (half && i % 2 == 0 && i + 1 < mr) v_store_halves(c + nv * VL, c + ldc + nv * VL, ep_vector(e, acc[i][nv]));
+        if (half && i % 2 == 0 && i + 1 == mr) v_store_tail(c + nv * VL, ep_vector(e, acc[i][nv]), VL / 2);
+        v_launder(c);
+    }
+}
 
 /* Runs `statement` with KIND as a literal: one copy of it for each activation. */
 #define WITH_ACTIVATION(kind, statement) \
@@ -103,11 +126,11 @@ INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_ar
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
     if (r)
         UNROLL for (int l = 0; l < VL; l++, r += f->ldr) {
-            v_hide(r);
+            v_launder(r);
             t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
         }
     UNROLL for (int l = 0; l < VL; l++, c += f->ldc) {
-        v_hide(c);
+        v_launder(c);
         finish_vector(kind, all, f, t[l], NULL, c, n, m, v_zero());
     }
 }
@@ -126,7 +149,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
             UNROLL for (int l = 0; l < VL; l++) {
                 t[l] = v_load(row);
                 if (all || l + 1 < left) row += f.ldt; /* lanes beyond are not stored */
-                v_hide(row);
+                v_launder(row);
             }
             v_transpose(t);
             if (kind <= FO_CLIP && j + VL <= f.n) { /* the common case */
@@ -147,7 +170,16 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
     }
 }
 
-/* A tile that does not leave its registers by itself: edges, transposed tiles, activations that are not a clip. */
+/* A tile that does not leave its registers by itself. */
 void FO_NAME(fo_finish_tile)(const finish_args *f, fo_act_kind kind, bool transposed);
+
+/* Such a tile of a product, whose sums stand in memory in rows of ldt floats: mr rows and n columns of C, from row i and column j on. */
+INLINE void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c, ptrdiff_t ldc) {
+    const ptrdiff_t row = ep->transposed ? j : i, column = ep->transposed ? i : j;
+    const finish_args f = {.tile = tile, .mr = mr, .n = n, .ldt = ldt, .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL, .ldr = ep->ldr,
+                           .c = c + row * ldc + column, .ldc = ldc, .channel_rows = ep->channel_rows, .p0 = ep->act.p0, .p1 = ep->act.p1,
+                           .slopes = ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? i : j) : NULL};
+    FO_NAME(fo_finish_tile)(&f, ep->act.kind, ep->transposed);
+}
 
 #endif

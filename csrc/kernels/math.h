@@ -1,23 +1,23 @@
 /* Exponential functions over the vocabulary: no branch, no table, one formula for every lane.
  *
- * All rest on e^-x = s (1 - q): s = 2^n with n = -x / ln 2 rounded, and q = 1 - e^-r for what is left, |r| <= ln 2 / 2. Sums such as
- * 1 - e^-x are made of s and q, where what cancels is exact. Polynomials are minimax fits: each coefficient was rounded to a float
- * before the next ones were fitted.
+ * All rest on e^-x = s (1 - q): s = 2^n with n = -x / ln 2 rounded, and q = 1 - e^-r for what is left, |r| <= ln 2 / 2.
+ * Sums such as 1 - e^-x are made of s and q, where what cancels is exact. Polynomials are minimax fits: each
+ * coefficient was rounded to a float before the next ones were fitted.
  *
- * NaN gives NaN, an infinity the limit, a zero its own sign; subnormal x and results count as zero (kernels run with flush-to-zero).
- * Largest error over every float, in units in the last place of the exact result:
+ * NaN gives NaN, an infinity the limit, a zero its own sign; subnormal x and results count as zero (kernels run with
+ * flush-to-zero). Largest error over every float, in units in the last place of the exact result:
  *   exp 1.05   1 - exp 0.98   tanh 1.91   sigmoid 2.00   erf 3.83   softplus 3.67   silu 2.45   mish 4.66
  *   gelu 3.2 for |x| <= 1, gelu_tanh 2.9; both 1.4 for x > 4
- * Left of -1, gelu and gelu_tanh take e to a float near -x^2 / 2, whose rounding makes a relative error of 3e-6 at -4, 2e-5 at -9.
- * silu and mish are 0 below -87.3, where the factor of x is flushed.
+ * Left of -1, gelu and gelu_tanh take e to a float near -x^2 / 2, whose rounding makes a relative error of 3e-6 at -4,
+ * 2e-5 at -9. silu and mish are 0 below -87.3, where the factor of x is flushed.
  */
 
 INLINE vf v_clamp(vf x, float lo, float hi) { return v_min(v_set1(hi), v_max(v_set1(lo), x)); }
 
 typedef struct { vf n, s, q; } v_exponential;
 
-/* n, s and q for |x| <= 88. n times the rounding error of ln 2 shows in e^-x where x is `wide`, beyond 20 or so: there ln 2 is the
- * sum of 0x1.62e4p-1, which n multiplies exactly, and the rest. The fit's error is 1.4e-8 q. */
+/* n, s and q for |x| <= 88. n times the rounding error of ln 2 shows in e^-x where x is `wide`, beyond 20 or so: there
+ * ln 2 is the sum of 0x1.62e4p-1, which n multiplies exactly, and the rest. The fit's error is 1.4e-8 q. */
 INLINE v_exponential v_exp_parts(vf x, const bool wide) {
     vf z = v_fnma(x, v_set1(1.44269504f), v_set1(V_POW2));
     vf n = v_sub(z, v_set1(V_POW2));
@@ -79,11 +79,13 @@ INLINE vf v_softplus(vf x) {
     return v_fma(t, v, v_max(v_zero(), x));
 }
 
-/* c0 - ln erfc(t / sqrt 2) for t in 0..13, a smooth function near t^2 / 2. The fit's relative error in erfc and in 1 - erfc is
- * 2e-7 to t = 3 and 1e-6 to t = 5; from there, where erfc < 1e-6, it may grow: 4e-3 at t = 10, 0.4 at t = 13. */
+/* c0 - ln erfc(t / sqrt 2) for t in 0..13, a smooth function near t^2 / 2. The fit's relative error in erfc and in 1 -
+ * erfc is 2e-7 to t = 3 and 1e-6 to t = 5; from there, where erfc < 1e-6, it may grow: 4e-3 at t = 10, 0.4 at t =
+ * 13. */
 INLINE vf v_minus_log_erfc(const float c0, vf t) {
-    static const float c[] = {0x1.988454p-1f, 0x1.45f2b6p-2f, 0x1.29b870p-5f, -0x1.3a5522p-8f, -0x1.d1586cp-16f, 0x1.c6cc8ap-13f,
-                              -0x1.0df33cp-14f, 0x1.71dbdcp-17f, -0x1.47091ep-20f, 0x1.6de80cp-24f, -0x1.d58652p-29f, 0x1.061518p-34f};
+    static const float c[] = {0x1.988454p-1f, 0x1.45f2b6p-2f, 0x1.29b870p-5f, -0x1.3a5522p-8f,
+                              -0x1.d1586cp-16f, 0x1.c6cc8ap-13f, -0x1.0df33cp-14f, 0x1.71dbdcp-17f,
+                              -0x1.47091ep-20f, 0x1.6de80cp-24f, -0x1.d58652p-29f, 0x1.061518p-34f};
     vf t2 = v_mul(t, t), odd = v_set1(c[10]), even = v_set1(c[11]); /* two chains: half the latency */
     UNROLL for (int i = 8; i >= 0; i -= 2) {
         odd = v_fma(odd, t2, v_set1(c[i]));

@@ -1,86 +1,190 @@
-/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; the variance from the differences, in a second
- * sweep. And local response normalisation, whose window runs over the channels of a pixel. */
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; rms: the mean counts as 0. A residual is added first, in y.
+ *
+ * The mean is a float and a rest, the mean of what is left, so that values far from zero keep their differences d; the variance is the mean
+ * of d^2 less rest^2. Where squares pass the largest float, all is computed once more of x * NORM_SMALL.
+ * Sums have one order, whether a vector holds elements of one fibre or an element of each of VL: bits do not depend on strides.
+ * And local response normalisation, whose window runs over the channels of a pixel. */
 
-enum { NORM_SUMS = 2 }; /* of squares, one after the other */
+enum { NORM_SUMS = 4 }; /* at a time, of a vector each */
+#define NORM_SMALL 0x1p-100f
 
-/* Fibres l.. of which each lane holds one. */
-INLINE void norm_side_by_side(const fo_fibres *f, float eps, const float *scale, const float *shift, ptrdiff_t l) {
-    const ptrdiff_t w = f->w - l, at = l * f->scale.lane;
-    const float *x = f->from + l * f->x.lane;
-    float *y = f->to + l * f->y.lane;
-    const vf n = v_set1((float)f->n);
-    vf mean = v_zero(), variance = v_zero();
-    reduce_side_by_side(FO_SUM, 1, x, f->x.lane, f->x.along, f->n, w, &mean);
-    mean = v_div(mean, n);
-    for (ptrdiff_t p = 0; p < f->n; p++) {
-        const vf d = v_sub(v_load_strided(x + p * f->x.along, f->x.lane, w), mean);
-        variance = v_fma(d, d, variance);
-    }
-    const vf factor = v_div(v_set1(1), v_sqrt(v_add(v_div(variance, n), v_set1(eps))));
-    for (ptrdiff_t p = 0; p < f->n; p++) {
-        vf v = v_mul(v_sub(v_load_strided(x + p * f->x.along, f->x.lane, w), mean), factor);
-        if (scale) v = v_mul(v, v_load_strided(scale + at + p * f->scale.along, f->scale.lane, w));
-        if (shift) v = v_add(v, v_load_strided(shift + at + p * f->scale.along, f->scale.lane, w));
-        v_store_strided(y + p * f->y.along, f->y.lane, v, w);
-    }
-}
+/* Fibre(s) to be read: one contiguous one, or one for each of w lanes. */
+typedef struct {
+    const float *x;
+    ptrdiff_t along, lane, n, w;
+} norm_fibre;
 
-/* Elements p .. of a contiguous fibre's scale or shift, which may have one value (`same`). */
-INLINE vf norm_parameter(const bool same, const bool whole, const float *at, ptrdiff_t p, vm inside) {
-    return same ? v_set1(*at) : whole ? v_load(at + p) : v_load_mask(at + p, inside);
-}
+/* (x - mean - rest) * factor is the normalised x. */
+typedef struct { vf mean, rest, factor; } norm_moments;
 
-/* One vector of a contiguous fibre: its elements p.., of which `inside` are there, or (whole) all. */
-INLINE void norm_vector(const bool same, const bool whole, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t p, vm inside,
-                        vf mean, vf factor) {
-    vf v = v_mul(v_sub(whole ? v_load(x + p) : v_load_mask(x + p, inside), mean), factor);
-    if (scale) v = v_mul(v, norm_parameter(same, whole, scale, p, inside));
-    if (shift) v = v_add(v, norm_parameter(same, whole, shift, p, inside));
-    if (whole)
-        v_store(y + p, v);
-    else
-        v_store_mask(y + p, v, inside);
-}
-
-/* A contiguous fibre. */
-INLINE void norm_contiguous(const bool same, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t n, float eps) {
-    const ptrdiff_t whole = n / VL * VL;
-    const vm rest = v_range(0, n - whole);
-    const vf mean = v_set1(v_first(reduce_contiguous(FO_SUM, x, n)) / (float)n);
-    vf squares[NORM_SUMS];
-    UNROLL for (int v = 0; v < NORM_SUMS; v++) squares[v] = v_zero();
-    ptrdiff_t p = 0;
-    for (; p + NORM_SUMS * VL <= n; p += NORM_SUMS * VL)
-        UNROLL for (int v = 0; v < NORM_SUMS; v++) {
-            const vf d = v_sub(v_load(x + p + v * VL), mean);
-            squares[v] = v_fma(d, d, squares[v]);
+/* The sums of d = x * unit - mean and of d^2 over a contiguous fibre, in every lane. */
+INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
+    const vf minus = v_sub(v_zero(), mean);
+    vf sums = v_zero(), all = v_zero();
+    for (ptrdiff_t p = 0; p < f->n;) {
+        const ptrdiff_t end = p + SUM_BLOCK * VL < f->n ? p + SUM_BLOCK * VL : f->n;
+        vf s[NORM_SUMS], q[NORM_SUMS];
+        UNROLL for (int v = 0; v < NORM_SUMS; v++) s[v] = q[v] = v_zero();
+        for (; p + NORM_SUMS * VL <= end; p += NORM_SUMS * VL)
+            UNROLL for (int v = 0; v < NORM_SUMS; v++) {
+                const vf d = v_fma(v_load(f->x + p + v * VL), unit, minus);
+                s[v] = v_add(s[v], d), q[v] = v_fma(d, d, q[v]);
+            }
+        for (; p < end; p += VL) {
+            const vm inside = v_range(0, end - p);
+            const vf d = v_select(inside, v_fma(v_load_mask(f->x + p, inside), unit, minus), v_zero());
+            s[0] = v_add(s[0], d), q[0] = v_fma(d, d, q[0]);
         }
-    for (; p < n; p += VL) {
-        const vm inside = v_range(0, n - p);
-        const vf d = v_select(inside, v_sub(v_load_mask(x + p, inside), mean), v_zero());
-        squares[0] = v_fma(d, d, squares[0]);
+        UNROLL for (int v = 0; v < NORM_SUMS; v++) sums = v_add(sums, s[v]), all = v_add(all, q[v]);
     }
-    UNROLL for (int v = 1; v < NORM_SUMS; v++) squares[0] = v_add(squares[0], squares[v]);
-    const vf factor = v_set1(1 / sqrtf(v_first(v_sum_lanes(squares[0])) / (float)n + eps));
-    for (p = 0; p < whole; p += VL) norm_vector(same, true, x, y, scale, shift, p, rest, mean, factor);
-    if (whole < n) norm_vector(same, false, x, y, scale, shift, whole, rest, mean, factor);
+    *sum = v_sum_lanes(sums), *squares = v_sum_lanes(all);
 }
 
-INLINE void norm_contiguous_fibres(const bool same, const fo_fibres *f, float eps, const float *scale, const float *shift) {
-    for (ptrdiff_t l = 0; l < f->w; l++) {
-        const ptrdiff_t at = l * f->scale.lane;
-        norm_contiguous(same, f->from + l * f->x.lane, f->to + l * f->y.lane, scale ? scale + at : NULL, shift ? shift + at : NULL, f->n, eps);
+/* The same of a fibre a lane: slot v * VL + l has what lane l of vector v has there. */
+INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
+    const vf minus = v_sub(v_zero(), mean);
+    vf sums[VL], all[VL];
+    for (int l = 0; l < VL; l++) sums[l] = all[l] = v_zero();
+    for (ptrdiff_t p = 0; p < f->n; p += SUM_BLOCK * VL) {
+        const ptrdiff_t count = f->n - p < SUM_BLOCK * VL ? f->n - p : SUM_BLOCK * VL, whole = count / (NORM_SUMS * VL) * (NORM_SUMS * VL);
+        const int slots = whole ? NORM_SUMS * VL : VL;
+        vf s[NORM_SUMS * VL], q[NORM_SUMS * VL];
+        for (int i = 0; i < slots; i++) s[i] = q[i] = v_zero();
+        for (ptrdiff_t i = 0; i < count; i++) {
+            const ptrdiff_t slot = i < whole ? i % (NORM_SUMS * VL) : i % VL;
+            const vf d = v_fma(v_load_strided(f->x + (p + i) * f->along, f->lane, f->w), unit, minus);
+            s[slot] = v_add(s[slot], d), q[slot] = v_fma(d, d, q[slot]);
+        }
+        for (int i = 0; i < slots; i++) sums[i % VL] = v_add(sums[i % VL], s[i]), all[i % VL] = v_add(all[i % VL], q[i]);
     }
+    *sum = v_sum_vectors(sums), *squares = v_sum_vectors(all);
 }
 
-void FO_NAME(fo_norm)(const fo_fibres *f, float eps, const float *scale, const float *shift) {
-    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
-    if (contiguous && f->scale.along == 1)
-        norm_contiguous_fibres(false, f, eps, scale, shift);
-    else if (contiguous && (!f->scale.along || (!scale && !shift)))
-        norm_contiguous_fibres(true, f, eps, scale, shift);
+INLINE void norm_sums(const bool lanes, const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
+    if (lanes)
+        norm_sums_lanes(f, unit, mean, sum, squares);
     else
-        for (ptrdiff_t l = 0; l < f->w; l += VL) norm_side_by_side(f, eps, scale, shift, l);
+        norm_sums_contiguous(f, unit, mean, sum, squares);
+}
+
+INLINE norm_moments norm_moments_of(const bool lanes, const bool rms, const norm_fibre *f, float eps) {
+    const vf n = v_set1((float)f->n);
+    vf unit = v_set1(1), mean = v_zero(), rest = v_zero(), sum, squares;
+    for (int again = 0;; again++) {
+        if (!rms) {
+            norm_sums(lanes, f, unit, v_zero(), &sum, &squares);
+            mean = v_div(sum, n);
+        }
+        norm_sums(lanes, f, unit, mean, &sum, &squares);
+        if (again || v_first(v_largest_lane(squares)) < INFINITY) break;
+        unit = v_select(v_lt(squares, v_set1(INFINITY)), v_set1(1), v_set1(NORM_SMALL));
+    }
+    if (!rms) rest = v_div(sum, n);
+    const vf variance = v_max(v_zero(), v_fnma(rest, rest, v_div(squares, n))), back = v_div(v_set1(1), unit);
+    const vf root = v_sqrt(v_fma(v_set1(eps), v_mul(unit, unit), variance));
+    return (norm_moments){v_mul(mean, back), v_mul(rest, back), v_mul(v_div(v_set1(1), root), unit)};
+}
+
+INLINE vf norm_element(const bool rms, vf x, const norm_moments *m) {
+    return v_mul(rms ? x : v_sub(v_sub(x, m->mean), m->rest), m->factor);
+}
+
+/* Elements p .. end-1 of a contiguous fibre, which have one scale and one shift (same), or one each. */
+INLINE void norm_put(const bool same, const bool rms, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t p, ptrdiff_t end,
+                     const norm_moments *m) {
+    const vf one_scale = same && scale ? v_set1(*scale) : v_zero(), one_shift = same && shift ? v_set1(*shift) : v_zero();
+    for (; p + VL <= end; p += VL) {
+        vf v = norm_element(rms, v_load(x + p), m);
+        if (scale) v = v_mul(v, same ? one_scale : v_load(scale + p));
+        if (shift) v = v_add(v, same ? one_shift : v_load(shift + p));
+        v_store(y + p, v);
+    }
+    if (p >= end) return;
+    const vm inside = v_range(0, end - p);
+    vf v = norm_element(rms, v_load_mask(x + p, inside), m);
+    if (scale) v = v_mul(v, same ? one_scale : v_load_mask(scale + p, inside));
+    if (shift) v = v_add(v, same ? one_shift : v_load_mask(shift + p, inside));
+    v_store_mask(y + p, v, inside);
+}
+
+INLINE void norm_contiguous(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale, const float *shift,
+                            float *y) {
+    const norm_moments m = norm_moments_of(false, rms, f, a->eps);
+    if (a->ss && each == 1) {
+        norm_put(false, rms, f->x, y, scale, shift, 0, f->n, &m);
+        return;
+    }
+    for (ptrdiff_t p = 0; p < f->n; p += each, scale += scale ? a->ss : 0, shift += shift ? a->ss : 0)
+        norm_put(true, rms, f->x, y, scale, shift, p, p + each, &m);
+}
+
+/* Of a fibre a lane; l: the first of them. */
+INLINE void norm_lanes(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale, const float *shift,
+                       ptrdiff_t lane, float *y, ptrdiff_t along, ptrdiff_t y_lane) {
+    const norm_moments m = norm_moments_of(true, rms, f, a->eps);
+    for (ptrdiff_t p = 0; p < f->n; scale += scale ? a->ss : 0, shift += shift ? a->ss : 0) {
+        const vf factor = scale ? v_load_strided(scale, lane, f->w) : v_zero(), term = shift ? v_load_strided(shift, lane, f->w) : v_zero();
+        for (const ptrdiff_t end = p + each; p < end; p++) {
+            vf v = norm_element(rms, v_load_strided(f->x + p * f->along, f->lane, f->w), &m);
+            if (scale) v = v_mul(v, factor);
+            if (shift) v = v_add(v, term);
+            v_store_strided(y + p * along, y_lane, v, f->w);
+        }
+    }
+}
+
+/* y = x + residual, which lies as x does. */
+INLINE void norm_add(const fo_fibres *f, const float *residual) {
+    const bool contiguous = f->x.along == 1 && f->y.along == 1;
+    const ptrdiff_t count[] = {f->w, f->n}, x[] = {f->x.lane, f->x.along}, y[] = {f->y.lane, f->y.along};
+    const int outer = contiguous ? 0 : 1; /* vectors run over the other axis */
+    for (ptrdiff_t i = 0; i < count[outer]; i++)
+        for (ptrdiff_t j = 0; j < count[!outer]; j += VL) {
+            const ptrdiff_t at = i * x[outer] + j * x[!outer], left = count[!outer] - j;
+            const vf sum = v_add(v_load_strided(f->from + at, x[!outer], left), v_load_strided(residual + at, x[!outer], left));
+            v_store_strided(f->to + i * y[outer] + j * y[!outer], y[!outer], sum, left);
+        }
+}
+
+/* w fibres from the first one on: one that is contiguous, or up to VL. */
+INLINE void norm_some(const bool rms, const bool contiguous, fo_fibres f, const fo_norm_args *a, const float *residual, const float *scale,
+                      const float *shift) {
+    if (residual) {
+        norm_add(&f, residual);
+        f.from = f.to, f.x.lane = f.y.lane, f.x.along = f.y.along;
+    }
+    const ptrdiff_t each = !a->ss ? f.n : a->span ? a->span : 1; /* elements in a row that share a scale */
+    const norm_fibre fibre = {f.from, f.x.along, f.x.lane, f.n, f.w};
+    if (contiguous)
+        norm_contiguous(rms, &fibre, a, each, scale, shift, f.to);
+    else
+        norm_lanes(rms, &fibre, a, each, scale, shift, f.scale.lane, f.to, f.y.along, f.y.lane);
+}
+
+INLINE void norm_fibres(const bool rms, const fo_fibres *f, const fo_norm_args *a) {
+    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
+    for (ptrdiff_t l = 0; l < f->w; l += contiguous ? 1 : VL) {
+        const float *residual = a->residual ? a->residual + l * f->x.lane : NULL;
+        const float *scale = a->scale ? a->scale + l * f->scale.lane : NULL, *shift = a->shift ? a->shift + l * f->scale.lane : NULL;
+        fo_fibres some = *f;
+        some.from += l * f->x.lane, some.to += l * f->y.lane, some.w = f->w - l;
+        if (contiguous) {
+            some.w = 1;
+            norm_some(rms, true, some, a, residual, scale, shift);
+        } else if (some.w >= VL && f->x.lane == 1 && f->y.lane == 1) {
+            some.w = VL, some.x.lane = some.y.lane = 1; /* literals: whole vectors */
+            norm_some(rms, false, some, a, residual, scale, shift);
+        } else
+            norm_some(rms, false, some, a, residual, scale, shift);
+    }
+}
+
+/* a: its scale, shift and residual are those of the first fibre. */
+void FO_NAME(fo_norm)(const fo_fibres *f, const fo_norm_args *a) {
+    if (a->rms)
+        norm_fibres(true, f, a);
+    else
+        norm_fibres(false, f, a);
 }
 
 /* v^-beta of v > 0; 3/4 is the usual beta. */

@@ -1,10 +1,12 @@
-/* Passes over memory, a row at a time: what the fused kernels do in registers, and what stands between a network's layers. */
+/* Passes over memory, a row at a time: what the fused kernels do in registers, and what stands between a network's
+ * layers. */
 
 INLINE vf load_lanes(const float *p, const bool all, vm m) { return all ? v_load(p) : v_load_mask(p, m); }
 
-/* One vector at column j of the row g. scale, shift and slope are the row's where channels are rows, else they are loaded here. */
-INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g, ptrdiff_t j, const bool all, vm m, vf scale, vf shift,
-                             vf slope) {
+/* One vector at column j of the row g. scale, shift and slope are the row's where channels are rows, else they are
+ * loaded here. */
+INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g, ptrdiff_t j, const bool all, vm m,
+                             vf scale, vf shift, vf slope) {
     const bool columns = !g->channel_rows;
     vf v = load_lanes(g->x + j, all, m);
     if (columns && g->scale) scale = load_lanes(g->scale + j, all, m);
@@ -15,12 +17,8 @@ INLINE void pointwise_vector(const fo_act_kind kind, const fo_pointwise_args *g,
         v = v_fma(v, scale, shift);
     else if (g->shift)
         v = v_add(v, shift);
-    if (g->residual) v = v_add(v, load_lanes(g->residual + j, all, m));
-    v = v_act(kind, v, g->act.p0, g->act.p1, slope);
-    if (all)
-        v_store(g->y + j, v);
-    else
-        v_store_mask(g->y + j, v, m);
+    const finish_args f = {.p0 = g->act.p0, .p1 = g->act.p1};
+    finish_vector(kind, all, &f, v, g->residual ? g->residual + j : NULL, g->y + j, (int)(g->n - j), m, slope);
 }
 
 INLINE void pointwise_rows(const fo_act_kind kind, const fo_pointwise_args *args) {

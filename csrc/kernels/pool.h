@@ -1,4 +1,5 @@
-/* Pooling of images whose channels are neighbours: a row of output pixels, vectors along the channels. */
+/* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in memory. Vectors run along the
+ * channels where these are neighbours, else along the columns. */
 
 enum { POOL_VECTORS = 4 };
 
@@ -24,11 +25,13 @@ typedef struct {
     vm lanes; /* of the vector, unless it is whole */
 } pool_place;
 
+INLINE vf pool_two(const fo_pool_kind kind, vf a, vf b) { return kind == FO_POOL_MAX ? v_largest(a, b) : v_add(a, b); }
+
 /* acc, of nv vectors, and what stands at p. nv, whole and kind are literals. */
 INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes, vf acc[POOL_VECTORS]) {
     UNROLL for (int v = 0; v < nv; v++) {
         const vf at = whole ? v_load(p + v * VL) : v_load_mask(p, lanes);
-        acc[v] = kind == FO_POOL_MAX ? v_largest(acc[v], at) : v_add(acc[v], at);
+        acc[v] = pool_two(kind, acc[v], at);
     }
 }
 
@@ -55,23 +58,24 @@ INLINE void pool_apart(const fo_pool_kind kind, const int nv, const bool whole, 
     const fo_pool_args g = *p->g; /* copies, which the compiler knows that no store changes */
     const pool_range rows = p->rows;
     const vm lanes = p->lanes;
-    const ptrdiff_t down = g.dh * g.x.sh, along = g.dw * g.x.sw;
+    const ptrdiff_t down = g.dh * g.x.sh, along = g.dw * g.x.sw, height = (rows.last - rows.first) * down;
     for (ptrdiff_t w = 0; w < g.ow; w++) {
         const ptrdiff_t w0 = w * g.sw - g.left;
         const pool_range columns = taps_inside(w0, g.kw, g.dw, 0, g.iw);
         vf acc[POOL_VECTORS];
         pool_start(kind, nv, acc);
         const float *row = p->x + rows.first * down + w0 * g.x.sw + columns.first * along;
-        for (ptrdiff_t i = rows.first; i < rows.last; i++, row += down) {
-            const float *x = row;
-            for (ptrdiff_t j = columns.first; j < columns.last; j++, x += along) pool_add(kind, nv, whole, x, lanes, acc);
+        for (ptrdiff_t j = columns.first; j < columns.last; j++, row += along) {
+            vf column[POOL_VECTORS];
+            pool_start(kind, nv, column);
+            for (const float *x = row; x != row + height; x += down) pool_add(kind, nv, whole, x, lanes, column);
+            UNROLL for (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], column[v]);
         }
         pool_put(kind, nv, whole, p, w, acc);
     }
 }
 
-/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. Whether there is room for one
- * does not depend on nv, for a mean's bits depend on the order of its sum. */
+/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     enum { FLOATS = 4 << 10 };
     const fo_pool_args *g = p->g;
@@ -128,4 +132,65 @@ void FO_NAME(fo_pool_row)(const fo_pool_args *g, ptrdiff_t n, ptrdiff_t h) {
         pool_row(g, FO_POOL_MAX, n, h);
     else
         pool_row(g, FO_POOL_AVERAGE, n, h);
+}
+
+/* What the rows of each column come to: nv vectors of a plane's columns from u on; whole: neighbours, all of them inside. */
+INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const fo_pool_args *g, const float *x, ptrdiff_t height, ptrdiff_t u,
+                         float *columns) {
+    const ptrdiff_t down = g->dh * g->x.sh, inside = g->iw - u;
+    vf acc[POOL_VECTORS], outside[POOL_VECTORS];
+    pool_start(kind, nv, acc), pool_start(kind, nv, outside);
+    x += u * g->x.sw;
+    for (ptrdiff_t i = 0; i < height; i++, x += down)
+        UNROLL for (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], whole ? v_load(x + v * VL) : v_load_strided(x, g->x.sw, inside));
+    if (!whole) acc[0] = v_select(v_range(0, inside), acc[0], outside[0]);
+    UNROLL for (int v = 0; v < nv; v++) v_store(columns + u + v * VL, acc[v]);
+}
+
+/* Row h of a plane. columns: the image's columns in their places, others around them as a window finds them outside the image. */
+INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_pool_args *g, const float *x, float *y, ptrdiff_t h, float *columns,
+                           const float *counts) {
+    const ptrdiff_t h0 = h * g->sh - g->top;
+    const pool_range rows = taps_inside(h0, g->kh, g->dh, 0, g->ih), counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi);
+    const float *from = x + (h0 + rows.first * g->dh) * g->x.sh;
+    ptrdiff_t u = 0;
+    if (g->x.sw == 1) {
+        for (; u + POOL_VECTORS * VL <= g->iw; u += POOL_VECTORS * VL)
+            pool_columns(kind, POOL_VECTORS, true, g, from, rows.last - rows.first, u, columns + g->left);
+        for (; u + VL <= g->iw; u += VL) pool_columns(kind, 1, true, g, from, rows.last - rows.first, u, columns + g->left);
+    }
+    for (; u < g->iw; u += VL) pool_columns(kind, 1, false, g, from, rows.last - rows.first, u, columns + g->left);
+    for (ptrdiff_t w = 0; w < g->ow; w += VL) {
+        vf acc[POOL_VECTORS];
+        pool_start(kind, 1, acc);
+        for (ptrdiff_t j = 0; j < g->kw; j++) {
+            const float *at = columns + w * g->sw + j * g->dw;
+            acc[0] = pool_two(kind, acc[0], stride == 1 ? v_load(at) : stride == 2 ? v_uzp_inlane_even(v_load(at), v_load(at + VL)) : v_load_strided(at, g->sw, VL));
+        }
+        if (stride == 2) acc[0] = v_lane_order(acc[0]);
+        if (kind != FO_POOL_MAX) acc[0] = v_div(acc[0], v_mul(v_set1((float)(counted.last - counted.first)), v_load(counts + w)));
+        v_store_strided(y + h * g->y.sh + w * g->y.sw, g->y.sw, acc[0], g->ow - w);
+    }
+}
+
+INLINE void pool_plane(const fo_pool_kind kind, const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns,
+                       ptrdiff_t width, const float *counts) {
+    for (ptrdiff_t i = 0; i < width; i++) columns[i] = kind == FO_POOL_MAX ? -INFINITY : 0;
+    for (ptrdiff_t h = first; h < last; h++)
+        if (g->sw == 1)
+            pool_plane_row(kind, 1, g, x, y, h, columns, counts);
+        else if (g->sw == 2 && !IS_SCALAR)
+            pool_plane_row(kind, 2, g, x, y, h, columns, counts);
+        else
+            pool_plane_row(kind, 0, g, x, y, h, columns, counts);
+}
+
+/* Output rows first .. last-1 of the plane of an image's channel, x to y. columns: `width` floats; counts: points of each output column that count for a
+ * mean, whole vectors of them. */
+void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
+                            const float *counts) {
+    if (g->kind == FO_POOL_MAX)
+        pool_plane(FO_POOL_MAX, g, x, y, first, last, columns, width, counts);
+    else
+        pool_plane(FO_POOL_AVERAGE, g, x, y, first, last, columns, width, counts);
 }

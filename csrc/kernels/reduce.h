@@ -8,8 +8,8 @@ INLINE vf reduce_identity(const fo_reduction kind) { return v_set1(kind == FO_LA
 INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) { return kind == FO_LARGEST ? v_largest(a, b) : v_add(a, b); }
 
 /* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
-INLINE void reduce_side_by_side(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along,
-                                ptrdiff_t n, ptrdiff_t w, vf *acc) {
+INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along,
+                            ptrdiff_t n, ptrdiff_t w, vf *acc) {
     for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
         const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
         vf part[REDUCE_VECTORS];
@@ -41,14 +41,14 @@ INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n
     return kind == FO_LARGEST ? v_largest_lane(all) : v_sum_lanes(all);
 }
 
-INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2], const ptrdiff_t step[2],
-                         ptrdiff_t l) {
+INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2],
+                         const ptrdiff_t step[2], ptrdiff_t l) {
     vf acc[REDUCE_VECTORS];
     UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
     for (ptrdiff_t i = 0; i < outer[1]; i++)
         for (ptrdiff_t j = 0; j < outer[0]; j++) {
             const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
-            reduce_side_by_side(kind, nv, x, f->x.lane, f->x.along, f->n, f->w - l, acc);
+            reduce_of_lanes(kind, nv, x, f->x.lane, f->x.along, f->n, f->w - l, acc);
         }
     const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
     UNROLL for (int v = 0; v < nv; v++) {
@@ -57,9 +57,11 @@ INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres 
     }
 }
 
-INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptrdiff_t outer[2], const ptrdiff_t step[2]) {
+INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptrdiff_t outer[2],
+                          const ptrdiff_t step[2]) {
     ptrdiff_t l = 0;
     if (f->x.along == 1 && f->x.lane != 1) {
+        FO_RAN("reduce contiguous");
         for (; l < f->w; l++) {
             vf acc = reduce_identity(kind);
             for (ptrdiff_t i = 0; i < outer[1]; i++)
@@ -72,8 +74,10 @@ INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptr
         }
         return;
     }
+    FO_RAN("reduce lanes");
     if (f->x.lane == 1)
-        for (; l + REDUCE_VECTORS * VL <= f->w; l += REDUCE_VECTORS * VL) reduce_lanes(kind, REDUCE_VECTORS, f, outer, step, l);
+        for (; l + REDUCE_VECTORS * VL <= f->w; l += REDUCE_VECTORS * VL)
+            reduce_lanes(kind, REDUCE_VECTORS, f, outer, step, l);
     for (; l < f->w; l += VL) reduce_lanes(kind, 1, f, outer, step, l);
 }
 

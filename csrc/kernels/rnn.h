@@ -1,15 +1,15 @@
-/* One step of a recurrent layer: s = start + x w_x + h w_h on register tiles, then the gate functions and the new state.
+/* One step of a recurrent layer: s = start + x w_x + h w_h in register tiles, then the gates and the new state.
  *
- *   columns of w:   unit block 0          unit block 1                 Gates are interleaved by blocks of VL units, so that a tile
- *                   gate 0 gate 1 ...     gate 0 gate 1 ...            ends with every gate of its units.
+ *   columns of w:   unit block 0          unit block 1         Gates are interleaved by blocks of VL units, so that a
+ *                   gate 0 gate 1 ...     gate 0 gate 1 ...    tile ends with every gate of its units.
  *                   VL     VL             VL     VL
  *
- * w_x stands in GEMM panels: the GEMM makes the x part of many steps at once, as `start` of each. w_h stands in groups of GROUP (of
- * three gates GROUP_OF_3) vectors, a group's rows one after another. A step of one row reads it as one stream or as four, equally fast;
- * what tiles share of it must be whole lines of the first-level cache.
+ * w_x stands in GEMM panels: the GEMM makes the x part of many steps at once, as `start` of each. w_h stands in groups
+ * of GROUP (of three gates GROUP_OF_3) vectors, a group's rows one after another. A step of one row reads it as one
+ * stream or as four, equally fast; what tiles share of it must be whole lines of the first-level cache.
  *
- * A sum starts at its bias (or at what the GEMM stored) and runs over x, then over h, in order: a step has the same bits alone,
- * in a batch and in a sequence. sigmoid and tanh: math.h; formulas: fusedops.h.
+ * A sum starts at its bias (or at what the GEMM stored) and runs over x, then over h, in order: a step has the same
+ * bits alone, in a batch and in a sequence. sigmoid and tanh: math.h; formulas: fusedops.h.
  */
 
 enum { GATE_VECTORS = 4 }; /* a unit block's part of a row of finished sums: i f g o, or r z nx nh */
@@ -35,8 +35,8 @@ INLINE void rnn_unit(const unit_args *a, const fo_act_kind kind, const float *s,
     store_h(&a->g, i, u, v_act(kind, x, a->g.act.p0, a->g.act.p1, v_zero()), m);
 }
 
-/* c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a peephole adds its share of c to i and f, of c' to o.
- * A product of sigmoid and tanh takes one division. The first pass makes c' and leaves 1 / sigmoid(o) in s. */
+/* c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a peephole adds its share of c to i and f, of c' to
+ * o. A product of sigmoid and tanh takes one division. The first pass makes c' and leaves 1 / sigmoid(o) in s. */
 INLINE void lstm_state(const unit_args *a, float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
     const fo_step_args *g = &a->g;
     const float *peephole = g->peephole;
@@ -89,10 +89,12 @@ typedef struct {
     int blocks;
 } step_sums;
 
-/* Two passes where a unit has two functions in a row: the processor overlaps units, but sees only so many instructions ahead.
- * kind, act and pass are literals at every call. */
-INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_act_kind act, const int pass, const step_sums *t) {
-    const ptrdiff_t width = (a->g.gates == 3 ? GATE_VECTORS : a->g.gates) * VL, ld = t->blocks * width, end = t->i0 + t->rows;
+/* Two passes where a unit has two functions in a row: the processor overlaps units, but sees only so many instructions
+ * ahead. kind, act and pass are literals at every call. */
+INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_act_kind act, const int pass,
+                        const step_sums *t) {
+    const ptrdiff_t width = (a->g.gates == 3 ? GATE_VECTORS : a->g.gates) * VL, ld = t->blocks * width;
+    const ptrdiff_t end = t->i0 + t->rows;
     for (int b = 0; b < t->blocks; b++) {
         const ptrdiff_t u = (t->b + b) * VL;
         const vm m = v_range(0, a->g.hidden - u);
@@ -109,7 +111,8 @@ INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_a
 }
 
 INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const step_sums *t) {
-    const unit_args a = {*g, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)), v_min(v_set1(g->clip), v_set1(9.02f))};
+    const unit_args a = {*g, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)),
+                         v_min(v_set1(g->clip), v_set1(9.02f))};
     finish_pass(&a, kind, act, 0, t);
     if (kind == FO_STEP_LSTM || kind == FO_STEP_GRU) finish_pass(&a, kind, act, 1, t);
 }
@@ -125,28 +128,33 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
 }
 
 /* acc[mr][nv] += a w over `steps` steps in straight code, as step_product, for tiles of several rows. */
-INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, const float *restrict a, ptrdiff_t lda, const float *restrict w,
-                       const int first, const int group, ptrdiff_t panel) {
+INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, const float *restrict a, ptrdiff_t lda,
+                       const float *restrict w, const int first, const int group, ptrdiff_t panel) {
     UNROLL for (int u = 0; u < steps; u++) {
         vf wv[NV + 1];
-        UNROLL for (int j = 0; j < nv; j++) wv[j] = v_load(w + u * group * VL + (first + j) / group * panel + (first + j) % group * VL);
+        UNROLL for (int j = 0; j < nv; j++)
+            wv[j] = v_load(w + u * group * VL + (first + j) / group * panel + (first + j) % group * VL);
         UNROLL for (int i = 0; i < mr; i++) {
             vf av = v_set1(a[i * lda + u]);
             UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
         }
-        v_pin(); /* or loads of the next steps come first, and sums are spilled */
+        v_barrier(); /* or loads of the next steps come first, and sums are spilled */
     }
 }
 
-/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL]. mr, nv, first, group
- * and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too late: ahead asks for it. steps: in straight
- * code, for beside 12 multiply-adds counts what a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
-INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda, ptrdiff_t k,
-                         const float *restrict w, const int first, const int group, ptrdiff_t panel, const int steps) {
+/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL].
+ * mr, nv, first, group and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too
+ * late: ahead asks for it. steps: in straight code, for beside 12 multiply-adds counts what a loop adds; of tiles three
+ * vectors wide the compiler makes a worse loop by it. */
+INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda,
+                         ptrdiff_t k, const float *restrict w, const int first, const int group, ptrdiff_t panel,
+                         const int steps) {
     if (!MANY_REGS && nv < mr) {
         ptrdiff_t p = 0;
-        for (; steps > 1 && p + steps <= k; p += steps, w += steps * group * VL) step_group(acc, mr, nv, steps, a + p, lda, w, first, group, panel);
-        _Pragma("GCC unroll 1") for (; p < k; p++, w += group * VL) step_group(acc, mr, nv, 1, a + p, lda, w, first, group, panel);
+        for (; steps > 1 && p + steps <= k; p += steps, w += steps * group * VL)
+            step_group(acc, mr, nv, steps, a + p, lda, w, first, group, panel);
+        _Pragma("GCC unroll 1") for (; p < k; p++, w += group * VL)
+            step_group(acc, mr, nv, 1, a + p, lda, w, first, group, panel);
         return;
     }
     for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
@@ -164,8 +172,9 @@ INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, 
 /* Where vector j of a row waits among its sums. */
 INLINE int sum_at(const bool three, int j) { return !three ? j : j / 3 * GATE_VECTORS + (j % 3 == 2 ? 3 : j % 3); }
 
-/* What the tiles of a call have in common: vectors first .. first+nv-1 of columns that begin at v. All but v and width, the vectors of a
- * row of sums, are literals. three: the gates are r z n, and n's share of x and of h are kept apart. */
+/* What the tiles of a call have in common: vectors first .. first+nv-1 of columns that begin at v. All but v and width,
+ * the vectors of a row of sums, are literals. three: the gates are r z n, and n's share of x and of h are kept
+ * apart. */
 typedef struct {
     int nv, first;
     bool three;
@@ -173,34 +182,41 @@ typedef struct {
 } step_tile_shape;
 
 /* Steps p .. p+k-1 of h's part of a tile of mr rows; the first ones begin with start and x. */
-INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t p, ptrdiff_t k, float *sums) {
+INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t p,
+                      ptrdiff_t k, float *sums) {
     const int nv = s.nv, first = s.first, group = s.three ? GROUP_OF_3 : GROUP;
     const ptrdiff_t v = s.v + first, width = s.width;
     const float *wh = g->wh + ((v / group * g->kh + p) * group + v % group) * VL;
     vf acc[MR * NV];
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
-        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : g->start + (i0 + i) * g->lds + (v + j) * VL);
+    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
+        const float *start = g->start + (i0 + i) * g->lds + (v + j) * VL;
+        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : start);
+    }
     if (!p) {
         const ptrdiff_t panel = NR * g->kx;
-        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel, 1);
+        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx,
+                     g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel, 1);
         if (s.three)
             UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
                 v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
                 acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh, VL > 1 && nv == 2 ? 4 : 1);
+    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh,
+                 !IS_SCALAR && nv == 2 ? 4 : 1);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
         v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
 
 #define ROWS_CASE(rows) \
     case rows: \
-        if (rows <= MR && rows * s.nv <= MR * NV) step_tile(g, rows <= MR ? rows : 1, s, i0 + i, p, k, sums + i * s.width * VL); \
+        if (rows <= MR && rows * s.nv <= MR * NV) \
+            step_tile(g, rows <= MR ? rows : 1, s, i0 + i, p, k, sums + i * s.width * VL); \
         break;
 
 /* Steps p .. p+k-1 of all tiles of some rows; they are nearly equal in height. */
-INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t rows, ptrdiff_t p, ptrdiff_t k, float *sums) {
+INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t rows, ptrdiff_t p,
+                       ptrdiff_t k, float *sums) {
     const int most = MR * NV / s.nv;
     const ptrdiff_t tiles = (rows + most - 1) / most;
     for (ptrdiff_t t = 0, i = 0; t < tiles; t++) {
@@ -214,16 +230,15 @@ INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t
 }
 #undef ROWS_CASE
 
-/* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which stay in the
- * first-level cache. */
+/* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which
+ * stay in the first-level cache. */
 INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v, ptrdiff_t columns) {
-    enum { BLOCK = 4096, SUMS = 3072 }; /* floats: 16 and 12 KB */
     const int period = three ? 6 : nv;
-    const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = SUMS / width / VL;
-    float sums[SUMS] __attribute__((aligned(64)));
+    const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = FO_STEP_SUMS_FLOATS / width / VL;
+    float sums[FO_STEP_SUMS_FLOATS] __attribute__((aligned(64)));
     for (ptrdiff_t i = 0, rows; i < g->m; i += rows) {
         rows = g->m - i < fit ? g->m - i : fit;
-        const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : BLOCK / nv / VL;
+        const ptrdiff_t block = rows * nv <= MR * NV ? g->kh : FO_STEP_BLOCK_FLOATS / nv / VL;
         for (ptrdiff_t c = 0; c < columns; c += period) {
             const ptrdiff_t at = g->backwards && nv > NV + 1 ? columns - period - c : c;
             float *to = sums + (three ? at / 3 * GATE_VECTORS : at) * VL;
@@ -241,12 +256,14 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
 
 #define COLUMNS(nv, three) \
     static __attribute__((noinline)) void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        FO_RAN("rnn step " #nv " vectors"); \
         step_columns(g, nv, three, v, !MANY_REGS ? columns : nv); \
     }
 COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
 #undef COLUMNS
 
-/* Vectors v .. end-1 of columns. Wide tiles where there are few rows, so that enough independent sums hide the multiply-add's latency. */
+/* Vectors v .. end-1 of columns. Wide tiles where there are few rows, so that enough independent sums hide the
+ * multiply-add's latency. */
 INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
     for (ptrdiff_t columns; v < end; v += columns) {
         const ptrdiff_t left = end - v, limit = MR * NV;
@@ -256,7 +273,8 @@ INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
         } else if (g->m * 8 <= limit && (!MANY_REGS || v % 8 == 0) && left >= 8) {
             columns = !MANY_REGS ? left / 8 * 8 : 8;
             step_8(g, v, columns);
-        } else if (!MANY_REGS ? g->m * 4 <= limit && left >= 4 : g->gates == 4 || (g->m * 4 <= limit && v % 4 == 0 && left >= 4)) {
+        } else if (!MANY_REGS ? g->m * 4 <= limit && left >= 4
+                              : g->gates == 4 || (g->m * 4 <= limit && v % 4 == 0 && left >= 4)) {
             columns = !MANY_REGS ? left / 4 * 4 : 4;
             step_4(g, v, columns);
         } else {
@@ -266,7 +284,8 @@ INLINE void step_part(const fo_step_args *g, ptrdiff_t v, ptrdiff_t end) {
     }
 }
 
-/* Vectors of columns that are finished together: of few rows so many that their units overlap, of many so few that the sums of all fit. */
+/* Vectors of columns that are finished together: of few rows so many that their units overlap, of many so few that the
+ * sums of all fit. */
 INLINE ptrdiff_t step_width(const fo_step_args *g) {
     const ptrdiff_t pair = g->gates == 3 ? 6 : 8;
     if (MANY_REGS) return pair;
@@ -274,7 +293,8 @@ INLINE ptrdiff_t step_width(const fo_step_args *g) {
 }
 
 void FO_NAME(fo_step)(const fo_step_args *g) {
-    const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, part = step_width(g), parts = (last - first + part - 1) / part;
+    const ptrdiff_t first = g->from * g->gates, last = g->to * g->gates, part = step_width(g);
+    const ptrdiff_t parts = (last - first + part - 1) / part;
     for (ptrdiff_t i = 0; i < parts; i++) {
         const ptrdiff_t v = first + (g->backwards ? parts - 1 - i : i) * part;
         step_part(g, v, v + part < last ? v + part : last);

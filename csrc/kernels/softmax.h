@@ -1,27 +1,48 @@
 /* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is max - x. A NaN reaches all of
- * its fibre by way of the sum. */
+ * its fibre by way of the sum, whose order is one, whether a vector holds elements of one fibre or an element of each of VL. */
+
+enum { SOFTMAX_VECTORS = 4, SOFTMAX_FLOATS = 8 << 10 };
 
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
-INLINE vf log_lanes(vf v) { return v_lanes(logf, v); }
 
-/* Fibres l.. of which each lane holds one. */
-INLINE void softmax_side_by_side(const bool log, const fo_fibres *f, ptrdiff_t l) {
-    const ptrdiff_t w = f->w - l;
-    const float *x = f->from + l * f->x.lane;
-    float *y = f->to + l * f->y.lane;
-    vf most = v_set1(-INFINITY), sum = v_zero();
-    for (ptrdiff_t p = 0; p < f->n; p++) most = v_max(v_load_strided(x + p * f->x.along, f->x.lane, w), most);
-    for (ptrdiff_t p = 0; p < f->n; p++) {
-        const vf fall = v_sub(most, v_load_strided(x + p * f->x.along, f->x.lane, w)), e = fallen(fall);
-        sum = v_add(sum, e);
-        v_store_strided(y + p * f->y.along, f->y.lane, log ? v_sub(v_zero(), fall) : e, w);
+/* nv vectors of fibres from l on, one a lane. What is between the passes stands together where there is room, else in y: elements of fibres
+ * that are a power of two apart would push one another out of the caches. nv and log are literals; more than one vector is whole. */
+INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrdiff_t l) {
+    float own[SOFTMAX_FLOATS];
+    const bool fits = f->n * nv * VL <= SOFTMAX_FLOATS;
+    const ptrdiff_t w = nv > 1 ? VL : f->w - l, x_lane = nv > 1 ? 1 : f->x.lane, y_lane = nv > 1 ? 1 : f->y.lane;
+    const float *x = f->from + l * f->x.lane, *from = fits ? own : x;
+    float *y = f->to + l * f->y.lane, *e = fits ? own : y;
+    const ptrdiff_t from_along = fits ? nv * VL : f->x.along, from_lane = fits ? 1 : x_lane;
+    const ptrdiff_t e_along = fits ? nv * VL : f->y.along, e_lane = fits ? 1 : y_lane;
+    vf most[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS][VL];
+    UNROLL for (int v = 0; v < nv; v++) {
+        most[v] = v_set1(-INFINITY);
+        for (int i = 0; i < VL; i++) sum[v][i] = v_zero();
     }
-    if (log) sum = log_lanes(sum);
-    for (ptrdiff_t p = 0; p < f->n; p++) {
-        const vf v = v_load_strided(y + p * f->y.along, f->y.lane, w);
-        v_store_strided(y + p * f->y.along, f->y.lane, log ? v_sub(v, sum) : v_div(v, sum), w);
+    for (ptrdiff_t p = 0; p < f->n; p++)
+        UNROLL for (int v = 0; v < nv; v++) {
+            const vf at = v_load_strided(x + p * f->x.along + v * VL, x_lane, w);
+            most[v] = v_max(at, most[v]);
+            if (fits) v_store_strided(own + (p * nv + v) * VL, 1, at, w);
+        }
+    for (ptrdiff_t p = 0; p < f->n; p++)
+        UNROLL for (int v = 0; v < nv; v++) {
+            const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_along + v * VL, from_lane, w)));
+            sum[v][p % VL] = v_add(sum[v][p % VL], power);
+            if (!log) v_store_strided(e + p * e_along + v * VL, e_lane, power, w);
+        }
+    vf total[SOFTMAX_VECTORS];
+    UNROLL for (int v = 0; v < nv; v++) {
+        total[v] = v_sum_vectors(sum[v]);
+        total[v] = log ? v_lanes(logf, total[v]) : v_div(v_set1(1), total[v]);
     }
+    for (ptrdiff_t p = 0; p < f->n; p++)
+        UNROLL for (int v = 0; v < nv; v++) {
+            const vf at = log ? v_load_strided(from + p * from_along + v * VL, from_lane, w) : v_load_strided(e + p * e_along + v * VL, e_lane, w);
+            v_store_strided(y + p * f->y.along + v * VL, y_lane, log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]), w);
+        }
 }
 
 /* The largest element, NaN apart. */
@@ -45,29 +66,35 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
     const vf most = softmax_largest(x, n);
     vf sum = v_zero();
     for (ptrdiff_t p = 0; p < whole; p += VL) {
-        const vf fall = v_sub(most, v_load(x + p)), e = fallen(fall);
-        sum = v_add(sum, e);
-        v_store(y + p, log ? v_sub(v_zero(), fall) : e);
+        const vf power = fallen(v_sub(most, v_load(x + p)));
+        sum = v_add(sum, power);
+        if (!log) v_store(y + p, power);
     }
     if (whole < n) {
-        const vf fall = v_sub(most, v_load_mask(x + whole, rest)), e = fallen(fall);
-        sum = v_add(sum, v_select(rest, e, v_zero()));
-        v_store_mask(y + whole, log ? v_sub(v_zero(), fall) : e, rest);
+        const vf power = fallen(v_sub(most, v_load_mask(x + whole, rest)));
+        sum = v_add(sum, v_select(rest, power, v_zero()));
+        if (!log) v_store_mask(y + whole, power, rest);
     }
     sum = v_sum_lanes(sum);
-    if (log) sum = log_lanes(sum);
-    const vf factor = v_div(v_set1(1), sum);
-    for (ptrdiff_t p = 0; p < whole; p += VL) v_store(y + p, log ? v_sub(v_load(y + p), sum) : v_mul(v_load(y + p), factor));
+    const vf total = log ? v_set1(logf(v_first(sum))) : v_div(v_set1(1), sum);
+    for (ptrdiff_t p = 0; p < whole; p += VL)
+        v_store(y + p, log ? v_sub(v_sub(v_load(x + p), most), total) : v_mul(v_load(y + p), total));
     if (whole == n) return;
-    const vf v = v_load_mask(y + whole, rest);
-    v_store_mask(y + whole, log ? v_sub(v, sum) : v_mul(v, factor), rest);
+    const vf v = v_load_mask((log ? x : y) + whole, rest);
+    v_store_mask(y + whole, log ? v_sub(v_sub(v, most), total) : v_mul(v, total), rest);
 }
 
+/* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials. */
 INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
-    if (f->x.along == 1 && f->y.along == 1 && f->x.lane != 1)
-        for (ptrdiff_t l = 0; l < f->w; l++) softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);
-    else
-        for (ptrdiff_t l = 0; l < f->w; l += VL) softmax_side_by_side(log, f, l);
+    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
+    ptrdiff_t l = 0;
+    if (contiguous && (f->n > 4 * VL || f->w < VL)) {
+        for (; l < f->w; l++) softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);
+        return;
+    }
+    if (f->x.lane == 1 && f->y.lane == 1)
+        for (; l + SOFTMAX_VECTORS * VL <= f->w; l += SOFTMAX_VECTORS * VL) softmax_lanes(log, SOFTMAX_VECTORS, f, l);
+    for (; l < f->w; l += VL) softmax_lanes(log, 1, f, l);
 }
 
 void FO_NAME(fo_softmax)(const fo_fibres *f, bool log) {

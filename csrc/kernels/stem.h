@@ -19,7 +19,7 @@ INLINE void stem_planes(const int mr, vf acc[MR][8], const float *x, const ptrdi
                 const vf pixel = v_set1(x[i * STEM_STRIDE + p]);
                 UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], pixel, taps[j]);
             }
-            v_pin(); /* or loads of the next taps come first, and sums are spilled */
+            v_barrier(); /* or loads of the next taps come first, and sums are spilled */
         }
 }
 
@@ -31,7 +31,7 @@ INLINE void stem_finish(const int mr, vf acc[MR][8], float lo, float hi, const f
     const vf least = v_set1(lo), most = v_set1(hi);
     UNROLL for (int i = 0; i < mr; i++, to += ldy) {
         UNROLL for (int j = 0; j < NV; j++) v_store(to + j * VL, v_min(most, v_max(least, acc[i][j])));
-        v_hide(to); /* or each row would take a pointer */
+        v_launder(to); /* or each row would take a pointer */
     }
 }
 
@@ -42,8 +42,8 @@ INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdif
     const fo_stem_args g = *args; /* a copy, which the compiler knows that no store changes */
     const ptrdiff_t plane = g.plane, once = g.ic, step = once * STEM_TAPS * NR;
     float lo = g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY, hi = g.act.kind == FO_CLIP ? g.act.p1 : INFINITY;
-    v_stays_in_memory(lo); /* registers are for sums */
-    v_stays_in_memory(hi);
+    v_force_mem(lo); /* registers are for sums */
+    v_force_mem(hi);
     for (; tiles > 0; tiles--, i += mr) {
         const float *w = g.w, *next = g.next + i * g.fetched;
         for (ptrdiff_t c = 0; c < g.channels_fetched; c++, next += g.next_plane)
@@ -56,7 +56,7 @@ INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdif
             UNROLL for (int q = 0; q < mr; q++)
                 UNROLL for (int v = 0; v < NV; v++) {
                     shared[q][v] = acc[q][v];
-                    v_stays_in_memory(shared[q][v]);
+                    v_force_mem(shared[q][v]);
                 }
             for (int l = 0; l < 2; l++) {
                 if (!g.y[l]) continue;

@@ -127,7 +127,7 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
             UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
         }
     }
-    if (FMA_READS) v_pin(); /* or loads of the next steps come first, and sums are spilled */
+    if (FMA_READS) v_barrier(); /* or loads of the next steps come first, and sums are spilled */
 }
 
 /* Fetches a line of what comes later. To the second-level cache where it is weights, too, or columns of pixels, for the first is full of
@@ -170,7 +170,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
             if (moves)
                 UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) {
                     a[i / STRASSEN_REACH] += group;
-                    v_hide(a[i / STRASSEN_REACH]);
+                    v_launder(a[i / STRASSEN_REACH]);
                 }
         }
     }
@@ -217,7 +217,7 @@ INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool c
             vf sum = q ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
             v_store(to + i * ld + j * VL, clips ? v_min(most, v_max(least, sum)) : sum); /* this order lets NaN through */
         }
-        v_pin(); /* sums that wait for their store would need registers */
+        v_barrier(); /* sums that wait for their store would need registers */
     }
 }
 

@@ -12,6 +12,9 @@ void fo_ran(const char *variant);
 #define FO_RAN(variant) ((void)0)
 #endif
 
+/* Activations that stay in registers: none, or a clip. */
+static inline bool fo_in_registers(const fo_activation *act) { return act->kind <= FO_CLIP; }
+
 /* What is applied to a tile of results C before its one store: y = activation(C + bias + residual). */
 typedef struct {
     const float *bias;     /* one a channel, or NULL */
@@ -104,24 +107,26 @@ typedef struct {
     bool ahead; /* weights are B and may come from beyond the second-level cache */
 } fo_strassen_args;
 
-/* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of height x last
- * behind them, unless last is 0.
- * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for the last one.
- * Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd/). */
+/* Winograd's F(tile x tile, 3x3), for tiles side by side in one image: `count` of height x tile outputs, and one of
+ * height x last behind them, unless last is 0.
+ * v[p*position + t*ldv + c] = (B^T d B)[p] for positions p, tiles t and channels c, padded to whole vectors; v_last for
+ * the last one. Stride 2: positions have one, two or four phases, `phase` floats apart (kernels/winograd/points.h).
+ * By rows of positions: mid[row*mid_row + column*ldv + c] = B^T d, and v is that of one row. */
 typedef struct {
-    int tile, height, last;
+    int stride, tile, height, last;
     ptrdiff_t count, channels;
     fo_image x; /* data: the image's first pixel and the first channel */
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
     float *v, *v_last;
     ptrdiff_t ldv, position, phase;
-    float *half; /* by rows (kernels/winograd_rows.h): half[row*half_row + column*ldv + c], or of planes + c*half_plane + column; v is that of one row */
-    ptrdiff_t half_row, half_plane;
+    float *mid;
+    ptrdiff_t mid_row;
 } fo_winograd_input_args;
 
-/* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted. */
+/* y = activation(A^T M A + bias + residual), M[p] = products[p*position + t*ldp + c]; rows x columns of it are wanted.
+ * By rows of positions: mid[row*mid_row + column*ldp + c] = M A, and products are those of one row. */
 typedef struct {
-    int tile, height, last;
+    int stride, tile, height, last;
     ptrdiff_t count, channels;
     const float *products, *products_last;
     ptrdiff_t ldp, position;
@@ -129,16 +134,16 @@ typedef struct {
     ptrdiff_t rows, columns;
     const float *bias;
     fo_activation act;
-    float *half; /* by rows: half[row*half_row + column*ldp + c], or of planes + c*half_plane + column */
-    ptrdiff_t half_row, half_plane;
+    float *mid;
+    ptrdiff_t mid_row;
 } fo_winograd_output_args;
 
 /* The transforms a row of positions at a time. */
 typedef struct {
-    void (*columns)(const fo_winograd_input_args *); /* x to half */
-    void (*row)(const fo_winograd_input_args *, int row); /* a row of half to V */
-    void (*back_row)(const fo_winograd_output_args *, int row); /* M to a row of half */
-    void (*back_columns)(const fo_winograd_output_args *); /* half to y */
+    void (*columns)(const fo_winograd_input_args *); /* x to mid */
+    void (*row)(const fo_winograd_input_args *, int row); /* a row of mid to V */
+    void (*back_row)(const fo_winograd_output_args *, int row); /* M to a row of mid */
+    void (*back_columns)(const fo_winograd_output_args *); /* mid to y */
 } fo_winograd_rows;
 
 /* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
@@ -231,10 +236,10 @@ typedef struct {
     void (*stem_rows)(ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step);
     void (*strassen_operands)(const fo_strassen_operands *);
     void (*strassen)(const fo_strassen_args *);
-    /* Of stride 1 and of stride 2. u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
-    void (*winograd_weights[2])(int tile, const float *g, float *u, ptrdiff_t position);
-    void (*winograd_input[2])(const fo_winograd_input_args *);
-    void (*winograd_output[2])(const fo_winograd_output_args *);
+    /* u[p*position + o] = (G g G^T)[p] of nr output channels o, their weights at g[tap*nr + o]; rounded once */
+    void (*winograd_weights)(int stride, int tile, const float *g, float *u, ptrdiff_t position);
+    void (*winograd_input)(const fo_winograd_input_args *);
+    void (*winograd_output)(const fo_winograd_output_args *);
     fo_winograd_rows winograd_rows; /* of stride 1 */
     void (*step)(const fo_step_args *);
     void (*depthwise)(const fo_depthwise_args *);
@@ -242,12 +247,15 @@ typedef struct {
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
+                       const float *counts);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
     void (*softmax)(const fo_fibres *, bool log);
-    void (*norm)(const fo_fibres *, float eps, const float *scale, const float *shift);
+    void (*norm)(const fo_fibres *, const fo_norm_args *);
     void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */

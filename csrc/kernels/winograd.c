@@ -1,5 +1,9 @@
 /* The transforms of Winograd's algorithm. */
 #include "kernels.h"
 
-#include "winograd/winograd.h"
-#include "winograd/rows.h"
+#include <stdalign.h>
+
+#include "winograd/points.h"
+#include "winograd/transform.h"
+#include "winograd/input.h"
+#include "winograd/output.h"

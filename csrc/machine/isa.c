@@ -20,7 +20,9 @@ static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_
 #ifdef FO_EMULATED
 static bool has_avx512(void) { return has_avx2(); }
 #else
-static bool has_avx512(void) { return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"); }
+static bool has_avx512(void) {
+    return has_avx2() && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw");
+}
 #endif
 #endif
 #endif

@@ -1,22 +1,253 @@
-/* Every tuned number of the library, and nothing else: unit, value, what it decides, evidence (what was measured, on which processor).
- * A value that depends on the set is named by a trait (simd/traits.h), one that depends on the processor is a function of fo_machine.
- * What gains less than 5 % on a row of the benchmark has no number: it is always on, or gone.
+/* Every tuned number of the library, and nothing else: unit, value, what it decides, evidence (what was measured, on
+ * which processor). A value that depends on the set is named by a trait (simd/traits.h), one that depends on the
+ * processor is a function of fo_machine. What gains less than 5 % on a row of the benchmark has no number: it is
+ * always on, or gone.
  */
 #ifndef FO_TUNE_H
 #define FO_TUNE_H
 
 /* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
 
+enum {
+    FO_PAGE_FLOATS = 1024,        /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
+    FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
+    FO_LONG_STEPS = 256,          /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
+    FO_FEW_STEPS = 64,            /* up to which C is written along its rows by vectors of a line: 16 -> 64 at 112x112 0.8 (Xeon, AVX-512) */
+    FO_LEAST_PANELS = 16,         /* of pixels, for that order */
+    FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
+    FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
+    FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
+};
+
+/* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0,
+ * of 16 1.25 (Zen 4, AVX2). */
+#define FO_NARROW_STEPS(n) (48 * (n) - 32)
+
 /* ---- depthwise (kernels/depthwise, conv/depthwise.c) ---- */
 
-/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd.c, conv/winograd1d.c, conv/strassen.c) ---- */
+/* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
+ * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
+ * two only where rows do not divide evenly. */
+enum { FO_DEPTHWISE_TASKS_A_THREAD = 4, FO_DEPTHWISE_WIDE = 384 };
+enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last */
+
+/* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd*.c, conv/strassen.c) ---- */
+
+/* Pixels of an image whose products pass all weights: the least for Strassen's algorithm, fewer have another cut
+ * (conv/strassen.c). */
+enum { FO_STRASSEN_PIXELS = 128 };
+
+/* Weights of a 3x3 kernel that the second-level cache keeps, 512 KB. */
+enum { FO_CACHED_WEIGHTS = (512 << 10) / 4 };
+
+/* Measured with AVX-512, at full rate (Xeon) and at half (Zen 4), and, for sets of short vectors, with AVX2. A
+ * weight comes from memory in the time of FO_WEIGHT_MEMORY multiply-adds, from the third-level cache in that of
+ * `far`, from the second in that of FO_WEIGHT_L2. In a network weights come from memory, which weighs most with
+ * stride 2, whose weights are more than its direct ones: 256 -> 512 channels at 14x14 take 0.87 of the direct time
+ * alone, but 1.5 times that in ResNet-18 (a Xeon), 128 at 56x56 with F(4x4) 0.8 and 1.35. The direct algorithm has a
+ * table to read and gains nothing below FO_DIRECT_ROWS rows. Where dilation has phases, whose rows of tiles are
+ * short, `run` is for each row, which is half a microsecond. */
+enum { FO_WEIGHT_MEMORY = 12, FO_WEIGHT_L2 = 5, FO_DIRECT_ROWS = 16, FO_IM2COL_ROWS = 9 };
+/* products: of so many channels, with a start of so many steps */
+enum { FO_WINOGRAD_CHANNELS = 16, FO_WINOGRAD_START = 4 };
+
+typedef struct {
+    double in[2][7], out[2][7]; /* multiply-adds for a channel of a tile: of each stride, and of each tile */
+} fo_transform_costs;
+typedef struct {
+    double far, run, many_weights[2], many_rows[2]; /* of each stride */
+    const fo_transform_costs *transforms;
+} fo_weight_costs;
+
+/* With AVX-512; those of stride 2 are as with AVX2, which choose well. */
+static const fo_transform_costs fo_transforms_fast = {
+    .in = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}},
+    .out = {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
+static const fo_weight_costs fo_costs_long_vectors = {8, 60000, {2 << 20, 1 << 20}, {6, 16}, &fo_transforms_fast};
+/* A multiply-add takes twice as long: with AVX2, and with AVX-512 at half rate, where the weights that are many come
+ * faster (1 MB of second-level cache). There 64 to 256 channels at 7x7 have F(4x4), 0.57 to 0.64 of the time of
+ * F(2x2) while the weights stay in a cache, 1.1 to 1.2 where they come from memory. */
+static const fo_transform_costs fo_transforms_slow = {
+    .in = {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
+    .out = {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
+static const fo_weight_costs fo_costs_short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, &fo_transforms_slow};
+static const fo_weight_costs fo_costs_half_rate = {6, 25000, {2 << 20, 2 << 20}, {2, 4}, &fo_transforms_slow};
+
+/* Weights that the third-level cache keeps, 32 MB. */
+enum { FO_FAR_WEIGHTS = (32 << 20) / 4 };
+
+/* Steps of the reduction that take as long as a tile's start and end, and as the sum of two vectors of rows; pixels
+ * of a row that a weight must serve, or its way from the third-level cache takes longer. Measured with AVX-512. */
+enum { FO_WINOGRAD1D_START = 8, FO_WINOGRAD1D_SUM = 5, FO_WINOGRAD1D_PIXELS = 10 };
+static const double FO_WINOGRAD1D_GAIN = 0.95;
+
+static const double FO_F6_GAIN = 0.9; /* by which F(6x6) must win */
+
+/* Groups have few channels: transforms and short products take more of the time than the model has, and those of a
+ * single vector of columns more again, for they load as much as they multiply. Direct time over Winograd's, and by
+ * the model: 32 channels a group at 7x7 0.9 (1.2), 64 1.25 (1.4); 16 at 14x14 0.9 to 1.1 (1.3), at 28x28 1.2 to 1.5
+ * (1.4). */
+static const double FO_GROUP_GAIN = 1 / 1.3, FO_THIN_GROUP = 1.7;
+
+/* Tiles of a block: bytes of its V and M, and numbers of tiles; rounds of blocks from which threads need no equal
+ * shares (cut_blocks). */
+enum { FO_WINOGRAD_BLOCK_BYTES = 640 << 10, FO_WINOGRAD_MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
+enum { FO_WINOGRAD_MIN_TILES = 28, FO_WINOGRAD_MAX_TILES = 96, FO_WINOGRAD_MIN_TILES_OF_A_THREAD = 12 };
+enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
+
+/* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
+enum { FO_WINOGRAD1D_TILE_ROWS = 48 };
+
+/* Measured with AVX-512: sums are computed for each pair of pixels and must serve many channels, products of half a
+ * reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. */
+enum { FO_STRASSEN_SHORTEST = 96, FO_STRASSEN_LEAST_OUTPUTS = 64, FO_STRASSEN_LEAST_WEIGHTS = 64 * 128 };
+
+/* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads;
+ * as columns of pixels 64 -> 256 at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. With AVX-512 at half rate (Zen 4) as
+ * columns 32 -> 128 at 56x56 0.92, 48 -> 192 at 28x28 0.92, 64 -> 384 at 14x14 0.85, 32 -> 64 at 112x112 1.00; as
+ * rows 64 -> 128 at 56x56 1.1. */
+enum { FO_AVX2_LANES = 8, FO_STRASSEN_SHORT_ROWS = 80, FO_STRASSEN_SHORT_COLUMNS = 64,
+       FO_STRASSEN_COLUMN_WEIGHTS = 64 * 64 };
+enum { FO_STRASSEN_HALF_RATE_COLUMNS = 32, FO_STRASSEN_HALF_RATE_WEIGHTS = 32 * 96 };
+
+/* And images of 7x7 where pixels are rows, for as many channels as there are or more: 1024 -> 1024 takes 0.82 of the
+ * direct product's time in a network, 320 -> 1280 0.85; 960 -> 160 0.97, but on two threads 1.2, for each needs all
+ * operands of the pixels. */
+enum { FO_STRASSEN_FEW_ROWS = 7 * 7 };
+
+/* With AVX-512 a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256
+ * -> 1024 at 14x14 takes 1.1 of the direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512
+ * in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. At half rate products save twice as much: on a Zen 4
+ * all three are 0.90 to 0.93, MobileNetV1 0.97; fewer weights, as 96 -> 576, gain by themselves alone. */
+enum { FO_AVX512_LANES = 16, FO_STRASSEN_MANY_ROWS = 256, FO_STRASSEN_MANY_WEIGHTS = 1 << 17 };
+
+/* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
+static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
+
+enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines as four steps of all products (AVX2) */
+enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* ---- direct convolutions, im2col, rewrites (conv/direct.c, conv/im2col.c, conv/rewrite.c) ---- */
 
-/* ---- blocks (conv/block.c) ---- */
+/* Floats of im2col's patches, of which a kernel row's half stays in a second-level cache of 512 KB: 512 channels at
+ * 14x14, stride 2. */
+enum { FO_IM2COL_FLOATS = (704 << 10) / 4 };
 
-/* ---- recurrent layers (rnn/) ---- */
+/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not
+ * fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2
+ * loses, whose narrow panels pass it twice as often), and as large as FO_DIRECT_STREAMED_BYTES where they are many; a
+ * piece of them stays while rows of pixels pass. */
+enum { FO_DIRECT_STREAMED_BYTES = 480 << 10, FO_DIRECT_MANY_BYTES = 4 << 20, FO_DIRECT_PIECE_BYTES = 128 << 10 };
+
+enum { FO_DIRECT_SHORT_STEPS = 64 }; /* of products whose results are most of what moves */
+/* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
+enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
+/* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 ->
+ * 512 in 0.70 of the time (AVX-512), 0.79 (AVX2). */
+enum { FO_DIRECT_LONG_PIECE = 1024 };
+enum { FO_DIRECT_BUNDLE = 64 }; /* channels, side by side in a pixel */
+/* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14, two
+ * threads */
+static const double FO_DIRECT_NEARLY = 1.01;
+
+enum { FO_IM2COL_MOST_PIXELS = 64 };            /* of an image, unless many products are left out */
+static const double FO_IM2COL_MOST_SHARE = 0.7; /* of products, then */
+/* Copies take longer than they gain where patches are short (3 -> 32 channels at 16x16, stride 2, 1.7 times as
+ * long), or few are left out (3 -> 64 channels on a row of pixels 1.25 times), counted for an output pixel and a
+ * group. */
+enum { FO_IM2COL_LEAST_CHANNELS = 16, FO_IM2COL_LEAST_SAVED = 1200 };
+
+/* Time of its products, as a share of the direct ones'. */
+static const double FO_IM2COL_GAIN = 0.88;
+
+/* pixels of a task that need no more, so that threads share pixels rather than weights */
+enum { FO_IM2COL_TASKS_A_THREAD = 4, FO_IM2COL_ENOUGH = 48 };
+
+/* output channels for which it pays to copy windows; where those of x are few, too */
+enum { FO_REWRITE_CHANNELS = 64, FO_REWRITE_FEW_CHANNELS = 32 };
+/* at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
+enum { FO_REWRITE_BYTES = 4 << 20 };
+
+/* ---- blocks (conv/block.c, conv/block_layers.c) ---- */
+
+/* Where a line of E is longer, a panel's channels of it stand by themselves: a slice, which the depthwise part reads
+ * while it is fresh. Half a panel costs the expansion what the depthwise part gains. 3x3 goes by strips (below);
+ * what does not, for its kernel or activation, has the slices of a whole tile, whose rows are a multiple of the
+ * depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread, AVX-512, medians / least: Zen
+ * 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
+ * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
+enum { FO_BLOCK_LINE_BYTES = 24 << 10, FO_BLOCK_SLICE_ROWS = 4 };
+enum { FO_BLOCK_TILE_BYTES = 512 << 10, FO_BLOCK_LEAST_ROWS = 4, FO_BLOCK_BANDS_A_THREAD = 3 };
+
+/* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two
+ * threads, against the layers: 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost
+ * more than that, 24x56x56 x6 0.9. */
+enum { FO_BLOCK_SHARED_TILES = 7 };
+
+/* A strip: some output rows of a tile, for which a panel's channels of E are expanded, so many pixels or more (a
+ * product long enough to run as fast as a tile's), into a ring of rows that the first-level cache holds, where the
+ * depthwise part reads them. Time of whole tiles over that of strips, one thread, AVX2, medians / least: 16x112x112
+ * x6, stride 2 1.12 / 1.07, 24x56x56 x6 1.09 / 1.05. Of slices, AVX-512 (Xeon): 1.03 / 1.03, 1.03 / 1.01, stride 2
+ * 1.06 / 1.06; 32x28x28 x6, whose lines are short, 0.99 / 0.98. */
+enum { FO_BLOCK_STRIP_PIXELS = 112, FO_BLOCK_LEAST_COLS = 8 };
+
+/* Intermediate images up to this size are as fast in memory: pixels stay in a cache near by; planes make longer rows
+ * for the products, and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56
+ * x6, 3.6 MB: 0.96 to 1.01). Beside products at half rate memory takes half as long (Zen 4: 32x112x112 -> 16
+ * channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
+enum { FO_BLOCK_PIXELS_BYTES = 1 << 20, FO_BLOCK_PLANES_BYTES = 4 << 20, FO_BLOCK_AT_HALF_RATE = 2 };
+
+/* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB,
+ * 1.07. */
+enum { FO_BLOCK_BYTES_AN_OUTPUT = 16 << 10 };
+
+/* ---- recurrent layers (rnn/, kernels/rnn.h) ---- */
+
+/* A step of a cell: multiply-adds a lane and ns; bytes of weights a ns from each level; the part of the shorter of
+ * both that the longer does not hide; a barrier of a team, and a float that another processor wrote, in ns. */
+#define FO_STEP_MACS 8.0
+#define FO_L2_RATE 200.0
+#define FO_L3_RATE 150.0
+#define FO_MEMORY_RATE 30.0
+#define FO_STEP_OVERLAP 0.1
+#define FO_BARRIER_NS 250.0
+#define FO_TRANSFER_NS 0.1
+
+/* What a split must save: an estimate may be wrong, and another process may have the other processor. */
+#define FO_SPLIT_GAIN 0.85
+/* Work by which a layer follows the one before it: each transfer takes 1000 ns. */
+#define FO_LAYER_LAG_NS 3000.0
+
+enum {
+    FO_STEP_BLOCK_FLOATS = 4096, /* of weights that tiles of many rows share: half of the first-level cache */
+    FO_STEP_SUMS_FLOATS = 3072   /* of sums that are finished together, beside them */
+};
+
+/* ---- passes over memory (net/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
+
+enum {
+    FO_ACTIVATION_MACS = 8,    /* multiply-adds an activation takes as long as, for the number of threads */
+    FO_LIBM_MACS = 200,        /* the same of a function of libm, lane by lane */
+    FO_COPY_BYTES = 64 << 10,  /* of a strided copy that is a task */
+    FO_ACTIVATED_FLOATS = 1 << 10, /* of a row that are activated in a second pass: they stay in the first level */
+    FO_POOL_FLOATS = 4 << 10,  /* of what columns come to, for windows that overlap: half of the first level */
+    /* Rows or columns beyond whole blocks, up to which they go by element where a vector is a line: of 49 pixels three
+     * blocks take 210 cycles, a fourth for the last pixel 70. */
+    FO_TRANSPOSE_ELEMENTS = 4
+};
 
 /* ---- threads and memory (runtime/) ---- */
+
+enum {
+    FO_TEAM_NS = 4000,        /* from which a job is worth a team; one that is awake shares a loop in some hundred ns */
+    FO_SHARING_NS = 1500,     /* from which a loop of a team that is kept together is worth sharing */
+    FO_SPINS = 10000,         /* looks at what another does before the processor is offered to others */
+    FO_AWAKE_NS = 4000000,    /* for which a thread without work then stays awake */
+    FO_LATE_NS = 1000,        /* by which a thread is late at its last task, at least: others take a part of it */
+    FO_MANY_TASKS = 16,       /* of a thread, which are even enough undivided */
+    FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
+    FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
+    FO_LEAST_SPARE = 64 << 10 /* bytes of such a block */
+};
 
 #endif

@@ -4,15 +4,14 @@
 
 #include "axes.h"
 
-enum { BLOCK_BYTES = 64 << 10 };
-
 /* A copy of n elements along the last axis, for each of m points of axis `row` and each point of the others. */
 typedef struct {
     const fo_axes *axes;
     const fo_kernels *kn;
     float *y;
     const float *x;
-    int row;              /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
+    /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
+    int row;
     bool transposes;      /* x is contiguous along `row` */
     ptrdiff_t block, blocks;
     fo_axes outer;
@@ -74,7 +73,7 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     }
     const ptrdiff_t n = max_(a->size[a->nd - 1], 1);
     if (job.row >= 0) {
-        job.block = round_up(max_(1, BLOCK_BYTES / (ptrdiff_t)sizeof(float) / n), job.transposes ? job.kn->vl : 1);
+        job.block = round_up(max_(1, FO_COPY_BYTES / (ptrdiff_t)sizeof(float) / n), job.transposes ? job.kn->vl : 1);
         job.blocks = div_up(a->size[job.row], job.block);
     }
     const double bytes = 8.0 * (double)fo_points(a, a->nd);

@@ -25,16 +25,17 @@ static void elementwise_block(void *context, ptrdiff_t task, int thread) {
 }
 
 static double cost(const fo_elementwise_args *a) {
-    const double slow = a->f == FO_LOG || a->f == FO_ERF || a->f == FO_POW ? 200 : 2;
-    return slow + (a->act.kind <= FO_PRELU ? 0 : 8);
+    const bool by_lane = a->f == FO_LOG || a->f == FO_ERF || a->f == FO_POW;
+    return (by_lane ? FO_LIBM_MACS : 2) + fo_act_cost(&a->act);
 }
 
 fo_status fo_elementwise(const fo_elementwise_args *a) {
     const fo_axes *x = &a->axes;
     const int last = x->nd - 1, row = x->nd > 1 ? x->nd - 2 : -1;
     elementwise_job job = {.a = a, .kn = fo_active(), .outer = row < 0 ? 0 : row};
-    job.r = (fo_elementwise_rows){.f = a->f, .m = row < 0 ? 1 : x->size[row], .n = x->size[last], .a = a->a, .b = a->b, .y = a->y,
-                                  .sy = x->stride[0][last], .sa = x->stride[1][last], .sb = x->stride[2][last], .act = a->act};
+    job.r = (fo_elementwise_rows){.f = a->f, .m = row < 0 ? 1 : x->size[row], .n = x->size[last], .a = a->a, .b = a->b,
+                                  .y = a->y, .sy = x->stride[0][last], .sa = x->stride[1][last],
+                                  .sb = x->stride[2][last], .act = a->act};
     if (row >= 0) job.r.ldy = x->stride[0][row], job.r.lda = x->stride[1][row], job.r.ldb = x->stride[2][row];
     const double elements = (double)fo_points(x, x->nd);
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, cost(a) * elements, 12 * elements));

@@ -28,7 +28,7 @@ static void pointwise_block(void *context, ptrdiff_t task, int thread) {
 void fo_pointwise(const fo_pointwise_args *args) {
     if (!args->m || !args->n) return;
     pointwise_job job = {.a = *args, .kn = fo_active(), .across = 1};
-    const double cost = args->act.kind <= FO_PRELU ? 1 : 8;
+    const double cost = 1 + fo_act_cost(&args->act);
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, cost * args->m * args->n, 8.0 * args->m * args->n));
     const ptrdiff_t unit = args->channel_rows ? args->channel_rows : 1; /* a block starts at channel 0 */
     job.rows = round_up(div_up(args->m, threads), unit);

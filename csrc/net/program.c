@@ -13,15 +13,41 @@ void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t
     step->binding[step->bindings++].slot = slot;
 }
 
+/* Whether a pointer inside a step is bound, or final and not NULL. */
+static bool is_given(const fo_call *step, float *const *pointer) {
+    const ptrdiff_t at = (const char *)pointer - (const char *)step;
+    bool given = *pointer != NULL;
+    for (int b = 0; b < step->bindings; b++) given |= step->binding[b].at == at;
+    return given;
+}
+
+void fo_program_prepare(fo_call *step) {
+    if (step->kind == FO_CALL_CONV2D) {
+        fo_conv2d_args *a = &step->conv2d;
+        fo_conv2d_prepare(a->calls, a->plan, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
+    } else if (step->kind == FO_CALL_SEPARABLE) {
+        fo_separable_args *a = &step->separable;
+        fo_separable_prepare(a->calls, &a->block, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
+    }
+}
+
+void fo_program_release(fo_call *steps, ptrdiff_t count) {
+    for (fo_call *s = steps; s < steps + count; s++)
+        for (int i = 0; i < 2; i++) {
+            if (s->kind == FO_CALL_CONV2D) fo_conv2d_release(s->conv2d.calls[i]);
+            if (s->kind == FO_CALL_SEPARABLE) fo_separable_release(s->separable.calls[i]);
+        }
+}
+
 static fo_status run_step(const fo_call *s) {
     switch (s->kind) {
         case FO_CALL_CONV2D: {
             const fo_conv2d_args *a = &s->conv2d;
-            return fo_conv2d_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+            return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
         }
         case FO_CALL_SEPARABLE: {
             const fo_separable_args *a = &s->separable;
-            return fo_separable_run(&a->block, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+            return fo_separable_run_prepared(a->calls, &a->block, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
         }
         case FO_CALL_CONV_TRANSPOSE: {
             const fo_conv_transpose_args *a = &s->conv_transpose;

@@ -24,7 +24,8 @@ static void fibre_block(void *context, ptrdiff_t task, int thread) {
     job->run(job, &f, offset[2] + first * f.scale.lane);
 }
 
-/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and along strides are set; `each` is the cost of an element. */
+/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and along strides are set; `each` is the cost of an
+ * element. */
 static void run_fibres(fibre_job *job, double elements, double each) {
     const int last = job->kept->nd - 1;
     const ptrdiff_t outer = fo_points(job->kept, last);
@@ -71,8 +72,12 @@ fo_status fo_softmax(const fo_softmax_args *a) {
 }
 
 static void run_norm(const fibre_job *job, const fo_fibres *f, ptrdiff_t scale) {
-    const fo_norm_args *a = job->args;
-    job->kn->norm(f, a->eps, a->scale ? a->scale + scale : NULL, a->shift ? a->shift + scale : NULL);
+    const fo_norm_args *all = job->args;
+    fo_norm_args a = *all;
+    if (a.scale) a.scale += scale;
+    if (a.shift) a.shift += scale;
+    if (a.residual) a.residual += f->from - all->x;
+    job->kn->norm(f, &a);
 }
 
 fo_status fo_norm(const fo_norm_args *a) {

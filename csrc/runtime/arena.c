@@ -1,9 +1,10 @@
-/* Scratch memory. A thread keeps the block of its last call up to KEEP bytes, so that a repeated call allocates nothing;
- * a larger block goes back to the system with the call that needed it. A call inside another (a layer of a block of layers) finds that
- * one's block taken and has another, which is kept too; deeper ones allocate. */
+/* Scratch memory. A thread keeps the block of its last call up to FO_KEEP_BYTES, so that a repeated call allocates
+ * nothing; a larger block goes back to the system with the call that needed it. A call inside another (a layer of a
+ * block of layers) finds that one's block taken and has another, which is kept too; deeper ones allocate. */
 #define _GNU_SOURCE
 #include "arena.h"
 #include "../fusedops.h"
+#include "../machine/tune.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -14,7 +15,7 @@
 #include <malloc.h>
 #endif
 
-enum { ALIGN = 64, KEEP = 64 << 20, KEEP_FLOATS = KEEP / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
+enum { ALIGN = 64, KEEP_FLOATS = FO_KEEP_BYTES / sizeof(float), HUGE = 2 << 20, LEVELS = 2 };
 
 typedef struct {
     void *block;
@@ -38,23 +39,23 @@ static int level(void) {
     return i;
 }
 
-/* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page faults of new memory
- * took up to half as long as a one-shot call (weights of 270 KB: 140 us). Less than 8 MB in all, so that they stay where memory is short, too. */
-enum { SPARES = 4, LEAST_SPARE = 64 << 10 };
-static _Atomic(void *) spares[SPARES];
+/* Blocks that plans gave back, for the next plan: glibc returns memory at its heap's end to the system, and the page
+ * faults of new memory took up to half as long as a one-shot call (weights of 270 KB: 140 us). Less than 8 MB in all,
+ * so that they stay where memory is short, too. */
+static _Atomic(void *) spares[FO_SPARES];
 static atomic_uint turn;
 
 static size_t spare_bytes(void *p) {
 #if defined __GLIBC__ && !defined __SANITIZE_ADDRESS__ /* which looks for blocks that are used after they were freed */
     const size_t bytes = malloc_usable_size(p);
-    return bytes >= LEAST_SPARE && bytes < HUGE ? bytes : 0;
+    return bytes >= FO_LEAST_SPARE && bytes < HUGE ? bytes : 0;
 #else
     return (void)p, 0;
 #endif
 }
 
 static void *take_spare(size_t bytes) {
-    for (int i = 0; bytes >= LEAST_SPARE && i < SPARES; i++) {
+    for (int i = 0; bytes >= FO_LEAST_SPARE && i < FO_SPARES; i++) {
         void *p = atomic_load(&spares[i]) ? atomic_exchange(&spares[i], NULL) : NULL;
         if (!p) continue;
         if (spare_bytes(p) >= bytes && spare_bytes(p) / 2 <= bytes) return p;
@@ -118,14 +119,14 @@ void fo_free(void *p) {
         free(p);
         return;
     }
-    for (int i = 0; i < SPARES; i++, none = NULL)
+    for (int i = 0; i < FO_SPARES; i++, none = NULL)
         if (atomic_compare_exchange_strong(&spares[i], &none, p)) return;
-    free(atomic_exchange(&spares[atomic_fetch_add(&turn, 1) % SPARES], p));
+    free(atomic_exchange(&spares[atomic_fetch_add(&turn, 1) % FO_SPARES], p));
 }
 
 void *fo_arena_take(size_t bytes) {
     const int at = level();
-    if (at == LEVELS || bytes > KEEP) return fo_alloc(bytes);
+    if (at == LEVELS || bytes > FO_KEEP_BYTES) return fo_alloc(bytes);
     cache *c = &mine[at];
     if (!c->block || bytes > c->bytes) {
         pthread_once(&once, make_keys);
@@ -142,7 +143,8 @@ float *fo_arena_share(ptrdiff_t *each, int threads, ptrdiff_t rest) {
     const int at = level();
     ptrdiff_t *wanted = at < LEVELS ? &mine[at].each : each;
     const ptrdiff_t widest = *each > *wanted ? *each : *wanted;
-    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = *wanted = widest; /* a block that is kept */
+    /* a block that is kept */
+    if (threads > 1 && *each && widest <= KEEP_FLOATS / threads - rest) *each = *wanted = widest;
     return fo_arena_take((size_t)(*each * threads + rest) * sizeof(float));
 }
 

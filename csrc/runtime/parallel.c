@@ -1,25 +1,24 @@
-/* Threads. There is one team, which stands from the first call that is worth it: one caller at a time leads it, others that come meanwhile
- * run serially (a team for each Python thread would oversubscribe the cores). Its threads are OpenMP's, in a parallel region that a
- * further thread, the keeper, has entered and sleeps in: so no caller waits at a region's end, where one thread that the system has
- * taken off its processor holds up all. A caller waits only for tasks that others have claimed.
- * After a fork the child has no team left and runs serially: libgomp would hang. */
+/* Threads. There is one team, which stands from the first call that is worth it: one caller at a time leads it, others
+ * that come meanwhile run serially (a team for each Python thread would oversubscribe the cores). Its threads are
+ * OpenMP's, in a parallel region that a further thread, the keeper, has entered and sleeps in: so no caller waits at a
+ * region's end, where one thread that the system has taken off its processor holds up all. A caller waits only for
+ * tasks that others have claimed. After a fork the child has no team left and runs serially: libgomp would hang. */
 #define _GNU_SOURCE
 #include "parallel.h"
+#include "processors.h"
+#include "wait.h"
 
-#include <limits.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <strings.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "../fusedops.h"
+#include "../machine/tune.h"
 
 #ifdef _OPENMP
 #include <omp.h>
@@ -32,50 +31,8 @@ static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 #endif
 
-/* A team that is awake shares a loop within a few hundred nanoseconds. */
-#define WORTH_A_TEAM_NS 4000
-#define WORTH_SHARING_NS 1500
 enum { MOST_THREADS = 1024, LINE = 128 };
-
-/* Looks at a barrier before the processor is offered to others: a fraction of a millisecond, more than a share of a step takes. */
-#define SPINS 10000
-
-/* How long a thread without work stays awake after that, at every look offering its processor to others. */
-#define AWAKE_NS 4000000
-
-/* So late a thread comes to its last task, at least, where that is divided; tasks of a thread that are enough without. */
-#define LATE_NS 1000
-enum { MANY_TASKS = 16, QUARTERS = 4 };
-
-#if defined(__x86_64__)
-#include <xmmintrin.h>
-static inline void pause_(void) { _mm_pause(); }
-enum { FLUSH = 0x8040 }; /* MXCSR: flush to zero, denormals are zero */
-typedef unsigned fp_mode;
-static inline fp_mode enter_flush(void) {
-    fp_mode saved = _mm_getcsr();
-    if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved | FLUSH);
-    return saved;
-}
-static inline void leave_flush(fp_mode saved) {
-    if ((saved & FLUSH) != FLUSH) _mm_setcsr(saved);
-}
-#elif defined(__aarch64__)
-static inline void pause_(void) { __asm__ volatile("yield"); }
-typedef unsigned long fp_mode;
-static inline fp_mode enter_flush(void) {
-    fp_mode saved;
-    __asm__ volatile("mrs %0, fpcr" : "=r"(saved));
-    __asm__ volatile("msr fpcr, %0" ::"r"(saved | 1ul << 24));
-    return saved;
-}
-static inline void leave_flush(fp_mode saved) { __asm__ volatile("msr fpcr, %0" ::"r"(saved)); }
-#else
-static inline void pause_(void) {}
-typedef int fp_mode;
-static inline fp_mode enter_flush(void) { return 0; }
-static inline void leave_flush(fp_mode saved) { (void)saved; }
-#endif
+enum { QUARTERS = 4 }; /* of a task that is divided */
 
 static atomic_int wanted;      /* threads that the caller asked for; 0: the default */
 static int default_threads;    /* what the machine allows */
@@ -83,19 +40,22 @@ static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it *
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static int_fast64_t awake_ns;  /* 0 where OpenMP's threads shall not wait actively */
-static int asked, size;        /* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
+/* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
+static int asked, size;
 static atomic_int opened;      /* its size, as its threads tell */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
 
 typedef void units(void *context, ptrdiff_t first, ptrdiff_t end, int thread);
 
-/* What a member of the team knows of the loop: its own range of units, tasks or quarters of them, from whose front it claims; who has
- * nothing left claims from the back of another's. The memory that the tasks of one loop wrote is read by the next loop's tasks of the same
- * place, so each stays with one processor's cache. All that a member looks at lies in its own line, and the rest changes only between loops:
- * who has claimed a task by an exchange of the range has read what belongs to it. */
+/* What a member of the team knows of the loop: its own range of units, tasks or quarters of them, from whose front it
+ * claims; who has nothing left claims from the back of another's. The memory that the tasks of one loop wrote is read
+ * by the next loop's tasks of the same place, so each stays with one processor's cache. All that a member looks at lies
+ * in its own line, and the rest changes only between loops: who has claimed a task by an exchange of the range has read
+ * what belongs to it. */
 typedef struct {
-    _Alignas(LINE) atomic_uint_fast64_t range; /* the loop's number, first and end of the units that nobody has claimed */
+    /* the loop's number, first and end of the units that nobody has claimed */
+    _Alignas(LINE) atomic_uint_fast64_t range;
     _Atomic(units *) fn;
     _Atomic(void *) context;
     atomic_int whole, members, ends; /* units of a task */
@@ -115,42 +75,15 @@ static void in_child(void) {
     atomic_flag_clear(&team_taken);
 }
 
-/* The first numbers of a file, or how many of them there are. A word that is no number ends them. */
-static int numbers_of(const char *folder, const char *name, long *a, long *b) {
-    char path[4096];
-    snprintf(path, sizeof path, "%s/%s", folder, name);
-    FILE *f = fopen(path, "r");
-    if (!f) return -1;
-    const int n = fscanf(f, "%ld %ld", a, b);
-    fclose(f);
-    return n;
-}
-
-int fo_cgroup_quota(const char *folder) {
-    long quota = 0, period = 0, unused;
-    if (numbers_of(folder, "cpu.max", &quota, &period) == -1) {
-        numbers_of(folder, "cpu/cpu.cfs_quota_us", &quota, &unused);
-        numbers_of(folder, "cpu/cpu.cfs_period_us", &period, &unused);
-    }
-    if (quota <= 0 || period <= 0) return 0; /* "max" in version 2, -1 in version 1 */
-    const long processors = quota / period + (quota % period != 0);
-    return processors > INT_MAX ? INT_MAX : (int)processors;
-}
-
 /* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
 __attribute__((constructor)) static void start(void) {
-    int n = (int)sysconf(_SC_NPROCESSORS_ONLN), quota = fo_cgroup_quota("/sys/fs/cgroup");
-#ifdef __linux__
-    cpu_set_t set;
-    if (!sched_getaffinity(0, sizeof set, &set)) n = CPU_COUNT(&set);
-#endif
-    if (quota && quota < n) n = quota;
+    int n = fo_processors();
     openmp_at_start = omp_get_max_threads();
     if (openmp_at_start < n) n = openmp_at_start;
     default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
     pthread_atfork(NULL, NULL, in_child);
     const char *policy = getenv("OMP_WAIT_POLICY");
-    awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : AWAKE_NS;
+    awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : FO_AWAKE_NS;
 }
 
 void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
@@ -175,10 +108,20 @@ static int_fast64_t now_ns(void) {
     return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
+fo_team fo_team_together(void) {
+    const bool alone = atomic_load_explicit(&forked, memory_order_relaxed);
+    return (fo_team){FO_SHARING_NS, together ? together : alone ? 1 : fo_get_num_threads()};
+}
+
+fo_team fo_team_here(void) {
+    fo_team team = fo_team_together();
+    if (!together) team.least = FO_TEAM_NS;
+    return team;
+}
+
 int fo_threads_for(double nanoseconds) {
-    if (together) return nanoseconds < WORTH_SHARING_NS ? 1 : together;
-    if (nanoseconds < WORTH_A_TEAM_NS || atomic_load_explicit(&forked, memory_order_relaxed)) return 1;
-    return fo_get_num_threads();
+    if (nanoseconds < (together ? FO_SHARING_NS : FO_TEAM_NS)) return 1; /* soon said, for small jobs */
+    return fo_team_together().threads;
 }
 
 static void *pass(void *gate) {
@@ -187,7 +130,8 @@ static void *pass(void *gate) {
     return NULL;
 }
 
-/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or address space). */
+/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or
+ * address space). */
 static int threads_start(int n) {
     pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
     pthread_t threads[MOST_THREADS];
@@ -199,20 +143,14 @@ static int threads_start(int n) {
     return started == n;
 }
 
-static void wait_for_others(int spins) {
-    if (spins < SPINS)
-        pause_();
-    else
-        sched_yield(); /* more threads than processors: the one that is waited for may need this one */
-}
-
 static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
-    fp_mode saved = enter_flush();
+    fo_fp_mode saved = fo_enter_flush();
     for (ptrdiff_t first = 0; first < all; first += whole) fn(context, first, first + whole, 0);
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
-enum { BITS = 16 }; /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+/* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
+enum { BITS = 16 };
 enum { MOST_UNITS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
@@ -221,19 +159,23 @@ static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, 
 static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
-/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time ago. */
+/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time
+ * ago. */
 static bool is_late(int thread) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
     const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
-    const int_fast64_t least = before && now - before > 3 * LATE_NS ? (now - before) / 3 : LATE_NS;
+    const int_fast64_t least = before && now - before > 3 * FO_LATE_NS ? (now - before) / 3 : FO_LATE_NS;
     for (int i = 0; i < members; i++) {
         const uint_fast64_t r = atomic_load_explicit(&team[i].range, memory_order_relaxed);
-        if (i != thread && first_of(r) == end_of(r) && now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least) return true;
+        if (i != thread && first_of(r) == end_of(r) &&
+            now - atomic_load_explicit(&team[i].begun, memory_order_relaxed) > least)
+            return true;
     }
     return false;
 }
 
-/* Units of the next claim from a range: a task, but less of the last one where its member is late or does not take it itself. */
+/* Units of the next claim from a range: a task, but less of the last one where its member is late or does not take it
+ * itself. */
 static uint_fast64_t next_claim(int thread, bool own, uint_fast64_t range, uint_fast64_t whole) {
     const uint_fast64_t left = end_of(range) - first_of(range);
     if (left > whole || whole == 1 || (own && left == whole && !is_late(thread))) return whole;
@@ -249,9 +191,11 @@ static void run_range(int thread, atomic_uint_fast64_t *range, uint_fast64_t loo
         void *context = atomic_load_explicit(&mine->context, memory_order_relaxed);
         const int whole = atomic_load_explicit(&mine->whole, memory_order_relaxed);
         const bool own = range == &mine->range;
-        const uint_fast64_t n = next_claim(thread, own, r, (uint_fast64_t)whole), first = own ? first_of(r) : end_of(r) - n;
+        const uint_fast64_t n = next_claim(thread, own, r, (uint_fast64_t)whole);
+        const uint_fast64_t first = own ? first_of(r) : end_of(r) - n;
         const uint_fast64_t rest = own ? range_of(loop, first + n, end_of(r)) : range_of(loop, first_of(r), first);
-        if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire)) continue;
+        if (!atomic_compare_exchange_weak_explicit(range, &r, rest, memory_order_acq_rel, memory_order_acquire))
+            continue;
         if (whole > 1) atomic_store_explicit(&mine->begun, now_ns(), memory_order_relaxed);
         fn(context, (ptrdiff_t)first, (ptrdiff_t)(first + n), thread);
         atomic_fetch_add_explicit(&mine->done, n, memory_order_release);
@@ -275,7 +219,8 @@ static void call(member *m) {
 
 /* Deals out the units of a loop, whose number it returns. */
 static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
-    const uint_fast64_t all = (uint_fast64_t)tasks, each = (uint_fast64_t)whole, loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
+    const uint_fast64_t all = (uint_fast64_t)tasks, each = (uint_fast64_t)whole;
+    const uint_fast64_t loop = ++loops & (((uint_fast64_t)1 << (64 - 2 * BITS)) - 1);
     claimed += all * each;
     for (int i = threads; i-- > 0;) {
         member *m = &team[i];
@@ -294,20 +239,20 @@ static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, vo
 static void share(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
     const int members = together;
     const uint_fast64_t loop = deal(tasks, whole, threads, fn, context);
-    fp_mode saved = enter_flush();
+    fo_fp_mode saved = fo_enter_flush();
     together = 0; /* a loop inside a task is serial */
     run_loop(0, loop);
     uint_fast64_t done = 0;
-    for (int spins = 0; done != claimed; wait_for_others(spins++)) {
+    for (int spins = 0; done != claimed; fo_wait_for_others(spins++)) {
         done = 0;
         for (int i = 0; i < asked; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
     together = members;
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
-/* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks whether it
- * sleeps: one of them sees the other. */
+/* Who has no loop but that one says that it sleeps, then looks once more; who has a task for it writes that, then looks
+ * whether it sleeps: one of them sees the other. */
 static void sleep_until_called(member *m, uint_fast64_t loop) {
     pthread_mutex_lock(&m->bed);
     atomic_store(&m->asleep, 1);
@@ -320,17 +265,17 @@ static void help(int thread) {
     member *m = &team[thread];
     uint_fast64_t loop = NO_LOOP;
     int_fast64_t end = 0;
-    fp_mode saved = enter_flush();
-    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire); wait_for_others(looks++)) {
+    fo_fp_mode saved = fo_enter_flush();
+    for (int looks = 0; !atomic_load_explicit(&m->ends, memory_order_acquire); fo_wait_for_others(looks++)) {
         const uint_fast64_t now = atomic_load_explicit(&m->range, memory_order_acquire) >> 2 * BITS;
         if (now != loop)
             run_loop(thread, loop = now), looks = 0;
-        else if (looks == SPINS)
+        else if (looks == FO_SPINS)
             end = now_ns() + awake_ns;
-        else if (looks > SPINS && now_ns() > end)
+        else if (looks > FO_SPINS && now_ns() > end)
             sleep_until_called(m, loop), looks = 0; /* what it was called for does not wait for other processes */
     }
-    leave_flush(saved);
+    fo_leave_flush(saved);
 }
 
 /* The keeper's life: the team as OpenMP has it, opened anew when it shall be larger. */
@@ -356,7 +301,8 @@ static void *keep_team(void *unused) {
     return unused;
 }
 
-/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it knows waits for it. */
+/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it
+ * knows waits for it. */
 static bool start_keeper(void) {
     static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
     pthread_t keeper;
@@ -387,7 +333,7 @@ static bool open_team(int threads) {
     asked = threads;
     pthread_cond_signal(&reopen);
     pthread_mutex_unlock(&gate);
-    for (int spins = 0; !atomic_load(&opened); spins++) wait_for_others(spins);
+    for (int spins = 0; !atomic_load(&opened); spins++) fo_wait_for_others(spins);
     size = atomic_load(&opened);
     return true;
 }
@@ -459,11 +405,13 @@ static void divided_units(void *context, ptrdiff_t first, ptrdiff_t end, int thr
     const ptrdiff_t task = first / QUARTERS;
     l->fn(l->context, (fo_piece){task, (int)(first - task * QUARTERS), (int)(end - task * QUARTERS)}, thread);
 }
-static void whole_task(void *context, ptrdiff_t task, int thread) { divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread); }
+static void whole_task(void *context, ptrdiff_t task, int thread) {
+    divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread);
+}
 
 void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
     divided_loop l = {fn, context};
-    if (tasks <= MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
+    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
         run(tasks, QUARTERS, threads, divided_units, &l);
     else
         fo_parallel_for(tasks, threads, whole_task, &l);
@@ -502,21 +450,4 @@ void fo_parallel_team(int threads, fo_member *fn, void *context) {
         run_serial(1, 1, member_units, &m);
     }
     if (leads) leave_team();
-}
-
-void fo_barrier_wait(fo_barrier *barrier, int members) {
-    if (members == 1) return;
-    const int round = atomic_load_explicit(&barrier->round, memory_order_relaxed);
-    if (atomic_fetch_add_explicit(&barrier->arrived, 1, memory_order_acq_rel) == members - 1) {
-        atomic_store_explicit(&barrier->arrived, 0, memory_order_relaxed);
-        atomic_store_explicit(&barrier->round, round + 1, memory_order_release);
-        return;
-    }
-    for (int spins = 0; atomic_load_explicit(&barrier->round, memory_order_acquire) == round; spins++) wait_for_others(spins);
-}
-
-void fo_progress_set(fo_progress *progress, ptrdiff_t done) { atomic_store_explicit(&progress->done, done, memory_order_release); }
-
-void fo_progress_wait(fo_progress *progress, ptrdiff_t done) {
-    for (int spins = 0; atomic_load_explicit(&progress->done, memory_order_acquire) < done; spins++) wait_for_others(spins);
 }

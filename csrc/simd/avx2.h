@@ -5,7 +5,7 @@
 
 typedef __m256 vf;
 typedef __m256 vm;
-enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 4 };
+enum { VL = 8, MR = 6, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
@@ -37,7 +37,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces rather tha
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return _mm256_setzero_ps(); }
 INLINE vf v_set1(float x) { return _mm256_set1_ps(x); }
-#define v_keep(v) __asm__("" : "+x"(v))
+#define v_force_reg(v) __asm__("" : "+x"(v))
 INLINE vf v_add(vf a, vf b) { return _mm256_add_ps(a, b); }
 INLINE vf v_sub(vf a, vf b) { return _mm256_sub_ps(a, b); }
 INLINE vf v_mul(vf a, vf b) { return _mm256_mul_ps(a, b); }
@@ -46,25 +46,6 @@ INLINE vf v_sqrt(vf a) { return _mm256_sqrt_ps(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return _mm256_fmadd_ps(a, b, c); }
 #define v_fma_to(c, a, b) __asm__("vfmadd231ps %2, %1, %0" : "+x"(c) : "x"(a), "x"(b))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-/* All registers are used, in a way that the compiler does not find. */
-#define V_VECTORS_(at) \
-    "vmovups " #at "(%[b]), %%ymm12\n\tvmovups " #at "(%[b], %[second]), %%ymm13\n\tvmovups " #at "(%[b], %[third]), %%ymm14\n\t"
-#define V_ROW_(element, i) \
-    "vbroadcastss " element ", %%ymm15\n\tvfmadd231ps %%ymm12, %%ymm15, %[c" #i "0]\n\t" \
-    "vfmadd231ps %%ymm13, %%ymm15, %[c" #i "1]\n\tvfmadd231ps %%ymm14, %%ymm15, %[c" #i "2]\n\t"
-#define V_STEP_(at, p) \
-    V_VECTORS_(at) V_ROW_(#p "(%[a])", 0) V_ROW_(#p "(%[a], %[lda])", 1) V_ROW_(#p "(%[a], %[lda], 2)", 2) V_ROW_(#p "(%[last])", 3)
-#define V_SUMS_(i) [c##i##0] "+x"(acc[i][0]), [c##i##1] "+x"(acc[i][1]), [c##i##2] "+x"(acc[i][2])
-#define V_STEPS_(steps) \
-    __asm__ volatile(steps : V_SUMS_(0), V_SUMS_(1), V_SUMS_(2), V_SUMS_(3) \
-                     : [a] "r"(a), [lda] "r"(4 * lda), [last] "r"(last), [b] "r"(b), [second] "r"(4 * second), [third] "r"(4 * third) \
-                     : "ymm12", "ymm13", "ymm14", "ymm15", "memory")
-INLINE void v_wide_steps(vf acc[][8], const int four, const float *a, ptrdiff_t lda, const float *last, const float *b, ptrdiff_t second, ptrdiff_t third) {
-    if (four)
-        V_STEPS_(V_STEP_(0, 0) V_STEP_(64, 4) V_STEP_(128, 8) V_STEP_(192, 12));
-    else
-        V_STEPS_(V_STEP_(0, 0));
-}
 INLINE vf v_fnma(vf a, vf b, vf c) { return _mm256_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm256_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm256_min_ps(a, b); }
@@ -82,16 +63,18 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
     return _mm256_mul_ps(_mm256_mul_ps(a, p), r);
 }
 /* Shuffled within each 128-bit half: what two vectors' lower halves give stands apart. */
-INLINE vf v_evens(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
-INLINE vf v_odds(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
-INLINE vf v_in_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
-INLINE vf v_turned(vf v, int n) {
-    return _mm256_permutevar8x32_ps(v, n == 1 ? _mm256_setr_epi32(1, 4, 3, 6, 5, 2, 7, 0) : _mm256_setr_epi32(7, 0, 5, 2, 1, 4, 3, 6));
+INLINE vf v_uzp_inlane_even(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0x88); }
+INLINE vf v_uzp_inlane_odd(vf a, vf b) { return _mm256_shuffle_ps(a, b, 0xdd); }
+INLINE vf v_lane_order(vf v) { return _mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(v), 0xd8)); }
+INLINE vf v_rotate(vf v, int n) {
+    return _mm256_permutevar8x32_ps(
+        v, n == 1 ? _mm256_setr_epi32(1, 4, 3, 6, 5, 2, 7, 0) : _mm256_setr_epi32(7, 0, 5, 2, 1, 4, 3, 6));
 }
-INLINE vf v_even(vf a, vf b) { return v_in_order(v_evens(a, b)); }
-INLINE vf v_odd(vf a, vf b) { return v_in_order(v_odds(a, b)); }
+INLINE vf v_uzp_even(vf a, vf b) { return v_lane_order(v_uzp_inlane_even(a, b)); }
+INLINE vf v_uzp_odd(vf a, vf b) { return v_lane_order(v_uzp_inlane_odd(a, b)); }
 INLINE vf v_concat(vf a, vf b, const int n) {
-    const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b), mid = _mm256_permute2x128_si256(lo, hi, 0x21);
+    const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b);
+    const __m256i mid = _mm256_permute2x128_si256(lo, hi, 0x21);
     switch (n) {  /* the instruction takes a literal number of bytes, within each 128-bit half */
         case 1: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 4));
         case 2: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 8));
@@ -103,7 +86,9 @@ INLINE vf v_concat(vf a, vf b, const int n) {
     }
 }
 INLINE vf v_halves(vf a, vf b) { return _mm256_permute2f128_ps(a, b, 0x20); }
-INLINE vf v_load_halves(const float *p, const float *q) { return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1); }
+INLINE vf v_load_halves(const float *p, const float *q) {
+    return _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(q), 1);
+}
 INLINE void v_store_halves(float *p, float *q, vf v) {
     _mm_storeu_ps(p, _mm256_castps256_ps128(v));
     _mm_storeu_ps(q, _mm256_extractf128_ps(v, 1));
@@ -125,9 +110,10 @@ INLINE void v_transpose(vf r[VL]) {
         r[i + 4] = _mm256_permute2f128_ps(t, r[i + 4], 0x31);
     }
 }
-INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {  /* a load brings a half to its place, which else takes a shuffle */
+/* a load brings a half to its place, which else takes a shuffle */
+INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
     const float *q = p + 4 * ld;
-    v_hide(q);
+    v_launder(q);
     UNROLL for (int i = 0; i < VL; i++) r[i] = v_load_halves(p + i % 4 * ld + i / 4 * 4, q + i % 4 * ld + i / 4 * 4);
     v_transpose_4_(r), v_transpose_4_(r + 4);
 }

@@ -36,6 +36,13 @@ INLINE vf v_sum_lanes(vf v) {
     return v;
 }
 
+/* The sum of VL vectors, in the order in which v_sum_lanes takes the lanes of one. */
+INLINE vf v_sum_vectors(vf v[VL]) {
+    for (int half = VL / 2; half; half /= 2)
+        for (int l = 0; l < half; l++) v[l] = v_add(v[l], v[l + half]);
+    return v[0];
+}
+
 INLINE vf v_largest_lane(vf v) {
     UNROLL for (int half = VL / 2; half; half /= 2) v = v_largest(v, v_concat(v, v, half));
     return v;

@@ -5,7 +5,7 @@
 
 typedef float32x4_t vf;
 typedef uint32x4_t vm;
-enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 0, MR3 = 0 };
+enum { VL = 4, MR = 8, NV = 2, NR = NV * VL, REGISTERS = 32, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_zero(void) { return vdupq_n_f32(0); }
@@ -55,7 +55,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {
     if (n > 2) vst1q_lane_f32(p + 2, v, 2);
 }
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
-#define v_keep(v) __asm__("" : "+w"(v))
+#define v_force_reg(v) __asm__("" : "+w"(v))
 INLINE vf v_add(vf a, vf b) { return vaddq_f32(a, b); }
 INLINE vf v_sub(vf a, vf b) { return vsubq_f32(a, b); }
 INLINE vf v_mul(vf a, vf b) { return vmulq_f32(a, b); }
@@ -64,7 +64,6 @@ INLINE vf v_sqrt(vf a) { return vsqrtq_f32(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return vfmaq_f32(c, a, b); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-#define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return vfmsq_f32(c, a, b); }
 INLINE vm v_lt(vf a, vf b) { return vcltq_f32(a, b); }
 INLINE vm v_isnan(vf a) { return vmvnq_u32(vceqq_f32(a, a)); }
@@ -81,11 +80,11 @@ INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself ma
     vf r = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(i, h), bias), 23));
     return vmulq_f32(vmulq_f32(a, p), r);
 }
-INLINE vf v_even(vf a, vf b) { return vuzp1q_f32(a, b); }
-INLINE vf v_odd(vf a, vf b) { return vuzp2q_f32(a, b); }
-INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
-INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
-INLINE vf v_in_order(vf v) { return v; }
+INLINE vf v_uzp_even(vf a, vf b) { return vuzp1q_f32(a, b); }
+INLINE vf v_uzp_odd(vf a, vf b) { return vuzp2q_f32(a, b); }
+INLINE vf v_uzp_inlane_even(vf a, vf b) { return v_uzp_even(a, b); }
+INLINE vf v_uzp_inlane_odd(vf a, vf b) { return v_uzp_odd(a, b); }
+INLINE vf v_lane_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) {
     switch (n) {  /* the instruction takes a literal */
         case 1: return vextq_f32(a, b, 1);
@@ -93,7 +92,7 @@ INLINE vf v_concat(vf a, vf b, const int n) {
         default: return vextq_f32(a, b, 3);
     }
 }
-INLINE vf v_turned(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
+INLINE vf v_rotate(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
 INLINE vf v_halves(vf a, vf b) { return vcombine_f32(vget_low_f32(a), vget_low_f32(b)); }
 INLINE vf v_load_halves(const float *p, const float *q) { return vcombine_f32(vld1_f32(p), vld1_f32(q)); }
 INLINE void v_store_halves(float *p, float *q, vf v) {

@@ -3,7 +3,7 @@
 
 typedef float vf;
 typedef int vm;
-enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0, MR3 = 0 };
+enum { VL = 1, MR = 4, NV = 2, NR = NV * VL, REGISTERS = 16, FMA_READS = 0 };
 _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators fit the registers");
 
 INLINE vf v_load(const float *p) { return *p; }
@@ -16,7 +16,7 @@ INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { if (n > 0) *p = v; }
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return 0; }
 INLINE vf v_set1(float x) { return x; }
-#define v_keep(v) ((void)(v))
+#define v_force_reg(v) ((void)(v))
 INLINE vf v_add(vf a, vf b) { return a + b; }
 INLINE vf v_sub(vf a, vf b) { return a - b; }
 INLINE vf v_mul(vf a, vf b) { return a * b; }
@@ -26,7 +26,6 @@ INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
-#define v_wide_steps(...) ((void)0)
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }
 INLINE vf v_max(vf a, vf b) { return a > b ? a : b; }
 INLINE vf v_min(vf a, vf b) { return a < b ? a : b; }
@@ -43,13 +42,13 @@ INLINE vf v_pow2(vf z) {
     return z;
 }
 INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
-INLINE vf v_even(vf a, vf b) { (void)b; return a; }
-INLINE vf v_odd(vf a, vf b) { (void)a; return b; }
-INLINE vf v_evens(vf a, vf b) { return v_even(a, b); }
-INLINE vf v_odds(vf a, vf b) { return v_odd(a, b); }
-INLINE vf v_in_order(vf v) { return v; }
+INLINE vf v_uzp_even(vf a, vf b) { (void)b; return a; }
+INLINE vf v_uzp_odd(vf a, vf b) { (void)a; return b; }
+INLINE vf v_uzp_inlane_even(vf a, vf b) { return v_uzp_even(a, b); }
+INLINE vf v_uzp_inlane_odd(vf a, vf b) { return v_uzp_odd(a, b); }
+INLINE vf v_lane_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
-INLINE vf v_turned(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
+INLINE vf v_rotate(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
 INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
 INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
 INLINE void v_store_halves(float *p, float *q, vf v) { (void)p; *q = v; }

@@ -7,7 +7,6 @@
  *   REGISTERS         that hold a vf each
  *   FMA_READS         whether v_fma_at is one instruction
  *   MR, NV, NR        GEMM register tile: MR rows of NV vectors, NR = NV * VL; asserted to fit the registers
- *   MR3               rows of a GEMM register tile of three vectors, or 0 where it is not better than the other
  *   FO_NAME(f)        f with the instruction set appended: fo_gemm -> fo_gemm_avx2
  *
  *   v_load(p) v_store(p, v)            any alignment
@@ -16,14 +15,13 @@
  *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
  *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n); what is stored, of n >= 0
  *   v_store_first(p, v, n, m)         v_store_tail where m = v_range(0, n) is at hand
- *   v_keep(v)                          v stands in a register from here on, or the compiler loads it anew for each use
+ *   v_force_reg(v)                     v is in a register from here on, or the compiler loads it anew for each use
  *   v_zero() v_set1(x)                 all lanes 0; all lanes x
  *   v_add v_sub v_mul v_div v_sqrt     IEEE, one rounding each
  *   v_fma(a, b, c)                     a*b + c, one rounding (scalar: fmaf, also where the processor has no FMA)
- *   v_fma_to(c, a, b)                  c = v_fma(a, b, c) in c's own register: where 16 hold a tile, the compiler else moves sums about in straight code
- *   v_fma_at(c, p, b)                  v_fma_to(c, v_set1(*p), b); where the multiply-add itself can read p, one instruction less to issue
- *   v_wide_steps(acc, four, a, lda, last, b, second, third)   where MR3: four steps of a product, or one: acc[i][j] for MR3 rows, of A at
- *                                      a + i * lda (the last one at last), and three vectors of B, at b, b + second and b + third; steps of B are NR apart
+ *   v_fma_to(c, a, b)                  c = v_fma(a, b, c) in c's own register: where 16 hold a tile, the compiler else
+ *                                      moves sums about in straight code
+ *   v_fma_at(c, p, b)                  v_fma_to(c, v_set1(*p), b); one instruction where the multiply-add can read p
  *   v_fnma(a, b, c)                    c - a*b, one rounding
  *   v_max(a, b) v_min(a, b)            a > b ? a : b and a < b ? a : b, so a NaN in b goes through, one in a does not
  *   v_abs(a) v_copysign(a, s)          |a|; |a| with the sign of s; both work on the bits, NaN included
@@ -31,9 +29,9 @@
  *   v_select(m, a, b)                  m ? a : b
  *   v_pow2(z)                          2^n for z = n + V_POW2, n integral in -127..128; its ends are 0 and infinity
  *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
- *   v_even(a, b) v_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
- *   v_evens(a, b) v_odds(a, b)         the same lanes in an order of the set's own, which v_in_order(v) makes that of v_even
- *   v_turned(v, n)                     what v_concat(v, v, n) is, in the order of v_evens, for n = 1 or VL - 1
+ *   v_uzp_even(a, b) v_uzp_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
+ *   v_uzp_inlane_even(a, b) v_uzp_inlane_odd(a, b)         the same lanes in an order of the set's own, which v_lane_order(v) sorts
+ *   v_rotate(v, n)                     what v_concat(v, v, n) is, in the order of v_uzp_inlane_even, for n = 1 or VL - 1
  *   v_concat(a, b, n)                  lanes n .. n+VL-1 of a followed by b, for a literal 0 < n < VL
  *   v_halves(a, b)                     the lower half of a, then that of b
  *   v_load_halves(p, q) v_store_halves(p, q, v)   VL/2 floats at p and as many at q: the lower and the upper half
@@ -61,12 +59,13 @@
 #define UNROLL _Pragma("GCC unroll 64")
 
 /* Loads and stores stay on their side of it. */
-#define v_pin() __asm__ volatile("" ::: "memory")
+#define v_barrier() __asm__ volatile("" ::: "memory")
 
 /* Hides where a pointer comes from, or the compiler keeps a pointer for each of the places that a loop reads. */
-#define v_hide(p) __asm__("" : "+r"(p))
+#define v_launder(p) __asm__("" : "+r"(p))
 
-/* What is read from memory where it is used: the compiler would spill it to vector registers, from where it waits behind arithmetic. */
-#define v_stays_in_memory(x) __asm__("" : "+m"(x))
+/* What is read from memory where it is used: the compiler would spill it to vector registers, from where it waits
+ * behind arithmetic. */
+#define v_force_mem(x) __asm__("" : "+m"(x))
 
 #endif

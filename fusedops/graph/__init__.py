@@ -1,11 +1,12 @@
 """Networks: read, fused, planned, and run in one call."""
 from . import saved
 from .executor import Model
+from .passes import check_names
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
 
-def load_onnx(model, *, fold=True, fuse=True):
+def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install 'fusedops[onnx]'``.
 
     Parameters
@@ -16,6 +17,8 @@ def load_onnx(model, *, fold=True, fuse=True):
         Compute with constants now: batch norm goes into the weights before it.
     fuse : bool
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
+    disabled_passes : tuple of str
+        Names of passes to leave out, such as ``("epilogue", "blocks")``, so that what each buys can be measured alone.
 
     Returns
     -------
@@ -44,10 +47,11 @@ def load_onnx(model, *, fold=True, fuse=True):
     array([[3., 3.]], dtype=float32)
     """
     from .onnx_reader import read_onnx
-    return Model.built(read_onnx(model), fold, fuse)
+    disabled = check_names(disabled_passes)
+    return Model.built(read_onnx(model), fold, fuse, disabled)
 
 
-def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
+def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_passes=()):
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install 'fusedops[torch]'``.
 
     Parameters
@@ -58,7 +62,8 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
         Inputs to trace the network with; their first dimension may differ in later calls, unless the module itself fixes it. Without
         them, `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its weights.
     fold, fuse : bool
-        See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes neither.
+    disabled_passes : tuple of str
+        See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
 
     Returns
     -------
@@ -69,7 +74,7 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
     ValueError
         Torch cannot export the network, or it has operators that fusedops does not have.
     TypeError
-        No example inputs, and no such layer, or `fold` or `fuse` switched off for one.
+        No example inputs, and no such layer, or `fold`, `fuse` or a pass switched off for one.
 
     Examples
     --------
@@ -82,12 +87,13 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True):
     1
     """
     from . import torch_reader
+    disabled = check_names(disabled_passes)
     if example_inputs is None:
-        if not (fold and fuse):
+        if not (fold and fuse) or disabled:
             raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                             "from_torch(module, example_inputs, fold=..., fuse=...)")
         return torch_reader.layer_of(module)
-    return Model.built(torch_reader.read_torch(module, example_inputs), fold, fuse)
+    return Model.built(torch_reader.read_torch(module, example_inputs), fold, fuse, disabled)
 
 
 def load(path):

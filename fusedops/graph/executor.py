@@ -63,9 +63,9 @@ class Model:
     fused ...
     """
 
-    def __init__(self, graph, report, source=None):
-        """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made."""
-        self._graph, self._report, self._source = graph, report, source
+    def __init__(self, graph, report, source=None, options=(True, True, ())):
+        """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made; `options` of `built`."""
+        self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._layers, self._plans, self._calls, self._lock = {}, {}, count(), Lock()
         _models.add(self)
         self._shaping = set(shaping_inputs(graph))
@@ -130,10 +130,28 @@ class Model:
         names = [v.name for v in self._graph.inputs]
         if not isinstance(inputs, Mapping):
             raise TypeError(f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) takes them in order")
+        defaults = [v.name for v in self._graph.defaults]
+        if set(names) < set(inputs) <= {*names, *defaults}:
+            return self._taking([name for name in defaults if name in inputs]).run(inputs)
         if set(inputs) != set(names):
-            raise ValueError(f"the network takes the inputs {', '.join(names)}, got {', '.join(map(str, inputs)) or 'none'}")
+            taken = ", ".join(names) + (f" (and may take {', '.join(defaults)})" if defaults else "")
+            raise ValueError(f"the network takes the inputs {taken}, got {', '.join(map(str, inputs)) or 'none'}")
         results = self(*(inputs[name] for name in names))
         return dict(zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results,), strict=True))
+
+    def _taking(self, names):
+        """The network with inputs that have a default as inputs that must be given."""
+        if self._source is None:
+            raise ValueError(f"the network was saved with the defaults of {', '.join(names)}: load the ONNX file to give them")
+        key = tuple(names)
+        if key not in self._variants:
+            source = self._source.copy()
+            source.inputs += [v for v in source.defaults if v.name in names]
+            source.defaults = [v for v in source.defaults if v.name not in names]
+            for name in names:
+                del source.constants[name]
+            self._variants[key] = self.built(source, *self._options)
+        return self._variants[key]
 
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
@@ -316,10 +334,10 @@ class Model:
         return {"fused": self, "folded only": self.built(self._source, True, False), "unfused": self.built(self._source, False, False)}
 
     @classmethod
-    def built(cls, source, fold, fuse):
+    def built(cls, source, fold, fuse, disabled=()):
         """A model of the graph `source`, which stays as it is."""
         graph = source.copy()
-        return cls(graph, optimize(graph, fold=fold, fuse=fuse), source)
+        return cls(graph, optimize(graph, fold=fold, fuse=fuse, disabled=disabled), source, (fold, fuse, disabled))
 
     def save(self, path):
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.

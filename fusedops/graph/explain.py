@@ -1,7 +1,21 @@
 """What was fused, what was not and why, and what it buys, as tables."""
 from typing import Any, NamedTuple
 
-from .passes import Fusion, Refusal
+
+class Fusion(NamedTuple):
+    """One thing done: `nodes` vanished into the node `into`."""
+    kind: str
+    nodes: tuple
+    into: str
+    operations: int  # arithmetic operations saved, for a batch of one
+    bytes: int  # traffic to memory saved
+
+
+class Refusal(NamedTuple):
+    """One thing not done, and why."""
+    kind: str
+    node: str
+    reason: str
 
 
 class Explanation(NamedTuple):

@@ -4,11 +4,9 @@ Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activat
 (x w^T + bias with constant w). A node's result is ``activation(op(inputs) + residual)``: fusion fills these two fields.
 """
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
-
-WITHOUT_WEIGHTS = {"Activation", "AveragePool", "Dropout", "Flatten", "GlobalAveragePool", "GlobalMaxPool", "Identity", "MaxPool", "ReduceMean",
-                   "Reshape", "Squeeze", "Transpose", "Unsqueeze"}
 
 
 def unique(name, taken):
@@ -44,6 +42,17 @@ class Node:
         return self.inputs[i] if i < len(self.inputs) else ""
 
 
+class Known(NamedTuple):
+    """What is known of a value before the network runs; `data` where it is all."""
+    shape: tuple
+    dtype: np.dtype
+    data: np.ndarray | None = None
+
+
+def constant(a):
+    return Known(a.shape, a.dtype, a)
+
+
 @dataclass(slots=True)
 class Value:
     """An input or output of the graph: a dimension is an int, or a str where it may differ from call to call."""
@@ -64,6 +73,7 @@ class Graph:
     outputs: list[Value]
     results: list[str]  # the value behind each output; it may have another name than the output
     opset: int
+    defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
 
     def producers(self):
         return {v: node for node in self.nodes for v in node.outputs if v}
@@ -76,22 +86,12 @@ class Graph:
                 found.setdefault(v, []).append(node)
         return found
 
-    def logits(self):
-        """Values that a softmax reads, perhaps by way of pooling, an activation or another shape."""
-        producers, found = self.producers(), set()
-        for softmax in self.nodes:
-            value = softmax.inputs[0] if softmax.op in ("Softmax", "LogSoftmax") else None
-            while value is not None:
-                found.add(value)
-                node = producers.get(value)
-                value = node.inputs[0] if node is not None and node.op in WITHOUT_WEIGHTS else None
-        return found
-
     def constant(self, node, i):
         """The i-th input of the node where it is constant, else None."""
         return self.constants.get(node.input(i))
 
     def copy(self):
         """A graph of its own nodes and the same constants."""
-        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), attrs=dict(n.attrs), absorbed=list(n.absorbed)) for n in self.nodes]
-        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset)
+        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
+                         attrs={k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()}) for n in self.nodes]
+        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset, list(self.defaults))

@@ -9,6 +9,7 @@ from .. import _core
 from ..layers import Linear
 from ..timing import Summary, batch_time
 from .explain import table
+from .operators import OPERATORS
 from .plan import Program
 
 
@@ -126,7 +127,7 @@ def run_timed(plan, slots):
 
 def _operations(plan, node):
     """Operations of a node's multiply-adds."""
-    if node.op not in ("Conv", "ConvTranspose", "Linear"):
+    if not OPERATORS[node.op].weighted:
         return 0
     x, y, w = (plan.shapes[v] for v in (node.inputs[0], node.output, node.inputs[1]))
     points = np.prod(x if node.op == "ConvTranspose" else y)

@@ -1,4 +1,5 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
+import os
 from dataclasses import dataclass, field
 from math import prod
 from typing import NamedTuple
@@ -59,6 +60,40 @@ class Tensor(NamedTuple):
     def whole(self):
         """Whether it covers its buffer, each element once."""
         return prod(self.shape) * self.dtype.itemsize == self.buffer.nbytes and 0 not in self.strides
+
+
+def broadcast(t, shape):
+    """t as a view of the given shape."""
+    strides, sizes = (0,) * (len(shape) - len(t.shape)) + t.strides, (1,) * (len(shape) - len(t.shape)) + t.shape
+    return t._replace(shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in zip(strides, sizes, shape, strict=True)))
+
+
+def transposed(t):
+    """The view of a matrix with its axes swapped."""
+    return t._replace(shape=t.shape[::-1], strides=t.strides[::-1])
+
+
+def part(x, where):
+    """The view of x that Python slices give."""
+    ranges = [range(*s.indices(n)) for s, n in zip(where, x.shape, strict=True)]
+    first = sum(r.start * s for r, s in zip(ranges, x.strides, strict=True) if len(r))
+    return x._replace(shape=tuple(map(len, ranges)), strides=tuple(r.step * s for r, s in zip(ranges, x.strides, strict=True)),
+                      offset=x.offset + first * x.dtype.itemsize)
+
+
+def along(x, axis, start, size):
+    """The view of x with `size` places along one axis, from `start` on."""
+    where = [slice(None)] * len(x.shape)
+    where[axis] = slice(start, start + size)
+    return part(x, where)
+
+
+def physical_memory():
+    """Bytes of this machine's memory."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 1 << 40
 
 
 def _aligned(nbytes):
@@ -131,7 +166,7 @@ def lay_out(buffers):
 def _placed(offset, b):
     """The first place from `offset` on for a buffer. Large ones lie in their page as results do behind an image of the step before; they have a
     place of their own for eight steps."""
-    return _aligned(offset) if b.nbytes < _core.PLACED else offset + (b.first * _core.RESULT_AFTER - offset) % _core.PAGE
+    return _core.place_of_step(offset, b.nbytes, b.first)
 
 
 def _tight(buffers):

@@ -1,14 +1,14 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
 import contextlib
-import os
 
 import numpy as np
 
-from .evaluate import CAST_TYPES, OPERATORS
-from .ir import Graph, Node, Value, unique
-from .shapes import REDUCTIONS
+from .ir import Graph, Known, Node, Value, unique
+from .onnx_file import OPSETS, import_onnx, parse
+from .operators import OPERATORS, READ
+from .reader import Reader
 
-OPSETS = range(7, 22)
+DEEPEST = 64  # functions that call functions
 
 
 def read_onnx(model):
@@ -18,108 +18,154 @@ def read_onnx(model):
     ------
     ValueError
         Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of them named.
+    OSError
+        The file, or one with its weights, cannot be read.
     """
-    onnx = _import_onnx()
-    proto = _parse(onnx, model)
-    if proto.functions:
-        proto = onnx.inliner.inline_local_functions(proto)
-    opset = next((i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")), None)
-    if opset is None:
-        raise ValueError("the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
-    upgraded = opset < OPSETS[0]
-    if upgraded:
-        proto, opset = _upgraded(onnx, proto, opset), OPSETS[0]
-    _check_operators(onnx, proto.graph, opset)
-    return _Reader(onnx, proto.graph, opset, upgraded).graph
+    onnx = import_onnx()
+    proto, opset, upgraded = parse(onnx, model)
+    return _Reader(_Library(onnx, proto, opset), proto.graph, upgraded).graph
 
 
-def _import_onnx():
-    try:
-        import onnx
-        import onnx.inliner
-        import onnx.version_converter
-    except ImportError:
-        raise ImportError("reading ONNX models needs the onnx package: pip install 'fusedops[onnx]'") from None
-    return onnx
+def _domain(proto):
+    return "" if proto.domain == "ai.onnx" else proto.domain
 
 
-def _parse(onnx, model):
-    """A checked ModelProto."""
-    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
-    what = "the model" if path is None else repr(path)
-    with _one_error(onnx, what):
-        if path is not None:
-            proto = onnx.load(path, load_external_data=False)
+def _full_name(node):
+    return f"{_domain(node)}.{node.op_type}" if _domain(node) else node.op_type
+
+
+def _graphs_of(node):
+    return [a.g for a in node.attribute if a.HasField("g")]
+
+
+def _reads(node):
+    """Names of the values that a node takes, and that graphs inside it take from outside."""
+    found = dict.fromkeys(v for v in node.input if v)
+    for graph in _graphs_of(node):
+        own = {v for n in graph.node for v in n.output} | {v.name for v in (*graph.input, *graph.initializer)}
+        found |= dict.fromkeys(v for n in graph.node for v in _reads(n) if v not in own)
+        found |= dict.fromkeys(o.name for o in graph.output if o.name not in own)
+    return list(found)
+
+
+def _ordered(nodes, wanted):
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
+    makers = {}
+    for i, node in enumerate(nodes):
+        for v in filter(None, node.output):
+            if makers.setdefault(v, i) != i:
+                raise ValueError(f"the model is damaged: two nodes make {v!r}")
+    needed, front = set(), [makers[v] for v in wanted if v in makers]
+    before = {}
+    while front:
+        i = front.pop()
+        if i not in needed:
+            needed.add(i)
+            before[i] = [makers[v] for v in _reads(nodes[i]) if v in makers]
+            front += before[i]
+    order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
+    for first in sorted(needed):
+        stack = [first]
+        while stack:
+            i = stack[-1]
+            state.setdefault(i, 1)
+            waiting = [j for j in before[i] if j not in state]
+            if any(state.get(j) == 1 for j in before[i]):
+                raise ValueError(f"the model is damaged: node {nodes[i].name!r} ({nodes[i].op_type}) reads what depends on its own result")
+            if waiting:
+                stack.append(waiting[0])
+            else:
+                stack.pop()
+                if state[i] == 1:
+                    order.append(nodes[i])
+                state[i] = 2
+    return order
+
+
+class _Library:
+    """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
+
+    def __init__(self, onnx, proto, opset):
+        self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version for i in proto.opset_import} | {"": opset}
+        self.functions = {(_domain(f), f.name): f for f in proto.functions}
+        unknown = {}
+        self._collect(proto.graph, opset, unknown, set())
+        if unknown:
+            listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})"
+                               for op, names in sorted(unknown.items()))
+            raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
+
+    def _collect(self, graph, opset, unknown, seen):
+        outputs = [o.name for o in graph.output] if hasattr(graph, "initializer") else graph.output
+        for i, node in enumerate(_ordered(graph.node, outputs)):
+            key = _domain(node), node.op_type
+            for inner in _graphs_of(node):
+                self._collect(inner, opset, unknown, seen)
+            if key in self.functions:
+                if key not in seen:
+                    seen.add(key)
+                    self._collect(self.functions[key], self.opset_of(self.functions[key]), unknown, seen)
+            elif not self._is_known(node, opset):
+                unknown.setdefault(_full_name(node), []).append(node.name or f"#{i}")
+
+    def opset_of(self, function):
+        return next((i.version for i in function.opset_import if i.domain in ("", "ai.onnx")), self.opset)
+
+    def _is_known(self, node, opset):
+        name = _full_name(node)
+        if name in READ:
+            return opset <= OPSETS[-1] or _domain(node) or not self._changed(name, opset)
+        return self._schema(node, opset) is not None
+
+    def _changed(self, op, opset):
+        """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
+        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
+
+    def _schema(self, node, opset):
+        """The schema of an operator that ONNX defines by a function, or None."""
+        domain = _domain(node)
+        version = opset if domain == "" else self.domains.get(domain, 1)
+        if not self.onnx.defs.has(node.op_type, version, domain):
+            return None
+        schema = self.onnx.defs.get_schema(node.op_type, version, domain)
+        return schema if schema.has_function or schema.has_context_dependent_function else None
+
+    def function(self, node, opset, types):
+        """The function that a node calls, or None where its operator has a record; `types` are those of its inputs."""
+        key = _domain(node), node.op_type
+        if key in self.functions or _full_name(node) in READ:
+            return self.functions.get(key)
+        schema, onnx = self._schema(node, opset), self.onnx
+        if schema.has_function:
+            at = [v for v in schema.function_opset_versions if v <= opset]
+            data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
-            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
-    outside = next((t.name for t in proto.graph.initializer if onnx.external_data_helper.uses_external_data(t)), None)
-    if path is None and outside is not None:
-        raise ValueError(f"the data of tensor {outside!r} lies in another file: load the model by its path")
-    with _one_error(onnx, what):
-        onnx.checker.check_model(proto if outside is None else path)  # a message ends at 2 GB, what lies beside it does not
-        if path is not None:
-            onnx.external_data_helper.load_external_data_for_model(proto, os.path.dirname(path))
-    return proto
+            at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
+            kinds = [onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None) if t is not None else onnx.TypeProto() for t in types]
+            data = schema.get_context_dependent_function_with_opset_version(at[-1], node.SerializeToString(), [k.SerializeToString() for k in kinds])
+        return onnx.FunctionProto.FromString(data)
 
 
-@contextlib.contextmanager
-def _one_error(onnx, what):
-    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
-    from google.protobuf.message import DecodeError
-    try:
-        yield
-    except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
-        raise ValueError(f"{what} is not an ONNX model, or a damaged one: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from None
+class _Reader(Reader):
+    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the `outer` reader."""
 
-
-def _upgraded(onnx, proto, opset):
-    """A model of an opset that is older than those read here, as ONNX's own converter brings it up."""
-    try:
-        return onnx.version_converter.convert_version(proto, OPSETS[0])
-    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
-        raise ValueError(f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}") from None
-
-
-def _check_operators(onnx, graph, opset):
-    unknown = {}
-    for i, node in enumerate(graph.node):
-        name = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        if name not in READ or opset > OPSETS[-1] and _changed(onnx, name, opset):
-            unknown.setdefault(name, []).append(node.name or f"#{i}")
-    if unknown:
-        listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})" for op, names in sorted(unknown.items()))
-        raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
-
-
-def _changed(onnx, op, opset):
-    """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
-    return onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
-
-
-class _Reader:
-    def __init__(self, onnx, proto, opset, upgraded):
-        self.onnx, self.opset, self.upgraded, self.names = onnx, opset, upgraded, {}
-        self.taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
-        constants = {t.name: self.array(t) for t in proto.initializer}
+    def __init__(self, library, proto, upgraded=False, outer=None):
+        self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
+        taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
+        constants = {t.name: self.array(t) for t in proto.initializer} | {t.values.name: self.sparse_array(t) for t in proto.sparse_initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
-        outputs = [self.value(o) for o in proto.output]
-        self.graph = Graph([], constants, inputs, outputs, [o.name for o in outputs], opset)
-        known = {"", *constants, *(i.name for i in inputs)}
-        for i, node in enumerate(proto.node):
-            if not all(isinstance(v, str) for v in (node.name, *node.input, *node.output)):
-                raise ValueError(f"the model is damaged: node {i} has a name that is no text")
-            name = unique(node.name or f"{node.op_type}_{i}", self.names)
-            missing = [v for v in node.input if v not in known]
-            if missing:
-                raise ValueError(f"the model is damaged: node {name!r} reads {missing[0]!r}, which nothing before it makes")
-            try:
-                self.read(node, name)
-            except (KeyError, IndexError, TypeError, AttributeError) as e:
-                raise ValueError(f"the model is damaged: node {name!r} ({node.op_type}) lacks or misuses an input or attribute: {e}") from e
-            known.update(node.output)
-        missing = [o.name for o in outputs if o.name not in known]
-        if missing:
-            raise ValueError(f"the model is damaged: nothing makes its output {missing[0]!r}")
+        opset = library.opset if outer is None else outer.opset
+        super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
+        self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
+        self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
+        self.types = {i.name: i.dtype for i in inputs}
+        self.captured = []  # values of the outer graph, in the order of the inputs that they became
+        self.given = {}  # attributes of the function that is being read
+        self.nodes(proto.node, [o.name for o in proto.output], lambda v: v)
+        self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
+        self.graph.outputs = [self.value(o, self.types.get(v, self.dtype(v))) for o, v in zip(proto.output, self.graph.results, strict=True)]
+
+    # ---- values
 
     def array(self, tensor):
         if self.onnx.external_data_helper.uses_external_data(tensor):
@@ -132,37 +178,116 @@ class _Reader:
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
-    def value(self, info):
+    def sparse_array(self, tensor):
+        """A tensor of which a file has the elements that are not zero."""
+        found, at = self.array(tensor.values), self.array(tensor.indices)
+        dense = np.zeros(tuple(tensor.dims), found.dtype)
+        try:
+            if at.ndim == 1:
+                dense.reshape(-1)[at] = found
+            else:
+                dense[tuple(at.T)] = found
+        except (IndexError, ValueError) as e:
+            raise ValueError(f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}") from None
+        return dense
+
+    def value(self, info, dtype=None):
+        """An input or output; `dtype` where the file need not say it."""
         if not info.type.HasField("tensor_type"):
+            if info.type.WhichOneof("value") is None and dtype is not None:
+                return Value(info.name, None, dtype)
             raise ValueError(f"{info.name!r} is not a tensor: sequences, maps and optional values are not supported")
         t = info.type.tensor_type
         try:
-            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
+            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)) if t.elem_type or dtype is None else dtype
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if dtype.kind not in "fiub":
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") else d.dim_param or f"{info.name}.{i}" for i, d in enumerate(t.shape.dim))
+            shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
+                          for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
-    def fresh(self, name):
-        return unique(name, self.taken)
+    def dtype(self, value):
+        constant = self.graph.constants.get(value)
+        return self.types.get(value) if constant is None else constant.dtype
 
-    def constant(self, name, data, dtype=np.int64):
-        name = self.fresh(name)
-        self.graph.constants[name] = np.asarray(data, dtype)
-        return name
+    def resolve(self, name, reader):
+        """The value behind a name of the file."""
+        if name not in self.scope and self.outer is not None:
+            outside = self.outer.resolve(name, reader)
+            self.scope[name] = self.fresh(name)
+            if outside in self.outer.graph.constants:
+                self.graph.constants[self.scope[name]] = self.outer.graph.constants[outside]
+            else:
+                self.types[self.scope[name]] = self.outer.dtype(outside)
+                self.graph.inputs.append(Value(self.scope[name], None, self.outer.dtype(outside)))
+                self.captured.append(outside)
+        if name not in self.scope:
+            raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader != "its output"
+                             else f"the model is damaged: nothing makes its output {name!r}")
+        return self.scope[name]
 
-    def read(self, proto, name):
-        attrs = {a.name: self.attribute(a) for a in proto.attribute}
-        inputs, outputs = list(proto.input), list(proto.output)
+    def add(self, node):
+        super().add(node)
+        record = OPERATORS[node.op]
+        inputs = [Known((), dtype) if (dtype := self.dtype(v)) is not None else None for v in node.inputs]
+        with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
+            self.types |= {v: record.dtype(node, inputs, i) for i, v in enumerate(node.outputs)}
+
+    # ---- nodes
+
+    def nodes(self, protos, outputs, named):
+        """Reads the nodes that the outputs need; `named` makes the name of a value from that in the file."""
+        protos = _ordered(protos, outputs)
+        used = {v for node in protos for v in _reads(node)}.union(outputs)
+        for i, proto in enumerate(protos):
+            name = unique(proto.name or f"{proto.op_type}_{i}", self.names)
+            inputs = [self.resolve(v, f"node {name!r}") for v in proto.input]
+            made = [v if v in used or not j else "" for j, v in enumerate(proto.output)]
+            self.scope.update({v: named(v) for v in made if v})
+            try:
+                self.read(proto, name, inputs, [self.scope[v] for v in made])
+            except (KeyError, IndexError, TypeError, AttributeError) as e:
+                raise ValueError(f"the model is damaged: node {name!r} ({proto.op_type}) lacks or misuses an input or attribute: {e}") from e
+
+    def read(self, proto, name, inputs, outputs):
         while inputs and not inputs[-1]:
             inputs.pop()
         while len(outputs) > 1 and not outputs[-1]:
             outputs.pop()
-        READ[proto.op_type](self, Node(proto.op_type, name, inputs, outputs, attrs))
+        given = {a.name: b for a in proto.attribute if (b := self.given[a.ref_attr_name] if a.ref_attr_name else a) is not None}
+        function = self.library.function(proto, self.opset, [self.dtype(v) if v else None for v in inputs])
+        if function is not None:
+            return self.call(function, name, inputs, outputs, given)
+        attrs, explicit = {}, len(inputs)
+        for key, a in given.items():
+            if a.HasField("g"):
+                inner = _Reader(self.library, a.g, outer=self)
+                attrs[key] = inner.graph
+                inputs += inner.captured
+                attrs["explicit"] = explicit
+            else:
+                attrs[key] = self.attribute(a)
+        READ[_full_name(proto)](self, Node(proto.op_type, name, inputs, outputs, attrs))
+
+    def call(self, function, name, inputs, outputs, given):
+        """Reads the nodes of a function in the place of the node that calls it."""
+        if self.depth == DEEPEST:
+            raise ValueError(f"the model is damaged: function {function.name!r} calls itself")
+        before = self.scope, self.opset, self.given
+        inner = {"": ""} | dict(zip(function.input, [*inputs, *[""] * len(function.input)], strict=False))
+        results = dict(zip(function.output, outputs, strict=False))
+        self.given = dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto} | given
+        self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
+        wanted = [v for v in function.output if results.get(v)]
+        self.nodes(function.node, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
+        passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
+        (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
+        for v, source in passed:  # an output that is an input
+            self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
         value = self.onnx.helper.get_attribute_value(a)
@@ -170,243 +295,8 @@ class _Reader:
             return value.decode("utf-8", "replace")
         if isinstance(value, self.onnx.TensorProto):
             return self.array(value)
+        if isinstance(value, self.onnx.SparseTensorProto):
+            return self.sparse_array(value)
         if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
             return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
         return value
-
-    def add(self, node):
-        self.graph.nodes.append(node)
-
-    def as_input(self, node, attr, i):
-        """Turns an attribute of an old opset into the constant input of a new one."""
-        if attr in node.attrs:
-            node.inputs += [""] * (i + 1 - len(node.inputs))
-            node.inputs[i] = self.constant(f"{node.name}.{attr}", node.attrs.pop(attr))
-
-
-def _plain(r, node):
-    r.add(node)
-
-
-def _activation(form):
-    """Reader of an activation; `form` makes it from the node's attributes."""
-    def read(r, node):
-        r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, {}, activation=form(node.attrs)))
-    return read
-
-
-def _constant(r, node):
-    values = {"value": lambda v: v, "value_float": np.float32, "value_int": np.int64, "value_floats": lambda v: np.array(v, np.float32),
-              "value_ints": lambda v: np.array(v, np.int64)}
-    (kind, value), = node.attrs.items()
-    if kind not in values:
-        raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")
-    r.graph.constants[node.output] = np.asarray(values[kind](value))
-
-
-def _dropout(r, node):
-    training = r.graph.constant(node, 2)
-    if node.input(2) and (training is None or training):
-        raise ValueError(f"dropout {node.name!r} is in training mode: export the network for inference (module.eval())")
-    node.inputs = node.inputs[:1]
-    r.add(node)
-
-
-def _batch_norm(r, node):
-    if node.attrs.get("spatial", 1) == 0:
-        raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
-    if r.opset < 14 and len(node.outputs) > 1:
-        raise ValueError(f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
-    r.add(node)
-
-
-def _clip(r, node):
-    """Bounds that are constant make an activation; others stay an operator."""
-    if r.opset < 11:
-        lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
-    else:
-        bounds = [r.graph.constant(node, i) for i in (1, 2)]
-        floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
-        if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
-            return r.add(node)
-        lo, hi = (b if b is None else b.item() for b in bounds)
-        lo, hi = -np.inf if lo is None else lo, np.inf if hi is None else hi
-    if not lo <= hi:
-        bounds = [r.constant(f"{node.name}.bound", b, np.float32) for b in (lo, hi)]
-        return r.add(Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs))
-    r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
-
-
-def _hard_sigmoid(r, node):
-    alpha, beta = node.attrs.get("alpha", 0.2), node.attrs.get("beta", 0.5)
-    if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
-        return r.add(Node("Activation", node.name, node.inputs, node.outputs, activation="hardsigmoid"))
-    scaled, shifted = r.fresh(node.name + ".scaled"), r.fresh(node.name + ".shifted")
-    r.add(Node("Mul", node.name + ".scale", [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]))
-    r.add(Node("Add", node.name + ".shift", [scaled, r.constant(node.name + ".beta", beta, np.float32)], [shifted]))
-    r.add(Node("Activation", node.name, [shifted], node.outputs, activation=("clip", 0.0, 1.0)))
-
-
-def _sum(r, node):
-    """A sum of many as additions of two, in order."""
-    total = node.inputs[0]
-    for i, v in enumerate(node.inputs[1:], 1):
-        last = i == len(node.inputs) - 1
-        result = node.output if last else r.fresh(f"{node.name}.{i}")
-        r.add(Node("Add", node.name if last else f"{node.name}.{i}", [total, v], [result]))
-        total = result
-    if len(node.inputs) == 1:
-        r.add(Node("Identity", node.name, node.inputs, node.outputs))
-
-
-def _axes(i=1):
-    def read(r, node):
-        r.as_input(node, "axes", i)
-        r.add(node)
-    return read
-
-
-def _split(r, node):
-    r.as_input(node, "split", 1)
-    r.add(node)
-
-
-def _slice(r, node):
-    for i, attr in enumerate(("starts", "ends", "axes"), 1):
-        r.as_input(node, attr, i)
-    r.add(node)
-
-
-def _pad(r, node):
-    value = node.attrs.pop("value", 0.0)
-    if "pads" in node.attrs:
-        r.as_input(node, "pads", 1)
-        node.inputs.append(r.constant(f"{node.name}.value", value, np.float32))
-    r.add(node)
-
-
-def _softmax(r, node):
-    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
-    node.attrs["to_end"] = r.opset < 13  # older opsets: over all axes from this one on
-    r.add(node)
-
-
-def _resize(r, node):
-    if r.opset < 11:
-        node.inputs = [node.inputs[0], "", node.inputs[1]]
-        node.attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    mode, transform = node.attrs.get("mode", "nearest"), node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if mode not in ("nearest", "linear") or transform == "tf_crop_and_resize" or node.attrs.get("antialias", 0):
-        raise ValueError(f"resize {node.name!r} has mode {mode!r}, coordinates {transform!r}, antialias={node.attrs.get('antialias', 0)}: "
-                         "fusedops has the modes nearest and linear, without antialiasing or cropping")
-    r.add(node)
-
-
-def _upsample(r, node):
-    """What Resize was before opset 10."""
-    if "scales" in node.attrs:
-        node.inputs.append(r.constant(f"{node.name}.scales", node.attrs.pop("scales"), np.float32))
-    _resize(r, Node("Resize", node.name, node.inputs, node.outputs, node.attrs))
-
-
-def _prelu(r, node):
-    """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
-    slopes = r.graph.constant(node, 1)
-    if r.upgraded and slopes is not None and slopes.ndim == 1:
-        return r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("prelu", slopes)))
-    r.add(node)
-
-
-def _top_k(r, node):
-    r.as_input(node, "k", 1)
-    r.add(node)
-
-
-def _cast(r, node):
-    if node.attrs["to"] not in CAST_TYPES:
-        raise ValueError(f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
-    r.add(node)
-
-
-def _max_pool(r, node):
-    if len(node.outputs) > 1:
-        raise ValueError(f"max pool {node.name!r} gives the indices of its maxima, which fusedops does not")
-    r.add(node)
-
-
-def _gelu(attrs):
-    return "gelu_tanh" if attrs.get("approximate", "none") == "tanh" else "gelu"
-
-
-def _celu(r, node):
-    """a elu(x / a): elu of slope 1 between two scalings."""
-    alpha = r.constant(f"{node.name}.alpha", node.attrs.get("alpha", 1.0), np.float32)
-    x, y = r.fresh(f"{node.name}.x"), r.fresh(f"{node.name}.y")
-    r.add(Node("Div", f"{node.name}.div", [node.inputs[0], alpha], [x]))
-    r.add(Node("Activation", node.name, [x], [y], activation=("elu", 1.0)))
-    r.add(Node("Mul", f"{node.name}.mul", [y, alpha], node.outputs))
-
-
-def _selu(r, node):
-    """gamma elu(x)."""
-    y = r.fresh(f"{node.name}.elu")
-    gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
-    r.add(Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772))))
-    r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
-
-
-def _norm(before, root=False):
-    """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
-    def read(r, node):
-        r.as_input(node, "axes", 1)
-        terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
-        r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
-        r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
-        if root:
-            r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
-    return read
-
-
-def _einsum(r, node):
-    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the columns."""
-    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
-    terms = left.split(",")
-    a, b = map(set, terms) if len(terms) == 2 else (set(), set())
-    y = set(right)
-    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(right) and a | b == shared | rows | inner | columns
-    if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
-        return r.add(node)
-    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s) for s in (rows, columns)), "".join(inner)
-
-    def part(x, term, first, last):
-        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or columns."""
-        order = [*batch, *first, *last]
-        x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
-        return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
-
-    def step(op, x, attrs, axes=None, result=None):
-        result = result or r.fresh(f"{node.name}.{op}")
-        r.add(Node(op, unique(f"{node.name}.{op}", r.names), [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
-        return result
-
-    operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
-    made = r.fresh(f"{node.name}.product")
-    r.add(Node("MatMul", node.name, operands, [made]))
-    if not (row and column):
-        made = step("Squeeze", made, {}, [len(batch) + i for i, c in enumerate((row, column)) if not c])
-    order = [*batch, *row, *column]
-    step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
-
-
-READ = dict.fromkeys(OPERATORS, _plain) | {
-    "BatchNormalization": _batch_norm, "Cast": _cast, "Celu": _celu, "Clip": _clip, "Constant": _constant, "Dropout": _dropout, "Einsum": _einsum,
-    "Elu": _activation(lambda a: ("elu", a.get("alpha", 1.0))), "Gelu": _activation(_gelu), "HardSigmoid": _hard_sigmoid,
-    "HardSwish": _activation(lambda a: "hardswish"), "LeakyRelu": _activation(lambda a: ("leaky_relu", a.get("alpha", 0.01))),
-    "LogSoftmax": _softmax, "MaxPool": _max_pool, "Mish": _activation(lambda a: "mish"), "PRelu": _prelu, "Pad": _pad,
-    "ReduceL1": _norm("Abs"), "ReduceL2": _norm("Mul", root=True), "ReduceSumSquare": _norm("Mul"), **dict.fromkeys(REDUCTIONS, _axes()),
-    "Relu": _activation(lambda a: "relu"), "Resize": _resize, "Selu": _selu, "Sigmoid": _activation(lambda a: "sigmoid"),
-    "Slice": _slice, "Softmax": _softmax, "Softplus": _activation(lambda a: "softplus"), "Split": _split, "Squeeze": _axes(),
-    "Sum": _sum, "Tanh": _activation(lambda a: "tanh"), "TopK": _top_k, "Unsqueeze": _axes(), "Upsample": _upsample,
-}
-READ.pop("Activation"), READ.pop("Linear")

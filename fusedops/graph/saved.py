@@ -7,9 +7,9 @@ import zipfile
 
 import numpy as np
 
-from .evaluate import OPERATORS
+from .explain import Fusion, Refusal
 from .ir import Graph, Node, Value
-from .passes import Fusion, Refusal
+from .operators import OPERATORS
 
 FORMAT, VERSION = "fusedops network", 1
 

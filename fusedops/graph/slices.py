@@ -13,8 +13,8 @@ from math import ceil, prod
 import numpy as np
 
 from .. import _core
-from .memory import Tensor
-from .shapes import physical_memory
+from .memory import physical_memory
+from .steps import RULES
 
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
 # convolution with residual at 56x56 (7 MB an image) 416 419 484 711, at 28x28 (4 MB) 409 404 415 505; the 3x3 one at
@@ -22,16 +22,6 @@ from .shapes import physical_memory
 # With 512 KB of second-level cache half of it is better, batch 8 over 1: MobileNetV1 0.95 (8 MB: 1.01), ResNet-50 1.01 (1.02).
 CACHE_BYTES = 8 * _core.near_bytes()
 MOST = 8  # times as many slices as needed, where the batch has no better divisor; else the step runs at once
-
-# Whether a step keeps the rows of axis 0 apart, from its arguments
-_APART = dict.fromkeys(("affine", "avg_pool", "binary", "conv2d", "conv_transpose", "copy", "fill", "instance_norm",
-                        "linear", "lrn", "max_pool", "resize", "separable", "unary"), lambda *_: True) | {
-    "gather": lambda x, indices, y, along: along > 0,
-    "matmul": lambda a, b, y, *_: len(y.shape) > 2,
-    "norm": lambda x, y, eps, scale, shift, first_axis: first_axis > 0,
-    "reduce": lambda name, x, y, axes: 0 not in axes,
-    "softmax": lambda x, y, axis, log: axis > 0,
-}
 
 
 def choose(steps, n, threads):
@@ -59,14 +49,8 @@ def _needed(step, n, cache):
 
 
 def _keeps_apart(step, n):
-    operands = [step.arguments[i] for i in _operands(step)]
-    return step.kind in _APART and _APART[step.kind](*step.arguments) and all(_in_parts(t, n) for t in operands)
-
-
-def _operands(step):
-    """Which arguments of a step have rows along axis 0."""
-    kinds = (Tensor, np.ndarray) if step.kind == "binary" else Tensor
-    return [i for i, a in enumerate(step.arguments) if isinstance(a, kinds) and (step.kind, i) != ("gather", 1)]
+    rule = RULES.get(step.kind)
+    return rule is not None and rule.apart(step.arguments) and all(_in_parts(step.arguments[name], n) for name in step.with_rows())
 
 
 def _in_parts(t, n):
@@ -105,7 +89,7 @@ def cut(steps):
                 first, last = (section.start, section.stop - 1) if n > 1 and b not in inner else (i, i)
                 b.first, b.last = first if b.first < 0 else b.first, last
         for step in steps[section.start:section.stop] if n > 1 else ():
-            step.replace({i: _slice(step.arguments[i], n, inner) for i in _operands(step)})
+            step.replace({name: _slice(step.arguments[name], n, inner) for name in step.with_rows()})
     for b, n in inner.items():
         b.nbytes //= n
 

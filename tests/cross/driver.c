@@ -93,7 +93,7 @@ static fo_status linear(const test_case *t) { /* m n k; slopes x w bias residual
  * slopes x w bias residual */
 static fo_status convolution(const test_case *t, bool transposed) {
     const ptrdiff_t *i = t->i;
-    const fo_conv2d_shape s = {i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, t->in[0]), (fo_algorithm)i[18], i[17] != 0};
+    const fo_conv2d_shape s = {i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, t->in[0]), (fo_named_algorithm)i[18], i[17] != 0};
     const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
     const fo_image x = image((float *)t->in[1], i[16], s.ic, z.ih, z.iw), y = image(t->y[0], i[17], s.oc, z.oh, z.ow);
     fo_image r = y, *residual = t->in[4] ? &r : NULL;
@@ -105,7 +105,8 @@ static fo_status convolution(const test_case *t, bool transposed) {
         fo_conv_transpose_free(plan);
     } else {
         fo_conv2d *plan = fo_conv2d_create(&s, t->in[2], NULL, t->in[3]);
-        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16]), '(')[1] - '0' != i[19]) die("another tile is chosen");
+        ptrdiff_t scratch;
+        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19]) die("another tile is chosen");
         status = fo_conv2d_run(plan, &z, &x, residual, &y);
         fo_conv2d_free(plan);
     }

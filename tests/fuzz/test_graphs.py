@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from fusedops.graph import Model, slices
 from fusedops.graph.evaluate import evaluate
-from fusedops.graph.ir import Graph, Node, Value
-from fusedops.graph.shapes import Known, constant, infer_node
+from fusedops.graph.ir import Graph, Known, Node, Value, constant
+from fusedops.graph.shapes import infer_node
 from fuzzing import fuzz
 from operations import Draw
 

@@ -43,7 +43,7 @@ static float *at_the_start(ptrdiff_t n) { return near - n; }
 #define TERNARY(name) \
     static void op_##name(const record *r, float *y) { v_store(y, name(A, B, C)); }
 #define EACH_BINARY(X) \
-    X(v_add) X(v_sub) X(v_mul) X(v_div) X(v_max) X(v_min) X(v_copysign) X(v_even) X(v_odd) X(v_halves) X(v_largest)
+    X(v_add) X(v_sub) X(v_mul) X(v_div) X(v_max) X(v_min) X(v_copysign) X(v_uzp_even) X(v_uzp_odd) X(v_halves) X(v_largest)
 #define EACH_UNARY(X) X(v_sqrt) X(v_abs) X(v_pow2) X(v_sum_lanes) X(v_largest_lane)
 #define EACH_TERNARY(X) X(v_fma) X(v_fnma)
 EACH_BINARY(BINARY)
@@ -61,9 +61,9 @@ static void op_v_lt(const record *r, float *y) { v_store(y, v_select(v_lt(A, B),
 static void op_v_isnan(const record *r, float *y) { v_store(y, v_select(v_isnan(A), v_set1(1), v_zero())); }
 static void op_v_select(const record *r, float *y) { v_store(y, v_select(v_lt(C, v_zero()), A, B)); }
 
-static void op_v_keep(const record *r, float *y) {
+static void op_v_force_reg(const record *r, float *y) {
     vf v = A;
-    v_keep(v);
+    v_force_reg(v);
     v_store(y, v);
 }
 
@@ -118,14 +118,14 @@ static void op_v_store_first(const record *r, float *y) {
     v_store_first(y + VL, A, N(0), v_range(0, N(0)));
 }
 
-/* In the set's own order, then in that of v_even. */
-static void op_v_evens(const record *r, float *y) { v_store(y, v_in_order(v_evens(A, B))); }
-static void op_v_odds(const record *r, float *y) { v_store(y, v_in_order(v_odds(A, B))); }
+/* In the set's own order, then in that of v_uzp_even. */
+static void op_v_uzp_inlane_even(const record *r, float *y) { v_store(y, v_lane_order(v_uzp_inlane_even(A, B))); }
+static void op_v_uzp_inlane_odd(const record *r, float *y) { v_store(y, v_lane_order(v_uzp_inlane_odd(A, B))); }
 
-static void op_v_turned(const record *r, float *y) {
-    v_store(y, v_in_order(v_evens(A, B)));
-    v_store(y + VL, v_in_order(v_turned(v_evens(A, B), 1)));
-    v_store(y + 2 * VL, v_in_order(v_turned(v_evens(A, B), VL - 1)));
+static void op_v_rotate(const record *r, float *y) {
+    v_store(y, v_lane_order(v_uzp_inlane_even(A, B)));
+    v_store(y + VL, v_lane_order(v_rotate(v_uzp_inlane_even(A, B), 1)));
+    v_store(y + 2 * VL, v_lane_order(v_rotate(v_uzp_inlane_even(A, B), VL - 1)));
 }
 
 #define CONCAT(k) \
@@ -161,9 +161,9 @@ static void op_v_store_strided(const record *r, float *y) { v_store_strided(y, N
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
-    X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) X(v_keep) \
-    X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) X(v_store_first) X(v_evens) \
-    X(v_odds) X(v_turned) X(v_concat) X(v_load_halves) X(v_store_halves) X(v_transpose) X(v_load_transposed) \
+    X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) X(v_force_reg) \
+    X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) X(v_store_first) X(v_uzp_inlane_even) \
+    X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) X(v_store_halves) X(v_transpose) X(v_load_transposed) \
     X(v_load_strided) X(v_store_strided)
 static const struct {
     const char *name;

@@ -244,7 +244,7 @@ INLINE vf dw_slide_vector(const bool inside, const float *x, ptrdiff_t column, p
 }
 INLINE vf dw_slide_load(const int stride, const bool inside, const float *x, ptrdiff_t column, ptrdiff_t iw) {
     const vf first = dw_slide_vector(inside, x, column, iw);
-    return stride == 1 ? first : v_even(first, dw_slide_vector(inside, x + VL, column + VL, iw));
+    return stride == 1 ? first : v_uzp_even(first, dw_slide_vector(inside, x + VL, column + VL, iw));
 }
 
 /* nv vectors from output column w on. */
@@ -348,7 +348,7 @@ INLINE void dw_any_tap(const dw_lanes lanes, const bool all, const fo_depthwise_
         if (lanes == DW_ANYHOW)
             xv = dw_gather(g, g->x.data + (t + q * g->s->sh) * g->x.sh, c, column);
         else if (lanes == DW_EVERY_SECOND)
-            xv = v_even(v_load_mask(x, in), v_load_mask(x + VL, next));
+            xv = v_uzp_even(v_load_mask(x, in), v_load_mask(x + VL, next));
         else
             xv = v_load_mask(x, in);
         acc[q] = v_fma(tap, xv, acc[q]);

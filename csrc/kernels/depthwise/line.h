@@ -28,19 +28,19 @@ INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right
         if (!f.all && !in) continue;
         UNROLL for (int u = 0; u < window; u++) {
             vf x = (left && !u) || (right && u == window - 1) ? v_zero() : v_load(f.near ? in + u * NR : in + u % 3 * l->xw);
-            v_keep(x); /* or each of its multiply-adds loads it */
+            v_force_reg(x); /* or each of its multiply-adds loads it */
             UNROLL for (int j = 0; j < 3; j++)
                 if (u >= j && (u - j) % f.s == 0 && (u - j) / f.s < DW_LINE_COLS)
                     acc[(u - j) / f.s] = v_fma(tap[3 * i + j], x, acc[(u - j) / f.s]);
             if (u % 3 == 2 && !f.near) {
                 in += 3 * l->xw;
-                v_hide(in); /* or each column would take a register */
+                v_launder(in); /* or each column would take a register */
             }
         }
     }
     float *to = l->y;
     UNROLL for (int v = 0; v < DW_LINE_COLS; v++, to += l->yw) {
-        v_hide(to);
+        v_launder(to);
         v_store(to, v_min(hi, v_max(lo, acc[v])));
     }
 }
@@ -48,7 +48,7 @@ INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right
 INLINE void dw_line_advance(const dw_line_form f, dw_line_place *l, ptrdiff_t columns) {
     UNROLL for (int i = 0; i < 3; i++) {
         if (f.all || l->in[i]) l->in[i] += columns * f.s * (f.near ? NR : l->xw);
-        v_hide(l->in[i]);
+        v_launder(l->in[i]);
     }
     l->y += columns * l->yw;
 }
@@ -62,11 +62,11 @@ INLINE void dw_line(const dw_line_form f, const fo_depthwise_line_args *args) {
     for (ptrdiff_t n = 0; n < g.vectors; n++) {
         UNROLL for (int i = 0; i < 3; i++) {
             l.in[i] = f.all || g.rows[i] ? g.rows[i] + n * VL - before : NULL;
-            v_hide(l.in[i]);
+            v_launder(l.in[i]);
         }
         l.y = g.y + n * VL;
         vf tap[9], start = g.bias ? v_load(g.bias + n * VL) : v_zero();
-        v_stays_in_memory(start); /* registers are for taps and sums */
+        v_force_mem(start); /* registers are for taps and sums */
         UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(g.w + (n * 9 + t) * VL);
         if (left)
             dw_line_tile(f, true, false, &l, tap, start, lo, hi);

@@ -83,24 +83,24 @@ INLINE void dw_tile_columns(const dw_tile_form f, const dw_tile_place *p, const 
         UNROLL for (int j = 0; j < f.k; j++) {
             if (t < q * f.s || t >= q * f.s + f.k) continue;
             taps[q][j] = v_load(w + ((t - q * f.s) * f.k + j) * VL);
-            v_keep(taps[q][j]); /* kept, or multiply-adds would load what they share again */
+            v_force_reg(taps[q][j]); /* kept, or multiply-adds would load what they share again */
         }
     UNROLL for (int u = 0; u < dw_window(f); u++) {
         vf in = dw_tile_column(f, p, x + u % 3 * xw, u);
-        v_keep(in);
+        v_force_reg(in);
         UNROLL for (int q = 0; q < 2; q++)
             UNROLL for (int j = 0; j < f.k; j++) {
                 const int v = (u - j) / f.s;
                 if (t < q * f.s || t >= q * f.s + f.k || u < j || (u - j) % f.s || v >= f.cols) continue;
                 if (t == q * f.s && j == 0) {
-                    if (REGISTERS < 32) v_stays_in_memory(*begin); /* registers are for sums and taps */
+                    if (REGISTERS < 32) v_force_mem(*begin); /* registers are for sums and taps */
                     acc[q][v] = *begin;
                 }
                 acc[q][v] = v_fma(taps[q][j], in, acc[q][v]);
             }
         if (u % 3 == 2) {
             x += 3 * xw;
-            v_hide(x); /* or each column would take a pointer */
+            v_launder(x); /* or each column would take a pointer */
         }
     }
 }
@@ -158,7 +158,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
         if (dw_tile_keeps_taps(f)) UNROLL for (int t = 0; t < taps; t++) tap[t] = v_load(w + t * VL);
         const float *row = x;
         UNROLL for (int t = 0; t < (f.rows - 1) * f.s + f.k; t++, row += xh) {
-            v_hide(row);
+            v_launder(row);
             if (!f.edges || (size_t)(p.t + t) < ih) dw_tile_row(f, &p, row, xw, t, w, tap, &begin, acc);
         }
         if (sums) {
@@ -170,7 +170,7 @@ INLINE void dw_tiles(const dw_tile_form f, const fo_depthwise_args *args, const 
         float *to = y;
         const float *from = r;
         UNROLL for (int q = 0; q < f.rows; q++, to += yh, from += rh) {
-            v_hide(to);
+            v_launder(to);
             UNROLL for (int v = 0; v < f.cols; v++) {
                 if (f.edges && (q >= p.rows || v >= p.cols)) continue;
                 dw_put_pixel(f, acc[q][v], g.r.data != NULL, from + v * rw, to + v * yw, p.lanes, lanes, lo, hi);
@@ -239,13 +239,13 @@ INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
             if (dw_tile_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) tap[t] = v_load(w + t * VL);
             const float *row = x;
             UNROLL for (int t = 0; t < window; t++, row += xh) {
-                v_hide(row);
+                v_launder(row);
                 if ((t < f.k / 2 && t < above) || (window - 1 - t < f.k / 2 && window - 1 - t < below)) continue;
                 dw_tile_row(f, &p, row, xw, t, w, tap, &begin, acc);
             }
             float *to = y;
             UNROLL for (int q = 0; q < f.rows; q++, to += yh) {
-                v_hide(to);
+                v_launder(to);
                 UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_max(lo, acc[q][v]);
                 if (upper) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_min(hi, acc[q][v]);
                 float *out = to;
@@ -253,7 +253,7 @@ INLINE void dw_sweep_tiles(const dw_tile_form f, const dw_sweep *a) {
                     v_store(out + v % 4 * yw, acc[q][v]);
                     if (f.cols <= 4 || v != 3) continue;
                     out += 4 * yw;
-                    v_hide(out); /* or each column would take a pointer */
+                    v_launder(out); /* or each column would take a pointer */
                 }
             }
         }
@@ -322,7 +322,7 @@ INLINE void dw_relay_row(const dw_tile_form f, const dw_tile_place *p, const flo
             }
         if (u % 3 == 2) {
             x += 3 * xw;
-            v_hide(x); /* or each column would take a pointer */
+            v_launder(x); /* or each column would take a pointer */
         }
     }
 }
@@ -349,7 +349,7 @@ INLINE void dw_relay_tiles(const dw_tile_form f, const dw_relay *r) {
             v_store(out + v % 4 * a.yw, v_min(a.hi, v_max(a.lo, acc[0][v])));
             if (v != 3) continue;
             out += 4 * a.yw;
-            v_hide(out);
+            v_launder(out);
         }
     }
 }
@@ -397,11 +397,11 @@ INLINE void dw_descend(const dw_tile_form f, const fo_depthwise_args *args, cons
     const size_t ih = (size_t)g.z->ih;
     const ptrdiff_t xh = g.x.sh, xw = g.x.sw, yh = g.y.sh, yw = g.y.sw, rw = g.r.sw;
     float lo = g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY, hi = g.act.kind == FO_CLIP ? g.act.p1 : INFINITY;
-    v_stays_in_memory(lo); /* registers are for sums and taps */
-    v_stays_in_memory(hi);
+    v_force_mem(lo); /* registers are for sums and taps */
+    v_force_mem(hi);
     for (; count > 0; count--, c += VL, w += 9 * VL) {
         vf start = !g.bias ? v_zero() : f.edges ? v_load_mask(g.bias + c, v_range(0, p.lanes)) : v_load(g.bias + c);
-        v_stays_in_memory(start);
+        v_force_mem(start);
         ptrdiff_t h = g.h0 - 2, t = h - g.z->top + 2; /* input row t completes output row h */
         const float *px[3], *r = g.r.data ? g.r.data + h * g.r.sh + p.w * rw + c : NULL;
         float *py[3];
@@ -420,11 +420,11 @@ INLINE void dw_descend(const dw_tile_form f, const fo_depthwise_args *args, cons
                 if (r) r += g.r.sh;
                 UNROLL for (int q = 0; q < dw_window(f); q += 3) { /* hidden, or each column would take a pointer */
                     px[q / 3] += xh;
-                    v_hide(px[q / 3]);
+                    v_launder(px[q / 3]);
                 }
                 UNROLL for (int v = 0; v < f.cols; v += 3) {
                     py[v / 3] += yh;
-                    v_hide(py[v / 3]);
+                    v_launder(py[v / 3]);
                 }
             }
     }

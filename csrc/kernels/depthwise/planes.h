@@ -82,8 +82,8 @@ INLINE void dw_load_row(const dw_form f, const vm in[DW_LOADS], const float *x, 
     if (f.s == 2) {
         vf phase[DW_LOADS];
         UNROLL for (int v = 0; v < reach; v++) {
-            phase[v] = v_even(row[2 * v], row[2 * v + 1]);
-            phase[reach + v] = v_odd(row[2 * v], row[2 * v + 1]);
+            phase[v] = v_uzp_even(row[2 * v], row[2 * v + 1]);
+            phase[reach + v] = v_uzp_odd(row[2 * v], row[2 * v + 1]);
         }
         UNROLL for (int q = 0; q < 2 * reach; q++) row[q] = phase[q];
     }
@@ -103,20 +103,20 @@ INLINE vf dw_loaded(const dw_form f, const vm in[DW_LOADS], ptrdiff_t last, cons
     return left || right ? v_load_mask(at, in[j]) : v_load(at);
 }
 
-/* Stride 2 where registers are few: every tap has its columns from memory by one shuffle, in the order of v_evens. Of 3 x 3 kernels alone. */
+/* Stride 2 where registers are few: every tap has its columns from memory by one shuffle, in the order of v_uzp_inlane_even. Of 3 x 3 kernels alone. */
 INLINE bool dw_mixes(const dw_form f) { return REGISTERS < 32 && f.k == 3 && f.s == 2 && (f.edge == DW_INSIDE || dw_masks_taps(f)); }
 
 /* Taps 0 and 1 share two vectors: what is tap 1's waits in odd. */
 INLINE vf dw_mixed(const dw_form f, const vm in[DW_LOADS], const ptrdiff_t last, const float *x, const int v, const int j, vf odd[DW_ROW]) {
     const float *at = x + 2 * dw_at(f, last, v);
     if (j == 1) return odd[v];
-    if (j == 2) return v_odds(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
+    if (j == 2) return v_uzp_inlane_odd(v_load(at + 1), f.edge == DW_ENDS && v == f.nv - 1 ? v_load_mask(at + VL + 1, in[2]) : v_load(at + VL + 1));
     vf a = dw_masks_taps(f) && v == 0 ? v_load_mask(at, in[0]) : v_load(at), b = v_load(at + VL);
-    v_keep(a);
-    v_keep(b);
-    odd[v] = v_odds(a, b);
-    v_keep(odd[v]);
-    return v_evens(a, b);
+    v_force_reg(a);
+    v_force_reg(b);
+    odd[v] = v_uzp_inlane_odd(a, b);
+    v_force_reg(odd[v]);
+    return v_uzp_inlane_even(a, b);
 }
 
 /* Three vectors and more of 3 x 3 where registers are few, and whole rows: as dw_row, with the taps of one column at a time, which all vectors
@@ -127,11 +127,11 @@ INLINE void dw_row_by_taps(const dw_form f, dw_state *s, const vm *in, const flo
         vf tap[3];
         UNROLL for (int q = 0; q * f.s <= i; q++) {
             tap[q] = v_set1(s->w[(i - q * f.s) * f.k + j]);
-            v_keep(tap[q]);
+            v_force_reg(tap[q]);
         }
         UNROLL for (int v = 0; v < f.nv; v++) {
             vf xv = f.s == 2 ? dw_mixed(f, in, s->last, x, v, j, odd) : dw_loaded(f, in, s->last, x, v, j);
-            v_keep(xv);
+            v_force_reg(xv);
             UNROLL for (int q = 0; q * f.s <= i; q++) v_fma_to(s->acc[(first + q) % dw_live(f)][v], tap[q], xv);
         }
     }
@@ -152,7 +152,7 @@ INLINE void dw_row(const dw_form f, dw_state *s, const vm *in, const float *x, c
         vf xv[DW_ROW];
         UNROLL for (int v = 0; v < f.nv; v++) {
             xv[v] = dw_mixes(f) ? mixed[v][j] : dw_masks_taps(f) ? dw_loaded(f, in, s->last, x, v, j) : dw_shifted(f, x, row, v, j);
-            if (f.s == 1) v_keep(xv[v]);
+            if (f.s == 1) v_force_reg(xv[v]);
         }
         UNROLL for (int q = 0; q * f.s <= i; q++) {
             const int tap = (i - q * f.s) * f.k + j, at = (first + q) % dw_live(f);
@@ -172,7 +172,7 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
             if (dw_fetches_y(f)) UNROLL for (int q = 0; q < f.nv; q += DW_LINE) __builtin_prefetch(s->y + q * VL + DW_AHEAD);
             dw_row(f, s, s->in, s->x, i, turn);
         }
-    if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_in_order(done[v]);
+    if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_lane_order(done[v]);
     if (__builtin_expect(g->act.kind > FO_CLIP, 0)) {
         UNROLL for (int v = 0; v < f.nv; v++) v_store(s->y + v * DW_TILE_ROWS * VL, done[v]);
         s->y += VL;
@@ -267,7 +267,7 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
     g.x.data += top * g.x.sh + place->w * f.s - g.z->left;
     g.y.data += h0 * g.y.sh + place->w;
     for (ptrdiff_t c = c0; c < c1; c++) {
-        v_stays_in_memory(g);
+        v_force_mem(g);
         const vf start = g.bias ? v_set1(g.bias[c]) : v_zero();
         const float *w = g.w + c * g.ldw, *x = g.x.data + c * g.x.sc;
         float *y = g.y.data + c * g.y.sc;
@@ -278,7 +278,7 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
             vf acc[DW_TALL];
             UNROLL for (int q = 0; q < DW_TALL; q++) acc[q] = start;
             UNROLL for (int t = 0; t < window; t++, x += xh) {
-                v_hide(x);
+                v_launder(x);
                 if ((t < margin && t0 < -t) || (t >= window - margin && t0 >= bottom + window - t)) continue;
                 vf row[DW_LOADS];
                 dw_load_row(f, in, x, row);
@@ -292,7 +292,7 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
             }
             x -= (f.k - f.s) * xh;
             UNROLL for (int q = 0; q < DW_TALL; q++, y += yh) {
-                v_hide(y);
+                v_launder(y);
                 acc[q] = v_max(lo, acc[q]);
                 if (bounded) acc[q] = v_min(hi, acc[q]);
                 v_store_tail(y, acc[q], lanes);
@@ -399,17 +399,17 @@ INLINE void dw_strip_row(const dw_form f, const dw_channel *c, const vm *in, dw_
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += xh) {
         if (i == f.k - 1) {
             vf start = c->start;
-            v_keep(start);
+            v_force_reg(start);
             UNROLL for (int v = 0; v < f.nv; v++) s->acc[(turn + dw_live(f) - 1) % dw_live(f)][v] = start;
         }
         if (__builtin_expect((size_t)s->t < s->ih, 1)) dw_row(f, s, in, s->x, i, turn);
     }
     vf lo = c->lo, hi = c->hi;
-    v_keep(lo);
-    v_keep(hi);
+    v_force_reg(lo);
+    v_force_reg(hi);
     UNROLL for (int v = 0; v < f.nv; v++) {
         const vf sum = v_min(hi, v_max(lo, s->acc[turn][v]));
-        v_store(s->y + dw_at(f, s->last, v), dw_mixes(f) ? v_in_order(sum) : sum);
+        v_store(s->y + dw_at(f, s->last, v), dw_mixes(f) ? v_lane_order(sum) : sum);
     }
     s->y += yh;
 }
@@ -528,7 +528,7 @@ INLINE void dw_pair_row(const dw_pair *p, const vf taps[9], const float *x, ptrd
     UNROLL for (int j = 0; j < 3; j++) UNROLL for (int v = 0; v < 2; v++) {
         const float *at = x + (v ? last : 0) + j;
         vf xv = v == 0 && j == 0 ? v_load_mask(at, p->left) : v == 1 && j == 2 ? v_load_mask(at, p->right) : v_load(at);
-        v_keep(xv);
+        v_force_reg(xv);
         UNROLL for (int q = 0; q <= i; q++) {
             vf *sum = &acc[(first + q) % 3][v];
             if (q == i && j == 0)
@@ -542,13 +542,13 @@ INLINE void dw_pair_row(const dw_pair *p, const vf taps[9], const float *x, ptrd
 INLINE void dw_pair_store(const dw_pair *p, bool bounded, vf sums[2], float *y, ptrdiff_t last) {
     UNROLL for (int v = 0; v < 2; v++) {
         vf lo = p->lo;
-        v_keep(lo);
+        v_force_reg(lo);
         sums[v] = v_max(lo, sums[v]);
     }
     if (bounded)
         UNROLL for (int v = 0; v < 2; v++) {
             vf hi = p->hi;
-            v_keep(hi);
+            v_force_reg(hi);
             sums[v] = v_min(hi, sums[v]);
         }
     UNROLL for (int v = 0; v < 2; v++) v_store(y + (v ? last : 0), sums[v]);
@@ -606,10 +606,10 @@ static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
         vf taps[9];
         UNROLL for (int t = 0; t < 9; t++) {
             taps[t] = v_set1(g->w[c * g->ldw + t]);
-            v_keep(taps[t]);
+            v_force_reg(taps[t]);
         }
         p.start = g->bias ? v_set1(g->bias[c]) : v_zero();
-        v_stays_in_memory(p);
+        v_force_mem(p);
         dw_pair_walk(&p, taps, ow - VL, bounded, x, xh, y, yh, rows, above, below);
     }
     return true;
@@ -669,7 +669,7 @@ INLINE void dw_twin_sums(const int s, const dw_twin *p, const vf taps[9], const 
     enum { ROWS = 2 * DW_TWINS + 1 };
     if (s == 1) {
         UNROLL for (int t = 0; t < ROWS; t++, x += xh) {
-            v_hide(x);
+            v_launder(x);
             if (t == ROWS - 1 && p->odd) break;
             const vm *in = t == 0 ? p->first : t < ROWS - 2 ? p->in : p->low[t - ROWS + 2];
             vf row[3];
@@ -681,11 +681,11 @@ INLINE void dw_twin_sums(const int s, const dw_twin *p, const vf taps[9], const 
     }
     vf line[2 * ROWS - 1];
     UNROLL for (int t = 0; t < 2 * ROWS - 1; t++, x += xh) {
-        v_hide(x);
+        v_launder(x);
         line[t] = v_load_mask(x, t == 0 ? p->first[0] : t < 2 * ROWS - 4 ? p->in[0] : p->low[t - 2 * ROWS + 4][0]);
         const int v = (t - 2) / 4, i = t - 2 - 4 * v; /* rows t - 2 and t meet row i of the taps */
         if (t < 2 || i > 2) continue;
-        const vf even = v_even(line[t - 2], line[t]), row[3] = {even, v_odd(line[t - 2], line[t]), v_concat(even, even, 1)};
+        const vf even = v_uzp_even(line[t - 2], line[t]), row[3] = {even, v_uzp_odd(line[t - 2], line[t]), v_concat(even, even, 1)};
         dw_twin_add(taps, i, row, t == 2 ? &p->starts : t == 2 * ROWS - 2 ? &p->ends : NULL, &acc[v]);
     }
 }
@@ -708,7 +708,7 @@ INLINE void dw_twin_planes(const int s, const fo_depthwise_args *args) {
         if (bounded) UNROLL for (int v = 0; v < DW_TWINS; v++) acc[v] = v_min(hi, acc[v]);
         float *to = y;
         UNROLL for (int v = 0; v < DW_TWINS; v++, to += 2 * yh) {
-            v_hide(to);
+            v_launder(to);
             v_store_mask(to, acc[v], s == 1 && v < DW_TWINS - 1 ? p.both : p.rest);
             if (s == 2 && (v < DW_TWINS - 1 || !p.odd)) v_store_mask(to + yh - VL / 2, acc[v], p.both);
         }
@@ -725,7 +725,7 @@ static __attribute__((noinline)) void dw_twins_32(const fo_depthwise_args *g) { 
  *    odd                x x x x x x x x|x x x x x x x x                                      tap 2, or 1
  *    odd, moved         0 x x x x x x x|0 x x x x x x x                                      tap 0; or even ones, moved the other way, tap 2
  *
- * Lanes stand in the order of v_evens until the sums are complete: a shuffle of two vectors by an index waits most where multiply-adds do.
+ * Lanes stand in the order of v_uzp_inlane_even until the sums are complete: a shuffle of two vectors by an index waits most where multiply-adds do.
  */
 enum { DW_FEW = 4 }; /* vectors at a time */
 
@@ -745,7 +745,7 @@ typedef struct {
     dw_few_edge first, last;
 } dw_few;
 
-/* lane: what stands in each lane, of VL in the order of v_evens. */
+/* lane: what stands in each lane, of VL in the order of v_uzp_inlane_even. */
 static dw_few_edge dw_few_edges(const fo_depthwise_args *g, int rows, ptrdiff_t h, vf lane) {
     const ptrdiff_t t = 2 * h - g->z->top, ih = g->z->ih, lanes = VL / rows;
     dw_few_edge e;
@@ -764,10 +764,10 @@ static dw_few dw_few_masks(const fo_depthwise_args *g, const int rows, const boo
         number[l] = (float)(l / 2);
         inner[l] = l / 2 % lanes == (left ? 0 : lanes - 1) ? 1 : -1;
     }
-    const vf lane = v_evens(v_load(number), v_load(number + VL));
+    const vf lane = v_uzp_inlane_even(v_load(number), v_load(number + VL));
     dw_few p = {.columns = v_range(0, g->z->iw), .rest = v_range(0, (g->h1 - end) * lanes),
                 .first = dw_few_edges(g, rows, g->h0, lane), .last = dw_few_edges(g, rows, end, lane)};
-    p.inner = v_lt(v_evens(v_load(inner), v_load(inner + VL)), v_zero());
+    p.inner = v_lt(v_uzp_inlane_even(v_load(inner), v_load(inner + VL)), v_zero());
     for (ptrdiff_t k = 0; k < rows; k++) p.y[k] = v_range(k * lanes, k * lanes + g->z->ow);
     return p;
 }
@@ -784,10 +784,10 @@ INLINE void dw_few_row(const int n, const int rows, const bool left, const dw_fe
             line[q] = v_load_mask(v == n - 1 ? x + last->at[t] : v == 0 && t == 0 ? x + first->at[0] : x + t * xh, p->columns);
         }
         x += 2 * rows * xh;
-        v_hide(x);
+        v_launder(x);
         const vf lower = rows == 2 ? line[0] : v_halves(line[0], line[1]), upper = rows == 2 ? line[1] : v_halves(line[2], line[3]);
-        const vf even = v_evens(lower, upper), odd = v_odds(lower, upper);
-        const vf moved = v_select(p->inner, left ? v_turned(odd, VL - 1) : v_turned(even, 1), v_zero());
+        const vf even = v_uzp_inlane_even(lower, upper), odd = v_uzp_inlane_odd(lower, upper);
+        const vf moved = v_select(p->inner, left ? v_rotate(odd, VL - 1) : v_rotate(even, 1), v_zero());
         met[0][v] = left ? moved : even, met[1][v] = left ? even : odd, met[2][v] = left ? odd : moved;
     }
     UNROLL for (int j = 0; j < 3; j++)
@@ -807,8 +807,8 @@ INLINE void dw_few_planes(const int n, const int rows, const bool left, const fo
     const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
     const dw_few p = dw_few_masks(args, rows, left, end);
     dw_few_lines first = p.first.line, last = p.last.line;
-    v_stays_in_memory(first); /* or they would go to registers of vectors */
-    v_stays_in_memory(last);
+    v_force_mem(first); /* or they would go to registers of vectors */
+    v_force_mem(last);
     const float *x = g.x.data + g.c0 * xc + (2 * g.h0 - g.z->top) * xh, *w = g.w + g.c0 * ldw, *bias = g.bias ? g.bias + g.c0 : &none;
     float *y = g.y.data + g.c0 * yc + g.h0 * yh;
     for (ptrdiff_t c = g.c0; c < g.c1; c++, x += xc, y += yc, w += ldw, bias += step_bias) {
@@ -818,8 +818,8 @@ INLINE void dw_few_planes(const int n, const int rows, const bool left, const fo
         UNROLL for (int i = 0; i < 3; i++) dw_few_row(n, rows, left, &p, &first, &last, taps, i, x, xh, acc);
         float *to = y;
         UNROLL for (int v = 0; v < n; v++, to += rows * yh) {
-            v_hide(to);
-            const vf sum = v_in_order(v_min(hi, v_max(lo, acc[v])));
+            v_launder(to);
+            const vf sum = v_lane_order(v_min(hi, v_max(lo, acc[v])));
             if (touch)
                 v_store_mask(to, sum, v == n - 1 ? p.rest : v_range(0, VL));
             else
@@ -878,11 +878,11 @@ INLINE void dw_halve_row(const int nv, const dw_halve *p, const float *x, const 
     vf met[3][2];
     UNROLL for (int v = 0; v < nv; v++) {
         const vf a = v_load_mask(x + 2 * v * VL, p->in[2 * v]), b = v_load_mask(x + (2 * v + 1) * VL, p->in[2 * v + 1]);
-        met[0][v] = v_evens(a, b);
-        met[1][v] = v_odds(a, b);
+        met[0][v] = v_uzp_inlane_even(a, b);
+        met[1][v] = v_uzp_inlane_odd(a, b);
     }
-    UNROLL for (int v = 0; v < nv; v++) /* the last lane is last in the order of v_evens, too */
-        met[2][v] = v_select(v_range(0, VL - 1), v_turned(met[0][v], 1), v < nv - 1 ? v_turned(met[0][nv - 1], 1) : v_zero());
+    UNROLL for (int v = 0; v < nv; v++) /* the last lane is last in the order of v_uzp_inlane_even, too */
+        met[2][v] = v_select(v_range(0, VL - 1), v_rotate(met[0][v], 1), v < nv - 1 ? v_rotate(met[0][nv - 1], 1) : v_zero());
     UNROLL for (int q = 0; 2 * q <= i; q++)
         UNROLL for (int j = 0; j < 3; j++)
             UNROLL for (int v = 0; v < nv; v++) acc[q][v] = v_fma(taps[3 * (i - 2 * q) + j], met[j][v], acc[q][v]);
@@ -910,7 +910,7 @@ INLINE void dw_halve_planes(const int nv, const fo_depthwise_args *args) {
             dw_halve_row(nv, &p, x, taps, 1, acc);
             if (h < rows || !below) dw_halve_row(nv, &p, x + xh, taps, 2, acc);
             UNROLL for (int v = 0; v < nv; v++) {
-                const vf sum = v_in_order(v_min(p.hi, v_max(p.lo, acc[0][v])));
+                const vf sum = v_lane_order(v_min(p.hi, v_max(p.lo, acc[0][v])));
                 v < nv - 1 ? v_store(y + v * VL, sum) : v_store_mask(y + v * VL, sum, p.y);
                 acc[0][v] = acc[1][v];
                 acc[1][v] = start;

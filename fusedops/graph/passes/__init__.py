@@ -6,9 +6,11 @@ neither, such as the removal of identities, saves nothing that anyone would want
 from functools import cached_property
 from typing import NamedTuple
 
+from .. import blocks
+from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, blocks, cleanup, constants, epilogue, linear, pad, patterns
+from . import affine, cleanup, constants, epilogue, linear, pad, patterns
 
 
 class Pass(NamedTuple):
@@ -26,25 +28,9 @@ PASSES = [
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
-    Pass("blocks", "fuse", blocks.run),
+    Pass("blocks", "fuse", blocks.mark),
     Pass("dead code", "", cleanup.remove_dead),
 ]
-
-
-class Fusion(NamedTuple):
-    """One thing done: `nodes` vanished into the node `into`."""
-    kind: str
-    nodes: tuple
-    into: str
-    operations: int  # arithmetic operations saved, for a batch of one
-    bytes: int  # traffic to memory saved
-
-
-class Refusal(NamedTuple):
-    """One thing not done, and why."""
-    kind: str
-    node: str
-    reason: str
 
 
 class Context:
@@ -159,10 +145,21 @@ def example_shapes(graph, batch=1):
     return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, batch) for d in v.shape) for v in graph.inputs if v.shape is not None}
 
 
-def optimize(graph, *, fold, fuse):
-    """Runs the passes on the graph, in place; returns the list of Fusion and Refusal."""
-    context = Context(graph)
+def check_names(disabled):
+    """The names of passes as a set, or the error that lists them."""
+    known = [each.name for each in PASSES]
+    if isinstance(disabled, str):
+        raise TypeError(f"disabled_passes takes several names: pass ({disabled!r},)")
+    unknown = [name for name in disabled if name not in known]
+    if unknown:
+        raise ValueError(f"there is no pass {unknown[0]!r}; the passes are {', '.join(known)}")
+    return frozenset(disabled)
+
+
+def optimize(graph, *, fold, fuse, disabled=()):
+    """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and Refusal."""
+    disabled, context = check_names(disabled), Context(graph)
     for each in PASSES:
-        if not each.kind or (fold if each.kind == "fold" else fuse):
+        if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
     return context.report

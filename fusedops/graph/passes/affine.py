@@ -9,8 +9,8 @@ import numpy as np
 
 from ... import _core
 from ...batchnorm import BatchNorm, scale_and_shift
+from ..operators import OPERATORS
 
-_WEIGHTED = {"Conv": "convolution", "ConvTranspose": "transposed convolution", "Linear": "linear layer"}
 _ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 _LARGEST_FACTOR = 2.0**24  # of a product, which is applied to one operand: more, or less than its reciprocal, could leave the range of float32
 
@@ -30,7 +30,7 @@ def fold_biases(context):
 
 def _run(context, allowed):
     for node in context.nodes():
-        if node.op in _WEIGHTED:
+        if OPERATORS[node.op].weighted:
             _fold(context, node, allowed)
     for node in context.nodes():
         if node.op == "BatchNormalization" and node.op in allowed:
@@ -156,9 +156,9 @@ def _why_not(context, node):
     producer, why = context.producers.get(value), _unfoldable(context.graph, node)
     if why:
         return why
-    if producer is None or producer.op not in _WEIGHTED:
+    if producer is None or not OPERATORS[producer.op].weighted:
         return f"it follows {'an input' if producer is None else f'{producer.op} {producer.name}'}, which has no weights to fold into"
-    name = f"{_WEIGHTED[producer.op]} {producer.name}"
+    name = f"{OPERATORS[producer.op].weighted} {producer.name}"
     w, b = graph.constant(producer, 1), graph.constant(producer, 2)
     if w is None or producer.input(2) and b is None:
         return f"the {'weights' if w is None else 'bias'} of {name} are not constant"

@@ -2,7 +2,7 @@
 and nodes and constants that nothing reads."""
 import numpy as np
 
-from ..evaluate import CAST_TYPES
+from ..operators import OPERATORS
 
 
 def run(context):
@@ -17,21 +17,11 @@ def run(context):
 
 
 def _does_nothing(context, node):
-    graph = context.graph
-    if node.activation is not None or node.residual:
+    graph, idle = context.graph, OPERATORS[node.op].idle
+    if idle is None or node.activation is not None or node.residual or any(context.consumers.get(v) or v in graph.results for v in node.outputs[1:]):
         return False
-    if node.op == "Dropout":
-        return len(node.outputs) == 1 or not context.consumers.get(node.outputs[1]) and node.outputs[1] not in graph.results
-    if node.op == "Cast":
-        known = context.known.get(node.inputs[0])
-        return known is not None and known.dtype == CAST_TYPES[node.attrs["to"]]
-    if node.op == "Transpose":
-        perm, shape = node.attrs.get("perm"), context.shape(node.inputs[0])
-        return perm is not None and shape is not None and list(perm) == list(range(len(shape)))
-    if node.op == "Pad":
-        pads = graph.constant(node, 1)
-        return pads is not None and not pads.any()
-    return node.op == "Identity" or node.op == "Concat" and len(node.inputs) == 1
+    known = [context.known.get(v) for v in node.inputs]
+    return idle(node, *[k and k._replace(data=graph.constants.get(v)) for k, v in zip(known, node.inputs, strict=True)])
 
 
 def _join(context, first, second):

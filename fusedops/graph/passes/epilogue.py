@@ -1,9 +1,7 @@
 """The addition of a residual and the activation behind it, into the operation before: they are applied to its sums in registers."""
 import numpy as np
 
-# Operations whose kernels add a residual, and those that apply an activation.
-_ADDS = {"Conv", "ConvTranspose", "Linear", "BatchNormalization"}
-_ACTIVATES = _ADDS | {"Add", "Sub", "Mul", "Div", "MatMul"}
+from ..operators import OPERATORS
 
 
 def run(context):
@@ -33,9 +31,9 @@ def _residual(context, node):
     producers, reasons = context.producers, []
     candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -context.place[n])
     for into in candidates:
-        if into.op not in _ADDS:
+        if not OPERATORS[into.op].adds:
             continue
-        why = _why_not(context, into, node, _ADDS)
+        why = _why_not(context, into, node)
         if why is None and context.shape(into.output) is None:
             why = "the shapes are not known before the network runs"
         other = next((v for v in node.inputs if v != into.output), into.output)
@@ -55,10 +53,10 @@ def _residual(context, node):
 
 def _activation(context, node):
     into = context.producers.get(node.inputs[0])
-    if into is None or into.op not in _ACTIVATES:
+    if into is None or not OPERATORS[into.op].activates:
         return
-    why = _why_not(context, into, node, _ACTIVATES)
-    if why is None and isinstance(node.activation, tuple) and node.activation[0] == "prelu" and into.op not in ("Conv", "ConvTranspose", "BatchNormalization"):
+    why = _why_not(context, into, node)
+    if why is None and isinstance(node.activation, tuple) and node.activation[0] == "prelu" and not OPERATORS[into.op].channels:
         why = f"{into.op} has no channels that prelu's slopes could belong to"
     if why:
         return context.refused(node, why)
@@ -66,7 +64,7 @@ def _activation(context, node):
     _join(context, into, node, passes=2)
 
 
-def _why_not(context, into, node, allowed):
+def _why_not(context, into, node):
     """Why `node` cannot be applied where `into` makes its result, or None."""
     graph, name = context.graph, f"{into.op} {into.name}"
     known = context.known.get(into.output)
@@ -79,7 +77,7 @@ def _why_not(context, into, node, allowed):
         return f"the result of {name} has {len(readers)} consumers"
     if known is not None and known.dtype != np.float32:
         return f"{name} computes in {known.dtype}, not float32"
-    if into.op in ("Conv", "ConvTranspose", "Linear") and graph.constant(into, 1) is None:
+    if OPERATORS[into.op].weighted and graph.constant(into, 1) is None:
         return f"the weights of {name} are not constant"
     return None
 

@@ -6,11 +6,12 @@ compared with the activations that the kernels have.
 import numpy as np
 
 from ... import activations
-from ..evaluate import ELEMENTWISE, activate, evaluate
+from ..evaluate import evaluate
 from ..ir import Node
+from ..operators import OPERATORS
+from ..operators.activation import activate
 
 _NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
-_PARTS = {"Add", "Sub", "Mul", "Div", "Pow", "Sqrt", "Exp", "Erf", "Neg", "Log", "Reciprocal", "Clip", "Activation"} & ELEMENTWISE.keys()
 _ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
 _NEAR = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]])
 _FAR = np.concatenate([2.0 ** np.arange(7, 128, 8), [np.inf]])  # no activation bends here, and whatever clamp an expression has shows
@@ -61,7 +62,7 @@ def _cone(graph, root, producers):
 
 def _is_part(node):
     """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
-    return node.op in _PARTS and not node.residual and (node.op == "Activation") == (node.activation is not None) \
+    return OPERATORS[node.op].formula and not node.residual and (node.op == "Activation") == (node.activation is not None) \
         and activations.parse(node.activation)[3] is None
 
 

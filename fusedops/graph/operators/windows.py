@@ -1,7 +1,7 @@
-"""Where the windows of convolutions, pools and resizing lie: the arithmetic of ONNX's attributes, for any number of spatial axes."""
+"""Where the windows of convolutions and pools lie: the arithmetic of ONNX's attributes, for any number of spatial axes."""
 import numpy as np
 
-from ..layers import LARGEST
+from ...layers import LARGEST
 
 
 def padding(node, spatial, kernel, strides, dilations):
@@ -64,45 +64,13 @@ def transposed(node, spatial, kernel):
     return wanted, strides, dilations, [c // 2 if auto != "SAME_LOWER" else c - c // 2 for c in crops]
 
 
-def resize_sizes(node, shape, roi, scales, sizes):
-    """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is 7."""
-    axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
-    out, scale = list(shape), [1.0] * len(shape)
-    if sizes is not None and sizes.size:
-        ratios = [s / shape[a] for a, s in zip(axes, sizes.tolist(), strict=True)]
-        policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
-            ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
-        for a, r, s in zip(axes, ratios, sizes.tolist(), strict=True):
-            out[a], scale[a] = s if policy == "stretch" else int(np.floor(r * shape[a] + 0.5)), r
-    else:
-        for a, r in zip(axes, scales.tolist(), strict=True):
-            out[a], scale[a] = shape[a] if r == 1 else int(np.float32(shape[a] * r)), r
-    return tuple(out), scale
+def view(x, kernel, strides, dilations):
+    """A view (n, c, out..., kernel...) of the windows of x (n, c, spatial...)."""
+    n = len(kernel)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    v = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + n)))
+    return v[(slice(None),) * 2 + tuple(slice(None, None, s) for s in strides) + tuple(slice(None, None, d) for d in dilations)]
 
 
-def resize_table(node, size, out, scale):
-    """How one axis is resized: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the nearest point (i0, None, None).
-
-    As in PyTorch and ONNX Runtime, `align_corners` lets the corners of the two images meet, where ONNX's reference takes those of size * scale.
-    """
-    o, transform = np.arange(out, dtype=np.float64), node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if transform == "align_corners":
-        x = o * (size - 1) / max(out - 1, 1)
-    elif transform == "asymmetric":
-        x = o / scale
-    elif transform == "tf_half_pixel_for_nn":
-        x = (o + 0.5) / scale
-    elif transform == "pytorch_half_pixel" and out == 1:
-        x = np.zeros(1)
-    else:
-        x = (o + 0.5) / scale - 0.5
-        if transform == "half_pixel_symmetric":
-            x += size / 2 * (1 - out / (scale * size))
-    if node.attrs.get("mode", "nearest") == "nearest":
-        rounding = {"round_prefer_floor": lambda v: np.ceil(v - 0.5), "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-                    "floor": np.floor, "ceil": np.ceil}[node.attrs.get("nearest_mode", "round_prefer_floor")]
-        return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64), None, None
-    x = np.clip(x, 0, size - 1)
-    i0 = np.floor(x).astype(np.int64)
-    return i0, np.minimum(i0 + 1, size - 1), (x - i0).astype(np.float32)
+def padded(x, pads, value):
+    return np.pad(x, [(0, 0), (0, 0), *pads], constant_values=value) if any(map(any, pads)) else x

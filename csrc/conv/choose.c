@@ -1,0 +1,268 @@
+/* Convolutions: the one list of algorithms, the choice among them, and the prepared calls that plans keep.
+ *
+ *     plan -> a rewrite, or the cheapest algorithm that applies -> its prepared call -> runs
+ *
+ * A call is prepared for sizes, strides and a number of threads, and is constant then. All that is known of a
+ * convolution's kernel is read from it.
+ */
+#include "choose.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "algorithm.h"
+#include "cost.h"
+#include "rewrite.h"
+
+/* ---- the list ---------------------------------------------------------------------------------------------------- */
+
+/* Of equal costs the first one counts. */
+#define ROW(name, named, algorithm) \
+    {name, FO_F32, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
+static const fo_algorithm algorithms[] = {
+    ROW("depthwise", FO_BY_ANY, depthwise),
+    ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
+    ROW("winograd", FO_BY(FO_AUTO), stem),
+    ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), winograd),
+    ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
+    ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
+    ROW("direct", FO_BY_ANY, direct)};
+enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
+
+static const fo_algorithm rewritten = {"rewritten", FO_F32, FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
+
+static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d_size *z) {
+    return (a->types & plan->type) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
+}
+
+/* What is asked for by name is taken wherever it applies. */
+static double price(const fo_algorithm *a, const fo_costing *c) {
+    return c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY ? 0 : a->nanoseconds(c);
+}
+
+static _Atomic ptrdiff_t choices;
+ptrdiff_t fo_conv2d_choices(void) { return atomic_load(&choices); }
+
+static const fo_algorithm *cheapest(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const fo_algorithm *best = NULL;
+    double least = INFINITY;
+    const fo_costing costing = fo_costing_of(plan, z);
+    atomic_fetch_add_explicit(&choices, 1, memory_order_relaxed);
+    for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
+        if (!admits(a, plan, z)) continue;
+        const double ns = price(a, &costing);
+        if (ns < least) best = a, least = ns;
+    }
+    return best;
+}
+
+bool fo_conv2d_takes(const fo_conv2d *plan, const fo_conv2d_size *z, fo_named_algorithm name) {
+    return cheapest(plan, z)->named == (FO_BY(FO_AUTO) | FO_BY(name));
+}
+
+/* ---- calls ------------------------------------------------------------------------------------------------------- */
+
+/* What a plan keeps: the calls of some sizes, for to choose and to prepare takes as long as a tiny image. Who runs
+ * one has it alone, so that it can be freed without a lock, which a fork could leave taken. */
+enum { KEPT = 4 };
+struct fo_prepared {
+    fo_conv2d *to; /* the plan of a rewrite, or NULL */
+    _Atomic(fo_conv2d_call *) kept[KEPT];
+    atomic_uint replaced;
+};
+
+static fo_layout layout_of(const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
+    fo_layout layout = {*z, *x, r ? *r : (fo_image){0}, *y, r != NULL};
+    layout.x.data = layout.r.data = layout.y.data = NULL;
+    return layout;
+}
+
+void fo_conv2d_release(fo_conv2d_call *call) {
+    if (!call) return;
+    for (int i = 0; i < 2; i++) fo_conv2d_release(call->inner[i]);
+    if (call->state != call->room) free(call->state);
+    free(call);
+}
+
+static fo_conv2d_call *new_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    fo_conv2d_call *call = malloc(sizeof *call);
+    if (!call) return NULL;
+    memset(call, 0, offsetof(fo_conv2d_call, room));
+    call->plan = plan, call->layout = *layout, call->team = team;
+    return call;
+}
+
+/* The call, or NULL if that failed. */
+static fo_conv2d_call *checked(fo_conv2d_call *call, fo_status status) {
+    if (status == FO_OK) return call;
+    fo_conv2d_release(call);
+    return NULL;
+}
+
+/* Whether images of this size are rewritten. */
+static bool is_rewritten(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const fo_conv2d *to = plan->prepared->to;
+    return to && fo_rewrite_applies(plan, to, z) && fo_rewrite_pays(plan, to, z);
+}
+
+/* A call by an algorithm of the list; NULL where memory is short. */
+static fo_conv2d_call *listed_call(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    fo_conv2d_call *call = new_call(plan, layout, team);
+    if (!call) return NULL;
+    call->algorithm = cheapest(plan, &layout->z);
+    return checked(call, call->algorithm->prepare(call));
+}
+
+/* A call of `to`; its kernel's name is that of the inner call. */
+static fo_conv2d_call *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to, const fo_layout *layout,
+                                      fo_team team) {
+    fo_conv2d_call *call = new_call(plan, layout, team);
+    fo_layout inner[2] = {0};
+    if (!call) return NULL;
+    call->algorithm = &rewritten;
+    fo_status status = fo_rewrite_prepare(call, to, inner);
+    if (call->threads > 1) team = fo_team_together();
+    for (int i = 0; i < 2 && status == FO_OK; i++)
+        if (inner[i].z.n && !(call->inner[i] = listed_call(to, &inner[i], team))) status = FO_NO_MEMORY;
+    if (status == FO_OK) call->kernel = call->inner[0]->kernel, call->scratch += call->inner[0]->scratch;
+    return checked(call, status);
+}
+
+static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, fo_team team) {
+    if (fo_is_huge(plan, &layout->z)) return NULL;
+    return is_rewritten(plan, &layout->z) ? rewritten_call(plan, plan->prepared->to, layout, team)
+                                          : listed_call(plan, layout, team);
+}
+
+/* Whether a call is prepared for these threads. */
+static bool fits(const fo_conv2d_call *call, fo_team team) {
+    bool all = fo_threads_of(team, call->work) == call->threads;
+    if (call->threads > 1) return all; /* a rewrite's inner calls know its team */
+    for (int i = 0; i < 2; i++) all = all && (!call->inner[i] || fits(call->inner[i], team));
+    return all;
+}
+
+/* ---- the calls that a plan keeps --------------------------------------------------------------------------------- */
+
+/* Keeps it in an empty place, or else in that of another. */
+static void keep(struct fo_prepared *p, fo_conv2d_call *call) {
+    for (int i = 0; i < KEPT; i++) {
+        fo_conv2d_call *none = NULL;
+        if (atomic_load_explicit(&p->kept[i], memory_order_relaxed)) continue;
+        if (atomic_compare_exchange_strong(&p->kept[i], &none, call)) return;
+    }
+    fo_conv2d_release(atomic_exchange(&p->kept[atomic_fetch_add(&p->replaced, 1) % KEPT], call));
+}
+
+/* The call of this layout, or NULL. */
+static fo_conv2d_call *take(struct fo_prepared *p, const fo_layout *layout, fo_team team) {
+    for (int i = 0; i < KEPT; i++) {
+        if (!atomic_load_explicit(&p->kept[i], memory_order_relaxed)) continue;
+        fo_conv2d_call *call = atomic_exchange(&p->kept[i], NULL);
+        if (!call) continue;
+        if (!memcmp(&call->layout, layout, sizeof *layout) && fits(call, team)) return call;
+        keep(p, call);
+    }
+    return NULL;
+}
+
+/* ---- the interface ----------------------------------------------------------------------------------------------- */
+
+static void free_prepared(struct fo_prepared *p) {
+    for (int i = 0; i < KEPT; i++) fo_conv2d_release(atomic_load(&p->kept[i]));
+    fo_plan_free_shared(p->to);
+    fo_free(p);
+}
+
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
+    fo_conv2d *plan = fo_plan_create(shape, w, scale, bias);
+    fo_conv2d_shape other;
+    bool made = plan && (plan->prepared = fo_alloc(sizeof *plan->prepared));
+    if (made) memset(plan->prepared, 0, sizeof *plan->prepared);
+    if (made && fo_rewrite_shape(plan, &other)) made = (plan->prepared->to = fo_plan_share(plan, &other));
+    if (made) return plan;
+    fo_conv2d_free(plan);
+    return NULL;
+}
+
+void fo_conv2d_free(fo_conv2d *plan) {
+    if (plan && plan->prepared) free_prepared(plan->prepared);
+    fo_plan_free(plan);
+}
+
+static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    return !z->n || !z->oh || !z->ow || !plan->s.oc;
+}
+
+fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                        const fo_image *y) {
+    if (is_empty(plan, z)) return FO_OK;
+    const fo_layout layout = layout_of(z, x, residual, y);
+    const fo_team team = fo_team_here();
+    fo_conv2d_call *call = take(plan->prepared, &layout, team);
+    if (!call && !(call = prepared(plan, &layout, team))) return FO_NO_MEMORY;
+    const fo_status status = fo_call_run(call, x, residual, y);
+    keep(plan->prepared, call);
+    return status;
+}
+
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x,
+                       const fo_image *residual, const fo_image *y) {
+    const fo_layout layout = layout_of(z, x, residual, y);
+    const fo_team together = fo_team_together();
+    calls[0] = is_empty(plan, z) ? NULL : prepared(plan, &layout, fo_team_here());
+    calls[1] = !calls[0] || fits(calls[0], together) ? NULL : prepared(plan, &layout, together);
+}
+
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *z,
+                                 const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const fo_team team = fo_team_here();
+    for (int i = 0; i < 2; i++)
+        if (calls[i] && fits(calls[i], team)) return fo_call_run(calls[i], x, residual, y);
+    return fo_conv2d_run(plan, z, x, residual, y);
+}
+
+/* A call of whole contiguous images; NULL where memory is short. */
+static fo_conv2d_call *contiguous_call(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
+    const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
+    const fo_layout layout = layout_of(z, &x, NULL, &y);
+    return prepared(plan, &layout, fo_team_here());
+}
+
+const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t *scratch) {
+    *scratch = 0;
+    if (is_empty(plan, z)) return "none, an empty result";
+    fo_conv2d_call *call = contiguous_call(plan, z, nhwc);
+    const char *kernel = call ? call->kernel : NULL;
+    if (call) *scratch = call->scratch;
+    fo_conv2d_release(call);
+    return kernel;
+}
+
+/* Adds the names of a plan's algorithms to those there are. */
+static int add_names(const fo_conv2d *plan, const fo_conv2d_size *z, const char *names[FO_ALGORITHM_NAMES], int count) {
+    for (const fo_algorithm *a = algorithms; a < algorithms + ALGORITHMS; a++) {
+        bool known = !admits(a, plan, z);
+        for (int i = 0; i < count; i++) known |= !strcmp(names[i], a->name);
+        if (!known) names[count++] = a->name;
+    }
+    return count;
+}
+
+int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *z, const char *names[FO_ALGORITHM_NAMES]) {
+    int count = 0;
+    if (is_rewritten(plan, z)) {
+        const fo_conv2d_size size = fo_rewrite_size(plan->prepared->to, z);
+        count = add_names(plan->prepared->to, &size, names, count);
+    }
+    return add_names(plan, z, names, count);
+}
+
+ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {
+    /* floats: multiples of the one share few sets of the first level; rows of a product so far apart do, too */
+    enum { ALIASING = 256, FAR_CHANNELS = 1024 };
+    const ptrdiff_t ic = plan->s.ic;
+    /* ResNet-50: 0.96 of the time */
+    const bool aliases = ic % ALIASING == 0 && (fo_is_depthwise(plan) ? fo_is_narrow(plan->kn) : ic >= FAR_CHANNELS);
+    return aliases ? ic + 16 : ic;
+}

@@ -1,0 +1,194 @@
+/* What each algorithm costs on one image: one model, in multiply-adds at full speed, which fo_cost_* turn
+ * into nanoseconds.
+ *
+ *   products    as many multiply-adds as there are
+ *   weights     come from memory or a cache, one in the time of so many multiply-adds: that bounds products of few
+ *               rows; where they are many, as much as some rows is not hidden behind products
+ *   transforms  so many multiply-adds for each channel of a tile, in and out
+ *
+ * Some algorithms have conditions of size in place of a price; who does not fulfil them costs INFINITY.
+ */
+#include "cost.h"
+
+#include <math.h>
+
+#include "../machine/tune.h"
+#include "algorithm.h"
+#include "im2col.h"
+#include "rewrite.h"
+#include "winograd.h"
+#include "winograd1d.h"
+
+/* Multiply-adds of a group as nanoseconds of the image. */
+static double nanoseconds(const fo_conv2d *plan, double macs) {
+    return macs * (double)plan->s.groups / ((plan->half_rate ? 2.0 : 4.0) * plan->kn->vl);
+}
+
+/* ---- what weights cost ------------------------------------------------------------------------------------------- */
+
+static const fo_weight_costs *costs_of(const fo_conv2d *plan) {
+    return fo_is_narrow(plan->kn) ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
+                                                                              : &fo_costs_long_vectors;
+}
+
+/* A product of so many weights and rows, the weights as slow as `least` rows. */
+static double streamed(const fo_conv2d *plan, double rows, double least, double weights) {
+    const fo_weight_costs *c = costs_of(plan);
+    const bool strided = plan->s.sh > 1;
+    if (plan->s.groups * weights > c->many_weights[strided]) rows += c->many_rows[strided];
+    return weights * (rows > least ? rows : least);
+}
+
+/* ---- one-dimensional Winograd ------------------------------------------------------------------------------------ */
+
+static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    fo_winograd1d w;
+    if (plan->s.algorithm == FO_DIRECT || !fo_winograd1d_terms(&w, &plan->s)) return false;
+    if (plan->s.algorithm == FO_WINOGRAD_1D) return true;
+    const double step = (double)plan->s.kw * plan->icg;
+    const double sums = (double)w.sums * plan->icg * plan->s.sw / plan->ocg * FO_WINOGRAD1D_SUM;
+    const ptrdiff_t units = z->oh / w.unit, left = z->oh % w.unit;
+    double steps = units * (w.terms * step + w.products * FO_WINOGRAD1D_START + sums);
+    if (left) {
+        steps += sums;
+        for (int t = 0; t < w.products; t++)
+            if (t < left || t >= w.unit) steps += (double)(w.first[t + 1] - w.first[t]) + FO_WINOGRAD1D_START;
+    }
+    return steps * max_(z->ow, FO_WINOGRAD1D_PIXELS) < FO_WINOGRAD1D_GAIN * z->ow * z->oh * (plan->s.kh * step +
+                                                                                             FO_WINOGRAD1D_START);
+}
+
+/* ---- im2col ------------------------------------------------------------------------------------------------------ */
+
+static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
+    if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
+    const bool small = plan->icg >= FO_IM2COL_LEAST_CHANNELS && z->oh * z->ow <= FO_IM2COL_MOST_PIXELS && !winograd1d;
+    if (small && fo_im2col_floats(plan, z) <= FO_IM2COL_FLOATS) return true;
+    const double share = fo_im2col_share(plan, z);
+    return share <= FO_IM2COL_MOST_SHARE && (1 - share) * (double)plan->k * (double)plan->ocg >= FO_IM2COL_LEAST_SAVED;
+}
+
+fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    fo_costing c = {plan, z, false, false};
+    if (plan->s.kh * plan->s.kw == 1 || fo_is_depthwise(plan)) return c;
+    c.winograd1d = winograd1d_pays(plan, z);
+    c.im2col = im2col_pays(plan, z, c.winograd1d);
+    return c;
+}
+
+/* It leaves out products with zeros, reads weights once and in order, and has rows of all pixels. */
+double fo_cost_im2col(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
+    if (!c->im2col) return INFINITY;
+    const double weights = (double)plan->k * plan->ocg;
+    const double rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
+    const double gain = fo_is_narrow(plan->kn) && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
+    return nanoseconds(plan, gain * streamed(plan, rows, FO_IM2COL_ROWS, weights));
+}
+
+/* ---- direct ------------------------------------------------------------------------------------------------------ */
+
+/* Of stride 2 it copies all of the image, and has rows of few pixels: its multiply-adds take 1.4 times as long
+ * (AVX2). */
+static double direct(const fo_conv2d *plan, const fo_conv2d_size *z, double gain) {
+    const double slower = plan->s.sh == 1 ? 1 : 1.4 * gain, rows = (double)z->oh * z->ow;
+    const double weights = (double)plan->k * plan->ocg;
+    /* As measured: with short vectors what waits for weights is slower, too. */
+    const double macs = fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
+                                               : streamed(plan, slower * rows, FO_DIRECT_ROWS, weights);
+    return nanoseconds(plan, macs);
+}
+
+double fo_cost_direct(const fo_costing *c) { return c->im2col ? INFINITY : direct(c->plan, c->z, 1); }
+double fo_cost_winograd1d(const fo_costing *c) {
+    return c->im2col || !c->winograd1d ? INFINITY : direct(c->plan, c->z, 7.0 / 9);
+}
+double fo_cost_stem(const fo_costing *c) { return 0.8 * direct(c->plan, c->z, 1); }
+double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1); }
+
+/* ---- Strassen ---------------------------------------------------------------------------------------------------- */
+
+static ptrdiff_t shortest(const fo_conv2d *plan) {
+    if (plan->half_rate && !plan->s.nhwc) return FO_STRASSEN_HALF_RATE_COLUMNS;
+    return plan->kn->vl != FO_AVX2_LANES ? FO_STRASSEN_SHORTEST : plan->s.nhwc ? FO_STRASSEN_SHORT_ROWS
+                                                                               : FO_STRASSEN_SHORT_COLUMNS;
+}
+
+static ptrdiff_t least_weights(const fo_conv2d *plan) {
+    if (plan->s.nhwc) return FO_STRASSEN_LEAST_WEIGHTS;
+    return plan->half_rate ? FO_STRASSEN_HALF_RATE_WEIGHTS : plan->kn->vl == FO_AVX2_LANES ? FO_STRASSEN_COLUMN_WEIGHTS
+                                                                                           : FO_STRASSEN_LEAST_WEIGHTS;
+}
+
+ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan) {
+    if (!plan->s.nhwc) return FO_STRASSEN_PIXELS;
+    const bool gains = plan->half_rate && plan->s.ic * plan->s.oc >= FO_STRASSEN_MANY_WEIGHTS;
+    const bool avx2 = plan->kn->vl == FO_AVX2_LANES && !plan->narrowed;
+    if (plan->kn->vl == FO_AVX512_LANES && !gains) return FO_STRASSEN_MANY_ROWS;
+    return avx2 && plan->s.oc >= plan->s.ic ? FO_STRASSEN_FEW_ROWS : FO_STRASSEN_PIXELS;
+}
+
+double fo_cost_strassen(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
+    const fo_conv2d_shape *s = &plan->s;
+    const bool pays = s->ic >= shortest(plan) && s->oc >= FO_STRASSEN_LEAST_OUTPUTS &&
+                      s->ic * s->oc >= least_weights(plan) &&
+                      c->z->oh * c->z->ow >= fo_strassen_least_pixels(plan);
+    return pays ? 7.0 / 8 * direct(plan, c->z, 1) : INFINITY;
+}
+
+/* ---- Winograd ---------------------------------------------------------------------------------------------------- */
+
+/* Values of all tiles along an axis of n outputs. */
+static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
+    return div_up(n, tile) * fo_winograd_values(plan, tile) - plan->s.sh * (tile - fo_winograd_last(n, tile));
+}
+
+double fo_winograd_work(const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
+    const fo_weight_costs *c = costs_of(plan);
+    const ptrdiff_t stride = plan->s.sh;
+    const fo_conv2d_size image = {.n = 1, .oh = whole->oh, .ow = whole->ow}, z = fo_winograd_phases(plan, &image);
+    const double values = SQUARE(fo_winograd_values(plan, tile));
+    const double tiles = (double)z.n * values_along(plan, z.oh, tile) * values_along(plan, z.ow, tile) / values;
+    const double ic = round_up(plan->icg, FO_WINOGRAD_CHANNELS), oc = round_up(plan->ocg, FO_WINOGRAD_CHANNELS);
+    const double thin = plan->s.groups > 1 && plan->ocg <= plan->kn->vl ? FO_THIN_GROUP : 1;
+    const double weights = values * (plan->icg + FO_WINOGRAD_START) * oc * thin, all = plan->s.groups * weights;
+    const double weight = all > FO_FAR_WEIGHTS ? FO_WEIGHT_MEMORY : all > FO_CACHED_WEIGHTS ? c->far : FO_WEIGHT_L2;
+    const double channels = c->transforms->in[stride - 1][tile] * ic + c->transforms->out[stride - 1][tile] * oc;
+    const double runs = fo_is_dilated(plan) ? (double)z.n * div_up(z.oh, tile) * c->run : 0;
+    return streamed(plan, tiles, weight, weights) + tiles * channels + runs;
+}
+
+/* The cheapest tile, and its cost. */
+static int cheapest_tile(const fo_conv2d *plan, const fo_conv2d_size *z, double *cost) {
+    int best = 2;
+    *cost = fo_winograd_work(plan, z, 2);
+    for (int tile = 4; tile <= 6; tile += 2) {
+        if (!fo_winograd_admits(plan, tile)) continue;
+        const double other = fo_winograd_work(plan, z, tile);
+        if (other < (tile == 6 ? FO_F6_GAIN : 1) * *cost) best = tile, *cost = other;
+    }
+    return best;
+}
+
+int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    double cost;
+    return cheapest_tile(plan, z, &cost);
+}
+
+double fo_cost_winograd(const fo_costing *c) {
+    const fo_conv2d *plan = c->plan;
+    double cost;
+    cheapest_tile(plan, c->z, &cost);
+    return nanoseconds(plan, plan->s.groups > 1 && plan->s.sh == 1 ? cost / FO_GROUP_GAIN : cost);
+}
+
+/* ---- rewrites ---------------------------------------------------------------------------------------------------- */
+
+bool fo_rewrite_pays(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
+    if (fo_costing_of(plan, z).im2col) return false;
+    if (fo_rewrites_windows(to)) return true;
+    /* In either memory order: to copy planes takes a fifth of the time that is gained. */
+    const fo_conv2d_size size = fo_rewrite_size(to, z);
+    return size.oh > 1 && winograd1d_pays(to, &size);
+}

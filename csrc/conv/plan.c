@@ -1,0 +1,175 @@
+/* Weights of a convolution: their order, what is packed of them; and helpers for images. */
+#include "plan.h"
+
+#include <string.h>
+
+/* ---- the order of weights ---------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_conv2d *plan;
+    const float *w;
+    const double *scale; /* or NULL */
+    ptrdiff_t channels;  /* output channels of a task */
+} ordering;
+
+/* An output channel's weights. */
+static void order_channel(const ordering *job, ptrdiff_t o) {
+    const fo_conv2d *plan = job->plan;
+    const ptrdiff_t area = plan->s.kh * plan->s.kw;
+    const float *from = job->w + o * plan->k;
+    float *to = plan->w + o * plan->ldw;
+    if (area == 1 && !job->scale)
+        memcpy(to, from, (size_t)plan->k * sizeof *to);
+    for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
+        const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+        plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
+    }
+    if (job->scale) plan->kn->fold(plan->k, area == 1 ? from : to, job->scale[o], to);
+}
+
+static void order_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const ordering *job = context;
+    const ptrdiff_t first = task * job->channels, end = min_(job->plan->s.oc, first + job->channels);
+    for (ptrdiff_t o = first; o < end; o++) order_channel(job, o);
+}
+
+/* Channels of a task are many, for one of 128 weights takes no longer than to claim it. */
+static void order_weights(const fo_conv2d *plan, const float *w, const double *scale) {
+    const ptrdiff_t oc = plan->s.oc, floats = oc * plan->k;
+    const int threads = scale ? fo_threads_for(FOLD_NS * (double)floats) : fo_pack_threads(floats);
+    ordering order = {plan, w, scale, max_(1, div_up(oc, 4 * threads))};
+    fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
+}
+
+void fo_conv2d_weights(const fo_conv2d *plan, float *w) {
+    const ptrdiff_t area = plan->s.kh * plan->s.kw;
+    for (ptrdiff_t o = 0; o < plan->s.oc; o++, w += plan->k)
+        for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
+            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+            plan->kn->transpose(area, block, plan->w + o * plan->ldw + c * area, block, w + c * area, area);
+        }
+}
+
+/* ---- plans ------------------------------------------------------------------------------------------------------- */
+
+static void set_shape(fo_conv2d *plan, const fo_conv2d_shape *s) {
+    plan->s = *s;
+    plan->icg = s->ic / s->groups, plan->ocg = s->oc / s->groups;
+    plan->k = plan->icg * s->kh * s->kw;
+}
+
+static void set_kernels(fo_conv2d *plan) {
+    const fo_conv2d_shape *s = &plan->s;
+    const bool product = s->nhwc && s->kh == 1 && s->kw == 1 && s->groups == 1;
+    plan->kn = product ? fo_kernels_for(s->oc, plan->k, true) : fo_active();
+    plan->half_rate = fo_at_half_rate(plan->kn);
+    plan->narrowed = plan->kn != fo_active();
+}
+
+fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
+    fo_conv2d *plan = fo_alloc(sizeof *plan);
+    if (!plan) return NULL;
+    bool failed = false;
+    memset(plan, 0, sizeof *plan);
+    plan->type = FO_F32;
+    set_shape(plan, shape);
+    set_kernels(plan);
+    /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
+    plan->ldw = plan->k % 256 ? plan->k : plan->k + 16;
+    plan->w = fo_alloc((size_t)(shape->oc * plan->ldw) * sizeof(float));
+    plan->bias = fo_copy(bias, shape->oc, &failed);
+    plan->s.act.slopes = plan->slopes = fo_copy(shape->act.slopes, shape->oc, &failed);
+    if (!plan->w || failed) {
+        fo_plan_free(plan);
+        return NULL;
+    }
+    order_weights(plan, w, scale);
+    return plan;
+}
+
+fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape) {
+    fo_conv2d *other = fo_alloc(sizeof *other);
+    if (!other) return NULL;
+    memset(other, 0, sizeof *other);
+    other->type = plan->type;
+    set_shape(other, shape);
+    other->kn = plan->kn, other->half_rate = plan->half_rate, other->narrowed = plan->narrowed;
+    other->ldw = plan->ldw, other->w = plan->w, other->bias = plan->bias, other->slopes = plan->slopes;
+    return other;
+}
+
+void fo_plan_free_shared(fo_conv2d *plan) {
+    if (!plan) return;
+    for (int f = 0; f < FO_WEIGHT_FORMS; f++) fo_free(atomic_load(&plan->packed[f]));
+    fo_free(plan);
+}
+
+void fo_plan_free(fo_conv2d *plan) {
+    if (!plan) return;
+    fo_free(plan->w);
+    fo_free(plan->bias);
+    fo_free(plan->slopes);
+    fo_plan_free_shared(plan);
+}
+
+const char *fo_conv2d_isa(const fo_conv2d *plan) { return plan->kn->name; }
+
+/* ---- packed weights ---------------------------------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_conv2d *plan;
+    const void *context;
+    float *packed;
+    fo_pack_part *pack;
+} packing;
+
+static void pack_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const packing *job = context;
+    job->pack(job->plan, job->context, task, job->packed);
+}
+
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts,
+                              fo_pack_part *pack, const void *context) {
+    _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
+    float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
+    if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
+    packing job = {plan, context, packed, pack};
+    fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
+    /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
+    if (atomic_compare_exchange_strong(slot, &first, packed)) return packed;
+    fo_free(packed);
+    return first;
+}
+
+static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan->kn, plan->ocg, plan->k); }
+
+static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
+    (void)context;
+    const ptrdiff_t nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
+    const float *w = plan->w + (g * plan->ocg + o) * plan->ldw;
+    fo_pack(plan->kn, min_(nr, plan->ocg - o), plan->k, w, 1, plan->ldw, packed + g * panels_size(plan) + o * plan->k);
+}
+
+const float *fo_conv2d_panels(const fo_conv2d *plan) {
+    const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
+    return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), panels, pack_panel, NULL);
+}
+
+/* ---- images ------------------------------------------------------------------------------------------------------ */
+
+bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const fo_conv2d_shape *s = &plan->s;
+    const double h = (z->oh - 1.0) * s->sh + (s->kh - 1.0) * s->dh + 1;
+    const double w = (z->ow - 1.0) * s->sw + (s->kw - 1.0) * s->dw + 1;
+    return (h > z->ih ? h : z->ih) * (w > z->iw ? w : z->iw) * s->ic > 0x1p48;
+}
+
+fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
+    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow},
+                       {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}}, to->data,
+                       from->data};
+    fo_fold(&a.axes);
+    return fo_strided_copy(&a);
+}

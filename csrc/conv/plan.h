@@ -1,0 +1,105 @@
+/* The plan of a convolution: its weights, in the forms into which algorithms pack them, and helpers for images. It
+ * knows no algorithm. */
+#ifndef FO_PLAN_H
+#define FO_PLAN_H
+
+#include <stdatomic.h>
+
+#include "../pack.h"
+
+/* The forms in which algorithms want the weights; each is packed when it is first used. */
+typedef enum {
+    FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_WINOGRAD1D_ROWS, FO_WINOGRAD1D_PANELS,
+    FO_IM2COL_PANELS, FO_STEM_PANELS, FO_STRASSEN_LEFT, FO_STRASSEN_RIGHT, FO_WEIGHT_FORMS
+} fo_weight_form;
+
+/* Element types: the bits of a mask of them. */
+typedef enum { FO_F32 = 1 } fo_type;
+
+/* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
+ * when it is made, not later. */
+struct fo_conv2d {
+    const fo_kernels *kn;
+    fo_type type;
+    bool half_rate;     /* of the multiply-adds of kn */
+    bool narrowed;      /* kn has shorter vectors than the set that was active */
+    fo_conv2d_shape s;
+    ptrdiff_t icg, ocg; /* channels of a group */
+    ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
+    float *w;           /* (oc, k): a row in the order of FOR_EACH_TAP */
+    float *bias, *slopes;
+    struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
+    _Atomic(float *) packed[FO_WEIGHT_FORMS];
+};
+
+/* The reduction runs over blocks of CHANNEL_BLOCK channels, in a block over kh, kw and then the block's channels:
+ * neighbours in memory stay neighbours in time for NCHW and NHWC alike, and every form of the direct algorithm has
+ * the same order and bits. */
+enum { CHANNEL_BLOCK = 16 };
+
+/* Steps p of the reduction, a block of channels c0.. at a time: kernel row i and column j. */
+#define FOR_EACH_TAP(plan, p, c0, i, j) \
+    for (ptrdiff_t p = 0, c0 = 0; c0 < (plan)->icg; c0 += CHANNEL_BLOCK) \
+        for (ptrdiff_t i = 0; i < (plan)->s.kh; i++) \
+            for (ptrdiff_t j = 0; j < (plan)->s.kw; j++, p += min_(CHANNEL_BLOCK, (plan)->icg - c0))
+
+/* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which
+ * they stand in the same order. */
+fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
+fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
+void fo_plan_free(fo_conv2d *plan);
+void fo_plan_free_shared(fo_conv2d *plan);
+
+/* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share;
+ * NULL where memory is short. */
+typedef void fo_pack_part(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed);
+const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdiff_t floats, ptrdiff_t parts,
+                              fo_pack_part *pack, const void *context);
+
+/* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is
+ * short. */
+const float *fo_conv2d_panels(const fo_conv2d *plan);
+
+/* One input channel a group. */
+static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }
+
+/* A pixel of the result for each of x, which it alone reads. */
+static inline bool fo_is_pixelwise(const fo_conv2d_shape *s) {
+    return s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1;
+}
+static inline bool fo_is_unpadded(const fo_conv2d_size *z) {
+    return !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+}
+
+/* The epilogue of output channels from o on; residual's place is set by the caller. */
+static inline fo_epilogue fo_conv2d_epilogue(const fo_conv2d *plan, ptrdiff_t o) {
+    fo_epilogue ep = {.act = plan->s.act, .bias = plan->bias ? plan->bias + o : NULL};
+    if (ep.act.slopes) ep.act.slopes += o;
+    return ep;
+}
+
+/* ---- images ------------------------------------------------------------------------------------------------------ */
+
+/* Whether an image is so large with its zeros (by strides of 0, by huge padding) that sizes computed of it may not fit
+ * 64 bits. */
+bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z);
+
+/* Copies images of z->oh x z->ow pixels. */
+fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels);
+
+/* The strides of contiguous images of this size. */
+static inline fo_image fo_contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
+    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w,
+                                                                                          .sn = c * h * w};
+}
+
+static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {
+    return t->data + n * t->sn + c * t->sc + h * t->sh + w * t->sw;
+}
+
+/* Rows of so many output rows' windows. */
+static inline ptrdiff_t fo_window_rows(const fo_conv2d_shape *s, ptrdiff_t rows) {
+    return (rows - 1) * s->sh + (s->kh - 1) * s->dh + 1;
+}
+
+#endif

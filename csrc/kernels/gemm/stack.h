@@ -1,0 +1,136 @@
+/* Tiles of one shape in one function, down the rows of C, and at each place along the panels of B: what stands around a tile's multiply-adds, 150
+ * instructions with a call for each, is a third of those of 16 steps.
+ *
+ *      C          panel 0    panel 1    panel 2      One panel at a time its B stays in the first-level cache while the rows of A pass.
+ *   rows 0..11  [ tile 0 ] [ tile 1 ] [ tile 2 ]     Products of few steps write more than they read: with vectors of a whole line
+ *   rows 12..   [ tile 3 ] ...                       they go along all panels, so that C is written in long runs.
+ */
+
+/* `count` tiles of one shape, the first at row i and column j. */
+typedef struct {
+    const fo_gemm_args *g;
+    ptrdiff_t i, j, count;
+    bool along;   /* the next one is in the next panel, else below */
+    bool direct;  /* results go from registers to C */
+    bool fetches, results; /* lines of the residual, of C */
+    int wanted;   /* columns that are stored of a tile */
+} tile_stack;
+
+/* Fetches nv vectors of a row of C or of what is added to it; NumPy's arrays begin anywhere in a cache line. */
+INLINE void stack_fetch_row(const float *row, const int nv) {
+    UNROLL for (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(row + j, 1);
+    __builtin_prefetch(row + nv * VL - 1, 1);
+}
+
+/* The rows of a tile of C, if `results`, and of the residual. */
+INLINE void stack_fetch(const fo_gemm_args *g, const bool results, const float *c, const float *r, const int mr, const int nv) {
+    for (int i = 0; i < mr; i++) {
+        if (results) stack_fetch_row(c + i * g->ldc, nv);
+        if (r) stack_fetch_row(r + i * g->ep.ldr, nv);
+    }
+}
+
+/* Sums to start at that do not lie in memory as such: the sum of two products, a bias for fewer columns than a tile has. */
+static __attribute__((noinline)) void stack_start(const fo_gemm_args *g, ptrdiff_t i, ptrdiff_t j, int rows, int columns, float *to) {
+    for (int r = 0; r < rows; r++)
+        for (int v = 0; v < columns; v += VL, to += VL) {
+            const ptrdiff_t at = (i + r) * g->lds + j + v;
+            v_store(to, g->start ? v_fma(v_set1(g->sign), v_load(g->turned + at), v_load(g->start + at)) : v_load_tail(g->ep.bias + j + v, g->n - j - v));
+        }
+}
+
+/* The sums that a tile starts with: rows at `from`, ld apart, or (by_rows) a value for each row. */
+INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld) {
+    UNROLL for (int r = 0; r < s.mr; r++, from += by_rows ? 1 : ld) {
+        UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = by_rows ? v_set1(*from) : v_load(from + v * VL);
+        if (!s.half || r % 2) continue;
+        const int below = r + 1 < s.mr;
+        acc[r][s.nv] = by_rows ? v_halves(v_set1(*from), v_set1(from[below])) : v_load_halves(from + s.nv * VL, from + s.nv * VL + (below ? ld : 0));
+    }
+}
+
+/* The end of a tile that does not go to C from its registers. */
+INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VECTORS], ptrdiff_t i, ptrdiff_t j, float *tile) {
+    const int width = (s.nv + s.half) * VL;
+    UNROLL for (int r = 0; r < s.mr; r++) {
+        UNROLL for (int v = 0; v < s.nv; v++) v_store(tile + r * width + v * VL, acc[r][v]);
+        if (s.half && r % 2 == 0) v_store_halves(tile + r * width + s.nv * VL, tile + (r + 1) * width + s.nv * VL, acc[r][s.nv]);
+    }
+    ep_tile(&t->g->ep, tile, width, s.mr, t->wanted, i, j, t->g->c, t->g->ldc);
+}
+
+/* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile reads a panel what follows in it. */
+INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
+    enum { FETCHED = 4 * LINE_FLOATS }; /* at once */
+    if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * NR, FETCHED, FETCHED / NR};
+    const ptrdiff_t floats = g->next ? g->next_floats : g->k * NR, share = (mr * floats / g->k + g->m - 1) / g->m;
+    const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
+    return (tile_ahead){(g->next ? g->next : panel + g->panel) + i * (floats / g->m), steps * share, steps};
+}
+
+/* The tiles of a stack. */
+INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
+    static const float zeros[EP_VECTORS * VL];
+    const fo_gemm_args *g = t->g;
+    const fo_epilogue *ep = &g->ep;
+    const ep_bounds bounds = ep_start(&ep->act);
+    const bool bias = !g->start && ep->bias, by_rows = bias && ep->channel_rows, made = g->start ? g->turned != NULL : bias && !by_rows && t->wanted < s.nv * VL;
+    const ptrdiff_t width = (s.nv + s.half) * VL, lds = made ? width : g->start ? g->lds : 0, down = t->along ? 0 : s.mr, right = t->along ? NR : 0;
+    const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->along ? g->panel : 0, next_c = down * ldc + right;
+    const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0, next_sums = g->start ? down * lds + right : bias ? right : 0;
+    const ptrdiff_t i = t->i, j = t->j;
+    const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel, *r = ep->residual ? ep->residual + i * ldr + j : NULL;
+    const float *from = g->start ? g->start + i * lds + j : bias ? ep->bias + j : zeros;
+    float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL];
+    tile_ahead ahead = {b, 0, g->k};
+    if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s.mr, i, b);
+    for (ptrdiff_t done = 0; done < t->count; done++) {
+        vf acc[MR][EP_VECTORS];
+        if (made) stack_start(g, i + done * down, j + done * right, s.mr, width, sums);
+        if (by_rows)
+            stack_begin(s, true, acc, ep->bias + i + done * down, 0);
+        else
+            stack_begin(s, false, acc, made ? sums : from, lds);
+        if (t->fetches) stack_fetch(g, t->results, c, r, s.mr, s.nv);
+        tile_place place = {.b = b};
+        UNROLL for (int q = 0; q < s.mr; q += REACH) {
+            place.rows[q / REACH] = a + q * lda;
+            v_launder(place.rows[q / REACH]); /* or all that is read from there has an address of its own, kept on the stack */
+        }
+        tile_steps(g, s, acc, &place, &ahead);
+        if (t->direct)
+            ep_rows(&bounds, s.mr, s.nv, s.half, acc, r, ldr, c, ldc);
+        else
+            stack_end(t, s, acc, i + done * down, j + done * right, sums);
+        a += next_a, b += next_b, c += next_c, r += next_r, from += next_sums;
+        v_launder(a); /* or each row of A and C would take a pointer */
+    }
+}
+
+/* A function for each height and width that the registers hold, or the compiler would share registers between tiles. Widths are in halves of a vector. */
+typedef void tile_fn(const tile_stack *t);
+#define FITS(width, mr) (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV))
+#define TILE(form, width, mr) \
+    static void tile_##form##_##width##_##mr(const tile_stack *t) { \
+        FO_RAN("gemm " #form " " #mr "x" #width "/2"); \
+        stack_tiles(t, (tile_shape){FITS(width, mr) ? mr : 1, width / 2, width % 2, form}); \
+    }
+#define PLACE(form, width, mr) FITS(width, mr) ? tile_##form##_##width##_##mr : NULL,
+#define EACH_HEIGHT(X, form, width) \
+    X(form, width, 1) X(form, width, 2) X(form, width, 3) X(form, width, 4) X(form, width, 5) X(form, width, 6) \
+    X(form, width, 7) X(form, width, 8) X(form, width, 9) X(form, width, 10) X(form, width, 11) X(form, width, 12)
+#define TILES(form, width) \
+    EACH_HEIGHT(TILE, form, width) \
+    static tile_fn *const tiles_##form##_##width[] = {EACH_HEIGHT(PLACE, form, width)};
+_Static_assert(MR <= 12, "a height for each number of rows");
+TILES(FO_ROWS, 2) TILES(FO_ROWS, 4) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4)
+TILES(FO_ROWS, 3) TILES(FO_ROWS, 6) TILES(FO_ROWS, 8) TILES(FO_ROWS, 16) TILES(FO_A_TABLE, 6) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
+static tile_fn *const *const tiles[][17] = {
+    [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6, [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
+    [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
+    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6, [8] = tiles_FO_B_TABLE_8}};
+#undef FITS
+#undef TILE
+#undef PLACE
+#undef EACH_HEIGHT
+#undef TILES

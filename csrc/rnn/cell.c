@@ -1,0 +1,199 @@
+/* Recurrent cells: packing of the gates, and a step.
+ *
+ * A step has one or two stages, each a product with gate functions as its epilogue (kernels/rnn.h). A second one is
+ * needed where all of a first result goes into another product: the GRU that resets before the product, and the LSTM's
+ * projection. The threads of a team share the units of a layer, so that each reads its part of the weights and no
+ * other.
+ */
+#include <string.h>
+
+#include "cell.h"
+
+/* Floats of a row of a group of w_h. */
+static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
+    return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl;
+}
+
+/* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih
+ * alone. */
+static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
+                      bool b_hh) {
+    const fo_kernels *kn = cell->kn;
+    const ptrdiff_t vl = kn->vl, nr = kn->nr, hidden = cell->s.hidden, inputs = cell->s.inputs;
+    const ptrdiff_t outputs = cell->s.outputs;
+    const ptrdiff_t group = group_width(kn, to->gates);
+    for (ptrdiff_t u = 0; u < hidden; u += vl) {
+        const ptrdiff_t unit = gate * hidden + u, j = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
+        kn->transpose(n, inputs, from->w_ih + unit * inputs, inputs, to->wx + j / nr * nr * inputs + j % nr, nr);
+        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs,
+                      to->wh + j / group * group * outputs + j % group, group);
+        for (ptrdiff_t q = 0; q < n; q++)
+            to->bias[j + q] = (from->b_ih ? from->b_ih[unit + q] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + q] : 0);
+    }
+}
+
+static float *zeroed(ptrdiff_t floats, bool *failed) {
+    float *p = fo_alloc((size_t)floats * sizeof *p);
+    if (p)
+        memset(p, 0, (size_t)floats * sizeof *p);
+    else
+        *failed = true;
+    return p;
+}
+
+/* The gates first, first + 1, ... as the cell's next stage. */
+static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_kind kind, int first, int gates,
+                      bool *failed) {
+    step_stage *stage = &cell->stage[cell->stages++];
+    *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
+    stage->lds = fo_leading(cell->kn, stage->columns);
+    stage->wx = zeroed(stage->columns * cell->s.inputs, failed);
+    stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, failed);
+    stage->bias = zeroed(stage->columns, failed);
+    if (*failed) return;
+    for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
+}
+
+fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights) {
+    fo_cell *cell = fo_alloc(sizeof *cell);
+    if (!cell) return NULL;
+    const fo_kernels *kn = fo_active();
+    const ptrdiff_t hidden = shape->hidden, outputs = shape->outputs;
+    bool failed = false;
+    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2)};
+    if (shape->kind == FO_RNN) {
+        add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
+    } else if (shape->kind == FO_LSTM) {
+        add_stage(cell, weights, FO_STEP_LSTM, 0, 4, &failed);
+    } else if (shape->reset_after) {
+        add_stage(cell, weights, FO_STEP_GRU, 0, 3, &failed);
+        cell->bias_n = zeroed(cell->blocks * kn->vl, &failed);
+        if (weights->b_hh && !failed) memcpy(cell->bias_n, weights->b_hh + 2 * hidden, (size_t)hidden * sizeof(float));
+    } else {
+        add_stage(cell, weights, FO_STEP_GRU_RESET, 0, 2, &failed);
+        add_stage(cell, weights, FO_STEP_GRU_NEW, 2, 1, &failed);
+    }
+    cell->peephole = fo_copy(weights->peephole, 3 * hidden, &failed);
+    if (weights->w_hr) {
+        cell->w_hr = fo_alloc((size_t)fo_packed_size(kn, outputs, hidden) * sizeof(float));
+        failed |= !cell->w_hr;
+        if (!failed) fo_pack(kn, outputs, hidden, weights->w_hr, 1, hidden, cell->w_hr);
+    }
+    if (failed) {
+        fo_cell_free(cell);
+        return NULL;
+    }
+    return cell;
+}
+
+void fo_cell_free(fo_cell *cell) {
+    if (!cell) return;
+    for (int i = 0; i < cell->stages; i++) {
+        fo_free(cell->stage[i].wx);
+        fo_free(cell->stage[i].wh);
+        fo_free(cell->stage[i].bias);
+    }
+    fo_free(cell->bias_n);
+    fo_free(cell->peephole);
+    fo_free(cell->w_hr);
+    fo_free(cell);
+}
+
+/* ---- one step -------------------------------------------------------------------------------------------------- */
+
+void fo_cell_share(const team_place *at, ptrdiff_t all, ptrdiff_t *first, ptrdiff_t *last) {
+    const ptrdiff_t pairs = div_up(all, 2);
+    *first = pairs * at->member / at->members * 2;
+    *last = min_(pairs * (at->member + 1) / at->members * 2, all);
+}
+
+/* h' = w_hr h, this member's columns of it. */
+static void project(const fo_cell *cell, const step_job *job, const team_place *at) {
+    const fo_kernels *kn = cell->kn;
+    const ptrdiff_t hidden = cell->s.hidden, outputs = cell->s.outputs;
+    ptrdiff_t from, to;
+    fo_cell_share(at, div_up(outputs, kn->nr), &from, &to);
+    const ptrdiff_t j = from * kn->nr, n = min_(to * kn->nr, outputs) - j;
+    if (n <= 0) return;
+    fo_gemm_args g = {.form = FO_ROWS, .m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden,
+                      .b = cell->w_hr + j * hidden, .ldb = kn->nr, .panel = kn->nr * hidden, .c = job->io.h_out + j,
+                      .ldc = job->io.ldho};
+    kn->gemm(&g);
+    if (job->y)
+        for (ptrdiff_t i = 0; i < job->m; i++)
+            memcpy(job->y + i * job->ldy + j, job->io.h_out + i * job->io.ldho + j, (size_t)n * sizeof(float));
+}
+
+void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at) {
+    const fo_kernels *kn = cell->kn;
+    const fo_cell_io *io = &job->io;
+    const ptrdiff_t hidden = cell->s.hidden, inputs = cell->s.inputs, outputs = cell->s.outputs;
+    for (int i = 0; i < cell->stages; i++) {
+        const step_stage *stage = &cell->stage[i];
+        const float *sums = job->sums[i];
+        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m,
+                          .hidden = hidden, .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h,
+                          .ldh = io->ldh, .kh = outputs, .wx = stage->wx, .wh = stage->wh,
+                          .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n,
+                          .c = io->c, .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out,
+                          .ldho = io->ldho, .y = job->y, .ldy = job->ldy, .peephole = cell->peephole,
+                          .act = cell->s.act, .clip = cell->s.clip};
+        float *z = job->between + job->m * hidden;
+        if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {
+            g.h_out = job->between, g.ldho = hidden, g.y = NULL;
+            if (stage->kind == FO_STEP_GRU_RESET) g.c_out = z, g.ldco = hidden;
+        } else if (stage->kind == FO_STEP_GRU_NEW) {
+            fo_barrier_wait(at->barrier, at->members);
+            g.old = io->h, g.ldold = io->ldh, g.h = job->between, g.ldh = hidden, g.c = z, g.ldc = hidden;
+        }
+        fo_cell_share(at, cell->blocks, &g.from, &g.to);
+        kn->step(&g);
+    }
+    if (cell->w_hr) {
+        fo_barrier_wait(at->barrier, at->members);
+        project(cell, job, at);
+    }
+}
+
+ptrdiff_t fo_cell_between(const fo_cell *cell, ptrdiff_t m) {
+    return cell->stages == 2 || cell->w_hr ? 2 * m * cell->s.hidden : 0;
+}
+
+double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
+    const fo_machine *machine = fo_this_machine();
+    const fo_cell_shape *s = &cell->s;
+    const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;
+    const int waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
+    const ptrdiff_t pairs = max_(1, div_up(cell->blocks, 2));
+    const double share = (double)div_up(pairs, threads) / pairs;
+    const double weights =
+        share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
+    const double bytes = 4 * weights, compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
+    const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
+    const double memory = bytes / rate, longer = compute > memory ? compute : memory;
+    const double alone = longer + FO_STEP_OVERLAP * (compute + memory - longer);
+    return alone + (threads > 1 ? waits * (FO_BARRIER_NS + FO_TRANSFER_NS * rows * s->outputs) : 0);
+}
+
+typedef struct {
+    const fo_cell *cell;
+    step_job job;
+    fo_barrier barrier;
+} cell_run;
+
+static void run_cell(void *context, int member, int members) {
+    cell_run *run = context;
+    fo_cell_step(run->cell, &run->job, &(team_place){&run->barrier, member, members});
+}
+
+fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io) {
+    if (!batch) return FO_OK;
+    const ptrdiff_t between = fo_cell_between(cell, batch);
+    cell_run run = {.cell = cell, .job = {.io = *io, .m = batch}};
+    if (between && !(run.job.between = fo_arena_take((size_t)between * sizeof(float)))) return FO_NO_MEMORY;
+    const double alone = fo_cell_nanoseconds(cell, batch, 1);
+    const int threads = fo_threads_for(alone);
+    fo_parallel_team(fo_cell_nanoseconds(cell, batch, threads) < FO_SPLIT_GAIN * alone ? threads : 1, run_cell, &run);
+    if (between) fo_arena_release(run.job.between);
+    return FO_OK;
+}

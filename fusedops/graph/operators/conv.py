@@ -1,0 +1,114 @@
+"""Convolutions and transposed convolutions."""
+import math
+from typing import Any
+
+import numpy as np
+
+from ... import _core
+from ...layers import LARGEST, Conv2d
+from ..builder import Builder
+from . import windows
+from .record import Operator, floats
+
+PHASES = 1024  # of a transposed convolution, each a plan of its own
+
+
+def _conv(node, x, w, b=None):
+    kernel, groups = w.shape[2:], node.attrs.get("group", 1)
+    strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
+    v = windows.view(windows.padded(x, pads, 0), kernel, strides, dilations)
+    out, taps = v.shape[2:2 + len(kernel)], math.prod(kernel)
+    v = np.moveaxis(v.reshape(x.shape[0], groups, -1, *v.shape[2:]), 2, 2 + len(kernel))  # n, groups, out..., c, kernel...
+    v = v.reshape(x.shape[0], groups, math.prod(out), w.shape[1] * taps)
+    y = v @ w.reshape(groups, -1, w.shape[1] * taps).swapaxes(1, 2)
+    y = y.swapaxes(2, 3).reshape(x.shape[0], w.shape[0], *out)
+    return y if b is None else y + b.reshape(-1, *[1] * len(kernel))
+
+
+def _conv_transpose(node, x, w, b=None):
+    kernel, groups = w.shape[2:], node.attrs.get("group", 1)
+    sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], kernel)
+    reach = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
+    full = np.zeros((x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]), x.dtype)
+    xg = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
+    for tap in np.ndindex(*kernel):
+        wt = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1])
+        y = (wt.swapaxes(1, 2) @ xg).reshape(x.shape[0], -1, *x.shape[2:])
+        full[(slice(None),) * 2 + tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s
+                                        in zip(tap, dilations, x.shape[2:], strides, strict=True))] += y
+    y = full[(slice(None),) * 2 + tuple(slice(b0, b0 + o) for b0, o in zip(begins, sizes, strict=True))]
+    return y if b is None else y + b.reshape(-1, *[1] * len(kernel))
+
+
+def _check_channels(node, x, w, channels):
+    groups = node.attrs.get("group", 1)
+    if len(x.shape) < 3 or len(w.shape) != len(x.shape) or x.shape[1] != channels or groups < 1 or w.shape[0] % groups:
+        raise ValueError(f"the weights need an input of {channels} channels, in {groups} groups")
+
+
+def _conv_shape(node, x, w, b=None):
+    _check_channels(node, x, w, w.shape[1] * node.attrs.get("group", 1))
+    return (x.shape[0], w.shape[0], *windows.output_sizes(node, x.shape[2:], w.shape[2:]))
+
+
+def _conv_transpose_shape(node, x, w, b=None):
+    _check_channels(node, x, w, w.shape[0])
+    sizes = windows.transposed(node, x.shape[2:], w.shape[2:])[0]
+    if min(sizes) < 0:
+        raise ValueError(f"the result would have the size {sizes}")
+    return (x.shape[0], w.shape[1] * node.attrs.get("group", 1), *sizes)
+
+
+def constant_weights(p: Builder, node, shape, *allowed):
+    """(weights, bias), or None where the layer cannot be prepared; `shape` is that of the operator's record."""
+    w, b = p.data(node.inputs[1]), p.data(node.input(2))
+    if w is None or w.ndim not in allowed or not floats(w, b) or node.input(2) and b is None:
+        return None
+    if node.residual:
+        product = tuple(shape(node, *[p.known[v] if v else None for v in node.inputs]))
+        if not product == p.known[node.residual].shape == p.known[node.output].shape:
+            return None
+    return w, b
+
+
+def _lower_conv(p: Builder, node):
+    weights = constant_weights(p, node, _conv_shape, 3, 4)
+    if weights is None:
+        return False
+    w, b = weights
+    strides, dilations, pads = windows.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    if w.ndim == 3:
+        w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
+    groups = node.attrs.get("group", 1)
+    exact = node.output in p.logits  # a softmax makes factors of differences: where logits are large, channels must round alike
+    layer = p.layer(node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
+                                              groups=groups, layout="NHWC", algorithm="direct" if exact else "auto"))
+    outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
+    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
+    x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
+    p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
+    return True
+
+
+def _lower_conv_transpose(p: Builder, node):
+    weights = constant_weights(p, node, _conv_transpose_shape, 3, 4)
+    if weights is None:
+        return False
+    w, b = weights
+    _, strides, dilations, begins = windows.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    if np.prod(strides, dtype=object) > PHASES or max(map(abs, begins)) > LARGEST:
+        return False
+    if w.ndim == 3:
+        w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
+    groups = node.attrs.get("group", 1)
+    layer = p.layer(node.name, lambda: _core.ConvTranspose2dPlan(w, b, p.activation(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
+    x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
+    p.add("conv_transpose", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=begins[0], left=begins[1])
+    return True
+
+
+_FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True, note="one or two spatial axes, constant weights")
+RECORDS = {
+    "Conv": Operator(_conv, _conv_shape, _lower_conv, weighted="convolution", **_FUSES),
+    "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose, weighted="transposed convolution", grows=True, **_FUSES),
+}

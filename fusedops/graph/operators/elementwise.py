@@ -1,0 +1,182 @@
+"""Arithmetic, comparisons and logic, element by element."""
+import numpy as np
+
+from ..builder import Builder
+from ..ir import Node
+from ..memory import broadcast
+from ..reader import Reader
+from .activation import erf, lower_unary
+from .places import lower_same
+from .record import Operator, Rewrite, always, broadcast_shape, plain, same_shape
+
+
+def _div(node, a, b):
+    if a.dtype.kind == "f":
+        return a / b
+    with np.errstate(divide="ignore"):
+        q = np.abs(a) // np.abs(b)  # C's division: towards zero
+    return (np.where((a < 0) != (b < 0), -q, q) if a.dtype.kind == "i" else q).astype(a.dtype)
+
+
+def _mod(node, a, b):
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return (np.fmod if node.attrs.get("fmod", 0) else np.mod)(a, b)
+
+
+def _clip(node, x, lo=None, hi=None):
+    x = x if lo is None else np.maximum(x, lo)
+    return x if hi is None else np.minimum(x, hi)
+
+
+def _cast(node, x):
+    with np.errstate(invalid="ignore"):
+        return x.astype(CAST_TYPES[node.attrs["to"]])
+
+
+# TensorProto's numbers for the types of elements.
+CAST_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16,
+              11: np.float64, 12: np.uint32, 13: np.uint64}
+
+
+def _each(function):
+    return lambda node, *xs: function(*xs)
+
+
+def _largest(function):
+    return lambda node, *xs: function.reduce(np.broadcast_arrays(*xs))
+
+
+def _power(node, a, b):
+    return np.power(a, b).astype(a.dtype)
+
+
+def _prelu(node, x, slope):
+    return np.where(x > 0, x, slope * x)
+
+
+def _lower_binary(name):
+    def lower(p: Builder, node):
+        if len(node.inputs) != 2 or any(p.known[v].dtype != np.float32 for v in node.inputs):
+            return False
+        a, b = map(p.at, node.inputs)
+        shape = p.known[node.output].shape
+        whole = [t for t in (a, b) if t.shape == shape and t.buffer.array is None]
+        y = p.result(node.output, like=whole[0] if whole else None)
+        p.add("binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y, activation=p.activation(node))
+        return True
+    return lower
+
+
+def _lower_cast(p: Builder, node):
+    return p.known[node.inputs[0]].dtype == np.float32 and lower_same(p, node)
+
+
+def _read_sum(r: Reader, node):
+    """A sum of many as additions of two, in order."""
+    total = node.inputs[0]
+    for i, v in enumerate(node.inputs[1:], 1):
+        last = i == len(node.inputs) - 1
+        result = node.output if last else r.fresh(f"{node.name}.{i}")
+        r.add(Node("Add", node.name if last else f"{node.name}.{i}", [total, v], [result]))
+        total = result
+    if len(node.inputs) == 1:
+        r.add(Node("Identity", node.name, node.inputs, node.outputs))
+
+
+def _read_clip(r: Reader, node):
+    """Bounds that are constant make an activation; others stay an operator."""
+    if r.opset < 11:
+        lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
+    else:
+        bounds = [r.graph.constant(node, i) for i in (1, 2)]
+        floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
+        if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
+            return r.add(node)
+        lo, hi = (b if b is None else b.item() for b in bounds)
+        lo, hi = -np.inf if lo is None else lo, np.inf if hi is None else hi
+    if not lo <= hi:
+        bounds = [r.constant(f"{node.name}.bound", b, np.float32) for b in (lo, hi)]
+        return r.add(Node("Clip", node.name, [node.inputs[0], *bounds], node.outputs))
+    r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
+
+
+def _read_prelu(r: Reader, node):
+    """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
+    slopes = r.graph.constant(node, 1)
+    if r.upgraded and slopes is not None and slopes.ndim == 1:
+        return r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("prelu", slopes)))
+    r.add(node)
+
+
+def _read_cast(r: Reader, node):
+    if node.attrs["to"] not in CAST_TYPES:
+        raise ValueError(f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
+    r.add(node)
+
+
+_BOOLS = "its results are no floats"
+_RARE = "no kernel: networks spend no time in it"
+
+
+def _unary(name, function, **more):
+    """A function of one value that a kernel has."""
+    return Operator(_each(function), broadcast_shape, lower_unary(name), activates=True, anywhere=True, **more)
+
+
+def _binary(name, evaluate, read=plain, **more):
+    """A function of two values that a kernel has."""
+    return Operator(evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, **more)
+
+
+def _numpy(function, why=_RARE, **more):
+    return Operator(_each(function), broadcast_shape, why, **more)
+
+
+def _test(function):
+    return _numpy(function, _BOOLS, dtype=always(np.bool_))
+
+
+def _cast_type(node, inputs, i):
+    return np.dtype(CAST_TYPES[node.attrs["to"]])
+
+
+RECORDS = {
+    "Abs": _unary("abs", np.abs),
+    "Add": _binary("add", _each(np.add), formula=True),
+    "And": _test(np.logical_and),
+    "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type, note="between floats of one size, where nothing is to be done",
+                     idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
+    "Ceil": _numpy(np.ceil),
+    "Clip": Operator(_clip, broadcast_shape, "bounds that are constant make an activation; others go to NumPy", _read_clip, formula=True),
+    "Cos": _numpy(np.cos),
+    "Div": _binary("div", _div, formula=True),
+    "Equal": _test(np.equal),
+    "Erf": _unary("erf", erf, formula=True),
+    "Exp": _unary("exp", np.exp, formula=True),
+    "Floor": _numpy(np.floor),
+    "Greater": _test(np.greater),
+    "GreaterOrEqual": _test(np.greater_equal),
+    "IsNaN": _test(np.isnan),
+    "Less": _test(np.less),
+    "LessOrEqual": _test(np.less_equal),
+    "Log": _unary("log", np.log, formula=True),
+    "Max": _binary("max", _largest(np.maximum), note="of two values"),
+    "Min": _binary("min", _largest(np.minimum), note="of two values"),
+    "Mod": Operator(_mod, broadcast_shape, _RARE),
+    "Mul": _binary("mul", _each(np.multiply), formula=True),
+    "Neg": _unary("neg", np.negative, formula=True),
+    "Not": _test(np.logical_not),
+    "Or": _test(np.logical_or),
+    "PRelu": _binary("prelu", _prelu, _read_prelu),
+    "Pow": _binary("pow", _power, formula=True, note="both in float32"),
+    "Reciprocal": _unary("reciprocal", np.reciprocal, formula=True),
+    "Round": _numpy(np.rint),
+    "Sign": _numpy(np.sign),
+    "Sin": _numpy(np.sin),
+    "Softsign": _numpy(lambda x: x / (1 + np.abs(x))),
+    "Sqrt": _unary("sqrt", np.sqrt, formula=True),
+    "Sub": _binary("sub", _each(np.subtract), formula=True),
+    "Sum": Rewrite(_read_sum, ("Add",)),
+    "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype),
+    "Xor": _test(np.logical_xor),
+}

@@ -1,0 +1,167 @@
+"""Norms, and softmax."""
+import numpy as np
+
+from ...batchnorm import BatchNorm, scale_and_shift
+from ..builder import Builder
+from ..memory import in_order_of, row_major, same_order
+from ..reader import Reader
+from .record import Operator, axis_of, floats, same_shape
+
+
+def _batch_norm(node, x, scale, shift, mean, var):
+    each = (-1, *[1] * (x.ndim - 2))
+    if node.attrs.get("training_mode", 0):
+        axes, momentum = tuple(a for a in range(x.ndim) if a != 1), node.attrs.get("momentum", 0.9)
+        seen_mean, seen_var = x.mean(axes), x.var(axes)
+        running = mean * momentum + seen_mean * (1 - momentum), var * momentum + seen_var * (1 - momentum)
+        mean, var = seen_mean, seen_var
+    factor = scale.astype(np.float64) / np.sqrt(var.astype(np.float64) + node.attrs.get("epsilon", 1e-5))
+    offset = shift - mean * factor
+    y = x * factor.astype(x.dtype).reshape(each) + offset.astype(x.dtype).reshape(each)
+    return (y, *running) if node.attrs.get("training_mode", 0) else y
+
+
+def _normalized(x, axes, eps):
+    v = x.astype(np.float64)
+    v = v - v.mean(axes, keepdims=True)
+    inverse = 1 / np.sqrt((v * v).mean(axes, keepdims=True) + eps)
+    return v * inverse, inverse
+
+
+def _layer_norm(node, x, scale, shift=None):
+    axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
+    v, inverse = _normalized(x, axes, node.attrs.get("epsilon", 1e-5))
+    y = (v * scale if shift is None else v * scale + shift).astype(x.dtype)
+    return y, x.mean(axes, keepdims=True), inverse.astype(x.dtype)
+
+
+def _instance_norm(node, x, scale, shift):
+    each = (-1, *[1] * (x.ndim - 2))
+    v, _ = _normalized(x, tuple(range(2, x.ndim)), node.attrs.get("epsilon", 1e-5))
+    return (v * scale.reshape(each) + shift.reshape(each)).astype(x.dtype)
+
+
+def _lrn(node, x):
+    size, channels = node.attrs["size"], x.shape[1]
+    squares = np.zeros_like(x)
+    for c in range(channels):
+        squares[:, c] = np.square(x[:, max(0, c - (size - 1) // 2):min(channels, c + size // 2 + 1)]).sum(1)
+    return x / (node.attrs.get("bias", 1.0) + node.attrs.get("alpha", 1e-4) / size * squares) ** node.attrs.get("beta", 0.75)
+
+
+def _softmax(node, x):
+    axis = node.attrs.get("axis", -1) % max(x.ndim, 1)
+    axes = tuple(range(axis, x.ndim)) if node.attrs.get("to_end") else axis
+    e = x - x.max(axes, keepdims=True)
+    if node.op == "LogSoftmax":
+        return e - np.log(np.exp(e).sum(axes, keepdims=True))
+    e = np.exp(e)
+    return e / e.sum(axes, keepdims=True)
+
+
+def _batch_norm_shape(node, x, *parameters):
+    return [x.shape, *(s.shape for s in parameters[2:])]
+
+
+def _softmax_shape(node, x):
+    axis_of(node, len(x.shape), -1)
+    return x.shape
+
+
+def _layer_norm_shape(node, x, scale, shift=None):
+    axis = axis_of(node, len(x.shape), -1)
+    seen = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
+    return [x.shape, seen, seen]
+
+
+def _norm_result(p: Builder, node, x):
+    """Where a norm over the pixels of x writes: as x lies where that is row-major, else with its channels last. Both are evenly spaced."""
+    return p.result(node.output, image=not same_order(x.shape, x.strides, row_major(x.shape)))
+
+
+def _lower_batch_norm(p: Builder, node):
+    bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
+    if any(a is None for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
+        return False
+    if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] + node.attrs.get("epsilon", 1e-5) > 0):
+        return False
+    gamma, beta, mean, var = bn
+    scale, shift = scale_and_shift(BatchNorm(gamma, beta, mean, var, node.attrs.get("epsilon", 1e-5)), x.shape[1])
+    y = _norm_result(p, node, x)
+    order = in_order_of(y.shape, y.strides)
+
+    def ordered(t):
+        return p.dense(node, t, t.strides if same_order(t.shape, t.strides, y.strides) else order)
+
+    x, r = ordered(x), ordered(p.at(node.residual)) if node.residual else None
+    p.add("affine", node, x=x, y=y, residual=r, scale=scale.astype(np.float32), shift=shift.astype(np.float32),
+          activation=p.activation(node, y.shape[1]))
+    return True
+
+
+def _lower_layer_norm(p: Builder, node):
+    parameters, x = [p.data(v) for v in node.inputs[1:]], p.at(node.inputs[0])
+    axis = node.attrs.get("axis", -1) % len(x.shape)
+    if any(node.outputs[1:]) or not floats(*parameters) or [np.shape(a) for a in parameters] != [x.shape[axis:]] * len(parameters):
+        return False
+    y = p.result(node.output)
+    scale, shift = (*parameters, None)[:2]
+    p.add("norm", node, x=p.dense(node, x, row_major(x.shape)), y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift, first_axis=axis)
+    return True
+
+
+def _lower_instance_norm(p: Builder, node):
+    scale, shift, x = p.data(node.inputs[1]), p.data(node.inputs[2]), p.at(node.inputs[0])
+    if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4):
+        return False
+    x, y = p.as_2d(x), p.as_2d(_norm_result(p, node, x))
+    p.add("instance_norm", node, x=x, y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift)
+    return True
+
+
+def _lower_lrn(p: Builder, node):
+    x = p.at(node.inputs[0])
+    if len(x.shape) != 4:
+        return False
+    x, y, a = p.pixels(node, node.inputs[0]), p.result(node.output, image=True, direct=False), node.attrs
+    p.add("lrn", node, x=x, y=y, size=a["size"], alpha=a.get("alpha", 1e-4), beta=a.get("beta", 0.75), bias=a.get("bias", 1.0))
+    return True
+
+
+def _lower_softmax(p: Builder, node):
+    x = p.at(node.inputs[0])
+    axis, log = node.attrs["axis"] % max(len(x.shape), 1), node.op == "LogSoftmax"
+    if node.attrs["to_end"] and axis != len(x.shape) - 1:
+        y = p.result(node.output)
+        flat = int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64))
+        x, y, axis = p.reshape(node, x, flat), y._replace(shape=flat, strides=row_major(flat)), 1
+    else:
+        y = p.result(node.output, like=x)
+    p.add("softmax", node, x=x, y=y, axis=axis, log=log)
+    return True
+
+
+def _read_batch_norm(r: Reader, node):
+    if node.attrs.get("spatial", 1) == 0:
+        raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
+    if r.opset < 14 and len(node.outputs) > 1:
+        raise ValueError(f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
+    r.add(node)
+
+
+def _read_softmax(r: Reader, node):
+    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
+    node.attrs["to_end"] = r.opset < 13  # older opsets: over all axes from this one on
+    r.add(node)
+
+
+_PARAMETERS = "constant parameters"
+RECORDS = {
+    "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True, activates=True, channels=True,
+                                   anywhere=True, note="up to two spatial axes, constant parameters"),
+    "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm, note="one or two spatial axes, constant parameters"),
+    "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
+    "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm, note=_PARAMETERS),
+    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
+    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
+}

@@ -1,0 +1,139 @@
+"""Reductions, sums along an axis, and what is the largest."""
+import numpy as np
+
+from ..builder import Builder
+from ..ir import Node
+from ..reader import Reader
+from .record import Operator, Rewrite, always, axes_of, axis_of, highest, lowest, same_shape, values, with_inputs
+
+
+def _reduce(function):
+    def run(node, x, axes=None):
+        if (axes is None or axes.size == 0) and node.attrs.get("noop_with_empty_axes", 0):
+            return x
+        return function(x, axes_of(axes if axes is not None and axes.size else None, x.ndim), bool(node.attrs.get("keepdims", 1)))
+    return run
+
+
+def _log_sum_exp(x, axes, keepdims):
+    most = x.max(axes, keepdims=True, initial=-np.inf)
+    most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
+    with np.errstate(divide="ignore"):
+        y = np.log(np.exp(x - most).sum(axes, keepdims=True)) + most
+    return y if keepdims else y.squeeze(axes)
+
+
+def _best(function):
+    """ArgMax and ArgMin: the place along an axis, as an axis of length 1 if ``keepdims``."""
+    def run(node, x):
+        axis = node.attrs.get("axis", 0)
+        if node.attrs.get("select_last_index", 0):
+            i = x.shape[axis] - 1 - function(np.flip(x, axis), axis)
+        else:
+            i = function(x, axis)
+        return np.expand_dims(i, axis) if node.attrs.get("keepdims", 1) else i
+    return run
+
+
+def _top_k(node, x, k):
+    """The k largest or smallest along an axis, in order, and their places; of equal ones the first."""
+    axis, largest = node.attrs.get("axis", -1), node.attrs.get("largest", 1)
+    order = np.flip(x, axis) if largest else x
+    order = np.argsort(order, axis, kind="stable")
+    order = x.shape[axis] - 1 - np.flip(order, axis) if largest else order
+    order = order.take(range(k.item()), axis)
+    return np.take_along_axis(x, order, axis), order
+
+
+def _cumsum(node, x, axis):
+    axis = axis.item()
+    y = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
+    y = y.cumsum(axis, dtype=x.dtype)
+    if node.attrs.get("exclusive", 0):
+        rows = np.moveaxis(y, axis, 0)
+        rows[1:], rows[:1] = rows[:-1].copy(), 0
+    return np.flip(y, axis) if node.attrs.get("reverse", 0) else y
+
+
+def _reduce_shape(node, x, axes=None):
+    axes = values(axes, "list of axes")
+    if (axes is None or axes.size == 0) and node.attrs.get("noop_with_empty_axes", 0):
+        return x.shape
+    where = axes_of(axes if axes is not None and axes.size else None, len(x.shape))
+    keep = node.attrs.get("keepdims", 1)
+    return tuple(1 if i in where else s for i, s in enumerate(x.shape) if keep or i not in where)
+
+
+def _best_shape(node, x):
+    axis, keep = axis_of(node, len(x.shape)), node.attrs.get("keepdims", 1)
+    if x.shape[axis] == 0:
+        raise ValueError(f"there is none along axis {axis} of length 0")
+    return (*x.shape[:axis], *[1] * keep, *x.shape[axis + 1:])
+
+
+def _top_k_shape(node, x, k):
+    axis, k = axis_of(node, len(x.shape), -1), values(k, "number of places").item()
+    if not 0 <= k <= x.shape[axis]:
+        raise ValueError(f"there are no {k} elements along an axis of {x.shape[axis]}")
+    return [(*x.shape[:axis], k, *x.shape[axis + 1:])] * 2
+
+
+def lower_reduction(p: Builder, node, name, axes):
+    x = p.at(node.inputs[0])
+    y = p.result(node.output, image=len(p.known[node.output].shape) == 4)
+    kept = iter(y.strides)
+    full = tuple(1 if i in axes else n for i, n in enumerate(x.shape))
+    if y.shape != full:
+        y = y._replace(shape=full, strides=tuple(1 if i in axes else next(kept) for i in range(len(full))))
+    p.add("reduce", node, name=name, x=x, y=y, axes=tuple(sorted(axes)))
+    return True
+
+
+def _lower_reduce(name):
+    def lower(p: Builder, node):
+        axes = p.data(node.input(1))
+        empty = axes is None or axes.size == 0
+        if empty and node.attrs.get("noop_with_empty_axes", 0):
+            return False
+        return lower_reduction(p, node, name, axes_of(None if empty else axes, len(p.known[node.inputs[0]].shape)))
+    return lower
+
+
+def _read_norm(before, root=False):
+    """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
+    def read(r: Reader, node):
+        r.as_input(node, "axes", 1)
+        terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
+        r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))
+        r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
+        if root:
+            r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
+    return read
+
+
+_ORDER = "no kernel that orders elements"
+
+
+def _reduction(function, lower, **more):
+    return Operator(_reduce(function), _reduce_shape, lower, with_inputs("axes"), shaping=(1,), **more)
+
+
+def _norm(*before, root=False):
+    return Rewrite(_read_norm(before[0], root), (*before, "ReduceSum", *["Sqrt"] * root))
+
+
+RECORDS = {
+    "ArgMax": Operator(_best(np.argmax), _best_shape, "its results are integers", dtype=always(np.int64)),
+    "ArgMin": Operator(_best(np.argmin), _best_shape, "its results are integers", dtype=always(np.int64)),
+    "CumSum": Operator(_cumsum, same_shape, "no kernel: each sum waits for the one before"),
+    "ReduceL1": _norm("Abs"),
+    "ReduceL2": _norm("Mul", root=True),
+    "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),
+    "ReduceMax": _reduction(lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), _lower_reduce("max")),
+    "ReduceMean": _reduction(lambda x, a, k: x.mean(a, keepdims=k), _lower_reduce("mean"), weightless=True),
+    "ReduceMin": _reduction(lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), "no kernel: rare"),
+    "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), "no kernel: rare"),
+    "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),
+    "ReduceSumSquare": _norm("Mul"),
+    "TopK": Operator(_top_k, _top_k_shape, _ORDER, with_inputs("k"), lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype, shaping=(1,)),
+}

@@ -1,0 +1,196 @@
+"""Functions of images around the convolutions: pools and resizing."""
+from functools import lru_cache
+
+import numpy as np
+
+from . import _core
+from .layers import LAYOUTS, _choice, _padding, _pair
+
+
+def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
+    """The largest value of each window: ``y[n, c, h, w] = max over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, ih, iw), or (n, ih, iw, c) with ``layout="NHWC"``
+        Any strides. An NCHW-shaped array whose memory is NHWC gives a result like itself.
+    kernel_size : int or (int, int)
+        Rows and columns of a window.
+    stride : int or (int, int), optional
+        The kernel's size where it is not given.
+    padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
+        What stands around the image is smaller than any value. At most half of the window, so that each meets the image.
+    dilation : int or (int, int)
+    ceil_mode : bool
+        One window more where the last would leave the padded image, if it begins inside of it.
+    layout : {"NCHW", "NHWC"}
+    out : ndarray, float32, of the result's shape, optional
+        Any strides; it may overlap `x`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, oh, ow) or (n, oh, ow, c)
+        `out` where it is given. NaN goes through.
+
+    Raises
+    ------
+    TypeError
+        `x` is not float32, or an option has the wrong type.
+    ValueError
+        No images, an unknown name, a window larger than the padded image, more padding than half of a window.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.max_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2)[0, 0]
+    array([[ 5.,  7.],
+           [13., 15.]], dtype=float32)
+    """
+    windows = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
+    return _core.pool(windows[0], False, *windows[1:6], (0, 0, 0, 0), layout == "NHWC", out)
+
+
+def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, count_include_pad=True, layout="NCHW", out=None):
+    """The mean of each window: ``y[n, c, h, w] = mean over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
+
+    Parameters
+    ----------
+    x, kernel_size, stride, dilation, ceil_mode, layout, out
+        See :func:`max_pool2d`.
+    padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
+        Zeros around the image, at most half of the window.
+    count_include_pad : bool
+        The zeros count: the sum is divided by the points of the window in the padded image, else by those in the image.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, oh, ow) or (n, oh, ow, c)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max_pool2d`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.avg_pool2d(np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4), 2)[0, 0]
+    array([[ 2.5,  4.5],
+           [10.5, 12.5]], dtype=float32)
+    """
+    *windows, after, image = _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout)
+    before = windows[3] if count_include_pad else (0, 0)
+    after = after if count_include_pad else (0, 0)
+    counted = tuple(n for side in zip(before, image, after) for n in (-side[0], side[1] + side[2]))
+    return _core.pool(windows[0], True, *windows[1:], counted, layout == "NHWC", out)
+
+
+def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
+    """x checked, and pairs of (rows, columns): kernel, stride, zeros before, dilation, size of the result, zeros behind, size of the image."""
+    x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
+    image, kernel = x.shape[row:row + 2], _pair(kernel_size, "kernel_size", 1)
+    strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
+    zeros = _padding(padding)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
+    if zeros == "same":
+        total = [max((-(-i // s) - 1) * s + span - i, 0) for i, s, span in zip(image, strides, spans)]
+        zeros = [(t // 2, t - t // 2) for t in total]
+    elif any(2 * max(side) > span for side, span in zip(zeros, spans)):
+        raise ValueError(f"padding={padding!r} is more than half of a window of {spans[0]} x {spans[1]}")
+    padded = [i + sum(side) for i, side in zip(image, zeros)]
+    if min(image) < 1 or any(p < span for p, span in zip(padded, spans)):
+        raise ValueError(f"x has shape {x.shape}: {padded[0]} x {padded[1]} pixels when padded, but a window of kernel_size={kernel_size!r} "
+                         f"spans {spans[0]} x {spans[1]}")
+    size = [_outputs(p - span, s, i + side[0], ceil_mode) for p, span, s, i, side in zip(padded, spans, strides, image, zeros)]
+    before, after = zip(*zeros)
+    return x, kernel, strides, before, dilations, tuple(size), after, image
+
+
+def _outputs(room, stride, end, ceil_mode):
+    """How many windows fit, `room` behind the first; with ceil_mode also one that begins before `end`."""
+    full = room // stride + 1
+    return full + (ceil_mode and room % stride > 0 and full * stride < end)
+
+
+def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, layout="NCHW", out=None):
+    """Images of another size: ``y[n, c, h, w] = x`` at row ``(h + 1/2) ih / oh - 1/2`` and the like column, or the nearest point above and left of it.
+
+    As PyTorch's ``interpolate``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, ih, iw), or (n, ih, iw, c) with ``layout="NHWC"``
+        Any strides. An NCHW-shaped array whose memory is NHWC gives a result like itself.
+    size : int or (int, int), optional
+        Rows and columns of the result.
+    scale : float or (float, float), optional
+        In place of `size`: ``size = floor(scale * input)``, and points are 1 / scale apart.
+    mode : {"nearest", "linear"}
+        "nearest": pixel ``floor(h ih / oh)``. "linear": between the two next rows and columns; the image's border goes on outside.
+    align_corners : bool
+        With "linear": the centres of the corner pixels meet, so points are (ih - 1) / (oh - 1) apart.
+    layout : {"NCHW", "NHWC"}
+    out : ndarray, float32, of the result's shape, optional
+        Any strides; it may overlap `x`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, oh, ow) or (n, oh, ow, c)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError
+        `x` is not float32, or an option has the wrong type.
+    ValueError
+        No images, an unknown name, both or neither of `size` and `scale`, no pixels in `x` or in the result.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> x = np.array([[[[0, 4]]]], np.float32)
+    >>> fo.resize(x, (1, 4), mode="linear")
+    array([[[[0., 1., 3., 4.]]]], dtype=float32)
+    >>> fo.resize(x, scale=2)[0, 0]
+    array([[0., 0., 4., 4.],
+           [0., 0., 4., 4.]], dtype=float32)
+    """
+    x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
+    linear = _choice(mode, "mode", ("nearest", "linear")) == "linear"
+    image = x.shape[row:row + 2]
+    if (size is None) == (scale is None):
+        raise ValueError(f"either size or scale must be given, not size={size!r} and scale={scale!r}")
+    if align_corners and not linear:
+        raise ValueError("align_corners is for mode='linear' alone")
+    scales = (None, None) if scale is None else _scales(scale)
+    sizes = _pair(size, "size", 1) if scale is None else tuple(int(i * s) for i, s in zip(image, scales))
+    if min(image) < 1 or min(sizes) < 1:
+        raise ValueError(f"x has shape {x.shape}, of which {sizes[0]} x {sizes[1]} pixels cannot be made")
+    rows, columns = (_points(i, o, s, linear, bool(align_corners)) for i, o, s in zip(image, sizes, scales))
+    return _core.resize(x, rows, columns, layout == "NHWC", out)
+
+
+def _scales(scale):
+    try:
+        pair = (float(scale),) * 2 if np.ndim(scale) == 0 else tuple(map(float, scale))
+    except (TypeError, ValueError):
+        raise TypeError(f"scale must be a number or a pair of numbers, not {scale!r}") from None
+    if len(pair) != 2 or not all(0 < s < 2**31 for s in pair):
+        raise ValueError(f"scale must be a positive number or a pair of them, not {scale!r}")
+    return pair
+
+
+@lru_cache(maxsize=64)
+def _points(size, out, scale, linear, align_corners):
+    """Where the points of an axis of the result lie: (i0, i1, t) for (1 - t) x[i0] + t x[i1], or (i0, None, None)."""
+    o = np.arange(out)
+    if not linear:  # the step is a float, as in PyTorch, and so is its product
+        step = np.float32(size / out if scale is None else 1 / scale)
+        return np.minimum(np.floor(o.astype(np.float32) * step).astype(np.int64), size - 1), None, None
+    if align_corners:
+        at = o * ((size - 1) / max(out - 1, 1))
+    else:
+        at = np.maximum((o + 0.5) * (size / out if scale is None else 1 / scale) - 0.5, 0)
+    first = np.minimum(np.floor(at).astype(np.int64), size - 1)
+    return first, np.minimum(first + 1, size - 1), (at - first).astype(np.float32)

@@ -1,0 +1,152 @@
+"""ONNX files as they are: what other runtimes accept, though ONNX's checker does not."""
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import fusedops as fo  # noqa: E402
+
+make = helper.make_node
+X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
+
+
+def info(name, shape, kind=TensorProto.FLOAT):
+    return helper.make_tensor_value_info(name, kind, shape)
+
+
+def model(nodes, inputs, outputs, constants=None, opset=17, ir_version=8, **more):
+    weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *more.pop("domains", [])], ir_version=ir_version, **more)
+
+
+def relu(**more):
+    return model([make("Relu", ["x"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], **more)
+
+
+def test_nodes_in_any_order():
+    """A row of a hundred additions whose nodes stand in random order."""
+    order = np.random.default_rng(0).permutation(100)
+    nodes = [make("Add", ["x" if i == 0 else f"v{i - 1}", "one"], ["y" if i == 99 else f"v{i}"]) for i in order]
+    net = fo.load_onnx(model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], {"one": np.float32(1)}))
+    np.testing.assert_allclose(net(X), X + 100, rtol=1e-6)
+
+
+def test_nodes_in_a_circle():
+    nodes = [make("Add", ["x", "b"], ["a"]), make("Relu", ["a"], ["b"]), make("Relu", ["b"], ["y"])]
+    with pytest.raises(ValueError, match="reads what depends on its own result"):
+        fo.load_onnx(model(nodes, [info("x", [2])], [info("y", [2])]))
+    twice = [make("Relu", ["x"], ["y"]), make("Neg", ["x"], ["y"])]
+    with pytest.raises(ValueError, match="two nodes make 'y'"):
+        fo.load_onnx(model(twice, [info("x", [2])], [info("y", [2])]))
+
+
+def test_what_nothing_needs():
+    """A dead node of an unknown operator, and outputs that have a name but no reader."""
+    nodes = [make("Relu", ["x"], ["y"]), make("Unheard", ["x"], ["z"], domain="other"), make("Relu", ["z"], ["w"])]
+    net = fo.load_onnx(model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], domains=[helper.make_opsetid("other", 1)]))
+    assert np.array_equal(net(X), np.maximum(X, 0))
+    image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
+    pool = make("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])
+    net = fo.load_onnx(model([pool], [info("x", [1, 1, 4, 4])], [info("y", [1, 1, 2, 2])]))
+    assert np.array_equal(net(image)[0, 0], [[5, 7], [13, 15]])
+
+
+@pytest.mark.parametrize("change", ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"])
+def test_what_the_checker_refuses(change):
+    proto = relu(constants={"w": np.float32(1)})
+    if change == "no name":
+        proto.graph.name = ""
+    elif change == "no shape":
+        proto.graph.output[0].type.tensor_type.ClearField("shape")
+    elif change == "no type":
+        proto.graph.output[0].ClearField("type")
+    elif change == "initializer twice":
+        proto.graph.initializer.append(proto.graph.initializer[0])
+    elif change in ("old ir", "new ir"):
+        proto.ir_version = 3 if change == "old ir" else onnx.IR_VERSION + 1
+    else:
+        for v in (proto.graph.input[0], proto.graph.output[0]):
+            v.type.tensor_type.shape.dim[0].dim_value = -1
+    net = fo.load_onnx(proto)
+    assert np.array_equal(net(X), np.maximum(X, 0)) and net.outputs[0].dtype == np.float32
+    if change == "minus one":
+        assert net(X[:1]).shape == (1, 3)
+
+
+def test_sparse_weights():
+    proto = model([make("Add", ["x", "s"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])])
+    values = numpy_helper.from_array(np.float32([5, 7]), "s")
+    places = numpy_helper.from_array(np.int64([1, 5]), "places")
+    proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, places, [2, 3]))
+    assert np.array_equal(fo.load_onnx(proto)(X), X + np.float32([[0, 5, 0], [0, 0, 7]]))
+
+
+def test_an_input_with_a_default(tmp_path):
+    nodes = [make("Mul", ["x", "t"], ["h"]), make("Relu", ["h"], ["y"])]
+    proto = model(nodes, [info("t", [1]), info("x", [2, 3])], [info("y", [2, 3])], {"t": np.float32([2])})
+    net = fo.load_onnx(proto)
+    assert [v.name for v in net.inputs] == ["x"]
+    assert np.array_equal(net(X), np.maximum(2 * X, 0))
+    assert np.array_equal(net.run({"x": X, "t": np.float32([-3])})["y"], np.maximum(-3 * X, 0))
+    assert np.array_equal(net.run({"x": X})["y"], np.maximum(2 * X, 0))
+    with pytest.raises(ValueError, match=r"takes the inputs x \(and may take t\), got x, u"):
+        net.run({"x": X, "u": X})
+    net.save(tmp_path / "net.fo")
+    assert np.array_equal(fo.load(tmp_path / "net.fo")(X), np.maximum(2 * X, 0))
+
+
+def test_many_inputs_and_outputs():
+    nodes = [make("Relu", [f"x{i}"], [f"y{i}"]) for i in range(200)]
+    net = fo.load_onnx(model(nodes, [info(f"x{i}", [3]) for i in range(200)], [info(f"y{i}", [3]) for i in range(200)]))
+    ys = net(*[X[0] + i for i in range(200)])
+    assert all(np.array_equal(y, np.maximum(X[0] + i, 0)) for i, y in enumerate(ys))
+
+
+def test_layer_norm_before_its_opset():
+    scale = np.float32([1, 2, 3])
+    proto = model([make("LayerNormalization", ["x", "s"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {"s": scale}, opset=12)
+    x = X.astype(np.float64)
+    expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * scale
+    np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
+
+
+FUNCTION = """<ir_version: 9, opset_import: ["" : {opset}, "my" : 1]>
+net (float[2, 3] x) => (float[2, 3] y) {{ y = my.f{given}(x) }}
+<domain: "my", opset_import: ["" : {own}]> f {attributes}(a) => (b) {{ {body} }}
+"""
+
+
+@pytest.mark.parametrize("given, slope", [("", 0.3), ("<al = 0.5>", 0.5)])
+def test_defaults_of_a_functions_attributes(given, slope):
+    text = FUNCTION.format(opset=18, own=18, given=given, attributes="<al : float = 0.3>", body="b = LeakyRelu<alpha : float = @al>(a)")
+    net = fo.load_onnx(onnx.parser.parse_model(text))
+    np.testing.assert_allclose(net(X), np.where(X > 0, X, np.float32(slope) * X), rtol=1e-6)
+
+
+def test_a_function_of_another_opset():
+    """Softmax of opset 12 is over all axes from the given one on, of opset 13 over that one."""
+    text = FUNCTION.format(opset=18, own=12, given="", attributes="", body="b = Softmax<axis = 0>(a)")
+    e = np.exp(X.astype(np.float64) - X.max())
+    np.testing.assert_allclose(fo.load_onnx(onnx.parser.parse_model(text))(X), e / e.sum(), rtol=1e-5)
+
+
+def test_functions_inside_functions():
+    text = FUNCTION.format(opset=18, own=18, given="", attributes="", body="c = my.g(a) b = Add(c, a)")
+    text = text.replace('<domain: "my", opset_import: ["" : 18]>', '<domain: "my", opset_import: ["" : 18, "my" : 1]>')
+    inner = onnx.parser.parse_model(text + '<domain: "my", opset_import: ["" : 18]> g (a) => (b) { b = Neg(a) }')
+    assert not fo.load_onnx(inner)(X).any()
+    endless = onnx.parser.parse_model(text.replace("my.g", "my.f"))
+    with pytest.raises(ValueError, match="function 'f' calls itself"):
+        fo.load_onnx(endless)
+
+
+@pytest.mark.parametrize("op, attributes, expected", [
+    ("Shrink", {"lambd": 0.7, "bias": 0.2}, np.where(X < -0.7, X + 0.2, np.where(X > 0.7, X - 0.2, 0))),
+    ("ThresholdedRelu", {"alpha": 0.6}, np.where(X > 0.6, X, 0)),
+    ("MeanVarianceNormalization", {"axes": [1]}, (X - X.mean(1, keepdims=True)) / (X.std(1, keepdims=True) + 1e-9)),
+])
+def test_operators_that_are_functions(op, attributes, expected):
+    proto = model([make(op, ["x"], ["y"], **attributes)], [info("x", [2, 3])], [info("y", [2, 3])], opset=18)
+    np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
