@@ -85,7 +85,7 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
 
 def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
            layout="NCHW", algorithm="auto", out=None):
-    """1-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
+    """One-dimensional convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
 
     ``conv(x, w)[n, o, l] = sum over c, j of w[o, c, j] x[n, c, l s + j d - before]``
 

@@ -8,7 +8,7 @@ from .layers import LAYOUTS, _choice, integer
 
 
 def softmax(x, axis=-1, *, out=None):
-    """``y = exp(x - max(x)) / sum(exp(x - max(x)))`` along an axis.
+    """Exponentials over their sum along an axis: ``y = exp(x - max(x)) / sum(exp(x - max(x)))``.
 
     Parameters
     ----------

@@ -33,6 +33,26 @@ def one_shot() -> list[Array]:
     ]
 
 
+def around() -> list[Array]:
+    """What surrounds the products."""
+    x, w, rows = random(1, 4, 8, 8), random(4, 2, 2, 2), random(3, 8)
+    signal = random(1, 4, 9)
+    return [
+        fo.conv1d(signal, random(2, 4, 3), padding=1, activation="relu"),
+        fo.Conv1d(random(2, 4, 3), stride=2)(signal),
+        fo.conv_transpose2d(x, w, stride=2),
+        fo.ConvTranspose2d(w, stride=2, activation="relu")(x),
+        fo.max_pool2d(x, 2),
+        fo.avg_pool2d(x, (3, 3), stride=1, padding=1, count_include_pad=False),
+        fo.softmax(rows),
+        fo.log_softmax(rows, axis=0),
+        fo.layer_norm(rows, random(8), random(8), residual=rows),
+        fo.rms_norm(rows, random(8)),
+        fo.group_norm(x, 2, eps=1e-3),
+        fo.resize(x, scale=2, mode="linear"),
+    ]
+
+
 def layers() -> list[Array]:
     x = random(1, 4, 8, 8)
     depthwise = fo.Conv2d(random(4, 1, 3, 3), padding=1, groups=4, activation="relu6")
@@ -91,7 +111,7 @@ def runtime() -> str:
 
 
 if __name__ == "__main__":
-    results = one_shot() + layers() + recurrent()
+    results = one_shot() + around() + layers() + recurrent()
     assert all(y.dtype == np.float32 for y in results)
     print(runtime(), sum(y.size for y in results))
     if sys.argv[1:]:
