@@ -39,6 +39,9 @@ def dims(layout, n, c, h, w):
     return (n, h, w, c) if layout == "NHWC" else (n, c, h, w)
 
 
+BATCHED = {"x", "a", "h", "c", "residual"}  # what holds something for each element of a batch; others are shared by all
+
+
 class Operation(NamedTuple):
     """A public function, the shapes of its array arguments, its other arguments and the shape of each result."""
 
@@ -46,9 +49,23 @@ class Operation(NamedTuple):
     arrays: dict
     options: dict
     results: list
+    axis: int = 0  # of the batch
 
     def draw(self, draw):
         return {name: draw(*shape) for name, shape in self.arrays.items()}
+
+    def of(self, n):
+        """The same of a batch of n."""
+        def resized(shape):
+            return (*shape[:self.axis], n, *shape[self.axis + 1:])
+
+        arrays = {name: resized(shape) if name in BATCHED else shape for name, shape in self.arrays.items()}
+        return self._replace(arrays=arrays, results=[resized(shape) for shape in self.results])
+
+    def part(self, arrays, rows):
+        """Those of some elements of the batch."""
+        at = (slice(None),) * self.axis + (rows,)
+        return {name: a[at] if name in BATCHED else a for name, a in arrays.items()}
 
     def __call__(self, arrays, **options):
         """The results as a tuple."""
@@ -72,10 +89,21 @@ def given(out):
     return out[0] if len(out) == 1 else tuple(out)
 
 
-def _cell(function, gates, states=("h",), **options):
-    arrays = dict(x=(3, 7)) | dict.fromkeys(states, (3, 13))
-    arrays |= dict(w_ih=(gates * 13, 7), w_hh=(gates * 13, 13), b_ih=(gates * 13,), b_hh=(gates * 13,))
-    return Operation(function, arrays, options, [(3, 13)] * len(states))
+def _weights(gates, inputs, units):
+    return dict(w_ih=(gates * units, inputs), w_hh=(gates * units, units), b_ih=(gates * units,), b_hh=(gates * units,))
+
+
+def _cell(function, gates, states=("h",), inputs=7, units=13, **options):
+    arrays = dict(x=(3, inputs)) | dict.fromkeys(states, (3, units)) | _weights(gates, inputs, units)
+    return Operation(function, arrays, options, [(3, units)] * len(states))
+
+
+def _sequence(function, gates, **options):
+    axis = 0 if options.get("batch_first") else 1
+    shape = [7, 7]
+    shape[axis] = 2
+    return Operation(lambda x, **others: function(x, None, **others), dict(x=(*shape, 17)) | _weights(gates, 17, 24), options,
+                     [(*shape, 24)], axis)
 
 
 def _image(function, x, w, y, **options):
@@ -88,8 +116,8 @@ OPERATIONS = {
     "conv3x3": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 6, 7), padding=1, algorithm="direct"),
     "conv3x3_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 3, 3), (2, 6, 7, 9), padding=1, algorithm="direct",
                            layout="NHWC", activation="silu"),
-    "patches": _image(fo.conv2d, (2, 17, 5, 6), (9, 17, 3, 3), (2, 9, 3, 3), padding=1, stride=2, algorithm="direct"),
-    "patches_nhwc": _image(fo.conv2d, (2, 1, 150, 17), (33, 17, 3, 3), (2, 1, 150, 33), padding=1, layout="NHWC", activation="tanh"),
+    "im2col": _image(fo.conv2d, (2, 17, 5, 6), (9, 17, 3, 3), (2, 9, 3, 3), padding=1, stride=2, algorithm="direct"),
+    "im2col_nhwc": _image(fo.conv2d, (2, 1, 150, 17), (33, 17, 3, 3), (2, 1, 150, 33), padding=1, layout="NHWC", activation="tanh"),
     "winograd": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 14, 19), padding=1, algorithm="winograd"),
     "winograd_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 7, 6, 5), algorithm="winograd", layout="NHWC",
                             activation="tanh"),
@@ -101,8 +129,8 @@ OPERATIONS = {
                                     activation="tanh"),
     "strassen": _image(fo.conv2d, (2, 5, 7, 19), (66, 5, 1, 1), (2, 66, 7, 19), algorithm="strassen", activation="relu"),
     "strassen_nhwc": _image(fo.conv2d, (2, 5, 11, 6), (133, 6, 1, 1), (2, 5, 11, 133), algorithm="strassen", layout="NHWC", activation="tanh"),
-    "rows_together": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"),
-    "rows_together_nhwc": _image(fo.conv2d, (2, 8, 17, 9), (5, 9, 5, 5), (2, 8, 17, 5), padding=2, algorithm="winograd1d", layout="NHWC",
+    "winograd1d": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"),
+    "winograd1d_nhwc": _image(fo.conv2d, (2, 8, 17, 9), (5, 9, 5, 5), (2, 8, 17, 5), padding=2, algorithm="winograd1d", layout="NHWC",
                                  activation="tanh"),
     "first_layer": _image(fo.conv2d, (2, 9, 52, 3), (32, 3, 3, 3), (2, 5, 26, 32), padding=1, stride=2, layout="NHWC"),
     "conv_groups": _image(fo.conv2d, (1, 6, 9, 8), (4, 3, 3, 2), (1, 4, 4, 7), groups=2, stride=(2, 1)),
@@ -119,6 +147,49 @@ OPERATIONS = {
     "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c")),
     "gru_cell": _cell(fo.gru_cell, 3),
     "gru_cell_reset_before": _cell(fo.gru_cell, 3, reset_after=False),
+}
+# Larger ones and sequences, for the tests of bits: algorithms and tasks that small sizes do not reach.
+LARGE = {
+    "conv1x1": _image(fo.conv2d, (2, 24, 9, 10), (40, 24, 1, 1), (2, 40, 9, 10), activation="relu"),
+    "conv1x1_nhwc": _image(fo.conv2d, (2, 9, 10, 24), (40, 24, 1, 1), (2, 9, 10, 40), layout="NHWC", activation="gelu"),
+    "conv1x1_stride": _image(fo.conv2d, (2, 65, 25, 23), (72, 65, 1, 1), (2, 72, 13, 12), stride=2, activation="relu"),
+    "conv1x1_stride_nhwc": _image(fo.conv2d, (2, 25, 23, 96), (72, 96, 1, 1), (2, 13, 12, 72), stride=2, layout="NHWC"),
+    "conv3x3": _image(fo.conv2d, (2, 8, 9, 10), (20, 8, 3, 3), (2, 20, 9, 10), padding=1, algorithm="direct",
+                      activation="silu"),
+    "conv3x3_auto": _image(fo.conv2d, (2, 32, 16, 16), (32, 32, 3, 3), (2, 32, 16, 16), padding=1),
+    "conv3x3_auto_nhwc": _image(fo.conv2d, (2, 16, 16, 32), (32, 32, 3, 3), (2, 16, 16, 32), padding=1, layout="NHWC"),
+    "im2col": _image(fo.conv2d, (2, 33, 7, 6), (70, 33, 3, 3), (2, 70, 4, 3), padding=1, stride=2, activation="relu"),
+    "im2col_nhwc": _image(fo.conv2d, (2, 1, 90, 33), (40, 33, 3, 3), (2, 1, 90, 40), padding=1, layout="NHWC"),
+    "strassen": _image(fo.conv2d, (2, 96, 13, 15), (256, 96, 1, 1), (2, 256, 13, 15), activation="relu"),
+    "strassen_nhwc": _image(fo.conv2d, (2, 19, 15, 96), (256, 96, 1, 1), (2, 19, 15, 256), layout="NHWC"),
+    "strassen_few_pixels": _image(fo.conv2d, (2, 7, 9, 97), (250, 97, 1, 1), (2, 7, 9, 250), layout="NHWC"),
+    "long_reduction": _image(fo.conv2d, (2, 5, 5, 1100), (230, 1100, 1, 1), (2, 5, 5, 230), layout="NHWC",
+                             algorithm="direct"),
+    "winograd1d_nhwc": _image(fo.conv2d, (2, 21, 11, 5), (40, 5, 5, 5), (2, 21, 11, 40), padding=2, layout="NHWC",
+                              algorithm="winograd1d"),
+    "first_layer": _image(fo.conv2d, (2, 31, 66, 3), (32, 3, 3, 3), (2, 16, 33, 32), padding=1, stride=2, layout="NHWC",
+                          activation="relu6"),
+    "conv_bn_relu": _image(fo.conv_bn_relu, (2, 3, 17, 17), (16, 3, 7, 7), (2, 16, 9, 9), stride=2, padding=3),
+    "depthwise": _image(fo.depthwise_conv2d, (2, 11, 12, 19), (11, 3, 3), (2, 11, 12, 19), padding=1, activation="relu6"),
+    "depthwise_nhwc": _image(fo.depthwise_conv2d, (2, 12, 19, 11), (11, 3, 3), (2, 12, 19, 11), padding=1, layout="NHWC"),
+    "depthwise_bn_relu": _image(fo.depthwise_conv_bn_relu, (2, 11, 12, 19), (22, 1, 5, 5), (2, 22, 6, 10), padding=2,
+                                stride=2),
+    "depthwise_strips": Operation(fo.depthwise_conv2d, dict(x=(2, 3, 29, 37), w=(3, 3, 3)), dict(padding=1),
+                                  [(2, 3, 29, 37)]),
+    "depthwise_crowded": Operation(fo.depthwise_conv2d, dict(x=(2, 11, 7, 512), w=(512, 3, 3)),
+                                   dict(padding=1, layout="NHWC"), [(2, 11, 7, 512)]),
+    "gemm": Operation(fo.gemm, dict(a=(2, 150), b=(150, 70), bias=(70,), residual=(2, 70)), dict(activation="mish"),
+                      [(2, 70)]),
+    "gemm_batch": Operation(fo.gemm, dict(a=(2, 5, 33), b=(33, 70), residual=(2, 5, 70)), {}, [(2, 5, 70)]),
+    "linear": Operation(fo.linear, dict(x=(2, 600), w=(99, 600), bias=(99,), residual=(2, 99)), dict(activation="tanh"),
+                        [(2, 99)]),
+    "rnn_cell": _cell(fo.rnn_cell, 1, inputs=33, units=48),
+    "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c"), 33, 48),
+    "gru_cell": _cell(fo.gru_cell, 3, inputs=33, units=48),
+    "gru_cell_reset_before": _cell(fo.gru_cell, 3, inputs=33, units=48, reset_after=False),
+    "rnn": _sequence(fo.rnn, 1),
+    "lstm": _sequence(fo.lstm, 4),
+    "gru": _sequence(fo.gru, 3, batch_first=True),
 }
 
 

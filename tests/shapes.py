@@ -1,7 +1,7 @@
 """Shapes at the borders of every algorithm and kernel, which the tests of each share with the golden tables.
 
-A convolution is (input channels, image, output channels, kernel,
-                  options); GEMM's register tiles are 12 x 32, 6 x 16, 8 x 8 and 4 x 2.
+A convolution is (input channels, image, output channels, kernel, options). The register tiles of products are 12 x 32,
+6 x 16, 8 x 8 and 4 x 2.
 """
 
 DIRECT = [
@@ -116,7 +116,7 @@ WINOGRAD = [(ic, size, oc, (3, 3), options) for ic, size, oc, options in [
     (20, (16, 130), 18, dict(padding=1, stride=2)), (20, (11, 100), 18, dict(padding=1, stride=2)),
     (16, (36, 41), 32, dict(padding=1, stride=2, groups=2))]]
 
-# Several output rows share products: every number of taps that a stride leaves, and of rows that are left. Kernel, options.
+# Several output rows share products: every number of taps that a stride leaves, and of rows. Kernel, options.
 LINES = [
     ((3, 3), dict(stride=2, padding=1)),
     ((2, 3), {}),
@@ -141,7 +141,7 @@ STRASSEN = [(ic, size, oc, (1, 1), {}) for ic, size, oc in [
     (256, (14, 14), 64),
     (256, (7, 7), 256)]]
 
-# channels, multiplier, image, kernel, options. Vectors of 16, 8, 4 or 1 lanes lie along channels (NHWC) or the row (NCHW).
+# Channels, multiplier, image, kernel, options. Lanes, 16 to 1, are channels (NHWC) or columns (NCHW).
 DEPTHWISE = [
     (1, 1, (1, 1), (1, 1), {}),
     (3, 1, (3, 3), (3, 3), {}),

@@ -4,9 +4,9 @@
     python tests/golden/make.py --write     writes the tables anew; columns of sets that this machine lacks stay
     python tests/golden/make.py --ran       the kernel variants that the cases run, by name
 
-The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never filled
-and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's.
-Caches are those of the machine below, whatever this one has, for the choice of an algorithm depends on them.
+The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instruction set; a cell that is empty was never
+filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's. Caches are those of the machine below,
+whatever this one has, for the choice of an algorithm depends on them.
 """
 import argparse
 import csv
@@ -49,7 +49,8 @@ def digest(arrays):
 def bits():
     """{case: {set: hash of its results}}"""
     from bits import cases
-    return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in run(cases(), available())}
+    rows = run(cases(), available())
+    return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in rows}
 
 
 def run(made, columns):
@@ -70,7 +71,8 @@ def variants():
     from bits import benchmark, cases
     vectors = [column for column in available() if column != "scalar"]
     rows = [*run(cases(), available()), *run(benchmark(), vectors)]
-    return {name: {column: "; ".join(sorted(names)) or "none" for column, (_, names) in row.items()} for name, row in rows}
+    return {name: {column: "; ".join(sorted(names)) or "none" for column, (_, names) in row.items()}
+            for name, row in rows}
 
 
 def decisions():
@@ -130,7 +132,7 @@ def main():
             write(path, table, known)
         failed |= bool(lines) and not options.write
     if failed:
-        print(f"If these changes are wanted: python {os.path.relpath(__file__)} --write, and say in the commit why each changed")
+        print(f"If these changes are wanted: python {os.path.relpath(__file__)} --write, and the commit says why")
     return failed
 
 
