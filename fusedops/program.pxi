@@ -631,12 +631,16 @@ cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list a
     return 0
 
 
-cdef inline Py_ssize_t at(const void *pointer):
-    return <Py_ssize_t>pointer
+cdef fo_call sample  # its fields are where those of every step are
+
+
+cdef inline Py_ssize_t at(const void *field):
+    """The bytes before a field of the sample."""
+    return <const char *>field - <const char *>&sample
 
 
 cdef describe_steps():
-    cdef fo_call *s = NULL
+    cdef fo_call *s = &sample
     padding, plain = {"top": 0, "left": 0}, {"activation": None}
     step("conv2d", FO_CALL_CONV2D, fill_conv2d, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
