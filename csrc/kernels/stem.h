@@ -10,7 +10,7 @@
 enum { STEM_TAPS = 3, STEM_STRIDE = 2 };
 
 /* acc += `planes` planes from x on, times as many rows of taps from w on. */
-INLINE void stem_planes(const int mr, vf acc[MR][8], const float *x, const ptrdiff_t plane, const float *w, ptrdiff_t planes) {
+INLINE void stem_planes(const int mr, vf acc[MR][EP_VECTORS], const float *x, const ptrdiff_t plane, const float *w, ptrdiff_t planes) {
     for (; planes > 0; planes--, x += plane, w += STEM_TAPS * NR)
         UNROLL for (int p = 0; p < STEM_TAPS; p++) {
             vf taps[NV];
@@ -23,34 +23,21 @@ INLINE void stem_planes(const int mr, vf acc[MR][8], const float *x, const ptrdi
         }
 }
 
-/* Rows of y from `to` on, clipped; residual is NULL or what is added before. */
-INLINE void stem_finish(const int mr, vf acc[MR][8], float lo, float hi, const float *residual, const ptrdiff_t ldr, float *to, const ptrdiff_t ldy) {
-    if (residual)
-        UNROLL for (int i = 0; i < mr; i++, residual += ldr)
-            UNROLL for (int j = 0; j < NV; j++) acc[i][j] = v_add(acc[i][j], v_load(residual + j * VL));
-    const vf least = v_set1(lo), most = v_set1(hi);
-    UNROLL for (int i = 0; i < mr; i++, to += ldy) {
-        UNROLL for (int j = 0; j < NV; j++) v_store(to + j * VL, v_min(most, v_max(least, acc[i][j])));
-        v_launder(to); /* or each row would take a pointer */
-    }
-}
-
 /* Tiles of mr pixels from pixel i on. Each fetches its share of the image rows that the next lines need, and the lines of y that the tile after
  * the next stores to: both may come from memory. */
 INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdiff_t tiles) {
     static const float zeros[NR];
     const fo_stem_args g = *args; /* a copy, which the compiler knows that no store changes */
     const ptrdiff_t plane = g.plane, once = g.ic, step = once * STEM_TAPS * NR;
-    float lo = g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY, hi = g.act.kind == FO_CLIP ? g.act.p1 : INFINITY;
-    v_force_mem(lo); /* registers are for sums */
-    v_force_mem(hi);
+    ep_bounds end = ep_start(&g.act);
+    v_force_mem(end); /* registers are for sums */
     for (; tiles > 0; tiles--, i += mr) {
         const float *w = g.w, *next = g.next + i * g.fetched;
         for (ptrdiff_t c = 0; c < g.channels_fetched; c++, next += g.next_plane)
             for (int f = 0; f < mr * g.fetched; f += LINE_FLOATS) __builtin_prefetch(next + f);
         for (ptrdiff_t j = 0; j < g.oc; j += NR, w += 5 * step) {
             const float *x = g.x + i * STEM_STRIDE, *bias = g.bias ? g.bias + j : zeros;
-            vf acc[MR][8], shared[MR][8];
+            vf acc[MR][EP_VECTORS], shared[MR][EP_VECTORS];
             UNROLL for (int q = 0; q < mr; q++) UNROLL for (int v = 0; v < NV; v++) acc[q][v] = v_load(bias + v * VL);
             stem_planes(mr, acc, x, plane, w, once);
             UNROLL for (int q = 0; q < mr; q++)
@@ -64,7 +51,7 @@ INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdif
                 UNROLL for (int q = 0; q < mr; q++) UNROLL for (int v = 0; v < NV; v++) acc[q][v] = shared[q][v];
                 const ptrdiff_t before = 1 + 2 * l;
                 stem_planes(mr, acc, x + before * once * plane, plane, w + before * step, 2 * once);
-                stem_finish(mr, acc, lo, hi, g.residual[l] ? g.residual[l] + i * g.ldr + j : NULL, g.ldr, g.y[l] + i * g.ldy + j, g.ldy);
+                ep_rows(&end, mr, NV, false, acc, g.residual[l] ? g.residual[l] + i * g.ldr + j : NULL, g.ldr, g.y[l] + i * g.ldy + j, g.ldy);
             }
         }
     }
@@ -83,10 +70,8 @@ static void stem_by_panels(const fo_stem_args *g, const int mr, ptrdiff_t i) {
         if (g->bias) one.bias = g->bias + j;
         (mr == MR ? stem_high : stem_low)(&one, 0, 1);
         for (int l = 0; l < 2 && g->y[l]; l++) {
-            const ptrdiff_t at_y = g->transposed ? j * g->ldy + i : i * g->ldy + j, at_r = g->transposed ? j * g->ldr + i : i * g->ldr + j;
-            const finish_args f = {sums[l], mr, NR, NR, g->residual[l] ? g->residual[l] + at_r : NULL, g->ldr, g->y[l] + at_y, g->ldy,
-                                   g->act.slopes ? g->act.slopes + j : NULL, false, g->act.p0, g->act.p1};
-            FO_NAME(fo_finish_tile)(&f, g->act.kind, g->transposed);
+            const fo_epilogue ep = {.act = g->act, .residual = g->residual[l], .ldr = g->ldr, .transposed = g->transposed};
+            ep_tile(&ep, sums[l], NR, mr, NR, i, j, g->y[l], g->ldy);
         }
     }
 }
@@ -94,7 +79,7 @@ static void stem_by_panels(const fo_stem_args *g, const int mr, ptrdiff_t i) {
 /* Many pixels, in tiles of MR and of one less. */
 void FO_NAME(fo_stem)(const fo_stem_args *g) {
     const ptrdiff_t tiles = (g->ow + MR - 1) / MR, low = tiles * MR - g->ow, lower = (tiles - low) * MR;
-    if (!g->transposed && g->act.kind <= FO_CLIP) {
+    if (!g->transposed && fo_in_registers(&g->act)) {
         stem_high(g, 0, tiles - low);
         stem_low(g, lower, low);
         return;

@@ -58,7 +58,7 @@ typedef struct {
     float *q, *u;   /* blocks that wait: Q; P, then U + Q */
     float *tile;    /* a block of C on its way to an epilogue that needs more than registers */
     bool direct;    /* the epilogue needs registers alone */
-    vf least, most; /* FO_CLIP's, or none */
+    ep_bounds end;  /* of direct results */
 } strassen_chain;
 
 #define EACH_ROW for (int i = 0; i < mr; i++)
@@ -209,13 +209,16 @@ INLINE void strassen_complete(const strassen_chain *s, const int step, const boo
         EACH_VECTOR acc[i][j] = v_add(acc[i][j], v_load(r + i * ep->ldr + j * VL));
 }
 
-/* Stores the sums, plus q where it is given, clipped; they stay as they are. */
-INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool clips, const int mr, vf acc[MR][NV], float *to, ptrdiff_t ld) {
-    const vf least = s->least, most = s->most;
+/* Stores the sums, plus q where it is given, which may be results; they stay as they are. */
+INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool results, const int mr, vf acc[MR][NV], float *to, ptrdiff_t ld) {
+    const ep_bounds end = s->end;
     UNROLL EACH_ROW {
         UNROLL for (int j = 0; j < NV; j++) {
             vf sum = q ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
-            v_store(to + i * ld + j * VL, clips ? v_min(most, v_max(least, sum)) : sum); /* this order lets NaN through */
+            if (results)
+                ep_store(&end, to + i * ld + j * VL, sum);
+            else
+                v_store(to + i * ld + j * VL, sum);
         }
         v_barrier(); /* sums that wait for their store would need registers */
     }
@@ -242,9 +245,7 @@ INLINE void strassen_product(const strassen_chain *s, const int step, const bool
     float *c = g->c + row * g->ldc + column;
     strassen_leave(s, step == STRASSEN_V ? s->q : NULL, true, mr, acc, s->direct ? c : s->tile, s->direct ? g->ldc : NR);
     if (s->direct) return;
-    finish_args f = {s->tile, (int)g->rows[row > 0], NR, NR, ep->residual ? ep->residual + row * ep->ldr + column : NULL, ep->ldr, c, g->ldc,
-                     ep->act.slopes ? ep->act.slopes + (channel_rows ? row : column) : NULL, channel_rows, ep->act.p0, ep->act.p1};
-    FO_NAME(fo_finish_tile)(&f, ep->act.kind, false);
+    ep_tile(ep, s->tile, NR, (int)g->rows[row > 0], NR, row, column, g->c, g->ldc);
 }
 
 /* The four blocks of C, each of mr rows and NR columns. */
@@ -264,29 +265,25 @@ INLINE void strassen_tile(const strassen_chain *s, const bool channel_rows, cons
 /* A function for each height of pairs that are nearly equal, two or more of them: channels as rows, with and without making the operands,
  * and as columns. */
 typedef void strassen_fn(const strassen_chain *s);
+#define FITS(mr) (mr <= MR && 2 * mr >= MR)
 #define TILE(mr) \
-    static void strassen_makes_##mr(const strassen_chain *s) { \
-        if (mr <= MR && 2 * mr >= MR) strassen_tile(s, true, true, mr <= MR ? mr : 1); \
-    } \
-    static void strassen_rows_##mr(const strassen_chain *s) { \
-        if (mr <= MR && 2 * mr >= MR) strassen_tile(s, true, false, mr <= MR ? mr : 1); \
-    } \
-    static void strassen_columns_##mr(const strassen_chain *s) { \
-        if (mr <= MR && 2 * mr >= MR) strassen_tile(s, false, false, mr <= MR ? mr : 1); \
-    }
+    static void strassen_makes_##mr(const strassen_chain *s) { strassen_tile(s, true, true, FITS(mr) ? mr : 1); } \
+    static void strassen_rows_##mr(const strassen_chain *s) { strassen_tile(s, true, false, FITS(mr) ? mr : 1); } \
+    static void strassen_columns_##mr(const strassen_chain *s) { strassen_tile(s, false, false, FITS(mr) ? mr : 1); }
+#define PLACE(channels, mr) FITS(mr) ? strassen_##channels##_##mr : NULL
 #define HEIGHTS(channels) \
-    {strassen_##channels##_1, strassen_##channels##_2, strassen_##channels##_3, strassen_##channels##_4, strassen_##channels##_5, \
-     strassen_##channels##_6, strassen_##channels##_7, strassen_##channels##_8, strassen_##channels##_9, strassen_##channels##_10, \
-     strassen_##channels##_11, strassen_##channels##_12}
+    {PLACE(channels, 1), PLACE(channels, 2), PLACE(channels, 3), PLACE(channels, 4), PLACE(channels, 5), PLACE(channels, 6), \
+     PLACE(channels, 7), PLACE(channels, 8), PLACE(channels, 9), PLACE(channels, 10), PLACE(channels, 11), PLACE(channels, 12)}
 TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
 static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
+#undef FITS
+#undef PLACE
 #undef TILE
 #undef HEIGHTS
 
 void FO_NAME(fo_strassen)(const fo_strassen_args *g) {
     alignas(64) float q[MR * NR], u[MR * NR], tile[MR * NR];
-    const fo_activation *act = &g->ep.act;
-    const bool direct = g->rows[0] == g->rows[1] && act->kind <= FO_CLIP, clips = direct && act->kind == FO_CLIP;
-    const strassen_chain s = {g, q, u, tile, direct, v_set1(clips ? act->p0 : -INFINITY), v_set1(clips ? act->p1 : INFINITY)};
+    const bool direct = g->rows[0] == g->rows[1] && fo_in_registers(&g->ep.act);
+    const strassen_chain s = {g, q, u, tile, direct, ep_start(direct ? &g->ep.act : &(fo_activation){.kind = FO_IDENTITY})};
     strassen_tiles[g->operands ? 2 : g->ep.channel_rows][g->rows[0] - 1](&s);
 }
