@@ -349,7 +349,7 @@ fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *z, c
 
 void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *z,
                           const fo_image *x, const fo_image *r, const fo_image *y) {
-    const fo_team teams[] = {fo_team_here(), fo_team_together()};
+    const fo_team teams[] = {fo_team_here(), fo_region_team()};
     const bool none = fo_block_is_empty(block, z) || fo_is_huge(block->depthwise, z);
     for (int i = 0; i < 2; i++) {
         const bool same = i && calls[0] && fo_threads_of(teams[1], calls[0]->work) == calls[0]->s.threads;

@@ -45,7 +45,7 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     l.d.data = block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND)
                              : fo_place_in(scratch, x->data, FO_BETWEEN);
     if (fo_threads_for(fo_block_nanoseconds(block, z)) > 1)
-        fo_parallel_together(run_layers, &l);
+        fo_parallel_region(run_layers, &l);
     else
         run_layers(&l);
     fo_arena_release(scratch);

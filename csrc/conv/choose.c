@@ -121,7 +121,7 @@ static fo_conv2d_call *rewritten_call(const fo_conv2d *plan, const fo_conv2d *to
     if (!call) return NULL;
     call->algorithm = &rewritten;
     fo_status status = fo_rewrite_prepare(call, to, inner);
-    if (call->threads > 1) team = fo_team_together();
+    if (call->threads > 1) team = fo_region_team();
     for (int i = 0; i < 2 && status == FO_OK; i++)
         if (inner[i].z.n && !(call->inner[i] = listed_call(to, &inner[i], team))) status = FO_NO_MEMORY;
     if (status == FO_OK) call->kernel = call->inner[0]->kernel, call->scratch += call->inner[0]->scratch;
@@ -209,9 +209,9 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
 void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x,
                        const fo_image *residual, const fo_image *y) {
     const fo_layout layout = layout_of(z, x, residual, y);
-    const fo_team together = fo_team_together();
+    const fo_team inside = fo_region_team();
     calls[0] = is_empty(plan, z) ? NULL : prepared(plan, &layout, fo_team_here());
-    calls[1] = !calls[0] || fits(calls[0], together) ? NULL : prepared(plan, &layout, together);
+    calls[1] = !calls[0] || fits(calls[0], inside) ? NULL : prepared(plan, &layout, inside);
 }
 
 fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *z,

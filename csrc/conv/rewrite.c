@@ -260,7 +260,7 @@ fo_status fo_rewrite_run(const fo_conv2d_call *call, const fo_image *x, const fo
     if (!w->copies) return swapped_pixels(call->inner[0], x, r, y);
     if (!(copied.room = fo_arena_take(w->bytes))) return FO_NO_MEMORY;
     if (call->threads > 1)
-        fo_parallel_together(run, &copied);
+        fo_parallel_region(run, &copied);
     else
         run(&copied);
     fo_arena_release(copied.room);

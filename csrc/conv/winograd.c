@@ -165,8 +165,8 @@ typedef struct {
     ptrdiff_t n, down, across;
 } place;
 static place place_of(const winograd *w, const run *r) {
-    const ptrdiff_t down = fo_phases_along(w->plan->s.dh, w->whole.oh);
-    const ptrdiff_t across = fo_phases_along(w->plan->s.dw, w->whole.ow);
+    const ptrdiff_t down = fo_phase_count(w->plan->s.dh, w->whole.oh);
+    const ptrdiff_t across = fo_phase_count(w->plan->s.dw, w->whole.ow);
     return (place){r->n / across / down, r->n / across % down, r->n % across};
 }
 
@@ -256,50 +256,36 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
 
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 
-/* a vector being less than a line */
 /* Columns of mid that a run takes. */
 static ptrdiff_t mid_columns(const winograd *w, const run *r) { return r->whole * w->tile + r->last + 2; }
 
-static void input_by_rows(const winograd *w, const block *b, int row, float *mid, float *v) {
+/* A stage of the transform of a block's input, or back to its output: the columns, or a row of positions. */
+static void transform_by_rows(const winograd *w, const block *b, bool back, int row, float *mid, float *data) {
     const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
     block left = *b;
     for (ptrdiff_t t = 0; t < b->tiles;) {
         const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_input_args a = input_args(w, b, &r, 0, w->plan->icg, v);
-        a.mid = mid;
+        fo_winograd_output_args out = output_args(w, b, &r, 0, w->plan->ocg, data);
+        fo_winograd_input_args in = input_args(w, b, &r, 0, w->plan->icg, data);
+        out.mid = in.mid = mid;
         if (row == COLUMNS)
-            kn->columns(&a);
+            back ? kn->back_columns(&out) : kn->columns(&in);
         else if (row < r.height + 2)
-            kn->row(&a, row);
-        t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * w->ldv;
-    }
-}
-
-static void output_by_rows(const winograd *w, const block *b, int row, float *mid, const float *products) {
-    const fo_winograd_rows *kn = &w->plan->kn->winograd_rows;
-    block left = *b;
-    for (ptrdiff_t t = 0; t < b->tiles;) {
-        const run r = next_run(w, b->t0 + t, b->tiles - t, left.from);
-        fo_winograd_output_args a = output_args(w, b, &r, 0, w->plan->ocg, products);
-        a.mid = mid;
-        if (row == COLUMNS)
-            kn->back_columns(&a);
-        else if (row < r.height + 2)
-            kn->back_row(&a, row);
-        t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * w->ldp;
+            back ? kn->back_row(&out, row) : kn->row(&in, row);
+        t += r.whole + (r.last > 0), mid += mid_columns(w, &r) * (back ? w->ldp : w->ldv);
     }
 }
 
 static void multiply_by_rows(const winograd *w, const block *b, float *mid) {
     const int rows = w->tile + 2;
     float *v = mid + rows * w->mid_row, *products = v + rows * w->v_position;
-    input_by_rows(w, b, COLUMNS, mid, v);
+    transform_by_rows(w, b, false, COLUMNS, mid, v);
     for (int row = 0; row < rows; row++) {
-        input_by_rows(w, b, row, mid, v);
+        transform_by_rows(w, b, false, row, mid, v);
         multiply(w, b, row * rows, (row + 1) * rows, v, products, 0, w->plan->ocg);
-        output_by_rows(w, b, row, mid, products);
+        transform_by_rows(w, b, true, row, mid, products);
     }
-    output_by_rows(w, b, COLUMNS, mid, products);
+    transform_by_rows(w, b, true, COLUMNS, mid, products);
 }
 
 /* ---- tasks ------------------------------------------------------------------------------------------------------- */

@@ -25,10 +25,10 @@ static inline int fo_winograd_values_at(const fo_conv2d *plan, int point) {
 static inline bool fo_is_dilated(const fo_conv2d *plan) { return plan->s.dh > 1 || plan->s.dw > 1; }
 
 /* The images that the phases of a dilation are, those with fewer outputs among them. */
-static inline ptrdiff_t fo_phases_along(ptrdiff_t dilation, ptrdiff_t n) { return min_(dilation, n); }
+static inline ptrdiff_t fo_phase_count(ptrdiff_t dilation, ptrdiff_t n) { return min_(dilation, n); }
 static inline fo_conv2d_size fo_winograd_phases(const fo_conv2d *plan, const fo_conv2d_size *z) {
     fo_conv2d_size each = *z;
-    each.n *= fo_phases_along(plan->s.dh, z->oh) * fo_phases_along(plan->s.dw, z->ow);
+    each.n *= fo_phase_count(plan->s.dh, z->oh) * fo_phase_count(plan->s.dw, z->ow);
     each.oh = div_up(z->oh, plan->s.dh), each.ow = div_up(z->ow, plan->s.dw);
     return each;
 }

@@ -117,6 +117,6 @@ fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slo
     fo_led_team();
     run_steps(&p);
     p.alone = false;
-    if (p.next < count) fo_parallel_together(run_steps, &p);
+    if (p.next < count) fo_parallel_region(run_steps, &p);
     return p.status;
 }

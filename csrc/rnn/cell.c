@@ -163,7 +163,7 @@ double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const fo_machine *machine = fo_this_machine();
     const fo_cell_shape *s = &cell->s;
     const int gates = s->kind == FO_RNN ? 1 : s->kind == FO_GRU ? 3 : 4;
-    const int waits = cell->stages == 2 || cell->w_hr ? 2 : 1;
+    const int barriers = cell->stages == 2 || cell->w_hr ? 2 : 1;
     const ptrdiff_t pairs = max_(1, div_up(cell->blocks, 2));
     const double share = (double)div_up(pairs, threads) / pairs;
     const double weights =
@@ -172,7 +172,7 @@ double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;
     const double alone = longer + FO_STEP_OVERLAP * (compute + memory - longer);
-    return alone + (threads > 1 ? waits * (FO_BARRIER_NS + FO_TRANSFER_NS * rows * s->outputs) : 0);
+    return alone + (threads > 1 ? barriers * (FO_BARRIER_NS + FO_TRANSFER_NS * rows * s->outputs) : 0);
 }
 
 typedef struct {

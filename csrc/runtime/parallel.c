@@ -31,8 +31,7 @@ static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 #endif
 
-enum { MOST_THREADS = 1024, LINE = 128 };
-enum { QUARTERS = 4 }; /* of a task that is divided */
+enum { MOST_THREADS = 1024, LINE = 128, QUARTERS = 4 /* of a task that is divided */ };
 
 static atomic_int wanted;      /* threads that the caller asked for; 0: the default */
 static int default_threads;    /* what the machine allows */
@@ -59,7 +58,7 @@ typedef struct {
     _Atomic(units *) fn;
     _Atomic(void *) context;
     atomic_int whole, members, ends; /* units of a task */
-    _Alignas(LINE) atomic_uint_fast64_t done; /* units in all loops together */
+    _Alignas(LINE) atomic_uint_fast64_t done; /* units in all loops */
     atomic_int_fast64_t begun; /* when it claimed last; 0: it has not */
     atomic_int asleep;
     pthread_mutex_t bed;
@@ -67,7 +66,7 @@ typedef struct {
 } member;
 static member team[MOST_THREADS]; /* the leader is the first */
 static uint_fast64_t loops, claimed; /* loops and units in all */
-static __thread int together;     /* the size of the team that this thread leads, between its loops */
+static __thread int region;       /* the size of the team that this thread leads, between its loops: OpenMP's parallel region */
 static __thread int used;       /* whether it has led one since it was last asked */
 
 static void in_child(void) {
@@ -108,20 +107,20 @@ static int_fast64_t now_ns(void) {
     return (int_fast64_t)t.tv_sec * 1000000000 + t.tv_nsec;
 }
 
-fo_team fo_team_together(void) {
+fo_team fo_region_team(void) {
     const bool alone = atomic_load_explicit(&forked, memory_order_relaxed);
-    return (fo_team){FO_SHARING_NS, together ? together : alone ? 1 : fo_get_num_threads()};
+    return (fo_team){FO_SHARING_NS, region ? region : alone ? 1 : fo_get_num_threads()};
 }
 
 fo_team fo_team_here(void) {
-    fo_team team = fo_team_together();
-    if (!together) team.least = FO_TEAM_NS;
+    fo_team team = fo_region_team();
+    if (!region) team.least = FO_TEAM_NS;
     return team;
 }
 
 int fo_threads_for(double nanoseconds) {
-    if (nanoseconds < (together ? FO_SHARING_NS : FO_TEAM_NS)) return 1; /* soon said, for small jobs */
-    return fo_team_together().threads;
+    if (nanoseconds < (region ? FO_SHARING_NS : FO_TEAM_NS)) return 1; /* soon said, for small jobs */
+    return fo_region_team().threads;
 }
 
 static void *pass(void *gate) {
@@ -150,8 +149,7 @@ static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
 }
 
 /* of a unit's number; the rest is the loop's, which must not come round while a thread is not scheduled */
-enum { BITS = 16 };
-enum { MOST_UNITS = (1 << BITS) - 1 }; /* their end is a number of these bits, too */
+enum { BITS = 16, MOST_UNITS = (1 << BITS) - 1 /* their end is a number of these bits, too */ };
 #define NO_LOOP UINT64_MAX /* before the first */
 static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, uint_fast64_t end) {
     return number << 2 * BITS | first << BITS | end;
@@ -159,8 +157,7 @@ static inline uint_fast64_t range_of(uint_fast64_t number, uint_fast64_t first, 
 static inline uint_fast64_t end_of(uint_fast64_t range) { return range & MOST_UNITS; }
 static inline uint_fast64_t first_of(uint_fast64_t range) { return end_of(range >> BITS); }
 
-/* Whether a member that has one task left is late: another has claimed its last more than a third of a task's time
- * ago. */
+/* Whether a member that has one task left is late: another claimed its last over a third of a task's time ago. */
 static bool is_late(int thread) {
     const int members = atomic_load_explicit(&team[thread].members, memory_order_relaxed);
     const int_fast64_t now = now_ns(), before = atomic_load_explicit(&team[thread].begun, memory_order_relaxed);
@@ -237,17 +234,17 @@ static uint_fast64_t deal(ptrdiff_t tasks, int whole, int threads, units *fn, vo
 
 /* A loop of the team. A member that the system lets wait is not waited for, unless it has claimed a task. */
 static void share(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
-    const int members = together;
+    const int members = region;
     const uint_fast64_t loop = deal(tasks, whole, threads, fn, context);
     fo_fp_mode saved = fo_enter_flush();
-    together = 0; /* a loop inside a task is serial */
+    region = 0; /* a loop inside a task is serial */
     run_loop(0, loop);
     uint_fast64_t done = 0;
     for (int spins = 0; done != claimed; fo_wait_for_others(spins++)) {
         done = 0;
         for (int i = 0; i < asked; i++) done += atomic_load_explicit(&team[i].done, memory_order_acquire);
     }
-    together = members;
+    region = members;
     fo_leave_flush(saved);
 }
 
@@ -347,17 +344,17 @@ static bool lead_team(int threads) {
         return false;
     }
     used = 1;
-    together = size < threads ? size : threads;
+    region = size < threads ? size : threads;
     return true;
 }
 
 static void leave_team(void) {
-    together = 0;
+    region = 0;
     atomic_flag_clear(&team_taken);
 }
 
-void fo_parallel_together(void (*fn)(void *context), void *context) {
-    const bool leads = !together && lead_team(fo_get_num_threads());
+void fo_parallel_region(void (*fn)(void *context), void *context) {
+    const bool leads = !region && lead_team(fo_get_num_threads());
     fn(context);
     if (leads) leave_team();
 }
@@ -371,9 +368,9 @@ int fo_led_team(void) {
 /* Runs tasks, each of so many units, on this thread's team, or on a new one. */
 static void run(ptrdiff_t tasks, int whole, int threads, units *fn, void *context) {
     const int most = tasks < threads ? (int)tasks : threads;
-    const bool leads = !together && lead_team(most);
-    if (together && most > 1)
-        share(tasks, whole, most < together ? most : together, fn, context);
+    const bool leads = !region && lead_team(most);
+    if (region && most > 1)
+        share(tasks, whole, most < region ? most : region, fn, context);
     else
         run_serial(tasks * whole, whole, fn, context);
     if (leads) leave_team();
@@ -441,9 +438,9 @@ static void member_units(void *context, ptrdiff_t first, ptrdiff_t end, int thre
 
 /* Who waits at a barrier has claimed one task: each member claims one. */
 void fo_parallel_team(int threads, fo_member *fn, void *context) {
-    const bool leads = !together && lead_team(threads);
-    membership m = {fn, context, together < threads ? together : threads};
-    if (together) {
+    const bool leads = !region && lead_team(threads);
+    membership m = {fn, context, region < threads ? region : threads};
+    if (region) {
         share(m.members, 1, m.members, member_units, &m);
     } else {
         m.members = 1;

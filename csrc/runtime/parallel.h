@@ -9,13 +9,13 @@
  * than it brings. */
 int fo_threads_for(double nanoseconds);
 
-/* The same for a job that is prepared here and runs later: the team of this place, and that in fo_parallel_together. */
+/* The same for a job that is prepared here and runs later: the team of this place, and that in fo_parallel_region. */
 typedef struct {
     double least; /* nanoseconds of a job that it is for */
     int threads;
 } fo_team;
 fo_team fo_team_here(void);
-fo_team fo_team_together(void);
+fo_team fo_region_team(void);
 static inline int fo_threads_of(fo_team team, double nanoseconds) { return nanoseconds < team.least ? 1 : team.threads; }
 
 /* fn(context, task, thread) for task 0 .. tasks-1, on `threads` threads that claim the next task when they have done
@@ -43,7 +43,7 @@ void fo_parallel_team(int threads, fo_member *fn, void *context);
 
 /* fn(context) on this thread, the team kept together for the loops in it, which then start and end within a fraction of
  * a microsecond. */
-void fo_parallel_together(void (*fn)(void *context), void *context);
+void fo_parallel_region(void (*fn)(void *context), void *context);
 
 /* Whether this thread has led a team since it last asked. */
 int fo_led_team(void);

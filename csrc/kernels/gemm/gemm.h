@@ -17,21 +17,21 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     return vectors < 2 ? 2 : 4;
 }
 
-/* The rows from i on of a panel, or of `along` panels, in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. */
-INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdiff_t along) {
+/* The rows from i on of a panel, or of `panels` panels, in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. */
+INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdiff_t panels) {
     const fo_epilogue *ep = &g->ep;
     const int columns = width * VL / 2;
     const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS, clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
     const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
-    tile_stack t = {.g = g, .j = j, .along = along > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
+    tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
     t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
     tile_fn *const *of_height = tiles[g->form][width] - 1;
     for (ptrdiff_t done = 0, step; done < count; done += step) {
         const ptrdiff_t rows = done < taller ? mr + 1 : mr;
-        step = along ? 1 : done < taller ? taller : count - taller;
-        t.count = along ? along : step;
+        step = panels ? 1 : done < taller ? taller : count - taller;
+        t.count = panels ? panels : step;
         of_height[rows](&t);
         t.i += step * rows;
     }
@@ -53,7 +53,7 @@ static __attribute__((noinline)) void gemm_packing(const fo_gemm_args *args, con
 
 /* Products of few steps whose rows are written in long runs: all whole panels, or where pixels are columns as many as the second-level cache keeps;
  * returns the columns that are done. */
-INLINE ptrdiff_t gemm_along(const fo_gemm_args *args) {
+INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
     const bool planes = args->form == FO_B_PACKING && args->ep.channel_rows, pixels = args->form == FO_ROWS && args->ldb == NR && !args->ep.channel_rows;
     const ptrdiff_t panels = args->n / NR;
     if (!VEC_IS_LINE || args->k > FO_FEW_STEPS || args->ep.transposed || args->start) return 0;
@@ -68,7 +68,7 @@ INLINE ptrdiff_t gemm_along(const fo_gemm_args *args) {
 void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     if (!g->m || !g->n || gemm_narrow(g)) return;
     int width;
-    for (ptrdiff_t j = gemm_along(g); j < g->n; j += width * VL / 2) {
+    for (ptrdiff_t j = gemm_across(g); j < g->n; j += width * VL / 2) {
         width = gemm_width(g, g->n - j);
         if (g->form == FO_B_PACKING)
             gemm_packing(g, width, j);

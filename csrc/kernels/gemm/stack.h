@@ -1,16 +1,16 @@
-/* Tiles of one shape in one function, down the rows of C, and at each place along the panels of B: what stands around a tile's multiply-adds, 150
+/* Tiles of one shape in one function, down the rows of C, and at each place across the panels of B: what stands around a tile's multiply-adds, 150
  * instructions with a call for each, is a third of those of 16 steps.
  *
  *      C          panel 0    panel 1    panel 2      One panel at a time its B stays in the first-level cache while the rows of A pass.
  *   rows 0..11  [ tile 0 ] [ tile 1 ] [ tile 2 ]     Products of few steps write more than they read: with vectors of a whole line
- *   rows 12..   [ tile 3 ] ...                       they go along all panels, so that C is written in long runs.
+ *   rows 12..   [ tile 3 ] ...                       they go across all panels, so that C is written in long runs.
  */
 
 /* `count` tiles of one shape, the first at row i and column j. */
 typedef struct {
     const fo_gemm_args *g;
     ptrdiff_t i, j, count;
-    bool along;   /* the next one is in the next panel, else below */
+    bool across;   /* the next one is in the next panel, else below */
     bool direct;  /* results go from registers to C */
     bool fetches, results; /* lines of the residual, of C */
     int wanted;   /* columns that are stored of a tile */
@@ -78,8 +78,8 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     const fo_epilogue *ep = &g->ep;
     const ep_bounds bounds = ep_start(&ep->act);
     const bool bias = !g->start && ep->bias, by_rows = bias && ep->channel_rows;
-    const ptrdiff_t lds = g->start ? g->lds : 0, down = t->along ? 0 : s.mr, right = t->along ? NR : 0;
-    const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->along ? g->panel : 0, next_c = down * ldc + right;
+    const ptrdiff_t lds = g->start ? g->lds : 0, down = t->across ? 0 : s.mr, right = t->across ? NR : 0;
+    const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->across ? g->panel : 0, next_c = down * ldc + right;
     const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0, next_sums = g->start ? down * lds + right : bias ? right : 0;
     const ptrdiff_t i = t->i, j = t->j;
     const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel, *r = ep->residual ? ep->residual + i * ldr + j : NULL;
