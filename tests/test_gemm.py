@@ -160,6 +160,27 @@ def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
         np.testing.assert_array_equal(y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
 
 
+def test_many_terms(isa, draw):
+    """Terms of one sign, alike or not: the error stays within 1e-6 of the sum of magnitudes."""
+    for m, k, n in (1, 1_000_003, 1), (2, 100_000, 17), (13, 8200, 3):
+        for a, b in [(np.full((m, k), 0.1, np.float32), np.full((n, k), 0.3, np.float32)), (abs(draw(m, k)), abs(draw(n, k)))]:
+            exact = a.astype(np.float64) @ b.T.astype(np.float64)
+            assert np.abs(fo.linear(a, b, np.ones(n, np.float32)) - exact - 1).max() < 1e-6 * exact.max()
+
+
+def test_many_terms_of_a_convolution(isa, draw):
+    x, w, bias = abs(draw(1, 1024, 4, 5)), abs(draw(3, 1024, 3, 3)), draw(3)
+    for layout, image in ("NCHW", x), ("NHWC", np.ascontiguousarray(x.transpose(0, 2, 3, 1))):
+        y = fo.conv2d(image, w, bias=bias, layout=layout, activation="relu")
+        check(y if layout == "NCHW" else y.transpose(0, 3, 1, 2), oracle.conv2d(x, w, bias=bias, activation="relu"))
+
+
+def test_an_infinite_term_among_many(isa):
+    a = np.ones((1, 9000), np.float32)
+    a[0, 17] = np.inf
+    assert fo.linear(a, np.ones((1, 9000), np.float32)) == np.inf
+
+
 @pytest.mark.parametrize("a, b", [
     ((0, 5), (5, 7)), ((3, 5), (5, 0)), ((3, 0), (0, 7)), ((2, 0, 5), (5, 7)), ((0, 3, 5), (5, 7)), ((2, 3, 0), (0, 7)),
 ])

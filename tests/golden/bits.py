@@ -8,7 +8,20 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from shapes import DEPTHWISE, DIRECT, FEW_STEPS, FIRST, LINES, NARROW, ONE_ROW, SMALL, STRASSEN, WINDOWS, WINOGRAD
+from shapes import (
+    DEPTHWISE,
+    DIRECT,
+    FEW_OUTPUTS,
+    FEW_STEPS,
+    FIRST,
+    LINES,
+    NARROW,
+    ONE_ROW,
+    SMALL,
+    STRASSEN,
+    WINDOWS,
+    WINOGRAD,
+)
 
 import fusedops as fo
 from fusedops import _core, activations
@@ -114,7 +127,7 @@ def convolutions():
              for ic, oc, groups in [(64, 130, 1), (48, 15, 3)] for kernel, options, size in SMALL + NARROW]
     lines = [(ic, (height, width), oc, kernel, options) for n, (kernel, options) in enumerate(LINES)
              for ic, oc, width, height in [(4, 6, 19, 11 + n % 7), (20, 34, 35, 17 - n % 7), (4, 70, 9, 12 + n % 5)]]
-    tables = {"direct": DIRECT + FEW_STEPS + small, "auto": WINDOWS + ONE_ROW + AUTO, "winograd": WINOGRAD,
+    tables = {"direct": DIRECT + FEW_STEPS + small + FEW_OUTPUTS, "auto": WINDOWS + ONE_ROW + AUTO, "winograd": WINOGRAD,
               "winograd1d": lines, "strassen": STRASSEN}
     for algorithm, shapes in tables.items():
         for shape, given in alternated(shapes):
@@ -192,7 +205,7 @@ def multiplied(numbers, m, n, k, given, function):
 PRODUCTS = [
     (1, 67, 1031), (67, 131, 1), (130, 1, 259), (13, 523, 700), (97, 33, 513), (150, 97, 64), (15, 67, 900),
     (2, 100, 1500), (4, 300, 65), (70, 21, 1027), (130, 8, 2049), (33, 261, 3001), (65, 260, 1100), (90, 70, 1024),
-    (30, 256, 256), (1, 1000, 512), (64, 512, 96), (1100, 1000, 65)]
+    (30, 256, 256), (1, 1000, 512), (64, 512, 96), (1100, 1000, 65), (1, 12, 70), (2, 12, 70), (3, 70, 8200), (17, 3, 9001)]
 
 
 def products():
@@ -242,7 +255,7 @@ def recurrents():
                        partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options))
 
 
-def block(numbers, hidden, size, layout, stride, k, c, activation):
+def block(numbers, hidden, size, layout, stride, k, c, activation, one_pass=True):
     """An inverted residual block without its addition, or without an expansion where hidden is None."""
     inner = hidden or c
     scale = {n: np.float32(n**0.5) for n in (c, inner)}
@@ -252,7 +265,7 @@ def block(numbers, hidden, size, layout, stride, k, c, activation):
                       stride=stride, padding=k // 2, layout=layout)
     project = fo.Conv2d(numbers(7, inner, 1, 1) / scale[inner], numbers(7), activation=("leaky_relu", 0.1),
                         layout=layout)
-    kernel = _core.SeparablePlan()  # in one pass, also where the layers one by one are faster
+    kernel = _core.SeparablePlan() if one_pass else _core.BlockPlan()  # which takes what is faster
     kernel._join(expand, depth, project)
     return [kernel(numbers(*dims(layout, 1, c, *size)), None)]
 
@@ -266,6 +279,8 @@ BLOCKS = [
 
 
 def blocks():
+    yield "block layer by layer", partial(block, hidden=12, size=(9, 11), layout="NCHW", stride=1, k=3, c=7,
+                                          activation="relu", one_pass=False)
     for layout in LAYOUTS:
         for hidden, size, stride, k, c, activation in BLOCKS:
             yield (f"block {layout} {c} to {hidden} {size[0]}x{size[1]} {k}x{k} stride={stride} {activation}",

@@ -3,6 +3,7 @@
 #include "tile.h"
 #include "stack.h"
 #include "narrow.h"
+#include "long.h"
 
 /* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that enough independent sums hide
  * the multiply-add's latency; the last three vectors are one tile, for one alone would load an element of A for each multiply-add. */
@@ -66,7 +67,12 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
 }
 
 void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
-    if (!g->m || !g->n || gemm_narrow(g)) return;
+    if (!g->m || !g->n) return;
+    if (g->k > FO_CHAIN_STEPS) {
+        gemm_long(g);
+        return;
+    }
+    if (gemm_narrow(g)) return;
     int width;
     for (ptrdiff_t j = gemm_across(g); j < g->n; j += width * VL / 2) {
         width = gemm_width(g, g->n - j);

@@ -1,0 +1,48 @@
+/* Products of very many terms. A chain of multiply-adds rounds at each one, so that its error grows with its length. Here it is cut into blocks of
+ * FO_CHAIN_BLOCK steps, whose sums are added with what the additions before have lost (Kahan): the error stays that of a block.
+ */
+
+/* sums += block, `lost` is what has been lost so far. */
+static void long_add(float *sums, float *lost, const float *block, ptrdiff_t floats) {
+    for (ptrdiff_t v = 0; v < floats; v += VL) {
+        const vf before = v_load(sums + v), term = v_sub(v_load(block + v), v_load(lost + v)), sum = v_add(before, term);
+        const vf losing = v_sub(v_sub(sum, before), term);
+        v_store(sums + v, sum);
+        v_store(lost + v, v_select(v_lt(v_abs(losing), v_set1(INFINITY)), losing, v_zero())); /* an infinite sum loses nothing */
+    }
+}
+
+/* Steps p.. of the rows and columns of g, which are a tile's. */
+static void long_block(const fo_gemm_args *g, ptrdiff_t p, float *block, ptrdiff_t ld) {
+    fo_gemm_args one = *g;
+    one.k = g->k - p < FO_CHAIN_BLOCK ? g->k - p : FO_CHAIN_BLOCK;
+    one.c = block, one.ldc = ld, one.next = NULL;
+    one.ep = (fo_epilogue){.bias = p ? NULL : g->ep.bias, .channel_rows = g->ep.channel_rows};
+    if (p) one.start = one.accum2 = NULL;
+    if (g->form == FO_A_TABLE || g->form == FO_B_TABLE) one.table += p;
+    if (g->form != FO_A_TABLE) one.a += p;
+    if (g->form != FO_B_TABLE) one.b += p * g->ldb;
+    FO_NAME(fo_gemm)(&one);
+}
+
+/* C tile by tile: where rows are few, so many more columns. */
+static __attribute__((noinline)) void gemm_long(const fo_gemm_args *args) {
+    const ptrdiff_t high = args->m < MR ? args->m : MR, wide = MR / high * NR;
+    float sums[MR * NR], lost[MR * NR], block[MR * NR] = {0};
+    FO_RAN("gemm long");
+    for (ptrdiff_t j = 0; j < args->n; j += wide)
+        for (ptrdiff_t i = 0; i < args->m; i += high) {
+            fo_gemm_args g = *args;
+            g.m = g.m - i < high ? g.m - i : high, g.n = g.n - j < wide ? g.n - j : wide;
+            g.a += i * g.lda, g.b += j / NR * g.panel;
+            if (g.start) g.start += i * g.lds + j;
+            if (g.accum2) g.accum2 += i * g.lds + j;
+            if (g.ep.bias) g.ep.bias += g.ep.channel_rows ? i : j;
+            memset(sums, 0, sizeof sums), memset(lost, 0, sizeof lost);
+            for (ptrdiff_t p = 0; p < g.k; p += FO_CHAIN_BLOCK) {
+                long_block(&g, p, block, wide);
+                long_add(sums, lost, block, g.m * wide);
+            }
+            ep_tile(&args->ep, sums, wide, (int)g.m, (int)g.n, i, j, args->c, args->ldc);
+        }
+}
