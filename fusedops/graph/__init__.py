@@ -51,7 +51,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     return Model.built(read_onnx(model), fold, fuse, disabled)
 
 
-def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_passes=()):
+def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install 'fusedops[torch]'``.
 
     Parameters
@@ -86,14 +86,14 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_pa
     >>> len(model.explain().fusions)
     1
     """
-    from . import torch_reader
+    from . import torch_layers, torch_reader
     disabled = check_names(disabled_passes)
     if example_inputs is None:
-        if not (fold and fuse) or disabled:
+        if not (fold and fuse) or disabled or dynamic_shapes is not None:
             raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                             "from_torch(module, example_inputs, fold=..., fuse=...)")
-        return torch_reader.layer_of(module)
-    return Model.built(torch_reader.read_torch(module, example_inputs), fold, fuse, disabled)
+        return torch_layers.layer_of(module)
+    return torch_reader.read_torch(module, example_inputs, dynamic_shapes, lambda graph: Model.built(graph, fold, fuse, disabled))
 
 
 def load(path):

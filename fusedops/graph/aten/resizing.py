@@ -1,0 +1,32 @@
+"""Resizing of images and sampling at computed places."""
+import numpy as np
+
+
+def _resize(n, mode, **attrs):
+    """By sizes, or by factors, which torch then uses for positions too."""
+    def read(p, x, output_size=None, align_corners=False, scale_factors=None, scales=None, **given):
+        coordinates = "align_corners" if align_corners else attrs.get("transform", "half_pixel")
+        factors = scale_factors or [given.get(f"scales_{a}") for a in "dhw"[3 - n:]] if scales is None else [scales]
+        settings = {k: v for k, v in attrs.items() if k != "transform"}
+        settings |= dict(mode=mode, coordinate_transformation_mode=coordinates)
+        if factors and all(f is not None for f in factors) and output_size is None:
+            return p.op("Resize", x, None, np.array([1, 1, *factors], np.float32), **settings)
+        sizes = p.made.shape
+        return p.op("Resize", x, None, None, p.shape(sizes), **settings)
+    return read
+
+
+def _grid_sampler(p, x, grid, interpolation_mode, padding_mode, align_corners):
+    modes, borders = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
+    return p.op("GridSample", x, grid, mode=modes[interpolation_mode], padding_mode=borders[padding_mode], align_corners=int(align_corners))
+
+
+_NAMES = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
+READERS = {
+    **{f"upsample_nearest{n}d": _resize(n, "nearest", transform="asymmetric", nearest_mode="floor") for n in (1, 2, 3)},
+    **{f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil") for n in (1, 2, 3)},
+    **{f"upsample_{name}": _resize(n, "linear") for n, name in _NAMES.items()},
+    "upsample_bicubic2d": _resize(2, "cubic", cubic_coeff_a=-0.75),
+    "_upsample_bilinear2d_aa": _resize(2, "linear", antialias=1), "_upsample_bicubic2d_aa": _resize(2, "cubic", antialias=1, cubic_coeff_a=-0.5),
+    "grid_sampler": _grid_sampler, "grid_sampler_2d": _grid_sampler, "grid_sampler_3d": _grid_sampler,
+}
