@@ -78,14 +78,14 @@ class Program(Reader):
 
     def _input(self, node, found, names):
         name, i = self.fresh(node.name), len(self.graph.inputs)
-        self.values[node] = Tensor(name, tuple(found.shape), found.dtype)
-        self.opened.append([None if isinstance(n, int) else expression(n) for n in found.shape])
+        self.values[node] = Tensor(name, sizes(found.shape), found.dtype)
+        self.opened.append([None if isinstance(n, int) else expression(n) for n in sizes(found.shape)])
         for axis, e in enumerate(self.opened[-1]):
             if e is not None:
                 self.symbols.setdefault(e, (self.values[node], axis))
                 usual = "batch" if axis == 0 and "batch" not in self.dims.values() else f"{name}.{axis}"
                 self.dims.setdefault(e, names.get((i, axis)) or usual)
-        self.inputs[node] = Value(name, self._named(found.shape), self.numpy_type(found.dtype, f"input {name!r}"))
+        self.inputs[node] = Value(name, self._named(sizes(found.shape)), self.numpy_type(found.dtype, f"input {name!r}"))
         self.graph.inputs.append(self.inputs[node])
 
     def _named(self, shape):
@@ -212,7 +212,7 @@ class Program(Reader):
             if isinstance(made, self.torch.SymInt):
                 self.symbols.setdefault(expression(made), (Size(result, made), None))
             return Size(result, made)
-        return Tensor(result, tuple(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
+        return Tensor(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
 
     def _other(self, target, args, made):
         """Arithmetic of sizes, and graphs inside a node that run once."""
@@ -311,31 +311,33 @@ class Program(Reader):
             found = self.op(op, found, self.number(self._of_expression(part), np.int64))
         return found
 
-    def shape(self, sizes):
+    def shape(self, shape):
         """A list of sizes as one value: a constant, or joined from its parts."""
-        sizes = [self.size(n) for n in sizes]
-        if all(isinstance(n, int) for n in sizes):
-            return self.name(np.array(sizes, np.int64))
-        parts = [np.array([n], np.int64) if isinstance(n, int) else self.op("Unsqueeze", n, [0]) for n in sizes]
+        shape = [self.size(n) for n in shape]
+        if all(isinstance(n, int) for n in shape):
+            return self.name(np.array(shape, np.int64))
+        parts = [np.array([n], np.int64) if isinstance(n, int) else self.op("Unsqueeze", n, [0]) for n in shape]
         return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
-    def reshape(self, x, sizes):
+    def reshape(self, x, shape):
         """x in another shape, of ints and torch.SymInts. Where one open size follows from the others it is left to follow, and the shape is constant."""
+        shape = sizes(shape)
+
         def same(i):
-            return i < x.ndim and expression(sizes[i]) == expression(x.shape[i])
+            return i < x.ndim and expression(shape[i]) == expression(x.shape[i])
 
-        free = [i for i, n in enumerate(sizes) if not isinstance(n, int)]
+        free = [i for i, n in enumerate(shape) if not isinstance(n, int)]
         others = [i for i in free if not same(i)] or free[-1:]
-        if len(others) > 1 or any(isinstance(n, int) and n == 0 for n in sizes):
-            return self.op("Reshape", x, self.shape(sizes), allowzero=1)
-        return self.op("Reshape", x, [-1 if i in others else 0 if i in free else n for i, n in enumerate(sizes)])
+        if len(others) > 1 or any(isinstance(n, int) and n == 0 for n in shape):
+            return self.op("Reshape", x, self.shape(shape), allowzero=1)
+        return self.op("Reshape", x, [-1 if i in others else 0 if i in free else n for i, n in enumerate(shape)])
 
-    def static(self, sizes, what):
+    def static(self, shape, what):
         """Sizes as ints."""
-        sizes = list(sizes)
-        if not all(isinstance(n, int) for n in sizes):
+        shape = list(sizes(shape))
+        if not all(isinstance(n, int) for n in shape):
             raise Unsupported(f"{what} of a size that is open")
-        return sizes
+        return shape
 
 
 _ARITHMETIC = {
@@ -345,6 +347,11 @@ _ARITHMETIC = {
     "sym_max": lambda p, a, b: p.op("Max", a, b), "sym_min": lambda p, a, b: p.op("Min", a, b), "sym_float": lambda p, a: a,
     "_sym_sqrt": lambda p, a: p.op("Sqrt", a), "sqrt": lambda p, a: p.op("Sqrt", a),
 }
+
+
+def sizes(shape):
+    """A shape with those of torch's open sizes as ints that export found to be fixed."""
+    return tuple(int(e) if getattr(e := expression(n), "is_Integer", False) else n for n in shape)
 
 
 def expression(n):

@@ -4,6 +4,7 @@ import io
 import linecache
 import logging
 import os
+import textwrap
 import warnings
 
 from . import aten, torch_check
@@ -138,7 +139,7 @@ def _line_of(torch, error):
         file = trace.tb_frame.f_code.co_filename
         line = linecache.getline(file, trace.tb_lineno).strip()
         if not file.startswith(own) and line:
-            found = f" ({os.path.basename(file)}, line {trace.tb_lineno}: {line})"
+            found = f" ({os.path.basename(file)}, line {trace.tb_lineno}: {textwrap.shorten(line, 80)})"
         trace = trace.tb_next
     return found
 

@@ -220,7 +220,7 @@ def _cast(p, x, *_, **__):
     return p.cast(x, p.made.dtype)
 
 
-def _same(p, x, *_, **__):
+def _same(p, x, /, *_, **__):
     """What gives back its input: copies, detachments, dropouts that do nothing."""
     return x
 

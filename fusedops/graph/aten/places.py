@@ -11,6 +11,10 @@ def _reshape(p, x, *_, **__):
     return p.reshape(x, p.made.shape)
 
 
+def _element(p, x):
+    return p.op("Reshape", x, [])
+
+
 def axis(x, dim):
     return dim % max(x.ndim, 1)
 
@@ -290,13 +294,14 @@ def _numel(p, x):
 
 READERS = {
     **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "ravel",
-                     "item", "_local_scalar_dense", "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
+                     "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit", "vsplit"), _split),
     **dict.fromkeys(("transpose", "t", "swapdims", "numpy_T", "mT", "matrix_H", "adjoint"), _swap),
     **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1, "full_like": None,
                                               "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
     **{f"{name}_pad{n}d": _padded(mode) for n in (1, 2, 3) for name, mode in (("reflection", "reflect"), ("replication", "replicate"))},
+    "item": _element, "_local_scalar_dense": _element,
     "swapaxes": _swap_named, "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes,
     "repeat": _repeat, "tile": _tile, "repeat_interleave": _repeat_interleave, "cat": _cat, "concat": _cat, "concatenate": _cat, "stack": _stack,
     "unbind": _unbind, "select": _select, "slice": _slice, "narrow": _narrow, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,

@@ -145,7 +145,7 @@ def _cell(op, **attrs):
     return read
 
 
-def _distance(p, x, x2, **given):
+def _distance(p, x, /, x2, **given):
     """Euclidean distances between the rows of two matrices."""
     if given.get("p", 2) != 2:
         raise Unsupported("cdist of another norm than 2")

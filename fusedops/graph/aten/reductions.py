@@ -85,7 +85,7 @@ def _spread(root=False, mean=False):
     return read
 
 
-def _norm(p, x, ord=2, dim=None, keepdim=False, dtype=None, p_=None):
+def _norm(p, x, ord=2, dim=None, keepdim=False, dtype=None):
     x = p.cast(x, p.made.dtype)
     axes = axes_of(x, dim)
     if ord in (1, 2):
@@ -99,7 +99,7 @@ def _norm(p, x, ord=2, dim=None, keepdim=False, dtype=None, p_=None):
     return p.op("Pow", total, p.scalar(1 / ord, x))
 
 
-def _old_norm(p, x, dim=None, keepdim=False, dtype=None, **given):
+def _old_norm(p, x, /, dim=None, keepdim=False, dtype=None, **given):
     order = given.get("p")
     return _norm(p, x, 2 if order is None else order, dim, keepdim)
 
