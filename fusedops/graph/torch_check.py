@@ -3,7 +3,7 @@ import numpy as np
 
 from .shapes import infer
 
-TOLERANCE = {"float16": 1e-2, "float32": 1e-4, "float64": 1e-9}  # of the largest value of a result
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of a result's largest value, by the coarsest type that a module has
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
 FLIPPED = 0.01  # the part of integers and bools that may differ: where two values are nearly equal, their order is rounding
 
@@ -15,7 +15,7 @@ def difference(model, module, example, sizes):
     given += [(example.varied(example.resized(shapes), 1), f"inputs of shape {', '.join(map(str, shapes))}", False) for shapes in sizes]
     for leaves, what, own in given:
         try:
-            expected = example.call(module, leaves)
+            expected = example.tensors(module, leaves)
         except Exception:  # whatever a module raises for inputs that it does not take
             if leaves is example.leaves:
                 raise
@@ -35,24 +35,29 @@ def _compared(model, module, example, leaves, expected):
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
     for y, e, i in zip(found, expected, range(len(expected)), strict=True):
-        wrong = apart(y, e.numpy())
+        wrong = apart(y, e.numpy(), _tolerance(module, e))
         if wrong and not _is_noise(module, example, leaves, i, y, e):
             return f"result {i} {wrong}"
     return None
+
+
+def _tolerance(module, result):
+    types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
+    return max((TOLERANCE[t] for t in types if t in TOLERANCE), default=0)
 
 
 def _is_noise(module, example, leaves, i, y, e):
     """Whether the difference is one that a change of the inputs in their last digits makes too."""
     if not e.dtype.is_floating_point or y.shape != tuple(e.shape):
         return False
-    nudged = example.call(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])[i]
+    nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])[i]
     with np.errstate(invalid="ignore"):
         moved, off = np.abs(nudged.numpy() - e.numpy()), np.abs(y - e.numpy())
     return bool(np.all(np.isfinite(off)) and off.max(initial=0) <= NOISE * moved.max(initial=0))
 
 
-def apart(y, expected):
-    """How an array differs from the right one, in words; None where it does not."""
+def apart(y, expected, tolerance):
+    """How an array differs from the right one, in words; None where it does not, or less than by `tolerance` times the largest value."""
     if y.shape != expected.shape:
         return f"has shape {y.shape}, not {expected.shape}"
     if y.dtype != expected.dtype:
@@ -63,7 +68,7 @@ def apart(y, expected):
     finite = np.isfinite(expected)
     if not np.array_equal(finite, np.isfinite(y)) or not np.array_equal(y[~finite], expected[~finite], equal_nan=True):
         return "has NaN or infinity in other places"
-    tolerance, y, expected = TOLERANCE[str(y.dtype)], y[finite].astype(np.float64), expected[finite].astype(np.float64)
+    y, expected = y[finite].astype(np.float64), expected[finite].astype(np.float64)
     off, scale = np.abs(y - expected).max(initial=0), np.abs(expected).max(initial=0)
     return f"is off by {off / max(scale, 1e-30):.2g} of its largest value" if off > tolerance * scale else None
 
@@ -90,7 +95,7 @@ def first_difference(torch, program, graph, example):
         value = program.values.get(node)
         found = known.get(value) if isinstance(value, str) else None
         if isinstance(right, torch.Tensor) and found is not None and found.data is not None:
-            wrong = apart(found.data, right.detach().numpy())
+            wrong = apart(found.data, right.detach().numpy(), _tolerance(module, right))
             if wrong:
                 return f"{getattr(node.target, '_schema', node).name} {wrong}"
     return None

@@ -23,6 +23,8 @@ class Example:
         torch = self.torch
         if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             tensor = torch.as_tensor(value).detach().cpu()
+            if tensor.dtype == torch.bfloat16 or tensor.is_complex():
+                raise TypeError(f"an example input has elements of type {tensor.dtype}, which networks do not take: convert the module by .float() first")
             tensor = tensor.clone() if any(tensor is x for x in self.leaves) else tensor
             self._note(len(self.leaves), tensor, spec)
             self.leaves.append(tensor)
@@ -50,9 +52,12 @@ class Example:
         return [tuple(x.shape) for x in self.leaves]
 
     def call(self, module, leaves):
-        """The tensors that the module makes of other leaves in the places of the example's."""
-        return [y for y in self.torch.utils._pytree.tree_leaves(module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves)))
-                if isinstance(y, self.torch.Tensor)]
+        """What the module makes of other leaves in the places of the example's."""
+        leaves = [x.clone() for x in leaves]  # a module may change them
+        return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
+
+    def tensors(self, module, leaves):
+        return [y for y in self.torch.utils._pytree.tree_leaves(self.call(module, leaves)) if isinstance(y, self.torch.Tensor)]
 
     def replaced(self, value, leaves):
         """A structure with other tensors in the places of the leaves."""

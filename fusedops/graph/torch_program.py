@@ -99,9 +99,11 @@ class Program(Reader):
     def _finish(self, exported):
         results = next(n for n in exported.graph.nodes if n.op == "output").args[0]
         for spec, node in zip(exported.graph_signature.output_specs, results, strict=True):
+            if spec.kind.name == "USER_INPUT_MUTATION":
+                continue  # the caller's array stays as it is
             if spec.kind.name != "USER_OUTPUT":
-                raise ValueError(f"the module writes to its {spec.kind.name.split('_')[-2].lower()} {spec.target!r} as it runs, which a network that "
-                                 "keeps no state cannot do")
+                raise ValueError(f"the module writes to {spec.target!r} as it runs, but a network keeps no state from call to call: "
+                                 "let it take the state as an input and return it")
             value = self.resolved(node)
             if not isinstance(value, (Tensor, self.torch.Tensor)):
                 continue  # a number of Python's
@@ -170,7 +172,7 @@ class Program(Reader):
             self.values[node] = self.values[changed(node)] = result
 
     def _operator(self, target, args, known, made):
-        name = target._schema.name.removeprefix("aten::")
+        library, name = target._schema.name.split("::")
         name = name[:-1] if target._schema.is_mutable else name
         given = dict(zip((a.name for a in target._schema.arguments), args, strict=False)) | known
         self._refuse_random(target, given)
@@ -181,9 +183,9 @@ class Program(Reader):
             args = [a.clone() if i == 0 and target._schema.is_mutable and isinstance(a, self.torch.Tensor) else a for i, a in enumerate(args)]
             result = target(*args, **known)
             return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result, self.torch.Tensor) else list(result)
-        reader = self.readers.get(name)
+        reader = self.readers.get(name) if library in ("aten", "fusedops") else None
         if reader is None:
-            raise Unsupported(f"torch's operator {target._schema.name}")
+            raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.place()}")
         self.made = made
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
@@ -226,14 +228,14 @@ class Program(Reader):
             return None  # of an assertion; what decides on nodes was decided at export
         op = _ARITHMETIC.get(getattr(target, "__name__", str(target)))
         if op is None:
-            raise Unsupported(f"torch's {getattr(target, '__name__', target)}")
+            raise Unsupported(f"fusedops does not have torch's {getattr(target, '__name__', target)}{self.place()}")
         floats = isinstance(made, self.torch.SymFloat)
         return self.typed(op(self, *[self.number(a, np.float64 if floats else np.int64) for a in args]), made)
 
     def op(self, op, *inputs, count=1, **attrs):
         """Adds a node of ONNX's newest opset and returns its result, or a list of `count` results. Ints and lists of them are constants."""
         if op not in READ:
-            raise Unsupported(f"an operator ({op}) that fusedops does not have")
+            raise Unsupported(f"fusedops does not have the operator {op}{self.place()}")
         name = unique(f"{self.path}.{op}" if self.path else op, self.names)
         outputs = [self.fresh(name if count == 1 else f"{name}.{i}") for i in range(count)]
         names = [self.name(np.array(v, np.int64) if isinstance(v, (int, list)) else v) for v in inputs]

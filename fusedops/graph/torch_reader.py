@@ -1,17 +1,20 @@
 """PyTorch modules as networks: read from torch's graph export, or else from its tracing exporter to ONNX, and compared with the module."""
 import contextlib
 import io
-import linecache
 import logging
 import os
-import textwrap
+import traceback
 import warnings
+from typing import NamedTuple
 
 from . import aten, torch_check
+from .ir import Graph
 from .onnx_reader import read_onnx
 from .torch_example import Example
 from .torch_layers import import_torch
 from .torch_program import Program, Unsupported
+from .torch_recurrent import whole
+from .torch_values import line_of, look_at_values
 from .torch_views import is_plain
 
 OPSET = 17  # of the tracing exporter
@@ -29,21 +32,32 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     with _as_for_inference(torch, module):
         names = _output_names(torch, module, example)
         reasons = []
-        for read in (_exported, _exported_as_given, _fixed, _traced):
+        for read in (_exported_doubled, _exported, _traced, _fixed):
             try:
-                found = _tried(read(torch, module, example), module, example, build, names)
+                candidate = read(torch, module, example)
+                found = _tried(candidate, module, example, build, names)
             except Unsupported as e:
                 reasons.append(str(e))
                 continue
             if not isinstance(found, str):
+                for w in candidate.warnings:
+                    warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
                 return found
             reasons.append(found)
     raise ValueError(f"the module cannot be loaded: {next(r for r in reasons if r)}")
 
 
+class Candidate(NamedTuple):
+    """A way in which a module was read."""
+    graph: Graph
+    program: Program | None  # where torch's graph export was
+    sizes: list  # shapes of the inputs, other than the example's, to compare in
+    warnings: tuple = ()  # of torch, for the user if this one is taken
+
+
 def _tried(candidate, module, example, build, names):
-    """The Model of a candidate (graph, program or None, other sizes), or why it is not the module's network."""
-    graph, program, sizes = candidate
+    """The Model of a candidate, or why it is not the module's network."""
+    graph, program, sizes, _ = candidate
     if len(graph.outputs) != len(names):
         return f"it has {len(graph.outputs)} results, not {len(names)}"
     for value, name in zip(graph.outputs, names, strict=True):
@@ -63,7 +77,7 @@ def _tried(candidate, module, example, build, names):
 def _output_names(torch, module, example):
     """A name for each tensor that the module returns: its key in a dict, its place in a tuple."""
     pytree = torch.utils._pytree
-    made = module(*example.args, **example.kwargs)
+    made = example.call(module, example.leaves)
     names = []
     for path, leaf in pytree.tree_flatten_with_path(made)[0]:
         if isinstance(leaf, torch.Tensor):
@@ -78,40 +92,41 @@ def _output_names(torch, module, example):
 # ---- torch's graph export
 
 
-def _exported(torch, module, example):
-    """Each open size of 1 as 2, as export takes a 1 for fixed."""
+def _exported_doubled(torch, module, example):
+    """With 2 for each open size of 1, which export takes for fixed."""
     if not any(example.leaves[i].shape[a] == 1 for i, a in example.open):
         raise Unsupported("")
     shapes = [tuple(2 if n == 1 and (i, a) in example.open else n for a, n in enumerate(shape)) for i, shape in enumerate(example.sizes())]
     return _export(torch, module, example, example.resized(shapes), example.open)
 
 
-def _exported_as_given(torch, module, example):
+def _exported(torch, module, example):
     return _export(torch, module, example, example.leaves, example.open)
 
 
 def _fixed(torch, module, example):
+    """With the sizes of the example, where the caller asked for no others."""
     if example.wanted:
         raise Unsupported("")
     return _export(torch, module, example, example.leaves, {})
 
 
 def _export(torch, module, example, leaves, open_sizes):
-    """(graph, program, other sizes to compare in)."""
     shapes = torch.export.ShapesCollection()
     for i, x in enumerate(leaves):
         axes = {a: torch.export.Dim.AUTO for j, a in open_sizes if i == j}
         if axes:
             shapes[x] = axes
     args, kwargs = example.replaced(example.args, leaves), example.replaced(example.kwargs, leaves)
-    exported = _quietly(torch, lambda: torch.export.export(module, args, kwargs, dynamic_shapes=shapes if open_sizes else None, strict=False))
+    with whole(torch):
+        exported = _quietly(torch, lambda: torch.export.export(module, args, kwargs, dynamic_shapes=shapes if open_sizes else None, strict=False))
     program = _program(torch, exported, open_sizes)
-    sizes = [tuple(x.shape) for x in leaves]
-    for i, (value, shape) in enumerate(zip(program.graph.inputs, example.sizes(), strict=True)):
-        fixed = [a for a, n in enumerate(value.shape) if isinstance(n, int)]
-        if any(value.shape[a] != shape[a] for a in fixed) or any((i, a) in example.wanted for a in fixed):
-            raise Unsupported(f"the module fixes the size of dimension {next(a for a in fixed if (i, a) in open_sizes)} of {value.name!r}")
-    return program.graph, program, _other_sizes(program, sizes, exported.range_constraints)
+    fixed = [(i, a) for i, a in open_sizes if isinstance(program.graph.inputs[i].shape[a], int)]
+    for i, a in fixed:
+        if (i, a) in example.wanted or len(fixed) == len(open_sizes) or leaves[i].shape[a] != example.leaves[i].shape[a]:
+            raise Unsupported(f"the module fixes the size of dimension {a} of {program.graph.inputs[i].name!r}")
+    sizes = _other_sizes(program, [tuple(x.shape) for x in leaves], exported.range_constraints)
+    return Candidate(program.graph, program, sizes)
 
 
 def _quietly(torch, run):
@@ -123,31 +138,16 @@ def _quietly(torch, run):
             warnings.simplefilter("ignore")
             return run()
     except Exception as e:  # torch raises errors of many kinds here
-        if type(e).__name__ in ("GuardOnDataDependentSymNode", "DataDependentOutputException"):
-            raise ValueError(f"the module decides by a value that only a call knows{_line_of(torch, e)}: a network runs the same nodes for all inputs. "
-                             "Compute with tensors, as torch.where does, instead of with bool(), int(), float() or item()") from e
-        raise Unsupported(f"torch cannot export it{_line_of(torch, e)}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from e
+        line = line_of(torch, [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(e.__traceback__)])
+        raise Unsupported(f"torch cannot export it{line}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from e
     finally:
         logging.disable(disabled)
-
-
-def _line_of(torch, error):
-    """The innermost line of the user's that an error came through."""
-    own = os.path.dirname(torch.__file__), os.path.dirname(__file__)
-    found, trace = "", error.__traceback__
-    while trace is not None:
-        file = trace.tb_frame.f_code.co_filename
-        line = linecache.getline(file, trace.tb_lineno).strip()
-        if not file.startswith(own) and line:
-            found = f" ({os.path.basename(file)}, line {trace.tb_lineno}: {textwrap.shorten(line, 80)})"
-        trace = trace.tb_next
-    return found
 
 
 def _program(torch, exported, names):
     """The program as a graph. One with changes in place that views see, or with operators that have no reader, is brought to torch's core ones first."""
     unknown = None
-    if is_plain(exported.graph_module):
+    if is_plain(exported.graph_module, exported.graph_signature.user_inputs):
         try:
             return Program(torch, exported, aten.READERS, names)
         except Unsupported as e:
@@ -179,7 +179,11 @@ def _other_sizes(program, sizes, ranges):
 
 
 def _traced(torch, module, example):
-    """(graph, None, other sizes) by torch's tracing exporter to ONNX. It freezes what Python decides: its warnings are the user's to see."""
+    """By torch's tracing exporter to ONNX. It freezes what Python decides: its warnings are the user's to see."""
+    seen = look_at_values(torch, module, example)
+    if seen is not None:
+        raise ValueError(f"the module decides in Python by a value that only a call knows{seen}, but a network runs the same nodes for all inputs: "
+                         "compute with tensors, as torch.where does, instead of with bool(), int(), float(), item() or NumPy")
     try:
         import onnx  # noqa: F401
     except ImportError:
@@ -191,9 +195,8 @@ def _traced(torch, module, example):
         axes.setdefault(names[i], {})[a] = name or ("batch" if a == 0 else f"{names[i]}.{a}")
     file = io.BytesIO()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("default", torch.jit.TracerWarning)
+        with warnings.catch_warnings(record=True) as warned, _without_log(torch):
+            warnings.simplefilter("always")
             torch.onnx.export(module, args, file, input_names=names, verbose=False, dynamo=False, dynamic_axes=axes, opset_version=OPSET,
                               training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself
         graph = read_onnx(file.getvalue())
@@ -202,7 +205,20 @@ def _traced(torch, module, example):
     shapes = example.sizes()
     other = [[tuple(size(n) if (i, a) in example.open else n for a, n in enumerate(s)) for i, s in enumerate(shapes)]
              for size in (lambda n: n + 1, lambda n: 1)]
-    return graph, None, other
+    own = os.path.dirname(torch.__file__)
+    return Candidate(graph, None, other, tuple(w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not w.filename.startswith(own)))
+
+
+@contextlib.contextmanager
+def _without_log(torch):
+    """Where torch can say so, without the pages that its exporter prints of a graph that it cannot write."""
+    switch = getattr(torch._C, "_jit_set_onnx_log_enabled", lambda on: None)
+    before = getattr(torch._C, "_jit_is_onnx_log_enabled", lambda: True)()
+    switch(False)
+    try:
+        yield
+    finally:
+        switch(before)
 
 
 # ---- the module

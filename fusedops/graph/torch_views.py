@@ -3,12 +3,12 @@
 _ALIASES = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as", "getitem"}  # give back their input, or a part of it
 
 
-def is_plain(module):
-    """Whether each change in a graph is seen through the changed tensor alone."""
-    return all(_is_plain(m.graph) for m in module.modules() if hasattr(m, "graph"))
+def is_plain(module, inputs):
+    """Whether each change in a graph is seen through the changed tensor alone; `inputs` are the names of the inputs, which may be changed."""
+    return all(_is_plain(m.graph, inputs) for m in module.modules() if hasattr(m, "graph"))
 
 
-def _is_plain(graph):
+def _is_plain(graph, inputs):
     place = {n: i for i, n in enumerate(graph.nodes)}
     groups = {}
     for node in graph.nodes:
@@ -20,7 +20,8 @@ def _is_plain(graph):
             continue
         group, target = groups[node], changed(node)
         others = [n for n in group if changed(n) is not target]
-        if group[0].op != "call_function" or any(place[u] > place[node] for n in others for u in n.users):
+        own = group[0].op == "call_function" or group[0].name in inputs
+        if not own or any(place[u] > place[node] for n in others for u in n.users):
             return False
     return True
 

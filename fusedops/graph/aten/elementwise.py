@@ -242,6 +242,10 @@ def _atan2(p, x, other):
     return p.op("Where", p.op("And", p.op("Equal", x, zero), p.op("Equal", other, zero)), zero, angle)
 
 
+def _hypot(p, x, other):
+    return p.op("Sqrt", p.op("Add", p.op("Mul", x, x), p.op("Mul", other, other)))
+
+
 READERS = {
     **{name: _unary(op) for name, op in {
         "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan",
@@ -270,5 +274,5 @@ READERS = {
     "prelu": _prelu, "_prelu_kernel": _prelu, "glu": _glu, "softsign": _softsign, "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
     "rsqrt": _chain("Sqrt", "Reciprocal"), "log1p": _with_number("Add", 1, after="Log"), "expm1": _with_number("Sub", 1, before="Exp"),
     "log2": _with_number("Mul", 1 / math.log(2), before="Log"), "log10": _with_number("Mul", 1 / math.log(10), before="Log"),
-    "exp2": _exp2, "erfc": _erfc, "fill": _fill, "copy": _copy, "atan2": _atan2,
+    "exp2": _exp2, "erfc": _erfc, "fill": _fill, "copy": _copy, "atan2": _atan2, "hypot": _hypot,
 }

@@ -7,6 +7,19 @@ def _embedding(p, weight, indices, **_):
     return p.op("Gather", weight, p.cast(indices, p.torch.int64), axis=0)
 
 
+def _bag(p, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=-1):
+    """Sums, means or maxima of rows, as many for each result; `offsets` are then a range of that step."""
+    made = p.node.args[2]
+    step = made.args[2] if getattr(made, "args", None) and "arange" in str(made.target) and len(made.args) > 2 else None
+    if not isinstance(step, int) or padding_idx is not None and padding_idx >= 0 or include_last_offset:
+        raise Unsupported("an embedding bag of bags that differ in length, or with padding")
+    rows = p.op("Gather", weight, p.cast(indices, p.torch.int64), axis=0)
+    if per_sample_weights is not None:
+        rows = p.op("Mul", rows, p.op("Unsqueeze", per_sample_weights, [1]))
+    bags = p.op("Reshape", rows, [-1, step, weight.shape[1]])
+    return [p.op(("ReduceSum", "ReduceMean", "ReduceMax")[mode], bags, [1], keepdims=0), None, None, None]
+
+
 def _index_select(p, x, dim, index):
     return p.op("Gather", x, p.cast(index, p.torch.int64), axis=axis(x, dim))
 
@@ -106,7 +119,8 @@ def _one_hot(p, x, num_classes=-1):
 
 
 READERS = {
-    "embedding": _embedding, "index_select": _index_select, "gather": _gather, "scatter": _scatter(), "scatter_add": _scatter("add"),
+    "embedding": _embedding, "embedding_bag": _bag, "_embedding_bag": _bag,
+    "index_select": _index_select, "gather": _gather, "scatter": _scatter(), "scatter_add": _scatter("add"),
     "scatter_reduce": _scatter(), "index": _index, "index_put": _index_put, "index_add": _index_add, "take_along_dim": _take_along_dim,
     "one_hot": _one_hot,
 }

@@ -280,6 +280,17 @@ class _Bool:
         self.shape, self.dtype = p.made.shape, p.torch.bool
 
 
+def _diagonal(p, x, offset=0, dim1=0, dim2=1):
+    """The elements whose places along both axes differ by the offset, as the last axis."""
+    a, b = axis(x, dim1), axis(x, dim2)
+    rows, columns = p.static([x.shape[a], x.shape[b]], "the diagonal of a matrix")
+    length = max(min(rows + min(offset, 0), columns - max(offset, 0)), 0)
+    rest = [d for d in range(x.ndim) if d not in (a, b)]
+    y = p.op("Transpose", x, perm=[a, b, *rest])
+    table = np.stack([np.arange(length) - min(offset, 0), np.arange(length) + max(offset, 0)], 1)
+    return p.op("Transpose", p.op("GatherND", y, table), perm=[*range(1, len(rest) + 1), 0])
+
+
 def _triangle(upper):
     return lambda p, x, diagonal=0: p.op("Trilu", x, p.number(diagonal, np.int64), upper=upper)
 
@@ -299,7 +310,7 @@ READERS = {
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit", "vsplit"), _split),
     **dict.fromkeys(("transpose", "t", "swapdims", "numpy_T", "mT", "matrix_H", "adjoint"), _swap),
     **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1, "full_like": None,
-                                              "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
+                                              "empty": 0, "empty_like": 0, "new_empty": 0, "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
     **{f"{name}_pad{n}d": _padded(mode) for n in (1, 2, 3) for name, mode in (("reflection", "reflect"), ("replication", "replicate"))},
     "item": _element, "_local_scalar_dense": _element,
     "swapaxes": _swap_named, "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes,
@@ -308,5 +319,5 @@ READERS = {
     "pad": _pad, "constant_pad_nd": lambda p, x, pad, value=0: _pad(p, x, pad, "constant", value), "flip": _flip, "roll": _roll,
     "unfold": _unfold, "im2col": _im2col, "col2im": _col2im, "pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle,
     "channel_shuffle": _channel_shuffle, "native_channel_shuffle": _channel_shuffle, "arange": _arange, "scalar_tensor": _scalar_tensor,
-    "eye": _eye, "tril": _triangle(0), "triu": _triangle(1), "sym_size": _size, "sym_numel": _numel,
+    "eye": _eye, "diagonal": _diagonal, "tril": _triangle(0), "triu": _triangle(1), "sym_size": _size, "sym_numel": _numel,
 }
