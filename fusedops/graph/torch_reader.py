@@ -70,7 +70,10 @@ def _tried(candidate, module, example, build, names):
     if wrong is None:
         return model
     text, own = wrong
-    where = own and program is not None and torch_check.first_difference(example.torch, program, graph, example)
+    where = ""
+    if own and program is not None:
+        with contextlib.suppress(Exception):  # the finding stands without the place
+            where = torch_check.first_difference(example.torch, program, graph, example)
     return f"it would not compute what the module does: {text}" + (f" ({where})" if where else "")
 
 
@@ -145,18 +148,16 @@ def _quietly(torch, run):
 
 
 def _program(torch, exported, names):
-    """The program as a graph. One with changes in place that views see, or with operators that have no reader, is brought to torch's core ones first."""
+    """The program as a graph. One with changes in place that views see, or with operators that have no reader, is brought to simpler ones first."""
+    plain = is_plain(exported.graph_module, exported.graph_signature.user_inputs)
+    forms = (lambda: exported, exported.run_decompositions) if plain else (lambda: exported.run_decompositions({}), exported.run_decompositions)
     unknown = None
-    if is_plain(exported.graph_module, exported.graph_signature.user_inputs):
+    for form in forms:
         try:
-            return Program(torch, exported, aten.READERS, names)
+            return Program(torch, _quietly(torch, form), aten.READERS, names)
         except Unsupported as e:
-            unknown = e
-    core = _quietly(torch, exported.run_decompositions)
-    try:
-        return Program(torch, core, aten.READERS, names)
-    except Unsupported as e:
-        raise unknown or e from None
+            unknown = unknown or e
+    raise unknown
 
 
 def _other_sizes(program, sizes, ranges):
@@ -211,14 +212,13 @@ def _traced(torch, module, example):
 
 @contextlib.contextmanager
 def _without_log(torch):
-    """Where torch can say so, without the pages that its exporter prints of a graph that it cannot write."""
-    switch = getattr(torch._C, "_jit_set_onnx_log_enabled", lambda on: None)
-    before = getattr(torch._C, "_jit_is_onnx_log_enabled", lambda: True)()
-    switch(False)
+    """Without the pages that the tracing exporter prints of a graph that it cannot write, whether its log is on or off."""
+    log = getattr(torch._C, "_jit_onnx_log", None)
+    torch._C._jit_onnx_log = lambda *_: None
     try:
         yield
     finally:
-        switch(before)
+        torch._C._jit_onnx_log = log
 
 
 # ---- the module

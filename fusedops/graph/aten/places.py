@@ -23,6 +23,11 @@ def transpose(p, x, order):
     return p.op("Transpose", x, perm=list(order))
 
 
+def _squeeze(p, x, dim=None):
+    """Without axes named, an open size of 1 goes too when a call has it, as in torch."""
+    return p.reshape(x, p.made.shape) if dim is not None else p.op("Squeeze", x)
+
+
 def _permute(p, x, dims):
     return transpose(p, x, [axis(x, d) for d in dims])
 
@@ -304,7 +309,7 @@ def _numel(p, x):
 
 
 READERS = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "squeeze", "unsqueeze", "ravel",
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze", "ravel",
                      "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
     **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit", "vsplit"), _split),
@@ -312,7 +317,7 @@ READERS = {
     **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1, "full_like": None,
                                               "empty": 0, "empty_like": 0, "new_empty": 0, "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
     **{f"{name}_pad{n}d": _padded(mode) for n in (1, 2, 3) for name, mode in (("reflection", "reflect"), ("replication", "replicate"))},
-    "item": _element, "_local_scalar_dense": _element,
+    "squeeze": _squeeze, "item": _element, "_local_scalar_dense": _element,
     "swapaxes": _swap_named, "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes,
     "repeat": _repeat, "tile": _tile, "repeat_interleave": _repeat_interleave, "cat": _cat, "concat": _cat, "concatenate": _cat, "stack": _stack,
     "unbind": _unbind, "select": _select, "slice": _slice, "narrow": _narrow, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
