@@ -12,8 +12,9 @@ class Example:
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = (), self._converted(inputs, dynamic_shapes)
         else:
-            single = not isinstance(inputs, (tuple, list))
-            inputs, dynamic_shapes = (inputs,) if single else tuple(inputs), (dynamic_shapes,) if single else dynamic_shapes
+            if not isinstance(inputs, (tuple, list)):
+                inputs = (inputs,)
+                dynamic_shapes = dynamic_shapes if isinstance(dynamic_shapes, (tuple, list)) else (dynamic_shapes,)
             _check_structure(inputs, dynamic_shapes)
             self.args, self.kwargs = self._converted(inputs, dynamic_shapes), {}
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted

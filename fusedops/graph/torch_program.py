@@ -22,8 +22,21 @@ class Unsupported(ValueError):
     """An operator, or a use of one, that has no reader."""
 
 
+class Open:
+    """An open size. It is no number: what would take it for the example's size fails."""
+
+    def __init__(self, expression):
+        self.expression = expression  # SymPy's
+
+    def __eq__(self, other):
+        return isinstance(other, Open) and self.expression == other.expression
+
+    def __hash__(self):
+        return hash(self.expression)
+
+
 class Tensor(str):
-    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or torch.SymInt."""
+    """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or Open."""
 
     def __new__(cls, name, shape=None, dtype=None):
         self = super().__new__(cls, name)
@@ -79,17 +92,17 @@ class Program(Reader):
     def _input(self, node, found, names):
         name, i = self.fresh(node.name), len(self.graph.inputs)
         self.values[node] = Tensor(name, sizes(found.shape), found.dtype)
-        self.opened.append([None if isinstance(n, int) else expression(n) for n in sizes(found.shape)])
+        self.opened.append([n.expression if isinstance(n, Open) else None for n in self.values[node].shape])
         for axis, e in enumerate(self.opened[-1]):
             if e is not None:
                 self.symbols.setdefault(e, (self.values[node], axis))
                 usual = "batch" if axis == 0 and "batch" not in self.dims.values() else f"{name}.{axis}"
                 self.dims.setdefault(e, names.get((i, axis)) or usual)
-        self.inputs[node] = Value(name, self._named(sizes(found.shape)), self.numpy_type(found.dtype, f"input {name!r}"))
+        self.inputs[node] = Value(name, self._named(self.values[node].shape), self.numpy_type(found.dtype, f"input {name!r}"))
         self.graph.inputs.append(self.inputs[node])
 
     def _named(self, shape):
-        return tuple(n if isinstance(n, int) else self.dims.get(expression(n), str(expression(n))) for n in shape)
+        return tuple(n if isinstance(n, int) else self.dims.get(n.expression, str(n.expression)) for n in sizes(shape))
 
     def _label(self, name, tensor):
         tensor = tensor.detach()
@@ -122,7 +135,7 @@ class Program(Reader):
         if value is None:
             return ""
         if isinstance(value, str):
-            return value
+            return str(value)  # without what is known of it
         if isinstance(value, np.ndarray):
             return self.constant(f"{self.path}.constant".lstrip("."), value, value.dtype)
         key = value.data_ptr(), tuple(value.shape), value.stride(), value.dtype
@@ -189,7 +202,10 @@ class Program(Reader):
         self.made = made
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
-        result = reader(self, given.pop(first), **given)
+        try:
+            result = reader(self, given.pop(first), **given)
+        except (TypeError, AttributeError) as e:  # arguments of a form that the reader does not expect, such as an open size
+            raise Unsupported(f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.place()}: {e}") from e
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
@@ -212,7 +228,7 @@ class Program(Reader):
     def typed(self, result, made):
         if isinstance(made, (self.torch.SymInt, self.torch.SymFloat)):
             if isinstance(made, self.torch.SymInt):
-                self.symbols.setdefault(expression(made), (Size(result, made), None))
+                self.symbols.setdefault(made.node.expr, (Size(result, made), None))
             return Size(result, made)
         return Tensor(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
 
@@ -290,13 +306,12 @@ class Program(Reader):
         return self.name(np.array(number, self.numpy_type(like.dtype, "a tensor")))
 
     def size(self, n):
-        """A size, an int or torch.SymInt, as an int or a value without axes."""
-        if isinstance(n, (int, Size)):
-            return n
-        return self._of_expression(expression(n))
+        """A size as an int or a value without axes."""
+        found = sizes([n])[0]
+        return self._of_expression(found.expression) if isinstance(found, Open) else found
 
     def _of_expression(self, e):
-        if e is None or getattr(e, "is_Integer", False):
+        if e.is_Integer:
             return int(e)
         if e in self.symbols:
             tensor, axis = self.symbols[e]
@@ -307,7 +322,7 @@ class Program(Reader):
             return value
         op = {"Add": "Add", "Mul": "Mul", "FloorDiv": "Div", "CleanDiv": "Div", "Mod": "Mod"}.get(type(e).__name__)
         if op is None:
-            raise Unsupported(f"a size that is computed as {e}")
+            raise Unsupported(f"fusedops does not have a size that is computed as {e}")
         found = self.number(self._of_expression(e.args[0]), np.int64)
         for part in e.args[1:]:
             found = self.op(op, found, self.number(self._of_expression(part), np.int64))
@@ -322,14 +337,11 @@ class Program(Reader):
         return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
     def reshape(self, x, shape):
-        """x in another shape, of ints and torch.SymInts. Where one open size follows from the others it is left to follow, and the shape is constant."""
+        """x in another shape. Where one open size follows from the others it is left to follow, and the shape is constant."""
         shape = sizes(shape)
 
-        def same(i):
-            return i < x.ndim and expression(shape[i]) == expression(x.shape[i])
-
         free = [i for i, n in enumerate(shape) if not isinstance(n, int)]
-        others = [i for i in free if not same(i)] or free[-1:]
+        others = [i for i in free if i >= x.ndim or shape[i] != x.shape[i]] or free[-1:]
         if len(others) > 1 or any(isinstance(n, int) and n == 0 for n in shape):
             return self.op("Reshape", x, self.shape(shape), allowzero=1)
         return self.op("Reshape", x, [-1 if i in others else 0 if i in free else n for i, n in enumerate(shape)])
@@ -338,7 +350,7 @@ class Program(Reader):
         """Sizes as ints."""
         shape = list(sizes(shape))
         if not all(isinstance(n, int) for n in shape):
-            raise Unsupported(f"{what} of a size that is open")
+            raise Unsupported(f"fusedops does not have {what} of open size")
         return shape
 
 
@@ -352,13 +364,12 @@ _ARITHMETIC = {
 
 
 def sizes(shape):
-    """A shape with those of torch's open sizes as ints that export found to be fixed."""
-    return tuple(int(e) if getattr(e := expression(n), "is_Integer", False) else n for n in shape)
+    """A shape of torch's with each open size as Open, and those that export found to be fixed as ints."""
+    return tuple(n if isinstance(n, (int, Open, Size)) else _size(n.node.expr) for n in shape)
 
 
-def expression(n):
-    """What an open size is computed by, as SymPy has it; an int as it is."""
-    return n.node.expr if hasattr(n, "node") else n.number.node.expr if isinstance(n, Size) else n
+def _size(expression):
+    return int(expression) if expression.is_Integer else Open(expression)
 
 
 def module_path(node):

@@ -5,6 +5,7 @@ import logging
 import os
 import traceback
 import warnings
+from threading import Lock
 from typing import NamedTuple
 
 from . import aten, torch_check
@@ -18,6 +19,7 @@ from .torch_values import line_of, look_at_values
 from .torch_views import is_plain
 
 OPSET = 17  # of the tracing exporter
+_LOCK = Lock()  # torch's export changes torch itself while it lasts
 
 
 def read_torch(module, example_inputs, dynamic_shapes, build):
@@ -29,7 +31,7 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     if not isinstance(module, torch.nn.Module):
         raise TypeError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}: let the forward of a module call it")
     example = Example(torch, example_inputs, dynamic_shapes)
-    with _as_for_inference(torch, module):
+    with _LOCK, _as_for_inference(torch, module):
         names = _output_names(torch, module, example)
         reasons = []
         for read in (_exported_doubled, _exported, _traced, _fixed):
@@ -161,19 +163,22 @@ def _program(torch, exported, names):
 
 
 def _other_sizes(program, sizes, ranges):
-    """Shapes of the inputs that differ from the example's where sizes are open: each one more, each one, and below what export took for granted."""
-    symbols = {}
-    for shape, value in zip(sizes, program.opened, strict=True):
-        symbols |= {e: n for n, e in zip(shape, value, strict=True) if getattr(e, "is_Symbol", False)}
-    if not symbols:
+    """Shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of those that export says are
+    multiples, and those below what export takes for granted."""
+    example = {e: n for shape, value in zip(sizes, program.opened, strict=True) for n, e in zip(shape, value, strict=True) if e is not None}
+    if not example:
         return []
-    below = {s: int(r.lower) - 1 for s, r in ranges.items() if s in symbols and r.lower > 2}
-    found = [{s: n + 1 for s, n in symbols.items()}, dict.fromkeys(symbols, 1), *([symbols | below] if below else [])]
+    chosen = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)]
+    if any(not e.is_Symbol for e in example):
+        chosen.append({e: 2 * n for e, n in example.items()})
+    below = {s: int(r.lower) - 1 for s, r in ranges.items() if s in example and r.lower > 2}
+    if below:
+        chosen.append(example | below)
 
-    def shape(of, value, chosen):
-        return tuple(n if e is None else int(e.subs(chosen)) for n, e in zip(of, value, strict=True))
+    def shape(of, value, new):
+        return tuple(n if e is None else new[e] for n, e in zip(of, value, strict=True))
 
-    return [[shape(s, v, chosen) for s, v in zip(sizes, program.opened, strict=True)] for chosen in found]
+    return [[shape(s, v, new) for s, v in zip(sizes, program.opened, strict=True)] for new in chosen]
 
 
 # ---- the tracing exporter

@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from ..torch_program import Unsupported
+from ..torch_program import Tensor, Unsupported
 
 
 def _list(value, n):
@@ -16,15 +16,8 @@ def _with_batch(p, x, n, run):
     """What `run` makes of x with a batch axis in front, where it has none."""
     if x.ndim == n + 2:
         return run(x)
-    single = run(p.typed(p.op("Unsqueeze", x, [0]), _Like((1, *x.shape), x.dtype)))
+    single = run(Tensor(p.op("Unsqueeze", x, [0]), (1, *x.shape), x.dtype))
     return [p.op("Squeeze", y, [0]) for y in single] if isinstance(single, list) else p.op("Squeeze", single, [0])
-
-
-class _Like:
-    """A shape and type, as Program.typed takes them."""
-
-    def __init__(self, shape, dtype):
-        self.shape, self.dtype = shape, dtype
 
 
 def _pads(padding, kernel, dilation):
@@ -69,7 +62,7 @@ def _max_pool(n, indices=False):
         if not indices or not any(u.args[1] == 1 for u in p.node.users):
             y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
             return [y, None] if indices else y
-        raise Unsupported("the places of a max pool's maxima")
+        raise Unsupported("fusedops does not have the places of a max pool's maxima")
     return read
 
 
@@ -79,7 +72,7 @@ def _avg_pool(n):
         if divisor_override is None:
             return _with_batch(p, x, n, lambda x: p.op("AveragePool", x, **attrs))
         if ceil_mode:
-            raise Unsupported("an average pool with divisor_override and ceil_mode")
+            raise Unsupported("fusedops does not have an average pool with divisor_override and ceil_mode")
         factor = p.scalar(math.prod(attrs["kernel_shape"]) / divisor_override, x)
         return _with_batch(p, x, n, lambda x: p.op("Mul", p.op("AveragePool", x, **attrs | dict(count_include_pad=1)), factor))
     return read
@@ -92,7 +85,7 @@ def _adaptive(n, mean):
         y = _with_batch(p, x, n, lambda x: _adapted(p, x, n, wanted, mean))
         if not mean and isinstance(p.made, (list, tuple)):
             if any(u.args[1] == 1 for u in p.node.users):
-                raise Unsupported("the places of a max pool's maxima")
+                raise Unsupported("fusedops does not have the places of a max pool's maxima")
             return [y, None]
         return y
     return read

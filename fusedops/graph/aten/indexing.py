@@ -12,7 +12,7 @@ def _bag(p, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=F
     made = p.node.args[2]
     step = made.args[2] if getattr(made, "args", None) and "arange" in str(made.target) and len(made.args) > 2 else None
     if not isinstance(step, int) or padding_idx is not None and padding_idx >= 0 or include_last_offset:
-        raise Unsupported("an embedding bag of bags that differ in length, or with padding")
+        raise Unsupported("fusedops does not have an embedding bag of bags that differ in length, or with padding")
     rows = p.op("Gather", weight, p.cast(indices, p.torch.int64), axis=0)
     if per_sample_weights is not None:
         rows = p.op("Mul", rows, p.op("Unsqueeze", per_sample_weights, [1]))
@@ -34,8 +34,8 @@ def _gather(p, x, dim, index):
 def _cropped(p, x, index, dim=None):
     """The part of x that an index of smaller sizes reaches; along `dim` all of it."""
     for i, (n, m) in enumerate(zip(x.shape, index.shape, strict=True)):
-        if i != dim and str(n) != str(m):
-            x = p.typed(p.op("Slice", x, [0], p.shape([m]), [i]), x)
+        if i != dim and n != m:
+            x = p.op("Slice", x, [0], p.shape([m]), [i])
     return x
 
 
@@ -44,14 +44,14 @@ def _scatter(reduction=None):
 
     def read(p, x, dim, index, src=None, value=None, reduce=None, include_self=True):
         if not include_self:
-            raise Unsupported("scatter_reduce without the elements that were there")
+            raise Unsupported("fusedops does not have scatter_reduce without the elements that were there")
         if src is None:
             updates = p.op("Expand", p.cast(value, p.made.dtype), p.shape(index.shape))
         else:
             updates = _cropped(p, p.cast(src, p.made.dtype), index)
         how = reduction or (names.get(reduce) if reduce else "none")
         if how is None:
-            raise Unsupported(f"scatter_reduce by {reduce!r}")
+            raise Unsupported(f"fusedops does not have scatter_reduce by {reduce!r}")
         return p.op("ScatterElements", x, index, updates, axis=axis(x, dim), reduction=how)
     return read
 
@@ -60,7 +60,7 @@ def _index(p, x, indices):
     """x[i, :, j]: elements at indices that broadcast together; the axes of these stand where the first index is, or in front if they are apart."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
     if any(i.dtype in (p.torch.bool, p.torch.uint8) for _, i in given):
-        raise Unsupported("an index of bools, whose number of elements depends on values")
+        raise Unsupported("fusedops does not have an index of bools, whose number of elements depends on values")
     if len(given) == 1:
         return p.op("Gather", x, p.cast(given[0][1], p.torch.int64), axis=given[0][0])
     dims = [d for d, _ in given]
@@ -74,17 +74,24 @@ def _index(p, x, indices):
     return p.op("Transpose", y, perm=[*before, *range(axes), *range(axes + first, axes + len(rest))])
 
 
+def broadcast_shape(*shapes):
+    """The shape that shapes of ints and open sizes broadcast to."""
+    ndim = max(map(len, shapes))
+    columns = zip(*[(1,) * (ndim - len(s)) + tuple(s) for s in shapes], strict=True)
+    return tuple(next((n for n in column if n != 1), 1) for column in columns)
+
+
 def _table(p, indices):
     """Indices of several axes as the rows of one table."""
-    shape = p.torch.broadcast_shapes(*[tuple(i.shape) for i in indices])
-    columns = [p.op("Expand", p.cast(i, p.torch.int64), p.shape(shape)) if tuple(i.shape) != tuple(shape) else p.cast(i, p.torch.int64) for i in indices]
+    shape = broadcast_shape(*[i.shape for i in indices])
+    columns = [p.op("Expand", p.cast(i, p.torch.int64), p.shape(shape)) if tuple(i.shape) != shape else p.cast(i, p.torch.int64) for i in indices]
     return p.op("Concat", *[p.op("Unsqueeze", c, [len(shape)]) for c in columns], axis=len(shape))
 
 
 def _index_put(p, x, indices, values, accumulate=False):
     if any(i is None for i in indices) or any(i.dtype == p.torch.bool for i in indices):
         return _masked_put(p, x, indices, values, accumulate)
-    shape = p.torch.broadcast_shapes(*[tuple(i.shape) for i in indices])
+    shape = broadcast_shape(*[i.shape for i in indices])
     updates = p.op("Expand", p.cast(values, p.made.dtype), p.shape([*shape, *x.shape[len(indices):]]))
     return p.op("ScatterND", x, _table(p, indices), updates, reduction="add" if accumulate else "none")
 
@@ -92,7 +99,7 @@ def _index_put(p, x, indices, values, accumulate=False):
 def _masked_put(p, x, indices, values, accumulate):
     """x[mask] = number."""
     if len(indices) != 1 or indices[0] is None or values.ndim or accumulate:
-        raise Unsupported("an assignment to elements that a mask or several axes select")
+        raise Unsupported("fusedops does not have an assignment to elements that a mask or several axes select")
     mask = indices[0]
     mask = mask if mask.ndim == x.ndim else p.op("Reshape", mask, p.shape([*mask.shape, *[1] * (x.ndim - mask.ndim)]))
     return p.op("Where", mask, p.cast(values, p.made.dtype), x)
@@ -101,19 +108,19 @@ def _masked_put(p, x, indices, values, accumulate):
 def _index_add(p, x, dim, index, source, alpha=1):
     dim = axis(x, dim)
     if dim != 0 or alpha != 1:
-        raise Unsupported("index_add along another axis than the first")
+        raise Unsupported("fusedops does not have index_add along another axis than the first")
     return p.op("ScatterND", x, p.op("Unsqueeze", p.cast(index, p.torch.int64), [1]), source, reduction="add")
 
 
 def _take_along_dim(p, x, indices, dim=None):
     if dim is None:
-        raise Unsupported("take_along_dim without an axis")
+        raise Unsupported("fusedops does not have take_along_dim without an axis")
     return p.op("GatherElements", x, indices, axis=axis(x, dim))
 
 
 def _one_hot(p, x, num_classes=-1):
     if num_classes < 0:
-        raise Unsupported("one_hot of as many classes as the values say")
+        raise Unsupported("fusedops does not have one_hot of as many classes as the values say")
     classes = p.torch.arange(num_classes)
     return p.op("Cast", p.op("Equal", p.op("Unsqueeze", x, [x.ndim]), classes), to=7)
 

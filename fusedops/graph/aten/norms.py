@@ -1,5 +1,5 @@
 """Norms, and softmax."""
-from ..torch_program import Unsupported
+from ..torch_program import Tensor, Unsupported
 from .places import axis
 
 
@@ -16,7 +16,7 @@ def batch_norm(p, x, weight, bias, mean, var, eps):
 
 def _batch_norm(p, x, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5):
     if running_mean is None:
-        raise Unsupported("a batch norm by the statistics of the batch")
+        raise Unsupported("fusedops does not have a batch norm by the statistics of the batch")
     return batch_norm(p, x, weight, bias, running_mean, running_var, eps)
 
 
@@ -60,7 +60,7 @@ def _group_norm(p, x, num_groups, weight=None, bias=None, eps=1e-5):
     c = x.shape[1]
     ones, zeros = p.torch.ones(num_groups, dtype=x.dtype), p.torch.zeros(num_groups, dtype=x.dtype)
     y = p.op("InstanceNormalization", p.op("Reshape", x, [0, num_groups, -1]), ones, zeros, epsilon=eps)
-    y = p.reshape(p.typed(y, x), x.shape)
+    y = p.reshape(Tensor(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
     for op, parameter in (("Mul", weight), ("Add", bias)):
         y = y if parameter is None else p.op(op, y, _each(parameter, c, x))
     return y

@@ -1,7 +1,7 @@
 """What gives elements other places or shapes, joins and parts tensors, or makes new ones."""
 import numpy as np
 
-from ..torch_program import Unsupported, expression
+from ..torch_program import Open, Tensor, Unsupported, sizes
 
 END = 2**63 - 1
 
@@ -57,11 +57,12 @@ def _reverse_axes(p, x):
 
 def _expand(p, x, *_, **__):
     """To the shape that comes out; an open size that x has already stays as it is."""
-    sizes, before = list(p.made.shape), len(p.made.shape) - x.ndim
-    for i, n in enumerate(sizes):
-        if not isinstance(n, int) and i >= before and expression(n) == expression(x.shape[i - before]):
-            sizes[i] = 1
-    return p.op("Expand", x, p.shape(sizes))
+    shape = list(sizes(p.made.shape))
+    before = len(shape) - x.ndim
+    for i, n in enumerate(shape):
+        if isinstance(n, Open) and i >= before and n == x.shape[i - before]:
+            shape[i] = 1
+    return p.op("Expand", x, p.shape(shape))
 
 
 def _repeat(p, x, repeats):
@@ -75,17 +76,14 @@ def _tile(p, x, dims):
 
 
 def _repeat_interleave(p, x, repeats, dim=None, output_size=None):
+    """Each element, as an axis of one behind its own, as often as it is wanted."""
     if not isinstance(repeats, int):
-        raise Unsupported("repeat_interleave by a tensor")
+        raise Unsupported("fusedops does not have repeat_interleave with a number for each element")
     if dim is None:
-        x, dim = p.typed(p.op("Reshape", x, [-1]), p.made), 0
-        dims = [-1]
-    else:
-        dim = axis(x, dim)
-        dims = None
-    wide = p.op("Unsqueeze", x, [dim + 1])
-    wide = p.op("Expand", wide, [1] * (dim + 1) + [repeats] + [1] * (x.ndim - dim - 1))
-    return p.op("Reshape", wide, dims) if dims else p.reshape(p.typed(wide, p.made), p.made.shape)
+        return p.op("Reshape", p.op("Expand", p.op("Reshape", x, [-1, 1]), [1, repeats]), [-1])
+    dim = axis(x, dim)
+    wide = p.op("Expand", p.op("Unsqueeze", x, [dim + 1]), [1] * (dim + 1) + [repeats] + [1] * (x.ndim - dim - 1))
+    return p.reshape(Tensor(wide, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:]), x.dtype), p.made.shape)
 
 
 def _cat(p, tensors, dim=0):
@@ -127,15 +125,18 @@ def _slice(p, x, dim=0, start=None, end=None, step=1):
 
 
 def _narrow(p, x, dim, start, length):
-    end = start + length if isinstance(start, int) and isinstance(length, int) else p.typed(p.op("Add", start, length), None)
-    return part(p, x, axis(x, dim), start, end)
+    if isinstance(start, int) and isinstance(length, int):
+        return part(p, x, axis(x, dim), start, start + length)
+    start, length = (p.number(v, np.int64) for v in (start, length))
+    ends = [p.op("Unsqueeze", v, [0]) for v in (start, p.op("Add", start, length))]
+    return p.op("Slice", x, *ends, [axis(x, dim)])
 
 
 def _slice_scatter(p, x, src, dim=0, start=None, end=None, step=1):
     """x with a part replaced: what is before it, the part, what is behind it."""
     dim = axis(x, dim)
     if step != 1:
-        raise Unsupported(f"assignment to every {step}th element")
+        raise Unsupported(f"fusedops does not have an assignment to every {step}th element")
     length, start = x.shape[dim], start or 0
     end = END if end is None else end
     whole = start == 0 and isinstance(end, int) and (end >= END or isinstance(length, int) and end >= length)
@@ -150,7 +151,7 @@ def _slice_scatter(p, x, src, dim=0, start=None, end=None, step=1):
 def _select_scatter(p, x, src, dim, index):
     dim = axis(x, dim)
     if not isinstance(index, int):
-        raise Unsupported("assignment at an index that is open")
+        raise Unsupported("fusedops does not have an assignment at an index that is open")
     src = p.op("Unsqueeze", p.cast(src, p.made.dtype), [dim])
     if index < 0 and not isinstance(x.shape[dim], int):
         parts = [part(p, x, dim, 0, index), src, *([part(p, x, dim, index + 1)] if index != -1 else [])]
@@ -182,10 +183,10 @@ def _roll(p, x, shifts, dims=()):
     """The last `shift` of an axis go to its front."""
     shifts, dims = ([v] if isinstance(v, int) else list(v) for v in (shifts, dims))
     if not dims:
-        y = p.typed(p.op("Reshape", x, [-1]), p.made)
-        return p.reshape(p.typed(_rolled(p, y, shifts[0], 0), p.made), p.made.shape)
+        flat = Tensor(p.op("Reshape", x, [-1]), (None,), x.dtype)
+        return p.reshape(Tensor(_rolled(p, flat, shifts[0], 0), (None,), x.dtype), p.made.shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        x = p.typed(_rolled(p, x, shift, axis(x, dim)), p.made)
+        x = Tensor(_rolled(p, x, shift, axis(x, dim)), x.shape, x.dtype)
     return x
 
 
@@ -213,15 +214,15 @@ def _unfold(p, x, dimension, size, step):
 
 def _im2col(p, x, kernel_size, dilation, padding, stride):
     """Patches of an image as columns (n, c kh kw, places)."""
-    size, (c, h, w) = list(x.shape), x.shape[-3:]
+    c, h, w = x.shape[-3:]
     (kh, kw), (ph, pw) = kernel_size, padding
-    batched = len(size) == 4
+    batched = x.ndim == 4
     y = x if batched else p.op("Unsqueeze", x, [0])
     y = p.op("Pad", y, [0, 0, ph, pw, 0, 0, ph, pw], p.scalar(0, x)) if ph or pw else y
-    y = p.typed(y, p.torch.empty([1, c, h + 2 * ph, w + 2 * pw], device="meta", dtype=x.dtype)) if isinstance(h, int) and isinstance(w, int) else x
-    y = windows(p, y, 2, kh, stride[0], dilation[0])
-    y = p.typed(y, p.torch.empty([1, c, 1, kh, w + 2 * pw], device="meta", dtype=x.dtype))
-    y = p.op("Transpose", windows(p, y, 4, kw, stride[1], dilation[1]), perm=[0, 1, 3, 5, 2, 4])
+    h, w = p.static([h, w], "unfold of an image")
+    y = windows(p, Tensor(y, (None, c, h + 2 * ph, w + 2 * pw)), 2, kh, stride[0], dilation[0])
+    y = windows(p, Tensor(y, (None, c, None, kh, w + 2 * pw)), 4, kw, stride[1], dilation[1])
+    y = p.op("Transpose", y, perm=[0, 1, 3, 5, 2, 4])
     return p.op("Reshape", y, [0, c * kh * kw, -1] if batched else [c * kh * kw, -1])
 
 
@@ -245,7 +246,7 @@ def _pixel_unshuffle(p, x, downscale_factor):
 def _channel_shuffle(p, x, groups):
     c, *spatial = x.shape[1:]
     if not all(isinstance(s, int) for s in spatial):
-        raise Unsupported("channel_shuffle of an image of open size")
+        raise Unsupported("fusedops does not have channel_shuffle of an image of open size")
     y = p.op("Reshape", x, [-1, groups, c // groups, *spatial])
     y = p.op("Transpose", y, perm=[0, 2, 1, *range(3, 3 + len(spatial))])
     return p.op("Reshape", y, [-1, c, *spatial])
@@ -275,14 +276,7 @@ def _scalar_tensor(p, s, **_):
 def _eye(p, n, m=None, **_):
     """1 where a row's number is that of its column."""
     rows, columns = (p.op("Range", p.number(0, np.int64), p.number(v, np.int64), p.number(1, np.int64)) for v in (n, n if m is None else m))
-    return p.cast(p.typed(p.op("Equal", p.op("Unsqueeze", rows, [1]), columns), _Bool(p)), p.made.dtype)
-
-
-class _Bool:
-    """What a comparison makes, as far as Program.typed asks."""
-
-    def __init__(self, p):
-        self.shape, self.dtype = p.made.shape, p.torch.bool
+    return p.cast(Tensor(p.op("Equal", p.op("Unsqueeze", rows, [1]), columns), None, p.torch.bool), p.made.dtype)
 
 
 def _diagonal(p, x, offset=0, dim1=0, dim2=1):

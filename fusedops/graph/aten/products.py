@@ -46,9 +46,8 @@ def _attention(p, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fa
     q, k, v = query, key, value
     if enable_gqa:
         k, v = _shared(p, k, q), _shared(p, v, q)
-    scale = 1 / math.sqrt(query.shape[-1]) if scale is None else scale
     order = [*range(key.ndim - 2), key.ndim - 1, key.ndim - 2]
-    scores = p.op("Mul", p.op("MatMul", q, p.op("Transpose", k, perm=order)), p.scalar(scale, query))
+    scores = p.op("Mul", p.op("MatMul", q, p.op("Transpose", k, perm=order)), _scale(p, query, scale))
     if is_causal:
         attn_mask = _causal(p, query.shape[-2], key.shape[-2])
     if attn_mask is not None:
@@ -56,6 +55,14 @@ def _attention(p, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=Fa
             attn_mask = _additive(p, attn_mask, query)
         scores = p.op("Add", scores, attn_mask)
     return p.op("MatMul", p.op("Softmax", scores, axis=query.ndim - 1), v)
+
+
+def _scale(p, query, scale):
+    """The factor of the scores; 1 / sqrt(size of a head) where none is given."""
+    size = p.size(query.shape[-1])
+    if scale is not None or isinstance(size, int):
+        return p.scalar(1 / math.sqrt(size) if scale is None else scale, query)
+    return p.op("Reciprocal", p.op("Sqrt", p.cast_to(size, p.numpy_type(query.dtype, "a tensor"))))
 
 
 def _additive(p, mask, like):
@@ -96,7 +103,7 @@ def _stacked(op, tensors):
 def _layer(p, op, x, state, weights, attrs):
     """One layer, x (steps, batch, inputs): (its results side by side, its last states)."""
     if not all(isinstance(t, p.torch.Tensor) for each in weights for t in each):
-        raise Unsupported(f"a recurrent layer ({op}) with computed weights")
+        raise Unsupported(f"fusedops does not have a recurrent layer ({op}) with computed weights")
     w, r = (_stacked(op, [each[i] for each in weights]) for i in (0, 1))
     biased = len(weights[0]) == 4
     b = p.torch.cat([_stacked(op, [each[i] for each in weights]) for i in (2, 3)], 1) if biased else None
@@ -114,7 +121,7 @@ def _recurrent(op, **attrs):
         directions = 1 + bool(bidirectional)
         weights = [params[i:i + each] for i in range(0, len(params), each)]
         if len(params) != each * directions * num_layers:
-            raise Unsupported("an LSTM with projections")
+            raise Unsupported("fusedops does not have an LSTM with projections")
         y, last = p.op("Transpose", x, perm=[1, 0, 2]) if batch_first else x, []
         given = {"activations": [attrs["activation"]] * directions} if attrs else {}
         for i in range(num_layers):
@@ -148,7 +155,7 @@ def _cell(op, **attrs):
 def _distance(p, x, /, x2, **given):
     """Euclidean distances between the rows of two matrices."""
     if given.get("p", 2) != 2:
-        raise Unsupported("cdist of another norm than 2")
+        raise Unsupported("fusedops does not have cdist of another norm than 2")
     return p.op("ReduceL2", p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])), [-1], keepdims=0)
 
 
