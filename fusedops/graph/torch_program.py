@@ -195,7 +195,7 @@ class Program(Reader):
         if not any(isinstance(a, (Tensor, Size)) for a in _leaves(given.values())) and not (name in _EXPANSIONS and tensors[0].numel() > LARGE):
             args = [a.clone() if i == 0 and target._schema.is_mutable and isinstance(a, self.torch.Tensor) else a for i, a in enumerate(args)]
             result = target(*args, **known)
-            return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result, self.torch.Tensor) else list(result)
+            return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result, self.torch.Tensor) else result
         reader = self.readers.get(name) if library in ("aten", "fusedops") else None
         if reader is None:
             raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.place()}")

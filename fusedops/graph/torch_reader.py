@@ -13,7 +13,7 @@ from .ir import Graph
 from .onnx_reader import read_onnx
 from .torch_example import Example
 from .torch_layers import import_torch
-from .torch_program import Program, Unsupported
+from .torch_program import LARGE, Program, Unsupported
 from .torch_recurrent import whole
 from .torch_values import line_of, look_at_values
 from .torch_views import is_plain
@@ -34,7 +34,7 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     with _LOCK, _as_for_inference(torch, module):
         names = _output_names(torch, module, example)
         reasons = []
-        for read in (_exported_doubled, _exported, _traced, _fixed):
+        for read in (_exported_doubled, _exported, _fixed, _traced):
             try:
                 candidate = read(torch, module, example)
                 found = _tried(candidate, module, example, build, names)
@@ -46,7 +46,8 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
                     warnings.warn_explicit(w.message, w.category, w.filename, w.lineno)
                 return found
             reasons.append(found)
-    raise ValueError(f"the module cannot be loaded: {next(r for r in reasons if r)}")
+    first, last = next(r for r in reasons if r), reasons[-1]
+    raise ValueError(f"the module cannot be loaded: {first}" + (f"; and traced: {last}" if last not in ("", first) else ""))
 
 
 class Candidate(NamedTuple):
@@ -144,36 +145,39 @@ def _quietly(torch, run):
             return run()
     except Exception as e:  # torch raises errors of many kinds here
         line = line_of(torch, [(f.f_code.co_filename, n) for f, n in traceback.walk_tb(e.__traceback__)])
-        raise Unsupported(f"torch cannot export it{line}: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from e
+        raise Unsupported(f"torch cannot export it{line}: {first_line(e)}") from e
     finally:
         logging.disable(disabled)
+
+
+def first_line(error):
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
 def _program(torch, exported, names):
     """The program as a graph. One with changes in place that views see, or with operators that have no reader, is brought to simpler ones first."""
     plain = is_plain(exported.graph_module, exported.graph_signature.user_inputs)
     forms = (lambda: exported, exported.run_decompositions) if plain else (lambda: exported.run_decompositions({}), exported.run_decompositions)
-    unknown = None
-    for form in forms:
-        try:
-            return Program(torch, _quietly(torch, form), aten.READERS, names)
-        except Unsupported as e:
-            unknown = unknown or e
-    raise unknown
+    try:
+        return Program(torch, _quietly(torch, forms[0]), aten.READERS, names)
+    except Unsupported as unknown:
+        with contextlib.suppress(Unsupported):
+            return Program(torch, _quietly(torch, forms[1]), aten.READERS, names)
+        raise unknown
 
 
 def _other_sizes(program, sizes, ranges):
     """Shapes of the inputs that differ from the example's where sizes are open: each one more, each one, the next of those that export says are
-    multiples, and those below what export takes for granted."""
+    multiples, and those just outside the range that export takes for granted."""
     example = {e: n for shape, value in zip(sizes, program.opened, strict=True) for n, e in zip(shape, value, strict=True) if e is not None}
     if not example:
         return []
     chosen = [{e: n + 1 for e, n in example.items()}, dict.fromkeys(example, 1)]
     if any(not e.is_Symbol for e in example):
         chosen.append({e: 2 * n for e, n in example.items()})
-    below = {s: int(r.lower) - 1 for s, r in ranges.items() if s in example and r.lower > 2}
-    if below:
-        chosen.append(example | below)
+    for s in example.keys() & ranges.keys():
+        chosen += [example | {s: int(ranges[s].lower) - 1}] if ranges[s].lower > 2 else []
+        chosen += [example | {s: int(ranges[s].upper) + 1}] if ranges[s].upper < LARGE else []
 
     def shape(of, value, new):
         return tuple(n if e is None else new[e] for n, e in zip(of, value, strict=True))
@@ -207,10 +211,10 @@ def _traced(torch, module, example):
                               training=torch.onnx.TrainingMode.PRESERVE)  # or torch folds batch norms itself
         graph = read_onnx(file.getvalue())
     except Exception as e:  # torch raises errors of many kinds here
-        raise Unsupported(str(e)) from e
+        raise Unsupported(first_line(e)) from e
     shapes = example.sizes()
     other = [[tuple(size(n) if (i, a) in example.open else n for a, n in enumerate(s)) for i, s in enumerate(shapes)]
-             for size in (lambda n: n + 1, lambda n: 1)]
+             for size in (lambda n: n + 1, lambda n: 1, lambda n: 2 * n + 3)]
     own = os.path.dirname(torch.__file__)
     return Candidate(graph, None, other, tuple(w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not w.filename.startswith(own)))
 
