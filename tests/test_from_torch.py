@@ -14,6 +14,7 @@ import fusedops as fo
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
 from torch import nn  # noqa: E402
 
+from families import FAMILIES  # noqa: E402
 from fusedops.graph import aten, torch_reader  # noqa: E402
 
 F = nn.functional
@@ -210,6 +211,24 @@ def test_multi_head_attention(exported):
     loads(nn.Transformer(16, 4, 1, 1, 32, batch_first=True), randn(2, 5, 16), randn(2, 7, 16))
 
 
+@pytest.mark.parametrize("name", FAMILIES)
+def test_families(exported, name):
+    """Each with the sizes open that its kind has, in others than the example's too."""
+    torch.manual_seed(0)
+    make, inputs, shapes = FAMILIES[name]
+    module = make().eval()
+    for m in module.modules():
+        if isinstance(m, nn.BatchNorm2d):
+            m.running_mean.uniform_(-0.2, 0.2), m.running_var.uniform_(0.5, 1.5)
+    inputs = inputs()
+    more = {"height": 3, "width": 5, "length": 4, "read": 2, "written": 7, "edges": 1}
+    sizes = [[tuple(n + more.get((names or {}).get(a), a == 0 and x.is_floating_point()) for a, n in enumerate(x.shape))
+              for x, names in zip(inputs, shapes, strict=True)]]
+    net = loads(module, *inputs, sizes=sizes, dynamic_shapes=shapes)
+    for value, names in zip(net.inputs, shapes, strict=True):
+        assert all(value.shape[a] == label for a, label in (names or {}).items())
+
+
 # ---- sizes
 
 
@@ -329,7 +348,6 @@ def test_wrong_modules_and_examples(module, example, error, text):
     (lambda x: torch.bernoulli(x.sigmoid()), (randn(2, 6),), "random numbers"), (lambda x: F.scaled_dot_product_attention(x, x, x, dropout_p=0.5),
                                                                                   (randn(2, 3, 4),), "random numbers"),
     (lambda x: F.batch_norm(x, torch.zeros(6), torch.ones(6), training=True), (randn(2, 6),), "statistics from the batch"),
-    (lambda x: x[x > 0], (randn(2, 6),), "an index of bools"),
     (lambda x: torch.linalg.inv(x), (randn(2, 3, 3),), "does not have torch's operator aten::linalg_inv"),
 ])
 def test_refused(function, inputs, text):

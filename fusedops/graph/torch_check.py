@@ -34,9 +34,9 @@ def _compared(model, module, example, leaves, expected):
     found = found if isinstance(found, tuple) else (found,)
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
-    for y, e, i in zip(found, expected, range(len(expected)), strict=True):
-        wrong = apart(y, e.numpy(), _tolerance(module, e))
-        if wrong and not _is_noise(module, example, leaves, i, y, e):
+    for i, (y, right) in enumerate(zip(found, expected, strict=True)):
+        wrong = apart(y, right.numpy(), _tolerance(module, right))
+        if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
 
@@ -46,13 +46,13 @@ def _tolerance(module, result):
     return max((TOLERANCE[t] for t in types if t in TOLERANCE), default=0)
 
 
-def _is_noise(module, example, leaves, i, y, e):
+def _is_noise(module, example, leaves, i, y, right):
     """Whether the difference is one that a change of the inputs in their last digits makes too."""
-    if not e.dtype.is_floating_point or y.shape != tuple(e.shape):
+    if not right.dtype.is_floating_point or y.shape != tuple(right.shape):
         return False
     nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])[i]
     with np.errstate(invalid="ignore"):
-        moved, off = np.abs(nudged.numpy() - e.numpy()), np.abs(y - e.numpy())
+        moved, off = np.abs(nudged.numpy() - right.numpy()), np.abs(y - right.numpy())
     return bool(np.all(np.isfinite(off)) and off.max(initial=0) <= NOISE * moved.max(initial=0))
 
 

@@ -55,6 +55,10 @@ def _bits(op):
     return read
 
 
+def _shift(direction):
+    return lambda p, x, other: p.op("BitShift", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype), direction=direction)
+
+
 def _div(p, x, other, rounding_mode=None):
     dtype = p.made.dtype
     x, other = p.cast(x, dtype), p.cast(other, dtype)
@@ -274,5 +278,6 @@ READERS = {
     "prelu": _prelu, "_prelu_kernel": _prelu, "glu": _glu, "softsign": _softsign, "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
     "rsqrt": _chain("Sqrt", "Reciprocal"), "log1p": _with_number("Add", 1, after="Log"), "expm1": _with_number("Sub", 1, before="Exp"),
     "log2": _with_number("Mul", 1 / math.log(2), before="Log"), "log10": _with_number("Mul", 1 / math.log(10), before="Log"),
-    "exp2": _exp2, "erfc": _erfc, "fill": _fill, "copy": _copy, "atan2": _atan2, "hypot": _hypot,
+    "exp2": _exp2, "erfc": _erfc, "fill": _fill, "copy": _copy, "atan2": _atan2, "__lshift__": _shift("LEFT"), "__rshift__": _shift("RIGHT"), "bitwise_left_shift": _shift("LEFT"),
+    "bitwise_right_shift": _shift("RIGHT"), "hypot": _hypot,
 }
