@@ -1,18 +1,22 @@
-"""Whether a network computes what the module computes: on the example, on other values, and in other sizes where sizes are open."""
+"""Whether a network computes what the module computes: on the example, on other values, and in other sizes where sizes
+are open."""
 import numpy as np
 
 from .shapes import infer
 
-TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}  # of a result's largest value, by the coarsest type that a module has
+# Of a result's largest value, by the coarsest type of elements that a module has.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
-FLIPPED = 0.01  # the part of integers and bools that may differ: where two values are nearly equal, their order is rounding
+FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
 
 
 def difference(model, module, example, sizes):
-    """None where the model gives the module's results, else what differs in words, and whether it does so on the example itself. `sizes` are lists
-    of other shapes of the inputs; those that the module itself does not take do not count."""
+    """None where the model gives the module's results; else what differs, in words, and whether it does so in the
+    sizes of the example. `sizes` are lists of other shapes of the inputs; those that the module itself does not take
+    do not count."""
     given = [(example.leaves, "the example", True), (example.varied(example.leaves, -1), "other values", True)]
-    given += [(example.varied(example.resized(shapes), 1), f"inputs of shape {', '.join(map(str, shapes))}", False) for shapes in sizes]
+    given += [(example.varied(example.resized(shapes), 1), f"inputs of shape {', '.join(map(str, shapes))}", False)
+              for shapes in sizes]
     for leaves, what, own in given:
         try:
             expected = example.tensors(module, leaves)
@@ -57,7 +61,8 @@ def _is_noise(module, example, leaves, i, y, right):
 
 
 def apart(y, expected, tolerance):
-    """How an array differs from the right one, in words; None where it does not, or less than by `tolerance` times the largest value."""
+    """How an array differs from the right one, in words; None where it does not, or less than by `tolerance` times the
+    largest value."""
     if y.shape != expected.shape:
         return f"has shape {y.shape}, not {expected.shape}"
     if y.dtype != expected.dtype:
@@ -74,7 +79,8 @@ def apart(y, expected, tolerance):
 
 
 def first_difference(torch, program, graph, example):
-    """The first of torch's operators whose result the graph does not have, in words; None where each node alone is right."""
+    """The first of torch's operators whose result the graph does not have, in words; None where each node alone is
+    right."""
     seen = {}
 
     class Watched(torch.fx.Interpreter):

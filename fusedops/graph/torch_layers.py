@@ -34,7 +34,8 @@ def _array(parameter):
     if parameter is None:
         return None
     if str(parameter.dtype) != "torch.float32":
-        raise TypeError(f"the module's parameters are {parameter.dtype}, but fusedops computes in float32: pass module.float()")
+        raise TypeError(f"the module's parameters are {parameter.dtype}, but fusedops computes in float32: "
+                        "pass module.float()")
     return parameter.detach().cpu().numpy()
 
 
@@ -42,7 +43,8 @@ def _conv2d(m):
     if m.padding_mode != "zeros":
         raise ValueError(f"Conv2d has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
                          "load it as a network, from_torch(module, example_inputs)")
-    return layers.Conv2d(_array(m.weight), _array(m.bias), stride=m.stride, padding=m.padding, dilation=m.dilation, groups=m.groups)
+    return layers.Conv2d(_array(m.weight), _array(m.bias), stride=m.stride, padding=m.padding, dilation=m.dilation,
+                         groups=m.groups)
 
 
 def _linear(m):
@@ -55,10 +57,12 @@ def _sequence(m):
         options["activation"] = m.nonlinearity
     names = [f"l{i}{suffix}" for i in range(m.num_layers) for suffix in ("", "_reverse")[:1 + m.bidirectional]]
     arrays = dict(w_ih="weight_ih", w_hh="weight_hh", b_ih="bias_ih", b_hh="bias_hh", w_hr="weight_hr")
-    options |= {ours: [_array(getattr(m, f"{theirs}_{n}")) for n in names] for ours, theirs in arrays.items() if hasattr(m, f"{theirs}_{names[0]}")}
+    options |= {ours: [_array(getattr(m, f"{theirs}_{n}")) for n in names] for ours, theirs in arrays.items()
+                if hasattr(m, f"{theirs}_{names[0]}")}
     return getattr(recurrent, type(m).__name__)(**options)
 
 
 def _cell(m):
     options = dict(activation=m.nonlinearity) if hasattr(m, "nonlinearity") else {}
-    return getattr(recurrent, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options)
+    return getattr(recurrent, type(m).__name__)(*map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)),
+                                                **options)

@@ -1,4 +1,5 @@
-"""A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``) share."""
+"""A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``)
+share."""
 import operator
 
 import numpy as np
@@ -11,9 +12,10 @@ from .reader import Reader
 from .torch_views import changed
 
 _CODES = {np.dtype(t): code for code, t in CAST_TYPES.items()}
-_IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "requires_grad", "cudnn_enable", "cudnn_enabled",
-            "sparse_grad"}
-_ASSERTIONS = {"_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range", "sym_constrain_range_for_size"}
+_IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "requires_grad",
+            "cudnn_enable", "cudnn_enabled", "sparse_grad"}
+_ASSERTIONS = {"_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
+               "sym_constrain_range_for_size"}
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
 
@@ -49,7 +51,8 @@ class Tensor(str):
 
 
 class Size(str):
-    """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without axes."""
+    """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
+    axes."""
 
     def __new__(cls, name, number):
         self = super().__new__(cls, name)
@@ -58,14 +61,16 @@ class Size(str):
 
 
 class Program(Reader):
-    """Reads the nodes of an exported program one by one. What follows from constants alone is computed by torch; all else becomes nodes of ONNX."""
+    """Reads the nodes of an exported program one by one. What follows from constants alone is computed by torch; all
+    else becomes nodes of ONNX."""
 
     def __init__(self, torch, exported, readers, names):
         """`names` has those of open dimensions, {(input, axis): name or None}."""
         super().__init__(Graph([], {}, [], [], [], OPSETS[-1]), False, {})
         self.torch, self.readers, self.exported = torch, readers, exported
         self.values, self.kept, self.symbols, self.path = {}, {}, {}, ""
-        self.inputs, self.opened, self.dims = {}, [], {}  # by placeholder: Value; the expressions of each input's open sizes; their names
+        self.inputs = {}  # by placeholder
+        self.opened, self.dims = [], {}  # the expressions of each input's open sizes; the name of each
         self.labels = {}  # id of a constant tensor: (its name, itself, so that no other tensor gets this id)
         self._bind(exported, names)
         self._run(exported.graph_module, self.values)
@@ -76,7 +81,8 @@ class Program(Reader):
     def _bind(self, exported, names):
         """Gives each placeholder its value: a parameter's or buffer's tensor, or an input of the graph."""
         signature = exported.graph_signature
-        constant = {**signature.inputs_to_parameters, **signature.inputs_to_buffers, **signature.inputs_to_lifted_tensor_constants}
+        constant = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
+                    **signature.inputs_to_lifted_tensor_constants}
         for node in exported.graph.nodes:
             if node.op != "placeholder":
                 continue
@@ -98,7 +104,8 @@ class Program(Reader):
                 self.symbols.setdefault(e, (self.values[node], axis))
                 usual = "batch" if axis == 0 and "batch" not in self.dims.values() else f"{name}.{axis}"
                 self.dims.setdefault(e, names.get((i, axis)) or usual)
-        self.inputs[node] = Value(name, self._named(self.values[node].shape), self.numpy_type(found.dtype, f"input {name!r}"))
+        self.inputs[node] = Value(name, self._named(self.values[node].shape),
+                                  self.numpy_type(found.dtype, f"input {name!r}"))
         self.graph.inputs.append(self.inputs[node])
 
     def _named(self, shape):
@@ -115,8 +122,8 @@ class Program(Reader):
             if spec.kind.name == "USER_INPUT_MUTATION":
                 continue  # the caller's array stays as it is
             if spec.kind.name != "USER_OUTPUT":
-                raise ValueError(f"the module writes to {spec.target!r} as it runs, but a network keeps no state from call to call: "
-                                 "let it take the state as an input and return it")
+                raise ValueError(f"the module writes to {spec.target!r} as it runs, but a network keeps no state from "
+                                 "call to call: let it take the state as an input and return it")
             value = self.resolved(node)
             if not isinstance(value, (Tensor, self.torch.Tensor)):
                 continue  # a number of Python's
@@ -128,10 +135,12 @@ class Program(Reader):
         try:
             return np.dtype(name)
         except TypeError:
-            raise ValueError(f"{what} has elements of type {name}, which are no numbers of NumPy: convert the module by .float() first") from None
+            raise ValueError(f"{what} has elements of type {name}, which are no numbers of NumPy: "
+                             "convert the module by .float() first") from None
 
     def name(self, value):
-        """The name of a value; a tensor of torch becomes a constant of the graph, copied once however often it is used."""
+        """The name of a value; a tensor of torch becomes a constant of the graph, copied once however often it is
+        used."""
         if value is None:
             return ""
         if isinstance(value, str):
@@ -149,7 +158,8 @@ class Program(Reader):
     # ---- nodes
 
     def _run(self, module, values):
-        """Reads the nodes of a graph of torch; `values` has its placeholders and grows. The result is what its output node returns."""
+        """Reads the nodes of a graph of torch; `values` has its placeholders and grows. The result is what its output
+        node returns."""
         outer, self.values = self.values, values
         for node in module.graph.nodes:
             if node.op == "get_attr":
@@ -191,11 +201,9 @@ class Program(Reader):
         self._refuse_random(target, given)
         if isinstance(made, (int, float, bool)):
             return made
-        tensors = [made] if isinstance(made, self.torch.Tensor) else made
-        if not any(isinstance(a, (Tensor, Size)) for a in _leaves(given.values())) and not (name in _EXPANSIONS and tensors[0].numel() > LARGE):
-            args = [a.clone() if i == 0 and target._schema.is_mutable and isinstance(a, self.torch.Tensor) else a for i, a in enumerate(args)]
-            result = target(*args, **known)
-            return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result, self.torch.Tensor) else result
+        constant = not any(isinstance(a, (Tensor, Size)) for a in _leaves(given.values()))
+        if constant and not (name in _EXPANSIONS and made.numel() > LARGE):
+            return self._computed(target, name, args, known)
         reader = self.readers.get(name) if library in ("aten", "fusedops") else None
         if reader is None:
             raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.place()}")
@@ -204,11 +212,21 @@ class Program(Reader):
         first = next(iter(given), None)
         try:
             result = reader(self, given.pop(first), **given)
-        except (TypeError, AttributeError) as e:  # arguments of a form that the reader does not expect, such as an open size
-            raise Unsupported(f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.place()}: {e}") from e
+        except (TypeError, AttributeError) as e:  # arguments that the reader does not expect, such as an open size
+            raise Unsupported(f"fusedops does not take torch's operator {target._schema.name} with such arguments"
+                              f"{self.place()}: {e}") from e
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
+
+    def _computed(self, target, name, args, known):
+        """The result of an operator of constants alone, by torch; one that changes its first argument changes a
+        copy."""
+        if target._schema.is_mutable and isinstance(args[0], self.torch.Tensor):
+            args = [args[0].clone(), *args[1:]]
+        result = target(*args, **known)
+        return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result,
+                                                                                    self.torch.Tensor) else result
 
     def _refuse_random(self, target, given):
         """`train` and `training` are how torch's dropouts and batch norms say that they work as in training."""
@@ -216,10 +234,11 @@ class Program(Reader):
         dropout = given.get("dropout_p", 0.0) > 0 or given.get("train") and given.get("dropout", given.get("p", 0)) > 0
         switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
         if (random and not switched) or dropout or random and given.get("training"):
-            raise ValueError(f"{target._schema.name} draws random numbers{self.place()}: a network gives the same result each time. "
-                             "Let the module do so in training only, or pass the numbers as an input")
+            raise ValueError(f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
+                             "result each time. Let the module do so in training only, or pass the numbers as an input")
         if given.get("training") or given.get("use_input_stats") is False and given.get("running_mean") is None:
-            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()}, as in training: use module.eval()'s statistics")
+            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()}, as in "
+                             "training: a network takes those that the module has kept")
 
     def place(self):
         """Where in the user's module the current node comes from, in words."""
@@ -249,7 +268,8 @@ class Program(Reader):
         return self.typed(op(self, *[self.number(a, np.float64 if floats else np.int64) for a in args]), made)
 
     def op(self, op, *inputs, count=1, **attrs):
-        """Adds a node of ONNX's newest opset and returns its result, or a list of `count` results. Ints and lists of them are constants."""
+        """Adds a node of ONNX's newest opset and returns its result, or a list of `count` results. Ints and lists of
+        them are constants."""
         if op not in READ:
             raise Unsupported(f"fusedops does not have the operator {op}{self.place()}")
         name = unique(f"{self.path}.{op}" if self.path else op, self.names)
@@ -257,7 +277,10 @@ class Program(Reader):
         names = [self.name(np.array(v, np.int64) if isinstance(v, (int, list)) else v) for v in inputs]
         while names and not names[-1]:
             names.pop()
-        READ[op](self, Node(op, name, names, list(outputs), attrs))
+        try:
+            READ[op](self, Node(op, name, names, list(outputs), attrs))
+        except ValueError as e:  # a form of the operator that the graph does not have
+            raise Unsupported(str(e)) from e
         return outputs if count > 1 else outputs[0]
 
     def activation(self, x, form):
@@ -283,10 +306,10 @@ class Program(Reader):
         """A number as a value without axes, of a type of NumPy's."""
         if not isinstance(value, str):
             return self.name(np.array(value, dtype))
-        return self.cast_to(value, dtype) if isinstance(value, Size) and np.dtype(dtype) != self._size_type(value) else value
-
-    def _size_type(self, size):
-        return np.int64 if isinstance(size.number, self.torch.SymInt) else np.float64
+        if isinstance(value, Size):
+            has = np.int64 if isinstance(value.number, self.torch.SymInt) else np.float64
+            return value if has == np.dtype(dtype) else self.cast_to(value, dtype)
+        return value
 
     def cast_to(self, value, dtype):
         return self.op("Cast", value, to=_CODES[np.dtype(dtype)])
@@ -337,7 +360,8 @@ class Program(Reader):
         return self.op("Concat", *parts, axis=0) if len(parts) > 1 else parts[0]
 
     def reshape(self, x, shape):
-        """x in another shape. Where one open size follows from the others it is left to follow, and the shape is constant."""
+        """x in another shape. Where one open size follows from the others it is left to follow, and the shape is
+        constant."""
         shape = sizes(shape)
 
         free = [i for i, n in enumerate(shape) if not isinstance(n, int)]
@@ -354,12 +378,12 @@ class Program(Reader):
         return shape
 
 
-_ARITHMETIC = {
-    "add": lambda p, a, b: p.op("Add", a, b), "sub": lambda p, a, b: p.op("Sub", a, b), "mul": lambda p, a, b: p.op("Mul", a, b),
-    "neg": lambda p, a: p.op("Neg", a), "mod": lambda p, a, b: p.op("Mod", a, b), "truediv": lambda p, a, b: p.op("Div", a, b),
-    "floordiv": lambda p, a, b: p.op("Div", p.op("Sub", a, p.op("Mod", a, b)), b), "pow": lambda p, a, b: p.op("Pow", a, b),
-    "sym_max": lambda p, a, b: p.op("Max", a, b), "sym_min": lambda p, a, b: p.op("Min", a, b), "sym_float": lambda p, a: a,
-    "_sym_sqrt": lambda p, a: p.op("Sqrt", a), "sqrt": lambda p, a: p.op("Sqrt", a),
+_ARITHMETIC = {  # of sizes, by the names of Python's and torch's functions
+    **{name: (lambda p, *xs, op=op: p.op(op, *xs)) for name, op in {
+        "add": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "mod": "Mod", "truediv": "Div", "pow": "Pow",
+        "sym_max": "Max",
+        "sym_min": "Min", "_sym_sqrt": "Sqrt", "sqrt": "Sqrt", "sym_float": "Identity"}.items()},
+    "floordiv": lambda p, a, b: p.op("Div", p.op("Sub", a, p.op("Mod", a, b)), b),
 }
 
 

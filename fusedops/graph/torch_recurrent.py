@@ -1,4 +1,5 @@
-"""Recurrent layers as one operator each while torch exports a module: left to itself, export unrolls them over the steps and so fixes their number."""
+"""Recurrent layers as one operator each while torch exports a module: left to itself, export unrolls them over the
+steps and so fixes their number."""
 import contextlib
 from functools import cache
 
@@ -29,11 +30,13 @@ class _Functions:
             return function
 
         def called(x, hx, *rest):
-            each = (4 if rest[1] else 2) * rest[2] * (1 + rest[5]) if isinstance(rest[0], (list, tuple)) else -1
-            if each != len(rest[0]):  # packed sequences, or projections
+            if isinstance(hx, self._torch.Tensor) and hx.ndim == 1:  # the batch sizes of packed sequences
+                return function(x, hx, *rest)
+            params, has_biases, num_layers, _, _, bidirectional, _ = rest
+            if len(params) != (4 if has_biases else 2) * num_layers * (1 + bidirectional):  # projections
                 return function(x, hx, *rest)
             states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
-            return _operator(self._torch, name)(x, states, list(rest[0]), *rest[1:])
+            return _operator(self._torch, name)(x, states, list(params), *rest[1:])
         return called
 
 
@@ -44,13 +47,14 @@ def _operator(torch, name):
 
     def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         function = getattr(torch._VF, name)
-        return function(x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional, batch_first)
+        return function(x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional,
+                        batch_first)
 
     def shapes(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         return x.new_empty(*x.shape[:2], (1 + bidirectional) * hx[0].shape[2]), *map(torch.empty_like, hx)
 
-    schema = ("(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, bool bidirectional, "
-              f"bool batch_first) -> (Tensor, Tensor{', Tensor' if several else ''})")
+    schema = ("(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+              f"bool bidirectional, bool batch_first) -> (Tensor, Tensor{', Tensor' if several else ''})")
     operator = torch.library.custom_op(f"fusedops::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(shapes)
     return operator

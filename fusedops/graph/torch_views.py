@@ -1,10 +1,13 @@
-"""Changes in place: where nobody but the changed tensor's own readers sees them, they are read as operators that make a new one."""
+"""Changes in place: where nobody but the changed tensor's own readers sees them, they are read as operators that make a
+new one."""
 
-_ALIASES = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as", "getitem"}  # give back their input, or a part of it
+# Operators that may give back their input, or a part of it, though torch's schema does not say so.
+_ALIASES = {"dropout", "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "type_as", "getitem"}
 
 
 def is_plain(module, inputs):
-    """Whether each change in a graph is seen through the changed tensor alone; `inputs` are the names of the inputs, which may be changed."""
+    """Whether each change in a graph is seen through the changed tensor alone; `inputs` are the names of the inputs,
+    which may be changed."""
     return all(_is_plain(m.graph, inputs) for m in module.modules() if hasattr(m, "graph"))
 
 

@@ -41,7 +41,8 @@ def _conv(p, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 def _conv_transpose(p, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     n = weight.ndim - 2
     stride, padding, output_padding, dilation = (_list(v, n) for v in (stride, padding, output_padding, dilation))
-    attrs = dict(kernel_shape=list(weight.shape[2:]), strides=stride, dilations=dilation, pads=padding * 2, output_padding=output_padding, group=groups)
+    attrs = dict(kernel_shape=list(weight.shape[2:]), strides=stride, dilations=dilation, pads=padding * 2,
+                 output_padding=output_padding, group=groups)
     return _with_batch(p, x, n, lambda x: p.op("ConvTranspose", x, weight, bias, **attrs))
 
 
@@ -51,14 +52,15 @@ def _convolution(p, x, weight, bias, stride, padding, dilation, transposed, outp
     return _conv(p, x, weight, bias, stride, padding, dilation, groups)
 
 
-def _pool_settings(n, kernel_size, stride, padding):
-    kernel = _list(kernel_size, n)
-    return dict(kernel_shape=kernel, strides=_list(stride, n) if stride else kernel, pads=_list(padding, n) * 2)
+def _pool_settings(n, kernel_size, stride, padding, ceil_mode):
+    kernel, padding = _list(kernel_size, n), _list(padding, n)
+    return dict(kernel_shape=kernel, strides=_list(stride, n) if stride else kernel, pads=padding * 2,
+                ceil_mode=int(ceil_mode))
 
 
 def _max_pool(n, indices=False):
     def read(p, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
-        attrs = _pool_settings(n, kernel_size, stride, padding) | dict(dilations=_list(dilation, n), ceil_mode=int(ceil_mode))
+        attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode) | dict(dilations=_list(dilation, n))
         if not indices or not any(u.args[1] == 1 for u in p.node.users):
             y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
             return [y, None] if indices else y
@@ -68,13 +70,14 @@ def _max_pool(n, indices=False):
 
 def _avg_pool(n):
     def read(p, x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
-        attrs = _pool_settings(n, kernel_size, stride, padding) | dict(ceil_mode=int(ceil_mode), count_include_pad=int(count_include_pad))
+        attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode)
         if divisor_override is None:
-            return _with_batch(p, x, n, lambda x: p.op("AveragePool", x, **attrs))
+            return _with_batch(p, x, n, lambda x: p.op("AveragePool", x, **attrs,
+                                                       count_include_pad=int(count_include_pad)))
         if ceil_mode:
             raise Unsupported("fusedops does not have an average pool with divisor_override and ceil_mode")
         factor = p.scalar(math.prod(attrs["kernel_shape"]) / divisor_override, x)
-        return _with_batch(p, x, n, lambda x: p.op("Mul", p.op("AveragePool", x, **attrs | dict(count_include_pad=1)), factor))
+        return _with_batch(p, x, n, lambda x: p.op("Mul", p.op("AveragePool", x, **attrs, count_include_pad=1), factor))
     return read
 
 
@@ -105,7 +108,8 @@ def _adapted(p, x, n, wanted, mean):
 
 
 def _adapted_axis(p, x, a, ndim, size, wanted, mean):
-    """One axis: means as a product with a matrix of weights, maxima of windows that are filled up with their last element."""
+    """One axis: means as a product with a matrix of weights, maxima of windows that are filled up with their last
+    element."""
     bounds = [(i * size // wanted, -(-(i + 1) * size // wanted)) for i in range(wanted)]
     if not mean:
         longest = max(e - b for b, e in bounds)
@@ -121,9 +125,11 @@ def _adapted_axis(p, x, a, ndim, size, wanted, mean):
 
 
 READERS = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv), "convolution": _convolution, "_convolution": _convolution,
+    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),
+    "convolution": _convolution, "_convolution": _convolution,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
-    **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)}, **{f"max_pool{n}d_with_indices": _max_pool(n, indices=True) for n in (1, 2, 3)},
+    **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)},
+    **{f"max_pool{n}d_with_indices": _max_pool(n, indices=True) for n in (1, 2, 3)},
     **{f"avg_pool{n}d": _avg_pool(n) for n in (1, 2, 3)},
     **{f"{prefix}adaptive_avg_pool{n}d": _adaptive(n, mean=True) for prefix in ("", "_") for n in (1, 2, 3)},
     **{f"adaptive_max_pool{n}d": _adaptive(n, mean=False) for n in (1, 2, 3)},

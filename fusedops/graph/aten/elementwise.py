@@ -56,7 +56,8 @@ def _bits(op):
 
 
 def _shift(direction):
-    return lambda p, x, other: p.op("BitShift", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype), direction=direction)
+    return lambda p, x, other: p.op("BitShift", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype),
+                                    direction=direction)
 
 
 def _div(p, x, other, rounding_mode=None):
@@ -251,33 +252,38 @@ def _hypot(p, x, other):
 
 
 READERS = {
-    **{name: _unary(op) for name, op in {
-        "exp": "Exp", "log": "Log", "sqrt": "Sqrt", "sin": "Sin", "cos": "Cos", "tan": "Tan", "asin": "Asin", "acos": "Acos", "atan": "Atan",
-        "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh", "atanh": "Atanh", "erf": "Erf", "reciprocal": "Reciprocal",
-        "abs": "Abs", "neg": "Neg", "ceil": "Ceil", "floor": "Floor", "sign": "Sign", "relu": "Relu", "sigmoid": "Sigmoid", "tanh": "Tanh",
-        "selu": "Selu"}.items()},
-    **{name: _binary(op) for name, op in {"add": "Add", "sub": "Sub", "mul": "Mul", "multiply": "Mul", "maximum": "Max", "minimum": "Min"}.items()},
-    **{name: _comparison(op) for name, op in {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less", "le": "LessOrEqual"}.items()},
+    **{op.lower(): _unary(op) for op in (
+        "Exp", "Log", "Sqrt", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
+        "Erf",
+        "Reciprocal", "Abs", "Neg", "Ceil", "Floor", "Sign", "Relu", "Sigmoid", "Tanh", "Selu")},
+    **{name: _binary(op) for name, op in {"add": "Add", "sub": "Sub", "mul": "Mul", "multiply": "Mul", "maximum": "Max",
+                                          "minimum": "Min"}.items()},
+    **{name: _comparison(op) for name, op in {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less",
+                                              "le": "LessOrEqual"}.items()},
     **{name: _logic(op) for name, op in {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}.items()},
-    **{name: _bits(op) for name, op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor", "bitwise_not": "Not",
-                                        "__and__": "And", "__or__": "Or", "__xor__": "Xor"}.items()},
-    **{name: _activation(form) for name, form in {"silu": "silu", "mish": "mish", "hardswish": "hardswish", "hardsigmoid": "hardsigmoid",
-                                                  "relu6": "relu6"}.items()},
-    **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout", "feature_dropout", "alpha_dropout",
-                     "feature_alpha_dropout", "native_dropout", "resolve_conj", "resolve_neg", "positive"), _same),
+    **{name: _bits(op) for name, op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
+                                        "bitwise_not": "Not", "__and__": "And", "__or__": "Or",
+                                        "__xor__": "Xor"}.items()},
+    **{name: _activation(form) for name, form in {"silu": "silu", "mish": "mish", "hardswish": "hardswish",
+                                                  "hardsigmoid": "hardsigmoid", "relu6": "relu6"}.items()},
+    **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout",
+                     "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout", "resolve_conj",
+                     "resolve_neg", "positive"), _same),
     **dict.fromkeys(("to", "_to_copy", "type_as", "float", "double", "half", "bool", "long", "int"), _cast),
     "ne": lambda p, x, other: p.op("Not", _comparison("Equal")(p, x, other)),
-    "logical_not": lambda p, x: p.op("Not", p.cast(x, p.torch.bool)),
-    "isnan": _test_unary("IsNaN"), "isinf": _test_unary("IsInf"),
-    "rsub": _reversed_sub, "div": _div, "divide": _div, "true_divide": _div, "floor_divide": _floor_divide, "trunc": _trunc,
-    "remainder": _mod(0), "fmod": _mod(1), "pow": _pow, "square": lambda p, x: _pow(p, x, 2), "where": _where, "masked_fill": _masked_fill,
-    "round": _round, "clamp": _clamp, "clip": _clamp, "hardtanh": _hardtanh,
-    "clamp_min": lambda p, x, min: _clamp(p, x, min), "clamp_max": lambda p, x, max: _clamp(p, x, None, max),
-    "elu": _elu, "celu": lambda p, x, alpha=1.0: p.op("Celu", x, alpha=float(alpha)), "leaky_relu": _leaky_relu, "rrelu": _rrelu, "gelu": _gelu,
-    "softplus": _softplus, "hardshrink": _shrink, "softshrink": lambda p, x, lambd=0.5: _shrink(p, x, lambd, hard=False), "threshold": _threshold,
-    "prelu": _prelu, "_prelu_kernel": _prelu, "glu": _glu, "softsign": _softsign, "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
-    "rsqrt": _chain("Sqrt", "Reciprocal"), "log1p": _with_number("Add", 1, after="Log"), "expm1": _with_number("Sub", 1, before="Exp"),
-    "log2": _with_number("Mul", 1 / math.log(2), before="Log"), "log10": _with_number("Mul", 1 / math.log(10), before="Log"),
-    "exp2": _exp2, "erfc": _erfc, "fill": _fill, "copy": _copy, "atan2": _atan2, "__lshift__": _shift("LEFT"), "__rshift__": _shift("RIGHT"), "bitwise_left_shift": _shift("LEFT"),
-    "bitwise_right_shift": _shift("RIGHT"), "hypot": _hypot,
+    "logical_not": lambda p, x: p.op("Not", p.cast(x, p.torch.bool)), "isnan": _test_unary("IsNaN"),
+    "isinf": _test_unary("IsInf"), "rsub": _reversed_sub, "div": _div, "divide": _div, "true_divide": _div,
+    "floor_divide": _floor_divide, "trunc": _trunc, "remainder": _mod(0), "fmod": _mod(1), "pow": _pow,
+    "square": lambda p, x: _pow(p, x, 2), "where": _where, "masked_fill": _masked_fill, "round": _round,
+    "clamp": _clamp, "clip": _clamp, "hardtanh": _hardtanh, "clamp_min": lambda p, x, min: _clamp(p, x, min),
+    "clamp_max": lambda p, x, max: _clamp(p, x, None, max), "elu": _elu,
+    "celu": lambda p, x, alpha=1.0: p.op("Celu", x, alpha=float(alpha)), "leaky_relu": _leaky_relu, "rrelu": _rrelu,
+    "gelu": _gelu, "softplus": _softplus, "hardshrink": _shrink,
+    "softshrink": lambda p, x, lambd=0.5: _shrink(p, x, lambd, hard=False), "threshold": _threshold, "prelu": _prelu,
+    "_prelu_kernel": _prelu, "glu": _glu, "softsign": _softsign, "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
+    "rsqrt": _chain("Sqrt", "Reciprocal"), "log1p": _with_number("Add", 1, after="Log"),
+    "expm1": _with_number("Sub", 1, before="Exp"), "log2": _with_number("Mul", 1 / math.log(2), before="Log"),
+    "log10": _with_number("Mul", 1 / math.log(10), before="Log"), "exp2": _exp2, "erfc": _erfc, "fill": _fill,
+    "copy": _copy, "atan2": _atan2, "__lshift__": _shift("LEFT"), "__rshift__": _shift("RIGHT"),
+    "bitwise_left_shift": _shift("LEFT"), "bitwise_right_shift": _shift("RIGHT"), "hypot": _hypot,
 }

@@ -7,7 +7,8 @@ def _embedding(p, weight, indices, **_):
     return p.op("Gather", weight, p.cast(indices, p.torch.int64), axis=0)
 
 
-def _bag(p, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None, include_last_offset=False, padding_idx=-1):
+def _bag(p, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
+         include_last_offset=False, padding_idx=-1):
     """Sums, means or maxima of rows, as many for each result; `offsets` are then a range of that step."""
     made = p.node.args[2]
     step = made.args[2] if getattr(made, "args", None) and "arange" in str(made.target) and len(made.args) > 2 else None
@@ -57,10 +58,13 @@ def _scatter(reduction=None):
 
 
 def _index(p, x, indices):
-    """x[i, :, j]: elements at indices that broadcast together; the axes of these stand where the first index is, or in front if they are apart."""
+    """x[i, :, j]: elements at indices that broadcast together; the axes of these stand where the first index is, or in
+    front if they are apart."""
     given = [(d, i) for d, i in enumerate(indices) if i is not None]
+    if len(indices) == 1 and indices[0].dtype == p.torch.bool:
+        return _selected(p, x, indices[0])
     if any(i.dtype in (p.torch.bool, p.torch.uint8) for _, i in given):
-        raise Unsupported("fusedops does not have an index of bools, whose number of elements depends on values")
+        raise Unsupported("fusedops does not have an index of bools among others")
     if len(given) == 1:
         return p.op("Gather", x, p.cast(given[0][1], p.torch.int64), axis=given[0][0])
     dims = [d for d, _ in given]
@@ -74,6 +78,20 @@ def _index(p, x, indices):
     return p.op("Transpose", y, perm=[*before, *range(axes), *range(axes + first, axes + len(rest))])
 
 
+def _selected(p, x, mask):
+    """The elements where a mask is true."""
+    return p.op("GatherND", x, _non_zero(p, mask))
+
+
+def _non_zero(p, x):
+    return p.op("Transpose", p.op("NonZero", x), perm=[1, 0])
+
+
+def _masked_select(p, x, mask):
+    shape = p.shape(broadcast_shape(x.shape, mask.shape))
+    return _selected(p, *(p.op("Expand", t, shape) if t.shape != x.shape else t for t in (x, mask)))
+
+
 def broadcast_shape(*shapes):
     """The shape that shapes of ints and open sizes broadcast to."""
     ndim = max(map(len, shapes))
@@ -83,8 +101,9 @@ def broadcast_shape(*shapes):
 
 def _table(p, indices):
     """Indices of several axes as the rows of one table."""
+    indices = [p.cast(i, p.torch.int64) for i in indices]
     shape = broadcast_shape(*[i.shape for i in indices])
-    columns = [p.op("Expand", p.cast(i, p.torch.int64), p.shape(shape)) if tuple(i.shape) != shape else p.cast(i, p.torch.int64) for i in indices]
+    columns = [i if tuple(i.shape) == shape else p.op("Expand", i, p.shape(shape)) for i in indices]
     return p.op("Concat", *[p.op("Unsqueeze", c, [len(shape)]) for c in columns], axis=len(shape))
 
 
@@ -126,8 +145,8 @@ def _one_hot(p, x, num_classes=-1):
 
 
 READERS = {
-    "embedding": _embedding, "embedding_bag": _bag, "_embedding_bag": _bag,
-    "index_select": _index_select, "gather": _gather, "scatter": _scatter(), "scatter_add": _scatter("add"),
-    "scatter_reduce": _scatter(), "index": _index, "index_put": _index_put, "index_add": _index_add, "take_along_dim": _take_along_dim,
-    "one_hot": _one_hot,
+    "embedding": _embedding, "embedding_bag": _bag, "_embedding_bag": _bag, "index_select": _index_select,
+    "gather": _gather, "scatter": _scatter(), "scatter_add": _scatter("add"), "scatter_reduce": _scatter(),
+    "index": _index, "index_put": _index_put, "index_add": _index_add, "take_along_dim": _take_along_dim,
+    "one_hot": _one_hot, "nonzero": _non_zero, "masked_select": _masked_select,
 }

@@ -35,7 +35,8 @@ def _layer_norm(p, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     x = input
     if weight is None:
         weight = p.torch.ones(tuple(p.static(normalized_shape, "layer norm")), dtype=x.dtype)
-    return p.op("LayerNormalization", x, weight, *[b for b in (bias,) if b is not None], axis=x.ndim - len(normalized_shape), epsilon=eps)
+    return p.op("LayerNormalization", x, weight, *[b for b in (bias,) if b is not None],
+                axis=x.ndim - len(normalized_shape), epsilon=eps)
 
 
 def _native_layer_norm(p, *args, **given):
@@ -81,9 +82,10 @@ def _softmax(op):
 
 
 READERS = {
-    "batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _native_batch_norm, "native_batch_norm": _native_batch_norm,
-    "instance_norm": _instance_norm, "layer_norm": _layer_norm, "native_layer_norm": _native_layer_norm, "rms_norm": _rms_norm,
-    "_fused_rms_norm": _fused_rms_norm, "group_norm": _group_norm, "native_group_norm": _native_group_norm,
+    "batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _native_batch_norm,
+    "native_batch_norm": _native_batch_norm, "instance_norm": _instance_norm, "layer_norm": _layer_norm,
+    "native_layer_norm": _native_layer_norm, "rms_norm": _rms_norm, "_fused_rms_norm": _fused_rms_norm,
+    "group_norm": _group_norm, "native_group_norm": _native_group_norm,
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), _softmax("Softmax")),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _softmax("LogSoftmax")),
 }

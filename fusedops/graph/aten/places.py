@@ -87,8 +87,8 @@ def _repeat_interleave(p, x, repeats, dim=None, output_size=None):
 
 
 def _cat(p, tensors, dim=0):
-    tensors = [p.cast(t, p.made.dtype) for t in tensors if tuple(t.shape) != (0,) or len(p.made.shape) == 1]  # torch leaves out empty vectors
-    return p.op("Concat", *tensors, axis=axis(p.made, dim))
+    tensors = [t for t in tensors if tuple(t.shape) != (0,) or len(p.made.shape) == 1]  # torch leaves out empty vectors
+    return p.op("Concat", *[p.cast(t, p.made.dtype) for t in tensors], axis=axis(p.made, dim))
 
 
 def _stack(p, tensors, dim=0):
@@ -209,7 +209,8 @@ def _unfold(p, x, dimension, size, step):
     if x.ndim == 0:
         return p.op("Unsqueeze", x, [0])
     dim = axis(x, dimension)
-    return p.op("Transpose", windows(p, x, dim, size, step), perm=[*range(dim + 1), *range(dim + 2, x.ndim + 1), dim + 1])
+    order = [*range(dim + 1), *range(dim + 2, x.ndim + 1), dim + 1]
+    return p.op("Transpose", windows(p, x, dim, size, step), perm=order)
 
 
 def _im2col(p, x, kernel_size, dilation, padding, stride):
@@ -228,7 +229,8 @@ def _im2col(p, x, kernel_size, dilation, padding, stride):
 
 def _col2im(p, x, output_size, kernel_size, dilation, padding, stride):
     pads = [*padding, *padding]
-    return p.op("Col2Im", x, p.shape(output_size), list(kernel_size), dilations=list(dilation), pads=pads, strides=list(stride))
+    return p.op("Col2Im", x, p.shape(output_size), list(kernel_size), dilations=list(dilation), pads=pads,
+                strides=list(stride))
 
 
 def _pixel_shuffle(p, x, upscale_factor):
@@ -275,7 +277,7 @@ def _scalar_tensor(p, s, **_):
 
 def _eye(p, n, m=None, **_):
     """1 where a row's number is that of its column."""
-    rows, columns = (p.op("Range", p.number(0, np.int64), p.number(v, np.int64), p.number(1, np.int64)) for v in (n, n if m is None else m))
+    rows, columns = (p.op("Range", *[p.number(v, np.int64) for v in (0, end, 1)]) for end in (n, n if m is None else m))
     return p.cast(Tensor(p.op("Equal", p.op("Unsqueeze", rows, [1]), columns), None, p.torch.bool), p.made.dtype)
 
 
@@ -303,20 +305,25 @@ def _numel(p, x):
 
 
 READERS = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze", "ravel",
-                     "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
+    **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze",
+                     "ravel", "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
-    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit", "vsplit"), _split),
-    **dict.fromkeys(("transpose", "t", "swapdims", "numpy_T", "mT", "matrix_H", "adjoint"), _swap),
-    **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1, "full_like": None,
-                                              "empty": 0, "empty_like": 0, "new_empty": 0, "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
-    **{f"{name}_pad{n}d": _padded(mode) for n in (1, 2, 3) for name, mode in (("reflection", "reflect"), ("replication", "replicate"))},
-    "squeeze": _squeeze, "item": _element, "_local_scalar_dense": _element,
-    "swapaxes": _swap_named, "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes,
-    "repeat": _repeat, "tile": _tile, "repeat_interleave": _repeat_interleave, "cat": _cat, "concat": _cat, "concatenate": _cat, "stack": _stack,
-    "unbind": _unbind, "select": _select, "slice": _slice, "narrow": _narrow, "slice_scatter": _slice_scatter, "select_scatter": _select_scatter,
-    "pad": _pad, "constant_pad_nd": lambda p, x, pad, value=0: _pad(p, x, pad, "constant", value), "flip": _flip, "roll": _roll,
-    "unfold": _unfold, "im2col": _im2col, "col2im": _col2im, "pixel_shuffle": _pixel_shuffle, "pixel_unshuffle": _pixel_unshuffle,
-    "channel_shuffle": _channel_shuffle, "native_channel_shuffle": _channel_shuffle, "arange": _arange, "scalar_tensor": _scalar_tensor,
-    "eye": _eye, "diagonal": _diagonal, "tril": _triangle(0), "triu": _triangle(1), "sym_size": _size, "sym_numel": _numel,
+    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit",
+                     "vsplit"), _split),
+    **dict.fromkeys(("transpose", "t", "swapdims", "mT", "matrix_H", "adjoint"), _swap),
+    **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1,
+                                              "full_like": None, "empty": 0, "empty_like": 0, "new_empty": 0,
+                                              "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
+    **{f"reflection_pad{n}d": _padded("reflect") for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": _padded("replicate") for n in (1, 2, 3)},
+    "squeeze": _squeeze, "item": _element, "_local_scalar_dense": _element, "swapaxes": _swap_named,
+    "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes, "repeat": _repeat,
+    "tile": _tile, "repeat_interleave": _repeat_interleave, "cat": _cat, "concat": _cat, "concatenate": _cat,
+    "stack": _stack, "unbind": _unbind, "select": _select, "slice": _slice, "narrow": _narrow,
+    "slice_scatter": _slice_scatter, "select_scatter": _select_scatter, "pad": _pad,
+    "constant_pad_nd": lambda p, x, pad, value=0: _pad(p, x, pad, "constant", value), "flip": _flip, "roll": _roll,
+    "unfold": _unfold, "im2col": _im2col, "col2im": _col2im, "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle, "channel_shuffle": _channel_shuffle,
+    "native_channel_shuffle": _channel_shuffle, "arange": _arange, "scalar_tensor": _scalar_tensor, "eye": _eye,
+    "diagonal": _diagonal, "tril": _triangle(0), "triu": _triangle(1), "sym_size": _size, "sym_numel": _numel,
 }

@@ -156,20 +156,24 @@ def _distance(p, x, /, x2, **given):
     """Euclidean distances between the rows of two matrices."""
     if given.get("p", 2) != 2:
         raise Unsupported("fusedops does not have cdist of another norm than 2")
-    return p.op("ReduceL2", p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])), [-1], keepdims=0)
+    return p.op("ReduceL2", p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])), [-1],
+                keepdims=0)
 
 
 def _similarity(p, x, x2, dim=1, eps=1e-8):
     """Cosines: products of both over the product of their lengths, each at least eps."""
     a = axis(x, dim)
     lengths = [p.op("Max", p.op("ReduceL2", t, [a], keepdims=1), p.scalar(eps, x)) for t in (x, x2)]
-    return p.op("ReduceSum", p.op("Mul", *[p.op("Div", t, n) for t, n in zip((x, x2), lengths, strict=True)]), [a], keepdims=0)
+    return p.op("ReduceSum", p.op("Mul", *[p.op("Div", t, n) for t, n in zip((x, x2), lengths, strict=True)]), [a],
+                keepdims=0)
 
 
 READERS = {
-    "linear": _linear, **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _matmul),
-    "addmm": _add_product("mat1", "mat2"), "baddbmm": _add_product("batch1", "batch2"), "einsum": _einsum, "outer": _outer,
-    "bilinear": _bilinear, "scaled_dot_product_attention": _attention, "cdist": _distance, "cosine_similarity": _similarity,
-    "lstm": _recurrent("LSTM"), "gru": _recurrent("GRU"), "rnn_tanh": _recurrent("RNN"), "rnn_relu": _recurrent("RNN", activation="Relu"),
-    "lstm_cell": _cell("LSTM"), "gru_cell": _cell("GRU"), "rnn_tanh_cell": _cell("RNN"), "rnn_relu_cell": _cell("RNN", activation="Relu"),
+    "linear": _linear,
+    **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _matmul),
+    "addmm": _add_product("mat1", "mat2"), "baddbmm": _add_product("batch1", "batch2"), "einsum": _einsum,
+    "outer": _outer, "bilinear": _bilinear, "scaled_dot_product_attention": _attention, "cdist": _distance,
+    "cosine_similarity": _similarity, "lstm": _recurrent("LSTM"), "gru": _recurrent("GRU"),
+    "rnn_tanh": _recurrent("RNN"), "rnn_relu": _recurrent("RNN", activation="Relu"), "lstm_cell": _cell("LSTM"),
+    "gru_cell": _cell("GRU"), "rnn_tanh_cell": _cell("RNN"), "rnn_relu_cell": _cell("RNN", activation="Relu"),
 }

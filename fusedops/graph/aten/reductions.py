@@ -56,7 +56,8 @@ def _count(p, x, axes):
     found = 1
     for a in axes:
         n = p.size(x.shape[a])
-        found = found * n if isinstance(found, int) and isinstance(n, int) else p.op("Mul", p.number(found, np.int64), p.number(n, np.int64))
+        known = isinstance(found, int) and isinstance(n, int)
+        found = found * n if known else p.op("Mul", *[p.number(v, np.int64) for v in (found, n)])
     return found
 
 
@@ -126,10 +127,11 @@ def _cumsum(p, x, dim, dtype=None):
 
 
 READERS = {
-    **{name: _reduce(op) for name, op in {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd", "amax": "ReduceMax",
-                                          "amin": "ReduceMin"}.items()},
-    "any": _test("ReduceMax"), "all": _test("ReduceMin"), "max": _extreme("Max", "ArgMax"), "min": _extreme("Min", "ArgMin"),
-    "argmax": _best("ArgMax"), "argmin": _best("ArgMin"), "var": _spread(), "std": _spread(root=True), "var_mean": _spread(mean=True),
-    "std_mean": _spread(root=True, mean=True), "linalg_vector_norm": _norm, "norm": _old_norm, "logsumexp": _log_sum_exp,
-    "topk": _top_k, "sort": _sort, "argsort": _arg_sort, "msort": lambda p, x: _sort(p, x, 0)[0], "cumsum": _cumsum,
+    **{name: _reduce(op) for name, op in {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd",
+                                          "amax": "ReduceMax", "amin": "ReduceMin"}.items()},
+    "any": _test("ReduceMax"), "all": _test("ReduceMin"), "max": _extreme("Max", "ArgMax"),
+    "min": _extreme("Min", "ArgMin"), "argmax": _best("ArgMax"), "argmin": _best("ArgMin"), "var": _spread(),
+    "std": _spread(root=True), "var_mean": _spread(mean=True), "std_mean": _spread(root=True, mean=True),
+    "linalg_vector_norm": _norm, "norm": _old_norm, "logsumexp": _log_sum_exp, "topk": _top_k, "sort": _sort,
+    "argsort": _arg_sort, "msort": lambda p, x: _sort(p, x, 0)[0], "cumsum": _cumsum,
 }

@@ -1,6 +1,8 @@
 """Resizing of images and sampling at computed places."""
 import numpy as np
 
+from ..torch_program import sizes
+
 
 def _resize(n, mode, **attrs):
     """By sizes, or by factors, which torch then uses for positions too."""
@@ -9,16 +11,28 @@ def _resize(n, mode, **attrs):
         factors = scale_factors or [given.get(f"scales_{a}") for a in "dhw"[3 - n:]] if scales is None else [scales]
         settings = {k: v for k, v in attrs.items() if k != "transform"}
         settings |= dict(mode=mode, coordinate_transformation_mode=coordinates)
+        known = all(isinstance(s, int) for s in (*sizes(p.made.shape)[2:], *x.shape[2:]))
+        if known and (mode == "cubic" or attrs.get("antialias")):
+            return _by_matrices(p, x, align_corners, factors)
         if factors and all(f is not None for f in factors) and output_size is None:
             return p.op("Resize", x, None, np.array([1, 1, *factors], np.float32), **settings)
-        sizes = p.made.shape
-        return p.op("Resize", x, None, None, p.shape(sizes), **settings)
+        return p.op("Resize", x, None, None, p.shape(p.made.shape), **settings)
     return read
+
+
+def _by_matrices(p, x, align_corners, factors):
+    """Known sizes: each axis as a product with the weights that torch gives each pixel, from its resizing of unit vectors."""
+    resize = getattr(p.torch.ops.aten, p.node.target._schema.name.split("::")[1]).default
+    (h, w), (oh, ow), (fh, fw) = x.shape[2:], p.static(p.made.shape[2:], "an image"), (factors or (None, None))
+    rows = resize(p.torch.eye(h).reshape(1, h, h, 1), [oh, 1], align_corners, fh, None)[0, :, :, 0]
+    columns = resize(p.torch.eye(w).reshape(1, w, 1, w), [1, ow], align_corners, None, fw)[0, :, 0]
+    return p.op("MatMul", rows.T, p.op("MatMul", x, columns))
 
 
 def _grid_sampler(p, x, grid, interpolation_mode, padding_mode, align_corners):
     modes, borders = ("linear", "nearest", "cubic"), ("zeros", "border", "reflection")
-    return p.op("GridSample", x, grid, mode=modes[interpolation_mode], padding_mode=borders[padding_mode], align_corners=int(align_corners))
+    return p.op("GridSample", x, grid, mode=modes[interpolation_mode], padding_mode=borders[padding_mode],
+                align_corners=int(align_corners))
 
 
 _NAMES = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
@@ -27,6 +41,7 @@ READERS = {
     **{f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil") for n in (1, 2, 3)},
     **{f"upsample_{name}": _resize(n, "linear") for n, name in _NAMES.items()},
     "upsample_bicubic2d": _resize(2, "cubic", cubic_coeff_a=-0.75),
-    "_upsample_bilinear2d_aa": _resize(2, "linear", antialias=1), "_upsample_bicubic2d_aa": _resize(2, "cubic", antialias=1, cubic_coeff_a=-0.5),
-    "grid_sampler": _grid_sampler, "grid_sampler_2d": _grid_sampler, "grid_sampler_3d": _grid_sampler,
+    "_upsample_bilinear2d_aa": _resize(2, "linear", antialias=1),
+    "_upsample_bicubic2d_aa": _resize(2, "cubic", antialias=1, cubic_coeff_a=-0.5), "grid_sampler": _grid_sampler,
+    "grid_sampler_2d": _grid_sampler, "grid_sampler_3d": _grid_sampler,
 }
