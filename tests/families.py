@@ -48,8 +48,8 @@ class ConvNeXtBlock(nn.Module):
         super().__init__()
         self.depthwise, self.norm = nn.Conv2d(channels, channels, 7, padding=3, groups=channels), nn.LayerNorm(channels,
                                                                                                                eps=1e-6)
-        self.up, self.down, self.scale = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels,
-                                                                                      channels), nn.Parameter(torch.full((channels,), 0.5))
+        self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
+        self.scale = nn.Parameter(torch.full((channels,), 0.5))
 
     def forward(self, x):
         y = self.norm(self.depthwise(x).permute(0, 2, 3, 1))
@@ -61,9 +61,8 @@ class VisionTransformer(nn.Module):
         super().__init__()
         self.patch, self.token = nn.Conv2d(3, width, 4, 4), nn.Parameter(torch.randn(1, 1, width))
         self.places = nn.Parameter(torch.randn(1, patches + 1, width))
-        self.body = nn.TransformerEncoder(nn.TransformerEncoderLayer(width, 4, 32, activation="gelu", batch_first=True,
-                                                                     norm_first=True), 2,
-                                          enable_nested_tensor=False)
+        layer = nn.TransformerEncoderLayer(width, 4, 32, activation="gelu", batch_first=True, norm_first=True)
+        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
         self.head = nn.Linear(width, 10)
 
     def forward(self, x):
@@ -126,9 +125,8 @@ class Translator(nn.Module):
 
     def __init__(self, width=12):
         super().__init__()
-        self.words, self.reader, self.writer = nn.Embedding(40, width), nn.GRU(width, width,
-                                                                               batch_first=True), nn.GRU(width, width,
-                                                                                                         batch_first=True)
+        self.words = nn.Embedding(40, width)
+        self.reader, self.writer = (nn.GRU(width, width, batch_first=True) for _ in range(2))
         self.head = nn.Linear(2 * width, 40)
 
     def forward(self, source, target):

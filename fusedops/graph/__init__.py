@@ -54,19 +54,22 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
 def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install 'fusedops[torch]'``.
 
-    The network is compared with the module before it is handed out: on the example, on other values, and in other sizes where sizes are open.
+    The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
+    where sizes are open.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not change the network.
+        Taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not change the
+        network.
     example_inputs : tensor, array, or a tuple, list or dict of them, optional
-        What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be nested. The tensors in
-        them become the inputs of the network, in order; all else stays as it is. Without them, `module` is a single layer (``nn.Conv2d``,
-        ``nn.Linear``, ...) and the result the layer of fusedops with its weights.
+        What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be
+        nested. The tensors in them become the inputs of the network, in order; all else stays as it is. Without them,
+        `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its
+        weights.
     dynamic_shapes : tuple, list or dict, optional
-        Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes it: for each
-        example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
+        Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes
+        it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
@@ -78,10 +81,12 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     Raises
     ------
     ValueError
-        The module decides by values that only a call knows, draws random numbers, keeps state, has operators that fusedops does not
-        have, or fixes a size that was to be open; or the network would not compute what the module does.
+        The module decides by values that only a call knows, draws random numbers, keeps state, has operators that
+        fusedops does not have, or fixes a size that was to be open; or the network would not compute what the module
+        does.
     TypeError
-        Not a module, or example inputs of another kind; no example inputs, and no such layer, or options of networks for one.
+        Not a module, or example inputs of another kind; no example inputs, and no such layer, or options of networks
+        for one.
 
     Examples
     --------
@@ -100,7 +105,11 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
             raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                             "from_torch(module, example_inputs, fold=..., fuse=...)")
         return torch_layers.layer_of(module)
-    return torch_reader.read_torch(module, example_inputs, dynamic_shapes, lambda graph: Model.built(graph, fold, fuse, disabled))
+
+    def build(graph):
+        return Model.built(graph, fold, fuse, disabled)
+
+    return torch_reader.read_torch(module, example_inputs, dynamic_shapes, build)
 
 
 def load(path):

@@ -61,11 +61,16 @@ def _pool_settings(n, kernel_size, stride, padding, ceil_mode):
 def _max_pool(n, indices=False):
     def read(p, x, kernel_size, stride=(), padding=0, dilation=1, ceil_mode=False):
         attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode) | dict(dilations=_list(dilation, n))
-        if not indices or not any(u.args[1] == 1 for u in p.node.users):
-            y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
-            return [y, None] if indices else y
-        raise Unsupported("fusedops does not have the places of a max pool's maxima")
+        y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
+        return _without_places(p, y) if indices else y
     return read
+
+
+def _without_places(p, y):
+    """Both results of a max pool whose second, the places of the maxima, nobody reads."""
+    if any(reader.args[1] == 1 for reader in p.node.users):
+        raise Unsupported("fusedops does not have the places of a max pool's maxima")
+    return [y, None]
 
 
 def _avg_pool(n):
@@ -86,11 +91,7 @@ def _adaptive(n, mean):
     def read(p, x, output_size):
         wanted = [x.shape[x.ndim - n + i] if o is None else o for i, o in enumerate(_list(output_size, n))]
         y = _with_batch(p, x, n, lambda x: _adapted(p, x, n, wanted, mean))
-        if not mean and isinstance(p.made, (list, tuple)):
-            if any(u.args[1] == 1 for u in p.node.users):
-                raise Unsupported("fusedops does not have the places of a max pool's maxima")
-            return [y, None]
-        return y
+        return y if mean else _without_places(p, y)
     return read
 
 
@@ -115,13 +116,12 @@ def _adapted_axis(p, x, a, ndim, size, wanted, mean):
         longest = max(e - b for b, e in bounds)
         table = np.array([[min(b + j, e - 1) for j in range(longest)] for b, e in bounds], np.int64)
         return p.op("ReduceMax", p.op("Gather", x, table, axis=a), [a + 1], keepdims=0)
-    weights = p.torch.zeros(size, wanted)
+    weights = p.torch.zeros(size, wanted, dtype=p.made.dtype)
     for i, (b, e) in enumerate(bounds):
         weights[b:e, i] = 1 / (e - b)
     order = [i for i in range(ndim) if i != a] + [a]
     y = p.op("MatMul", p.op("Transpose", x, perm=order), weights)
     return p.op("Transpose", y, perm=[order.index(i) for i in range(ndim)])
-
 
 
 READERS = {

@@ -93,7 +93,6 @@ def _shared(p, x, query):
 _ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
-
 def _stacked(op, tensors):
     import torch
     order = _ORDERS[op]

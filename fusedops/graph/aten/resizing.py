@@ -11,22 +11,26 @@ def _resize(n, mode, **attrs):
         factors = scale_factors or [given.get(f"scales_{a}") for a in "dhw"[3 - n:]] if scales is None else [scales]
         settings = {k: v for k, v in attrs.items() if k != "transform"}
         settings |= dict(mode=mode, coordinate_transformation_mode=coordinates)
-        known = all(isinstance(s, int) for s in (*sizes(p.made.shape)[2:], *x.shape[2:]))
-        if known and (mode == "cubic" or attrs.get("antialias")):
-            return _by_matrices(p, x, align_corners, factors)
         if factors and all(f is not None for f in factors) and output_size is None:
             return p.op("Resize", x, None, np.array([1, 1, *factors], np.float32), **settings)
         return p.op("Resize", x, None, None, p.shape(p.made.shape), **settings)
     return read
 
 
-def _by_matrices(p, x, align_corners, factors):
-    """Known sizes: each axis as a product with the weights that torch gives each pixel, from its resizing of unit vectors."""
-    resize = getattr(p.torch.ops.aten, p.node.target._schema.name.split("::")[1]).default
-    (h, w), (oh, ow), (fh, fw) = x.shape[2:], p.static(p.made.shape[2:], "an image"), (factors or (None, None))
-    rows = resize(p.torch.eye(h).reshape(1, h, h, 1), [oh, 1], align_corners, fh, None)[0, :, :, 0]
-    columns = resize(p.torch.eye(w).reshape(1, w, 1, w), [1, ow], align_corners, None, fw)[0, :, 0]
-    return p.op("MatMul", rows.T, p.op("MatMul", x, columns))
+def _weighted(mode, **attrs):
+    """Cubic or antialiased: between known sizes each axis is a product with the weights that torch gives each pixel,
+    which its resizing of unit vectors shows."""
+    def read(p, x, output_size=None, align_corners=False, scale_factors=None, **given):
+        (h, w), (oh, ow) = x.shape[2:], sizes(p.made.shape)[2:]
+        if not all(isinstance(n, int) for n in (h, w, oh, ow)):
+            return _resize(2, mode, **attrs)(p, x, output_size, align_corners, scale_factors, **given)
+        resize = getattr(p.torch.ops.aten, p.node.target._schema.name.split("::")[1]).default
+        fh, fw = scale_factors or (given.get("scales_h"), given.get("scales_w"))
+        rows, columns = (p.torch.eye(n, dtype=x.dtype)[None, :, :, None].repeat(1, 1, 1, 2) for n in (h, w))
+        rows = resize(rows, [oh, 2], align_corners, fh, None)[0, :, :, 0]
+        columns = resize(columns.mT, [2, ow], align_corners, None, fw)[0, :, 0]
+        return p.op("MatMul", rows.T, p.op("MatMul", x, columns))
+    return read
 
 
 def _grid_sampler(p, x, grid, interpolation_mode, padding_mode, align_corners):
@@ -40,8 +44,8 @@ READERS = {
     **{f"upsample_nearest{n}d": _resize(n, "nearest", transform="asymmetric", nearest_mode="floor") for n in (1, 2, 3)},
     **{f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil") for n in (1, 2, 3)},
     **{f"upsample_{name}": _resize(n, "linear") for n, name in _NAMES.items()},
-    "upsample_bicubic2d": _resize(2, "cubic", cubic_coeff_a=-0.75),
-    "_upsample_bilinear2d_aa": _resize(2, "linear", antialias=1),
-    "_upsample_bicubic2d_aa": _resize(2, "cubic", antialias=1, cubic_coeff_a=-0.5), "grid_sampler": _grid_sampler,
-    "grid_sampler_2d": _grid_sampler, "grid_sampler_3d": _grid_sampler,
+    "upsample_bicubic2d": _weighted("cubic", cubic_coeff_a=-0.75),
+    "_upsample_bilinear2d_aa": _weighted("linear", antialias=1),
+    "_upsample_bicubic2d_aa": _weighted("cubic", antialias=1, cubic_coeff_a=-0.5),
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), _grid_sampler),
 }
