@@ -1,6 +1,7 @@
 """A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``)
 share."""
 import operator
+from functools import reduce
 
 import numpy as np
 
@@ -236,9 +237,9 @@ class Program(Reader):
         if (random and not switched) or dropout or random and given.get("training"):
             raise ValueError(f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
                              "result each time. Let the module do so in training only, or pass the numbers as an input")
-        if given.get("training") or given.get("use_input_stats") is False and given.get("running_mean") is None:
-            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()}, as in "
-                             "training: a network takes those that the module has kept")
+        if given.get("training") and given.get("running_mean") is not None:
+            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, as "
+                             "in training: a network takes those that the module has kept")
 
     def place(self):
         """Where in the user's module the current node comes from, in words."""
@@ -343,13 +344,11 @@ class Program(Reader):
             value = self.op("Squeeze", self.op("Shape", tensor, start=axis, end=axis + 1), [0])
             self.symbols[e] = value, None
             return value
-        op = {"Add": "Add", "Mul": "Mul", "FloorDiv": "Div", "CleanDiv": "Div", "Mod": "Mod"}.get(type(e).__name__)
-        if op is None:
+        compute = _ARITHMETIC.get(_OF_SYMPY.get(type(e).__name__))
+        if compute is None:
             raise Unsupported(f"fusedops does not have a size that is computed as {e}")
-        found = self.number(self._of_expression(e.args[0]), np.int64)
-        for part in e.args[1:]:
-            found = self.op(op, found, self.number(self._of_expression(part), np.int64))
-        return found
+        parts = [self.number(self._of_expression(part), np.int64) for part in e.args]
+        return reduce(lambda a, b: compute(self, a, b), parts)
 
     def shape(self, shape):
         """A list of sizes as one value: a constant, or joined from its parts."""
@@ -385,6 +384,8 @@ _ARITHMETIC = {  # of sizes, by the names of Python's and torch's functions
         "sym_min": "Min", "_sym_sqrt": "Sqrt", "sqrt": "Sqrt", "sym_float": "Identity"}.items()},
     "floordiv": lambda p, a, b: p.op("Div", p.op("Sub", a, p.op("Mod", a, b)), b),
 }
+_OF_SYMPY = {"Add": "add", "Mul": "mul", "FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "PythonMod": "mod",
+             "Max": "sym_max", "Min": "sym_min"}
 
 
 def sizes(shape):

@@ -168,6 +168,8 @@ def _program(torch, exported, names):
     first = exported if plain else _quietly(torch, lambda: exported.run_decompositions({}))
     try:
         return Program(torch, first, aten.READERS, names)
+    except RuntimeError as e:  # torch cannot say what a constant holds
+        raise Unsupported(_first_line(e)) from e
     except Unsupported as unknown:
         with contextlib.suppress(Unsupported):
             return Program(torch, _quietly(torch, exported.run_decompositions), aten.READERS, names)
@@ -199,7 +201,10 @@ def _other_sizes(program, sizes, ranges):
 
 def _traced(torch, module, example):
     """By torch's tracing exporter to ONNX. It freezes what Python decides: its warnings are the user's to see."""
-    seen = look_at_values(torch, module, example)
+    try:
+        seen = look_at_values(torch, module, example)
+    except Exception as e:  # torch raises errors of many kinds here
+        raise Unsupported(_first_line(e)) from e
     if seen is not None:
         raise ValueError(f"the module decides in Python by a value that only a call knows{seen}, but a network runs "
                          "the same nodes for all inputs: compute with tensors, as torch.where does, instead of with "
@@ -250,7 +255,8 @@ def _as_for_inference(torch, module):
     """The module in eval mode, without gradients, and without the one kernel that torch has for attention."""
     training, fast_path = {m: m.training for m in module.modules()}, torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    module.eval()
+    with contextlib.suppress(NotImplementedError):  # what torch has exported is for one mode only
+        module.eval()
     try:
         with torch.no_grad():
             yield

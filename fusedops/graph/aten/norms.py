@@ -1,6 +1,7 @@
 """Norms, and softmax."""
-from ..torch_program import Tensor, Unsupported
+from ..torch_program import Tensor
 from .places import axis
+from .reductions import variance
 
 
 def _filled(p, tensor, number, count, like):
@@ -15,9 +16,16 @@ def batch_norm(p, x, weight, bias, mean, var, eps):
 
 
 def _batch_norm(p, x, weight, bias, running_mean, running_var, training=False, momentum=0.1, eps=1e-5):
-    if running_mean is None:
-        raise Unsupported("fusedops does not have a batch norm by the statistics of the batch")
+    if training or running_mean is None:
+        return _by_batch(p, x, weight, bias, eps)
     return batch_norm(p, x, weight, bias, running_mean, running_var, eps)
+
+
+def _by_batch(p, x, weight, bias, eps):
+    """By the statistics of the batch, where none are kept."""
+    found, mean = variance(p, x, [a for a in range(x.ndim) if a != 1], 0, True)
+    y = p.op("Div", p.op("Sub", x, mean), p.op("Sqrt", p.op("Add", found, p.scalar(eps, x))))
+    return _scaled(p, y, weight, bias, x)
 
 
 def _native_batch_norm(p, *args, **given):
@@ -58,17 +66,18 @@ def _fused_rms_norm(p, *args, **given):
 
 def _group_norm(p, x, num_groups, weight=None, bias=None, eps=1e-5):
     """Each group as one channel of an instance norm."""
-    c = x.shape[1]
     ones, zeros = p.torch.ones(num_groups, dtype=x.dtype), p.torch.zeros(num_groups, dtype=x.dtype)
     y = p.op("InstanceNormalization", p.op("Reshape", x, [0, num_groups, -1]), ones, zeros, epsilon=eps)
     y = p.reshape(Tensor(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
+    return _scaled(p, y, weight, bias, x)
+
+
+def _scaled(p, y, weight, bias, x):
+    """y with a factor and an addend for each channel of x, where there are any."""
     for op, parameter in (("Mul", weight), ("Add", bias)):
-        y = y if parameter is None else p.op(op, y, _each(parameter, c, x))
+        each = None if parameter is None else p.op("Reshape", parameter, [-1, *[1] * (x.ndim - 2)])
+        y = y if each is None else p.op(op, y, each)
     return y
-
-
-def _each(parameter, channels, x):
-    return parameter.reshape(channels, *[1] * (x.ndim - 2))
 
 
 def _native_group_norm(p, x, weight, bias, N, C, HxW, group, eps):
