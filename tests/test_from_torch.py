@@ -139,10 +139,22 @@ LAYERS = {
 }
 
 
-@pytest.mark.parametrize("kind, module", [pytest.param(kind, m, id=f"{kind}-{i}-{type(m).__name__}")
-                                          for kind, (_, modules) in LAYERS.items() for i, m in enumerate(modules)])
-def test_layers(exported, kind, module):
-    shape = LAYERS[kind][0]
+class Several(nn.Module):
+    """The results of several modules on one input; exporting takes longer than any of them."""
+
+    def __init__(self, modules):
+        super().__init__()
+        self.each = nn.ModuleList(modules)
+
+    def forward(self, x):
+        given = [x.clone() if getattr(m, "inplace", False) else x for m in self.each]
+        return {f"{i} {type(m).__name__}": m(v) for i, (m, v) in enumerate(zip(self.each, given, strict=True))}
+
+
+@pytest.mark.parametrize("kind, start", [(kind, i) for kind in LAYERS for i in range(0, len(LAYERS[kind][1]), 11)])
+def test_layers(exported, kind, start):
+    shape, modules = LAYERS[kind]
+    module = Several(modules[start:start + 11])
     with torch.no_grad():
         for name, t in [*module.named_buffers(), *module.named_parameters()]:
             if t.is_floating_point():
@@ -581,6 +593,25 @@ def test_the_module_stays_as_it_was(exported):
     assert torch.is_grad_enabled() and torch.backends.mha.get_fastpath_enabled()
 
 
+@pytest.mark.parametrize("make", [lambda m, x: torch.export.export(m, (x,)).module(), lambda m, x: nn.DataParallel(m),
+                                  lambda m, x: torch.fx.symbolic_trace(m), lambda m, x: torch.compile(m)])
+def test_modules_around_modules(exported, make):
+    torch.manual_seed(0)
+    module, x = nn.Sequential(nn.Linear(6, 4), nn.ReLU()).eval(), randn(2, 6)
+    agrees(fo.from_torch(make(module, x), x), module, x)
+
+
+def test_scripted_modules():
+    pytest.importorskip("onnx")
+    loads(torch.jit.script(nn.Sequential(nn.Linear(6, 4), nn.ReLU()).eval()), randn(2, 6))
+
+
+def test_statistics_of_the_batch(exported):
+    """Where a norm keeps none it takes those of the batch, in eval mode too."""
+    loads(nn.BatchNorm2d(3, track_running_stats=False), randn(*IMAGE))
+    loads(nn.BatchNorm1d(3, track_running_stats=False, affine=False), randn(4, 3), batches=(3,))
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16])
 def test_other_floats(exported, dtype):
     torch.manual_seed(0)
@@ -626,6 +657,22 @@ def test_tracing_where_export_fails(recwarn):
     recwarn.clear()
     loads(warned, randn(2, 6))
     assert any("Python boolean" in str(w.message) for w in recwarn) or not recwarn.list
+
+
+class Packed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(8, 6, batch_first=True)
+
+    def forward(self, x, lengths):
+        packed = nn.utils.rnn.pack_padded_sequence(x, lengths, batch_first=True, enforce_sorted=False)
+        return nn.utils.rnn.pad_packed_sequence(self.rnn(packed)[0], batch_first=True)[0]
+
+
+def test_a_size_that_values_decide():
+    """As many steps come out as the longest sequence has: a trace keeps those of the example."""
+    with pytest.raises(ValueError, match=r"result 0 has shape|decides in Python by a value|cannot export"):
+        fo.from_torch(Packed(), (randn(2, 5, 8), torch.tensor([5, 3])))
 
 
 def test_tracing_prints_nothing(capfd):

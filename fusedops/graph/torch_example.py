@@ -84,11 +84,13 @@ class Example:
         return x.contiguous()
 
     def varied(self, leaves, sign):
-        """Leaves with other values: floats of another size and sign, all else in another order, so that indices stay
-        within their range."""
+        """Leaves with other values: floats of another size and sign; bools, and integers for a positive sign, in another
+        order, for a negative one all integers as the least, so that what is an index stays one."""
         def other(x):
             y = x.flip(tuple(range(x.ndim)))
-            return y * (1.5 * sign) if x.dtype.is_floating_point else y
+            if x.dtype.is_floating_point:
+                return y * (1.5 * sign)
+            return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
         return [other(x) for x in leaves]
 
 
