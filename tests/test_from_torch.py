@@ -17,6 +17,7 @@ from families import FAMILIES  # noqa: E402
 from torch import nn  # noqa: E402
 
 from fusedops.graph import aten, torch_reader  # noqa: E402
+from fusedops.graph.torch_program import Program  # noqa: E402
 
 F = nn.functional
 IMAGE, SERIES, VOLUME = (2, 3, 5, 6), (2, 4, 8), (2, 2, 4, 4, 6)
@@ -153,8 +154,22 @@ class Several(nn.Module):
 
 @pytest.mark.parametrize("kind, start", [(kind, i) for kind in LAYERS for i in range(0, len(LAYERS[kind][1]), 11)])
 def test_layers(exported, kind, start):
-    shape, modules = LAYERS[kind]
-    module = Several(modules[start:start + 11])
+    together(kind, LAYERS[kind][1][start:start + 11])
+
+
+@pytest.mark.parametrize("kind", LAYERS)
+def test_layers_in_core_operators(exported, monkeypatch, kind):
+    """As modules are read that have operators without a reader, or changes in place that views see."""
+    def core(torch, exported, names):
+        return Program(torch, torch_reader._quietly(torch, exported.run_decompositions), aten.READERS, names)
+    monkeypatch.setattr(torch_reader, "_program", core)
+    without = [m for m in LAYERS[kind][1] if isinstance(m, nn.RReLU) or isinstance(m, nn.InstanceNorm2d)
+               and m.track_running_stats]
+    together(kind, [m for m in LAYERS[kind][1] if m not in without])
+
+
+def together(kind, modules):
+    shape, module = LAYERS[kind][0], Several(modules)
     with torch.no_grad():
         for name, t in [*module.named_buffers(), *module.named_parameters()]:
             if t.is_floating_point():

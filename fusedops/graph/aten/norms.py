@@ -28,6 +28,10 @@ def _by_batch(p, x, weight, bias, eps):
     return _scaled(p, y, weight, bias, x)
 
 
+def _norm_of_batch(p, x, weight, bias, training, momentum, eps):
+    return [_by_batch(p, x, weight, bias, eps), None, None]
+
+
 def _native_batch_norm(p, *args, **given):
     return [_batch_norm(p, *args, **given), None, None]
 
@@ -92,7 +96,8 @@ def _softmax(op):
 
 READERS = {
     "batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _native_batch_norm,
-    "native_batch_norm": _native_batch_norm, "instance_norm": _instance_norm, "layer_norm": _layer_norm,
+    "native_batch_norm": _native_batch_norm, "_native_batch_norm_legit": _norm_of_batch,
+    "instance_norm": _instance_norm, "layer_norm": _layer_norm,
     "native_layer_norm": _native_layer_norm, "rms_norm": _rms_norm, "_fused_rms_norm": _fused_rms_norm,
     "group_norm": _group_norm, "native_group_norm": _native_group_norm,
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), _softmax("Softmax")),

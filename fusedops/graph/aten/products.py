@@ -172,6 +172,7 @@ READERS = {
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _matmul),
     "addmm": _add_product("mat1", "mat2"), "baddbmm": _add_product("batch1", "batch2"), "einsum": _einsum,
     "outer": _outer, "bilinear": _bilinear, "scaled_dot_product_attention": _attention, "cdist": _distance,
+    "_cdist_forward": _distance,
     "cosine_similarity": _similarity, "lstm": _recurrent("LSTM"), "gru": _recurrent("GRU"),
     "rnn_tanh": _recurrent("RNN"), "rnn_relu": _recurrent("RNN", activation="Relu"), "lstm_cell": _cell("LSTM"),
     "gru_cell": _cell("GRU"), "rnn_tanh_cell": _cell("RNN"), "rnn_relu_cell": _cell("RNN", activation="Relu"),
