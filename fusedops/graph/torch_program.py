@@ -226,8 +226,9 @@ class Program(Reader):
         if target._schema.is_mutable and isinstance(args[0], self.torch.Tensor):
             args = [args[0].clone(), *args[1:]]
         result = target(*args, **known)
-        return self._label(f"{self.path}.{name}".lstrip("."), result) if isinstance(result,
-                                                                                    self.torch.Tensor) else result
+        if isinstance(result, self.torch.Tensor):
+            return self._label(f"{self.path}.{name}".lstrip("."), result)
+        return result
 
     def _refuse_random(self, target, given):
         """`train` and `training` are how torch's dropouts and batch norms say that they work as in training."""
