@@ -7,6 +7,7 @@ from .shapes import infer
 # Of a result's largest value, by the coarsest type of elements that a module has.
 TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
+LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
 FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
 
 
@@ -74,8 +75,8 @@ def apart(y, expected, tolerance):
     if not np.array_equal(finite, np.isfinite(y)) or not np.array_equal(y[~finite], expected[~finite], equal_nan=True):
         return "has NaN or infinity in other places"
     y, expected = y[finite].astype(np.float64), expected[finite].astype(np.float64)
-    off, scale = np.abs(y - expected).max(initial=0), np.abs(expected).max(initial=0)
-    return f"is off by {off / max(scale, 1e-30):.2g} of its largest value" if off > tolerance * scale else None
+    off, scale = np.abs(y - expected).max(initial=0), max(np.abs(expected).max(initial=0), LEAST)
+    return f"is off by {off / scale:.2g} of its largest value" if off > tolerance * scale else None
 
 
 def first_difference(torch, program, graph, example):
