@@ -18,6 +18,7 @@ from torch import nn  # noqa: E402
 
 from fusedops.graph import aten, torch_reader  # noqa: E402
 from fusedops.graph.torch_program import Program  # noqa: E402
+from networks import build  # noqa: E402
 
 F = nn.functional
 IMAGE, SERIES, VOLUME = (2, 3, 5, 6), (2, 4, 8), (2, 2, 4, 4, 6)
@@ -341,6 +342,13 @@ def test_open_sizes(exported, i):
     net = loads(OPEN[i], randn(2, 3, 8, 9), sizes=[[(1, 3, 6, 9)], [(3, 3, 9, 12)]],
                 dynamic_shapes=({2: "height", 3: "width"},))
     assert net.inputs[0].shape == ("batch", 3, "height", "width")
+
+
+def test_sizes_of_a_u_net(exported):
+    """Images are halved, doubled and joined: only whole multiples fit, as in the module itself."""
+    module = build("unet")[0]
+    net = fo.from_torch(module, randn(1, 3, 16, 24), dynamic_shapes=({2: "height", 3: "width"},))
+    agrees(net, module, randn(2, 3, 32, 8))
 
 
 def test_sizes_of_several_inputs(exported):

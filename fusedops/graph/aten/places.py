@@ -99,10 +99,10 @@ def _stack(p, tensors, dim=0):
 def _split(p, x, *_, dim=0, **__):
     """Into parts of the sizes that come out."""
     dim = axis(x, dim)
-    sizes = [m.shape[dim] for m in p.made]
-    if len(sizes) == 1:
+    lengths = [made.shape[dim] for made in p.made]
+    if len(lengths) == 1:
         return [x]
-    return p.op("Split", x, p.shape(sizes), count=len(sizes), axis=dim)
+    return p.op("Split", x, p.shape(lengths), count=len(lengths), axis=dim)
 
 
 def _unbind(p, x, dim=0):
