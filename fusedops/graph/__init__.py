@@ -51,16 +51,25 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     return Model.built(read_onnx(model), fold, fuse, disabled)
 
 
-def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_passes=()):
+def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install 'fusedops[torch]'``.
+
+    The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
+    where sizes are open.
 
     Parameters
     ----------
     module : torch.nn.Module
-        Taken as for inference (``module.eval()``).
-    example_inputs : tensor, array, or tuple of them, optional
-        Inputs to trace the network with; their first dimension may differ in later calls, unless the module itself fixes it. Without
-        them, `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its weights.
+        Taken as for inference (``module.eval()``). Its weights are copied: what becomes of it later does not change the
+        network.
+    example_inputs : tensor, array, or a tuple, list or dict of them, optional
+        What the module is called with: a tuple or list has its arguments, a dict its keyword arguments, and each may be
+        nested. The tensors in them become the inputs of the network, in order; all else stays as it is. Without them,
+        `module` is a single layer (``nn.Conv2d``, ``nn.Linear``, ...) and the result the layer of fusedops with its
+        weights.
+    dynamic_shapes : tuple, list or dict, optional
+        Which dimensions may differ from call to call beside the first, which may always, unless the module itself fixes
+        it: for each example input None or a dict from dimensions to names, such as ``({2: "height", 3: "width"},)``.
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
@@ -72,9 +81,12 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_pa
     Raises
     ------
     ValueError
-        Torch cannot export the network, or it has operators that fusedops does not have.
+        The module decides by values that only a call knows, draws random numbers, keeps state, has operators that
+        fusedops does not have, or fixes a size that was to be open; or the network would not compute what the module
+        does.
     TypeError
-        No example inputs, and no such layer, or `fold`, `fuse` or a pass switched off for one.
+        Not a module, or example inputs of another kind; no example inputs, and no such layer, or options of networks
+        for one.
 
     Examples
     --------
@@ -86,14 +98,18 @@ def from_torch(module, example_inputs=None, *, fold=True, fuse=True, disabled_pa
     >>> len(model.explain().fusions)
     1
     """
-    from . import torch_reader
+    from . import torch_layers, torch_reader
     disabled = check_names(disabled_passes)
     if example_inputs is None:
-        if not (fold and fuse) or disabled:
+        if not (fold and fuse) or disabled or dynamic_shapes is not None:
             raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                             "from_torch(module, example_inputs, fold=..., fuse=...)")
-        return torch_reader.layer_of(module)
-    return Model.built(torch_reader.read_torch(module, example_inputs), fold, fuse, disabled)
+        return torch_layers.layer_of(module)
+
+    def build(graph):
+        return Model.built(graph, fold, fuse, disabled)
+
+    return torch_reader.read_torch(module, example_inputs, dynamic_shapes, build)
 
 
 def load(path):

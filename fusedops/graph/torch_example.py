@@ -1,0 +1,105 @@
+"""The example inputs of a module: their tensors, which of their sizes are open, and the same inputs in other sizes and
+values."""
+import numpy as np
+
+
+class Example:
+    """`args` and `kwargs` are what the module is called with; `leaves` the tensors in them, in order. `wanted` has the
+    names of the dimensions that the caller wants open, {(leaf, axis): name}, and `open` all that may be; the name is
+    None where the caller gave none."""
+
+    def __init__(self, torch, inputs, dynamic_shapes=None):
+        self.torch, self.leaves, self.wanted = torch, [], {}
+        if isinstance(inputs, dict):
+            _check_structure(inputs, dynamic_shapes)
+            self.args, self.kwargs = (), self._converted(inputs, dynamic_shapes)
+        else:
+            if not isinstance(inputs, (tuple, list)):
+                inputs = (inputs,)
+                dynamic_shapes = dynamic_shapes if isinstance(dynamic_shapes, (tuple, list)) else (dynamic_shapes,)
+            _check_structure(inputs, dynamic_shapes)
+            self.args, self.kwargs = self._converted(inputs, dynamic_shapes), {}
+        self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
+
+    def _converted(self, value, spec):
+        """A structure of arrays and tensors as one of tensors; notes these and the names in `spec`, which has the same
+        structure."""
+        torch = self.torch
+        if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
+            tensor = torch.as_tensor(value).detach().cpu()
+            if tensor.dtype == torch.bfloat16 or tensor.is_complex():
+                raise TypeError(f"an example input has elements of type {tensor.dtype}, which networks do not take: "
+                                "convert the module by .float() first")
+            tensor = tensor.clone() if any(tensor is x for x in self.leaves) else tensor
+            self._note(len(self.leaves), tensor, spec)
+            self.leaves.append(tensor)
+            return tensor
+        if isinstance(value, dict):
+            return {k: self._converted(v, (spec or {}).get(k)) for k, v in value.items()}
+        if isinstance(value, (tuple, list)):
+            each = [self._converted(v, s) for v, s in zip(value, spec or [None] * len(value), strict=True)]
+            return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
+        if value is None or isinstance(value, (bool, int, float, str)):
+            return value
+        raise TypeError(f"an example input is {type(value).__name__}: pass tensors or arrays, in tuples, lists and "
+                        "dicts, and numbers, which stay as they are")
+
+    def _note(self, leaf, tensor, spec):
+        if spec is None:
+            return
+        if not isinstance(spec, dict):
+            raise TypeError(f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
+                            "such as {1: 'length'}")
+        for axis, name in spec.items():
+            if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
+                raise ValueError(f"dynamic_shapes has dimension {axis!r}, but that input has shape "
+                                 f"{tuple(tensor.shape)}")
+            self.wanted[leaf, axis % tensor.ndim] = str(getattr(name, "__name__", name))
+
+    def sizes(self):
+        return [tuple(x.shape) for x in self.leaves]
+
+    def call(self, module, leaves):
+        """What the module makes of other leaves in the places of the example's."""
+        leaves = [x.clone() for x in leaves]  # a module may change them
+        return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
+
+    def tensors(self, module, leaves):
+        return [y for y in self.torch.utils._pytree.tree_leaves(self.call(module, leaves))
+                if isinstance(y, self.torch.Tensor)]
+
+    def replaced(self, value, leaves):
+        """A structure with other tensors in the places of the leaves."""
+        places = {id(x): y for x, y in zip(self.leaves, leaves, strict=True)}
+        return self.torch.utils._pytree.tree_map(lambda v: places.get(id(v), v), value)
+
+    def resized(self, sizes):
+        """The leaves in other sizes: what is missing repeats what is there."""
+        return [self._resized(x, shape) for x, shape in zip(self.leaves, sizes, strict=True)]
+
+    def _resized(self, x, shape):
+        for axis, n in enumerate(shape):
+            if n != x.shape[axis]:
+                x = x.index_select(axis, self.torch.arange(n) % max(x.shape[axis], 1))
+        return x.contiguous()
+
+    def varied(self, leaves, sign):
+        """Leaves with other values: floats of another size and sign; bools, and integers for a positive sign, in another
+        order, for a negative one all integers as the least, so that what is an index stays one."""
+        def other(x):
+            y = x.flip(tuple(range(x.ndim)))
+            if x.dtype.is_floating_point:
+                return y * (1.5 * sign)
+            return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
+        return [other(x) for x in leaves]
+
+
+def _check_structure(inputs, spec):
+    if spec is None:
+        return
+    if isinstance(inputs, dict) != isinstance(spec, dict) or not isinstance(inputs, dict) and len(spec) != len(inputs):
+        raise TypeError("dynamic_shapes must have the structure of the example inputs, with {dimension: name} or None "
+                        f"for each: got {spec!r}")
+    if isinstance(spec, dict) and not set(spec) <= set(inputs):
+        unknown = ", ".join(sorted(set(spec) - set(inputs)))
+        raise ValueError(f"dynamic_shapes names inputs that are not there: {unknown}")
