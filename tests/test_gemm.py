@@ -163,7 +163,8 @@ def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
 def test_many_terms(isa, draw):
     """Terms of one sign, alike or not: the error stays within 1e-6 of the sum of magnitudes."""
     for m, k, n in (1, 1_000_003, 1), (2, 100_000, 17), (13, 8200, 3):
-        for a, b in [(np.full((m, k), 0.1, np.float32), np.full((n, k), 0.3, np.float32)), (abs(draw(m, k)), abs(draw(n, k)))]:
+        constant = np.full((m, k), 0.1, np.float32), np.full((n, k), 0.3, np.float32)
+        for a, b in [constant, (abs(draw(m, k)), abs(draw(n, k)))]:
             exact = a.astype(np.float64) @ b.T.astype(np.float64)
             assert np.abs(fo.linear(a, b, np.ones(n, np.float32)) - exact - 1).max() < 1e-6 * exact.max()
 

@@ -190,7 +190,8 @@ static void set_pieces(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
     const bool flat = d->z.oh == 1;
     d->streams = 4 * d->u.steps * plan->ocg > fo_this_machine()->l2 / 2;
-    const bool cut = !d->weights_lhs && d->streams && (!flat || d->z.ow <= FO_DIRECT_SMALL_IMAGE) && plan->k <= FO_CHAIN_STEPS;
+    const bool small = !flat || d->z.ow <= FO_DIRECT_SMALL_IMAGE;
+    const bool cut = !d->weights_lhs && d->streams && small && plan->k <= FO_CHAIN_STEPS;
     const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_DIRECT_LONG_PIECE)
                                              : div_up(4 * plan->k * channels_at_once(d, d->z.ow),
                                                       FO_DIRECT_PIECE_BYTES);

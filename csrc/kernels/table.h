@@ -35,6 +35,10 @@ typedef enum {
     FO_FORMS
 } fo_form;
 
+/* Sums of up to FO_CHAIN_STEPS terms are one chain of multiply-adds, longer ones of blocks: right to 1e-6 of the
+ * magnitudes of the terms. */
+enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128 };
+
 /* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart, the last one padded but for FO_B_PACKING. */
 typedef struct {
     fo_form form;

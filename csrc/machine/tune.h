@@ -16,8 +16,6 @@ enum {
     FO_LEAST_PANELS = 16,         /* of pixels, for that order */
     FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
     FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
-    FO_CHAIN_STEPS = 8192,        /* most terms of a sum in one chain; longer ones take a tenth more time and are right to 1e-6 of the magnitudes */
-    FO_CHAIN_BLOCK = 128,         /* of a longer one: terms of a chain */
     FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
 };
 

@@ -124,7 +124,8 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
     const bool narrow = fo_is_narrow(kn);
     const ptrdiff_t floats = near_floats();
-    if ((narrow ? k > PIECE : floats / max_(k, 1) < LEAST_ROWS) && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, PIECE));
+    const bool few_rows = narrow ? k > PIECE : floats / max_(k, 1) < LEAST_ROWS;
+    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, PIECE));
     const ptrdiff_t blocks = max_(div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr)), min_(tasks, div_up(m, narrow ? NARROW_LEAST_ROWS : LEAST_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);

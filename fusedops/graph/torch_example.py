@@ -84,8 +84,8 @@ class Example:
         return x.contiguous()
 
     def varied(self, leaves, sign):
-        """Leaves with other values: floats of another size and sign; bools, and integers for a positive sign, in another
-        order, for a negative one all integers as the least, so that what is an index stays one."""
+        """Leaves with other values: floats of another size and sign; bools, and integers for a positive sign, in
+        another order, for a negative one all integers as the least, so that what is an index stays one."""
         def other(x):
             y = x.flip(tuple(range(x.ndim)))
             if x.dtype.is_floating_point:

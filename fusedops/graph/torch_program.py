@@ -239,8 +239,8 @@ class Program(Reader):
             raise ValueError(f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
                              "result each time. Let the module do so in training only, or pass the numbers as an input")
         if given.get("training") and given.get("running_mean") is not None:
-            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, as "
-                             "in training: a network takes those that the module has kept")
+            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, "
+                             "as in training: a network takes those that the module has kept")
 
     def place(self):
         """Where in the user's module the current node comes from, in words."""
@@ -385,8 +385,8 @@ _ARITHMETIC = {  # of sizes, by the names of Python's and torch's functions
         "sym_min": "Min", "_sym_sqrt": "Sqrt", "sqrt": "Sqrt", "sym_float": "Identity"}.items()},
     "floordiv": lambda p, a, b: p.op("Div", p.op("Sub", a, p.op("Mod", a, b)), b),
 }
-_OF_SYMPY = {"Add": "add", "Mul": "mul", "FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod", "PythonMod": "mod",
-             "Max": "sym_max", "Min": "sym_min"}
+_OF_SYMPY = {"Add": "add", "Mul": "mul", "FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod",
+             "PythonMod": "mod", "Max": "sym_max", "Min": "sym_min"}
 
 
 def sizes(shape):

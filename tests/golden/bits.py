@@ -127,8 +127,8 @@ def convolutions():
              for ic, oc, groups in [(64, 130, 1), (48, 15, 3)] for kernel, options, size in SMALL + NARROW]
     lines = [(ic, (height, width), oc, kernel, options) for n, (kernel, options) in enumerate(LINES)
              for ic, oc, width, height in [(4, 6, 19, 11 + n % 7), (20, 34, 35, 17 - n % 7), (4, 70, 9, 12 + n % 5)]]
-    tables = {"direct": DIRECT + FEW_STEPS + small + FEW_OUTPUTS, "auto": WINDOWS + ONE_ROW + AUTO, "winograd": WINOGRAD,
-              "winograd1d": lines, "strassen": STRASSEN}
+    tables = {"direct": DIRECT + FEW_STEPS + small + FEW_OUTPUTS, "auto": WINDOWS + ONE_ROW + AUTO,
+              "winograd": WINOGRAD, "winograd1d": lines, "strassen": STRASSEN}
     for algorithm, shapes in tables.items():
         for shape, given in alternated(shapes):
             for layout in LAYOUTS:
@@ -205,7 +205,8 @@ def multiplied(numbers, m, n, k, given, function):
 PRODUCTS = [
     (1, 67, 1031), (67, 131, 1), (130, 1, 259), (13, 523, 700), (97, 33, 513), (150, 97, 64), (15, 67, 900),
     (2, 100, 1500), (4, 300, 65), (70, 21, 1027), (130, 8, 2049), (33, 261, 3001), (65, 260, 1100), (90, 70, 1024),
-    (30, 256, 256), (1, 1000, 512), (64, 512, 96), (1100, 1000, 65), (1, 12, 70), (2, 12, 70), (3, 70, 8200), (17, 3, 9001)]
+    (30, 256, 256), (1, 1000, 512), (64, 512, 96), (1100, 1000, 65), (1, 12, 70), (2, 12, 70), (3, 70, 8200),
+    (17, 3, 9001)]
 
 
 def products():

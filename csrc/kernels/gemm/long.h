@@ -1,14 +1,16 @@
-/* Products of very many terms. A chain of multiply-adds rounds at each one, so that its error grows with its length. Here it is cut into blocks of
- * FO_CHAIN_BLOCK steps, whose sums are added with what the additions before have lost (Kahan): the error stays that of a block.
+/* Products of very many terms. A chain of multiply-adds rounds at each one, so its error grows with its length. Here it
+ * is cut into blocks of FO_CHAIN_BLOCK steps. Their sums are added with what the additions before have lost (Kahan), so
+ * the error stays that of a block.
  */
 
 /* sums += block, `lost` is what has been lost so far. */
 static void long_add(float *sums, float *lost, const float *block, ptrdiff_t floats) {
     for (ptrdiff_t v = 0; v < floats; v += VL) {
-        const vf before = v_load(sums + v), term = v_sub(v_load(block + v), v_load(lost + v)), sum = v_add(before, term);
-        const vf losing = v_sub(v_sub(sum, before), term);
+        const vf before = v_load(sums + v), term = v_sub(v_load(block + v), v_load(lost + v));
+        const vf sum = v_add(before, term), losing = v_sub(v_sub(sum, before), term);
         v_store(sums + v, sum);
-        v_store(lost + v, v_select(v_lt(v_abs(losing), v_set1(INFINITY)), losing, v_zero())); /* an infinite sum loses nothing */
+        /* an infinite sum loses nothing */
+        v_store(lost + v, v_select(v_lt(v_abs(losing), v_set1(INFINITY)), losing, v_zero()));
     }
 }
 
@@ -22,7 +24,7 @@ static void long_block(const fo_gemm_args *g, ptrdiff_t p, float *block, ptrdiff
     if (g->form == FO_A_TABLE || g->form == FO_B_TABLE) one.table += p;
     if (g->form != FO_A_TABLE) one.a += p;
     if (g->form != FO_B_TABLE) one.b += p * g->ldb;
-    FO_NAME(fo_gemm)(&one);
+    gemm_walk(&one);
 }
 
 /* C tile by tile: where rows are few, so many more columns. */
