@@ -189,7 +189,7 @@ static fo_status softmax(const test_case *t) { /* n sy sx log, axes; x */
 
 static fo_status norm(const test_case *t) { /* n sy sx ss, axes; x scale shift; eps is the first scalar */
     return fo_norm(&(fo_norm_args){axes(t->i + 4), t->i[0], t->i[1], t->i[2], t->i[3], t->scalars[0], t->y[0],
-                                   t->in[0], t->in[1], t->in[2]});
+                                   t->in[0], t->in[1], t->in[2], NULL, 0, false});
 }
 
 static fo_status lrn(const test_case *t) { /* n c h w size; x in NHWC; scalars alpha beta bias */
