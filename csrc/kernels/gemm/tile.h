@@ -63,7 +63,7 @@ enum { STRAIGHT = FMA_FROM_MEM ? 4 : 1, UNROLLED = FMA_FROM_MEM || IS_SCALAR ? 1
 /* What a reduction has read. */
 typedef struct {
     const float *rows[POINTERS], *b; /* A's rows; B or the next row of it */
-    ptrdiff_t p, at;                 /* where rows point to in A: a table's last entry */
+    ptrdiff_t p, at;                 /* where rows point to in A: a step, or a table's last entry */
 } tile_place;
 
 /* Steps from `place` on to end, as many as are whole groups. */
@@ -81,14 +81,17 @@ INLINE void tile_reduce(const fo_gemm_args *g, const tile_shape s, const tile_lo
             const float *row = s.form == FO_B_TABLE ? b + table[p + u] : b + u * ldb, *first = l.near ? place->rows[0] + table[p + u] : NULL;
             if (l.near) v_launder(first);
             if (moves) v_launder(lda); /* or a register for each u has the sum */
-            tile_step(s, acc, l.near ? &first : place->rows, lda, l.near, l.straight > 1, moves ? u : by_table ? table[p + u] : p + u, row, panel);
+            const ptrdiff_t step = (by_table ? table[p + u] : p + u) - (STRAIGHT > 1 && !l.near ? place->at : 0);
+            tile_step(s, acc, l.near ? &first : place->rows, lda, l.near, l.straight > 1, moves ? u : step, row, panel);
         }
         if (s.form != FO_B_TABLE) b += l.straight * ldb;
-        if (moves && !by_table)
+        if (moves && !by_table) {
+            place->at += l.straight;
             UNROLL for (int i = 0; i < s.mr; i += REACH) {
                 place->rows[i / REACH] += l.straight;
                 v_launder(place->rows[i / REACH]); /* or all have one index */
             }
+        }
     }
     place->p = p, place->b = b;
 }
