@@ -64,8 +64,8 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
 
 /* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile reads a panel what follows in it. */
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
-    enum { FETCHED = 4 * LINE_FLOATS };                                         /* at once */
-    enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* whole groups of them */
+    enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */
+    enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* at once: the reduction goes by STRAIGHT */
     if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * NR, STEPS * NR, STEPS};
     const ptrdiff_t floats = g->next ? g->next_floats : g->k * NR, share = (mr * floats / g->k + g->m - 1) / g->m;
     const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
@@ -113,7 +113,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
 }
 
 /* A function for each height and width that the registers hold, or the compiler would share registers between tiles.
- * Widths are in halves of a vector. Few rows of three vectors of B as it stands are four wide (gemm_width). */
+ * Widths are in halves of a vector. gemm_width gives few rows of packed B four vectors, not three. */
 typedef void tile_fn(const tile_stack *t);
 #define FITS(form, width, mr) \
     (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV) && \

@@ -85,15 +85,14 @@ INLINE void tile_reduce(const fo_gemm_args *g, const tile_shape s, const tile_lo
             tile_step(s, acc, l.near ? &first : place->rows, lda, l.near, l.straight > 1, moves ? u : step, row, panel);
         }
         if (s.form != FO_B_TABLE) b += l.straight * ldb;
-        if (moves && !by_table) {
-            place->at += l.straight;
+        if (moves && !by_table)
             UNROLL for (int i = 0; i < s.mr; i += REACH) {
                 place->rows[i / REACH] += l.straight;
                 v_launder(place->rows[i / REACH]); /* or all have one index */
             }
-        }
     }
     place->p = p, place->b = b;
+    if (moves && !by_table) place->at = p;
 }
 
 /* What the hardware does not foresee, fetched meanwhile: `floats` from `next` on at every `steps` steps. */

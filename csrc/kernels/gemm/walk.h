@@ -37,7 +37,8 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     }
 }
 
-/* A panel of a B in the caller's memory. Whole panels are read as they lie, unless rows a multiple of 1 KB apart would share few sets of the cache. */
+/* A panel of a B in the caller's memory. Whole panels are read as they lie, unless a stride of a multiple of 1 KB
+ * would put all rows into few sets of the cache. */
 static __attribute__((noinline)) void gemm_packing(const fo_gemm_args *args, const int width, ptrdiff_t j) {
     fo_gemm_args g = *args;
     g.form = FO_ROWS;
@@ -65,6 +66,7 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
     return panels * NR;
 }
 
+/* All of C, with sums of one chain each. */
 static void gemm_walk(const fo_gemm_args *g) {
     if (gemm_narrow(g)) return;
     int width;
