@@ -53,10 +53,10 @@ def bits():
     return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in rows}
 
 
-def run(made, columns):
+def run(made, columns, threads=2):
     """(case, {set: its results and the names of the variants that ran}); without a trace no names."""
     from bits import Numbers
-    fo.set_num_threads(2)
+    fo.set_num_threads(threads)
     _core.variants()
     for name, case in made.items():
         row = {}
@@ -67,10 +67,14 @@ def run(made, columns):
 
 
 def variants():
-    """The names of all variants that ran; the benchmark's convolutions run, too."""
+    """The names of all variants that ran; the benchmark's convolutions run, too.
+
+    One thread runs them, for which heights of tiles several take is chance; two only what Winograd's threads share.
+    """
     from bits import benchmark, cases
     vectors = [column for column in available() if column != "scalar"]
-    rows = [*run(cases(), available()), *run(benchmark(), vectors)]
+    alone = [*run(cases(), available(), threads=1), *run(benchmark(), vectors, threads=1)]
+    rows = alone + [(name, row) for name, row in run(cases(), available()) if "winograd" in name]
     return {name for _, row in rows for _, names in row.values() for name in names}
 
 
