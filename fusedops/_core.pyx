@@ -396,7 +396,7 @@ cdef class LinearPlan:
         self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
 
     def __call__(self, x, residual=None, out=None):
-        cdef ndarray a = as_float32(x, "x"), r = None, y, target = None
+        cdef ndarray a = as_float32(x, "x"), r = None, y
         cdef int nd = cnp.PyArray_NDIM(a), i
         cdef cnp.npy_intp dims[64]  # NumPy has no more
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
@@ -413,16 +413,10 @@ cdef class LinearPlan:
             r = as_float32(residual, "residual")
             if not same_shape(r, nd, dims):
                 raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(nd, dims)}")
-        if out is None:
+        y = writable(out, nd, dims, a, r)
+        if y is None or not as_rows(y, &m, &ldy):
             y = new_result(nd, dims, data(a))
-        elif ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims):
-            y = <ndarray>out
-        else:
-            y = checked_out(out, shape_of(nd, dims))
-        if out is not None and (overlap(y, a) or overlap(y, r) or not ready(y) or not as_rows(y, &m, &ldy)):
-            target = y
-            y = new_result(nd, dims)
-        as_rows(y, &m, &ldy)
+            as_rows(y, &m, &ldy)
         if not as_rows(a, &m, &ldx):
             a = copied(a)
             as_rows(a, &m, &ldx)
@@ -432,10 +426,7 @@ cdef class LinearPlan:
         with nogil:
             status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
         check(status)
-        if target is None:
-            return y
-        target[...] = y
-        return target
+        return delivered(y, out)
 
 
 # ---- convolution ------------------------------------------------------------------------------------------------------
@@ -551,7 +542,7 @@ cdef class ImagePlan:
         return self.result_shape(&z)
 
     def __call__(self, x, residual=None, out=None):
-        cdef ndarray a = as_float32(x, "x"), r = None, y, target = None, same_order
+        cdef ndarray a = as_float32(x, "x"), r = None, y, same_order
         cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
         cdef cnp.npy_intp dims[4]
         cdef fo_conv2d_size z
@@ -571,18 +562,10 @@ cdef class ImagePlan:
         if r is not None and not as_image(r, self.nhwc, &ri):
             r = copied(r)
             as_image(r, self.nhwc, &ri)
-        if out is None:
+        y = writable(out, 4, dims, a, r)
+        if y is None or not as_image(y, self.nhwc, &yi):
             y = self.empty_like(a, dims, xi.sc == 1 and xi.sw != 1)
             as_image(y, self.nhwc, &yi)
-        else:
-            if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, 4, dims):
-                y = <ndarray>out
-            else:
-                y = checked_out(out, shape_of(4, dims))
-            if overlap(y, a) or overlap(y, r) or not ready(y) or not as_image(y, self.nhwc, &yi):
-                target = y
-                y = new_result(4, dims)
-                as_image(y, self.nhwc, &yi)
         if r is not None and not (ri.sc == 1 if yi.sc == 1 else ri.sw == 1):  # read together with y, so in y's memory order
             same_order = np.empty_like(y)
             same_order[...] = r
@@ -594,10 +577,7 @@ cdef class ImagePlan:
             with nogil:
                 status = self.run(&z, &xi, NULL if r is None else &ri, &yi)
         check(status)
-        if target is None:
-            return y
-        target[...] = y
-        return target
+        return delivered(y, out)
 
     cdef ndarray empty_like(self, ndarray x, cnp.npy_intp *dims, bint nhwc_memory):
         """A new result in the memory order of x."""
@@ -901,16 +881,18 @@ cdef class CellPlan:
             as_rows(a, &m, ld)
         return a
 
-    cdef ndarray result(self, object out, ndarray x, Py_ssize_t width):
-        """Where a new state goes: a new array, or the caller's."""
+    cdef ndarray result(self, object out, ndarray x, ndarray h, ndarray c, Py_ssize_t width, Py_ssize_t *ld):
+        """Where a new state goes: the caller's array where the kernel can write there, else a new one."""
         cdef cnp.npy_intp dims[2]
         cdef int nd = cnp.PyArray_NDIM(x)
+        cdef Py_ssize_t m
+        cdef ndarray y
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(x, 0), width
-        if out is None:
-            return new_result(nd, dims)
-        if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims):
-            return <ndarray>out
-        return checked_out(out, shape_of(nd, dims))
+        y = writable(out, nd, dims, x, h, c)
+        if y is None or not as_rows(y, &m, ld):
+            y = new_result(nd, dims)
+            as_rows(y, &m, ld)
+        return y
 
     cdef int run(self, ndarray x, fo_cell_io *io) except -1:
         cdef fo_status status
@@ -921,55 +903,32 @@ cdef class CellPlan:
 
     def __call__(self, x, h, out=None):
         cdef fo_cell_io io
-        cdef Py_ssize_t m
         cdef ndarray xs = self.rows(x, "x", None, self.shape.inputs, &io.ldx)
         cdef ndarray hs = self.rows(h, "h", xs, self.shape.outputs, &io.ldh)
-        cdef ndarray y = self.result(out, xs, self.shape.outputs), target = y
-        if out is not None and (overlap(y, xs) or overlap(y, hs) or not ready(y) or not as_rows(y, &m, &io.ldho)):
-            y = self.result(None, xs, self.shape.outputs)
-        as_rows(y, &m, &io.ldho)
+        cdef ndarray y = self.result(out, xs, hs, None, self.shape.outputs, &io.ldho)
         io.x, io.h, io.h_out = data(xs), data(hs), data(y)
         self.run(xs, &io)
-        if target is not y:
-            target[...] = y
-        return target
+        return delivered(y, out)
 
 
 cdef class LSTMCellPlan(CellPlan):
     """(h', c') = cell(x, h, c) with all gates' weights packed once."""
     def __call__(self, x, h, c, out=None):
         cdef fo_cell_io io
-        cdef Py_ssize_t m
         cdef ndarray xs = self.rows(x, "x", None, self.shape.inputs, &io.ldx)
         cdef ndarray hs = self.rows(h, "h", xs, self.shape.outputs, &io.ldh)
         cdef ndarray cs = self.rows(c, "c", xs, self.shape.hidden, &io.ldc)
-        cdef ndarray y, cy, h_out, c_out
-        if out is None:
-            h_out = y = self.result(None, xs, self.shape.outputs)
-            c_out = cy = self.result(None, xs, self.shape.hidden)
-        else:
-            h_out, c_out = self.results(out, xs)
-            y, cy = h_out, c_out
-            if (overlap(y, xs) or overlap(y, hs) or overlap(y, cs) or overlap(cy, xs) or overlap(cy, hs) or overlap(cy, cs)
-                    or not ready(y) or not ready(cy) or not as_rows(y, &m, &io.ldho) or not as_rows(cy, &m, &io.ldco)):
-                y, cy = self.result(None, xs, self.shape.outputs), self.result(None, xs, self.shape.hidden)
-        as_rows(y, &m, &io.ldho)
-        as_rows(cy, &m, &io.ldco)
+        cdef ndarray y, cy
+        h_out, c_out = (None, None) if out is None else as_pair(out, "out")
+        if out is not None and (h_out is None or c_out is None):
+            raise TypeError("out must be a pair of arrays (h, c), not None in the place of one")
+        y = self.result(h_out, xs, hs, cs, self.shape.outputs, &io.ldho)
+        cy = self.result(c_out, xs, hs, cs, self.shape.hidden, &io.ldco)
+        if out is not None:
+            disjoint(h_out, c_out)
         io.x, io.h, io.c, io.h_out, io.c_out = data(xs), data(hs), data(cs), data(y), data(cy)
         self.run(xs, &io)
-        if h_out is not y:
-            h_out[...] = y
-            c_out[...] = cy
-        return h_out, c_out
-
-    cdef tuple results(self, object out, ndarray x):
-        """The caller's pair of arrays."""
-        to_h, to_c = as_pair(out, "out")
-        if to_h is None or to_c is None:
-            raise TypeError("out must be a pair of arrays (h, c), not None in the place of one")
-        cdef ndarray h = self.result(to_h, x, self.shape.outputs), c = self.result(to_c, x, self.shape.hidden)
-        disjoint(h, c)
-        return h, c
+        return delivered(y, h_out), delivered(cy, c_out)
 
 
 # ---- sequences --------------------------------------------------------------------------------------------------------
@@ -1028,7 +987,8 @@ cdef class SequencePlan:
 
     def __call__(self, x, state=None, lengths=None, out=None):
         cdef fo_sequence s = self.sequence
-        cdef ndarray a = as_float32(x, "x"), h0 = None, c0 = None, hn, cn = None, n = None, y, target
+        cdef ndarray a = as_float32(x, "x"), h0 = None, c0 = None, hn, cn = None, n = None, y
+        cdef cnp.npy_intp dims[3]
         cdef bint unbatched = cnp.PyArray_NDIM(a) == 2
         cdef tuple h_shape, c_shape
         cdef fo_status status
@@ -1051,11 +1011,12 @@ cdef class SequencePlan:
         if not as_steps(a, self.batch_first, &s.xt, &s.xb):
             a = copied(a)
             as_steps(a, self.batch_first, &s.xt, &s.xb)
-        y_shape = (*np.shape(a)[:cnp.PyArray_NDIM(a) - 1], s.directions * self.outputs)
-        y = target = new_results([(y_shape, FLOAT32)])[0] if out is None else checked_out(out, y_shape)
-        if out is not None and (overlap(y, a) or overlap(y, h0) or overlap(y, c0) or not ready(y)) or not as_steps(y, self.batch_first, &s.yt, &s.yb):
-            y = new_results([(y_shape, FLOAT32)])[0]
-        as_steps(y, self.batch_first, &s.yt, &s.yb)
+        dims[0], dims[1] = cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, 1)
+        dims[1 if unbatched else 2] = s.directions * self.outputs
+        y = writable(out, cnp.PyArray_NDIM(a), dims, a, h0, c0)
+        if y is None or not as_steps(y, self.batch_first, &s.yt, &s.yb):
+            y = new_result(cnp.PyArray_NDIM(a), dims)
+            as_steps(y, self.batch_first, &s.yt, &s.yb)
         hn = np.empty(h_shape, np.float32)
         if self.lstm:
             cn = np.empty(c_shape, np.float32)
@@ -1066,9 +1027,7 @@ cdef class SequencePlan:
         with nogil:
             status = fo_sequence_run(&s)
         check(status)
-        if target is not y:
-            target[...] = y
-        return target, (hn, cn) if self.lstm else hn
+        return delivered(y, out), (hn, cn) if self.lstm else hn
 
 
 cdef class Stream:
@@ -1122,7 +1081,7 @@ cdef class Stream:
         TypeError, ValueError
             Not float32, or a shape that does not fit; the state stays as it was.
         """
-        cdef ndarray a = as_float32(x, "x"), y, target
+        cdef ndarray a = as_float32(x, "x"), y
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef cnp.npy_intp dims[2]
         cdef Py_ssize_t m
@@ -1134,20 +1093,15 @@ cdef class Stream:
             a = copied(a)
             as_rows(a, &m, &s.xb)
         dims[0], dims[nd - 1] = cnp.PyArray_DIM(a, 0), self.layer.outputs
-        if out is None:
-            y = target = new_result(nd, dims)
-        else:
-            y = target = checked_out(out, shape_of(nd, dims))
-            if overlap(y, a) or not ready(y) or not as_rows(y, &m, &s.yb):
-                y = new_result(nd, dims)
-        as_rows(y, &m, &s.yb)
+        y = writable(out, nd, dims, a)
+        if y is None or not as_rows(y, &m, &s.yb):
+            y = new_result(nd, dims)
+            as_rows(y, &m, &s.yb)
         s.x, s.y = data(a), data(y)
         with nogil:
             status = fo_sequence_run(&s)
         check(status)
-        if target is not y:
-            target[...] = y
-        return target
+        return delivered(y, out)
 
     def reset(self):
         """Back to a state of zeros."""

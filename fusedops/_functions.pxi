@@ -16,29 +16,33 @@ cdef bint same_place(ndarray y, ndarray x) noexcept:
     return True
 
 
-cdef ndarray writable(object out, int nd, cnp.npy_intp *dims, ndarray x, ndarray residual, bint in_place):
-    """out, checked, if a kernel that reads x and residual can write there; else None: the result goes to a new array, and `delivered` copies it.
+cdef ndarray writable(object out, int nd, cnp.npy_intp *dims, ndarray a, ndarray b=None, ndarray c=None, bint in_place=False):
+    """out, checked, if a kernel that reads a, b and c can write there; else None: the result goes to a new array, and `delivered` copies it.
 
-    in_place: the kernel may write an element of x where it has read it.
+    in_place: the kernel may write an element of a, b or c where it has read it.
     """
     cdef ndarray y
     if out is None:
         return None
     y = <ndarray>out if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims) else checked_out(out, shape_of(nd, dims))
-    if not ready(y):
+    if not ready(y) or in_the_way(y, a, in_place) or in_the_way(y, b, in_place) or in_the_way(y, c, in_place):
         return None
-    for a in (x, residual):
-        if overlap(y, a) and not (in_place and same_place(y, a)):
-            return None
     return y
 
 
-cdef object delivered(ndarray y, object out):
-    """The result of a call: out, which gets y's values where it is not y."""
-    if out is None or y is out:
+cdef bint in_the_way(ndarray y, ndarray x, bint in_place) noexcept:
+    return overlap(y, x) and not (in_place and same_place(y, x))
+
+
+cdef object delivered(ndarray y, object target):
+    """The result of a call: target, which gets y's values where it is not y; y where there is none."""
+    if target is None or y is target:
         return y
-    out[...] = y
-    return out
+    if ready(target):
+        copy_array(<ndarray>target, y)
+    else:
+        target[...] = y
+    return target
 
 
 cdef ndarray new_like(ndarray x):
@@ -66,10 +70,12 @@ cdef bint add_axis(fo_axes *axes, Py_ssize_t size, Py_ssize_t y, Py_ssize_t x, P
 
 
 cdef int copy_array(ndarray y, ndarray x) except -1:
-    """y[...] = x, on all threads."""
+    """y[...] = x of arrays that do not overlap, on all threads."""
     cdef fo_copy_args copy
     cdef fo_status status
     cdef int d
+    if cnp.PyArray_SIZE(y) == 0:
+        return 0
     copy.x, copy.y, copy.axes.nd = data(x), data(y), 0
     for d in range(cnp.PyArray_NDIM(y)):
         if not add_axis(&copy.axes, cnp.PyArray_DIM(y, d), stride_of(y, d), stride_of(x, d), 0):
@@ -113,14 +119,16 @@ cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t group
 
 def softmax(x, int along, bint log, out=None):
     """softmax(x) along an axis in 0..x.ndim-1, or its logarithm; of whatever has no elements, nothing."""
-    cdef ndarray a = as_float32(x, "x"), y, target
+    cdef ndarray a = as_float32(x, "x"), y
+    cdef object target
     cdef fo_softmax_args g
     cdef fo_axes fibre
     cdef fo_status status
-    y = writable(out, cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), a, None, True)
-    y = target = new_like(a) if y is None else y
+    y = writable(out, cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), a, None, None, True)
+    y = new_like(a) if y is None else y
+    target = y if out is None else out
     if cnp.PyArray_SIZE(a) == 0:
-        return delivered(y, out)
+        return target
     if not split_axes(y, a, along, along, 0, &g.kept, &fibre):
         a = y = in_order(a)
         split_axes(y, a, along, along, 0, &g.kept, &fibre)
@@ -129,9 +137,7 @@ def softmax(x, int along, bint log, out=None):
     with nogil:
         status = fo_softmax(&g)
     check(status)
-    if target is not y:
-        copy_array(target, y)
-    return delivered(target, out)
+    return delivered(y, target)
 
 
 def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias=None, residual=None, out=None):
@@ -139,7 +145,8 @@ def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias
 
     weight and bias have an element for each point of the axis `first`, or of the last one where there are no groups.
     """
-    cdef ndarray a = as_float32(x, "x"), r = None, w = None, b = None, y, target
+    cdef ndarray a = as_float32(x, "x"), r = None, w = None, b = None, y
+    cdef object target
     cdef int nd = cnp.PyArray_NDIM(a), scaled = first if groups else nd - 1
     cdef fo_norm_args g
     cdef fo_axes fibre
@@ -149,10 +156,11 @@ def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias
         r = as_float32(residual, "residual")
         if not same_shape(r, nd, cnp.PyArray_DIMS(a)):
             raise ValueError(f"residual has shape {np.shape(r)}, but x has shape {np.shape(a)}")
-    y = writable(out, nd, cnp.PyArray_DIMS(a), a, r, True)
-    y = target = new_like(a) if y is None else y
+    y = writable(out, nd, cnp.PyArray_DIMS(a), a, r, None, True)
+    y = new_like(a) if y is None else y
+    target = y if out is None else out
     if cnp.PyArray_SIZE(a) == 0:
-        return delivered(y, out)
+        return target
     if r is not None and not same_strides(r, a):  # the kernel reads both as one
         a, r = contiguous(a), contiguous(r)
     if not split_axes(y, a, first, nd - 1, groups, &g.kept, &fibre):
@@ -165,9 +173,7 @@ def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias
     with nogil:
         status = fo_norm(&g)
     check(status)
-    if target is not y:
-        copy_array(target, y)
-    return delivered(target, out)
+    return delivered(y, target)
 
 
 cdef ndarray parameter(object values, str name, ndarray x, int axis):
@@ -215,7 +221,7 @@ cdef ndarray resized_image(object out, ndarray x, bint nhwc, Py_ssize_t oh, Py_s
     cdef cnp.npy_intp order[4]
     cdef ndarray y
     dims[0], dims[c], dims[h], dims[h + 1] = cnp.PyArray_DIM(x, 0), cnp.PyArray_DIM(x, c), oh, ow
-    y = writable(out, 4, dims, x, None, False)
+    y = writable(out, 4, dims, x)
     if y is None and xi.sc == 1 and xi.sw != 1 and not nhwc:
         order[0], order[1], order[2], order[3] = dims[0], oh, ow, dims[1]
         y = new_result(4, order, data(x)).transpose(0, 3, 1, 2)
