@@ -140,7 +140,7 @@ double fo_cost_strassen(const fo_costing *c) {
 /* ---- Winograd ---------------------------------------------------------------------------------------------------- */
 
 /* Values of all tiles along an axis of n outputs. */
-static ptrdiff_t values_along(const fo_conv2d *plan, ptrdiff_t n, int tile) {
+static ptrdiff_t axis_values(const fo_conv2d *plan, ptrdiff_t n, int tile) {
     return div_up(n, tile) * fo_winograd_values(plan, tile) - plan->s.sh * (tile - fo_winograd_last(n, tile));
 }
 
@@ -149,7 +149,7 @@ double fo_winograd_work(const fo_conv2d *plan, const fo_conv2d_size *whole, int 
     const ptrdiff_t stride = plan->s.sh;
     const fo_conv2d_size image = {.n = 1, .oh = whole->oh, .ow = whole->ow}, z = fo_winograd_phases(plan, &image);
     const double values = SQUARE(fo_winograd_values(plan, tile));
-    const double tiles = (double)z.n * values_along(plan, z.oh, tile) * values_along(plan, z.ow, tile) / values;
+    const double tiles = (double)z.n * axis_values(plan, z.oh, tile) * axis_values(plan, z.ow, tile) / values;
     const double ic = round_up(plan->icg, FO_WINOGRAD_CHANNELS), oc = round_up(plan->ocg, FO_WINOGRAD_CHANNELS);
     const double thin = plan->s.groups > 1 && plan->ocg <= plan->kn->vl ? FO_THIN_GROUP : 1;
     const double weights = values * (plan->icg + FO_WINOGRAD_START) * oc * thin, all = plan->s.groups * weights;

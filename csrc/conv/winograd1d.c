@@ -257,10 +257,6 @@ fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
 
 fo_status fo_winograd1d_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual,
                             const fo_image *y) {
-    const fo_direct *d = call->state;
-    if (d->weights_lhs)
-        FO_RAN("conv winograd1d columns");
-    else
-        FO_RAN("conv winograd1d rows");
+    FO_RAN(((const fo_direct *)call->state)->weights_lhs ? "conv winograd1d columns" : "conv winograd1d rows");
     return fo_direct_run_unit(call, x, residual, y);
 }

@@ -11,7 +11,7 @@ enum { NORM_SUMS = 4 }; /* at a time, of a vector each */
 /* Fibre(s) to be read: one contiguous one, or one for each of w lanes. */
 typedef struct {
     const float *x;
-    ptrdiff_t along, lane, n, w;
+    ptrdiff_t step, lane, n, w;
 } norm_fibre;
 
 /* (x - mean - rest) * factor is the normalised x. */
@@ -52,7 +52,7 @@ INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *
         for (int i = 0; i < slots; i++) s[i] = q[i] = v_zero();
         for (ptrdiff_t i = 0; i < count; i++) {
             const ptrdiff_t slot = i < whole ? i % (NORM_SUMS * VL) : i % VL;
-            const vf d = v_fma(v_load_strided(f->x + (p + i) * f->along, f->lane, f->w), unit, minus);
+            const vf d = v_fma(v_load_strided(f->x + (p + i) * f->step, f->lane, f->w), unit, minus);
             s[slot] = v_add(s[slot], d), q[slot] = v_fma(d, d, q[slot]);
         }
         for (int i = 0; i < slots; i++) sums[i % VL] = v_add(sums[i % VL], s[i]), all[i % VL] = v_add(all[i % VL], q[i]);
@@ -120,23 +120,23 @@ INLINE void norm_contiguous(const bool rms, const norm_fibre *f, const fo_norm_a
 
 /* Of a fibre a lane; l: the first of them. */
 INLINE void norm_lanes(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale, const float *shift,
-                       ptrdiff_t lane, float *y, ptrdiff_t along, ptrdiff_t y_lane) {
+                       ptrdiff_t lane, float *y, ptrdiff_t step, ptrdiff_t y_lane) {
     const norm_moments m = norm_moments_of(true, rms, f, a->eps);
     for (ptrdiff_t p = 0; p < f->n; scale += scale ? a->ss : 0, shift += shift ? a->ss : 0) {
         const vf factor = scale ? v_load_strided(scale, lane, f->w) : v_zero(), term = shift ? v_load_strided(shift, lane, f->w) : v_zero();
         for (const ptrdiff_t end = p + each; p < end; p++) {
-            vf v = norm_element(rms, v_load_strided(f->x + p * f->along, f->lane, f->w), &m);
+            vf v = norm_element(rms, v_load_strided(f->x + p * f->step, f->lane, f->w), &m);
             if (scale) v = v_mul(v, factor);
             if (shift) v = v_add(v, term);
-            v_store_strided(y + p * along, y_lane, v, f->w);
+            v_store_strided(y + p * step, y_lane, v, f->w);
         }
     }
 }
 
 /* y = x + residual, which lies as x does. */
 INLINE void norm_add(const fo_fibres *f, const float *residual) {
-    const bool contiguous = f->x.along == 1 && f->y.along == 1;
-    const ptrdiff_t count[] = {f->w, f->n}, x[] = {f->x.lane, f->x.along}, y[] = {f->y.lane, f->y.along};
+    const bool contiguous = f->x.step == 1 && f->y.step == 1;
+    const ptrdiff_t count[] = {f->w, f->n}, x[] = {f->x.lane, f->x.step}, y[] = {f->y.lane, f->y.step};
     const int outer = contiguous ? 0 : 1; /* vectors run over the other axis */
     for (ptrdiff_t i = 0; i < count[outer]; i++)
         for (ptrdiff_t j = 0; j < count[!outer]; j += VL) {
@@ -151,18 +151,18 @@ INLINE void norm_some(const bool rms, const bool contiguous, fo_fibres f, const 
                       const float *shift) {
     if (residual) {
         norm_add(&f, residual);
-        f.from = f.to, f.x.lane = f.y.lane, f.x.along = f.y.along;
+        f.from = f.to, f.x.lane = f.y.lane, f.x.step = f.y.step;
     }
     const ptrdiff_t each = !a->ss ? f.n : a->span ? a->span : 1; /* elements in a row that share a scale */
-    const norm_fibre fibre = {f.from, f.x.along, f.x.lane, f.n, f.w};
+    const norm_fibre fibre = {f.from, f.x.step, f.x.lane, f.n, f.w};
     if (contiguous)
         norm_contiguous(rms, &fibre, a, each, scale, shift, f.to);
     else
-        norm_lanes(rms, &fibre, a, each, scale, shift, f.scale.lane, f.to, f.y.along, f.y.lane);
+        norm_lanes(rms, &fibre, a, each, scale, shift, f.scale.lane, f.to, f.y.step, f.y.lane);
 }
 
 INLINE void norm_fibres(const bool rms, const fo_fibres *f, const fo_norm_args *a) {
-    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
+    const bool contiguous = f->x.step == 1 && f->y.step == 1 && f->x.lane != 1;
     for (ptrdiff_t l = 0; l < f->w; l += contiguous ? 1 : VL) {
         const float *residual = a->residual ? a->residual + l * f->x.lane : NULL;
         const float *scale = a->scale ? a->scale + l * f->scale.lane : NULL, *shift = a->shift ? a->shift + l * f->scale.lane : NULL;

@@ -54,18 +54,18 @@ INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, co
 }
 
 /* Windows that share little: tap by tap. */
-INLINE void pool_apart(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
+INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args g = *p->g; /* copies, which the compiler knows that no store changes */
     const pool_range rows = p->rows;
     const vm lanes = p->lanes;
-    const ptrdiff_t down = g.dh * g.x.sh, along = g.dw * g.x.sw, height = (rows.last - rows.first) * down;
+    const ptrdiff_t down = g.dh * g.x.sh, right = g.dw * g.x.sw, height = (rows.last - rows.first) * down;
     for (ptrdiff_t w = 0; w < g.ow; w++) {
         const ptrdiff_t w0 = w * g.sw - g.left;
         const pool_range columns = taps_inside(w0, g.kw, g.dw, 0, g.iw);
         vf acc[POOL_VECTORS];
         pool_start(kind, nv, acc);
-        const float *row = p->x + rows.first * down + w0 * g.x.sw + columns.first * along;
-        for (ptrdiff_t j = columns.first; j < columns.last; j++, row += along) {
+        const float *row = p->x + rows.first * down + w0 * g.x.sw + columns.first * right;
+        for (ptrdiff_t j = columns.first; j < columns.last; j++, row += right) {
             vf column[POOL_VECTORS];
             pool_start(kind, nv, column);
             for (const float *x = row; x != row + height; x += down) pool_add(kind, nv, whole, x, lanes, column);
@@ -77,14 +77,13 @@ INLINE void pool_apart(const fo_pool_kind kind, const int nv, const bool whole, 
 
 /* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
-    enum { FLOATS = 4 << 10 };
     const fo_pool_args *g = p->g;
-    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
+    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
     if (!windows) {
-        pool_apart(kind, nv, whole, p);
+        pool_taps(kind, nv, whole, p);
         return;
     }
-    float sums[FLOATS];
+    float sums[FO_POOL_FLOATS];
     for (ptrdiff_t w = 0; w < g->ow; w += windows) {
         const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left, u1 = (end - 1) * g->sw - g->left + reach;
         for (ptrdiff_t u = u0 > 0 ? u0 : 0; u < u1 && u < g->iw; u++) {
@@ -111,7 +110,7 @@ INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whol
     if (p->g->kw >= 2 * p->g->sw && p->g->kh > 1)
         pool_shared(kind, nv, whole, p);
     else
-        pool_apart(kind, nv, whole, p);
+        pool_taps(kind, nv, whole, p);
 }
 
 INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n, ptrdiff_t h) {

@@ -8,7 +8,7 @@ INLINE vf reduce_identity(const fo_reduction kind) { return v_set1(kind == FO_LA
 INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) { return kind == FO_LARGEST ? v_largest(a, b) : v_add(a, b); }
 
 /* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
-INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t along,
+INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t step,
                             ptrdiff_t n, ptrdiff_t w, vf *acc) {
     for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
         const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
@@ -16,7 +16,7 @@ INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *
         UNROLL for (int v = 0; v < nv; v++) part[v] = reduce_identity(kind);
         for (ptrdiff_t p = p0; p < end; p++)
             UNROLL for (int v = 0; v < nv; v++) {
-                const float *at = x + p * along + v * VL * lane;
+                const float *at = x + p * step + v * VL * lane;
                 part[v] = reduce_two(kind, part[v], nv == 1 ? v_load_strided(at, lane, w) : v_load(at));
             }
         UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_two(kind, acc[v], part[v]);
@@ -48,7 +48,7 @@ INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres 
     for (ptrdiff_t i = 0; i < outer[1]; i++)
         for (ptrdiff_t j = 0; j < outer[0]; j++) {
             const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
-            reduce_of_lanes(kind, nv, x, f->x.lane, f->x.along, f->n, f->w - l, acc);
+            reduce_of_lanes(kind, nv, x, f->x.lane, f->x.step, f->n, f->w - l, acc);
         }
     const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
     UNROLL for (int v = 0; v < nv; v++) {
@@ -60,7 +60,7 @@ INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres 
 INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptrdiff_t outer[2],
                           const ptrdiff_t step[2]) {
     ptrdiff_t l = 0;
-    if (f->x.along == 1 && f->x.lane != 1) {
+    if (f->x.step == 1 && f->x.lane != 1) {
         FO_RAN("reduce contiguous");
         for (; l < f->w; l++) {
             vf acc = reduce_identity(kind);

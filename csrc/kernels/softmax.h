@@ -14,8 +14,8 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     const ptrdiff_t w = nv > 1 ? VL : f->w - l, x_lane = nv > 1 ? 1 : f->x.lane, y_lane = nv > 1 ? 1 : f->y.lane;
     const float *x = f->from + l * f->x.lane, *from = fits ? own : x;
     float *y = f->to + l * f->y.lane, *e = fits ? own : y;
-    const ptrdiff_t from_along = fits ? nv * VL : f->x.along, from_lane = fits ? 1 : x_lane;
-    const ptrdiff_t e_along = fits ? nv * VL : f->y.along, e_lane = fits ? 1 : y_lane;
+    const ptrdiff_t from_step = fits ? nv * VL : f->x.step, from_lane = fits ? 1 : x_lane;
+    const ptrdiff_t e_step = fits ? nv * VL : f->y.step, e_lane = fits ? 1 : y_lane;
     vf most[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS][VL];
     UNROLL for (int v = 0; v < nv; v++) {
         most[v] = v_set1(-INFINITY);
@@ -23,15 +23,15 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
         UNROLL for (int v = 0; v < nv; v++) {
-            const vf at = v_load_strided(x + p * f->x.along + v * VL, x_lane, w);
+            const vf at = v_load_strided(x + p * f->x.step + v * VL, x_lane, w);
             most[v] = v_max(at, most[v]);
             if (fits) v_store_strided(own + (p * nv + v) * VL, 1, at, w);
         }
     for (ptrdiff_t p = 0; p < f->n; p++)
         UNROLL for (int v = 0; v < nv; v++) {
-            const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_along + v * VL, from_lane, w)));
+            const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_step + v * VL, from_lane, w)));
             sum[v][p % VL] = v_add(sum[v][p % VL], power);
-            if (!log) v_store_strided(e + p * e_along + v * VL, e_lane, power, w);
+            if (!log) v_store_strided(e + p * e_step + v * VL, e_lane, power, w);
         }
     vf total[SOFTMAX_VECTORS];
     UNROLL for (int v = 0; v < nv; v++) {
@@ -40,8 +40,8 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
         UNROLL for (int v = 0; v < nv; v++) {
-            const vf at = log ? v_load_strided(from + p * from_along + v * VL, from_lane, w) : v_load_strided(e + p * e_along + v * VL, e_lane, w);
-            v_store_strided(y + p * f->y.along + v * VL, y_lane, log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]), w);
+            const vf at = log ? v_load_strided(from + p * from_step + v * VL, from_lane, w) : v_load_strided(e + p * e_step + v * VL, e_lane, w);
+            v_store_strided(y + p * f->y.step + v * VL, y_lane, log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]), w);
         }
 }
 
@@ -86,7 +86,7 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
 
 /* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials. */
 INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
-    const bool contiguous = f->x.along == 1 && f->y.along == 1 && f->x.lane != 1;
+    const bool contiguous = f->x.step == 1 && f->y.step == 1 && f->x.lane != 1;
     ptrdiff_t l = 0;
     if (contiguous && (f->n > 4 * VL || f->w < VL)) {
         for (; l < f->w; l++) softmax_contiguous(log, f->from + l * f->x.lane, f->to + l * f->y.lane, f->n);

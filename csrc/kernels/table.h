@@ -192,11 +192,11 @@ typedef struct {
 } fo_elementwise_rows;
 
 /* What reductions, softmax and norms work on: w fibres of n elements each, of the tensors y, x and scale (and shift):
- * element p of fibre l stands at l * lane + p * along. Either axis may be the contiguous one. */
+ * element p of fibre l stands at l * lane + p * step. Either axis may be the contiguous one. */
 typedef struct {
     ptrdiff_t w, n;
     struct {
-        ptrdiff_t lane, along;
+        ptrdiff_t lane, step;
     } y, x, scale;
     float *to;
     const float *from;

@@ -24,7 +24,7 @@ static void fibre_block(void *context, ptrdiff_t task, int thread) {
     job->run(job, &f, offset[2] + first * f.scale.lane);
 }
 
-/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and along strides are set; `each` is the cost of an
+/* Runs a job whose kn, kept, run, args and f.to, f.from, f.n and steps are set; `each` is the cost of an
  * element. */
 static void run_fibres(fibre_job *job, double elements, double each) {
     const int last = job->kept->nd - 1;
@@ -35,7 +35,7 @@ static void run_fibres(fibre_job *job, double elements, double each) {
     job->f.x.lane = job->kept->stride[1][last];
     job->f.scale.lane = job->kept->stride[2][last];
     const ptrdiff_t cuts = threads > 1 && outer < 4 * threads ? div_up(4 * threads, max_(outer, 1)) : 1;
-    job->block = max_(1, min_(job->f.w, round_up(div_up(job->f.w, cuts), job->f.x.along == 1 ? 1 : job->kn->vl)));
+    job->block = max_(1, min_(job->f.w, round_up(div_up(job->f.w, cuts), job->f.x.step == 1 ? 1 : job->kn->vl)));
     job->blocks = div_up(job->f.w, job->block);
     fo_parallel_for(outer * job->blocks, threads, fibre_block, job);
 }
@@ -53,7 +53,7 @@ fo_status fo_reduce(const fo_reduce_args *a) {
     fibre_job job = {.kn = fo_active(), .kept = &a->kept, .run = run_reduce, .args = a};
     job.f.to = a->y, job.f.from = a->x;
     job.f.n = a->over.size[last];
-    job.f.x.along = a->over.stride[0][last];
+    job.f.x.step = a->over.stride[0][last];
     run_fibres(&job, (double)fo_points(&a->kept, a->kept.nd) * (double)fo_points(&a->over, a->over.nd), 1);
     return FO_OK;
 }
@@ -66,7 +66,7 @@ static void run_softmax(const fibre_job *job, const fo_fibres *f, ptrdiff_t scal
 fo_status fo_softmax(const fo_softmax_args *a) {
     fibre_job job = {.kn = fo_active(), .kept = &a->kept, .run = run_softmax, .args = a};
     job.f.to = a->y, job.f.from = a->x;
-    job.f.n = a->n, job.f.y.along = a->sy, job.f.x.along = a->sx;
+    job.f.n = a->n, job.f.y.step = a->sy, job.f.x.step = a->sx;
     run_fibres(&job, (double)fo_points(&a->kept, a->kept.nd) * (double)a->n, 16);
     return FO_OK;
 }
@@ -83,7 +83,7 @@ static void run_norm(const fibre_job *job, const fo_fibres *f, ptrdiff_t scale) 
 fo_status fo_norm(const fo_norm_args *a) {
     fibre_job job = {.kn = fo_active(), .kept = &a->kept, .run = run_norm, .args = a};
     job.f.to = a->y, job.f.from = a->x;
-    job.f.n = a->n, job.f.y.along = a->sy, job.f.x.along = a->sx, job.f.scale.along = a->ss;
+    job.f.n = a->n, job.f.y.step = a->sy, job.f.x.step = a->sx, job.f.scale.step = a->ss;
     run_fibres(&job, (double)fo_points(&a->kept, a->kept.nd) * (double)a->n, 6);
     return FO_OK;
 }
