@@ -53,6 +53,13 @@ def test_what_nothing_needs():
     assert np.array_equal(net(image)[0, 0], [[5, 7], [13, 15]])
 
 
+def test_a_part_that_nothing_reads():
+    net = fo.load_onnx(
+        model([make("Split", ["x"], ["y", "rest"], axis=0)], [info("x", [2, 3])], [info("y", [1, 3])], opset=13)
+    )
+    assert np.array_equal(net(X), X[:1])
+
+
 @pytest.mark.parametrize("change", ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"])
 def test_what_the_checker_refuses(change):
     proto = relu(constants={"w": np.float32(1)})

@@ -11,12 +11,13 @@ import numpy as np
 
 from .. import _core
 from ..layers import integer
-from . import measure, saved
+from . import measure, saved, stages
+from .control import Undetermined, decisions, inlined
 from .explain import Explanation
 from .memory import ALIGNMENT
 from .passes import example_shapes, optimize
 from .plan import Plan, batch_of
-from .shapes import shaping_inputs
+from .shapes import MOST_VALUES, infer, shaping_inputs
 
 PLANS = 16  # kept at most, the latest used
 _models: WeakSet = WeakSet()
@@ -63,14 +64,21 @@ class Model:
     fused ...
     """
 
-    def __init__(self, graph, report, source=None, options=(True, True, ())):
-        """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made; `options` of `built`."""
+    def __init__(self, graph, report, source=None, options=(True, True, ()), inner=False, layers=None):
+        """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
+        `options` of `built`;
+        `inner`: a graph inside a node, which takes inputs of any shape."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
-        self._layers, self._plans, self._calls, self._lock = {}, {}, count(), Lock()
+        self._layers, self._inner = {} if layers is None else layers, inner
+        self._plans, self._calls, self._lock = {}, count(), Lock()
         _models.add(self)
-        self._shaping = set(shaping_inputs(graph))
+        self._shaping, self._branching = set(shaping_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._simple = not self._shaping and all(v.dtype == np.float32 for v in graph.inputs)
-        if not self._shaping and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
+        if (
+            not inner
+            and not self._shaping
+            and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
+        ):
             self._plan([v.shape for v in graph.inputs])
 
     @property
@@ -84,15 +92,19 @@ class Model:
     def __call__(self, *arrays):
         found = self._simple and self._planned(arrays)
         if not found:
-            arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
+            arrays = self.checked(arrays)
             found = self.plan(*arrays)
-        plan, arenas = found
-        arena, *results = _memory(plan, arenas)
-        try:
-            plan.run((arena, *arrays, *results))
-        finally:
-            arenas.append(arena)
+        results = stages.run(*found, arrays, _executed) if found[0].staged else _executed(*found, arrays)
         return results[0] if len(results) == 1 else tuple(results)
+
+    def checked(self, arrays):
+        """The inputs of a call as the network takes them."""
+        return [_checked(x, v, self._inner) for x, v in self._with_inputs(arrays)]
+
+    @property
+    def names(self):
+        """The values behind the outputs."""
+        return self._graph.results
 
     def _with_inputs(self, given):
         """What is given for each of the inputs, with that input."""
@@ -155,16 +167,12 @@ class Model:
 
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
-        return self._plan([x.shape for x in arrays], arrays)
+        return self._plan([() if isinstance(x, list) else x.shape for x in arrays], arrays)
 
     def timed(self, *arrays):
         """(plan, seconds of each of its steps) of one call."""
         plan, arenas = self.plan(*arrays)
-        arena, *results = _memory(plan, arenas)
-        try:
-            return plan, measure.run_timed(plan, (arena, *arrays, *results))
-        finally:
-            arenas.append(arena)
+        return stages.timed(plan, arenas, arrays, _seconds) if plan.staged else (plan, _seconds(plan, arenas, arrays))
 
     def _planned(self, arrays):
         """As plan, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory, not in a cache, behind the
@@ -182,7 +190,11 @@ class Model:
 
     def _plan(self, shapes, arrays=()):
         """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
-        values = {v.name: x for v, x in zip(self._graph.inputs, arrays, strict=False) if v.name in self._shaping}
+        values = {
+            v.name: x
+            for v, x in zip(self._graph.inputs, arrays, strict=False)
+            if v.name in self._shaping and np.size(x) <= MOST_VALUES
+        }
         threads = self._threads(shapes)
         key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
         found = self._plans.get(key)
@@ -191,21 +203,44 @@ class Model:
                 found = self._plans.get(key)
                 if found is None:
                     values = {name: x.copy() for name, x in values.items()}
-                    found = self._new_plan(shapes, values, threads), deque()
+                    found = self._new_plan(shapes, values, threads, arrays)
                     while len(self._plans) >= PLANS:
                         del self._plans[min(self._plans, key=lambda k: self._plans[k][0].used)]
                     self._plans[key] = found
         found[0].used = next(self._calls)
         return found
 
-    def _new_plan(self, shapes, values, threads):
+    def _new_plan(self, shapes, values, threads, arrays):
+        """(plan, arenas): a stage where shapes depend on what is computed, and the plan of a network of the branches
+        that are known."""
         try:
             by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
-            return Plan(self._graph, by_name, values, self._layers, threads)
+            decided = self._branching and decisions(self._graph, infer(self._graph, by_name, values, strict=False))
+            if decided:
+                return self._with_branches(decided)._plan(shapes, arrays)
+            return Plan(self._graph, by_name, values, self._layers, threads), deque()
+        except Undetermined as e:
+            if not arrays and self._shaping:
+                raise
+            return stages.Stage(self._graph, e, self._part, self._inner), deque()
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
-        except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind than its operator's
+        except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
             raise ValueError(f"the network has a node that cannot be computed: {e}") from e
+
+    def _part(self, graph):
+        """The network of some of the nodes."""
+        return Model(graph, [], options=self._options, inner=self._inner, layers=self._layers)
+
+    def _with_branches(self, decided):
+        """The network with these branches in the place of their nodes."""
+        key = tuple((n.name, branch) for n, branch in decided.items())
+        if key not in self._variants:
+            graph = inlined(self._graph, decided).copy()
+            fold, fuse, disabled = self._options
+            report = optimize(graph, fold=fold, fuse=fuse, disabled=disabled)
+            self._variants[key] = Model(graph, report, options=self._options, inner=self._inner)
+        return self._variants[key]
 
     def memory(self, *shapes):
         """Bytes that the values inside the network take: the peak of a call, apart from weights, inputs and outputs.
@@ -324,7 +359,7 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        arrays = [_checked(x, v) for x, v in self._with_inputs(arrays)]
+        arrays = self.checked(arrays)
         return measure.profile(self, self._forms().get("unfused"), arrays, integer(repeat, "repeat"))
 
     def _forms(self):
@@ -375,6 +410,25 @@ class Model:
         return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
 
 
+def _executed(plan, arenas, arrays):
+    """The results of a plan."""
+    arena, *results = _memory(plan, arenas)
+    try:
+        plan.run((arena, *arrays, *results))
+    finally:
+        arenas.append(arena)
+    return results
+
+
+def _seconds(plan, arenas, arrays):
+    """The seconds of each of a plan's steps in one call."""
+    arena, *results = _memory(plan, arenas)
+    try:
+        return measure.run_timed(plan, (arena, *arrays, *results))
+    finally:
+        arenas.append(arena)
+
+
 def _memory(plan, arenas):
     """An arena that no other call is using, and new results."""
     try:
@@ -390,12 +444,15 @@ def _aligned(nbytes):
     return raw[start:start + nbytes]
 
 
-def _checked(x, value):
+def _checked(x, value, any_shape=False):
     """x as a contiguous array of the type and shape that the network takes."""
+    if value.dtype == object and isinstance(x, list):
+        return x
     a = _core.as_array(x, value.name)
     if a.dtype != value.dtype:
         raise TypeError(f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass {_core.conversion(x, value.name, value.dtype)}")
-    _fits(a.shape, value)
+    if not any_shape:
+        _fits(a.shape, value)
     return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
 
 

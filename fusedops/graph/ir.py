@@ -3,7 +3,7 @@
 Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activation, in the form of fusedops.activations) and ``Linear``
 (x w^T + bias with constant w). A node's result is ``activation(op(inputs) + residual)``: fusion fills these two fields.
 """
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -74,6 +74,16 @@ class Graph:
     results: list[str]  # the value behind each output; it may have another name than the output
     opset: int
     defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
+    captures: int = 0  # inputs, the last ones, that a graph inside a node takes from outside
+    planned: object = field(
+        default=None, repr=False, compare=False
+    )  # the network of a graph inside a node, once it was called
+
+    def __getstate__(self):
+        return [getattr(self, f.name) for f in fields(self) if f.name != "planned"]
+
+    def __setstate__(self, state):
+        self.__init__(*state)
 
     def producers(self):
         return {v: node for node in self.nodes for v in node.outputs if v}
@@ -94,4 +104,5 @@ class Graph:
         """A graph of its own nodes and the same constants."""
         nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
                          attrs={k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()}) for n in self.nodes]
-        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset, list(self.defaults))
+        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset,
+                     list(self.defaults), self.captures)

@@ -83,7 +83,7 @@ def profile(model, unfused, arrays, repeat=20):
     times = _node_times(model, arrays, repeat)
     peaks.append(_peak())
     plain = _node_times(unfused, arrays, repeat) if unfused else {}
-    (plan, _), peak = model.plan(*arrays), max(*peaks, _peak())
+    (plan, _), peak = model.timed(*arrays), max(*peaks, _peak())
     rows = []
     for node in dict.fromkeys(step.node for step in plan.steps):
         seconds, steps = times[node.name], [s for s in plan.steps if s.node is node]

@@ -225,6 +225,7 @@ class _Reader(Reader):
                 self.types[self.scope[name]] = self.outer.dtype(outside)
                 self.graph.inputs.append(Value(self.scope[name], None, self.outer.dtype(outside)))
                 self.captured.append(outside)
+                self.graph.captures += 1
         if name not in self.scope:
             raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader != "its output"
                              else f"the model is damaged: nothing makes its output {name!r}")
@@ -256,19 +257,20 @@ class _Reader(Reader):
     def read(self, proto, name, inputs, outputs):
         while inputs and not inputs[-1]:
             inputs.pop()
-        while len(outputs) > 1 and not outputs[-1]:
+        while (
+            len(outputs) > 1 and not outputs[-1] and proto.op_type != "Split"
+        ):  # whose parts are as many as its outputs
             outputs.pop()
         given = {a.name: b for a in proto.attribute if (b := self.given[a.ref_attr_name] if a.ref_attr_name else a) is not None}
         function = self.library.function(proto, self.opset, [self.dtype(v) if v else None for v in inputs])
         if function is not None:
             return self.call(function, name, inputs, outputs, given)
-        attrs, explicit = {}, len(inputs)
+        attrs = {}
         for key, a in given.items():
             if a.HasField("g"):
                 inner = _Reader(self.library, a.g, outer=self)
                 attrs[key] = inner.graph
                 inputs += inner.captured
-                attrs["explicit"] = explicit
             else:
                 attrs[key] = self.attribute(a)
         READ[_full_name(proto)](self, Node(proto.op_type, name, inputs, outputs, attrs))

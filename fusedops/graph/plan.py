@@ -66,6 +66,8 @@ class Plan:
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
+    staged = False
+
     def __init__(self, graph, shapes, values, layers, threads):
         known = infer(graph, shapes, values)
         builder = Builder(graph, known, layers, _logits(graph), _homes(graph, known))

@@ -17,15 +17,35 @@ FORMAT, VERSION = "fusedops network", 1
 def save(path, graph, report):
     """Writes a graph and the report of its passes."""
     arrays = []
-    nodes = [{"op": n.op, "name": n.name, "inputs": n.inputs, "outputs": n.outputs, "attrs": {k: _encoded(v, arrays) for k, v in n.attrs.items()},
-              "residual": n.residual, "activation": _encoded(n.activation, arrays), "absorbed": n.absorbed} for n in graph.nodes]
-    header = {"format": FORMAT, "version": VERSION, "opset": graph.opset, "nodes": nodes, "results": graph.results,
-              "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
-              "inputs": [_described(v) for v in graph.inputs], "outputs": [_described(v) for v in graph.outputs],
-              "report": [[type(r).__name__, list(r)] for r in report]}
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        **_written(graph, arrays),
+        "report": [[type(r).__name__, list(r)] for r in report],
+    }
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays)})
+
+
+def _written(graph, arrays):
+    """A graph as JSON."""
+    nodes = [
+        {
+            "op": n.op,
+            "name": n.name,
+            "inputs": n.inputs,
+            "outputs": n.outputs,
+            "attrs": {k: _encoded(v, arrays) for k, v in n.attrs.items()},
+            "residual": n.residual,
+            "activation": _encoded(n.activation, arrays),
+            "absorbed": n.absorbed,
+        }
+        for n in graph.nodes
+    ]
+    return {"opset": graph.opset, "nodes": nodes, "results": graph.results, "captures": graph.captures,
+            "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
+            "inputs": [_described(v) for v in graph.inputs], "outputs": [_described(v) for v in graph.outputs]}
 
 
 def load(path):
@@ -74,6 +94,8 @@ def _encoded(value, arrays):
     if isinstance(value, np.ndarray):
         arrays.append(np.ascontiguousarray(value).reshape(value.shape))
         return {"array": len(arrays) - 1}
+    if isinstance(value, Graph):
+        return {"graph": _written(value, arrays)}
     if isinstance(value, (tuple, list)):
         return [_encoded(v, arrays) for v in value]
     return value.item() if isinstance(value, np.generic) else value
@@ -81,7 +103,7 @@ def _encoded(value, arrays):
 
 def _decoded(value, arrays):
     if isinstance(value, dict):
-        return arrays(value["array"])
+        return _graph(value["graph"], arrays) if "graph" in value else arrays(value["array"])
     return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
 
 
@@ -133,7 +155,10 @@ def _graph(header, arrays):
     results = _texts(header["results"])
     if "" in results or not known.issuperset(results) or len(results) != len(outputs):
         raise ValueError("nothing makes its outputs")
-    return Graph(nodes, constants, inputs, outputs, results, header["opset"])
+    captures = header.get("captures", 0)
+    if type(captures) is not int or not 0 <= captures <= len(inputs):
+        raise ValueError(f"a graph of {len(inputs)} inputs takes {captures} from outside")
+    return Graph(nodes, constants, inputs, outputs, results, header["opset"], captures=captures)
 
 
 def _report(header):

@@ -3,32 +3,71 @@ import math
 
 import numpy as np
 
+from .control import Undetermined, captured, graphs_of
 from .evaluate import evaluate
 from .ir import Known, constant
 from .memory import physical_memory
 from .operators import OPERATORS
 
+MOST_VALUES = 64  # of an input whose values a plan is made for
 
-def shaping_inputs(graph):
-    """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside."""
-    wanted = {node.input(i) for node in graph.nodes for i in OPERATORS[node.op].shaping}
+
+def shaping_inputs(graph, inner=False):
+    """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside: integers, and
+    floats if they are few.
+    Of a graph inside a node, what it computes anew in each round is none of them."""
+    inputs = graph.inputs[len(graph.inputs) - graph.captures:] if inner else graph.inputs
+    knowable = {v.name for v in inputs if v.dtype.kind in "iub" or v.shape is not None and _few(v.shape)}.union(
+        graph.constants
+    )
+    for node in graph.nodes:
+        if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
+            knowable.update(node.outputs)
+    wanted = {v for node in graph.nodes for v in _shaping(node) if v in knowable}
     for node in reversed(graph.nodes):
         if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
             wanted.update(node.reads())
     return [v.name for v in graph.inputs if v.name in wanted]
 
 
+def _few(shape):
+    return all(isinstance(n, int) for n in shape) and math.prod(shape) <= MOST_VALUES
+
+
+def _shaping(node):
+    """The inputs of a node on whose values shapes depend, those inside its graphs too."""
+    found = [node.input(i) for i in OPERATORS[node.op].shaping]
+    for key, graph in graphs_of(node).items():
+        outside = dict(
+            zip(
+                (v.name for v in graph.inputs[len(graph.inputs) - graph.captures :]),
+                captured(node, key, node.inputs),
+                strict=True,
+            )
+        )
+        found += [outside[v] for v in shaping_inputs(graph, inner=True)]
+    return found
+
+
 def infer(graph, shapes, values=(), strict=True):
     """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple; `values` has the data
     of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left out."""
-    known = {name: constant(a) for name, a in graph.constants.items()}
-    known |= {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
-    known |= {name: constant(a) for name, a in dict(values).items()}
+    inputs = {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
+    return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict)
+
+
+def infer_from(graph, inputs, strict=True):
+    """As infer, from what is known of the inputs."""
+    known = {name: constant(a) for name, a in graph.constants.items()} | inputs
     for node in graph.nodes:
         if not strict and any(v not in known for v in node.reads()):
             continue
         try:
             known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
+        except Undetermined as e:
+            if strict:
+                e.node, e.known = node, known
+                raise
         except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as e:
             if not strict:
                 continue
@@ -42,6 +81,10 @@ def infer_node(node, inputs, residual=None):
     record = OPERATORS[node.op]
     if record.from_shapes:
         return {node.output: constant(record.evaluate(node, *inputs))}
+    if any(x is not None and x.dtype == object for x in inputs):
+        raise Undetermined("it takes a sequence, whose length only a call knows")
+    if record.infer is not None:
+        return {v: k for v, k in zip(node.outputs, record.infer(node, *inputs), strict=False) if v}
     shapes = record.shape(node, *inputs)
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..control import Undetermined
 from ..ir import Node
 from ..reader import Reader
 
@@ -61,6 +62,9 @@ class Operator(NamedTuple):
     weightless: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
     logits: bool = False  # differences of its inputs become factors
     formula: bool = False  # activations that are spelled out may consist of it
+    infer: Callable | None = (
+        None  # (node, *Knowns) -> what is known of its results, where shapes and types do not say all
+    )
 
 
 class Rewrite(NamedTuple):
@@ -78,7 +82,7 @@ def values(x, what):
     if x is None:
         return None
     if x.data is None:
-        raise ValueError(f"its {what} depends on the values of the network's input, so no plan can be made")
+        raise Undetermined(f"its {what} depends on the values of the network's input, so no plan can be made")
     return x.data
 
 

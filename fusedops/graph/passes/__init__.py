@@ -10,7 +10,7 @@ from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, cleanup, constants, epilogue, linear, pad, patterns
+from . import affine, cleanup, constants, epilogue, linear, pad, patterns, subgraphs
 
 
 class Pass(NamedTuple):
@@ -29,6 +29,7 @@ PASSES = [
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
     Pass("blocks", "fuse", blocks.mark),
+    Pass("subgraphs", "", subgraphs.run),
     Pass("dead code", "", cleanup.remove_dead),
 ]
 
@@ -37,8 +38,8 @@ class Context:
     """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report. While a pass
     runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values and the `place` of each node."""
 
-    def __init__(self, graph):
-        self.graph, self.report, self.kind = graph, [], ""
+    def __init__(self, graph, **options):
+        self.graph, self.report, self.kind, self.options = graph, [], "", options
         self.known = infer(graph, example_shapes(graph), strict=False)
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
 
@@ -84,6 +85,13 @@ class Context:
         self.consumers[node.inputs[i]].remove(node)
         self._read(node, value)
         node.inputs = [*node.inputs[:i], value, *node.inputs[i + 1:]]
+
+    def reads_instead(self, node, before):
+        """Notes that a node reads other inputs than before."""
+        for v in filter(None, before):
+            self.consumers[v].remove(node)
+        for v in filter(None, node.inputs):
+            self._read(node, v)
 
     def add_residual(self, node, value):
         self._read(node, value)
@@ -158,7 +166,9 @@ def check_names(disabled):
 
 def optimize(graph, *, fold, fuse, disabled=()):
     """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and Refusal."""
-    disabled, context = check_names(disabled), Context(graph)
+    disabled = check_names(disabled)
+    subgraphs.inline_known(graph)
+    context = Context(graph, fold=fold, fuse=fuse, disabled=disabled)
     for each in PASSES:
         if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)

@@ -5,6 +5,11 @@ def run(context):
     graph = context.graph
     for node in context.nodes():
         results = {v: context.known[v].data for v in node.outputs if v in context.known}
-        if results and node.reads() and all(v in graph.constants for v in node.reads()):
+        if (
+            results
+            and all(a is not None for a in results.values())
+            and node.reads()
+            and all(v in graph.constants for v in node.reads())
+        ):
             graph.constants |= results
             context.remove(node)

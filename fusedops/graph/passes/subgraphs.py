@@ -1,0 +1,42 @@
+"""Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
+through the passes itself."""
+from ..control import decisions, drop_unused, graphs_of, inlined, take_constants
+from ..shapes import infer
+
+
+def inline_known(graph):
+    """Puts branches in the place of each `If` whose condition follows from constants and fixed shapes."""
+    while any(n.op == "If" for n in graph.nodes):
+        fixed = {
+            v.name: v.shape for v in graph.inputs if v.shape is not None and all(isinstance(n, int) for n in v.shape)
+        }
+        decided = decisions(graph, infer(graph, fixed, strict=False))
+        if not decided:
+            return
+        found = inlined(graph, decided).copy()
+        graph.nodes, graph.constants = found.nodes, found.constants
+
+
+def run(context):
+    from . import optimize
+    for node in context.nodes():
+        graphs, before = graphs_of(node), list(node.inputs)
+        take_constants(context.graph, node)
+        for key, inner in graphs.items():
+            context.report += [_named(r, f"{node.name}.{key}/") for r in optimize(inner, **context.options)]
+        drop_unused(node)
+        context.reads_instead(node, before)
+        if graphs:
+            reason = (
+                "its condition is known only when the network runs: each branch is a network of its own"
+                if node.op == "If"
+                else "its body is a network of its own, called once a round"
+            )
+            context.refused(node, reason)
+
+
+def _named(record, prefix):
+    """A Fusion or Refusal inside a graph, with the names of its nodes behind that of the graph."""
+    if hasattr(record, "nodes"):
+        return record._replace(nodes=tuple(prefix + name for name in record.nodes), into=prefix + record.into)
+    return record._replace(node=prefix + record.node)

@@ -1,0 +1,179 @@
+"""Networks whose shapes depend on what is computed: one stage after another, each planned when the sizes that it needs
+are known.
+
+A stage runs the nodes before the first one whose result has a shape that only a call knows, then evaluates that node,
+and hands all values that are still read to the network of the nodes behind it. Where a few integers decide the shape,
+and the node has a kernel, they alone are handed on and the node is planned for them.
+"""
+from time import perf_counter
+
+import numpy as np
+
+from .evaluate import evaluate
+from .ir import Graph, Value
+from .operators import OPERATORS
+from .shapes import MOST_VALUES
+from .steps import Step
+
+
+class Stage:
+    """A plan that ends early; it has the attributes of Plan. `error` is the Undetermined that infer raised for
+    `graph`, and
+    `make` gives the network of a graph; `inner` is a graph inside a node, whose values change from round to round."""
+
+    staged = True
+
+    def __init__(self, graph, error, make, inner):
+        node, known = error.node, error.known
+        at = graph.nodes.index(node)
+        before, behind = graph.nodes[:at], graph.nodes[at + 1:]
+        self.node = node
+        if not inner and _is_planned(graph, node, known):
+            self.node, behind = None, graph.nodes[at:]
+        read = dict.fromkeys([*(v for n in behind for v in n.reads()), *graph.results])
+        needed = dict.fromkeys([*read, *(node.reads() if self.node else ())])
+        self.constants = {v: known[v].data for v in needed if v in known and known[v].data is not None}
+        self.before = _Before(graph, before, [v for v in needed if v not in self.constants], known, make)
+        made = set(node.outputs) if self.node else set()
+        given = [v for v in read if v not in self.constants and (v in known or v in made)]
+        inputs = [Value(v, *(known[v][:2] if v in known else (None, _type(node, known, v)))) for v in given]
+        self.inputs, self.results, self.after = [v.name for v in graph.inputs], graph.results, None
+        if behind:
+            made = {v for n in behind for v in n.outputs}
+            results = [v for v in dict.fromkeys(graph.results) if v in made]
+            constants = {v: a for v, a in (graph.constants | self.constants).items() if v in read}
+            self.after = make(
+                Graph(
+                    behind,
+                    constants,
+                    inputs,
+                    [Value(v, None, np.dtype(np.float32)) for v in results],
+                    results,
+                    graph.opset,
+                )
+            )
+        self.used, self.arena, self.steps, self.report, self.outputs = (
+            -1,
+            self.before.arena,
+            self.before.steps,
+            self.before.report,
+            [],
+        )
+        self.shapes = {name: k.shape for name, k in known.items()}
+
+    def run(self, arrays):
+        """All values that are read behind it, by their names."""
+        env = dict(zip(self.inputs, arrays, strict=True)) | self.constants
+        env |= self.before.run(env)
+        return self.evaluated(env)
+
+    def evaluated(self, env):
+        """The values with the results of the node."""
+        if self.node is not None:
+            inputs = [env[v] if v else None for v in self.node.inputs]
+            results = evaluate(self.node, inputs, env.get(self.node.residual))
+            env |= {v: _own(r) for v, r in zip(self.node.outputs, results, strict=False) if v}
+        return env
+
+
+class _Before:
+    """The network of the nodes in front; without any, nothing."""
+
+    def __init__(self, graph, nodes, wanted, known, make):
+        producers = {v: n for n in nodes for v in n.outputs if v}
+        self.results = [v for v in wanted if v in producers]
+        live, kept = set(self.results), []
+        for node in reversed(nodes):
+            if live.intersection(node.outputs) and any(known[v].data is None for v in node.outputs if v):
+                live.update(v for v in node.reads() if known[v].data is None or v in graph.constants)
+                kept.insert(0, node)
+        self.inputs = [v for v in graph.inputs if v.name in live]
+        self.model, self.arena, self.steps, self.report = None, 0, [], []
+        if kept:
+            constants = {v: known[v].data for n in kept for v in n.reads() if known[v].data is not None}
+            outputs = [Value(v, *known[v][:2]) for v in self.results]
+            self.model = make(Graph(kept, constants, self.inputs, outputs, self.results, graph.opset))
+
+    def run(self, env):
+        if self.model is None:
+            return {}
+        results = self.model(*(env[v.name] for v in self.inputs))
+        return dict(zip(self.results, results if isinstance(results, tuple) else (results,), strict=True))
+
+
+def _is_planned(graph, node, known):
+    """Whether the node has a kernel, and a few numbers decide its shape, which are not the network's inputs already."""
+    record = OPERATORS[node.op]
+    deciding = [v for i in record.shaping if (v := node.input(i)) and known[v].data is None]
+    given = {v.name for v in graph.inputs}
+    return bool(deciding) and callable(record.lower) and node.op != "Slice" and all(
+        v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MOST_VALUES,) for v in deciding)
+
+
+def _type(node, known, value):
+    """The type of elements of a result whose shape is not known."""
+    try:
+        return OPERATORS[node.op].dtype(node, [known[v] if v else None for v in node.inputs], node.outputs.index(value))
+    except (AttributeError, LookupError, TypeError) as e:
+        raise ValueError(f"{node.op} {node.name!r} does not fit its inputs: {e}") from e
+
+
+def _own(result):
+    """A result as an array of its own memory; a sequence stays one."""
+    if isinstance(result, list):
+        return result
+    a = np.asarray(result)
+    return a if a.base is None and a.flags.c_contiguous and a.flags.owndata else a.copy(order="C")
+
+
+def run(plan, arenas, arrays, execute):
+    """The results of a plan that may be a stage, and of all stages behind it, none in memory of an input or a
+    constant; `execute` runs a plan that is none."""
+    passed, shared, results = [], [*arrays], []
+    while isinstance(plan, Stage):
+        passed.append((plan, plan.run(arrays)))
+        shared += plan.constants.values()
+        if plan.after is None:
+            break
+        arrays = plan.after.checked([passed[-1][1][v.name] for v in plan.after.inputs])
+        plan, arenas = plan.after.plan(*arrays)
+    else:
+        results = execute(plan, arenas, arrays)
+    for stage, env in reversed(passed):
+        env |= dict(zip(stage.after.names, results, strict=True)) if stage.after is not None else {}
+        results = [env[v] for v in stage.results]
+    given = set(map(id, shared))
+    return [x.copy() if id(x) in given else x for x in results]
+
+
+class Timed:
+    """The steps of all stages of one call, as a plan has them."""
+
+    def __init__(self):
+        self.steps, self.shapes = [], {}
+
+
+def timed(plan, arenas, arrays, seconds_of):
+    """(steps and shapes of all stages, the seconds of each step); `seconds_of` times a plan that is no stage."""
+    found, seconds = Timed(), []
+    while isinstance(plan, Stage):
+        env = dict(zip(plan.inputs, arrays, strict=True)) | plan.constants
+        if plan.before.model is not None:
+            inner, times = plan.before.model.timed(*(env[v.name] for v in plan.before.inputs))
+            found.steps += inner.steps
+            found.shapes |= inner.shapes
+            seconds += times
+        env |= plan.before.run(env)
+        start = perf_counter()
+        env = plan.evaluated(env)
+        if plan.node is not None:
+            found.steps.append(Step("numpy", plan.node, {}, [], []))
+            seconds.append(perf_counter() - start)
+        found.shapes |= {v: np.shape(a) for v, a in env.items() if not isinstance(a, list)}
+        if plan.after is None:
+            return found, seconds
+        arrays = plan.after.checked([env[v.name] for v in plan.after.inputs])
+        plan, arenas = plan.after.plan(*arrays)
+    found.steps += plan.steps
+    found.shapes |= plan.shapes
+    return found, seconds + seconds_of(plan, arenas, arrays)
