@@ -374,3 +374,21 @@ def test_scan(attributes, tmp_path):
         np.testing.assert_allclose(model(init, X)[1], (init + np.cumsum(X, 0)) * np.float32([1, 2, 3, 4]), rtol=1e-5)
         last, rows = model(init, X[:0])
         assert np.array_equal(last, init) and rows.shape == (0, 4)
+
+
+@pytest.mark.parametrize("lengths", [None, [2, 3]])
+@pytest.mark.parametrize("back", [0, 1])
+def test_scan_of_a_batch(lengths, back):
+    """Scan of opset 8."""
+    info = helper.make_tensor_value_info
+    four = [info(name, TensorProto.FLOAT, [4]) for name in ("s", "e", "s1", "o")]
+    nodes = [helper.make_node("Add", ["s", "e"], ["s1"]), helper.make_node("Mul", ["s1", "s1"], ["o"])]
+    body = helper.make_graph(nodes, "body", four[:2], four[2:])
+    node = helper.make_node("Scan", ["lengths" if lengths else "", "init", "x"], ["last", "all"], body=body,
+                            num_scan_inputs=1, directions=[back])
+    inputs = [info("init", TensorProto.FLOAT, [2, 4]), info("x", TensorProto.FLOAT, [2, 3, 4])]
+    outputs = [info("last", TensorProto.FLOAT, [2, 4]), info("all", TensorProto.FLOAT, [2, 3, 4])]
+    weights = [numpy_helper.from_array(np.array(lengths, np.int64), "lengths")] if lengths else []
+    graph = helper.make_graph([node], "net", inputs, outputs, weights)
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=8)
+    check(proto, {"init": RNG.standard_normal((2, 4), np.float32), "x": RNG.standard_normal((2, 3, 4), np.float32)})

@@ -1,6 +1,7 @@
 """Networks: read, fused, planned, and run in one call."""
 from . import saved
 from .executor import Model
+from .halves import widen
 from .passes import check_names
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
@@ -48,7 +49,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     """
     from .onnx_reader import read_onnx
     disabled = check_names(disabled_passes)
-    return Model.built(read_onnx(model), fold, fuse, disabled)
+    return Model.built(widen(read_onnx(model)), fold, fuse, disabled)
 
 
 def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
@@ -107,7 +108,7 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
         return torch_layers.layer_of(module)
 
     def build(graph):
-        return Model.built(graph, fold, fuse, disabled)
+        return Model.built(widen(graph.copy()), fold, fuse, disabled)
 
     return torch_reader.read_torch(module, example_inputs, dynamic_shapes, build)
 

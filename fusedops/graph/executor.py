@@ -14,6 +14,7 @@ from ..layers import integer
 from . import measure, saved, stages
 from .control import Undetermined, decisions, inlined
 from .explain import Explanation
+from .halves import widen
 from .memory import ALIGNMENT
 from .passes import example_shapes, optimize
 from .plan import Plan, batch_of
@@ -162,7 +163,7 @@ class Model:
             source.defaults = [v for v in source.defaults if v.name not in names]
             for name in names:
                 del source.constants[name]
-            self._variants[key] = self.built(source, *self._options)
+            self._variants[key] = self.built(widen(source), *self._options)
         return self._variants[key]
 
     def plan(self, *arrays):
@@ -446,8 +447,10 @@ def _aligned(nbytes):
 
 def _checked(x, value, any_shape=False):
     """x as a contiguous array of the type and shape that the network takes."""
-    if value.dtype == object and isinstance(x, list):
-        return x
+    if value.dtype == object:
+        if not isinstance(x, (list, tuple)):
+            raise TypeError(f"{value.name} is a sequence: pass a list of arrays, not {type(x).__name__}")
+        return [np.ascontiguousarray(a).reshape(np.shape(a)) for a in x]
     a = _core.as_array(x, value.name)
     if a.dtype != value.dtype:
         raise TypeError(f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass {_core.conversion(x, value.name, value.dtype)}")

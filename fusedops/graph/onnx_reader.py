@@ -174,6 +174,8 @@ class _Reader(Reader):
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
+        if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
+            a = a.astype(np.float32)
         if a.dtype.kind not in "fiub":
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
@@ -193,13 +195,18 @@ class _Reader(Reader):
 
     def value(self, info, dtype=None):
         """An input or output; `dtype` where the file need not say it."""
+        if info.type.HasField("sequence_type") and info.type.sequence_type.elem_type.HasField("tensor_type"):
+            return Value(info.name, None, np.dtype(object))
         if not info.type.HasField("tensor_type"):
-            if info.type.WhichOneof("value") is None and dtype is not None:
+            if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
-            raise ValueError(f"{info.name!r} is not a tensor: sequences, maps and optional values are not supported")
+            raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         t = info.type.tensor_type
         try:
-            dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type)) if t.elem_type or dtype is None else dtype
+            if t.elem_type == self.onnx.TensorProto.BFLOAT16:
+                dtype = np.dtype(np.float32)
+            elif t.elem_type or dtype is None:
+                dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if dtype.kind not in "fiub":

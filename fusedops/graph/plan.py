@@ -11,6 +11,7 @@ import numpy as np
 from .. import _core
 from . import blocks, slices
 from .builder import Builder
+from .control import Undetermined
 from .evaluate import evaluate
 from .ir import Node
 from .memory import Tensor, channels_last, lay_out, physical_memory, same_order
@@ -42,6 +43,9 @@ class Evaluation:
 
     def run(self, slots, times=None):
         step, = self.steps
+        if step.node.op == "Cast":
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.copyto(step.writes[0].array(slots), step.reads[0].array(slots), casting="unsafe")
         inputs = iter([t.array(slots) for t in step.reads])
         try:
             results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
@@ -70,6 +74,7 @@ class Plan:
 
     def __init__(self, graph, shapes, values, layers, threads):
         known = infer(graph, shapes, values)
+        _check_arrays(graph, known)
         builder = Builder(graph, known, layers, _logits(graph), _homes(graph, known))
         for node in graph.nodes:
             if any(known[v].data is None for v in node.outputs if v):
@@ -96,6 +101,14 @@ class Plan:
     def run(self, slots):
         for part in self.parts:
             part.run(slots)
+
+
+def _check_arrays(graph, known):
+    """Sequences have no place in memory: they are handed on between stages."""
+    if any(known[v].dtype == object for v in (*(v.name for v in graph.inputs), *graph.results)):
+        error = Undetermined("the network passes a sequence on")
+        error.known = known
+        raise error
 
 
 def batch_of(shapes):

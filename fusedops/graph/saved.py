@@ -12,11 +12,12 @@ from .ir import Graph, Node, Value
 from .operators import OPERATORS
 
 FORMAT, VERSION = "fusedops network", 1
+SMALL = 64  # elements of an array that is kept as it is
 
 
 def save(path, graph, report):
     """Writes a graph and the report of its passes."""
-    arrays = []
+    arrays = _Arrays()
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -25,7 +26,44 @@ def save(path, graph, report):
     }
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
-        np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays)})
+        np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
+
+
+class _Arrays:
+    """The arrays of a file: each once, and those of float32 whose values fit into 16 bits in that size."""
+
+    def __init__(self):
+        self.stored, self.places, self.kept = [], {}, []
+
+    def add(self, a):
+        """An array as JSON."""
+        if id(a) not in self.places:
+            self.kept.append(a)  # or another could get its id
+            data, kind = _shortest(np.ascontiguousarray(a).reshape(a.shape))
+            self.stored.append(data)
+            self.places[id(a)] = {"array": len(self.stored) - 1} | ({"as": kind} if kind else {})
+        return self.places[id(a)]
+
+
+def _shortest(a):
+    """(an array, or its values in 16 bits where nothing is lost, how these are to be read or "")."""
+    if a.dtype != np.float32 or a.size < SMALL:
+        return a, ""
+    bits = a.view(np.uint32)
+    if not np.any(bits & 0xFFFF):
+        return (bits >> 16).astype(np.uint16), "bfloat16"
+    with np.errstate(over="ignore", invalid="ignore"):
+        half = a.astype(np.float16)
+    return (half, "float16") if np.array_equal(half.astype(np.float32).view(np.uint32), bits) else (a, "")
+
+
+def _widened(a, kind):
+    """The float32 values that were stored in 16 bits."""
+    if kind == "bfloat16" and a.dtype == np.uint16:
+        return (a.astype(np.uint32) << 16).view(np.float32)
+    if kind == "float16" and a.dtype == np.float16:
+        return a.astype(np.float32)
+    raise ValueError(f"an array of {a.dtype} cannot be read as {kind}")
 
 
 def _written(graph, arrays):
@@ -75,7 +113,8 @@ def _read(path, file):
                 raise ValueError("it has another format")
             if header.get("version") != VERSION:
                 raise _OtherVersion(f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops reads version {VERSION}")
-            arrays = functools.cache(lambda i: _numbers(archive[f"a{i:d}"]))  # a header may name one more than once
+            arrays = functools.cache(  # a header may name one more than once
+                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind))
             return _graph(header, arrays), _report(header)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
@@ -92,8 +131,7 @@ class _OtherVersion(Exception):
 def _encoded(value, arrays):
     """A value as JSON; arrays are put into the list and named by their place."""
     if isinstance(value, np.ndarray):
-        arrays.append(np.ascontiguousarray(value).reshape(value.shape))
-        return {"array": len(arrays) - 1}
+        return arrays.add(value)
     if isinstance(value, Graph):
         return {"graph": _written(value, arrays)}
     if isinstance(value, (tuple, list)):
@@ -103,7 +141,11 @@ def _encoded(value, arrays):
 
 def _decoded(value, arrays):
     if isinstance(value, dict):
-        return _graph(value["graph"], arrays) if "graph" in value else arrays(value["array"])
+        return (
+            _graph(value["graph"], arrays)
+            if "graph" in value
+            else arrays(value["array"], *([value["as"]] if "as" in value else []))
+        )
     return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
 
 
@@ -114,7 +156,22 @@ def _numbers(array):
 
 
 def _described(value):
-    return {"name": value.name, "shape": value.shape if value.shape is None else list(value.shape), "dtype": value.dtype.str}
+    return {
+        "name": value.name,
+        "shape": value.shape if value.shape is None else list(value.shape),
+        "dtype": _type_name(value.dtype),
+    }
+
+
+def _type_name(dtype):
+    """None where only a call knows it."""
+    return None if dtype is None else "sequence" if dtype.kind == "O" else dtype.str
+
+
+def _type(name):
+    if name is None or name == "sequence":
+        return name and np.dtype(object)
+    return _numbers(np.empty(0, _text(name))).dtype
 
 
 def _text(value):
@@ -131,7 +188,7 @@ def _value(described):
     shape = described["shape"]
     if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in shape):
         raise ValueError(f"an array has shape {shape}")
-    return Value(_text(described["name"]), shape if shape is None else tuple(shape), _numbers(np.empty(0, _text(described["dtype"]))).dtype)
+    return Value(_text(described["name"]), shape if shape is None else tuple(shape), _type(described["dtype"]))
 
 
 def _node(n, arrays):

@@ -17,9 +17,7 @@ def shaping_inputs(graph, inner=False):
     floats if they are few.
     Of a graph inside a node, what it computes anew in each round is none of them."""
     inputs = graph.inputs[len(graph.inputs) - graph.captures:] if inner else graph.inputs
-    knowable = {v.name for v in inputs if v.dtype.kind in "iub" or v.shape is not None and _few(v.shape)}.union(
-        graph.constants
-    )
+    knowable = {v.name for v in inputs if _may_decide(v)}.union(graph.constants)
     for node in graph.nodes:
         if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
@@ -30,8 +28,12 @@ def shaping_inputs(graph, inner=False):
     return [v.name for v in graph.inputs if v.name in wanted]
 
 
-def _few(shape):
-    return all(isinstance(n, int) for n in shape) and math.prod(shape) <= MOST_VALUES
+def _may_decide(value):
+    """Whether an input may be made of numbers that are sizes."""
+    if value.dtype is None or value.shape is not None and len(value.shape) > 1:
+        return False
+    fixed = value.shape is not None and all(isinstance(n, int) for n in value.shape)
+    return value.dtype.kind in "iub" or fixed and math.prod(value.shape) <= MOST_VALUES
 
 
 def _shaping(node):

@@ -24,41 +24,20 @@ class Stage:
     staged = True
 
     def __init__(self, graph, error, make, inner):
-        node, known = error.node, error.known
-        at = graph.nodes.index(node)
-        before, behind = graph.nodes[:at], graph.nodes[at + 1:]
-        self.node = node
-        if not inner and _is_planned(graph, node, known):
-            self.node, behind = None, graph.nodes[at:]
-        read = dict.fromkeys([*(v for n in behind for v in n.reads()), *graph.results])
-        needed = dict.fromkeys([*read, *(node.reads() if self.node else ())])
+        self.node, known, nodes = error.node, error.known, graph.nodes
+        at = nodes.index(self.node) if self.node else len(nodes)
+        before, self._behind = nodes[:at], nodes[at + 1:]
+        if self.node and not inner and _is_planned(graph, self.node, known):
+            self.node, self._behind = None, nodes[at:]
+        self._read = dict.fromkeys([*(v for n in self._behind for v in n.reads()), *graph.results])
+        needed = dict.fromkeys([*self._read, *(self.node.reads() if self.node else ())])
         self.constants = {v: known[v].data for v in needed if v in known and known[v].data is not None}
         self.before = _Before(graph, before, [v for v in needed if v not in self.constants], known, make)
-        made = set(node.outputs) if self.node else set()
-        given = [v for v in read if v not in self.constants and (v in known or v in made)]
-        inputs = [Value(v, *(known[v][:2] if v in known else (None, _type(node, known, v)))) for v in given]
-        self.inputs, self.results, self.after = [v.name for v in graph.inputs], graph.results, None
-        if behind:
-            made = {v for n in behind for v in n.outputs}
-            results = [v for v in dict.fromkeys(graph.results) if v in made]
-            constants = {v: a for v, a in (graph.constants | self.constants).items() if v in read}
-            self.after = make(
-                Graph(
-                    behind,
-                    constants,
-                    inputs,
-                    [Value(v, None, np.dtype(np.float32)) for v in results],
-                    results,
-                    graph.opset,
-                )
-            )
-        self.used, self.arena, self.steps, self.report, self.outputs = (
-            -1,
-            self.before.arena,
-            self.before.steps,
-            self.before.report,
-            [],
-        )
+        self.inputs, self.results = [v.name for v in graph.inputs], graph.results
+        self.after, self._graph, self._make = None, graph, make
+        self.types = _types(self.node, known) if self.node else {}
+        self.used, self.arena, self.outputs = -1, self.before.arena, []
+        self.steps, self.report = self.before.steps, self.before.report
         self.shapes = {name: k.shape for name, k in known.items()}
 
     def run(self, arrays):
@@ -68,12 +47,29 @@ class Stage:
         return self.evaluated(env)
 
     def evaluated(self, env):
-        """The values with the results of the node."""
+        """The values with the results of the node; the network behind it is made when these are there for the first
+        time."""
         if self.node is not None:
             inputs = [env[v] if v else None for v in self.node.inputs]
             results = evaluate(self.node, inputs, env.get(self.node.residual))
-            env |= {v: _own(r) for v, r in zip(self.node.outputs, results, strict=False) if v}
+            env |= {v: _own(r, self.types[v]) for v, r in zip(self.node.outputs, results, strict=False) if v}
+        if self._behind and self.after is None:
+            self.after = self._network(env)
         return env
+
+    def _network(self, env):
+        """The network of the nodes behind."""
+        made = {v for n in self._behind for v in n.outputs}
+        changing = self.node.outputs if self.node else ()
+        inputs = [
+            _input(v, env[v], v in changing)
+            for v in self._read
+            if v not in self.constants and v in env and v not in made
+        ]
+        results = [v for v in dict.fromkeys(self.results) if v in made]
+        constants = {v: a for v, a in (self._graph.constants | self.constants).items() if v in self._read}
+        outputs = [Value(v, None, np.dtype(np.float32)) for v in results]
+        return self._make(Graph(self._behind, constants, inputs, outputs, results, self._graph.opset))
 
 
 class _Before:
@@ -110,19 +106,27 @@ def _is_planned(graph, node, known):
         v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MOST_VALUES,) for v in deciding)
 
 
-def _type(node, known, value):
-    """The type of elements of a result whose shape is not known."""
+def _types(node, known):
+    """{result: its type of elements} of a node, None for what a sequence has."""
+    inputs = [known[v] if v else None for v in node.inputs]
     try:
-        return OPERATORS[node.op].dtype(node, [known[v] if v else None for v in node.inputs], node.outputs.index(value))
+        return {v: OPERATORS[node.op].dtype(node, inputs, i) for i, v in enumerate(node.outputs) if v}
     except (AttributeError, LookupError, TypeError) as e:
         raise ValueError(f"{node.op} {node.name!r} does not fit its inputs: {e}") from e
 
 
-def _own(result):
-    """A result as an array of its own memory; a sequence stays one."""
+def _input(name, value, changing):
+    """A value as an input of the next stage; `changing`: in other calls it has another shape."""
+    if isinstance(value, list):
+        return Value(name, None, np.dtype(object))
+    return Value(name, None if changing else value.shape, value.dtype)
+
+
+def _own(result, dtype):
+    """A result as an array of its own memory and type; a sequence stays one."""
     if isinstance(result, list):
         return result
-    a = np.asarray(result)
+    a = np.asarray(result, dtype)
     return a if a.base is None and a.flags.c_contiguous and a.flags.owndata else a.copy(order="C")
 
 

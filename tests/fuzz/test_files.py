@@ -52,14 +52,40 @@ def large():
     return constants | {name: np.array(v) for name, v in integers.items()}, nodes, ["n", 3, 8, 8], ["n", 1, 5]
 
 
+def loops():
+    """The same of a network with branches, loops and sequences, whose numbers of rounds a changed byte makes huge."""
+    text = """<ir_version: 8, opset_import: ["" : 18]> net (float[2, 3] x) => (float[k, 3] y)
+    <float[3] w = {1, 2, 3}, int64 n = {4}, bool t = {1}, int64 zero = {0}, float half = {0.5}> {
+        last, rows = Loop (n, t, x) <body = b (int64 i, bool c, float[2, 3] v)
+        => (bool go, float[2, 3] next, float[2, 3] row) {
+            a = Add(v, w)  f = Cast<to = 1>(i)  row = Mul(a, f)  next = Relu(row)  go = Identity(c) }>
+        most = ReduceMax<keepdims = 0>(last)  big = Greater(most, half)
+        h = If (big) <then_branch = p () => (float[2, 3] p0) { p0 = Sub(last, w) },
+                      else_branch = q () => (float[m, 3] q0) { q0 = Concat<axis = 0>(x, x) }>
+        s = SplitToSequence<axis = 0>(h)  e = SequenceAt(s, zero)  s2 = SequenceInsert(s, e)
+        j = ConcatFromSequence<axis = 0>(s2)
+        u, z = Scan <num_scan_inputs = 1, body = d (float[3] a0, float[3] b0) => (float[3] c0, float[3] d0) {
+            c0 = Add(a0, b0)  d0 = Neg(c0) }> (w, j)
+        y = Add(z, u)
+    }"""
+    return onnx.parser.parse_model(text)
+
+
 @functools.cache
 def files(network):
     """A network as ONNX and as a saved model."""
+    if network is loops:
+        return saved_too(loops().SerializeToString())
     make, (constants, nodes, x, y) = onnx.helper, network()
     x, y = (make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, shape) for name, shape in (("x", x), ("y", y)))
     constants = [onnx.numpy_helper.from_array(v if v.dtype == np.int64 else v.astype(np.float32), k) for k, v in constants.items()]
     graph = make.make_graph(nodes, "net", [x], [y], constants)
-    data = make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    return saved_too(
+        make.make_model(graph, opset_imports=[make.make_opsetid("", 18)], ir_version=8).SerializeToString()
+    )
+
+
+def saved_too(data):
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "net")
         fo.load_onnx(data).save(path)
@@ -67,7 +93,7 @@ def files(network):
             return data, f.read()
 
 
-NETWORKS = st.sampled_from([small, large])
+NETWORKS = st.sampled_from([small, large, loops])
 
 
 @st.composite

@@ -234,11 +234,33 @@ def _infer_scan(node, *inputs):
     return results
 
 
+def _scan_of_batch(node, lengths, *inputs):
+    """Scan of opset 8: each image of a batch by itself, of a length of its own; what is behind its length is 0."""
+    _, states, xs, outside, _ = _scan_parts(node, inputs)
+    batch, most = xs[0].shape[:2]
+    if any(x.shape[:2] != (batch, most) for x in xs) or any(s.shape[:1] != (batch,) for s in states):
+        raise ValueError("its inputs have other batches or lengths than each other")
+    lengths = np.full(batch, most) if lengths is None else lengths
+    if lengths.shape != (batch,) or not batch or not 1 <= lengths.min() <= lengths.max() <= most:
+        raise ValueError(f"its lengths must be {batch} numbers of 1 to {most}, not {lengths.tolist()}")
+    rows = []
+    for i, length in enumerate(lengths.tolist()):
+        results = _scan(node, *(s[i] for s in states), *(x[i, :length] for x in xs), *outside)
+        scanned = [np.pad(r, [(0, most - length)] + [(0, 0)] * (r.ndim - 1)) for r in results[len(states):]]
+        rows.append([*results[:len(states)], *scanned])
+    return list(map(np.stack, zip(*rows, strict=True)))
+
+
+def _infer_scan_of_batch(node, *inputs):
+    raise Undetermined("each image of its batch has a length of its own")
+
+
 def _read_scan(r, node):
     """Scan of opset 8 has a batch in front, and its lengths as first input."""
     body, n, explicit = node.attrs["body"], node.attrs["num_scan_inputs"], own_inputs(node, node.inputs)
     if r.opset < 9:
-        raise ValueError(f"Scan {node.name!r} is of opset 8")
+        node.op, explicit = "ScanOfBatch", explicit[1:]
+        node.attrs["scan_input_directions"] = node.attrs.pop("directions", [0] * n)
     if (
         not 1 <= n <= len(explicit)
         or len(body.inputs) - body.captures != len(explicit)
@@ -269,5 +291,7 @@ RECORDS = {
         infer=_infer_if,
     ),
     "Loop": Operator(_loop, None, _OWN, _read_loop, _loop_type, shaping=(0, 1), infer=_infer_loop),
+    "ScanOfBatch": Operator(_scan_of_batch, None, _OWN, None, lambda node, inputs, i: _scan_type(node, inputs[1:], i),
+                            infer=_infer_scan_of_batch),
     "Scan": Operator(_scan, None, _OWN, _read_scan, _scan_type, infer=_infer_scan),
 }

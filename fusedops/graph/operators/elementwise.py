@@ -33,9 +33,9 @@ def _cast(node, x):
         return x.astype(CAST_TYPES[node.attrs["to"]])
 
 
-# TensorProto's numbers for the types of elements.
+# TensorProto's numbers for the types of elements; bfloat16, which NumPy lacks, is float32 here.
 CAST_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16,
-              11: np.float64, 12: np.uint32, 13: np.uint64}
+              11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32}
 
 
 def _each(function):

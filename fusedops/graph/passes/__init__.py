@@ -10,7 +10,7 @@ from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, cleanup, constants, epilogue, linear, pad, patterns, subgraphs
+from . import affine, cleanup, constants, epilogue, linear, pad, patterns, subgraphs, types
 
 
 class Pass(NamedTuple):
@@ -31,6 +31,7 @@ PASSES = [
     Pass("blocks", "fuse", blocks.mark),
     Pass("subgraphs", "", subgraphs.run),
     Pass("dead code", "", cleanup.remove_dead),
+    Pass("types", "", types.run),
 ]
 
 

@@ -1,20 +1,26 @@
 """Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
 through the passes itself."""
 from ..control import decisions, drop_unused, graphs_of, inlined, take_constants
+from ..operators.sequence import RECORDS as _SEQUENCES
 from ..shapes import infer
+from . import sequences
 
 
 def inline_known(graph):
-    """Puts branches in the place of each `If` whose condition follows from constants and fixed shapes."""
-    while any(n.op == "If" for n in graph.nodes):
+    """Puts branches in the place of each `If` whose condition follows from constants and fixed shapes, and resolves
+    sequences whose elements do."""
+    decided = True
+    while decided and any(n.op == "If" or n.op in _SEQUENCES for n in graph.nodes):
         fixed = {
             v.name: v.shape for v in graph.inputs if v.shape is not None and all(isinstance(n, int) for n in v.shape)
         }
-        decided = decisions(graph, infer(graph, fixed, strict=False))
-        if not decided:
-            return
-        found = inlined(graph, decided).copy()
-        graph.nodes, graph.constants = found.nodes, found.constants
+        known = infer(graph, fixed, strict=False)
+        decided = decisions(graph, known)
+        if decided:
+            found = inlined(graph, decided).copy()
+            graph.nodes, graph.constants = found.nodes, found.constants
+        else:
+            sequences.resolve(graph, known)
 
 
 def run(context):
