@@ -94,6 +94,16 @@ cdef ndarray in_order(ndarray x):
     return y
 
 
+cdef bint join_axis(fo_axes *fibre, Py_ssize_t size, Py_ssize_t y, Py_ssize_t x) noexcept:
+    """Appends an axis to the one of a fibre, in the order of its elements. False where they are not one axis."""
+    if size != 1 and fibre.size[0] != 1 and (fibre.stride[0][0] != size * y or fibre.stride[1][0] != size * x):
+        return False
+    if size != 1:
+        fibre.size[0] *= size
+        fibre.stride[0][0], fibre.stride[1][0] = y, x
+    return True
+
+
 cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t groups, fo_axes *kept, fo_axes *fibre) noexcept:
     """The axes first .. last of y and x as those of a fibre, the others as kept. False where kernels cannot read it so.
 
@@ -101,18 +111,20 @@ cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t group
     """
     cdef int d
     cdef Py_ssize_t size
-    kept.nd = fibre.nd = 0
+    kept.nd, fibre.nd, fibre.size[0], fibre.stride[0][0], fibre.stride[1][0] = 0, 1, 1, 0, 0
     for d in range(cnp.PyArray_NDIM(y)):
         size = cnp.PyArray_DIM(y, d)
         if first == d and groups:
             size //= groups
             if not add_axis(kept, groups, size * stride_of(y, d), size * stride_of(x, d), size):
                 return False
-        if not add_axis(fibre if first <= d <= last else kept, size, stride_of(y, d), stride_of(x, d), 0):
+        if first <= d <= last:
+            if not join_axis(fibre, size, stride_of(y, d), stride_of(x, d)):
+                return False
+        elif not add_axis(kept, size, stride_of(y, d), stride_of(x, d), 0):
             return False
     fo_fold(kept)
-    fo_fold(fibre)
-    return fibre.nd == 1
+    return True
 
 
 # ---- softmax and norms
@@ -157,7 +169,7 @@ def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias
         if not same_shape(r, nd, cnp.PyArray_DIMS(a)):
             raise ValueError(f"residual has shape {np.shape(r)}, but x has shape {np.shape(a)}")
     y = writable(out, nd, cnp.PyArray_DIMS(a), a, r, None, True)
-    y = new_like(a) if y is None else y
+    y = new_like(a) if y is None or overlap(y, w) or overlap(y, b) else y
     target = y if out is None else out
     if cnp.PyArray_SIZE(a) == 0:
         return target

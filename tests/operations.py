@@ -110,6 +110,18 @@ def _image(function, x, w, y, **options):
     return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1:][:1], residual=y), options, [y])
 
 
+def _transposed(x, w, y, **options):
+    return Operation(fo.conv_transpose2d, dict(x=x, w=w, bias=(w[1] * options.get("groups", 1),), residual=y), options, [y])
+
+
+def _alone(function, x, y, **options):
+    return Operation(function, dict(x=x), options, [y])
+
+
+def _normed(function, x, each, **options):
+    return Operation(function, dict(x=x, weight=each, bias=each, residual=x), options, [x])
+
+
 OPERATIONS = {
     "conv1x1": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 1, 1), (2, 9, 6, 7), activation="relu"),
     "conv1x1_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 1, 1), (2, 6, 7, 9), layout="NHWC"),
@@ -147,6 +159,30 @@ OPERATIONS = {
     "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c")),
     "gru_cell": _cell(fo.gru_cell, 3),
     "gru_cell_reset_before": _cell(fo.gru_cell, 3, reset_after=False),
+    "conv1d": _image(fo.conv1d, (2, 5, 11), (9, 5, 3), (2, 9, 11), padding=1, activation="relu"),
+    "conv1d_nhwc": Operation(fo.conv1d, dict(x=(2, 13, 6), w=(8, 3, 3), bias=(8,), residual=(2, 5, 8)),
+                             dict(stride=2, dilation=2, padding=(1, 0), groups=2, layout="NHWC"), [(2, 5, 8)]),
+    "conv_transpose2d": _transposed((2, 6, 4, 5), (6, 3, 3, 3), (2, 9, 9, 12), groups=3, stride=2, output_padding=(0, 1),
+                                    activation="relu"),
+    "conv_transpose2d_nhwc": _transposed((2, 4, 5, 6), (6, 5, 2, 4), (2, 7, 6, 5), layout="NHWC", stride=(2, 1),
+                                         padding=((0, 1), (1, 1)), activation="tanh"),
+    "max_pool2d": _alone(fo.max_pool2d, (2, 5, 7, 9), (2, 5, 3, 4), kernel_size=3, stride=2),
+    "max_pool2d_nhwc": _alone(fo.max_pool2d, (2, 7, 9, 5), (2, 4, 5, 5), kernel_size=(2, 3), stride=2, padding=(0, 1),
+                              ceil_mode=True, layout="NHWC"),
+    "avg_pool2d": _alone(fo.avg_pool2d, (2, 5, 7, 9), (2, 5, 7, 9), kernel_size=3, stride=1, padding=1),
+    "avg_pool2d_nhwc": _alone(fo.avg_pool2d, (2, 7, 9, 5), (2, 4, 4, 5), kernel_size=3, stride=2, dilation=(1, 2),
+                              padding=1, ceil_mode=True, count_include_pad=False, layout="NHWC"),
+    "softmax": _alone(fo.softmax, (4, 3, 37), (4, 3, 37)),
+    "softmax_of_channels": _alone(fo.softmax, (2, 7, 3, 6), (2, 7, 3, 6), axis=1),
+    "log_softmax": _alone(fo.log_softmax, (4, 11), (4, 11)),
+    "layer_norm": _normed(fo.layer_norm, (3, 5, 19), (19,)),
+    "rms_norm": Operation(fo.rms_norm, dict(x=(5, 35), weight=(35,), residual=(5, 35)), {}, [(5, 35)]),
+    "group_norm": _normed(fo.group_norm, (2, 6, 3, 5), (6,), groups=3),
+    "group_norm_nhwc": _normed(fo.group_norm, (2, 3, 5, 6), (6,), groups=2, layout="NHWC"),
+    "resize": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 7, 9), size=(7, 9)),
+    "resize_linear": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 8, 9), scale=(2, 1.5), mode="linear"),
+    "resize_nhwc": _alone(fo.resize, (2, 4, 6, 5), (2, 3, 12, 5), size=(3, 12), mode="linear", align_corners=True,
+                          layout="NHWC"),
 }
 # Larger ones and sequences, for the tests of bits: algorithms and tasks that small sizes do not reach.
 LARGE = {
@@ -190,6 +226,24 @@ LARGE = {
     "rnn": _sequence(fo.rnn, 1),
     "lstm": _sequence(fo.lstm, 4),
     "gru": _sequence(fo.gru, 3, batch_first=True),
+    "conv1d": _image(fo.conv1d, (2, 24, 65), (40, 24, 3), (2, 40, 63), activation="gelu"),
+    "conv_transpose2d": _transposed((2, 17, 9, 11), (17, 40, 4, 4), (2, 40, 18, 22), stride=2, padding=1,
+                                    activation="relu"),
+    "conv_transpose2d_nhwc": _transposed((2, 9, 11, 17), (17, 40, 3, 3), (2, 18, 22, 40), layout="NHWC", stride=2,
+                                         padding=1, output_padding=1),
+    "max_pool2d": _alone(fo.max_pool2d, (2, 5, 23, 71), (2, 5, 12, 36), kernel_size=3, stride=2, padding=1),
+    "max_pool2d_nhwc": _alone(fo.max_pool2d, (2, 9, 11, 70), (2, 9, 11, 70), kernel_size=5, stride=1, padding=2,
+                              layout="NHWC"),
+    "avg_pool2d": _alone(fo.avg_pool2d, (2, 5, 24, 70), (2, 5, 12, 35), kernel_size=2),
+    "avg_pool2d_nhwc": _alone(fo.avg_pool2d, (2, 9, 11, 70), (2, 1, 1, 70), kernel_size=(9, 11), layout="NHWC"),
+    "softmax": _alone(fo.softmax, (2, 4, 333), (2, 4, 333)),
+    "softmax_of_channels": _alone(fo.softmax, (2, 70, 5, 9), (2, 70, 5, 9), axis=1),
+    "layer_norm": _normed(fo.layer_norm, (2, 7, 770), (770,)),
+    "rms_norm": Operation(fo.rms_norm, dict(x=(2, 4, 259), weight=(259,), residual=(2, 4, 259)), {}, [(2, 4, 259)]),
+    "group_norm": _normed(fo.group_norm, (2, 24, 9, 21), (24,), groups=4),
+    "group_norm_nhwc": _normed(fo.group_norm, (2, 9, 21, 24), (24,), groups=4, layout="NHWC"),
+    "resize": _alone(fo.resize, (2, 19, 9, 23), (2, 19, 18, 46), scale=2, mode="linear"),
+    "resize_nhwc": _alone(fo.resize, (2, 9, 23, 19), (2, 18, 46, 19), scale=2, mode="linear", layout="NHWC"),
 }
 
 

@@ -209,6 +209,178 @@ def depthwise_conv_bn_relu(x, w, bn=None, **options):
     return depthwise_conv2d(x, w, bn=bn, activation="relu", **options)
 
 
+def conv1d(x, w, *, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", **options):
+    """A convolution of images of one row."""
+    row = 1 if layout == "NHWC" else 2
+    if not isinstance(padding, str):
+        padding = ((0, 0), pair(padding))
+    residual = None if residual is None else np.expand_dims(residual, row)
+    y = conv2d(np.expand_dims(x, row), w[:, :, None], residual=residual, stride=(1, stride), padding=padding,
+               dilation=(1, dilation), layout=layout, **options)
+    return y.map(lambda v: v.squeeze(row))
+
+
+def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
+                     dilation=1, groups=1, layout="NCHW"):
+    """Each pixel of x spreads over a window of y."""
+    if layout == "NHWC":
+        x = np.moveaxis(x, 3, 1)
+        residual = None if residual is None else np.moveaxis(residual, 3, 1)
+    (sh, sw), (dh, dw), (more_h, more_w) = stride, dilation, _ = pair(stride), pair(dilation), pair(output_padding)
+    (n, ic, ih, iw), (_, ocg, kh, kw) = x.shape, w.shape
+    whole = (ih - 1) * sh + (kh - 1) * dh + 1, (iw - 1) * sw + (kw - 1) * dw + 1
+    if padding == "same":
+        total = [max(i - size * s, 0) for i, size, s in zip(whole, (ih, iw), (sh, sw))]
+        oh, ow = ih * sh, iw * sw
+        padding = tuple((t // 2, t - t // 2) for t in total)
+    else:
+        padding = pads(padding, (ih, iw), (kh, kw), stride, dilation)
+        oh, ow = (size + more - sum(p) for size, more, p in zip(whole, (more_h, more_w), padding))
+
+    def op(x, w):
+        y = np.zeros((n, groups, ocg, max(whole[0], oh + padding[0][0]), max(whole[1], ow + padding[1][0])))
+        x, w = x.reshape(n, groups, ic // groups, ih, iw), w.reshape(groups, ic // groups, ocg, kh, kw)
+        for i, j in np.ndindex(kh, kw):
+            spread = y[..., i * dh:, j * dw:][..., : (ih - 1) * sh + 1: sh, : (iw - 1) * sw + 1: sw]
+            spread += np.einsum("ngchw,gco->ngohw", x, w[..., i, j])
+        return y.reshape(n, -1, *y.shape[3:])[:, :, padding[0][0]:, padding[1][0]:][:, :, :oh, :ow]
+
+    y = fused(op, x, w, ic // groups * kh * kw, lambda v: v.reshape(-1, 1, 1), bias, bn, residual, activation)
+    return y.map(lambda v: np.moveaxis(v, 1, 3)) if layout == "NHWC" else y
+
+
+# Pools, softmax, norms, resizing
+
+
+def _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, outside):
+    """x's windows as (n, c, oh, ow, points), `outside` where they leave it, and the windows of whether zeros count."""
+    kernel = pair(kernel_size)
+    stride, dilation = kernel if stride is None else pair(stride), pair(dilation)
+    padding = pads(padding, x.shape[2:], kernel, stride, dilation)
+    size, room = [], []
+    for i, k, s, d, (before, after) in zip(x.shape[2:], kernel, stride, dilation, padding):
+        left = i + before + after - (k - 1) * d - 1
+        count = left // s + 1
+        if ceil_mode and left % s and count * s < i + before:  # the last window begins inside
+            count += 1
+        size.append(count)
+        room.append((before, after, max(count * s + k * d - i - before - after, 0)))
+
+    def windows(a, inside, beyond):
+        """a with `inside` in the padding and `beyond` it."""
+        a = np.pad(a, ((0, 0), (0, 0), *(r[:2] for r in room)), constant_values=inside)
+        a = np.pad(a, ((0, 0), (0, 0), *((0, r[2]) for r in room)), constant_values=beyond)
+        taps = [a[:, :, i * dilation[0]:, j * dilation[1]:] for i, j in np.ndindex(*kernel)]
+        ends = [slice(0, count * s, s) for count, s in zip(size, stride)]
+        return np.stack([tap[:, :, ends[0], ends[1]] for tap in taps], -1)
+
+    ones = np.ones((1, 1, *x.shape[2:]))
+    return windows(np.asarray(x, np.float64), outside, outside), windows(ones, 1, 0), windows(ones, 0, 0)
+
+
+def _channels_first(function):
+    """The same for layout="NHWC"."""
+    def either(x, *args, layout="NCHW", **options):
+        if layout == "NCHW":
+            return function(x, *args, **options)
+        return function(np.moveaxis(x, -1, 1), *args, **options).map(lambda v: np.moveaxis(v, 1, -1))
+    return either
+
+
+@_channels_first
+def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False):
+    windows, _, _ = _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, -np.inf)
+    return exact(windows.max(-1))
+
+
+@_channels_first
+def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, count_include_pad=True):
+    windows, padded, image = _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, 0)
+    counts = (padded if count_include_pad else image).sum(-1)
+    with np.errstate(invalid="ignore"):
+        return Approx(windows.sum(-1) / counts, (windows.shape[-1] + 2) * U * np.abs(windows).sum(-1) / counts + TINY)
+
+
+def _log_softmax(x, axis):
+    x = np.asarray(x, np.float64)
+    with np.errstate(invalid="ignore"):
+        fall = x - x.max(axis, keepdims=True)
+        return fall - np.log(np.exp(fall).sum(axis, keepdims=True))
+
+
+def softmax(x, axis=-1):
+    """The exponent's own rounding, some of the function's, and those of a sum of positive numbers."""
+    y = np.exp(_log_softmax(x, axis))
+    with np.errstate(invalid="ignore"):
+        fall = np.where(y > 0, np.abs(x - x.max(axis, keepdims=True)), 0)
+    return Approx(y, (fall + 12 + 4 * math.log2(x.shape[axis] + 1)) * U * y + TINY)
+
+
+def log_softmax(x, axis=-1):
+    y = _log_softmax(x, axis)
+    return Approx(y, 4 * U * np.abs(y) + (12 + 4 * math.log2(x.shape[axis] + 1)) * U)
+
+
+def _normed(s, error, axes, eps, rms, weight, bias):
+    """s normalised over axes; `error` is how far s may be off already."""
+    mean = 0 if rms else s.mean(axes, keepdims=True)
+    d = s - mean
+    size = np.sqrt((d * d).mean(axes, keepdims=True))
+    root = np.sqrt(size**2 + eps)
+    off = error + error.mean(axes, keepdims=True) + 4 * U * (np.abs(d) + size)
+    y, weight = d / root, 1 if weight is None else np.asarray(weight, np.float64)
+    error = off / root + np.abs(y) * (np.sqrt((off**2).mean(axes, keepdims=True)) / root + 8 * U)
+    y, error = y * weight, error * np.abs(weight)
+    bias = 0 if bias is None else np.asarray(bias, np.float64)
+    return Approx(y + bias, error + 4 * U * (np.abs(y) + np.abs(bias)) + TINY)
+
+
+def _summed(x, residual):
+    """x + residual, and the rounding of a sum."""
+    s = np.asarray(x, np.float64) + (0 if residual is None else np.asarray(residual, np.float64))
+    return s, np.zeros_like(s) if residual is None else U * np.abs(s)
+
+
+def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None):
+    return _normed(*_summed(x, residual), -1, eps, False, weight, bias)
+
+
+def rms_norm(x, weight=None, *, eps=1e-5, residual=None):
+    return _normed(*_summed(x, residual), -1, eps, True, weight, None)
+
+
+def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW"):
+    s, error = _summed(x, residual)
+    if layout == "NHWC":
+        s, error = np.moveaxis(s, -1, 1), np.moveaxis(error, -1, 1)
+    n, c, *points = s.shape
+
+    def grouped(v):
+        return v.reshape(n, groups, c // groups, -1)
+
+    weight, bias = (None if v is None else v.reshape(1, groups, -1, 1) for v in (weight, bias))
+    y = _normed(grouped(s), grouped(error), (2, 3), eps, False, weight, bias).map(lambda v: v.reshape(n, c, *points))
+    return y.map(lambda v: np.moveaxis(v, 1, -1)) if layout == "NHWC" else y
+
+
+@_channels_first
+def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False):
+    scales = (None, None) if scale is None else pair(scale)
+    sizes = pair(size) if scale is None else [int(i * s) for i, s in zip(x.shape[2:], scales)]
+    y = np.asarray(x, np.float64)
+    for axis, i, o, s in zip((2, 3), x.shape[2:], sizes, scales):
+        step, at = i / o if s is None else 1 / s, np.arange(o)
+        if mode == "nearest":
+            places = np.minimum((at.astype(np.float32) * np.float32(step)).astype(int), i - 1)
+            y = y.take(places, axis)
+            continue
+        at = at * ((i - 1) / max(o - 1, 1)) if align_corners else np.maximum((at + 0.5) * step - 0.5, 0)
+        first = np.minimum(at.astype(int), i - 1)
+        t = (at - first).reshape(-1, *[1] * (3 - axis))
+        y = (1 - t) * y.take(first, axis) + t * y.take(np.minimum(first + 1, i - 1), axis)
+    return Approx(y, np.full_like(y, (0 if mode == "nearest" else 12) * U * np.abs(x).max(initial=0)))
+
+
 def gemm(a, b, *, bias=None, residual=None, activation=None):
     return fused(np.matmul, a, b, b.shape[0], lambda v: v, bias, None, residual, activation)
 

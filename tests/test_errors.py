@@ -40,7 +40,7 @@ def test_foreign_byte_order(draw, name, argument):
 
 @pytest.mark.parametrize("name, argument", ARGUMENTS)
 def test_not_an_array(draw, name, argument):
-    may_be_none = argument in ("bias", "residual", "b_ih", "b_hh")
+    may_be_none = argument in ("weight", "bias", "residual", "b_ih", "b_hh")
     for value in (1.5, [[1.0]], "text") + (() if may_be_none else (None,)):
         refused((TypeError, ValueError), OPERATIONS[name], OPERATIONS[name].draw(draw) | {argument: value}, argument)
 
@@ -50,10 +50,13 @@ def test_masked_array(draw):
         fo.linear(np.ma.masked_array(draw(3, 5), mask=True), draw(4, 5))
 
 
+ANY_RANK = fo.gemm, fo.linear, fo.softmax, fo.log_softmax, fo.layer_norm, fo.rms_norm, fo.group_norm
+
+
 @pytest.mark.parametrize("name, argument", ARGUMENTS)
 def test_wrong_rank(draw, name, argument):
     arrays = OPERATIONS[name].draw(draw)
-    any_rank = argument in ("a", "x") and OPERATIONS[name].function in (fo.gemm, fo.linear)
+    any_rank = argument in ("a", "x") and OPERATIONS[name].function in ANY_RANK
     arrays[argument] = arrays[argument].sum() if any_rank else arrays[argument][None, None]
     refused(ValueError, OPERATIONS[name], arrays, argument, str(np.shape(arrays[argument])))
 
@@ -61,13 +64,15 @@ def test_wrong_rank(draw, name, argument):
 def shared_axis(operation, argument):
     """An axis whose length follows from other arguments."""
     if argument == "x" and "w" in operation.arrays:
-        return 3 if operation.options.get("layout") == "NHWC" else -1 if "linear" in operation.function.__name__ else 1
+        return -1 if operation.options.get("layout") == "NHWC" or "linear" in operation.function.__name__ else 1
     if argument == "w":
-        return 0 if "depthwise" in operation.function.__name__ else 1
+        return 0 if operation.function.__name__.startswith(("depthwise", "conv_transpose")) else 1
+    if argument == "x" and "groups" in operation.options:
+        return -1 if operation.options.get("layout") == "NHWC" else 1
     return -1 if argument in ("a", "x", "h", "c", "w_ih", "w_hh") else 0
 
 
-@pytest.mark.parametrize("name, argument", ARGUMENTS)
+@pytest.mark.parametrize("name, argument", [(n, a) for n, a in ARGUMENTS if len(OPERATIONS[n].arrays) > 1])
 def test_an_axis_too_long(draw, name, argument):
     """One element more than the other arguments agree with; the text has the shape."""
     arrays = OPERATIONS[name].draw(draw)
@@ -77,8 +82,10 @@ def test_an_axis_too_long(draw, name, argument):
     refused(ValueError, OPERATIONS[name], arrays, argument, str(tuple(shape)))
 
 
-@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name, path", [
+    pytest.param(name, path, id=f"{name}-{'fused' if path is fo else 'unfused'}")
+    for name, operation in OPERATIONS.items() for path in (fo, fo.reference)
+    if hasattr(path, operation.function.__name__)])
 def test_out(draw, name, path):
     operation = OPERATIONS[name]
     operation = operation._replace(function=getattr(path, operation.function.__name__))

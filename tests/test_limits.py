@@ -171,7 +171,7 @@ class TestMode:
         assert [m & control for m in modes] == [before & control] * threads
 
 
-@pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.parametrize("name", [name for name in OPERATIONS if name != "resize"])  # the nearest pixel is a copy
 def test_denormals_are_zeros(isa, threads, draw, name):
     """Whoever computes a task: serial, caller or worker."""
     operation = OPERATIONS[name]

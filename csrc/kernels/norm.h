@@ -5,7 +5,7 @@
  * Sums have one order, whether a vector holds elements of one fibre or an element of each of VL: bits do not depend on strides.
  * And local response normalisation, whose window runs over the channels of a pixel. */
 
-enum { NORM_SUMS = 4 }; /* at a time, of a vector each */
+enum { NORM_SUMS = 4 /* at a time, of a vector each */, NORM_TIMES = 2 /* that a mean is made better */ };
 #define NORM_SMALL 0x1p-100f
 
 /* Fibre(s) to be read: one contiguous one, or one for each of w lanes. */
@@ -14,8 +14,8 @@ typedef struct {
     ptrdiff_t step, lane, n, w;
 } norm_fibre;
 
-/* (x - mean - rest) * factor is the normalised x. */
-typedef struct { vf mean, rest, factor; } norm_moments;
+/* (x * unit + minus - rest) * factor is the normalised x. */
+typedef struct { vf unit, minus, rest, factor; } norm_moments;
 
 /* The sums of d = x * unit - mean and of d^2 over a contiguous fibre, in every lane. */
 INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
@@ -67,26 +67,46 @@ INLINE void norm_sums(const bool lanes, const norm_fibre *f, vf unit, vf mean, v
         norm_sums_contiguous(f, unit, mean, sum, squares);
 }
 
-INLINE norm_moments norm_moments_of(const bool lanes, const bool rms, const norm_fibre *f, float eps) {
+/* The mean, and what remains of it and of the squares. */
+typedef struct { vf unit, mean, rest, variance; } norm_spread;
+
+INLINE void norm_around(const bool lanes, const bool rms, const norm_fibre *f, norm_spread *s) {
     const vf n = v_set1((float)f->n);
-    vf unit = v_set1(1), mean = v_zero(), rest = v_zero(), sum, squares;
-    for (int again = 0;; again++) {
-        if (!rms) {
-            norm_sums(lanes, f, unit, v_zero(), &sum, &squares);
-            mean = v_div(sum, n);
-        }
-        norm_sums(lanes, f, unit, mean, &sum, &squares);
-        if (again || v_first(v_largest_lane(squares)) < INFINITY) break;
-        unit = v_select(v_lt(squares, v_set1(INFINITY)), v_set1(1), v_set1(NORM_SMALL));
+    vf sum, squares;
+    norm_sums(lanes, f, s->unit, s->mean, &sum, &squares);
+    s->rest = rms ? v_zero() : v_div(sum, n);
+    s->variance = v_max(v_zero(), v_fnma(s->rest, s->rest, v_div(squares, n)));
+}
+
+INLINE void norm_measure(const bool lanes, const bool rms, const norm_fibre *f, norm_spread *s) {
+    vf sum = v_zero(), squares;
+    if (!rms) norm_sums(lanes, f, s->unit, v_zero(), &sum, &squares);
+    s->mean = v_div(sum, v_set1((float)f->n));
+    norm_around(lanes, rms, f, s);
+}
+
+INLINE bool v_any(vm m) { return v_first(v_largest_lane(v_select(m, v_set1(1), v_zero()))) > 0; }
+
+/* Where the rest is as large as the differences, as of very many values far from zero, the mean is made better. */
+INLINE norm_moments norm_moments_of(const bool lanes, const bool rms, const norm_fibre *f, float eps) {
+    norm_spread s = {.unit = v_set1(1)};
+    norm_measure(lanes, rms, f, &s);
+    if (!(v_first(v_largest_lane(s.variance)) < INFINITY)) {
+        s.unit = v_select(v_lt(s.variance, v_set1(INFINITY)), v_set1(1), v_set1(NORM_SMALL));
+        norm_measure(lanes, rms, f, &s);
     }
-    if (!rms) rest = v_div(sum, n);
-    const vf variance = v_max(v_zero(), v_fnma(rest, rest, v_div(squares, n))), back = v_div(v_set1(1), unit);
-    const vf root = v_sqrt(v_fma(v_set1(eps), v_mul(unit, unit), variance));
-    return (norm_moments){v_mul(mean, back), v_mul(rest, back), v_mul(v_div(v_set1(1), root), unit)};
+    for (int i = 0; i < NORM_TIMES && !rms; i++) {
+        const vm far = v_lt(s.variance, v_mul(v_set1(4), v_mul(s.rest, s.rest)));
+        if (!v_any(far)) break;
+        s.mean = v_select(far, v_add(s.mean, s.rest), s.mean);
+        norm_around(lanes, rms, f, &s);
+    }
+    const vf root = v_sqrt(v_fma(v_set1(eps), v_mul(s.unit, s.unit), s.variance));
+    return (norm_moments){s.unit, v_sub(v_zero(), s.mean), s.rest, v_div(v_set1(1), root)};
 }
 
 INLINE vf norm_element(const bool rms, vf x, const norm_moments *m) {
-    return v_mul(rms ? x : v_sub(v_sub(x, m->mean), m->rest), m->factor);
+    return v_mul(rms ? v_mul(x, m->unit) : v_sub(v_fma(x, m->unit, m->minus), m->rest), m->factor);
 }
 
 /* Elements p .. end-1 of a contiguous fibre, which have one scale and one shift (same), or one each. */

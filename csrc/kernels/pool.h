@@ -58,7 +58,7 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
     const fo_pool_args g = *p->g; /* copies, which the compiler knows that no store changes */
     const pool_range rows = p->rows;
     const vm lanes = p->lanes;
-    const ptrdiff_t down = g.dh * g.x.sh, right = g.dw * g.x.sw, height = (rows.last - rows.first) * down;
+    const ptrdiff_t down = g.dh * g.x.sh, right = g.dw * g.x.sw; /* 0 of a broadcast image */
     for (ptrdiff_t w = 0; w < g.ow; w++) {
         const ptrdiff_t w0 = w * g.sw - g.left;
         const pool_range columns = taps_inside(w0, g.kw, g.dw, 0, g.iw);
@@ -68,7 +68,8 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
         for (ptrdiff_t j = columns.first; j < columns.last; j++, row += right) {
             vf column[POOL_VECTORS];
             pool_start(kind, nv, column);
-            for (const float *x = row; x != row + height; x += down) pool_add(kind, nv, whole, x, lanes, column);
+            const float *x = row;
+            for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down) pool_add(kind, nv, whole, x, lanes, column);
             UNROLL for (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], column[v]);
         }
         pool_put(kind, nv, whole, p, w, acc);
