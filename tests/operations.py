@@ -111,7 +111,9 @@ def _image(function, x, w, y, **options):
 
 
 def _transposed(x, w, y, **options):
-    return Operation(fo.conv_transpose2d, dict(x=x, w=w, bias=(w[1] * options.get("groups", 1),), residual=y), options, [y])
+    return Operation(
+        fo.conv_transpose2d, dict(x=x, w=w, bias=(w[1] * options.get("groups", 1),), residual=y), options, [y]
+    )
 
 
 def _alone(function, x, y, **options):
@@ -126,32 +128,84 @@ OPERATIONS = {
     "conv1x1": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 1, 1), (2, 9, 6, 7), activation="relu"),
     "conv1x1_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 1, 1), (2, 6, 7, 9), layout="NHWC"),
     "conv3x3": _image(fo.conv2d, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 6, 7), padding=1, algorithm="direct"),
-    "conv3x3_nhwc": _image(fo.conv2d, (2, 6, 7, 5), (9, 5, 3, 3), (2, 6, 7, 9), padding=1, algorithm="direct",
-                           layout="NHWC", activation="silu"),
+    "conv3x3_nhwc": _image(
+        fo.conv2d,
+        (2, 6, 7, 5),
+        (9, 5, 3, 3),
+        (2, 6, 7, 9),
+        padding=1,
+        algorithm="direct",
+        layout="NHWC",
+        activation="silu",
+    ),
     "im2col": _image(fo.conv2d, (2, 17, 5, 6), (9, 17, 3, 3), (2, 9, 3, 3), padding=1, stride=2, algorithm="direct"),
-    "im2col_nhwc": _image(fo.conv2d, (2, 1, 150, 17), (33, 17, 3, 3), (2, 1, 150, 33), padding=1, layout="NHWC", activation="tanh"),
+    "im2col_nhwc": _image(
+        fo.conv2d, (2, 1, 150, 17), (33, 17, 3, 3), (2, 1, 150, 33), padding=1, layout="NHWC", activation="tanh"
+    ),
     "winograd": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 14, 19), padding=1, algorithm="winograd"),
-    "winograd_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 7, 6, 5), algorithm="winograd", layout="NHWC",
-                            activation="tanh"),
-    "winograd_strided": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd"),
-    "winograd_strided_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 4, 3, 5), stride=2, algorithm="winograd", layout="NHWC",
-                                    activation="tanh"),
-    "winograd_dilated": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 10, 19), padding=(1, 2), dilation=(3, 2), algorithm="winograd"),
-    "winograd_dilated_nhwc": _image(fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 5, 4, 5), dilation=2, algorithm="winograd", layout="NHWC",
-                                    activation="tanh"),
-    "strassen": _image(fo.conv2d, (2, 5, 7, 19), (66, 5, 1, 1), (2, 66, 7, 19), algorithm="strassen", activation="relu"),
-    "strassen_nhwc": _image(fo.conv2d, (2, 5, 11, 6), (133, 6, 1, 1), (2, 5, 11, 133), algorithm="strassen", layout="NHWC", activation="tanh"),
-    "winograd1d": _image(fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"),
-    "winograd1d_nhwc": _image(fo.conv2d, (2, 8, 17, 9), (5, 9, 5, 5), (2, 8, 17, 5), padding=2, algorithm="winograd1d", layout="NHWC",
-                                 activation="tanh"),
+    "winograd_nhwc": _image(
+        fo.conv2d, (2, 9, 8, 17), (5, 17, 3, 3), (2, 7, 6, 5), algorithm="winograd", layout="NHWC", activation="tanh"
+    ),
+    "winograd_strided": _image(
+        fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd"
+    ),
+    "winograd_strided_nhwc": _image(
+        fo.conv2d,
+        (2, 9, 8, 17),
+        (5, 17, 3, 3),
+        (2, 4, 3, 5),
+        stride=2,
+        algorithm="winograd",
+        layout="NHWC",
+        activation="tanh",
+    ),
+    "winograd_dilated": _image(
+        fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 10, 19), padding=(1, 2), dilation=(3, 2), algorithm="winograd"
+    ),
+    "winograd_dilated_nhwc": _image(
+        fo.conv2d,
+        (2, 9, 8, 17),
+        (5, 17, 3, 3),
+        (2, 5, 4, 5),
+        dilation=2,
+        algorithm="winograd",
+        layout="NHWC",
+        activation="tanh",
+    ),
+    "strassen": _image(
+        fo.conv2d, (2, 5, 7, 19), (66, 5, 1, 1), (2, 66, 7, 19), algorithm="strassen", activation="relu"
+    ),
+    "strassen_nhwc": _image(
+        fo.conv2d,
+        (2, 5, 11, 6),
+        (133, 6, 1, 1),
+        (2, 5, 11, 133),
+        algorithm="strassen",
+        layout="NHWC",
+        activation="tanh",
+    ),
+    "winograd1d": _image(
+        fo.conv2d, (2, 5, 14, 19), (9, 5, 3, 3), (2, 9, 7, 10), padding=1, stride=2, algorithm="winograd1d"
+    ),
+    "winograd1d_nhwc": _image(
+        fo.conv2d,
+        (2, 8, 17, 9),
+        (5, 9, 5, 5),
+        (2, 8, 17, 5),
+        padding=2,
+        algorithm="winograd1d",
+        layout="NHWC",
+        activation="tanh",
+    ),
     "first_layer": _image(fo.conv2d, (2, 9, 52, 3), (32, 3, 3, 3), (2, 5, 26, 32), padding=1, stride=2, layout="NHWC"),
     "conv_groups": _image(fo.conv2d, (1, 6, 9, 8), (4, 3, 3, 2), (1, 4, 4, 7), groups=2, stride=(2, 1)),
     "conv_bn_relu": _image(fo.conv_bn_relu, (2, 5, 6, 7), (9, 5, 3, 3), (2, 9, 4, 5), algorithm="direct"),
     "depthwise": _image(fo.depthwise_conv2d, (2, 5, 6, 7), (5, 3, 3), (2, 5, 6, 7), padding=1, activation="relu6"),
     "depthwise_nhwc": _image(fo.depthwise_conv2d, (2, 6, 7, 5), (5, 1, 3, 3), (2, 6, 7, 5), padding=1, layout="NHWC"),
     "depthwise_bn_relu": _image(fo.depthwise_conv_bn_relu, (2, 5, 9, 7), (10, 1, 3, 3), (2, 10, 4, 3), stride=2),
-    "gemm": Operation(fo.gemm, dict(a=(7, 13), b=(13, 19), bias=(19,), residual=(7, 19)), dict(activation="gelu"),
-                      [(7, 19)]),
+    "gemm": Operation(
+        fo.gemm, dict(a=(7, 13), b=(13, 19), bias=(19,), residual=(7, 19)), dict(activation="gelu"), [(7, 19)]
+    ),
     "gemm_batch": Operation(fo.gemm, dict(a=(2, 3, 5, 6), b=(6, 9)), {}, [(2, 3, 5, 9)]),
     "linear": Operation(fo.linear, dict(x=(7, 13), w=(19, 13), bias=(19,), residual=(7, 19)), {}, [(7, 19)]),
     "linear_row": Operation(fo.linear, dict(x=(1, 65), w=(33, 65), bias=(33,)), dict(activation="tanh"), [(1, 33)]),
@@ -160,18 +214,48 @@ OPERATIONS = {
     "gru_cell": _cell(fo.gru_cell, 3),
     "gru_cell_reset_before": _cell(fo.gru_cell, 3, reset_after=False),
     "conv1d": _image(fo.conv1d, (2, 5, 11), (9, 5, 3), (2, 9, 11), padding=1, activation="relu"),
-    "conv1d_nhwc": Operation(fo.conv1d, dict(x=(2, 13, 6), w=(8, 3, 3), bias=(8,), residual=(2, 5, 8)),
-                             dict(stride=2, dilation=2, padding=(1, 0), groups=2, layout="NHWC"), [(2, 5, 8)]),
-    "conv_transpose2d": _transposed((2, 6, 4, 5), (6, 3, 3, 3), (2, 9, 9, 12), groups=3, stride=2, output_padding=(0, 1),
-                                    activation="relu"),
-    "conv_transpose2d_nhwc": _transposed((2, 4, 5, 6), (6, 5, 2, 4), (2, 7, 6, 5), layout="NHWC", stride=(2, 1),
-                                         padding=((0, 1), (1, 1)), activation="tanh"),
+    "conv1d_nhwc": Operation(
+        fo.conv1d,
+        dict(x=(2, 13, 6), w=(8, 3, 3), bias=(8,), residual=(2, 5, 8)),
+        dict(stride=2, dilation=2, padding=(1, 0), groups=2, layout="NHWC"),
+        [(2, 5, 8)],
+    ),
+    "conv_transpose2d": _transposed(
+        (2, 6, 4, 5), (6, 3, 3, 3), (2, 9, 9, 12), groups=3, stride=2, output_padding=(0, 1), activation="relu"
+    ),
+    "conv_transpose2d_nhwc": _transposed(
+        (2, 4, 5, 6),
+        (6, 5, 2, 4),
+        (2, 7, 6, 5),
+        layout="NHWC",
+        stride=(2, 1),
+        padding=((0, 1), (1, 1)),
+        activation="tanh",
+    ),
     "max_pool2d": _alone(fo.max_pool2d, (2, 5, 7, 9), (2, 5, 3, 4), kernel_size=3, stride=2),
-    "max_pool2d_nhwc": _alone(fo.max_pool2d, (2, 7, 9, 5), (2, 4, 5, 5), kernel_size=(2, 3), stride=2, padding=(0, 1),
-                              ceil_mode=True, layout="NHWC"),
+    "max_pool2d_nhwc": _alone(
+        fo.max_pool2d,
+        (2, 7, 9, 5),
+        (2, 4, 5, 5),
+        kernel_size=(2, 3),
+        stride=2,
+        padding=(0, 1),
+        ceil_mode=True,
+        layout="NHWC",
+    ),
     "avg_pool2d": _alone(fo.avg_pool2d, (2, 5, 7, 9), (2, 5, 7, 9), kernel_size=3, stride=1, padding=1),
-    "avg_pool2d_nhwc": _alone(fo.avg_pool2d, (2, 7, 9, 5), (2, 4, 4, 5), kernel_size=3, stride=2, dilation=(1, 2),
-                              padding=1, ceil_mode=True, count_include_pad=False, layout="NHWC"),
+    "avg_pool2d_nhwc": _alone(
+        fo.avg_pool2d,
+        (2, 7, 9, 5),
+        (2, 4, 4, 5),
+        kernel_size=3,
+        stride=2,
+        dilation=(1, 2),
+        padding=1,
+        ceil_mode=True,
+        count_include_pad=False,
+        layout="NHWC",
+    ),
     "softmax": _alone(fo.softmax, (4, 3, 37), (4, 3, 37)),
     "softmax_of_channels": _alone(fo.softmax, (2, 7, 3, 6), (2, 7, 3, 6), axis=1),
     "log_softmax": _alone(fo.log_softmax, (4, 11), (4, 11)),
@@ -181,8 +265,9 @@ OPERATIONS = {
     "group_norm_nhwc": _normed(fo.group_norm, (2, 3, 5, 6), (6,), groups=2, layout="NHWC"),
     "resize": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 7, 9), size=(7, 9)),
     "resize_linear": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 8, 9), scale=(2, 1.5), mode="linear"),
-    "resize_nhwc": _alone(fo.resize, (2, 4, 6, 5), (2, 3, 12, 5), size=(3, 12), mode="linear", align_corners=True,
-                          layout="NHWC"),
+    "resize_nhwc": _alone(
+        fo.resize, (2, 4, 6, 5), (2, 3, 12, 5), size=(3, 12), mode="linear", align_corners=True, layout="NHWC"
+    ),
 }
 # Larger ones and sequences, for the tests of bits: algorithms and tasks that small sizes do not reach.
 LARGE = {

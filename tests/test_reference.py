@@ -11,7 +11,6 @@ from operations import OPERATIONS, dims
 from oracle import check
 from test_conv2d import CONVOLUTIONS
 
-
 # What fuses nothing has no other path.
 UNFUSED = {name: operation for name, operation in OPERATIONS.items() if hasattr(reference, operation.function.__name__)}
 

@@ -83,13 +83,27 @@ OPTIONS = {
                                    ("clip", np.nan, 1), ("elu", "x"), ("leaky_relu", 1e40), (), 7, "prelu", ("prelu", np.ones(9))]),
     "reset_after": st.booleans(), "bn": None,
 }
-TAKES = {fo.conv2d: set(OPTIONS) - {"reset_after"}, fo.conv_bn_relu: set(OPTIONS) - {"reset_after", "activation"},
-         fo.depthwise_conv2d: {"stride", "dilation", "padding", "layout", "activation", "bn"},
-         fo.depthwise_conv_bn_relu: {"stride", "dilation", "padding", "layout", "bn"},
-         fo.conv1d: set(OPTIONS) - {"reset_after"}, fo.conv_transpose2d: set(OPTIONS) - {"reset_after", "algorithm"},
-         fo.max_pool2d: {"stride", "dilation", "padding", "layout"}, fo.avg_pool2d: {"stride", "dilation", "padding", "layout"},
-         fo.softmax: set(), fo.log_softmax: set(), fo.layer_norm: set(), fo.rms_norm: set(), fo.group_norm: {"groups", "layout"},
-         fo.resize: {"layout"}, fo.gemm: {"activation"}, fo.linear: {"activation"}, fo.rnn_cell: {"activation"}, fo.gru_cell: {"reset_after"}, fo.lstm_cell: set()}
+TAKES = {
+    fo.conv2d: set(OPTIONS) - {"reset_after"},
+    fo.conv_bn_relu: set(OPTIONS) - {"reset_after", "activation"},
+    fo.depthwise_conv2d: {"stride", "dilation", "padding", "layout", "activation", "bn"},
+    fo.depthwise_conv_bn_relu: {"stride", "dilation", "padding", "layout", "bn"},
+    fo.conv1d: set(OPTIONS) - {"reset_after"},
+    fo.conv_transpose2d: set(OPTIONS) - {"reset_after", "algorithm"},
+    fo.max_pool2d: {"stride", "dilation", "padding", "layout"},
+    fo.avg_pool2d: {"stride", "dilation", "padding", "layout"},
+    fo.softmax: set(),
+    fo.log_softmax: set(),
+    fo.layer_norm: set(),
+    fo.rms_norm: set(),
+    fo.group_norm: {"groups", "layout"},
+    fo.resize: {"layout"},
+    fo.gemm: {"activation"},
+    fo.linear: {"activation"},
+    fo.rnn_cell: {"activation"},
+    fo.gru_cell: {"reset_after"},
+    fo.lstm_cell: set(),
+}
 
 
 @st.composite

@@ -386,13 +386,20 @@ def rows_and_matrices():
                                     lambda m, n=n: (1e-5, m(n), m(n), -1)))
     for n in 1, 7, 16, 31, 100, 1000:
         yield f"rms_norm {n}", partial(called_with, fo.rms_norm, (9, n), weight=n)
-        yield f"layer_norm with a residual {n}", partial(called_with, fo.layer_norm, (9, n), weight=n, bias=n, residual=(9, n))
+        yield (
+            f"layer_norm with a residual {n}",
+            partial(called_with, fo.layer_norm, (9, n), weight=n, bias=n, residual=(9, n)),
+        )
         yield f"layer_norm far from zero {n}", partial(called_with, fo.layer_norm, (9, n), add=1.6e7, eps=0.1)
         yield f"layer_norm huge {n}", partial(called_with, fo.layer_norm, (9, n), times=1e20)
     for groups in 1, 3, 6:
         for layout in LAYOUTS:
-            yield (f"group_norm {groups} {layout}",
-                   partial(called_with, fo.group_norm, dims(layout, 2, 6, 7, 9), weight=6, bias=6, groups=groups, layout=layout))
+            yield (
+                f"group_norm {groups} {layout}",
+                partial(
+                    called_with, fo.group_norm, dims(layout, 2, 6, 7, 9), weight=6, bias=6, groups=groups, layout=layout
+                ),
+            )
     for m, n, k in (1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (70, 17, 1), (33, 64, 300):
         for swap in "", "a", "b":
             yield joined(f"matmul {m}x{n}x{k}", swap), partial(matmul, m=m, n=n, k=k, swap=swap)
@@ -401,7 +408,9 @@ def rows_and_matrices():
 def called_with(function, shape, numbers, add=0, times=1, **options):
     """A function of an array of this shape; numbers in place of other arrays are their lengths, tuples their shapes."""
     x = numbers(*shape) * np.float32(times) + np.float32(add)
-    arrays = {name: numbers(*np.atleast_1d(options.pop(name))) for name in ("weight", "bias", "residual") if name in options}
+    arrays = {
+        name: numbers(*np.atleast_1d(options.pop(name))) for name in ("weight", "bias", "residual") if name in options
+    }
     return [np.ascontiguousarray(function(x, **arrays, **options))]
 
 
