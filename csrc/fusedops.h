@@ -390,6 +390,26 @@ typedef struct {
 } fo_matmul_args;
 fo_status fo_matmul(const fo_matmul_args *args);
 
+/* ---- sizes of a network -------------------------------------------------------------------------------------------- */
+
+/* A buffer of a network's arena: it is in use from step `first` to step `last`. */
+typedef struct {
+    ptrdiff_t bytes, first, last, offset;
+} fo_lifetime;
+/* Gives each buffer its offset; returns the bytes of the arena, -1 where there is no memory to lay it out. */
+ptrdiff_t fo_lay_out(fo_lifetime *buffers, ptrdiff_t n);
+
+/* An integer that follows from earlier ones (a and b are their numbers), a constant a, the a-th given; or a condition. */
+typedef enum {
+    FO_SIZE_CONSTANT, FO_SIZE_GIVEN, FO_SIZE_ADD, FO_SIZE_SUBTRACT, FO_SIZE_MULTIPLY, FO_SIZE_DIVIDE, FO_SIZE_REMAINDER,
+    FO_SIZE_EQUAL, FO_SIZE_UNEQUAL, FO_SIZE_LESS, FO_SIZE_AT_MOST
+} fo_formula_kind;
+typedef struct {
+    int64_t kind, a, b;
+} fo_formula;
+/* Computes n values, division as in Python. Returns whether all conditions hold and nothing overflows. */
+bool fo_formulas_run(const fo_formula *formulas, ptrdiff_t n, const int64_t *given, int64_t *values);
+
 /* ---- programs: a whole network in one call ------------------------------------------------------------------------ */
 
 typedef struct {

@@ -30,7 +30,6 @@ cdef extern from "fusedops.h" nogil:
         FO_BEHIND
         FO_BEHIND_LIGHT
     size_t fo_place_after(const void *x, fo_place place)
-    size_t fo_place_of_step(size_t at, size_t bytes, size_t step)
     void fo_place_results(size_t at)
     void *fo_alloc_result(size_t bytes)
     void *fo_realloc_result(void *result, size_t bytes)
@@ -252,6 +251,17 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *residual
         float *y
+    ctypedef struct fo_lifetime:
+        Py_ssize_t bytes, first, last, offset
+    Py_ssize_t fo_lay_out(fo_lifetime *buffers, Py_ssize_t n)
+    enum:
+        FO_SIZE_CONSTANT
+        FO_SIZE_GIVEN
+        FO_SIZE_EQUAL
+        FO_SIZE_AT_MOST
+    ctypedef struct fo_formula:
+        int64_t kind, a, b
+    bint fo_formulas_run(const fo_formula *formulas, Py_ssize_t n, const int64_t *given, int64_t *values)
     ctypedef enum fo_call_kind:
         FO_CALL_CONV2D
         FO_CALL_SEPARABLE

@@ -94,11 +94,6 @@ def variants():
 PLACED = FO_PLACED
 
 
-def place_of_step(size_t at, size_t nbytes, size_t step):
-    """The first place from `at` on in a network's arena for what its step `step` writes."""
-    return fo_place_of_step(at, nbytes, step)
-
-
 
 cdef void *result_malloc(void *ctx, size_t bytes) noexcept nogil:
     return fo_alloc_result(bytes)
@@ -1202,6 +1197,7 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
 # ---- networks ---------------------------------------------------------------------------------------------------------
 
 include "program.pxi"
+include "template.pxi"
 
 
 # ---- what surrounds the products -------------------------------------------------------------------------------------

@@ -145,6 +145,10 @@ cdef class StepKind:
     cdef fill_call fill
     cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_call
 
+    def options_of(self, dict arguments):
+        """The arguments that are no tensors, in order."""
+        return tuple([arguments[name] if name in arguments else self.defaults[name] for name in self.options])
+
     cdef dict bound(self, tuple given, dict named):
         """Arguments by their names."""
         found = {**self.defaults, **dict(zip(self.names, given)), **named}
@@ -180,19 +184,23 @@ cdef class Program:
         cdef Py_ssize_t i, n = len(k.tensors)
         for i in range(n):
             self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.tensors[i] in k.optional)
+        self.fill(k, &s, t, tuple([arguments[name] for name in k.options]), arguments.get("name", kind))
+
+    cdef int fill(self, StepKind k, fo_call *s, tensor *t, tuple options, str name) except -1:
+        """Adds a step with these tensors."""
+        cdef Py_ssize_t i, n = len(k.tensors)
         for i in range(n):
             if k.alike[i] is not None and t[i].slot != ABSENT:
                 check_same(&t[i], &t[<Py_ssize_t>k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
-        options = tuple([arguments[name] for name in k.options])
-        k.fill(self, &s, t, options)
+        k.fill(self, s, t, options)
         for i in range(n):
             if t[i].slot != ABSENT and k.forms[i] in ("image", "lines", "pixels"):
-                place_image(&s, <fo_image *>(<char *>&s + k.at[i]), &t[i])
+                place_image(s, <fo_image *>(<char *>s + k.at[i]), &t[i])
             elif t[i].slot != ABSENT:
-                place(&s, <char *>&s + k.at[i], &t[i])
+                place(s, <char *>s + k.at[i], &t[i])
         self.kept.append(options)
         s.kind = k.call
-        self.add(&s, arguments.get("name", kind))
+        return self.add(s, name)
 
     cdef int add(self, fo_call *s, str name) except -1:
         cdef fo_call *steps

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from ..layers import DepthwiseSeparable, InvertedResidual
 from .explain import Fusion, Refusal
+from .sizes import decide, now
 
 SMALLEST = 7  # rows or columns of an image
 
@@ -54,7 +55,7 @@ def merge(builder):
         else:
             inside.update(map(id, parts[:-1]))
             _join(block, parts)
-            traffic = sum(2 * 4 * math.prod(part.writes[0].shape) for part in parts[:-1])
+            traffic = sum(2 * 4 * math.prod(now(part.writes[0].shape)) for part in parts[:-1])
             report.append(Fusion("blocks", tuple(part.node.name for part in parts[:-1]), step.node.name, 0, traffic))
     return [step for step in steps if id(step) not in inside], report
 
@@ -79,7 +80,7 @@ def _why_not(block, parts):
     x, y = parts[0].arguments["x"], parts[-1].arguments["y"]
     if x.strides[1] != 1 or y.strides[1] != 1:
         return "an image beside it stands in planes"
-    if min(x.shape[2:]) < SMALLEST or not block._pays(x.shape[2:], y.shape[2:]):
+    if min(x.shape[2:]) < SMALLEST or not decide(block._pays, x.shape[2:], y.shape[2:]):
         return "the images inside are small: as fast one after the other"
     return ""
 

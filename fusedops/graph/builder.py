@@ -5,6 +5,7 @@ import numpy as np
 
 from .. import activations
 from .memory import Buffer, Tensor, channels_last, in_order_of, reshaped, row_major, same_order
+from .sizes import is_open
 from .steps import Step
 
 
@@ -33,17 +34,19 @@ class Builder:
         """The tensor of a value."""
         if value not in self.places:
             data = self.known[value].data
-            data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
-            self.places[value] = Tensor(Buffer(data.nbytes, array=data), data.shape, row_major(data.shape), data.dtype)
+            dtype = self.known[value].dtype
+            if not is_open(data):
+                data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
+            self.places[value] = Tensor(Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype)
         return self.places[value]
 
     def data(self, value):
-        """A value's data where it is known before the network runs, else None."""
+        """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be there Later."""
         return self.known[value].data if value else None
 
     def new(self, shape, strides=None, dtype=np.dtype(np.float32)):
         """A tensor in the arena."""
-        buffer = Buffer(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
+        buffer = Buffer(math.prod(shape) * dtype.itemsize)
         self.buffers.append(buffer)
         return Tensor(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
 

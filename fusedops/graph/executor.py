@@ -17,10 +17,12 @@ from .explain import Explanation
 from .halves import widen
 from .memory import ALIGNMENT
 from .passes import example_shapes, optimize
-from .plan import Plan, batch_of
+from .plan import Template, batch_of
 from .shapes import MOST_VALUES, infer, shaping_inputs
+from .sizes import Trace
 
 PLANS = 16  # kept at most, the latest used
+TEMPLATES = 16  # made at most for inputs of as many axes
 _models: WeakSet = WeakSet()
 
 
@@ -74,6 +76,8 @@ class Model:
         self._plans, self._calls, self._lock = {}, count(), Lock()
         _models.add(self)
         self._shaping, self._branching = set(shaping_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
+        self._templates, self._planned_anew, self._failures = {}, 0, 0
+        self._open = any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._simple = not self._shaping and all(v.dtype == np.float32 for v in graph.inputs)
         if (
             not inner
@@ -219,7 +223,7 @@ class Model:
             decided = self._branching and decisions(self._graph, infer(self._graph, by_name, values, strict=False))
             if decided:
                 return self._with_branches(decided)._plan(shapes, arrays)
-            return Plan(self._graph, by_name, values, self._layers, threads), deque()
+            return self._from_template(shapes, values, threads), deque()
         except Undetermined as e:
             if not arrays and self._shaping:
                 raise
@@ -228,6 +232,40 @@ class Model:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
             raise ValueError(f"the network has a node that cannot be computed: {e}") from e
+
+    def _from_template(self, shapes, values, threads):
+        """The plan that a template has for these sizes. Of sizes without one, the second makes a template for all sizes
+        of its axes."""
+        key = threads, *map(len, shapes), *((name, x.tobytes()) for name, x in values.items())
+        given, templates = tuple(n for shape in shapes for n in shape), self._templates.get(key, [])
+        for i, template in enumerate(templates):
+            plan = template.plan(given)
+            if plan is not None:
+                templates.insert(0, templates.pop(i))
+                return plan
+        plan, self._planned_anew = None, self._planned_anew + 1
+        if self._open and self._planned_anew > 1 and self._failures < TEMPLATES and max(len(templates), len(self._templates)) < TEMPLATES:
+            try:
+                template = self._template(shapes, values, threads, Trace(given))
+                plan = template.plan(given)
+            except Exception:  # whatever an operator cannot do with Sizes, it may with ints
+                self._failures += 1
+            else:
+                self._templates[key] = [template, *templates]
+        return plan or self._template(shapes, values, threads, Trace(())).plan(())
+
+    def _template(self, shapes, values, threads, trace):
+        """A template for all sizes that meet the conditions of the trace."""
+        if trace.given:
+            sizes = iter(trace.given)
+            shapes = [tuple(next(sizes) for _ in shape) for shape in shapes]
+            shapes = [
+                shape if v.shape is None
+                else tuple(m if isinstance(m, int) else n for n, m in zip(shape, v.shape, strict=True))
+                for shape, v in zip(shapes, self._graph.inputs, strict=True)
+            ]
+        by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
+        return Template(self._graph, trace, by_name, values, self._layers, threads)
 
     def _part(self, graph):
         """The network of some of the nodes."""

@@ -50,7 +50,7 @@ class Known(NamedTuple):
 
 
 def constant(a):
-    return Known(a.shape, a.dtype, a)
+    return Known(a.shape, np.dtype(np.int64) if a.dtype == object else a.dtype, a)  # objects are Sizes of a plan
 
 
 @dataclass(slots=True)

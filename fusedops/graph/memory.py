@@ -1,6 +1,7 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
 import os
 from dataclasses import dataclass, field
+from itertools import zip_longest
 from math import prod
 from typing import NamedTuple
 
@@ -9,7 +10,6 @@ import numpy as np
 from .. import _core
 
 ALIGNMENT = 64
-SPARE = 1.25
 
 
 @dataclass(slots=True, eq=False)
@@ -40,14 +40,6 @@ class Tensor(NamedTuple):
     offset: int = 0
     advance: int = 0
 
-    @property
-    def argument(self):
-        """The tensor as a step of a program takes it."""
-        b = self.buffer.root()
-        if b.array is not None:
-            return self.array()
-        return b.slot, b.offset + self.offset, self.shape, self.strides, self.advance
-
     def array(self, slots=()):
         """The tensor as a NumPy view, in the memory of a call."""
         b = self.buffer.root()
@@ -73,12 +65,35 @@ def transposed(t):
     return t._replace(shape=t.shape[::-1], strides=t.strides[::-1])
 
 
+def extent(where, n):
+    """(start, step, count) of the places that a slice takes of an axis of length n. Sizes of a plan stay as they are."""
+    step = 1 if where.step is None else where.step
+    least, most = (0, n) if step > 0 else (-1, n - 1)
+
+    def bound(given, default):
+        return default if given is None else min(max(given + n if given < 0 else given, least), most)
+
+    start, stop = (bound(where.start, least), bound(where.stop, most)) if step > 0 else (bound(where.start, most), bound(where.stop, least))
+    return start, step, max((stop - start + step - (1 if step > 0 else -1)) // step, 0)
+
+
 def part(x, where):
     """The view of x that Python slices give."""
-    ranges = [range(*s.indices(n)) for s, n in zip(where, x.shape, strict=True)]
-    first = sum(r.start * s for r, s in zip(ranges, x.strides, strict=True) if len(r))
-    return x._replace(shape=tuple(map(len, ranges)), strides=tuple(r.step * s for r, s in zip(ranges, x.strides, strict=True)),
+    ranges = [extent(s, n) for s, n in zip(where, x.shape, strict=True)]
+    first = sum(start * s for (start, _, count), s in zip(ranges, x.strides, strict=True) if count)
+    return x._replace(shape=tuple(count for *_, count in ranges), strides=tuple(step * s for (_, step, _), s in zip(ranges, x.strides, strict=True)),
                       offset=x.offset + first * x.dtype.itemsize)
+
+
+def broadcast_shapes(*shapes):
+    """As NumPy's, of shapes that Sizes may be in."""
+    found = []
+    for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
+        size = next((n for n in sizes if n != 1), 1)
+        if any(n != size and n != 1 for n in sizes):
+            raise ValueError(f"shapes {', '.join(map(str, shapes))} cannot be broadcast to a single shape")
+        found.append(size)
+    return tuple(reversed(found))
 
 
 def along(x, axis, start, size):
@@ -152,48 +167,8 @@ def reshaped(shape, strides, new):
 
 
 def lay_out(buffers):
-    """Gives each buffer of the arena its offset; returns the bytes needed.
-
-    Threads cut one image after the other in the same way. Where the middles of images stand at one address, each of two threads writes where it
-    wrote before, to lines that its own processor's cache holds; that is worth SPARE times the memory of the tightest layout."""
-    tight, centred = _tight(buffers), _centred(buffers)
-    offsets, top = centred if centred[1] <= SPARE * tight[1] else tight
+    """Gives each buffer of the arena its offset; returns the bytes needed."""
+    offsets, top = _core.lay_out([(b.nbytes, b.first, b.last) for b in buffers])
     for b, offset in zip(buffers, offsets, strict=True):
         b.offset = offset
     return top
-
-
-def _placed(offset, b):
-    """The first place from `offset` on for a buffer. Large ones lie in their page as results do behind an image of the step before; they have a
-    place of their own for eight steps."""
-    return _core.place_of_step(offset, b.nbytes, b.first)
-
-
-def _tight(buffers):
-    """Offsets and bytes in all: the largest first, each at the lowest place that is free while it lives."""
-    placed, top = [], 0
-    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
-        offset = _placed(0, b)
-        for other, start in placed:  # in ascending order of start
-            if other.meets(b) and start < offset + b.nbytes:
-                offset = max(offset, _placed(start + other.nbytes, b))
-        placed.append((b, offset))
-        placed.sort(key=lambda p: p[1])
-        top = max(top, offset + b.nbytes)
-    found = {id(b): offset for b, offset in placed}
-    return [found[id(b)] for b in buffers], top
-
-
-def _centred(buffers):
-    """The same with lanes side by side: the largest first, each in the middle of the first lane that is free while it lives."""
-    lanes, found, top = [], {}, 0
-    for b in sorted(buffers, key=lambda b: (-b.nbytes, b.first)):
-        lane = next((lane for lane in lanes if not any(other.meets(b) for other in lane)), None)
-        if lane is None:
-            lanes.append(lane := [])
-        lane.append(b)
-    for lane in lanes:
-        for b in lane:
-            found[id(b)] = _placed(top + (lane[0].nbytes - b.nbytes) // 2, b)
-        top = max(found[id(b)] + b.nbytes for b in lane)
-    return [found[id(b)] for b in buffers], top

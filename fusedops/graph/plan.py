@@ -1,10 +1,13 @@
-"""Turns a graph with given input shapes into steps over one arena, ready to run.
+"""Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some axes, and from that a Plan
+for each set of sizes.
 
 Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that every operator's axes mean
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
 NumPy step between two programs, on the same memory.
 """
 import math
+from dataclasses import replace
+from itertools import groupby
 
 import numpy as np
 
@@ -14,25 +17,25 @@ from .builder import Builder
 from .control import Undetermined
 from .evaluate import evaluate
 from .ir import Node
-from .memory import Tensor, channels_last, lay_out, physical_memory, same_order
+from .memory import Tensor, channels_last, physical_memory, same_order
 from .operators import OPERATORS
 from .shapes import infer
+from .sizes import is_open, now
 from .steps import RULES
 
 
 class Program:
     """Steps in a row that run in one call into C."""
 
-    def __init__(self, steps):
-        self.steps, self.program = steps, _core.Program()
-        for section in slices.sections(steps):
-            first = len(self.program)
-            for step in steps[section.start:section.stop]:
-                self.program.append(step.kind, **{name: a.argument if isinstance(a, Tensor) else a for name, a in step.arguments.items()})
-            self.program.repeat(first, step.slices)
+    def __init__(self, plan, part, program):
+        self._plan, self._part, self._program = plan, part, program
+
+    @property
+    def steps(self):
+        return [self._plan.step(step) for step in self._part.steps]
 
     def run(self, slots, times=None):
-        self.program.run(slots, times)
+        self._program.run(slots, times)
 
 
 class Evaluation:
@@ -56,28 +59,43 @@ class Evaluation:
                 np.copyto(t.array(slots), result)
 
 
-class Plan:
-    """The steps for one set of input shapes, a dict from name to tuple; `values` has the data of the inputs that decide on shapes inside.
-    `threads` decides with how many images of a batch at once a step should run, not on results.
+class _Part:
+    """Steps in a row that become a Program, with formulas for all that depends on sizes."""
+
+    def __init__(self, template, steps):
+        self.steps, self.template = steps, _core.Template()
+        self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
+        self.open = [i for i, options in enumerate(self.options) if is_open(options)]
+        for section in slices.sections(steps):
+            first = len(self.template)
+            for step in steps[section.start:section.stop]:
+                given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
+                self.template.append(step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind))
+            self.template.repeat(first, steps[section.start].slices)
+
+    def program(self, values, offsets, constants):
+        options = list(self.options)
+        for i in self.open:
+            options[i] = now(options[i], values)
+        return self.template.program(values, offsets, constants, options)
+
+
+class Template:
+    """The steps of a graph for input shapes that Sizes of a trace may be in: a dict from name to tuple. `values` has the data of the inputs
+    that decide on shapes inside. `threads` decides with how many images of a batch at once a step should run, not on results.
 
     Attributes
     ----------
-    parts : list of Program and Evaluation, to be run in order
-    arena : int, bytes of memory that the values inside the network take
-    outputs : list of (shape, dtype)
-    shapes : dict from each value to its shape
-    used : int, the number of the latest call that ran it
+    steps : list of Step
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
-    staged = False
-
-    def __init__(self, graph, shapes, values, layers, threads):
-        known = infer(graph, shapes, values)
-        _check_arrays(graph, known)
-        builder = Builder(graph, known, layers, _logits(graph), _homes(graph, known))
+    def __init__(self, graph, trace, shapes, values, layers, threads):
+        self.trace, self.known = trace, infer(graph, shapes, values)
+        _check_arrays(graph, self.known)
+        builder = Builder(graph, self.known, layers, _logits(graph), _homes(graph, self.known))
         for node in graph.nodes:
-            if any(known[v].data is None for v in node.outputs if v):
+            if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
         _write_outputs(builder)
         slices.choose(builder.steps, batch_of(shapes.values()), threads)
@@ -85,22 +103,99 @@ class Plan:
         _space_pixels(self.steps)
         slices.cut(self.steps)
         _share(self.steps)
-        self.arena = _arena(builder.buffers)
-        self.used = -1
-        self.shapes = {name: value.shape for name, value in known.items()}
-        self.outputs = [(known[v].shape, known[v].dtype) for v in graph.results]
-        self.parts, run = [], []
-        for step in self.steps:
-            if step.kind == "numpy":
-                self.parts += [Program(run)] * bool(run) + [Evaluation(step)]
-                run = []
+        self.outputs = [(self.known[v].shape, self.known[v].dtype) for v in graph.results]
+        self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
+        self._arena = {id(b): i for i, b in enumerate(self.buffers)}
+        self.constants, self._numbers = [], {}
+        self.parts = []
+        for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
+            self.parts += group if numpy else [_Part(self, list(group))]
+        self._lifetimes = [(trace.number(b.nbytes), b.first, b.last) for b in self.buffers]
+        self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
+        self._formulas = _core.Formulas(trace.formulas)
+
+    def form(self, t):
+        """A tensor of a step as _core.Template takes it."""
+        if t is None:
+            return None
+        if not isinstance(t, Tensor):
+            return self._constant(t)
+        b, number = t.buffer.root(), self.trace.number
+        slot, source = (b.slot, self._arena.get(id(b), -1)) if b.array is None else (-1, self._constant(b.array))
+        return slot, source, number(t.offset), number(t.advance), [number(n) for n in t.shape], [number(n) for n in t.strides]
+
+    def _constant(self, array):
+        """The number of a constant, which each program has once."""
+        if id(array) not in self._numbers:
+            self._numbers[id(array)] = len(self.constants)
+            self.constants.append(array)
+        return self._numbers[id(array)]
+
+    def plan(self, sizes):
+        """The Plan for sizes of the inputs, in the order of the trace's; None where they do not meet its conditions."""
+        values = self._formulas.run(sizes)
+        if values is None or any(function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions):
+            return None
+        offsets, arena = _core.lay_out([(values[n], first, last) for n, first, last in self._lifetimes])
+        if arena > physical_memory():
+            raise MemoryError(f"the values inside the network take {arena} bytes for inputs of these shapes, more than this machine has")
+        constants = list(self.constants)
+        for i in self._late:
+            constants[i] = now(constants[i], values)
+        return Plan(self, values, offsets, arena, constants)
+
+
+class Plan:
+    """The steps for one set of input shapes.
+
+    Attributes
+    ----------
+    parts : list of Program and Evaluation, to be run in order
+    arena : int, bytes of memory that the values inside the network take
+    outputs : list of (shape, dtype)
+    used : int, the number of the latest call that ran it
+    """
+
+    staged = False
+
+    def __init__(self, template, values, offsets, arena, constants):
+        self.template, self.arena, self.used, self.report = template, arena, -1, template.report
+        self._values, self._buffers = values, {}
+        self._offsets = {id(b): offset for b, offset in zip(template.buffers, offsets, strict=True)}
+        self.outputs = now(template.outputs, values)
+        self.parts = []
+        for part in template.parts:
+            if isinstance(part, _Part):
+                self.parts.append(Program(self, part, part.program(values, offsets, constants)))
             else:
-                run.append(step)
-        self.parts += [Program(run)] * bool(run)
+                self.parts.append(Evaluation(self.step(part)))
 
     def run(self, slots):
         for part in self.parts:
             part.run(slots)
+
+    @property
+    def steps(self):
+        return [step for part in self.parts for step in part.steps]
+
+    @property
+    def shapes(self):
+        """The shape of each value."""
+        return {name: now(value.shape, self._values) for name, value in self.template.known.items()}
+
+    def step(self, step):
+        """A step with the numbers of this plan."""
+        found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
+        arguments = {name: found[id(a)] if id(a) in found else now(a, self._values) for name, a in step.arguments.items()}
+        reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
+        return replace(step, arguments=arguments, reads=reads, writes=writes)
+
+    def _tensor(self, t):
+        b = t.buffer.root()
+        if id(b) not in self._buffers:
+            array = b.array if b.array is None else np.ascontiguousarray(now(b.array, self._values)).reshape(np.shape(b.array))
+            self._buffers[id(b)] = replace(b, nbytes=now(b.nbytes, self._values), offset=self._offsets.get(id(b), 0), array=array)
+        return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
 
 
 def _check_arrays(graph, known):
@@ -199,11 +294,3 @@ def _share(steps):
         alone = all(t.buffer.root() is not a or t.strides == x.strides for t in step.reads)
         if ours and alone and a.last == i and b.first == i and x.whole() and y.whole() and x.strides == y.strides:
             b.shares, a.last = a, b.last
-
-
-def _arena(buffers):
-    """Lays the buffers out; returns the bytes that they take."""
-    arena = lay_out([b for b in buffers if b.shares is None and b.first >= 0])
-    if arena > physical_memory():
-        raise MemoryError(f"the values inside the network take {arena} bytes for inputs of these shapes, more than this machine has")
-    return arena

@@ -43,6 +43,8 @@ def _needed(step, n, cache):
     total = sum(map(_nbytes, step.tensors()))
     if total > physical_memory():
         return 1
+    if total <= cache:  # asked first: it leaves sizes open
+        return 1
     needed = total / cache
     fewest, most = max(1, min(ceil(needed), n)), int(min(n, MOST * needed))
     return next((d for d in range(fewest, most + 1) if n % d == 0), 1)

@@ -15,7 +15,7 @@ def _div(node, a, b):
         return a / b
     with np.errstate(divide="ignore"):
         q = np.abs(a) // np.abs(b)  # C's division: towards zero
-    return (np.where((a < 0) != (b < 0), -q, q) if a.dtype.kind == "i" else q).astype(a.dtype)
+    return (q if a.dtype.kind == "u" else np.where((a < 0) != (b < 0), -q, q)).astype(q.dtype)
 
 
 def _mod(node, a, b):
@@ -29,11 +29,14 @@ def _clip(node, x, lo=None, hi=None):
 
 
 def _cast(node, x):
+    if x.dtype == object and node.attrs["to"] == INT64:
+        return x  # Sizes of a plan
     with np.errstate(invalid="ignore"):
         return x.astype(CAST_TYPES[node.attrs["to"]])
 
 
 # TensorProto's numbers for the types of elements; bfloat16, which NumPy lacks, is float32 here.
+INT64 = 7
 CAST_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16,
               11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32}
 
@@ -120,12 +123,13 @@ _RARE = "no kernel: networks spend no time in it"
 
 def _unary(name, function, **more):
     """A function of one value that a kernel has."""
-    return Operator(_each(function), broadcast_shape, lower_unary(name), activates=True, anywhere=True, **more)
+    return Operator(_each(function), broadcast_shape, lower_unary(name), activates=True, anywhere=True, sizes=name in ("abs", "neg"), **more)
 
 
 def _binary(name, evaluate, read=plain, **more):
     """A function of two values that a kernel has."""
-    return Operator(evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, **more)
+    sizes = name in ("add", "sub", "mul", "div", "max", "min")
+    return Operator(evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, sizes=sizes, **more)
 
 
 def _numpy(function, why=_RARE, **more):
@@ -133,7 +137,7 @@ def _numpy(function, why=_RARE, **more):
 
 
 def _test(function):
-    return _numpy(function, _BOOLS, dtype=always(np.bool_))
+    return _numpy(function, _BOOLS, dtype=always(np.bool_), sizes=True)
 
 
 def _cast_type(node, inputs, i):
@@ -145,6 +149,7 @@ RECORDS = {
     "Add": _binary("add", _each(np.add), formula=True),
     "And": _test(np.logical_and),
     "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type, note="between floats of one size, where nothing is to be done",
+                     sizes=True,
                      idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
     "Ceil": _numpy(np.ceil),
     "Clip": Operator(_clip, broadcast_shape, "bounds that are constant make an activation; others go to NumPy", _read_clip, formula=True),
@@ -162,7 +167,7 @@ RECORDS = {
     "Log": _unary("log", np.log, formula=True),
     "Max": _binary("max", _largest(np.maximum), note="of two values"),
     "Min": _binary("min", _largest(np.minimum), note="of two values"),
-    "Mod": Operator(_mod, broadcast_shape, _RARE),
+    "Mod": Operator(_mod, broadcast_shape, _RARE, sizes=True),
     "Mul": _binary("mul", _each(np.multiply), formula=True),
     "Neg": _unary("neg", np.negative, formula=True),
     "Not": _test(np.logical_not),
@@ -177,6 +182,6 @@ RECORDS = {
     "Sqrt": _unary("sqrt", np.sqrt, formula=True),
     "Sub": _binary("sub", _each(np.subtract), formula=True),
     "Sum": Rewrite(_read_sum, ("Add",)),
-    "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype),
+    "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
     "Xor": _test(np.logical_xor),
 }

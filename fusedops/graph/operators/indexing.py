@@ -2,7 +2,7 @@
 import numpy as np
 
 from ..builder import Builder
-from ..memory import along
+from ..memory import along, row_major, same_order
 from .record import Operator, axis_of, same_shape
 
 
@@ -69,7 +69,7 @@ def _lower_gather(p: Builder, node):
         part = along(x, axis, at, 1)
         p.view(node.output, part._replace(shape=x.shape[:axis] + x.shape[axis + 1:], strides=x.strides[:axis] + x.strides[axis + 1:]))
         return True
-    if i.dtype != np.int64:
+    if i.dtype != np.int64 or not same_order(i.shape, i.strides, row_major(i.shape)):
         return False
     y = p.result(node.output)
     p.add("gather", node, x=x, indices=i, y=y, along=axis)
@@ -78,7 +78,8 @@ def _lower_gather(p: Builder, node):
 
 _SINGLE = "no kernel that picks single elements"
 RECORDS = {
-    "Gather": Operator(lambda node, x, i: x.take(i, node.attrs.get("axis", 0)), _gather_shape, _lower_gather, note="constant or int64 indices"),
+    "Gather": Operator(lambda node, x, i: x.take(i, node.attrs.get("axis", 0)), _gather_shape, _lower_gather, note="constant or int64 indices",
+                       sizes=True),
     "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _SINGLE),
     "GatherND": Operator(_gather_nd, _gather_nd_shape, _SINGLE),
     "ScatterElements": Operator(_scatter_elements, same_shape, _SINGLE),

@@ -1,4 +1,6 @@
 """Norms, and softmax."""
+import math
+
 import numpy as np
 
 from ...batchnorm import BatchNorm, scale_and_shift
@@ -133,7 +135,7 @@ def _lower_softmax(p: Builder, node):
     axis, log = node.attrs["axis"] % max(len(x.shape), 1), node.op == "LogSoftmax"
     if node.attrs["to_end"] and axis != len(x.shape) - 1:
         y = p.result(node.output)
-        flat = int(np.prod(x.shape[:axis], dtype=np.int64)), int(np.prod(x.shape[axis:], dtype=np.int64))
+        flat = math.prod(x.shape[:axis]), math.prod(x.shape[axis:])
         x, y, axis = p.reshape(node, x, flat), y._replace(shape=flat, strides=row_major(flat)), 1
     else:
         y = p.result(node.output, like=x)

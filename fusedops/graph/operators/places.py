@@ -4,8 +4,9 @@ import math
 import numpy as np
 
 from ..builder import Builder
-from ..memory import along, broadcast, part
+from ..memory import along, broadcast, broadcast_shapes, extent, part
 from ..reader import Reader
+from ..sizes import integers, later, whole
 from .record import Operator, Rewrite, always, axes_of, axis_of, same_shape, values, with_inputs
 
 
@@ -18,7 +19,7 @@ def _flat(node, shape):
 
 
 def _reshaped(node, shape, wanted):
-    wanted = [int(w) for w in wanted]
+    wanted = [whole(w) for w in wanted]
     if not node.attrs.get("allowzero", 0):
         wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
@@ -45,7 +46,7 @@ def _squeezed(shape, axes):
 def _split_sizes(node, length, sizes):
     parts = len(node.outputs)
     each = -(-length // parts)
-    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [int(s) for s in sizes]
+    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [whole(s) for s in sizes]
     if len(sizes) != parts or sum(sizes) != length or min(sizes) < 0 or node.attrs.get("num_outputs", parts) != parts:
         raise ValueError(f"an axis of {length} cannot be split into {parts} parts of {sizes}")
     return sizes
@@ -97,7 +98,7 @@ def _split(node, x, sizes=None):
 
 
 def _shape(node, x):
-    return np.array(x.shape[node.attrs.get("start", 0):node.attrs.get("end")], np.int64)
+    return integers(x.shape[node.attrs.get("start", 0):node.attrs.get("end")])
 
 
 def _constant_of_shape(node, shape):
@@ -144,14 +145,14 @@ def _concat_shape(node, *xs):
 
 def _reshape_shape(node, x, shape):
     wanted = _reshaped(node, x.shape, values(shape, "shape"))
-    if np.prod(wanted, dtype=object) != np.prod(x.shape, dtype=object):
+    if math.prod(wanted) != math.prod(x.shape):
         raise ValueError(f"it cannot be reshaped to {wanted}")
     return wanted
 
 
 def _slice_shape(node, x, *where):
     found = _slices(x.shape, *(values(w, "bounds") for w in where))
-    return tuple(len(range(*s.indices(n))) for s, n in zip(found, x.shape, strict=True))
+    return tuple(extent(s, n)[2] for s, n in zip(found, x.shape, strict=True))
 
 
 def _split_shape(node, x, sizes=None):
@@ -183,11 +184,12 @@ def _tile_shape(node, x, repeats):
 
 def _range_shape(node, *ends):
     start, stop, step = (values(e, "length").item() for e in ends)
-    return (max(math.ceil((stop - start) / step), 0),)
+    floats = any(e.dtype.kind == "f" for e in ends)
+    return (max(math.ceil((stop - start) / step) if floats else -((start - stop) // step), 0),)
 
 
 def _expand_shape(node, x, shape):
-    return np.broadcast_shapes(x.shape, tuple(values(shape, "shape")))
+    return broadcast_shapes(x.shape, tuple(map(whole, values(shape, "shape"))))
 
 
 def lower_same(p: Builder, node):
@@ -262,6 +264,11 @@ def _lower_tile(p: Builder, node):
     return True
 
 
+def _padded_places(size, before, behind, mode):
+    """The places along an axis that a padded axis repeats."""
+    return np.pad(np.arange(size), (before, behind), mode=mode)
+
+
 def _lower_pad(p: Builder, node):
     mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
     value = p.data(node.input(2))
@@ -273,8 +280,8 @@ def _lower_pad(p: Builder, node):
     if mode != "constant":
         for axis, (b, e) in enumerate(amounts):
             if b or e:
-                i = np.pad(np.arange(x.shape[axis]), (b, e), mode=mode)
-                y = p.new((*x.shape[:axis], i.size, *x.shape[axis + 1:]))
+                i = later(_padded_places, x.shape[axis], b, e, mode)
+                y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1:]))
                 p.add("gather", node, x=x, indices=i, y=y, along=axis)
                 x = y
         p.view(node.output, x)
@@ -320,6 +327,7 @@ RECORDS = {
         _concat_shape,
         _lower_concat,
         anywhere=True,
+        sizes=True,
         idle=lambda node, *xs: len(xs) == 1,
     ),
     "Constant": Rewrite(_read_constant, ()),
@@ -343,7 +351,8 @@ RECORDS = {
     ),
     "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True),
     "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True),
-    "Identity": Operator(lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True),
+    "Identity": Operator(lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True,
+                         sizes=True),
     "Pad": Operator(
         _pad,
         _pad_shape,
@@ -360,12 +369,13 @@ RECORDS = {
         _lower_reshape,
         shaping=(1,),
         weightless=True,
+        sizes=True,
     ),
     "Shape": Operator(
         _shape, lambda node, x: [], "known as soon as shapes are", dtype=always(np.int64), from_shapes=True
     ),
     "Size": Operator(
-        lambda node, x: np.array(math.prod(x.shape), np.int64),
+        lambda node, x: integers([math.prod(x.shape)]).reshape(()),
         lambda node, x: (),
         "known as soon as shapes are",
         dtype=always(np.int64),
@@ -377,9 +387,10 @@ RECORDS = {
         _lower_slice,
         with_inputs("starts", "ends", "axes"),
         shaping=(1, 2, 3, 4),
+        sizes=True,
     ),
     "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks),
-    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,)),
+    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True),
     "Squeeze": Operator(
         lambda node, x, axes=None: x.reshape(_squeezed(x.shape, axes)),
         lambda node, x, axes=None: _squeezed(x.shape, values(axes, "axes")),
@@ -387,15 +398,17 @@ RECORDS = {
         with_inputs("axes"),
         shaping=(1,),
         weightless=True,
+        sizes=True,
     ),
     "Tile": Operator(
-        lambda node, x, repeats: np.tile(x, repeats.tolist()), _tile_shape, _lower_tile, shaping=(1,), grows=True
+        lambda node, x, repeats: np.tile(x, repeats.tolist()), _tile_shape, _lower_tile, shaping=(1,), grows=True, sizes=True
     ),
     "Transpose": Operator(
         lambda node, x: x.transpose(node.attrs.get("perm")),
         _transpose_shape,
         _lower_transpose,
         weightless=True,
+        sizes=True,
         idle=lambda node, x: x is not None and list(node.attrs.get("perm") or ()) == list(range(len(x.shape))),
     ),
     "Unsqueeze": Operator(
@@ -405,5 +418,6 @@ RECORDS = {
         with_inputs("axes"),
         shaping=(1,),
         weightless=True,
+        sizes=True,
     ),
 }

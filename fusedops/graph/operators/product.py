@@ -1,4 +1,5 @@
 """Matrix products."""
+import math
 import string
 
 import numpy as np
@@ -6,7 +7,7 @@ import numpy as np
 from ...layers import Linear
 from ..builder import Builder
 from ..ir import Node, unique
-from ..memory import broadcast, row_major, transposed
+from ..memory import broadcast, broadcast_shapes, row_major, transposed
 from ..reader import Reader
 from .conv import constant_weights
 from .record import Operator
@@ -52,7 +53,7 @@ def _matmul_shape(node, a, b):
     sa, sb = (1, *a.shape) if len(a.shape) == 1 else a.shape, (*b.shape, 1) if len(b.shape) == 1 else b.shape
     if sa[-1] != sb[-2]:
         raise ValueError("the inner sizes differ")
-    y = (*np.broadcast_shapes(sa[:-2], sb[:-2]), sa[-2], sb[-1])
+    y = (*broadcast_shapes(sa[:-2], sb[:-2]), sa[-2], sb[-1])
     y = y[:-2] + y[-1:] if len(a.shape) == 1 else y
     return y[:-1] if len(b.shape) == 1 else y
 
@@ -80,7 +81,7 @@ def _lower_linear(p: Builder, node):
         return False
     layer = p.layer(node.name, lambda: Linear(*weights, activation=node.activation))
     y = p.result(node.output)
-    y = y._replace(shape=(int(np.prod(y.shape[:-1], dtype=np.int64)), y.shape[-1]), strides=(y.shape[-1], 1))
+    y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
     x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], weights[0].shape[1]))
     if x.strides[1] != 1 and x.shape[1] != 1:
         x = p.dense(node, x, row_major(x.shape))

@@ -7,6 +7,7 @@ import numpy as np
 
 from ..control import Undetermined
 from ..ir import Node
+from ..memory import broadcast_shapes
 from ..reader import Reader
 
 
@@ -39,7 +40,7 @@ def same_shape(node, x, *others):
 
 
 def broadcast_shape(node, *xs):
-    return np.broadcast_shapes(*(x.shape for x in xs if x is not None))
+    return broadcast_shapes(*(x.shape for x in xs if x is not None))
 
 
 class Operator(NamedTuple):
@@ -52,6 +53,7 @@ class Operator(NamedTuple):
     note: str = ""  # for which nodes there are kernels, for the documentation
     shaping: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
     from_shapes: bool = False  # its result follows from the shapes of its inputs
+    sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
     idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input
     adds: bool = False  # its steps add a residual

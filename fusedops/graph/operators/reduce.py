@@ -115,7 +115,7 @@ _ORDER = "no kernel that orders elements"
 
 
 def _reduction(function, lower, **more):
-    return Operator(_reduce(function), _reduce_shape, lower, with_inputs("axes"), shaping=(1,), **more)
+    return Operator(_reduce(function), _reduce_shape, lower, with_inputs("axes"), shaping=(1,), sizes=True, **more)
 
 
 def _norm(*before, root=False):

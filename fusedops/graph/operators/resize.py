@@ -4,6 +4,7 @@ import numpy as np
 from ..builder import Builder
 from ..ir import Node
 from ..reader import Reader
+from ..sizes import later
 from .record import Operator, Rewrite, values
 
 
@@ -20,7 +21,7 @@ def _resize_sizes(node, shape, roi, scales, sizes):
             out[a], scale[a] = s if policy == "stretch" else int(np.floor(r * shape[a] + 0.5)), r
     else:
         for a, r in zip(axes, scales.tolist(), strict=True):
-            out[a], scale[a] = shape[a] if r == 1 else int(np.float32(shape[a] * r)), r
+            out[a], scale[a] = shape[a] * int(r) if r == int(r) else int(np.float32(shape[a] * r)), r
     return tuple(out), scale
 
 
@@ -76,7 +77,7 @@ def _lower_resize(p: Builder, node):
     if len(out) not in (3, 4) or x.shape[:2] != out[:2] or scale[:2] != [1, 1]:
         return False
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    rows, cols = (_resize_table(node, x.shape[a], y.shape[a], s) for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True))
+    rows, cols = (later(_resize_table, node, x.shape[a], y.shape[a], s) for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True))
     p.add("resize", node, x=x, y=y, rows=rows, columns=cols)
     return True
 

@@ -1,0 +1,167 @@
+# Templates of programs: steps whose sizes, strides and offsets are the values of formulas. Included by _core.pyx.
+#
+# A template is made once for many sizes of a network's inputs. For given ones, `Formulas.run` computes all numbers, and
+# `Template.program` fills the steps with them: nothing else of planning is done again.
+
+CONSTANT, GIVEN, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER = range(FO_SIZE_CONSTANT, FO_SIZE_EQUAL)  # fo_formula_kind
+EQUAL, UNEQUAL, LESS, AT_MOST = range(FO_SIZE_EQUAL, FO_SIZE_AT_MOST + 1)
+
+cdef double MOST_BYTES = 1 << 60  # of an arena
+
+
+cdef class Formulas:
+    """Integers that follow from the sizes of inputs, and conditions on them, in the order in which they were noted."""
+    cdef fo_formula *formulas
+    cdef Py_ssize_t count
+
+    def __cinit__(self, list formulas):
+        cdef Py_ssize_t i
+        self.formulas = <fo_formula *>malloc((len(formulas) + 1) * sizeof(fo_formula))
+        if self.formulas == NULL:
+            raise MemoryError("fusedops: no memory for the formulas of sizes")
+        for i, (kind, a, b) in enumerate(formulas):
+            self.formulas[i].kind, self.formulas[i].a, self.formulas[i].b = kind, a, b
+            if kind > FO_SIZE_GIVEN and not (0 <= a < i and 0 <= b < i):
+                raise ValueError(f"formula {i} reads what comes behind it")
+        self.count = len(formulas)
+
+    def __dealloc__(self):
+        free(self.formulas)
+
+    def __len__(self):
+        return self.count
+
+    def run(self, tuple given):
+        """The values for these sizes as an array, or None where a condition does not hold."""
+        cdef ndarray sizes = np.array(given, np.int64)
+        cdef ndarray values = np.zeros(self.count, np.int64)
+        cdef Py_ssize_t i
+        for i in range(self.count):
+            if self.formulas[i].kind == FO_SIZE_GIVEN and not 0 <= self.formulas[i].a < sizes.size:
+                raise ValueError(f"formula {i} reads size {self.formulas[i].a} of {sizes.size}")
+        found = fo_formulas_run(self.formulas, self.count, <const int64_t *>cnp.PyArray_DATA(sizes), <int64_t *>cnp.PyArray_DATA(values))
+        return values if found else None
+
+
+def lay_out(list lifetimes):
+    """(offsets, bytes in all) of buffers in an arena, given (bytes, first step, last step) of each."""
+    cdef Py_ssize_t i, top, n = len(lifetimes)
+    cdef double total = 0
+    cdef fo_lifetime *buffers = <fo_lifetime *>malloc((n + 1) * sizeof(fo_lifetime))
+    if buffers == NULL:
+        raise MemoryError("fusedops: no memory for the layout of an arena")
+    try:
+        for i, (nbytes, first, last) in enumerate(lifetimes):
+            buffers[i].bytes, buffers[i].first, buffers[i].last = nbytes, first, last
+            total += buffers[i].bytes
+        if total > MOST_BYTES:
+            raise MemoryError(f"{total} bytes are more than any machine has")
+        top = fo_lay_out(buffers, n)
+        if top < 0:
+            raise MemoryError("fusedops: no memory for the layout of an arena")
+        return [buffers[i].offset for i in range(n)], top
+    finally:
+        free(buffers)
+
+
+cdef enum:
+    WHOLE = -3  # a constant that is read as the array is
+
+
+cdef struct tensor_form:
+    int slot  # or BOUND, WHOLE: of a constant; ABSENT
+    int source  # the number of the constant, or of the buffer in the arena; -1 for none
+    int nd
+    int offset, advance  # here and below: numbers of formulas
+    int shape[8]
+    int stride[8]
+
+
+cdef class Template:
+    """Steps in a row that one call computes."""
+    cdef tensor_form *forms  # MOST_TENSORS for each step
+    cdef list kinds, names, sections
+
+    def __cinit__(self):
+        self.kinds, self.names, self.sections = [], [], []
+
+    def __dealloc__(self):
+        free(self.forms)
+
+    def __len__(self):
+        return len(self.kinds)
+
+    def append(self, str kind, list tensors, str name):
+        """Adds a step. Each of its tensors is None, the number of a constant, or (slot or -1 for a constant, number of the constant or the
+        buffer or -1, and numbers of formulas: offset, advance, shape, strides)."""
+        cdef StepKind k = STEPS[kind]
+        cdef Py_ssize_t i, d, first = len(self.kinds) * MOST_TENSORS
+        cdef tensor_form *f
+        cdef tensor_form *forms = <tensor_form *>realloc(self.forms, (first + MOST_TENSORS) * sizeof(tensor_form))
+        if forms == NULL:
+            raise MemoryError("fusedops: no memory for the steps of a program")
+        self.forms = forms
+        for i, t in enumerate(tensors):
+            f = &forms[first + i]
+            memset(f, 0, sizeof(tensor_form))
+            if t is None and k.tensors[i] not in k.optional:
+                raise TypeError(f"a step {kind} needs {k.tensors[i]}")
+            if t is None or isinstance(t, int):
+                f.slot, f.source = ABSENT if t is None else WHOLE, -1 if t is None else t
+                continue
+            f.slot, f.source, f.offset, f.advance, shape, strides = t
+            if len(shape) > FO_AXES or len(shape) != len(strides):
+                raise ValueError(f"{k.tensors[i]} has {len(shape)} axes; the kernels take up to {FO_AXES}")
+            f.nd = <int>len(shape)
+            for d in range(f.nd):
+                f.shape[d], f.stride[d] = shape[d], strides[d]
+        self.kinds.append(k)
+        self.names.append(name)
+
+    def repeat(self, Py_ssize_t first, Py_ssize_t rounds):
+        """As Program.repeat, for the steps so far."""
+        self.sections.append((first, len(self.kinds), rounds))
+
+    def program(self, ndarray values, list offsets, list constants, list options):
+        """The Program for these values of formulas, offsets of buffers, constants, and options of each step."""
+        cdef Program p = Program()
+        cdef tensor t[MOST_TENSORS]
+        cdef StepKind k
+        cdef fo_call s
+        cdef Py_ssize_t i, j, first
+        cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
+        cdef Py_ssize_t step = 0
+        for first, stop, rounds in self.sections:
+            start = p.count
+            while step < stop:
+                k, s = self.kinds[step], empty_call()
+                for j in range(len(k.tensors)):
+                    self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, offsets, constants)
+                p.fill(k, &s, t, options[step], self.names[step])
+                step += 1
+            p.repeat(start, rounds)
+        return p
+
+    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v, list offsets, list constants) except -1:
+        """Fills in one tensor of a step."""
+        cdef int d
+        cdef ndarray base
+        t.slot = f.slot
+        if f.slot == ABSENT:
+            return 0
+        if f.slot == WHOLE:
+            p.read_array(constants[f.source], t, k.tensors[j], k.forms[j])
+            return check_form(t, k.forms[j], k.tensors[j])
+        t.offset, t.advance, t.nd = v[f.offset], v[f.advance], f.nd
+        if f.slot == BOUND:
+            base = constants[f.source]
+            if base.dtype != (np.int64 if k.forms[j] == "indices" else np.float32):
+                raise TypeError(f"{k.tensors[j]} has dtype {base.dtype}")
+            t.offset += <Py_ssize_t>cnp.PyArray_DATA(base)
+            p.kept.append(base)
+        else:
+            t.offset += 0 if f.source < 0 else <Py_ssize_t>offsets[f.source]
+            p.slots = max(p.slots, f.slot + 1)
+        for d in range(f.nd):
+            t.shape[d], t.stride[d] = v[f.shape[d]], v[f.stride[d]]
+        return check_form(t, k.forms[j], k.tensors[j])
