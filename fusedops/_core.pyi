@@ -16,7 +16,20 @@ REDUCTIONS: dict[str, int]
 IDENTITY: Activation
 PLACED: int
 
+CONSTANT: int
+GIVEN: int
+ADD: int
+SUBTRACT: int
+MULTIPLY: int
+DIVIDE: int
+REMAINDER: int
+EQUAL: int
+UNEQUAL: int
+LESS: int
+AT_MOST: int
+
 def isa_names() -> list[str]: ...
+def lay_out(lifetimes: list[tuple[int, int, int]]) -> tuple[list[int], int]: ...
 def get_isa() -> str: ...
 def isa_count() -> int: ...
 def set_isa(name: str) -> None: ...

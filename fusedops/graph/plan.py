@@ -109,7 +109,8 @@ class Template:
         self.constants, self._numbers = [], {}
         self.parts = []
         for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
-            self.parts += group if numpy else [_Part(self, list(group))]
+            steps = list(group)
+            self.parts += steps if numpy else [_Part(self, steps)]
         self._lifetimes = [(trace.number(b.nbytes), b.first, b.last) for b in self.buffers]
         self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
         self._formulas = _core.Formulas(trace.formulas)
@@ -193,8 +194,7 @@ class Plan:
     def _tensor(self, t):
         b = t.buffer.root()
         if id(b) not in self._buffers:
-            array = b.array if b.array is None else np.ascontiguousarray(now(b.array, self._values)).reshape(np.shape(b.array))
-            self._buffers[id(b)] = replace(b, nbytes=now(b.nbytes, self._values), offset=self._offsets.get(id(b), 0), array=array)
+            self._buffers[id(b)] = replace(b, nbytes=now(b.nbytes, self._values), offset=self._offsets.get(id(b), 0), array=now(b.array, self._values))
         return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
 
 

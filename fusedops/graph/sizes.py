@@ -78,7 +78,7 @@ def _comparison(kind, opposite, function, swapped=False):
 
 class Size:
     """An integer that follows from the sizes of inputs; `value` is what it is in the trace."""
-    __slots__ = ("trace", "number")
+    __slots__ = ("number", "trace")
 
     def __init__(self, trace, number):
         self.trace, self.number = trace, number

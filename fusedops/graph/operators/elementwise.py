@@ -10,12 +10,20 @@ from .places import lower_same
 from .record import Operator, Rewrite, always, broadcast_shape, plain, same_shape
 
 
+def _to_zero(a, b):
+    """The quotient of two integers as in C."""
+    q = abs(a) // abs(b)
+    return -q if (a < 0) != (b < 0) else q
+
+
 def _div(node, a, b):
+    if object in (a.dtype, b.dtype):
+        return np.vectorize(_to_zero, [object])(a, b)
     if a.dtype.kind == "f":
         return a / b
     with np.errstate(divide="ignore"):
-        q = np.abs(a) // np.abs(b)  # C's division: towards zero
-    return (q if a.dtype.kind == "u" else np.where((a < 0) != (b < 0), -q, q)).astype(q.dtype)
+        q = np.abs(a) // np.abs(b)
+    return (np.where((a < 0) != (b < 0), -q, q) if a.dtype.kind == "i" else q).astype(a.dtype)
 
 
 def _mod(node, a, b):

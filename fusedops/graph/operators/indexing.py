@@ -3,6 +3,7 @@ import numpy as np
 
 from ..builder import Builder
 from ..memory import along, row_major, same_order
+from ..sizes import decide
 from .record import Operator, axis_of, same_shape
 
 
@@ -45,12 +46,15 @@ def _triangle(node, x, k=None):
     return (np.triu if node.attrs.get("upper", 1) else np.tril)(x, 0 if k is None else k.item())
 
 
+def _are_inside(indices, size):
+    return -size <= indices.min() <= indices.max() < size
+
+
 def _gather_shape(node, x, i):
     axis = axis_of(node, len(x.shape))
     size = x.shape[axis]
-    least, most = (0, 0) if i.data is None else (i.data.min(initial=0), i.data.max(initial=0))
-    if 0 not in i.shape and not -size <= least <= most < size:
-        raise ValueError(f"there are indices {least} to {most} into an axis of {size}")
+    if i.data is not None and 0 not in i.shape and not decide(_are_inside, i.data, size):
+        raise ValueError(f"there are indices {i.data.min()} to {i.data.max()} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
 
 

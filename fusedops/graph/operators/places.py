@@ -137,8 +137,8 @@ def _arange(node, a, b, step):
 
 def _concat_shape(node, *xs):
     axis = axis_of(node, len(xs[0].shape))
-    rest = {x.shape[:axis] + x.shape[axis + 1:] for x in xs}
-    if len(rest) > 1:
+    first, *rest = (x.shape[:axis] + x.shape[axis + 1:] for x in xs)
+    if any(shape != first for shape in rest):
         raise ValueError(f"all but axis {axis} must agree")
     return (*xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1:])
 
