@@ -1,21 +1,24 @@
-"""Networks of open sizes: the plan of a new size is filled in from one that was made before, and is what planning anew gives."""
+"""Networks of open sizes: the plan of a new size is filled in from one that was made before, and is
+what planning anew gives."""
 import copy
 
 import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-from onnx.parser import parse_model  # noqa: E402
+from onnx.parser import parse_model
 
-import fusedops as fo  # noqa: E402
-from fusedops.graph import executor, plan, shapes, sizes  # noqa: E402
+import fusedops as fo
+from fusedops.graph import executor, plan, shapes, sizes
 
 WEIGHTS = np.random.default_rng(0)
 
 
 def network(inputs, body, **constants):
     """A network with constants as initializers, of opset 17."""
-    model = parse_model(f'<ir_version: 8, opset_import: ["" : 17]> net ({inputs}) => (float[..] y) {{ {body} }}'.replace("[..]", ""))
+    model = parse_model(
+        f'<ir_version: 8, opset_import: ["" : 17]> net ({inputs}) => (float[..] y) {{ {body} }}'.replace("[..]", "")
+    )
     from onnx import numpy_helper
     model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
     return fo.load_onnx(model)
@@ -30,32 +33,74 @@ def ints(*values):
 
 
 CASES = {  # a network of an image (n, 4, h, w), or of rows (n, t, 8)
-    "convolutions": ("float[n, 4, h, w] x", "a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<auto_pad=\"SAME_UPPER\", strides=[2,2]>(b, v) "
-                     "d = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2], ceil_mode=1>(c) y = GlobalAveragePool(d)",
-                     dict(w=w(8, 4, 3, 3), v=w(16, 8, 3, 3))),
-    "pyramid": ("float[n, 4, h, w] x", "a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) b = Resize<mode=\"linear\">(a, , s) c = Conv<pads=[1,1,1,1]>(b, w) "
-                "p = Pad<mode=\"reflect\">(c, pads) y = Concat<axis=1>(p, p)",
-                dict(s=np.float32([1, 1, 2, 2]), w=w(4, 4, 3, 3), pads=ints(0, 0, 1, 2, 0, 0, 2, 1))),
-    "separable": ("float[n, 4, h, w] x", "a = Conv(x, p) b = Relu(a) c = Conv<pads=[1,1,1,1], group=16>(b, d) e = Relu(c) y = Conv(e, q)",
-                  dict(p=w(16, 4, 1, 1), d=w(16, 1, 3, 3), q=w(32, 16, 1, 1))),
-    "attention": ("float[n, t, 8] x", "s = Shape(x) n1 = Gather(s, zero) t1 = Gather(s, one) n2 = Unsqueeze(n1, zeros) t2 = Unsqueeze(t1, zeros) "
-                  "heads = Concat<axis=0>(n2, t2, split) q0 = MatMul(x, w) q1 = Reshape(q0, heads) q = Transpose<perm=[0,2,1,3]>(q1) "
-                  "k = Transpose<perm=[0,2,3,1]>(q1) l = MatMul(q, k) a = Softmax<axis=-1>(l) o = MatMul(a, q) o1 = Transpose<perm=[0,2,1,3]>(o) "
-                  "flat = Concat<axis=0>(n2, t2, last) o2 = Reshape(o1, flat) r = Add(x, o2) y = LayerNormalization(r, g, b)",
-                  dict(zero=np.array(0), one=np.array(1), zeros=ints(0), split=ints(2, 4), last=ints(-1), w=w(8, 8), g=w(8), b=w(8))),
-    "positions": ("float[n, t, 8] x", "s = Shape(x) t1 = Gather(s, one) i = Range(zero, t1, one) e = Gather<axis=0>(table, i) h = Add(x, e) "
-                  "t2 = Unsqueeze(t1, zeros) m0 = Slice(table, zeros, t2, zeros) y = Mul(h, m0)",
-                  dict(zero=np.array(0), one=np.array(1), zeros=ints(0), table=w(64, 8))),
-    "halves": ("float[n, t, 8] x", "s = Shape(x) t1 = Gather(s, one) half = Div(t1, two) h = Unsqueeze(half, zeros) a = Slice(x, zeros, h, axis) "
-               "more = Sub(t1, half) m = Unsqueeze(more, zeros) parts = Concat<axis=0>(h, m) b, c = Split<axis=1>(x, parts) d = Add(a, b) "
-               "y = Concat<axis=1>(c, d, a)",
-               dict(one=np.array(1), two=np.array(2), zeros=ints(0), axis=ints(1))),
-    "recurrent": ("float[t, n, 8] x", "a, h, c = LSTM<hidden_size=4>(x, w, r) b = Squeeze(a, one) m = Where(cond, b, b) z = Neg(m) y = Exp(z)",
-                  dict(w=w(1, 16, 8), r=w(1, 16, 4), one=ints(1), cond=np.array(True))),
-    "filled": ("float[n, t, 8] x", "s = Shape(x) z = ConstantOfShape(s) e = Expand(row, s) a = Add(x, z) y = Mul(a, e)", dict(row=w(8))),
+    "convolutions": (
+        "float[n, 4, h, w] x",
+        'a = Conv<pads=[1,1,1,1]>(x, w) b = Relu(a) c = Conv<auto_pad="SAME_UPPER", strides=[2,2]>(b, v) '
+        "d = AveragePool<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2], ceil_mode=1>(c) y = GlobalAveragePool(d)",
+        dict(w=w(8, 4, 3, 3), v=w(16, 8, 3, 3)),
+    ),
+    "pyramid": (
+        "float[n, 4, h, w] x",
+        'a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) b = Resize<mode="linear">(a, , s) '
+        'c = Conv<pads=[1,1,1,1]>(b, w) '
+        'p = Pad<mode="reflect">(c, pads) y = Concat<axis=1>(p, p)',
+        dict(s=np.float32([1, 1, 2, 2]), w=w(4, 4, 3, 3), pads=ints(0, 0, 1, 2, 0, 0, 2, 1)),
+    ),
+    "separable": (
+        "float[n, 4, h, w] x",
+        "a = Conv(x, p) b = Relu(a) c = Conv<pads=[1,1,1,1], group=16>(b, d) e = Relu(c) y = Conv(e, q)",
+        dict(p=w(16, 4, 1, 1), d=w(16, 1, 3, 3), q=w(32, 16, 1, 1)),
+    ),
+    "attention": (
+        "float[n, t, 8] x",
+        "s = Shape(x) n1 = Gather(s, zero) t1 = Gather(s, one) n2 = Unsqueeze(n1, zeros) t2 = Unsqueeze(t1, zeros) "
+        "heads = Concat<axis=0>(n2, t2, split) q0 = MatMul(x, w) q1 = Reshape(q0, heads) "
+        "q = Transpose<perm=[0,2,1,3]>(q1) "
+        "k = Transpose<perm=[0,2,3,1]>(q1) l = MatMul(q, k) a = Softmax<axis=-1>(l) o = MatMul(a, q) "
+        "o1 = Transpose<perm=[0,2,1,3]>(o) "
+        "flat = Concat<axis=0>(n2, t2, last) o2 = Reshape(o1, flat) r = Add(x, o2) y = LayerNormalization(r, g, b)",
+        dict(
+            zero=np.array(0), one=np.array(1), zeros=ints(0), split=ints(2, 4), last=ints(-1), w=w(8, 8), g=w(8), b=w(8)
+        ),
+    ),
+    "positions": (
+        "float[n, t, 8] x",
+        "s = Shape(x) t1 = Gather(s, one) i = Range(zero, t1, one) e = Gather<axis=0>(table, i) h = Add(x, e) "
+        "t2 = Unsqueeze(t1, zeros) m0 = Slice(table, zeros, t2, zeros) y = Mul(h, m0)",
+        dict(zero=np.array(0), one=np.array(1), zeros=ints(0), table=w(64, 8)),
+    ),
+    "halves": (
+        "float[n, t, 8] x",
+        "s = Shape(x) t1 = Gather(s, one) half = Div(t1, two) h = Unsqueeze(half, zeros) a = Slice(x, zeros, h, axis) "
+        "more = Sub(t1, half) m = Unsqueeze(more, zeros) parts = Concat<axis=0>(h, m) "
+        "b, c = Split<axis=1>(x, parts) d = Add(a, b) "
+        "y = Concat<axis=1>(c, d, a)",
+        dict(one=np.array(1), two=np.array(2), zeros=ints(0), axis=ints(1)),
+    ),
+    "recurrent": (
+        "float[t, n, 8] x",
+        "a, h, c = LSTM<hidden_size=4>(x, w, r) b = Squeeze(a, one) m = Where(cond, b, b) z = Neg(m) y = Exp(z)",
+        dict(w=w(1, 16, 8), r=w(1, 16, 4), one=ints(1), cond=np.array(True)),
+    ),
+    "filled": (
+        "float[n, t, 8] x",
+        "s = Shape(x) z = ConstantOfShape(s) e = Expand(row, s) a = Add(x, z) y = Mul(a, e)",
+        dict(row=w(8)),
+    ),
 }
-SHAPES = {4: [(1, 4, 12, 16), (1, 4, 16, 20), (1, 4, 32, 24), (1, 4, 30, 40), (2, 4, 8, 8), (2, 4, 64, 10), (1, 4, 48, 96), (3, 4, 36, 50)],
-          3: [(1, 5, 8), (1, 6, 8), (1, 17, 8), (3, 9, 8), (2, 24, 8), (1, 40, 8), (2, 31, 8), (5, 2, 8)]}
+SHAPES = {
+    4: [
+        (1, 4, 12, 16),
+        (1, 4, 16, 20),
+        (1, 4, 32, 24),
+        (1, 4, 30, 40),
+        (2, 4, 8, 8),
+        (2, 4, 64, 10),
+        (1, 4, 48, 96),
+        (3, 4, 36, 50),
+    ],
+    3: [(1, 5, 8), (1, 6, 8), (1, 17, 8), (3, 9, 8), (2, 24, 8), (1, 40, 8), (2, 31, 8), (5, 2, 8)],
+}
 
 
 def given(inputs):
@@ -64,8 +109,18 @@ def given(inputs):
 
 def described(step):
     """All that a step says, but for the layers, which plans share."""
-    tensors = [(t.shape, t.strides, t.dtype, t.offset, t.advance, t.buffer.slot, t.buffer.nbytes, t.buffer.offset) for t in step.tensors()]
-    return step.kind, step.node.name, step.slices, tensors, [n.name for n in step.inner], [str(a) for a in step.arguments.values() if isinstance(a, (int, float, str))]
+    tensors = [
+        (t.shape, t.strides, t.dtype, t.offset, t.advance, t.buffer.slot, t.buffer.nbytes, t.buffer.offset)
+        for t in step.tensors()
+    ]
+    return (
+        step.kind,
+        step.node.name,
+        step.slices,
+        tensors,
+        [n.name for n in step.inner],
+        [str(a) for a in step.arguments.values() if isinstance(a, (int, float, str))],
+    )
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -88,7 +143,11 @@ def test_most_sizes_share_one_planning(case, monkeypatch):
     net, calls = network(inputs, body, **constants), []
     monkeypatch.setattr(plan, "infer", lambda *a: calls.append(a) or shapes.infer(*a))
     for n in range(4, 44):
-        net(WEIGHTS.standard_normal((1, 4, 2 * n, 64) if "h, w" in inputs else (n, 2, 8) if "[t," in inputs else (1, n, 8), np.float32))
+        net(
+            WEIGHTS.standard_normal(
+                (1, 4, 2 * n, 64) if "h, w" in inputs else (n, 2, 8) if "[t," in inputs else (1, n, 8), np.float32
+            )
+        )
     assert 1 < len(calls) <= 6
 
 
@@ -129,16 +188,69 @@ def traced(*values):
 def test_arithmetic_is_that_of_ints():
     for a, b in ((7, 3), (-7, 3), (12, -5), (0, 4), (1, 1)):
         trace, (x, y) = traced(a, b)
-        found = [x + y, x - y, x * y, x // y, x % y, -x, 3 + x, 3 - x, 5 * x, 100 // y, 100 % y, x + 2, x - 2, x // 2, x % 4, abs(x)]
+        found = [
+            x + y,
+            x - y,
+            x * y,
+            x // y,
+            x % y,
+            -x,
+            3 + x,
+            3 - x,
+            5 * x,
+            100 // y,
+            100 % y,
+            x + 2,
+            x - 2,
+            x // 2,
+            x % 4,
+            abs(x),
+        ]
         values = sizes._core.Formulas(trace.formulas).run((a, b))
-        expected = [a + b, a - b, a * b, a // b, a % b, -a, 3 + a, 3 - a, 5 * a, 100 // b, 100 % b, a + 2, a - 2, a // 2, a % 4, abs(a)]
+        expected = [
+            a + b,
+            a - b,
+            a * b,
+            a // b,
+            a % b,
+            -a,
+            3 + a,
+            3 - a,
+            5 * a,
+            100 // b,
+            100 % b,
+            a + 2,
+            a - 2,
+            a // 2,
+            a % 4,
+            abs(a),
+        ]
         assert [sizes.value(n) for n in found] == sizes.now(found, values) == expected
 
 
-@pytest.mark.parametrize("test", [lambda x, y: x < y, lambda x, y: x <= y, lambda x, y: x > y, lambda x, y: x >= y, lambda x, y: x == y, lambda x, y: x != y,
-                                  lambda x, y: bool(x - y), lambda x, y: x / y, lambda x, y: int(x * y), lambda x, y: max(x, y) > 4, lambda x, y: 5 in (x, y),
-                                  lambda x, y: range(x), lambda x, y: np.zeros(y).shape, lambda x, y: {x: 1}[x], lambda x, y: abs(x - y) < 2,
-                                  lambda x, y: float(x), lambda x, y: x + 0.5, lambda x, y: sizes.decide(lambda a, b: a + b > 7, x, y)])
+@pytest.mark.parametrize(
+    "test",
+    [
+        lambda x, y: x < y,
+        lambda x, y: x <= y,
+        lambda x, y: x > y,
+        lambda x, y: x >= y,
+        lambda x, y: x == y,
+        lambda x, y: x != y,
+        lambda x, y: bool(x - y),
+        lambda x, y: x / y,
+        lambda x, y: int(x * y),
+        lambda x, y: max(x, y) > 4,
+        lambda x, y: 5 in (x, y),
+        lambda x, y: range(x),
+        lambda x, y: np.zeros(y).shape,
+        lambda x, y: {x: 1}[x],
+        lambda x, y: abs(x - y) < 2,
+        lambda x, y: float(x),
+        lambda x, y: x + 0.5,
+        lambda x, y: sizes.decide(lambda a, b: a + b > 7, x, y),
+    ],
+)
 def test_conditions(test):
     """Sizes that meet the conditions of a trace have its results."""
     pairs = [(a, b) for a in range(1, 8) for b in range(1, 8)]
@@ -171,4 +283,7 @@ def test_values_that_come_later():
     late = sizes.later(np.arange, x * y)
     assert sizes.is_open((1, [late])) and len(sizes.now(late, sizes._core.Formulas(trace.formulas).run((2, 5)))) == 10
     assert late.size == 12  # looked at before: from now on the only size
-    assert sizes._core.Formulas(trace.formulas).run((2, 5)) is None and sizes._core.Formulas(trace.formulas).run((6, 2)) is not None
+    assert (
+        sizes._core.Formulas(trace.formulas).run((2, 5)) is None
+        and sizes._core.Formulas(trace.formulas).run((6, 2)) is not None
+    )

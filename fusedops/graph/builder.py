@@ -37,11 +37,14 @@ class Builder:
             dtype = self.known[value].dtype
             if not is_open(data):
                 data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
-            self.places[value] = Tensor(Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype)
+            self.places[value] = Tensor(
+                Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
+            )
         return self.places[value]
 
     def data(self, value):
-        """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be there Later."""
+        """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be
+        there Later."""
         return self.known[value].data if value else None
 
     def new(self, shape, strides=None, dtype=np.dtype(np.float32)):

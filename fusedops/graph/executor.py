@@ -244,7 +244,12 @@ class Model:
                 templates.insert(0, templates.pop(i))
                 return plan
         plan, self._planned_anew = None, self._planned_anew + 1
-        if self._open and self._planned_anew > 1 and self._failures < TEMPLATES and max(len(templates), len(self._templates)) < TEMPLATES:
+        if (
+            self._open
+            and self._planned_anew > 1
+            and self._failures < TEMPLATES
+            and max(len(templates), len(self._templates)) < TEMPLATES
+        ):
             try:
                 template = self._template(shapes, values, threads, Trace(given))
                 plan = template.plan(given)

@@ -66,14 +66,19 @@ def transposed(t):
 
 
 def extent(where, n):
-    """(start, step, count) of the places that a slice takes of an axis of length n. Sizes of a plan stay as they are."""
+    """(start, step, count) of the places that a slice takes of an axis of length n. Sizes of a plan stay as
+    they are."""
     step = 1 if where.step is None else where.step
     least, most = (0, n) if step > 0 else (-1, n - 1)
 
     def bound(given, default):
         return default if given is None else min(max(given + n if given < 0 else given, least), most)
 
-    start, stop = (bound(where.start, least), bound(where.stop, most)) if step > 0 else (bound(where.start, most), bound(where.stop, least))
+    start, stop = (
+        (bound(where.start, least), bound(where.stop, most))
+        if step > 0
+        else (bound(where.start, most), bound(where.stop, least))
+    )
     return start, step, max((stop - start + step - (1 if step > 0 else -1)) // step, 0)
 
 
@@ -81,8 +86,11 @@ def part(x, where):
     """The view of x that Python slices give."""
     ranges = [extent(s, n) for s, n in zip(where, x.shape, strict=True)]
     first = sum(start * s for (start, _, count), s in zip(ranges, x.strides, strict=True) if count)
-    return x._replace(shape=tuple(count for *_, count in ranges), strides=tuple(step * s for (_, step, _), s in zip(ranges, x.strides, strict=True)),
-                      offset=x.offset + first * x.dtype.itemsize)
+    return x._replace(
+        shape=tuple(count for *_, count in ranges),
+        strides=tuple(step * s for (_, step, _), s in zip(ranges, x.strides, strict=True)),
+        offset=x.offset + first * x.dtype.itemsize,
+    )
 
 
 def broadcast_shapes(*shapes):

@@ -1,5 +1,5 @@
-"""Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some axes, and from that a Plan
-for each set of sizes.
+"""Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some
+axes, and from that a Plan for each set of sizes.
 
 Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that every operator's axes mean
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
@@ -70,7 +70,9 @@ class _Part:
             first = len(self.template)
             for step in steps[section.start:section.stop]:
                 given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
-                self.template.append(step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind))
+                self.template.append(
+                    step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
+                )
             self.template.repeat(first, steps[section.start].slices)
 
     def program(self, values, offsets, constants):
@@ -81,8 +83,9 @@ class _Part:
 
 
 class Template:
-    """The steps of a graph for input shapes that Sizes of a trace may be in: a dict from name to tuple. `values` has the data of the inputs
-    that decide on shapes inside. `threads` decides with how many images of a batch at once a step should run, not on results.
+    """The steps of a graph for input shapes that Sizes of a trace may be in, a dict from name to tuple. `values` has
+    the data of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a step
+    should run, not on results.
 
     Attributes
     ----------
@@ -123,7 +126,14 @@ class Template:
             return self._constant(t)
         b, number = t.buffer.root(), self.trace.number
         slot, source = (b.slot, self._arena.get(id(b), -1)) if b.array is None else (-1, self._constant(b.array))
-        return slot, source, number(t.offset), number(t.advance), [number(n) for n in t.shape], [number(n) for n in t.strides]
+        return (
+            slot,
+            source,
+            number(t.offset),
+            number(t.advance),
+            [number(n) for n in t.shape],
+            [number(n) for n in t.strides],
+        )
 
     def _constant(self, array):
         """The number of a constant, which each program has once."""
@@ -135,11 +145,16 @@ class Template:
     def plan(self, sizes):
         """The Plan for sizes of the inputs, in the order of the trace's; None where they do not meet its conditions."""
         values = self._formulas.run(sizes)
-        if values is None or any(function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions):
+        if values is None or any(
+            function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions
+        ):
             return None
         offsets, arena = _core.lay_out([(values[n], first, last) for n, first, last in self._lifetimes])
         if arena > physical_memory():
-            raise MemoryError(f"the values inside the network take {arena} bytes for inputs of these shapes, more than this machine has")
+            raise MemoryError(
+                f"the values inside the network take {arena} bytes for inputs of these shapes, "
+                "more than this machine has"
+            )
         constants = list(self.constants)
         for i in self._late:
             constants[i] = now(constants[i], values)
@@ -187,14 +202,21 @@ class Plan:
     def step(self, step):
         """A step with the numbers of this plan."""
         found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
-        arguments = {name: found[id(a)] if id(a) in found else now(a, self._values) for name, a in step.arguments.items()}
+        arguments = {
+            name: found[id(a)] if id(a) in found else now(a, self._values) for name, a in step.arguments.items()
+        }
         reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
         return replace(step, arguments=arguments, reads=reads, writes=writes)
 
     def _tensor(self, t):
         b = t.buffer.root()
         if id(b) not in self._buffers:
-            self._buffers[id(b)] = replace(b, nbytes=now(b.nbytes, self._values), offset=self._offsets.get(id(b), 0), array=now(b.array, self._values))
+            self._buffers[id(b)] = replace(
+                b,
+                nbytes=now(b.nbytes, self._values),
+                offset=self._offsets.get(id(b), 0),
+                array=now(b.array, self._values),
+            )
         return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
 
 

@@ -94,7 +94,11 @@ def infer_node(node, inputs, residual=None):
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
         shapes[0] = broadcast_shapes(shapes[0], residual.shape)
-    found = {v: Known(tuple(map(whole, s)), record.dtype(node, inputs, i)) for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False)) if v}
+    found = {
+        v: Known(tuple(map(whole, s)), record.dtype(node, inputs, i))
+        for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
+        if v
+    }
     constants = all(x is None or x.data is not None for x in (*inputs, residual))
     if constants or record.grows:
         for shape, dtype, _ in found.values():
@@ -104,24 +108,33 @@ def infer_node(node, inputs, residual=None):
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
         if is_open([arrays, addend, [known.shape for known in found.values()]]):
             return _open(node, arrays, addend, found)
-        return {v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v}
+        return {
+            v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v
+        }
     return found
 
 
 def _open(node, arrays, residual, found):
-    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of Sizes, others when sizes are given."""
+    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of Sizes, others
+    when sizes are given."""
     if OPERATORS[node.op].sizes and residual is None and _counts(arrays, found.values()):
         results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
         return {v: constant(r if is_open(r) else r.astype(found[v].dtype)) for v, r in results.items()}
     each = Later(evaluate, (node, arrays, residual))
-    return {v: known._replace(data=Later(_result, (each, node.outputs.index(v), known.shape, known.dtype), known.shape, known.dtype))
-            for v, known in found.items()}
+    return {
+        v: known._replace(
+            data=Later(_result, (each, node.outputs.index(v), known.shape, known.dtype), known.shape, known.dtype)
+        )
+        for v, known in found.items()
+    }
 
 
 def _counts(arrays, results):
     """Whether a node computes with a few integers of known number, such as sizes are."""
     values = all(a is None or isinstance(a, np.ndarray) and (a.dtype == object or a.dtype.kind in "bi") for a in arrays)
-    return values and all(not is_open(r.shape) and math.prod(r.shape) <= MOST_COUNTS and r.dtype.kind in "bi" for r in results)
+    return values and all(
+        not is_open(r.shape) and math.prod(r.shape) <= MOST_COUNTS and r.dtype.kind in "bi" for r in results
+    )
 
 
 def _result(results, i, shape, dtype):

@@ -1,9 +1,9 @@
 """Sizes that stay open while a network is planned: numbers that know how they follow from the sizes of inputs.
 
-A plan is made once with a Size for each open size. Arithmetic gives other Sizes; a comparison gives a bool and notes the condition
-that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by `__index__`, and notes that the size
-must be that. So a plan is right for all sizes that meet its conditions, whatever made it; operators that compute with Sizes to the end
-are planned once, others once a size.
+A plan is made once with a Size for each open size. Arithmetic gives other Sizes; a comparison gives a bool and notes
+the condition that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by `__index__`,
+and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
+operators that compute with Sizes to the end are planned once, others once a size.
 """
 from collections.abc import Callable
 from operator import index
@@ -14,7 +14,8 @@ from .. import _core
 
 
 class Trace:
-    """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments, result)."""
+    """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments,
+    result)."""
 
     def __init__(self, given):
         self.formulas, self.found, self.values = [], {}, []
@@ -40,7 +41,8 @@ class Trace:
         return Size(self, self.note(kind, self.number(a), self.number(b), value))
 
     def holds(self, kind, opposite, a, b, truth):
-        """Notes that a comparison has this result. `opposite` is the comparison, of b and a, that is true where the first is not."""
+        """Notes that a comparison has this result. `opposite` is the comparison, of b and a, that is true where the
+        first is not."""
         a, b = self.number(a), self.number(b)
         self.note(*((kind, a, b) if truth else (opposite, b, a)))
         return truth
@@ -200,10 +202,17 @@ def later(function, *arguments):
 
 
 class Later:
-    """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the trace, which must stay then."""
+    """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the
+    trace, which must stay then."""
 
     def __init__(self, function, arguments, shape=None, dtype=None):
-        self.function, self.arguments, self._shape, self._dtype, self._computed = function, arguments, shape, dtype, None
+        self.function, self.arguments, self._shape, self._dtype, self._computed = (
+            function,
+            arguments,
+            shape,
+            dtype,
+            None,
+        )
         self.sizes = tuple({size.number: size for size in _sizes(arguments)}.values())
 
     def now(self, values=None):

@@ -131,13 +131,23 @@ _RARE = "no kernel: networks spend no time in it"
 
 def _unary(name, function, **more):
     """A function of one value that a kernel has."""
-    return Operator(_each(function), broadcast_shape, lower_unary(name), activates=True, anywhere=True, sizes=name in ("abs", "neg"), **more)
+    return Operator(
+        _each(function),
+        broadcast_shape,
+        lower_unary(name),
+        activates=True,
+        anywhere=True,
+        sizes=name in ("abs", "neg"),
+        **more,
+    )
 
 
 def _binary(name, evaluate, read=plain, **more):
     """A function of two values that a kernel has."""
     sizes = name in ("add", "sub", "mul", "div", "max", "min")
-    return Operator(evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, sizes=sizes, **more)
+    return Operator(
+        evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, sizes=sizes, **more
+    )
 
 
 def _numpy(function, why=_RARE, **more):

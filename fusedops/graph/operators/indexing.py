@@ -82,8 +82,13 @@ def _lower_gather(p: Builder, node):
 
 _SINGLE = "no kernel that picks single elements"
 RECORDS = {
-    "Gather": Operator(lambda node, x, i: x.take(i, node.attrs.get("axis", 0)), _gather_shape, _lower_gather, note="constant or int64 indices",
-                       sizes=True),
+    "Gather": Operator(
+        lambda node, x, i: x.take(i, node.attrs.get("axis", 0)),
+        _gather_shape,
+        _lower_gather,
+        note="constant or int64 indices",
+        sizes=True,
+    ),
     "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _SINGLE),
     "GatherND": Operator(_gather_nd, _gather_nd_shape, _SINGLE),
     "ScatterElements": Operator(_scatter_elements, same_shape, _SINGLE),

@@ -351,8 +351,9 @@ RECORDS = {
     ),
     "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True),
     "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True),
-    "Identity": Operator(lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True,
-                         sizes=True),
+    "Identity": Operator(
+        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True
+    ),
     "Pad": Operator(
         _pad,
         _pad_shape,
@@ -401,7 +402,12 @@ RECORDS = {
         sizes=True,
     ),
     "Tile": Operator(
-        lambda node, x, repeats: np.tile(x, repeats.tolist()), _tile_shape, _lower_tile, shaping=(1,), grows=True, sizes=True
+        lambda node, x, repeats: np.tile(x, repeats.tolist()),
+        _tile_shape,
+        _lower_tile,
+        shaping=(1,),
+        grows=True,
+        sizes=True,
     ),
     "Transpose": Operator(
         lambda node, x: x.transpose(node.attrs.get("perm")),

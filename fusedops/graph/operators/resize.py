@@ -77,7 +77,10 @@ def _lower_resize(p: Builder, node):
     if len(out) not in (3, 4) or x.shape[:2] != out[:2] or scale[:2] != [1, 1]:
         return False
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    rows, cols = (later(_resize_table, node, x.shape[a], y.shape[a], s) for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True))
+    rows, cols = (
+        later(_resize_table, node, x.shape[a], y.shape[a], s)
+        for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True)
+    )
     p.add("resize", node, x=x, y=y, rows=rows, columns=cols)
     return True
 
