@@ -47,6 +47,24 @@ INLINE vf ep_vector(const ep_bounds *e, vf acc) { return v_min(e->hi, v_max(e->l
 INLINE void ep_store(const ep_bounds *e, float *y, vf acc) { v_store(y, ep_vector(e, acc)); }
 INLINE void ep_store_mask(const ep_bounds *e, float *y, vf acc, vm m) { v_store_mask(y, ep_vector(e, acc), m); }
 
+/* The same of n sums in place; bounded: the upper bound is below infinity, and is left out otherwise. */
+INLINE bool ep_bounded(const fo_activation *act) { return act->kind == FO_CLIP && act->p1 < INFINITY; }
+INLINE void ep_vectors(const ep_bounds *e, const bool bounded, const int n, vf acc[]) {
+    UNROLL for (int v = 0; v < n; v++) acc[v] = v_max(e->lo, acc[v]);
+    if (bounded) UNROLL for (int v = 0; v < n; v++) acc[v] = v_min(e->hi, acc[v]);
+}
+
+/* And to y, `step` floats from one to the next. */
+INLINE void ep_row(const ep_bounds *e, const bool bounded, const int n, vf acc[], float *y, ptrdiff_t step) {
+    ep_vectors(e, bounded, n, acc);
+    UNROLL for (int v = 0; v < n; v++) {
+        v_store(y + v % 4 * step, acc[v]);
+        if (v != 3) continue;
+        y += 4 * step;
+        v_launder(y); /* or each vector would take a pointer */
+    }
+}
+
 enum { EP_VECTORS = 8 }; /* most vectors of a tile's row */
 
 /* mr rows of nv vectors, plus the residual's rows at r unless it is NULL, to c; a literal each: mr, nv and half, which tells of half a vector more:

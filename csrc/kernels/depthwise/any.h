@@ -3,6 +3,12 @@
  * Where lanes are channels: tiles of one or two output rows (dw_across_rows). Where they are columns: walks of kernels of up to 3 x 3, stride 1
  * (dw_spread_planes), long rows of any kernel (dw_slide_planes), and any others with what each lane of a tap meets (dw_any).
  */
+#ifndef FO_DEPTHWISE_ANY_H
+#define FO_DEPTHWISE_ANY_H
+
+#include "common.h"
+
+enum { DW_ANY_ROWS = 8 };
 
 /* Any kernel, stride and dilation where lanes are channels: up to DW_ACROSS pixels of one or two output rows, whose sums stand in registers, one vector of
  * channels after the other. An input row that two output rows meet is loaded once. */
@@ -10,18 +16,18 @@ enum { DW_ACROSS = REGISTERS < 32 ? 6 : 8 };
 
 /* Such tiles: pixels h, w on, `cols` of them a row, and `count` vectors of channels from c on, of n lanes each. */
 typedef struct {
-    ptrdiff_t h, w, c, count, n, apart; /* apart: taps' rows from the one that the second output row meets to that of the first */
+    ptrdiff_t h, w, c, count, n, shared; /* shared: taps' rows from the one that the second output row meets to that of the first */
     int cols;
 } dw_across_tiles;
 
-/* acc += what the taps' row at w, which the first output row has here, and that at w - apart, which the second has, meet in the input row at x, which
+/* acc += what the taps' row at w, which the first output row has here, and that at w - shared, which the second has, meet in the input row at x, which
  * stands at `column`. inside: no window reaches beyond the left or right end of the image, and there are VL channels. */
 INLINE void dw_across_row(const int cols, const bool inside, const bool first, const bool second, const fo_depthwise_args *g, const float *x,
-                          ptrdiff_t column, const vm lanes, const float *w, ptrdiff_t apart, vf acc[2][DW_ACROSS]) {
+                          ptrdiff_t column, const vm lanes, const float *w, ptrdiff_t shared, vf acc[2][DW_ACROSS]) {
     static const float zeros[VL];
-    const ptrdiff_t step = g->s->sw * g->x.sw, along = g->s->dw * g->x.sw, dw = g->s->dw;
-    for (ptrdiff_t j = g->s->kw; j > 0; j--, column += dw, x += along, w += VL) {
-        const vf tap = first ? v_load(w) : v_zero(), other = second ? v_load(w - apart) : v_zero();
+    const ptrdiff_t step = g->s->sw * g->x.sw, next = g->s->dw * g->x.sw, dw = g->s->dw;
+    for (ptrdiff_t j = g->s->kw; j > 0; j--, column += dw, x += next, w += VL) {
+        const vf tap = first ? v_load(w) : v_zero(), other = second ? v_load(w - shared) : v_zero();
         UNROLL for (int v = 0; v < cols; v++) {
             const float *at = inside || (size_t)(column + v * g->s->sw) < (size_t)g->z->iw ? x + v * step : zeros;
             const vf xv = inside ? v_load(at) : v_load_mask(at, lanes);
@@ -31,23 +37,21 @@ INLINE void dw_across_row(const int cols, const bool inside, const bool first, c
     }
 }
 
-/* The sums of an output row to y. */
-INLINE void dw_across_put(const int cols, const bool inside, const fo_depthwise_args *g, const dw_across_tiles *p, ptrdiff_t c, const vf sums[DW_ACROSS],
-                          vf lo, vf hi, float *y, const float *r) {
-    const vm lanes = v_range(0, p->n);
-    if (g->act.kind > FO_CLIP) {
-        float aside[DW_ACROSS * VL];
-        UNROLL for (int v = 0; v < cols; v++) v_store(aside + v * VL, sums[v]);
-        dw_finish(g, aside, VL, c, p->n, p->cols, y, g->y.sw, r, g->r.sw);
+/* The sums of output row h, from channel c on, to y. */
+INLINE void dw_across_put(const int cols, const bool inside, const fo_depthwise_args *g, const dw_across_tiles *p, ptrdiff_t c, ptrdiff_t h,
+                          vf sums[DW_ACROSS], const ep_bounds *ep, float *y) {
+    if (!dw_in_registers(g)) {
+        float buffer[DW_ACROSS * VL];
+        UNROLL for (int v = 0; v < cols; v++) v_store(buffer + v * VL, sums[v]);
+        dw_finish(g, &(dw_sums){buffer, VL, c, p->n, h, p->w, p->cols, true});
         return;
     }
     UNROLL for (int v = 0; v < cols; v++) {
         if (!inside && v >= p->cols) break;
-        const vf sum = v_min(hi, v_max(lo, r ? v_add(sums[v], v_load_mask(r + v * g->r.sw, lanes)) : sums[v]));
         if (inside)
-            v_store(y + v * g->y.sw, sum);
+            ep_store(ep, y + v * g->y.sw, sums[v]);
         else
-            v_store_tail(y + v * g->y.sw, sum, p->n);
+            v_store_tail(y + v * g->y.sw, ep_vector(ep, sums[v]), p->n);
     }
 }
 
@@ -55,14 +59,13 @@ INLINE void dw_across(const int rows, const int cols, const bool inside, const f
     static const float none[VL];
     const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
     const dw_across_tiles p = *tiles;
-    const ptrdiff_t kh = g.s->kh, kw = g.s->kw, step_bias = g.bias ? VL : 0, beyond = rows > 1 ? p.apart : 0;
+    const ptrdiff_t kh = g.s->kh, kw = g.s->kw, step_bias = g.bias ? VL : 0, beyond = rows > 1 ? p.shared : 0;
     const ptrdiff_t t0 = p.h * g.s->sh - g.z->top, u = p.w * g.s->sw - g.z->left, down = g.s->dh * g.x.sh;
     const vm lanes = v_range(0, p.n);
-    const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
+    const ep_bounds ep = ep_start(&g.act);
     const float *w = g.w + p.c * kh * kw, *x = g.x.data + t0 * g.x.sh + u * g.x.sw + p.c, *bias = g.bias ? g.bias + p.c : none;
     float *y = g.y.data + p.h * g.y.sh + p.w * g.y.sw + p.c;
-    const float *r = g.r.data ? g.r.data + p.h * g.r.sh + p.w * g.r.sw + p.c : NULL;
-    for (ptrdiff_t c = p.c, n = p.count; n > 0; n--, c += VL, w += kh * kw * VL, x += VL, y += VL, bias += step_bias, r = r ? r + VL : NULL) {
+    for (ptrdiff_t c = p.c, n = p.count; n > 0; n--, c += VL, w += kh * kw * VL, x += VL, y += VL, bias += step_bias) {
         vf acc[2][DW_ACROSS];
         const vf start = inside ? v_load(bias) : v_load_mask(bias, lanes);
         UNROLL for (int q = 0; q < rows; q++) UNROLL for (int v = 0; v < cols; v++) acc[q][v] = start;
@@ -77,7 +80,7 @@ INLINE void dw_across(const int rows, const int cols, const bool inside, const f
                 dw_across_row(cols, inside, false, true, &g, row, u, lanes, taps, beyond * kw * VL, acc);
         }
         UNROLL for (int q = 0; q < rows; q++)
-            dw_across_put(cols, inside, &g, &p, c, acc[q], lo, hi, y + q * g.y.sh, r ? r + q * g.r.sh : NULL);
+            dw_across_put(cols, inside, &g, &p, c, p.h + q, acc[q], &ep, y + q * g.y.sh);
     }
 }
 
@@ -133,7 +136,8 @@ typedef struct {
     const float *x, *w;
     float *y;
     ptrdiff_t t, ih, xh, yh, dh, dw; /* the input row at x; from one row of x and of y to the next that is met */
-    vf start, lo, hi, taps[9], acc[3][DW_SPREAD];
+    vf start, taps[9], acc[3][DW_SPREAD];
+    ep_bounds ep;
 } dw_spread;
 
 /* The input row at x, which is row i of the output row whose sums are acc[first]. */
@@ -155,7 +159,7 @@ INLINE void dw_spread_row(const int k, const int nv, dw_spread *s, const dw_spre
 INLINE void dw_spread_output(const int k, const int nv, dw_spread *s, const dw_spread_place *p, const int turn) {
     dw_spread_row(k, nv, s, p, k - 1, turn);
     UNROLL for (int v = 0; v < nv; v++) {
-        const vf sum = v_min(s->hi, v_max(s->lo, s->acc[turn][v]));
+        const vf sum = ep_vector(&s->ep, s->acc[turn][v]);
         if (v < nv - 1)
             v_store(s->y + v * VL, sum);
         else
@@ -186,12 +190,11 @@ INLINE void dw_spread_walk(const int k, const int nv, dw_spread *s, const dw_spr
 INLINE void dw_spread_columns(const int k, const int nv, const fo_depthwise_args *args, ptrdiff_t w) {
     const fo_depthwise_args g = *args; /* copies, which the compiler knows that no store changes */
     const ptrdiff_t ow = g.z->ow, iw = g.z->iw, left = g.z->left, lanes = ow - w - (nv - 1) * VL, dh = g.s->dh, dw = g.s->dw;
-    const bool clips = g.act.kind == FO_CLIP;
     dw_spread_place p = {.lanes = lanes < VL ? lanes : VL};
     for (int j = 0; j < k; j++)
         for (int v = 0; v < nv; v++) p.in[j][v] = v_range(left - w - v * VL - j * dw, iw + left - w - v * VL - j * dw);
     dw_spread s = {.ih = g.z->ih, .xh = dh * g.x.sh, .yh = dh * g.y.sh, .dh = dh, .dw = dw,
-                   .lo = v_set1(clips ? g.act.p0 : -INFINITY), .hi = v_set1(clips ? g.act.p1 : INFINITY)};
+                   .ep = ep_start(&g.act)};
     for (ptrdiff_t c = g.c0; c < g.c1; c++)
         for (ptrdiff_t h = g.h0; h < g.h0 + dh && h < g.h1; h++) {
             s.t = h - g.z->top;
@@ -218,7 +221,7 @@ static bool dw_spread_planes(const fo_depthwise_args *g) {
     static dw_spread_fn *const spread[][4] = {[1] = SPREAD_ROW(1), [2] = SPREAD_ROW(2), [3] = SPREAD_ROW(3)};
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t ow = g->z->ow, vectors = (ow + VL - 1) / VL, groups = (vectors + DW_SPREAD - 1) / DW_SPREAD, nv = (vectors + groups - 1) / groups;
-    if (s->kh != s->kw || !s->kh || s->kh > 3 || s->sh != 1 || s->sw != 1 || g->x.sw != 1 || g->act.kind > FO_CLIP || g->r.data || g->multiplier != 1) return false;
+    if (s->kh != s->kw || !s->kh || s->kh > 3 || s->sh != 1 || s->sw != 1 || g->x.sw != 1 || !dw_in_registers(g) || g->multiplier != 1) return false;
     for (ptrdiff_t w = 0, n; w < ow; w += n * VL) {
         n = (ow - w + VL - 1) / VL < nv ? (ow - w + VL - 1) / VL : nv;
         spread[s->kh][n - 1](g, w);
@@ -231,11 +234,11 @@ static bool dw_spread_planes(const fo_depthwise_args *g) {
 enum { DW_SLIDE = REGISTERS < 32 ? 4 : 8 };
 
 typedef struct {
-    ptrdiff_t c, i0, i1; /* the kernel's rows that lie in the image */
+    ptrdiff_t c, h, i0, i1; /* the kernel's rows that lie in the image */
     const float *x, *w;  /* where the window of output column 0 begins, perhaps beside the image */
     float *y;
-    const float *r;
-    vf start, lo, hi;
+    vf start;
+    ep_bounds ep;
 } dw_slide_row;
 
 /* A vector of x, which stands at `column`; and what every second output meets from there on. */
@@ -262,14 +265,14 @@ INLINE void dw_slide(const int stride, const int nv, const bool inside, const fo
         }
     }
     float *y = p->y + w;
-    if (g->act.kind > FO_CLIP || p->r) {
+    if (!dw_in_registers(g)) {
         float sums[DW_SLIDE * VL];
         UNROLL for (int v = 0; v < nv; v++) v_store(sums + v * VL, acc[v]);
-        dw_finish(g, sums, nv * VL, p->c, n, 1, y, g->y.sh, p->r ? p->r + w : NULL, g->r.sh);
+        dw_finish(g, &(dw_sums){sums, nv * VL, p->c, n, p->h, w, 1, false});
         return;
     }
     UNROLL for (int v = 0; v < nv; v++) {
-        const vf sum = v_min(p->hi, v_max(p->lo, acc[v]));
+        const vf sum = ep_vector(&p->ep, acc[v]);
         if (inside)
             v_store(y + v * VL, sum);
         else
@@ -295,9 +298,8 @@ static bool dw_slide_planes(const fo_depthwise_args *g) {
     static dw_slide_fn *const slides[][5] = {[1] = SLIDE_SET(1), [2] = SLIDE_SET(2)}; /* masked, and of 1, 2, 4 and 8 vectors */
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t ow = g->z->ow, iw = g->z->iw, left = g->z->left, reach = (s->kw - 1) * s->dw;
-    const bool clips = g->act.kind == FO_CLIP;
     if (s->sw > 2 || (ow < LONG * VL && g->z->oh > FEW)) return false;
-    dw_slide_row p = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
+    dw_slide_row p = {.ep = ep_start(&g->act)};
     for (p.c = g->c0; p.c < g->c1; p.c++) {
         p.start = g->bias ? v_set1(g->bias[p.c]) : v_zero(), p.w = g->w + p.c * g->ldw;
         for (ptrdiff_t h = g->h0; h < g->h1; h++) {
@@ -305,7 +307,7 @@ static bool dw_slide_planes(const fo_depthwise_args *g) {
             p.i0 = t < 0 ? (s->dh - 1 - t) / s->dh : 0, p.i1 = below > 0 ? (below + s->dh - 1) / s->dh : 0;
             if (p.i1 > s->kh) p.i1 = s->kh;
             p.x = g->x.data + p.c / g->multiplier * g->x.sc + t * g->x.sh - left;
-            p.y = g->y.data + p.c * g->y.sc + h * g->y.sh, p.r = g->r.data ? g->r.data + p.c * g->r.sc + h * g->r.sh : NULL;
+            p.y = g->y.data + p.c * g->y.sc + h * g->y.sh, p.h = h;
             for (ptrdiff_t w = 0, nv; w < ow; w += nv * VL) {
                 const ptrdiff_t column = w * s->sw - left, outputs = (ow - w) / VL, inputs = (iw - reach - column) / (VL * s->sw);
                 int form = 0;
@@ -380,14 +382,15 @@ INLINE void dw_any(const dw_lanes lanes, const fo_depthwise_args *g, ptrdiff_t c
     }
     float sums[DW_ANY_ROWS * VL];
     UNROLL for (int q = 0; q < DW_ANY_ROWS; q++) v_store(sums + q * VL, acc[q]);
-    const ptrdiff_t at_y = c * g->y.sc + h0 * g->y.sh + w * g->y.sw, at_r = c * g->r.sc + h0 * g->r.sh + w * g->r.sw;
-    dw_finish(g, sums, VL, c, count < VL ? count : VL, (int)(h1 - h0), g->y.data + at_y, g->y.sh, g->r.data ? g->r.data + at_r : NULL, g->r.sh);
+    dw_finish(g, &(dw_sums){sums, VL, c, count < VL ? count : VL, h0, w, (int)(h1 - h0), false});
 }
 
 INLINE void dw_everywhere(const dw_lanes lanes, const fo_depthwise_args *g) {
-    const ptrdiff_t along_w = g->nhwc ? 1 : VL, along_c = g->nhwc ? VL : 1;
-    for (ptrdiff_t c = g->c0; c < g->c1; c += along_c)
+    const ptrdiff_t step_w = g->nhwc ? 1 : VL, step_c = g->nhwc ? VL : 1;
+    for (ptrdiff_t c = g->c0; c < g->c1; c += step_c)
         for (ptrdiff_t h = g->h0; h < g->h1; h += DW_ANY_ROWS)
-            for (ptrdiff_t w = 0; w < g->z->ow; w += along_w)
+            for (ptrdiff_t w = 0; w < g->z->ow; w += step_w)
                 dw_any(lanes, g, c, w, h, h + DW_ANY_ROWS < g->h1 ? h + DW_ANY_ROWS : g->h1);
 }
+
+#endif

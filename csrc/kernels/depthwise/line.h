@@ -1,7 +1,7 @@
 /* Depthwise convolution, 3 x 3, channels as lanes: one row of outputs, some vectors of channels, from three input rows anywhere in memory.
  *
  * For blocks of convolutions (csrc/conv/block.c), where input rows are fresh in the first-level cache: four pixels at a time, nine taps in
- * registers. Taps are added in the order of i, then j, and rows outside the image are skipped, as in depthwise_pixels.h: with the same bits.
+ * registers. Taps are added in the order of i, then j, and rows outside the image are skipped, as in pixels.h: with the same bits.
  */
 enum { DW_LINE_COLS = 4 };
 
@@ -19,7 +19,7 @@ typedef struct {
 } dw_line_place;
 
 /* Pixels side by side. Literals: whether the window's first or last column lies outside the image. */
-INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right, const dw_line_place *l, const vf tap[9], const vf start, const vf lo, const vf hi) {
+INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right, const dw_line_place *l, const vf tap[9], const vf start, const ep_bounds *ep) {
     const int window = (DW_LINE_COLS - 1) * f.s + 3;
     vf acc[DW_LINE_COLS];
     UNROLL for (int v = 0; v < DW_LINE_COLS; v++) acc[v] = start;
@@ -41,7 +41,7 @@ INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right
     float *to = l->y;
     UNROLL for (int v = 0; v < DW_LINE_COLS; v++, to += l->yw) {
         v_launder(to);
-        v_store(to, v_min(hi, v_max(lo, acc[v])));
+        ep_store(ep, to, acc[v]);
     }
 }
 
@@ -57,7 +57,7 @@ INLINE void dw_line(const dw_line_form f, const fo_depthwise_line_args *args) {
     const fo_depthwise_line_args g = *args; /* a copy, which the compiler knows that no store changes */
     const ptrdiff_t tiles = (g.ow - 1) / DW_LINE_COLS, back = g.ow - tiles * DW_LINE_COLS, before = g.left * (f.near ? NR : g.xw);
     const bool left = g.left, right = (g.ow - 1) * f.s + 3 - g.left > g.iw;
-    const vf lo = v_set1(g.act.kind == FO_CLIP ? g.act.p0 : -INFINITY), hi = v_set1(g.act.kind == FO_CLIP ? g.act.p1 : INFINITY);
+    const ep_bounds ep = ep_start(&g.act);
     dw_line_place l = {.xw = g.xw, .yw = g.yw};
     for (ptrdiff_t n = 0; n < g.vectors; n++) {
         UNROLL for (int i = 0; i < 3; i++) {
@@ -69,18 +69,18 @@ INLINE void dw_line(const dw_line_form f, const fo_depthwise_line_args *args) {
         v_force_mem(start); /* registers are for taps and sums */
         UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(g.w + (n * 9 + t) * VL);
         if (left)
-            dw_line_tile(f, true, false, &l, tap, start, lo, hi);
+            dw_line_tile(f, true, false, &l, tap, start, &ep);
         else
-            dw_line_tile(f, false, false, &l, tap, start, lo, hi);
+            dw_line_tile(f, false, false, &l, tap, start, &ep);
         for (ptrdiff_t t = tiles; t > 1; t--) {
             dw_line_advance(f, &l, DW_LINE_COLS);
-            dw_line_tile(f, false, false, &l, tap, start, lo, hi);
+            dw_line_tile(f, false, false, &l, tap, start, &ep);
         }
         dw_line_advance(f, &l, back); /* the last one ends where the row ends */
         if (right)
-            dw_line_tile(f, false, true, &l, tap, start, lo, hi);
+            dw_line_tile(f, false, true, &l, tap, start, &ep);
         else
-            dw_line_tile(f, false, false, &l, tap, start, lo, hi);
+            dw_line_tile(f, false, false, &l, tap, start, &ep);
     }
 }
 

@@ -11,6 +11,12 @@
  * Rows that one vector holds are computed DW_TALL at a time, in straight code (networks' images are multiples of 7).
  * Where registers are few, 3 x 3 walks are short (dw_strips).
  */
+#ifndef FO_DEPTHWISE_PLANES_H
+#define FO_DEPTHWISE_PLANES_H
+
+#include "common.h"
+
+enum { DW_STRIP_ROWS = 16 };
 enum { DW_WIDE = 4, DW_LOADS = 16, DW_TALL = 7, DW_LINE = VL < 16 ? 16 / VL : 1 /* vectors of a cache line */ };
 
 /* What walks fetch ahead: 4 KB, 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62. */
@@ -37,18 +43,19 @@ typedef struct {
     ptrdiff_t last;  /* DW_ENDS: where the last vector stands, from w on */
     dw_edge edge;
     ptrdiff_t ahead; /* what an input row fetches into the cache: a later row, or one of the next channels */
-} dw_place;
+} dw_column_place;
 
 /* What a walk keeps at hand. */
 typedef struct {
-    const float *x, *w, *r;
+    const float *x, *w;
     float *y;
     ptrdiff_t t; /* the input row at x */
     size_t ih;
     vm in[DW_LOADS];
     ptrdiff_t last;
-    vf start, lo, hi;
-    bool bounded; /* whether hi is finite */
+    vf start;
+    ep_bounds ep;
+    bool bounded;
     vf taps[9]; /* where the registers hold them */
     vf acc[8][DW_ROW];
 } dw_state;
@@ -163,7 +170,7 @@ INLINE void dw_row(const dw_form f, dw_state *s, const vm *in, const float *x, c
 }
 
 /* The next output row, which stands in acc[turn]: its last input rows, epilogue, store; the registers start a later row. */
-INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_place *place, dw_state *s, const int turn) {
+INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_column_place *place, dw_state *s, const int turn) {
     const bool whole = f.edge == DW_ENDS || place->lanes == VL;
     vf *done = s->acc[turn];
     UNROLL for (int i = f.k - f.s; i < f.k; i++, s->t++, s->x += g->x.sh)
@@ -173,17 +180,11 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
             dw_row(f, s, s->in, s->x, i, turn);
         }
     if (dw_mixes(f)) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_lane_order(done[v]);
-    if (__builtin_expect(g->act.kind > FO_CLIP, 0)) {
-        UNROLL for (int v = 0; v < f.nv; v++) v_store(s->y + v * DW_TILE_ROWS * VL, done[v]);
+    if (__builtin_expect(!dw_in_registers(g), 0)) {
+        UNROLL for (int v = 0; v < f.nv; v++) v_store(s->y + v * DW_STRIP_ROWS * VL, done[v]);
         s->y += VL;
     } else {
-        if (s->r) {
-            UNROLL for (int v = 0; v < f.nv; v++)
-                done[v] = v_add(done[v], whole || v < f.nv - 1 ? v_load(s->r + dw_at(f, s->last, v)) : v_load_tail(s->r + v * VL, place->lanes));
-            s->r += g->r.sh;
-        }
-        UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_max(s->lo, done[v]);
-        if (s->bounded) UNROLL for (int v = 0; v < f.nv; v++) done[v] = v_min(s->hi, done[v]);
+        ep_vectors(&s->ep, s->bounded, f.nv, done);
         UNROLL for (int v = 0; v < f.nv; v++) {
             if (whole || v < f.nv - 1)
                 v_store(s->y + dw_at(f, s->last, v), done[v]);
@@ -198,16 +199,13 @@ INLINE void dw_output(const dw_form f, const fo_depthwise_args *g, const dw_plac
 }
 
 /* Output rows h0 .. h1 of channel c, whose input channel stands at x. sums: NULL, or where they go without the epilogue. */
-INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place *place, const float *x, ptrdiff_t c, float *sums, ptrdiff_t h0,
+INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_column_place *place, const float *x, ptrdiff_t c, float *sums, ptrdiff_t h0,
                     ptrdiff_t h1) {
-    const bool clips = g->act.kind == FO_CLIP;
     dw_state s = {.w = g->w + c * g->ldw, .t = h0 * f.s - g->z->top, .ih = (size_t)g->z->ih, .start = g->bias ? v_set1(g->bias[c]) : v_zero(),
-                  .lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY)};
-    s.bounded = clips && g->act.p1 < INFINITY;
+                  .ep = ep_start(&g->act), .bounded = ep_bounded(&g->act)};
     s.last = place->last;
     s.x = x + s.t * g->x.sh;
     s.y = sums ? sums : g->y.data + c * g->y.sc + h0 * g->y.sh + place->w * g->y.sw;
-    s.r = g->r.data ? g->r.data + c * g->r.sc + h0 * g->r.sh + place->w * g->r.sw : NULL;
     if (f.edge) UNROLL for (int q = 0; q < dw_masks(f); q++) s.in[q] = place->in[q];
     if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) s.taps[t] = v_set1(s.w[t]);
     UNROLL for (int q = 0; q < dw_live(f); q++) UNROLL for (int v = 0; v < f.nv; v++) s.acc[q][v] = s.start;
@@ -225,25 +223,24 @@ INLINE void dw_walk(const dw_form f, const fo_depthwise_args *g, const dw_place 
 }
 
 /* The walks of channels c0 .. c1. */
-INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw_place *at, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
+INLINE void dw_channels(const dw_form f, const fo_depthwise_args *args, const dw_column_place *at, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
                         ptrdiff_t h1) {
     const fo_conv2d_size z = *args->z; /* copies, which the compiler knows that no store changes */
     fo_depthwise_args g = *args;
     g.z = &z;
-    const dw_place place = *at;
-    const bool registers = g.act.kind <= FO_CLIP;
-    float sums[DW_ROW * DW_TILE_ROWS * VL];
+    const dw_column_place place = *at;
+    const bool registers = dw_in_registers(&g);
+    float sums[DW_ROW * DW_STRIP_ROWS * VL];
     ptrdiff_t input = c0 / g.multiplier, copies = c0 % g.multiplier;
     const float *x = g.x.data + (place.w * f.s - z.left) * g.x.sw;
     for (ptrdiff_t c = c0; c < c1; c++) {
         dw_walk(f, &g, &place, x + input * g.x.sc, c, registers ? NULL : sums, h0, h1);
         if (++copies == g.multiplier) copies = 0, input++;
         if (registers) continue;
-        float *y = g.y.data + c * g.y.sc + h0 * g.y.sh + place.w * g.y.sw;
-        const float *r = g.r.data ? g.r.data + c * g.r.sc + h0 * g.r.sh + place.w * g.r.sw : NULL;
         for (int v = 0; v < f.nv; v++) {
             const ptrdiff_t lanes = v == f.nv - 1 ? place.lanes : VL, other = f.edge == DW_ENDS ? VL - lanes : 0;
-            dw_finish(args, sums + v * DW_TILE_ROWS * VL + other, VL, c, lanes, (int)(h1 - h0), y + v * VL, g.y.sh, r ? r + v * VL : NULL, g.r.sh);
+            const float *from = sums + v * DW_STRIP_ROWS * VL + other;
+            dw_finish(args, &(dw_sums){from, VL, c, lanes, h0, place.w + v * VL, (int)(h1 - h0), false});
         }
     }
 }
@@ -254,11 +251,10 @@ INLINE int dw_tall_margin(const dw_form f) { return f.k / 2; }
 
 /* Output rows h0 .. h1 of channels c0 .. c1, one vector wide: tiles of DW_TALL rows. No residual, no multiplier; the registers hold the
  * taps. The processor's queue of vector operations is full all the time: what moves a mask or a pointer through it delays the loads. */
-INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
+INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_column_place *place, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0,
                     ptrdiff_t h1) {
-    const bool clips = args->act.kind == FO_CLIP;
-    const vf lo = v_set1(clips ? args->act.p0 : -INFINITY), hi = v_set1(clips ? args->act.p1 : INFINITY);
-    const bool bounded = clips && args->act.p1 < INFINITY;
+    const ep_bounds ep = ep_start(&args->act);
+    const bool bounded = ep_bounded(&args->act);
     const int window = dw_tall_window(f), margin = dw_tall_margin(f);
     const ptrdiff_t lanes = place->lanes, top = h0 * f.s - args->z->top, bottom = args->z->ih - window;
     vm in[DW_LOADS];
@@ -293,8 +289,7 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
             x -= (f.k - f.s) * xh;
             UNROLL for (int q = 0; q < DW_TALL; q++, y += yh) {
                 v_launder(y);
-                acc[q] = v_max(lo, acc[q]);
-                if (bounded) acc[q] = v_min(hi, acc[q]);
+                ep_vectors(&ep, bounded, 1, &acc[q]);
                 v_store_tail(y, acc[q], lanes);
             }
         }
@@ -302,10 +297,10 @@ INLINE void dw_tall(const dw_form f, const fo_depthwise_args *args, const dw_pla
 }
 
 /* How many of the output rows h0 .. h1 tall tiles take. */
-static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const dw_place *place, ptrdiff_t h0, ptrdiff_t h1) {
+static ptrdiff_t dw_tall_rows(const dw_form f, const fo_depthwise_args *g, const dw_column_place *place, ptrdiff_t h0, ptrdiff_t h1) {
     const ptrdiff_t tiles = (h1 - h0) / DW_TALL, t = h0 * f.s - g->z->top, last = t + (tiles - 1) * DW_TALL * f.s;
     const bool fits = t >= -dw_tall_margin(f) && last + dw_tall_window(f) <= g->z->ih + dw_tall_margin(f);
-    const bool simple = g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
+    const bool simple = dw_in_registers(g) && g->multiplier == 1;
     return REGISTERS >= 32 && f.k == 3 && f.nv == 1 && place->edge == DW_FITS && simple && fits ? tiles * DW_TALL : 0;
 }
 
@@ -323,7 +318,7 @@ static bool dw_ends(const dw_form f, const fo_depthwise_args *g, ptrdiff_t w, pt
 }
 
 /* The place of nv vectors from output column w on. */
-static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptrdiff_t w) {
+static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_column_place *p, ptrdiff_t w) {
     const ptrdiff_t first = w * f.s - g->z->left, iw = g->z->iw, lanes = g->z->ow - w - (f.nv - 1) * VL;
     const ptrdiff_t next = first + f.nv * f.s * VL; /* the column behind nv vectors of input */
     p->w = w;
@@ -345,17 +340,17 @@ static void dw_put(const dw_form f, const fo_depthwise_args *g, dw_place *p, ptr
         }
 }
 
-typedef void dw_walk_fn(const fo_depthwise_args *, const dw_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
+typedef void dw_walk_fn(const fo_depthwise_args *, const dw_column_place *, ptrdiff_t c0, ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1);
 
 /* Empty where no form has so many vectors: compilers take seconds for each. */
 #define WALK(k, s, nv, edge) \
-    static __attribute__((noinline)) void dw_walk_##k##s##nv##edge(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, \
+    static __attribute__((noinline)) void dw_walk_##k##s##nv##edge(const fo_depthwise_args *g, const dw_column_place *place, ptrdiff_t c0, \
                                                                    ptrdiff_t c1, ptrdiff_t h0, ptrdiff_t h1) { \
         if (nv <= DW_WIDE ? nv <= dw_most((dw_form){k, s, nv, edge}) : nv <= DW_ROW) \
             dw_channels((dw_form){k, s, nv, edge}, g, place, c0, c1, h0, h1); \
     }
 #define TALL(k, s) \
-    static __attribute__((noinline)) void dw_tall_##k##s(const fo_depthwise_args *g, const dw_place *place, ptrdiff_t c0, ptrdiff_t c1, \
+    static __attribute__((noinline)) void dw_tall_##k##s(const fo_depthwise_args *g, const dw_column_place *place, ptrdiff_t c0, ptrdiff_t c1, \
                                                          ptrdiff_t h0, ptrdiff_t h1) { \
         dw_tall((dw_form){k, s, 1, DW_FITS}, g, place, c0, c1, h0, h1); \
     }
@@ -390,7 +385,8 @@ TALL(3, 2)
 /* What all strips of a channel share. */
 typedef struct {
     const float *w;
-    vf start, lo, hi;
+    vf start;
+    ep_bounds ep;
     ptrdiff_t ih, xh, yh;
 } dw_channel;
 
@@ -404,18 +400,18 @@ INLINE void dw_strip_row(const dw_form f, const dw_channel *c, const vm *in, dw_
         }
         if (__builtin_expect((size_t)s->t < s->ih, 1)) dw_row(f, s, in, s->x, i, turn);
     }
-    vf lo = c->lo, hi = c->hi;
-    v_force_reg(lo);
-    v_force_reg(hi);
+    ep_bounds ep = c->ep;
+    v_force_reg(ep.lo);
+    v_force_reg(ep.hi);
     UNROLL for (int v = 0; v < f.nv; v++) {
-        const vf sum = v_min(hi, v_max(lo, s->acc[turn][v]));
+        const vf sum = ep_vector(&ep, s->acc[turn][v]);
         v_store(s->y + dw_at(f, s->last, v), dw_mixes(f) ? v_lane_order(sum) : sum);
     }
     s->y += yh;
 }
 
 /* The rows of a strip: a walk of 3 x 3 with no residual, which begins with few instructions, for there are many strips. */
-INLINE void dw_strip(const dw_form f, const dw_channel *c, const dw_place *place, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows) {
+INLINE void dw_strip(const dw_form f, const dw_channel *c, const dw_column_place *place, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows) {
     dw_state s = {.x = x, .y = y, .w = c->w, .t = t, .ih = (size_t)c->ih, .last = place->last};
     const dw_channel own = *c, *from = f.nv > 2 ? c : &own; /* in memory where the sums fill the registers */
     vm masks[3];
@@ -437,10 +433,10 @@ INLINE void dw_strip(const dw_form f, const dw_channel *c, const dw_place *place
     }
 }
 
-typedef void dw_strip_fn(const dw_channel *, const dw_place *, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows);
+typedef void dw_strip_fn(const dw_channel *, const dw_column_place *, const float *x, float *y, ptrdiff_t t, ptrdiff_t rows);
 
 #define STRIP(s, nv, edge) \
-    static __attribute__((noinline)) void dw_strip_##s##nv##edge(const dw_channel *c, const dw_place *place, const float *x, float *y, ptrdiff_t t, \
+    static __attribute__((noinline)) void dw_strip_##s##nv##edge(const dw_channel *c, const dw_column_place *place, const float *x, float *y, ptrdiff_t t, \
                                                                  ptrdiff_t rows) { \
         dw_strip((dw_form){3, s, nv, edge}, c, place, x, y, t, rows); \
     }
@@ -457,7 +453,7 @@ STRIPS(2, 4)
 
 /* The next of even shares of the vectors from output column w on, DW_WIDE at most; NULL where its edges are none of those that strips have.
  * Vectors with a right end inside the image have literal places: few pointers, which fit the registers. */
-static dw_strip_fn *dw_next_strip(dw_form *f, const fo_depthwise_args *g, ptrdiff_t w, dw_place *p) {
+static dw_strip_fn *dw_next_strip(dw_form *f, const fo_depthwise_args *g, ptrdiff_t w, dw_column_place *p) {
     static dw_strip_fn *const strips[2][DW_WIDE][3] = {{STRIP_ROW(1, 1), STRIP_ROW(1, 2), STRIP_ROW(1, 3), STRIP_ROW(1, 4)},
                                                        {STRIP_ROW(2, 1), STRIP_ROW(2, 2), STRIP_ROW(2, 3), STRIP_ROW(2, 4)}};
     const ptrdiff_t vectors = (g->z->ow - w + VL - 1) / VL, shares = (vectors + DW_WIDE - 1) / DW_WIDE;
@@ -474,9 +470,9 @@ static dw_strip_fn *dw_next_strip(dw_form *f, const fo_depthwise_args *g, ptrdif
 static ptrdiff_t dw_strips(const fo_depthwise_args *g, ptrdiff_t w) {
     enum { PLACES = 8, STRIP_BYTES = 16 << 10, LEAST_ROWS = 7 };
     const ptrdiff_t s = g->s->sh, row = (s * g->z->iw + g->z->ow) * (ptrdiff_t)sizeof(float), rows = g->h1 - g->h0, left = g->z->left;
-    if (REGISTERS >= 32 || g->s->kh != 3 || g->act.kind > FO_CLIP || g->r.data || g->multiplier > 1) return w;
+    if (REGISTERS >= 32 || g->s->kh != 3 || !dw_in_registers(g) || g->multiplier > 1) return w;
     dw_form f = {.k = 3, .s = (int)s};
-    dw_place place[PLACES];
+    dw_column_place place[PLACES];
     dw_strip_fn *strips[PLACES];
     int places = 0;
     for (; places < PLACES && w < g->z->ow; places++, w += f.nv * VL)
@@ -484,9 +480,7 @@ static ptrdiff_t dw_strips(const fo_depthwise_args *g, ptrdiff_t w) {
     if (places == 1 && s == 1 && f.nv <= 2) return place[0].w; /* walks go on from channel to channel: 512x14x14 takes 31 us, 37 by strips */
     const ptrdiff_t most = places == 1 ? rows : STRIP_BYTES / row > LEAST_ROWS ? STRIP_BYTES / row : LEAST_ROWS;
     const ptrdiff_t count = (rows + most - 1) / most, each = rows ? (rows + count - 1) / count : 1;
-    const bool clips = g->act.kind == FO_CLIP;
-    dw_channel channel = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
-                          .ih = g->z->ih, .xh = g->x.sh, .yh = g->y.sh};
+    dw_channel channel = {.ep = ep_start(&g->act), .ih = g->z->ih, .xh = g->x.sh, .yh = g->y.sh};
     for (ptrdiff_t c = g->c0; places && c < g->c1; c++) {
         channel.w = g->w + c * g->ldw;
         channel.start = g->bias ? v_set1(g->bias[c]) : v_zero();
@@ -519,7 +513,8 @@ static void dw_choose(dw_form *f, const fo_depthwise_args *g, ptrdiff_t most, pt
 
 /* What both vectors of a pair need; in memory, for taps and sums fill the registers. */
 typedef struct {
-    vf start, lo, hi;
+    vf start;
+    ep_bounds ep;
     vm left, right; /* lanes inside the image, of tap 0 of the first vector and of tap 2 of the second */
 } dw_pair;
 
@@ -540,17 +535,10 @@ INLINE void dw_pair_row(const dw_pair *p, const vf taps[9], const float *x, ptrd
 }
 
 INLINE void dw_pair_store(const dw_pair *p, bool bounded, vf sums[2], float *y, ptrdiff_t last) {
-    UNROLL for (int v = 0; v < 2; v++) {
-        vf lo = p->lo;
-        v_force_reg(lo);
-        sums[v] = v_max(lo, sums[v]);
-    }
-    if (bounded)
-        UNROLL for (int v = 0; v < 2; v++) {
-            vf hi = p->hi;
-            v_force_reg(hi);
-            sums[v] = v_min(hi, sums[v]);
-        }
+    ep_bounds ep = p->ep;
+    v_force_reg(ep.lo);
+    v_force_reg(ep.hi);
+    ep_vectors(&ep, bounded, 2, sums);
     UNROLL for (int v = 0; v < 2; v++) v_store(y + (v ? last : 0), sums[v]);
 }
 
@@ -592,12 +580,11 @@ INLINE void dw_pair_walk(const dw_pair *p, const vf taps[9], ptrdiff_t last, boo
 static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
     const fo_conv2d_size *z = g->z;
     const ptrdiff_t ow = z->ow, right = ow + 2 - z->left - z->iw, bottom = z->oh + 2 - z->top - z->ih;
-    const bool simple = g->s->kh == 3 && g->s->sh == 1 && g->act.kind <= FO_CLIP && !g->r.data && g->multiplier == 1;
+    const bool simple = g->s->kh == 3 && g->s->sh == 1 && dw_in_registers(g) && g->multiplier == 1;
     if (!simple || ow <= VL || ow > 2 * VL || z->ih < 2 || z->left > 1 || right > 1 || z->top > 1 || bottom > 1) return false;
-    const bool clips = g->act.kind == FO_CLIP;
-    dw_pair p = {.lo = v_set1(clips ? g->act.p0 : -INFINITY), .hi = v_set1(clips ? g->act.p1 : INFINITY),
+    dw_pair p = {.ep = ep_start(&g->act),
                  .left = v_range(z->left, VL), .right = v_range(0, VL - right)};
-    const bool bounded = clips && g->act.p1 < INFINITY;
+    const bool bounded = ep_bounded(&g->act);
     const bool above = g->h0 < z->top, below = z->ih < g->h1 - z->top + 2;
     const ptrdiff_t xh = g->x.sh, yh = g->y.sh, rows = g->h1 - g->h0;
     const float *x = g->x.data + g->c0 * g->x.sc + (g->h0 - z->top) * xh - z->left;
@@ -619,8 +606,8 @@ static __attribute__((noinline)) bool dw_pairs(const fo_depthwise_args *g) {
 static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WALKS][DW_EDGES], dw_walk_fn *const tall) {
     enum { PLACES = 8 };
     dw_form f = {.k = (int)g->s->kh, .s = (int)g->s->sh};
-    const ptrdiff_t most = dw_most(f), ow = g->z->ow, strip = g->act.kind <= FO_CLIP ? g->h1 - g->h0 : DW_TILE_ROWS;
-    dw_place place[PLACES];
+    const ptrdiff_t most = dw_most(f), ow = g->z->ow, strip = dw_in_registers(g) ? g->h1 - g->h0 : DW_STRIP_ROWS;
+    dw_column_place place[PLACES];
     dw_walk_fn *walk[PLACES];
     ptrdiff_t tall_rows[PLACES]; /* from the first strip on; there is one */
     if (REGISTERS < 32 && dw_pairs(g)) return;
@@ -649,3 +636,5 @@ static void dw_planes(const fo_depthwise_args *g, dw_walk_fn *const walks[DW_WAL
             }
     }
 }
+
+#endif
