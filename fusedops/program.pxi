@@ -352,7 +352,7 @@ cdef int fill_linear(Program p, fo_call *s, tensor *t, tuple o) except -1:
 cdef int fill_recurrent(Program p, fo_call *s, tensor *t, tuple o) except -1:
     """x (steps, batch, inputs), y (steps, batch, directions * outputs) with any order of the first two in memory.
 
-    States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. lengths are constants.
+    States are contiguous; hn, and cn of an LSTM, must be given: there the layer keeps them. Lengths are in 0..steps.
     """
     cdef SequencePlan layer = <SequencePlan?>o[0]
     cdef fo_sequence *a = &s.sequence
@@ -372,10 +372,8 @@ cdef int fill_recurrent(Program p, fo_call *s, tensor *t, tuple o) except -1:
     check_state(a, t + 5, "cn", layer.hidden)
     if t[4].slot == ABSENT or layer.lstm and t[5].slot == ABSENT:
         raise ValueError("hn, and cn of an LSTM, must be given")
-    if o[1] is not None:
-        lengths = as_lengths(o[1], a.steps, a.batch)
-        p.kept.append(lengths)
-        a.lengths = <const int64_t *>cnp.PyArray_DATA(<ndarray>lengths)
+    if t[6].slot != ABSENT and (t[6].nd != 1 or t[6].shape[0] != a.batch or neighbour_distance(t + 6, 0) != 1):
+        raise ValueError(f"lengths has shape {shape_text(t + 6)}, but must be contiguous and have shape ({a.batch},)")
 
 
 cdef int check_state(fo_sequence *a, tensor *t, str name, Py_ssize_t width) except -1:
@@ -658,9 +656,9 @@ cdef describe_steps():
          [at(&s.conv_transpose.x), at(&s.conv_transpose.y), at(&s.conv_transpose.residual)], padding)
     step("linear", FO_CALL_LINEAR, fill_linear, "layer x:rows y!:rows residual~y?:rows",
          [at(&s.linear.x), at(&s.linear.y), at(&s.linear.residual)])
-    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor cn!?:tensor lengths",
+    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor cn!?:tensor lengths?:indices",
          [at(&s.sequence.x), at(&s.sequence.y), at(&s.sequence.h0), at(&s.sequence.c0), at(&s.sequence.hn),
-          at(&s.sequence.cn)], {"lengths": None})
+          at(&s.sequence.cn), at(&s.sequence.lengths)])
     step("affine", FO_CALL_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
          [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)], {"scale": None, "shift": None, "activation": None})
     step("unary", FO_CALL_ELEMENTWISE, fill_unary, "name x~y:tensor y!:tensor activation",

@@ -157,3 +157,106 @@ def test_functions_inside_functions():
 def test_operators_that_are_functions(op, attributes, expected):
     proto = model([make(op, ["x"], ["y"], **attributes)], [info("x", [2, 3])], [info("y", [2, 3])], opset=18)
     np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "hi",
+    [
+        "hi = Identity(six)",
+        "d = Cast<to = 11>(six)  hi = Cast<to = 1>(d)",
+        "hi = Sqrt(many)",
+        "o = Constant<value_ints = [1]>()  r = Reshape(six, o)  z = Constant<value_ints = [0]>()  hi = Squeeze(r, z)",
+    ],
+)
+def test_bounds_that_constants_make(hi):
+    """A Clip whose bounds pass through other nodes is an activation of the operation before it."""
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    net (float[2, 3] x, float[2, 3] z0) => (float[2, 3] y) {{
+        six = Constant<value_float = 1.5>()  many = Constant<value_float = 2.25>()  lo = Constant<value_float = -0.5>()
+        {hi}  s = Add(x, z0)  y = Clip(s, lo, hi)
+    }}"""
+    net = fo.load_onnx(onnx.parser.parse_model(text))
+    assert np.array_equal(net(X, X), np.clip(2 * X, np.float32(-0.5), np.float32(1.5)))
+    assert [step.kind for step in net.plan(X, X)[0].steps] == ["binary"]
+
+
+def test_dropout_whose_flag_is_made_by_nodes():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[2, 3] x) => (float[2, 3] y) {
+        t = Constant<value = bool {FLAG}>()  u = Identity(t)  r = Constant<value_float = 0.5>()  y = Dropout(x, r, u)
+    }"""
+    assert np.array_equal(fo.load_onnx(onnx.parser.parse_model(text.replace("FLAG", "0")))(X), X)
+    with pytest.raises(ValueError, match="training mode"):
+        fo.load_onnx(onnx.parser.parse_model(text.replace("FLAG", "1")))
+
+
+def test_onnx_under_its_other_name():
+    proto = relu()
+    proto.graph.node[0].domain = "ai.onnx"
+    assert np.array_equal(fo.load_onnx(proto)(X), np.maximum(X, 0))
+    proto.opset_import[0].domain = "ai.onnx"
+    assert np.array_equal(fo.load_onnx(proto)(X), np.maximum(X, 0))
+
+
+def test_three_errors_with_their_mends(tmp_path):
+    """A data file that is missing, an operator that is unknown, and a damaged file are told from each other."""
+    proto = model(
+        [make("Add", ["x", "w"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {"w": np.ones((2, 3), np.float32)}
+    )
+    onnx.save_model(proto, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    assert np.array_equal(fo.load_onnx(tmp_path / "net.onnx")(X), X + 1)
+    (tmp_path / "net.data").unlink()
+    with pytest.raises(FileNotFoundError, match=r"net.onnx.*net.data.*put it beside the model"):
+        fo.load_onnx(tmp_path / "net.onnx")
+    unknown = model(
+        [make("Nothing", ["x"], ["y"], domain="other")],
+        [info("x", [2])],
+        [info("y", [2])],
+        domains=[helper.make_opsetid("other", 1)],
+    )
+    with pytest.raises(ValueError, match="operators that fusedops does not have: other.Nothing"):
+        fo.load_onnx(unknown)
+    (tmp_path / "bad.onnx").write_bytes(relu().SerializeToString()[:-7])
+    with pytest.raises(ValueError, match="bad.onnx.*not an ONNX model, or a damaged one"):
+        fo.load_onnx(tmp_path / "bad.onnx")
+
+
+@pytest.mark.parametrize("linked", ["file", "data", "folder"])
+def test_weights_behind_links(linked, tmp_path):
+    """As Hugging Face's cache keeps them: links to files elsewhere in the folder tree."""
+    proto = model(
+        [make("Add", ["x", "w"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {"w": np.ones((2, 3), np.float32)}
+    )
+    home = tmp_path / "blobs"
+    home.mkdir()
+    onnx.save_model(proto, home / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    path = tmp_path / "snap" / "net.onnx"
+    if linked == "folder":
+        path.parent.symlink_to(home)
+    else:
+        path.parent.mkdir()
+        path.symlink_to(home / "net.onnx")
+        (path.parent / "net.data").symlink_to(home / "net.data")
+        if linked == "data":
+            path.unlink()
+            path.write_bytes((home / "net.onnx").read_bytes())
+            (path.parent / "net.data").unlink()
+            (path.parent / "weights").mkdir()
+            (path.parent / "weights" / "w").write_bytes((home / "net.data").read_bytes())
+            (path.parent / "net.data").symlink_to("weights/w")
+    assert np.array_equal(fo.load_onnx(path)(X), X + 1)
+
+
+def test_more_than_eight_axes():
+    """Axes that fold: ten of them, as some exporters spell windows."""
+    shape = [1, 2, 1, 2, 1, 3, 1, 2, 1, 2]
+    x = np.random.default_rng(0).standard_normal(shape, np.float32)
+    nodes = [
+        make("Relu", ["x"], ["r"]),
+        make("Add", ["r", "x"], ["s"]),
+        make("Transpose", ["s"], ["t"], perm=[0, 1, 2, 4, 3, 5, 7, 6, 8, 9]),
+        make("Sigmoid", ["t"], ["y"]),
+    ]
+    net = fo.load_onnx(model(nodes, [info("x", shape)], [info("y", None)]))
+    expected = (np.maximum(x, 0) + x).transpose(0, 1, 2, 4, 3, 5, 7, 6, 8, 9)
+    np.testing.assert_allclose(net(x), 1 / (1 + np.exp(-expected)), rtol=1e-5)

@@ -405,7 +405,7 @@ def test_recurrent(kind, bidirectional, draw):
     x, h0, c0 = draw(7, 3, 5), draw(directions, 3, 8), draw(directions, 3, 8)
     y, hn, cn = empty(3, 7, 8 * directions).transpose(1, 0, 2), empty(*h0.shape), empty(*c0.shape)
     lstm = kind is fo.LSTM
-    run("recurrent", layer, x, y, h0, c0 if lstm else None, hn, cn if lstm else None, [7, 3, 5])
+    run("recurrent", layer, x, y, h0, c0 if lstm else None, hn, cn if lstm else None, np.array([7, 3, 5]))
     expected, state = layer(x, (h0, c0) if lstm else h0, lengths=[7, 3, 5])
     assert np.array_equal(y, expected)
     assert np.array_equal([hn, cn] if lstm else hn, state)

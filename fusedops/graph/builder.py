@@ -4,9 +4,16 @@ import math
 import numpy as np
 
 from .. import activations
-from .memory import Buffer, Tensor, channels_last, in_order_of, reshaped, row_major, same_order
+from .memory import Buffer, Tensor, channels_last, folded, in_order_of, reshaped, row_major, same_order
 from .sizes import is_open
 from .steps import Step
+
+AXES = 8  # of a tensor of a step
+_FOLDS = "unary", "binary", "copy", "fill"  # kinds of steps that take every element for itself
+
+
+class TooManyAxes(Exception):
+    """The kernels have no step for tensors of so many axes: NumPy computes the node."""
 
 
 class Builder:
@@ -80,7 +87,19 @@ class Builder:
     # ---- steps
 
     def add(self, kind, node, **arguments):
-        """Adds a step of a program; _core.STEPS[kind] has the names of its arguments."""
+        """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
+        take
+        are folded; TooManyAxes where they cannot be."""
+        tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
+        if any(len(t.shape) > AXES for t in tensors.values()):
+            few = (
+                folded(list(tensors.values()))
+                if len({t.shape for t in tensors.values()}) == 1 and kind in _FOLDS
+                else None
+            )
+            if few is None or len(few[0].shape) > AXES:
+                raise TooManyAxes(kind)
+            arguments |= dict(zip(tensors, few, strict=True))
         self.steps.append(Step.of(kind, node, arguments))
 
     def numpy(self, node, reads, writes):

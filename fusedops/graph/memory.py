@@ -174,6 +174,20 @@ def reshaped(shape, strides, new):
     return tuple(reversed(found))
 
 
+def folded(tensors):
+    """Views of the same elements with as few axes as tensors of one shape have in common."""
+    axes = []
+    for n, *strides in zip(tensors[0].shape, *(t.strides for t in tensors), strict=True):
+        if n == 1:
+            continue
+        if axes and all(outer == n * inner for outer, inner in zip(axes[-1][1], strides, strict=True)):
+            axes[-1] = (axes[-1][0] * n, strides)
+        else:
+            axes.append((n, strides))
+    shape = tuple(n for n, _ in axes)
+    return [t._replace(shape=shape, strides=tuple(s[i] for _, s in axes)) for i, t in enumerate(tensors)]
+
+
 def lay_out(buffers):
     """Gives each buffer of the arena its offset; returns the bytes needed."""
     offsets, top = _core.lay_out([(b.nbytes, b.first, b.last) for b in buffers])

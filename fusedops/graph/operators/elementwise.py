@@ -99,7 +99,7 @@ def _read_clip(r: Reader, node):
     if r.opset < 11:
         lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
     else:
-        bounds = [r.graph.constant(node, i) for i in (1, 2)]
+        bounds = [r.known(node, i) for i in (1, 2)]
         floats = all(b is None or b.dtype == np.float32 and b.size == 1 for b in bounds)
         if not floats or any(b is None and node.input(i) for i, b in enumerate(bounds, 1)):
             return r.add(node)

@@ -302,7 +302,7 @@ def _read_constant(r: Reader, node):
 
 
 def _read_dropout(r: Reader, node):
-    training = r.graph.constant(node, 2)
+    training = r.known(node, 2)
     if node.input(2) and (training is None or training):
         raise ValueError(f"dropout {node.name!r} is in training mode: export the network for inference (module.eval())")
     node.inputs = node.inputs[:1]

@@ -3,9 +3,10 @@ import numpy as np
 
 from ...recurrent import GRU, LSTM, RNN
 from ..builder import Builder
-from ..memory import row_major
+from ..ir import Node
+from ..memory import Buffer, Tensor, row_major
 from .activation import sigmoid
-from .record import Operator
+from .record import Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {
     "Relu": lambda v, a, b: np.maximum(v, 0), "Tanh": lambda v, a, b: np.tanh(v), "Sigmoid": lambda v, a, b: sigmoid(v),
@@ -21,6 +22,8 @@ _GATE_ACTIVATIONS = {
 _TAKES_ALPHA = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
 
 _TAKES_BETA = {"Affine", "ScaledTanh", "HardSigmoid"}
+
+_TAKES = {name.lower() for name in _TAKES_ALPHA}
 
 
 def _gate_functions(node, directions, default):
@@ -69,20 +72,22 @@ def _recurrent(step, gates, default):
             x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
         steps, batch = x.shape[:2]
         functions = _gate_functions(node, directions, default)
-        if clip is not None:
-            functions = [[lambda v, g=g: g(np.clip(v, -clip, clip)) for g in each] for each in functions]
+        if clip is not None:  # of the arguments of gates: an LSTM's new state is none, as in ONNX Runtime
+            functions = [[g if i == 2 else lambda v, g=g: g(np.clip(v, -clip, clip)) for i, g in enumerate(each)]
+                         for each in functions]
         y = np.zeros((steps, directions, batch, hidden), x.dtype)
         last = np.zeros((2, directions, batch, hidden), x.dtype)
-        lengths = np.full(batch, steps) if lengths is None else lengths
+        lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
         for d in range(directions):
             h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d].copy() for s in (h0, c0))
             wb, rb = np.split(b[d], 2) if b is not None else (np.zeros(gates * hidden, x.dtype),) * 2
+            sums = (x.reshape(steps * batch, -1) @ w[d].T + wb).reshape(steps, batch, -1)
             backward = direction == "reverse" or d == 1
             for t in range(steps):
                 live = t < lengths
                 at = np.where(live, lengths - 1 - t if backward else t, 0)
-                xt = x[at, np.arange(batch)]
-                new_h, new_c = step(node, functions[d], xt @ w[d].T + wb, h, c, r[d], rb, None if p is None else p[d])
+                xw = sums[at, np.arange(batch)]
+                new_h, new_c = step(node, functions[d], xw, h, c, r[d], rb, None if p is None else p[d])
                 h = np.where(live[:, None], new_h, h).astype(x.dtype)
                 c = c if new_c is None else np.where(live[:, None], new_c, c).astype(x.dtype)
                 rows = np.flatnonzero(live)
@@ -92,6 +97,13 @@ def _recurrent(step, gates, default):
             return y.transpose(2, 0, 1, 3), *last.swapaxes(1, 2)
         return y, *last
     return run
+
+
+def _checked_lengths(node, lengths, steps):
+    """The steps of each row of a batch, as the kernels take them."""
+    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
+        raise ValueError(f"its lengths must be in 0..{steps}, the steps of x, not {lengths.min()} to {lengths.max()}")
+    return lengths.astype(np.int64)
 
 
 def _recurrent_shape(node, x, w, r, *optional):
@@ -112,11 +124,11 @@ _DEFAULTS = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigm
 
 def _lower(p: Builder, node):
     """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the kernels."""
-    w, r, b, lengths, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 4, 7))
-    given = [node.input(i) for i in (3, 4, 7)]
+    w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
+    given = [node.input(i) for i in (3, 7)]
     activation = _gates(node, w)
     if w is None or r is None or activation is None or node.attrs.get("input_forget", 0) or not node.attrs.get("clip", 1) > 0 or \
-            any(v and a is None for v, a in zip(given, (b, lengths, peephole), strict=True)):
+            any(v and a is None for v, a in zip(given, (b, peephole), strict=True)):
         return False
     layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, activation))
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
@@ -127,6 +139,7 @@ def _lower(p: Builder, node):
     h0, c0 = (_state(p, node, node.input(i), batch_first) for i in (5, 6))
     last = [p.new((directions, batch, hidden)) for _ in range(1 + (node.op == "LSTM"))]
     hn, cn = (*last, None)[:2]
+    lengths = _lengths(p, node, steps, int(bool(batch_first))) if node.input(4) else None
     p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
     inner = (directions * hidden, hidden, 1)
     if batch_first:
@@ -138,10 +151,23 @@ def _lower(p: Builder, node):
     return True
 
 
+def _lengths(p: Builder, node, steps, axis):
+    """The lengths of the rows as a tensor of int64, checked before the layer reads them."""
+    given = p.at(node.input(4))
+    if p.data(node.input(4)) is not None:
+        checked = _checked_lengths(node, p.data(node.input(4)), steps)
+        return Tensor(Buffer(checked.nbytes, array=checked), checked.shape, (1,), checked.dtype)
+    checked = p.new(given.shape, dtype=np.dtype(np.int64))
+    check = Node("CheckedLengths", node.name, [node.input(4), node.inputs[0]], [node.output], {"axis": axis})
+    p.numpy(check, [given, p.at(node.inputs[0])], [checked])
+    return checked
+
+
 def _gates(node, w):
     """The activation of an RNN's steps, "tanh" for gates of the usual functions, or None for others."""
     names = [name.lower() for name in node.attrs.get("activations") or _DEFAULTS[node.op] * (0 if w is None else w.shape[0])]
-    if node.attrs.get("activation_alpha") or node.attrs.get("activation_beta") or w is None:
+    alphas = [node.attrs.get(f"activation_{name}") or [] for name in ("alpha", "beta")]
+    if w is None or any(alphas) and any(name in _TAKES for name in names):
         return None
     if node.op == "RNN" and len(set(names)) == 1 and names[0] in ("tanh", "relu", "sigmoid"):
         return names[0]
@@ -176,6 +202,13 @@ def _sequence(step, *gates, count):
 
 
 RECORDS = {
+    "CheckedLengths": Operator(
+        lambda node, lengths, x: _checked_lengths(node, lengths, x.shape[node.attrs["axis"]]),
+        same_shape,
+        "a check of a few numbers",
+        None,
+        always(np.int64),
+    ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),
     "RNN": _sequence(_rnn_step, "Tanh", count=1),

@@ -61,7 +61,7 @@ def transposed(node, spatial, kernel):
         return [f - b - e for f, b, e in zip(full, pads[:n], pads[n:], strict=True)], strides, dilations, pads[:n]
     wanted = wanted[-n:] if wanted else [i * s for i, s in zip(spatial, strides, strict=True)]
     crops = [max(f - w, 0) for f, w in zip(full, wanted, strict=True)]
-    return wanted, strides, dilations, [c // 2 if auto != "SAME_LOWER" else c - c // 2 for c in crops]
+    return wanted, strides, dilations, [c // 2 if auto == "SAME_UPPER" else c - c // 2 for c in crops]
 
 
 def view(x, kernel, strides, dilations):

@@ -1,0 +1,103 @@
+"""What users of such libraries reported in public, each with its right value."""
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import fusedops as fo  # noqa: E402
+
+RNG = np.random.default_rng(0)
+make = helper.make_node
+
+
+def load(node, shapes, outputs, weights, opset=17, kinds=(), **options):
+    """A network of one node, whose first inputs have these shapes."""
+    kinds = dict.fromkeys(shapes, TensorProto.FLOAT) | dict(kinds)
+    inputs = [helper.make_tensor_value_info(name, kinds[name], shape) for name, shape in shapes.items()]
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs]
+    graph = helper.make_graph(
+        [node], "g", inputs, results, [numpy_helper.from_array(a, name) for name, a in weights.items()]
+    )
+    return fo.load_onnx(
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8), **options
+    )
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("auto, first", [("NOTSET", 1), ("VALID", 1), ("SAME_UPPER", 0), ("SAME_LOWER", 1)])
+@pytest.mark.parametrize("axes, groups", [(1, 1), (2, 1), (2, 2), (3, 1)])
+def test_transposed_convolution_of_a_given_shape(auto, first, axes, groups, fuse):
+    """With an odd crop, one pixel more goes in front, but with SAME_UPPER (the specification and ONNX Runtime)."""
+    x, w = (
+        RNG.standard_normal((1, 2, *[3] * axes), np.float32),
+        RNG.standard_normal((2, 2 // groups, *[3] * axes), np.float32),
+    )
+    options = dict(strides=[2] * axes, group=groups)
+    full = load(make("ConvTranspose", ["x", "w"], ["y"], **options), {"x": x.shape}, ["y"], {"w": w}, fuse=fuse)(x)
+    node = make("ConvTranspose", ["x", "w"], ["y"], auto_pad=auto, output_shape=[6] * axes, **options)
+    y = load(node, {"x": x.shape}, ["y"], {"w": w}, fuse=fuse)(x)
+    np.testing.assert_allclose(y, full[(..., *[slice(first, first + 6)] * axes)], rtol=1e-5, atol=1e-5)
+
+
+def recurrent(op, gates, extra=(), **attributes):
+    """A layer of 4 units over 3 inputs, its weights, and what it is given: x of 5 steps and 2 rows."""
+    w, r = RNG.standard_normal((1, gates * 4, 3), np.float32), RNG.standard_normal((1, gates * 4, 4), np.float32)
+    shapes = {"x": [5, 2, 3], **dict(extra)}
+    node = make(
+        op, ["x", "w", "r", "", *(name for name in shapes if name != "x")], ["y", "h"], hidden_size=4, **attributes
+    )
+    return load(node, shapes, ["y", "h"], {"w": w, "r": r}, kinds={"n": TensorProto.INT32}), w[0], r[0]
+
+
+def sigmoid(v):
+    return 1 / (1 + np.exp(-v))
+
+
+@pytest.mark.parametrize("kernel", [True, False])
+def test_lstm_clip_bounds_the_gates_alone(kernel):
+    """One answer from the kernel and from NumPy: that of ONNX Runtime, which leaves the new state as it is."""
+    names = ["Sigmoid", "Tanh", "Tanh"] if kernel else ["Affine", "Tanh", "Tanh"]
+    more = {} if kernel else {"activation_alpha": [1.0], "activation_beta": [0.25]}
+    net, w, r = recurrent("LSTM", 4, clip=0.5, activations=names, **more)
+    x = 3 * RNG.standard_normal((5, 2, 3)).astype(np.float32)
+    h, c = np.zeros((2, 2, 4))
+    gate = sigmoid if kernel else (lambda v: v + 0.25)
+    for step in x.astype(np.float64):
+        i, o, f, g = np.clip(np.split(step @ w.T + h @ r.T, 4, 1), -0.5, 0.5)
+        c = gate(f) * c + gate(i) * np.tanh(g)
+        h = gate(o) * np.tanh(c)
+    assert {s.kind for s in net.plan(x)[0].steps} >= {"recurrent" if kernel else "numpy"}
+    np.testing.assert_allclose(net(x)[1][0], h, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("op, gates", [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
+@pytest.mark.parametrize("direction", ["forward", "reverse"])
+def test_lengths_as_an_input(op, gates, direction):
+    """Each row as if it ended where its length says, by the kernels, and an error for lengths that are none."""
+    net, *_ = recurrent(op, gates, {"n": [2]}, direction=direction)
+    x = RNG.standard_normal((5, 2, 3), np.float32)
+    y, h = net(x, np.int32([5, 3]))
+    for row, length in enumerate([5, 3]):
+        each, last = net(
+            np.concatenate([x[:length, row : row + 1]] * 2, 1)
+            if length == 5
+            else np.pad(np.concatenate([x[:length, row : row + 1]] * 2, 1), [(0, 5 - length), (0, 0), (0, 0)]),
+            np.int32([length] * 2),
+        )
+        np.testing.assert_allclose(y[:length, 0, row], each[:length, 0, 0], rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(h[0, row], last[0, 0], rtol=1e-5, atol=1e-6)
+        assert not y[length:, 0, row].any()
+    kinds = {s.node.op for s in net.plan(x, np.int32([5, 3]))[0].steps if s.kind == "numpy"}
+    assert kinds == {"CheckedLengths"}
+    for wrong in ([6, 1], [-1, 2]):
+        with pytest.raises(ValueError, match=r"lengths must be in 0\.\.5"):
+            net(x, np.int32(wrong))
+    zero = net(x, np.int32([0, 5]))
+    assert not zero[0][:, 0, 0].any() and not zero[1][0, 0].any()
+
+
+def test_alphas_that_no_function_takes():
+    """Keras writes them for sigmoid and tanh too; the layer stays one of the kernels."""
+    net, *_ = recurrent("LSTM", 4, activation_alpha=[0.0, 0.0, 0.0])
+    assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} <= {"recurrent", "copy"}
