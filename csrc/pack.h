@@ -44,6 +44,9 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
  *    +-----+-----+--+
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
+/* One panel, of n <= nr columns. */
+void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
+                   float *panel);
 
 /* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep less. Before activations that
  * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */

@@ -15,6 +15,7 @@ PROGRAMS = {  # arguments, what they need, and what they print
     "classify.py": ([], [], r"(?P<right>[\d.]+)% of 200 images right"),
     "voice_stream.py": (["--seconds", "4"], [], r"(?P<right>[\d.]+)% of 200 frames right"),
     "score_table.py": (["--rows", "5000"], [], r"5000 rows: fused [\d.]+ ms, plain NumPy [\d.]+ ms"),
+    "decoder.py": (["--tokens", "12", "--layers", "2"], [], r"12 tokens, [\d.]+ ms each; .* the same tokens and bits"),
     "compare_torch.py": (["--shape", "1,3,32,32"], ["torch", "onnx"], r"(?s)11 fusions.*folded only.*PyTorch: [\d.]+ ms.*differ by (\de-\d+|0e\+00)"),
 }
 
