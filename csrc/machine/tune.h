@@ -98,28 +98,16 @@ enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
 /* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
 enum { FO_WINOGRAD1D_TILE_ROWS = 48 };
 
-/* Measured with AVX-512: sums are computed for each pair of pixels and must serve many channels, products of half a
- * reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. */
-enum { FO_STRASSEN_SHORTEST = 96, FO_STRASSEN_LEAST_OUTPUTS = 64, FO_STRASSEN_LEAST_WEIGHTS = 64 * 128 };
+/* Time of Strassen's sums in multiply-adds: for each channel of a pixel of the image, and of the result, of which there
+ * is more to load and store for each multiply-add at full rate. bench/tune: 1.008 to 1.012 of the best choice's time,
+ * as with the thirteen limits before. */
+enum { FO_STRASSEN_SUM = 5, FO_STRASSEN_TILE = 3, FO_STRASSEN_FAST_TILE = 8 };
 
-/* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads;
- * as columns of pixels 64 -> 256 at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. With AVX-512 at half rate (Zen 4) as
- * columns 32 -> 128 at 56x56 0.92, 48 -> 192 at 28x28 0.92, 64 -> 384 at 14x14 0.85, 32 -> 64 at 112x112 1.00; as
- * rows 64 -> 128 at 56x56 1.1. */
-enum { FO_AVX2_LANES = 8, FO_STRASSEN_SHORT_ROWS = 80, FO_STRASSEN_SHORT_COLUMNS = 64,
-       FO_STRASSEN_COLUMN_WEIGHTS = 64 * 64 };
-enum { FO_STRASSEN_HALF_RATE_COLUMNS = 32, FO_STRASSEN_HALF_RATE_WEIGHTS = 32 * 96 };
-
-/* And images of 7x7 where pixels are rows, for as many channels as there are or more: 1024 -> 1024 takes 0.82 of the
- * direct product's time in a network, 320 -> 1280 0.85; 960 -> 160 0.97, but on two threads 1.2, for each needs all
- * operands of the pixels. */
-enum { FO_STRASSEN_FEW_ROWS = 7 * 7 };
-
-/* With AVX-512 a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256
- * -> 1024 at 14x14 takes 1.1 of the direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512
- * in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. At half rate products save twice as much: on a Zen 4
- * all three are 0.90 to 0.93, MobileNetV1 0.97; fewer weights, as 96 -> 576, gain by themselves alone. */
-enum { FO_AVX512_LANES = 16, FO_STRASSEN_MANY_ROWS = 256, FO_STRASSEN_MANY_WEIGHTS = 1 << 17 };
+/* Fewer pixels do not pay for 7/4 as many weights. Short vectors take longer for their products: 1024 -> 1024 at 7x7
+ * takes 0.82 of the direct product's time in a network (AVX2); at half rate 0.90 to 0.97, but in MobileNetV2 1.06. At
+ * full rate a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256 ->
+ * 1024 at 14x14 takes 1.1 of the direct time in ResNet-50, 1024 -> 512 1.2. */
+enum { FO_STRASSEN_LEAST_PIXELS = 49, FO_STRASSEN_FAST_PIXELS = 256 };
 
 /* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
 static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
