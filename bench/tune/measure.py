@@ -51,6 +51,14 @@ def shapes():
         yield c, size, size, 64, 1, k, 1, 1
 
 
+def made_layer(*args, **options):
+    """The layer, or None where the algorithm does not apply."""
+    try:
+        return fo.Conv2d(*args, **options)
+    except ValueError:
+        return None
+
+
 def made(shape, layout):
     """The input, and {algorithm: layer} of what applies; "auto" is the first."""
     ic, ih, iw, oc, kh, kw, stride, groups = shape
@@ -58,13 +66,8 @@ def made(shape, layout):
     w = rng.standard_normal((oc, ic // groups, kh, kw), np.float32) / np.float32((ic * kh * kw / groups) ** 0.5)
     x = rng.standard_normal((1, ic, ih, iw) if layout == "NCHW" else (1, ih, iw, ic), np.float32)
     options = dict(activation="relu", stride=stride, padding=(kh // 2, kw // 2), groups=groups, layout=layout)
-    found = {}
-    for name in layers.ALGORITHMS:
-        try:
-            found[name] = fo.Conv2d(w, rng.standard_normal(oc, np.float32), algorithm=name, **options)
-        except ValueError:
-            continue
-    return x, found
+    layer = partial(made_layer, w, rng.standard_normal(oc, np.float32), **options)
+    return x, {name: found for name in layers.ALGORITHMS if (found := layer(algorithm=name))}
 
 
 def least(calls, seconds, before=None):

@@ -27,7 +27,7 @@ static double nanoseconds(const fo_conv2d *plan, double macs) {
 /* ---- what weights cost ------------------------------------------------------------------------------------------- */
 
 static const fo_weight_costs *costs_of(const fo_conv2d *plan) {
-    return fo_is_narrow(plan->kn) ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
+    return !plan->kn->vec_is_line ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
                                                                               : &fo_costs_long_vectors;
 }
 
@@ -82,7 +82,7 @@ double fo_cost_im2col(const fo_costing *c) {
     if (!c->im2col) return INFINITY;
     const double weights = (double)plan->k * plan->ocg;
     const double rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
-    const double gain = fo_is_narrow(plan->kn) && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
+    const double gain = !plan->kn->vec_is_line && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
     return nanoseconds(plan, gain * streamed(plan, rows, FO_IM2COL_ROWS, weights));
 }
 
@@ -94,7 +94,7 @@ static double direct(const fo_conv2d *plan, const fo_conv2d_size *z, double gain
     const double slower = plan->s.sh == 1 ? 1 : 1.4 * gain, rows = (double)z->oh * z->ow;
     const double weights = (double)plan->k * plan->ocg;
     /* As measured: with short vectors what waits for weights is slower, too. */
-    const double macs = fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
+    const double macs = !plan->kn->vec_is_line ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
                                                : streamed(plan, slower * rows, FO_DIRECT_ROWS, weights);
     return nanoseconds(plan, macs);
 }
@@ -109,10 +109,10 @@ double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1);
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */
 
 /* Whether multiply-adds are so fast that what moves counts twice. */
-static bool is_fast(const fo_conv2d *plan) { return !fo_is_narrow(plan->kn) && !plan->half_rate; }
+static bool is_fast(const fo_conv2d *plan) { return plan->kn->vec_is_line && !plan->half_rate; }
 
 ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan) {
-    if (fo_is_narrow(plan->kn)) return FO_STRASSEN_LEAST_PIXELS;
+    if (!plan->kn->vec_is_line) return FO_STRASSEN_LEAST_PIXELS;
     return is_fast(plan) && plan->s.nhwc ? FO_STRASSEN_FAST_PIXELS : FO_STRASSEN_PIXELS;
 }
 
