@@ -83,7 +83,7 @@ static void fold_task(void *context, ptrdiff_t task, int thread) {
 }
 
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
-    const int threads = fo_threads_for(FOLD_NS * (double)(oc * each));
+    const int threads = fo_threads_for(FO_FOLD_NS * (double)(oc * each));
     folding f = {fo_active(), oc, each, div_up(oc, 4 * threads), w, scale, folded};
     fo_parallel_for(oc ? div_up(oc, f.rows) : 0, threads, fold_task, &f);
 }

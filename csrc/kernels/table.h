@@ -247,12 +247,10 @@ typedef struct {
     fo_attended to; /* most and sum are written */
 } fo_attention_block;
 
-/* Floats of a product's rows and of two panels up to which the next panel is fetched while one is read, in sets of 32 registers. */
-enum { FO_NEAR_FLOATS = 160 << 10 };
-
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
+    bool vec_is_line; /* simd/traits.h; products of shorter vectors take long beside what memory takes */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);
