@@ -2,7 +2,7 @@
 import contextlib
 import os
 
-OPSETS = range(7, 22)
+OPSETS = range(7, 29)
 
 
 def import_onnx():
