@@ -154,7 +154,7 @@ def value(n):
 
 def whole(n):
     """n as an int, or as the Size that it is."""
-    return n if isinstance(n, Size) else index(n)
+    return n if n.__class__ is int or isinstance(n, Size) else index(n)
 
 
 def decide(function, *arguments):
