@@ -5,7 +5,6 @@ Images stand in memory with their channels last (NHWC); their shapes are written
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
 NumPy step between two programs, on the same memory.
 """
-import contextlib
 import math
 from dataclasses import replace
 from itertools import groupby
@@ -14,7 +13,7 @@ import numpy as np
 
 from .. import _core
 from . import blocks, slices
-from .builder import Builder, TooManyAxes
+from .builder import Builder, NoKernel
 from .control import Undetermined
 from .evaluate import evaluate
 from .ir import Node
@@ -265,10 +264,14 @@ def _is_image(known):
 
 
 def _lower(builder, node):
-    lower, made = OPERATORS[node.op].lower, next(v for v in node.outputs if v)
-    with contextlib.suppress(TooManyAxes):
-        if callable(lower) and builder.known[made].dtype == np.float32 and lower(builder, node):
-            return
+    record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
+    if callable(record.lower) and (builder.known[made].dtype == np.float32 or record.views):
+        before = len(builder.steps)
+        try:
+            if record.lower(builder, node):
+                return
+        except NoKernel:
+            del builder.steps[before:]
     reads = [builder.at(v) for v in node.reads()]
     writes = [builder.result(v) if v else None for v in node.outputs]
     builder.numpy(node, reads, writes)
