@@ -295,7 +295,12 @@ def test_values_that_come_later():
 @pytest.mark.parametrize("bounds", ["lo, hi", "lo", ", hi"])
 def test_clip_with_computed_bounds(bounds):
     """Two steps, as numpy.minimum of numpy.maximum; NaN and bounds in the wrong order too."""
-    net = network("float[n, t, 8] x, float[1] lo, float hi", f"a = Exp(x) b = Clip(a, {bounds.replace('lo', 'lo1')}) y = Neg(b)".replace("a = Exp(x)", "one = Shape(hi) lo1 = Reshape(lo, one) a = Exp(x)"))
+    net = network(
+        "float[n, t, 8] x, float[1] lo, float hi",
+        f"a = Exp(x) b = Clip(a, {bounds.replace('lo', 'lo1')}) y = Neg(b)".replace(
+            "a = Exp(x)", "one = Shape(hi) lo1 = Reshape(lo, one) a = Exp(x)"
+        ),
+    )
     x = WEIGHTS.standard_normal((2, 3, 8), np.float32)
     x[0, 0, 0] = np.nan
     for lo, hi in ((0.5, 1.5), (2.0, 1.0), (np.nan, 1.0)):

@@ -194,7 +194,8 @@ class Model:
         return min(threads, max(batch_of(shapes), 1)) if threads > 1 else threads
 
     def _plan(self, shapes, arrays=()):
-        """The plan for these input shapes (and the values of those inputs that decide on shapes), and the arenas that no call is using."""
+        """The plan for these input shapes (and the values of those inputs that decide on shapes), and the
+        arenas that no call is using."""
         values = {
             v.name: x
             for v, x in zip(self._graph.inputs, arrays, strict=False)

@@ -1,6 +1,7 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from math import prod
 from typing import NamedTuple
@@ -113,6 +114,7 @@ def along(x, axis, start, size):
     return part(x, where)
 
 
+@cache
 def physical_memory():
     """Bytes of this machine's memory."""
     try:

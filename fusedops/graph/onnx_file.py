@@ -58,7 +58,10 @@ def _check(onnx, proto):
                 raise ValueError(f"node {i} has a name that is no text")
             domain = _own(node.domain)
             nested = any(a.HasField("g") or a.graphs for a in node.attribute)
-            known = (domain, node.op_type) not in own and node.op_type != "Constant"  # whose value is checked as it is read
+            known = (
+                domain,
+                node.op_type,
+            ) not in own and node.op_type != "Constant"  # whose value is checked as it is read
             if known and not nested and current(node.op_type, context.opset_imports.get(domain, 0), domain):
                 if node.domain != domain:
                     node = onnx.NodeProto.FromString(node.SerializeToString())

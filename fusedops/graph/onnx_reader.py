@@ -17,7 +17,12 @@ _FIELDS = {  # of attributes, by AttributeProto's numbers for the types that mos
     6: lambda a: list(a.floats),
     7: lambda a: list(a.ints),
 }
-_PLAIN = {1: np.dtype(np.float32), 6: np.dtype(np.int32), 7: np.dtype(np.int64), 11: np.dtype(np.float64)}  # in raw_data
+_PLAIN = {
+    1: np.dtype(np.float32),
+    6: np.dtype(np.int32),
+    7: np.dtype(np.int64),
+    11: np.dtype(np.float64),
+}  # in raw_data
 
 
 def read_onnx(model):
@@ -163,7 +168,8 @@ class _Library:
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
     def function(self, node, opset, types):
-        """The function that a node calls, or None where its operator has a record; `types` gives those of its inputs."""
+        """The function that a node calls, or None where its operator has a record; `types` gives those of its
+        inputs."""
         if self.functions or _full_name(node) not in READ:
             key = _domain(node), node.op_type
             if key in self.functions or _full_name(node) in READ:
@@ -176,7 +182,12 @@ class _Library:
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
             at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
-            kinds = [onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None) if t is not None else onnx.TypeProto() for t in types()]
+            kinds = [
+                onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None)
+                if t is not None
+                else onnx.TypeProto()
+                for t in types()
+            ]
             data = schema.get_context_dependent_function_with_opset_version(at[-1], node.SerializeToString(), [k.SerializeToString() for k in kinds])
         return onnx.FunctionProto.FromString(data)
 
@@ -285,7 +296,8 @@ class _Reader(Reader):
     # ---- nodes
 
     def nodes(self, graph, outputs, named):
-        """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that in the file."""
+        """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
+        in the file."""
         protos, reads = self.library.ordered(graph, outputs)
         used = {v for values in reads for v in values}.union(outputs)
         for i, proto in enumerate(protos):

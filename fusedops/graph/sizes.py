@@ -193,6 +193,8 @@ def is_open(x):
 
 def now(x, values=None):
     """x with ints for the Sizes in it: those of the formulas' `values`, or of the trace."""
+    if x.__class__ in _CLOSED:
+        return x
     if isinstance(x, Size):
         return x.value if values is None else int(values[x.number])
     if isinstance(x, Later):

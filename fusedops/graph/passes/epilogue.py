@@ -32,7 +32,9 @@ def _clip_as_activation(context, node):
     bounds, known = [context.graph.constant(node, i) for i in (1, 2)], context.known.get(node.output)
     if known is None or known.dtype != np.float32:
         return
-    if any(b is None or b.dtype != np.float32 or b.size != 1 for b, i in zip(bounds, (1, 2), strict=True) if node.input(i)):
+    if any(
+        b is None or b.dtype != np.float32 or b.size != 1 for b, i in zip(bounds, (1, 2), strict=True) if node.input(i)
+    ):
         return
     lo, hi = (default if b is None else b.item() for b, default in zip(bounds, (-np.inf, np.inf), strict=True))
     if lo <= hi and known.shape == context.shape(node.inputs[0]):
