@@ -21,7 +21,7 @@ from .plan import Template, batch_of
 from .shapes import MOST_VALUES, infer, shaping_inputs
 from .sizes import Trace
 
-PLANS = 16  # kept at most, the latest used
+PLANS = 64  # kept at most, the latest used
 TEMPLATES = 16  # made at most for inputs of as many axes
 _models: WeakSet = WeakSet()
 
@@ -41,7 +41,7 @@ class Model:
 
     ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many threads.
     Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones; for
-    more than 16 sets, those used last keep theirs, and one that comes back is planned anew.
+    more than 64 sets, those used last keep theirs, and one that comes back is planned anew.
 
     Attributes
     ----------
