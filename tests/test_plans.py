@@ -366,7 +366,8 @@ def test_scatter_into_a_part_is_a_copy():
 def test_views_of_integers_are_no_steps():
     net = network(
         "int64[n, t] x",
-        "a = Unsqueeze(x, one) b = Transpose<perm=[2,1,0]>(a) c = Squeeze(b, one) d = Slice(c, zero, one, zero) y = Cast<to=1>(d)",
+        "a = Unsqueeze(x, one) b = Transpose<perm=[2,1,0]>(a) c = Squeeze(b, one) "
+        "d = Slice(c, zero, one, zero) y = Cast<to=1>(d)",
         one=ints(1),
         zero=ints(0),
     )

@@ -7,8 +7,8 @@ from ..operators import OPERATORS
 def run(context):
     graph = context.graph
     for node in context.nodes():
-        if node.op in _ACTIVATIONS:
-            _ACTIVATIONS[node.op](context, node)
+        if node.op == "PRelu":
+            _as_activation(context, node)
         if node.op == "Add" and node.activation is None and all(v not in graph.constants for v in node.inputs):
             _residual(context, node)
         elif node.op == "Activation":
@@ -25,25 +25,6 @@ def _as_activation(context, node):
         return
     node.op, node.inputs = "Activation", node.inputs[:1]
     node.activation = ("leaky_relu", slopes.item()) if slopes.size == 1 else ("prelu", slopes.flatten())
-
-
-def _clip_as_activation(context, node):
-    """A Clip whose bounds are constant, if not in the file: behind a Cast or Identity, say."""
-    bounds, known = [context.graph.constant(node, i) for i in (1, 2)], context.known.get(node.output)
-    if known is None or known.dtype != np.float32:
-        return
-    if any(
-        b is None or b.dtype != np.float32 or b.size != 1 for b, i in zip(bounds, (1, 2), strict=True) if node.input(i)
-    ):
-        return
-    lo, hi = (default if b is None else b.item() for b, default in zip(bounds, (-np.inf, np.inf), strict=True))
-    if lo <= hi and known.shape == context.shape(node.inputs[0]):
-        for v in node.reads()[1:]:
-            context.consumers[v].remove(node)
-        node.op, node.inputs, node.activation = "Activation", node.inputs[:1], ("clip", lo, hi)
-
-
-_ACTIVATIONS = {"Clip": _clip_as_activation, "PRelu": _as_activation}
 
 
 def _residual(context, node):
