@@ -1,5 +1,6 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
 import contextlib
+import sys
 
 import numpy as np
 
@@ -9,6 +10,19 @@ from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
 DEEPEST = 64  # functions that call functions
+_FIELDS = {  # of attributes, by AttributeProto's numbers for the types that most have
+    1: lambda a: a.f,
+    2: lambda a: a.i,
+    3: lambda a: a.s.decode("utf-8", "replace"),
+    6: lambda a: list(a.floats),
+    7: lambda a: list(a.ints),
+}
+_PLAIN = {
+    1: np.dtype(np.float32),
+    6: np.dtype(np.int32),
+    7: np.dtype(np.int64),
+    11: np.dtype(np.float64),
+}  # in raw_data
 
 
 def read_onnx(model):
@@ -49,7 +63,8 @@ def _graphs_of(node):
 
 def _reads(node):
     """Names of the values that a node takes, and that graphs inside it take from outside."""
-    found = dict.fromkeys(v for v in node.input if v)
+    found = dict.fromkeys(node.input)
+    found.pop("", None)
     for graph in _graphs_of(node):
         own = {v for n in graph.node for v in n.output} | {v.name for v in (*graph.input, *graph.initializer)}
         found |= dict.fromkeys(v for n in graph.node for v in _reads(n) if v not in own)
@@ -58,19 +73,34 @@ def _reads(node):
 
 
 def _ordered(nodes, wanted):
-    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
-    makers = {}
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file; and
+    what each of them reads."""
+    nodes, makers = list(nodes), {}
     for i, node in enumerate(nodes):
         for v in filter(None, node.output):
             if makers.setdefault(v, i) != i:
                 raise ValueError(f"the model is damaged: two nodes make {v!r}")
+    reads = [_reads(node) for node in nodes]
+    if all(makers.get(v, -1) < i for i, values in enumerate(reads) for v in values):
+        live, kept = set(wanted), []
+        for i in reversed(range(len(nodes))):
+            if not live.isdisjoint(nodes[i].output):
+                live.update(reads[i])
+                kept.append(i)
+        return [nodes[i] for i in reversed(kept)], [reads[i] for i in reversed(kept)]
+    order = _sorted(nodes, makers, reads, wanted)
+    return [nodes[i] for i in order], [reads[i] for i in order]
+
+
+def _sorted(nodes, makers, reads, wanted):
+    """The order of the nodes that the wanted values need, in a file that has them in any."""
     needed, front = set(), [makers[v] for v in wanted if v in makers]
     before = {}
     while front:
         i = front.pop()
         if i not in needed:
             needed.add(i)
-            before[i] = [makers[v] for v in _reads(nodes[i]) if v in makers]
+            before[i] = [makers[v] for v in reads[i] if v in makers]
             front += before[i]
     order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
     for first in sorted(needed):
@@ -86,7 +116,7 @@ def _ordered(nodes, wanted):
             else:
                 stack.pop()
                 if state[i] == 1:
-                    order.append(nodes[i])
+                    order.append(i)
                 state[i] = 2
     return order
 
@@ -97,7 +127,7 @@ class _Library:
     def __init__(self, onnx, proto, opset):
         self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version for i in proto.opset_import} | {"": opset}
         self.functions = {(_domain(f), f.name): f for f in proto.functions}
-        unknown = {}
+        unknown, self.orders = {}, {}
         self._collect(proto.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
@@ -106,9 +136,16 @@ class _Library:
             )
             raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
 
+    def ordered(self, graph, wanted):
+        """As _ordered; what a graph's outputs need is found once."""
+        key = id(graph), tuple(wanted)
+        if key not in self.orders:
+            self.orders[key] = graph, _ordered(graph.node, wanted)  # the graph, so that no other has its id
+        return self.orders[key][1]
+
     def _collect(self, graph, opset, unknown, seen):
         outputs = [o.name for o in graph.output] if hasattr(graph, "initializer") else graph.output
-        for i, node in enumerate(_ordered(graph.node, outputs)):
+        for i, node in enumerate(self.ordered(graph, outputs)[0]):
             key = _domain(node), node.op_type
             for inner in _graphs_of(node):
                 self._collect(inner, opset, unknown, seen)
@@ -144,7 +181,7 @@ class _Library:
     def function(self, node, given, opset, types):
         """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
         `given` are the node's
-        attributes, `types` the (type of elements, shape) of each input, as far as they are known."""
+        attributes, `types` gives the (type of elements, shape) of each input, as far as they are known."""
         key = _domain(node), node.op_type
         if key in self.functions:
             function = self.functions[key]
@@ -170,7 +207,7 @@ class _Library:
             make = onnx.helper.make_tensor_type_proto
             kinds = [
                 make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
-                for t in types
+                for t in types()
             ]
             plain = onnx.NodeProto(
                 op_type=node.op_type, domain=node.domain, input=node.input, output=node.output, attribute=given.values()
@@ -200,7 +237,7 @@ class _Reader(Reader):
         self.types |= {i.name: i.dtype for i in inputs}
         self.captured = []  # values of the outer graph, in the order of the inputs that they became
         self.given = {}  # attributes of the function that is being read
-        self.nodes(proto.node, [o.name for o in proto.output], lambda v: v)
+        self.nodes(proto, [o.name for o in proto.output], lambda v: v)
         self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
         self.graph.outputs = [self.value(o, self.types.get(v, self.dtype(v))) for o, v in zip(proto.output, self.graph.results, strict=True)]
 
@@ -210,6 +247,8 @@ class _Reader(Reader):
         if self.onnx.external_data_helper.uses_external_data(tensor):
             raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         try:
+            if tensor.data_type in _PLAIN and sys.byteorder == "little" and (raw := tensor.raw_data):
+                return np.frombuffer(raw, _PLAIN[tensor.data_type]).reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
@@ -282,10 +321,11 @@ class _Reader(Reader):
 
     # ---- nodes
 
-    def nodes(self, protos, outputs, named):
-        """Reads the nodes that the outputs need; `named` makes the name of a value from that in the file."""
-        protos = _ordered(protos, outputs)
-        used = {v for node in protos for v in _reads(node)}.union(outputs)
+    def nodes(self, graph, outputs, named):
+        """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
+        in the file."""
+        protos, reads = self.library.ordered(graph, outputs)
+        used = {v for values in reads for v in values}.union(outputs)
         for i, proto in enumerate(protos):
             name = unique(proto.name or f"{proto.op_type}_{i}", self.names)
             inputs = [self.resolve(v, f"node {name!r}") for v in proto.input]
@@ -305,7 +345,7 @@ class _Reader(Reader):
             outputs.pop()
         given = self.attributes_of(proto)
         function, defaults = self.library.function(
-            proto, given, self.opset, [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+            proto, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
         )
         if function is not None:
             return self.call(function, name, inputs, outputs, defaults | given)
@@ -342,13 +382,15 @@ class _Reader(Reader):
         self.given = given
         self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
         wanted = [v for v in function.output if results.get(v)]
-        self.nodes(function.node, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
+        self.nodes(function, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
         passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
         (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
         for v, source in passed:  # an output that is an input
             self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
+        if a.type in _FIELDS:
+            return _FIELDS[a.type](a)
         value = self.onnx.helper.get_attribute_value(a)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")

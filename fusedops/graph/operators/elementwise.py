@@ -3,7 +3,7 @@ import numpy as np
 
 from ..builder import Builder
 from ..ir import Node
-from ..memory import broadcast
+from ..memory import broadcast, in_order_of
 from ..reader import Reader
 from .activation import erf, lower_unary
 from .places import lower_same
@@ -82,6 +82,21 @@ def _lower_binary(name):
         p.add("binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y, activation=p.activation(node))
         return True
     return lower
+
+
+def _lower_clip(p: Builder, node):
+    """Bounds that are computed: the larger of x and one, the smaller of that and the other."""
+    bounds = [(name, v) for name, v in zip(("max", "min"), node.inputs[1:], strict=False) if v]
+    if not bounds or any(p.known[v].dtype != np.float32 for _, v in bounds):
+        return False
+    x, shape = p.at(node.inputs[0]), p.known[node.output].shape
+    for i, (name, v) in enumerate(bounds):
+        last = i == len(bounds) - 1
+        y = p.result(node.output, like=x) if last else p.new(shape, in_order_of(shape, broadcast(x, shape).strides))
+        activation = p.activation(node) if last else None
+        p.add("binary", node, name=name, a=broadcast(x, shape), b=broadcast(p.at(v), shape), y=y, activation=activation)
+        x = y
+    return True
 
 
 def _lower_cast(p: Builder, node):
@@ -193,7 +208,16 @@ RECORDS = {
                          dtype=lambda node, inputs, i: inputs[1].dtype,
                          idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     "Ceil": _numpy(np.ceil),
-    "Clip": Operator(_clip, broadcast_shape, "bounds that are constant make an activation; others go to NumPy", _read_clip, formula=True),
+    "Clip": Operator(
+        _clip,
+        broadcast_shape,
+        _lower_clip,
+        _read_clip,
+        formula=True,
+        activates=True,
+        anywhere=True,
+        note="float32; bounds that are constant make an activation",
+    ),
     "Cos": _numpy(np.cos),
     "Cosh": _numpy(np.cosh),
     "Div": _binary("div", _div, formula=True),

@@ -3,9 +3,9 @@ import numpy as np
 
 from ..builder import Builder
 from ..ir import Node
-from ..memory import along, row_major, same_order
+from ..memory import along, part, row_major, same_order
 from ..reader import Reader
-from ..sizes import decide
+from ..sizes import decide, is_open
 from .elementwise import CAST_TYPES
 from .record import Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
@@ -169,6 +169,42 @@ def _lower_gather(p: Builder, node):
     return True
 
 
+def _box(indices, shape):
+    """The slices that rows of indices are all places of, in order; None where they are no such part."""
+    depth = indices.shape[-1]
+    if indices.ndim != depth + 1 or indices.size == 0:
+        return None
+    first, last = indices[(0,) * depth], indices[(-1,) * depth]
+    steps = [(b - a) // (n - 1) if n > 1 else 1 for a, b, n in zip(first, last, indices.shape[:-1], strict=True)]
+    ends = [b + 1 for b in last.tolist()]
+    inside = all(a >= 0 and s > 0 and e <= n for a, s, e, n in zip(first, steps, ends, shape[:depth], strict=True))
+    if not inside:
+        return None
+    ranges = [range(a, e, s) for a, e, s in zip(first.tolist(), ends, map(int, steps), strict=True)]
+    if tuple(map(len, ranges)) != indices.shape[:-1]:
+        return None
+    grid = np.stack(np.meshgrid(*ranges, indexing="ij"), -1)
+    return [slice(r.start, r.stop, r.step) for r in ranges] if np.array_equal(grid, indices) else None
+
+
+def _lower_scatter_nd(p: Builder, node):
+    """Two copies: all of x, and the updates into the part that the indices name."""
+    indices, x = p.data(node.inputs[1]), p.at(node.inputs[0])
+    if (
+        not isinstance(indices, np.ndarray)
+        or is_open((indices, x.shape))
+        or node.attrs.get("reduction", "none") != "none"
+    ):
+        return False
+    where = _box(indices, x.shape)
+    if where is None:
+        return False
+    y = p.result(node.output, like=x)
+    p.copy(node, x, y)
+    p.copy(node, p.at(node.inputs[2]), part(y, [*where, *[slice(None)] * (len(x.shape) - len(where))]))
+    return True
+
+
 _SINGLE = "no kernel that picks single elements"
 _OWN = "its shape depends on values: a plan is made for each"
 
@@ -196,7 +232,9 @@ RECORDS = {
     "ReverseSequence": Operator(_reverse_sequence, _reverse_shape, _SINGLE),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
     "ScatterElements": Operator(_scatter_elements, same_shape, _SINGLE),
-    "ScatterND": Operator(_scatter_nd, same_shape, _SINGLE),
+    "ScatterND": Operator(
+        _scatter_nd, same_shape, _lower_scatter_nd, note="constant indices that are all places of a part"
+    ),
     "TensorScatter": Operator(_tensor_scatter, same_shape, _SINGLE),
     "Trilu": Operator(_triangle, same_shape, "no kernel: mostly of constants"),
     "Unique": Operator(

@@ -350,10 +350,11 @@ RECORDS = {
         idle=lambda node, x: True,
         weightless=True,
     ),
-    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True),
-    "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True),
+    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True, views=True),
+    "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True),
     "Identity": Operator(
-        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True
+        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True,
+        views=True,
     ),
     "Pad": Operator(
         _pad,
@@ -372,6 +373,7 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
     "Shape": Operator(
         _shape, lambda node, x: [], "known as soon as shapes are", dtype=always(np.int64), from_shapes=True
@@ -390,9 +392,10 @@ RECORDS = {
         with_inputs("starts", "ends", "axes"),
         shaping=(1, 2, 3, 4),
         sizes=True,
+        views=True,
     ),
     "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks),
-    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True),
+    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True, views=True),
     "Squeeze": Operator(
         lambda node, x, axes=None: x.reshape(_squeezed(x.shape, axes)),
         lambda node, x, axes=None: _squeezed(x.shape, values(axes, "axes")),
@@ -401,6 +404,7 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
     "Tile": Operator(
         lambda node, x, repeats: np.tile(x, repeats.tolist()),
@@ -417,6 +421,7 @@ RECORDS = {
         weightless=True,
         sizes=True,
         idle=lambda node, x: x is not None and list(node.attrs.get("perm") or ()) == list(range(len(x.shape))),
+        views=True,
     ),
     "Unsqueeze": Operator(
         lambda node, x, axes: x.reshape(_unsqueezed(x.shape, axes)),
@@ -426,5 +431,6 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
 }

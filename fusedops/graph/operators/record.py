@@ -60,6 +60,7 @@ class Operator(NamedTuple):
     note: str = ""  # for which nodes there are kernels, for the documentation
     shaping: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
     from_shapes: bool = False  # its result follows from the shapes of its inputs
+    views: bool = False  # its steps place what they read otherwise, whatever the type of its elements
     sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
     idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input

@@ -45,11 +45,20 @@ class Context:
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
 
     def run(self, each):
-        graph, self.kind = self.graph, each.name
-        self.place = {node: i for i, node in enumerate(graph.nodes)}
-        self.producers, self.consumers = graph.producers(), graph.consumers()
+        self.kind = each.name
+        self.__dict__.pop("producers", None)
+        self.__dict__.pop("consumers", None)
+        self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
-        graph.nodes = sorted(self.place, key=self.place.get)
+        self.graph.nodes = sorted(self.place, key=self.place.get)
+
+    @cached_property
+    def producers(self):
+        return self.graph.producers()
+
+    @cached_property
+    def consumers(self):
+        return self.graph.consumers()
 
     def nodes(self, reverse=False):
         """The nodes in order, but those that are removed meanwhile."""
