@@ -51,8 +51,12 @@ class Evaluation:
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.copyto(step.writes[0].array(slots), step.reads[0].array(slots), casting="unsafe")
         inputs = iter([t.array(slots) for t in step.reads])
+        arrays = [next(inputs) if v else None for v in step.node.inputs]
+        call, residual = OPERATORS[step.node.op].call, next(inputs, None)
+        if call is not None and (result := call(step.node, residual, *arrays)) is not None:
+            return np.copyto(step.writes[0].array(slots), result)
         try:
-            results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
+            results = evaluate(step.node, arrays, residual)
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         for t, result in zip(step.writes, results, strict=False):
