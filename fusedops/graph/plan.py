@@ -54,10 +54,12 @@ class Evaluation:
             with np.errstate(invalid="ignore", over="ignore"):
                 return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
         inputs = iter(arrays)
+        arrays = [next(inputs) if given else None for given in self._given]
+        call, residual = OPERATORS[step.node.op].call, next(inputs, None)
+        if call is not None and (result := call(step.node, residual, *arrays)) is not None:
+            return np.copyto(self._writes[0](slots), result)
         try:
-            results = evaluate(
-                step.node, [next(inputs) if given else None for given in self._given], next(inputs, None)
-            )
+            results = evaluate(step.node, arrays, residual)
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         for find, result in zip(self._writes, results, strict=False):

@@ -24,7 +24,7 @@ def shaping_inputs(graph, inner=False):
     for node in graph.nodes:
         if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
-    wanted = {v for node in graph.nodes for v in _shaping(node) if v in knowable}
+    wanted = {v for node in graph.nodes for v in _shaping(node) if v and v in knowable}
     for node in reversed(graph.nodes):
         if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
             wanted.update(node.reads())

@@ -138,6 +138,8 @@ def _reverse_shape(node, x, lengths):
 def _gather_shape(node, x, i):
     axis = axis_of(node, len(x.shape))
     size = x.shape[axis]
+    if size == 0 and 0 not in i.shape:
+        raise ValueError("there are indices into an axis of 0")
     if i.data is not None and 0 not in i.shape and not decide(_are_inside, i.data, size):
         raise ValueError(f"there are indices {i.data.min()} to {i.data.max()} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
