@@ -11,7 +11,6 @@ struct fo_linear {
     fo_activation act;
 };
 
-
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;

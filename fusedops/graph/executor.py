@@ -97,12 +97,12 @@ class Model:
     def __call__(self, *arrays):
         found = self._simple and self._planned(arrays)
         if not found:
-            arrays = self.checked(arrays)
+            arrays = self._take(arrays)
             found = self.plan(*arrays)
         results = stages.run(*found, arrays, _executed) if found[0].staged else _executed(*found, arrays)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def checked(self, arrays):
+    def _take(self, arrays):
         """The inputs of a call as the network takes them."""
         return [_checked(x, v, self._inner) for x, v in self._with_inputs(arrays)]
 
@@ -404,7 +404,7 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        arrays = self.checked(arrays)
+        arrays = self._take(arrays)
         return measure.profile(self, self._forms().get("unfused"), arrays, integer(repeat, "repeat"))
 
     def _forms(self):
