@@ -50,7 +50,7 @@ typedef struct {
  * as in dw_across_rows otherwise, 576 channels at 33x33, 3 x 3 and dw = 2, 278 us instead of 133. */
 static ptrdiff_t phases_of(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool tiles = s->kh == s->kw && (s->kh == 3 || s->kh == 5 || s->kh == 7) && s->sh == 1 && s->sw == 1;
+    const bool tiles = s->kh == s->kw && ((s->kh >= 2 && s->kh <= 5) || s->kh == 7) && s->sh == 1 && s->sw == 1;
     return tiles && plan->ocg == 1 ? s->dh * s->dw : 1;
 }
 

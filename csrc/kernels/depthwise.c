@@ -1,5 +1,5 @@
-/* Depthwise convolutions: which kernels serve. Square kernels of 3, 5 and 7 have tiles and walks; all others, and
- * dilated ones, go by any.h. */
+/* Depthwise convolutions: which kernels serve. Square kernels of 2 to 5 and 7 have tiles, of 3, 5 and 7 walks; all
+ * others, and dilated ones, go by any.h. */
 #include "depthwise/any.h"
 #include "depthwise/line.h"
 #include "depthwise/pixels.h"
@@ -8,7 +8,7 @@
 /* Where lanes are channels. */
 static void dw_any_pixels(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t stride) {
     const bool dilated = g->s->dh > 1 || g->s->dw > 1;
-    if ((k == 3 || k == 5 || k == 7) && !dilated && (stride == 1 || stride == 2))
+    if (((k >= 2 && k <= 5) || k == 7) && !dilated && (stride == 1 || stride == 2))
         dw_pixels(g, k, stride);
     else
         dw_across_rows(g);

@@ -7,7 +7,7 @@
 
 #include "tile.h"
 
-enum { DW_LINE_COLS = 4 };
+enum { DW_COLS = 4 };
 
 /* A literal at every call. */
 typedef struct {
@@ -15,43 +15,45 @@ typedef struct {
     bool all, near; /* all three input rows lie in the image; from one pixel to the next there are NR floats */
 } dw_line_form;
 
-/* A vector of channels: its rows from the first window's first column on, taps, bias, output. */
+/* A vector of channels: its rows from the first window's first column on, taps, output. */
 typedef struct {
     const float *in[3];
-    vf tap[9], start;
+    vf tap[9];
     float *y;
 } dw_line_vector;
 
 /* The pixels from output column w on. Literals: whether the window's first or last column lies outside the image. */
 INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right, const fo_depthwise_line_args *g,
-                         const dw_line_vector *l, const ep_bounds *ep, ptrdiff_t w) {
-    const dw_tile_form tile = {3, f.s, 1, DW_LINE_COLS, false, left, right};
+                         const dw_line_vector *l, const vf start, const ep_bounds *ep, ptrdiff_t w) {
+    const dw_tile_form tile = {3, f.s, 1, DW_COLS, false, left, right};
     const ptrdiff_t xw = f.near ? NR : g->xw;
     vf acc[1][DW_TILE_COLS];
-    UNROLL for (int v = 0; v < DW_LINE_COLS; v++) acc[0][v] = l->start;
+    UNROLL for (int v = 0; v < DW_COLS; v++) acc[0][v] = start;
     UNROLL for (int i = 0; i < 3; i++)
         if (f.all || l->in[i]) dw_add_columns(tile, NULL, l->in[i] + w * f.s * xw, xw, i, 0, l->tap, NULL, acc);
-    ep_row(ep, true, DW_LINE_COLS, acc[0], l->y + w * g->yw, g->yw);
+    ep_row(ep, true, DW_COLS, acc[0], l->y + w * g->yw, g->yw);
 }
 
 INLINE void dw_line(const dw_line_form f, const fo_depthwise_line_args *args) {
     const fo_depthwise_line_args g = *args; /* a copy, which the compiler knows that no store changes */
-    const ptrdiff_t before = g.left * (f.near ? NR : g.xw), last = g.ow - DW_LINE_COLS;
+    const ptrdiff_t before = g.left * (f.near ? NR : g.xw), last = g.ow - DW_COLS;
     const bool left = g.left, right = (g.ow - 1) * f.s + 3 - g.left > g.iw;
     const ep_bounds ep = ep_start(&g.act);
     for (ptrdiff_t n = 0; n < g.vectors; n++) {
-        dw_line_vector l = {.y = g.y + n * VL, .start = g.bias ? v_load(g.bias + n * VL) : v_zero()};
+        dw_line_vector l = {.y = g.y + n * VL};
+        vf start = g.bias ? v_load(g.bias + n * VL) : v_zero();
+        v_force_mem(start); /* registers are for taps and sums */
         UNROLL for (int i = 0; i < 3; i++) l.in[i] = f.all || g.rows[i] ? g.rows[i] + n * VL - before : NULL;
         UNROLL for (int t = 0; t < 9; t++) l.tap[t] = v_load(g.w + (n * 9 + t) * VL);
         if (left)
-            dw_line_tile(f, true, false, &g, &l, &ep, 0);
+            dw_line_tile(f, true, false, &g, &l, start, &ep, 0);
         else
-            dw_line_tile(f, false, false, &g, &l, &ep, 0);
-        for (ptrdiff_t w = DW_LINE_COLS; w < last; w += DW_LINE_COLS) dw_line_tile(f, false, false, &g, &l, &ep, w);
+            dw_line_tile(f, false, false, &g, &l, start, &ep, 0);
+        for (ptrdiff_t w = DW_COLS; w < last; w += DW_COLS) dw_line_tile(f, false, false, &g, &l, start, &ep, w);
         if (right) /* the last one ends where the row ends */
-            dw_line_tile(f, false, true, &g, &l, &ep, last);
+            dw_line_tile(f, false, true, &g, &l, start, &ep, last);
         else
-            dw_line_tile(f, false, false, &g, &l, &ep, last);
+            dw_line_tile(f, false, false, &g, &l, start, &ep, last);
     }
 }
 
@@ -66,7 +68,6 @@ LINE(1, 1, 1)
 LINE(2, 0, 0)
 LINE(2, 1, 0)
 LINE(2, 1, 1)
-#undef LINE
 
 void FO_NAME(fo_depthwise_line)(const fo_depthwise_line_args *g) {
     static dw_line_fn *const lines[2][3] = {{dw_line_100, dw_line_110, dw_line_111},

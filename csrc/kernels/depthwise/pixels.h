@@ -17,21 +17,21 @@ typedef struct {
 #define TILES \
     SIDED(3, 1, 7, 2) SIDED(3, 1, 4, 2) SIDED(3, 1, 2, 2) SIDED(3, 2, 7, 2) SIDED(3, 2, 4, 2) SIDED(3, 2, 2, 2) \
     SIDED(5, 1, 2, 7) SIDED(5, 1, 2, 4) PLAIN(5, 2, 3, 4) PLAIN(7, 1, 4, 4) PLAIN(7, 2, 4, 4) SIDED(3, 1, 2, 4) \
-    SIDED(3, 2, 2, 4) PLAIN(5, 1, 4, 2) PLAIN(5, 2, 4, 2) PLAIN(7, 1, 3, 2) PLAIN(7, 2, 3, 2)
+    SIDED(3, 2, 2, 4) PLAIN(5, 1, 4, 2) PLAIN(5, 2, 4, 2) PLAIN(7, 1, 3, 2) PLAIN(7, 2, 3, 2) PLAIN(2, 1, 4, 4) \
+    PLAIN(2, 2, 4, 4) PLAIN(4, 1, 4, 4) PLAIN(4, 2, 4, 4) PLAIN(2, 1, 3, 4) PLAIN(2, 2, 3, 4) PLAIN(4, 1, 3, 2) \
+    PLAIN(4, 2, 3, 2)
 TILES
 
 static const dw_kernels *dw_kernels_of(ptrdiff_t k, ptrdiff_t s) {
-#define HIGH_SHAPES(s) {true, 3, {SIDED_SHAPE(3, s, 7, 2), SIDED_SHAPE(3, s, 4, 2), SIDED_SHAPE(3, s, 2, 2)}}
-    static const dw_kernels many[][2] = {
-        {HIGH_SHAPES(1), HIGH_SHAPES(2)},
-        {{false, 2, {SIDED_SHAPE(5, 1, 2, 7), SIDED_SHAPE(5, 1, 2, 4)}}, {false, 1, {PLAIN_SHAPE(5, 2, 3, 4)}}},
-        {{false, 1, {PLAIN_SHAPE(7, 1, 4, 4)}}, {false, 1, {PLAIN_SHAPE(7, 2, 4, 4)}}}};
-    static const dw_kernels few[][2] = {
-        {{false, 2, {SIDED_SHAPE(3, 1, 2, 4), SIDED_SHAPE(3, 1, 2, 2)}},
-         {false, 2, {SIDED_SHAPE(3, 2, 2, 4), SIDED_SHAPE(3, 2, 2, 2)}}},
-        {{false, 1, {PLAIN_SHAPE(5, 1, 4, 2)}}, {false, 1, {PLAIN_SHAPE(5, 2, 4, 2)}}},
-        {{false, 1, {PLAIN_SHAPE(7, 1, 3, 2)}}, {false, 1, {PLAIN_SHAPE(7, 2, 3, 2)}}}};
-    return DW_32 ? &many[(k - 3) / 2][s - 1] : &few[(k - 3) / 2][s - 1];
+#define ONE(k, s, rows, cols) {false, 1, {PLAIN_SHAPE(k, s, rows, cols)}}
+#define BOTH(k, rows, cols) {ONE(k, 1, rows, cols), ONE(k, 2, rows, cols)}
+#define WIDE(k, s, rows, cols, few) {false, 2, {SIDED_SHAPE(k, s, rows, cols), SIDED_SHAPE(k, s, rows, few)}}
+#define HIGH(s) {true, 3, {SIDED_SHAPE(3, s, 7, 2), SIDED_SHAPE(3, s, 4, 2), SIDED_SHAPE(3, s, 2, 2)}}
+    static const dw_kernels many[][2] = {[2] = BOTH(2, 4, 4), [3] = {HIGH(1), HIGH(2)}, [4] = BOTH(4, 4, 4),
+                                         [5] = {WIDE(5, 1, 2, 7, 4), ONE(5, 2, 3, 4)}, [7] = BOTH(7, 4, 4)};
+    static const dw_kernels few[][2] = {[2] = BOTH(2, 3, 4), [3] = {WIDE(3, 1, 2, 4, 2), WIDE(3, 2, 2, 4, 2)},
+                                        [4] = BOTH(4, 3, 2), [5] = BOTH(5, 4, 2), [7] = BOTH(7, 3, 2)};
+    return DW_32 ? &many[k][s - 1] : &few[k][s - 1];
 }
 
 /* The shape where `rows` and `cols` are left. High tiles read fewer of the rows above again; of stride 2, or where the

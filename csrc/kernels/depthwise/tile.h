@@ -47,7 +47,7 @@ INLINE bool dw_keeps_all_taps(const dw_tile_form f) {
 /* Whether the columns of the window come one after the other, because a row of it does not fit the registers with the
  * sums, but its taps do. */
 INLINE bool dw_by_columns(const dw_tile_form f) {
-    return f.rows == 2 && (DW_32 ? f.k == 5 : f.k == 3 && f.cols > 2);
+    return f.rows == 2 && (DW_32 ? f.k == 5 : f.k == 3 && f.rows * f.cols + dw_window(f) >= REGISTERS);
 }
 
 /* Column u of the window, at x. What lies outside is multiplied as zeros, as everywhere: a weight may be infinite. */
