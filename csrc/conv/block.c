@@ -243,7 +243,7 @@ static bool goes_by_lines(const separable *s) {
     const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
-           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 &&
+           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 &&
            s->cols >= FO_BLOCK_LEAST_COLS &&
            (!rest || rest >= FO_BLOCK_LEAST_COLS);
 }

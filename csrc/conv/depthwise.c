@@ -50,7 +50,7 @@ typedef struct {
  * as in dw_across_rows otherwise, 576 channels at 33x33, 3 x 3 and dw = 2, 278 us instead of 133. */
 static ptrdiff_t phases_of(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool tiles = s->kh == s->kw && (s->kh == 3 || s->kh == 5 || s->kh == 7) && s->sh == 1 && s->sw == 1;
+    const bool tiles = s->kh == s->kw && ((s->kh >= 2 && s->kh <= 5) || s->kh == 7) && s->sh == 1 && s->sw == 1;
     return tiles && plan->ocg == 1 ? s->dh * s->dw : 1;
 }
 
@@ -108,7 +108,7 @@ static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image
     const fo_conv2d_shape *s = &plan->s;
     if (s->kh != s->kw || s->sh != s->sw) return s->sw <= 2 && z->ow >= LONG * plan->kn->vl;
     if (s->sh > 2) return false;
-    const bool dilated = s->dh > 1 || s->dw > 1, any = s->kh <= 3 && s->sh == 1 && s->act.kind <= FO_CLIP && !r;
+    const bool dilated = s->dh > 1 || s->dw > 1, any = s->kh <= 3 && s->sh == 1 && fo_in_registers(&s->act) && !r;
     if (dilated || (s->kh <= 2 && s->sh == 1)) return any;
     return s->kh <= 3 || s->kh == 5 || (s->kh == 7 && s->sh == 1);
 }

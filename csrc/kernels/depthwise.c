@@ -1,5 +1,5 @@
-/* Depthwise convolutions: which kernels serve. Square kernels of 3, 5 and 7 have tiles and walks; all others, and
- * dilated ones, go by any.h. */
+/* Depthwise convolutions: which kernels serve. Square kernels of 2 to 5 and 7 have tiles, of 3, 5 and 7 walks; all
+ * others, and dilated ones, go by any.h. */
 #include "depthwise/any.h"
 #include "depthwise/line.h"
 #include "depthwise/pixels.h"
@@ -8,7 +8,7 @@
 /* Where lanes are channels. */
 static void dw_any_pixels(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t stride) {
     const bool dilated = g->s->dh > 1 || g->s->dw > 1;
-    if ((k == 3 || k == 5 || k == 7) && !dilated && (stride == 1 || stride == 2))
+    if (((k >= 2 && k <= 5) || k == 7) && !dilated && (stride == 1 || stride == 2))
         dw_pixels(g, k, stride);
     else
         dw_across_rows(g);
@@ -16,21 +16,11 @@ static void dw_any_pixels(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t str
 
 /* Where they are columns. */
 static void dw_any_planes(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t stride) {
-    static dw_walk_fn *const walks[][2][DW_WALKS][DW_EDGES] = {
-        [3] = {{STEP_1(3), WHOLE_ROWS}, STEP_2_ENDS(3)},
-        [5] = {{STEP_1(5)}, STEP_2(5)},
-        [7] = {{ONE_ROW(7), ENDS_ROW(7, 1, 2)}}};
     const bool dilated = g->s->dh > 1 || g->s->dw > 1;
     if (!dilated && ((k == 7 && stride == 1) || ((k == 3 || k == 5) && (stride == 1 || stride == 2))))
-        dw_planes(g, walks[k][stride - 1], stride == 1 ? dw_tall_31 : dw_tall_32);
-    else if (dw_spread_planes(g) || dw_slide_planes(g))
-        return;
-    else if (g->s->sw == 1)
-        dw_everywhere(DW_COLUMNS, g);
-    else if (g->s->sw == 2)
-        dw_everywhere(DW_EVERY_SECOND, g);
-    else
-        dw_everywhere(DW_ANYHOW, g);
+        dw_planes(g, k, stride);
+    else if (!dw_dilated_planes(g))
+        dw_everywhere(g);
 }
 
 void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
@@ -41,5 +31,5 @@ void FO_NAME(fo_depthwise)(const fo_depthwise_args *g) {
     else if (!g->nhwc && g->x.sw == 1)
         dw_any_planes(g, k, stride);
     else
-        dw_everywhere(DW_ANYHOW, g);
+        dw_everywhere(g);
 }

@@ -7,9 +7,8 @@
 
 #include "tile.h"
 
-/* Columns of a band: three rows of sums, all taps and a vector of x fit 32 registers. A stride of 2 has narrower ones,
- * too, for images of 9 columns. */
-enum { DW_BAND = 7, DW_NARROW_BAND = 5 };
+/* Columns of a band: three rows of sums, all taps and a vector of x fit 32 registers. */
+enum { DW_BAND = 7 };
 
 /* Stride 1, one vector of channels after the other: three rows of sums are in registers. a: the tile of the first
  * output row, and how many rows. */
@@ -64,27 +63,15 @@ INLINE void dw_relay_row(const dw_tile_form f, const dw_relay *r) {
 }
 
 typedef void dw_relay_fn(const dw_relay *);
-
 #define BAND(side) \
     static __attribute__((noinline)) void dw_band_##side(const dw_tile *a) { \
         dw_band((dw_tile_form){3, 1, 3, DW_BAND, false, (side & 1) != 0, (side & 2) != 0}, a); \
     }
-#define RELAY(cols, side) \
-    static __attribute__((noinline)) void dw_relay_##cols##side(const dw_relay *r) { \
-        dw_relay_row((dw_tile_form){3, 2, 2, cols, false, (side & 1) != 0, (side & 2) != 0}, r); \
+#define RELAY(side) \
+    static __attribute__((noinline)) void dw_relay_##side(const dw_relay *r) { \
+        dw_relay_row((dw_tile_form){3, 2, 2, DW_BAND, false, (side & 1) != 0, (side & 2) != 0}, r); \
     }
 #define SIDES(name) {name##0, name##1, name##2, name##3}
-BAND(0)
-BAND(1)
-BAND(2)
-BAND(3)
-RELAY(7, 0)
-RELAY(7, 1)
-RELAY(7, 2)
-RELAY(7, 3)
-RELAY(5, 0)
-RELAY(5, 1)
-RELAY(5, 2)
-RELAY(5, 3)
+BAND(0) BAND(1) BAND(2) BAND(3) RELAY(0) RELAY(1) RELAY(2) RELAY(3)
 
 #endif

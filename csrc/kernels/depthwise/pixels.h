@@ -14,33 +14,24 @@ typedef struct {
     dw_shape shape[3];
 } dw_kernels;
 
-#define HIGH(s) SIDED(3, s, 7, 2) SIDED(3, s, 4, 2) SIDED(3, s, 2, 2)
-HIGH(1)
-HIGH(2)
-SIDED(3, 1, 2, 4)
-SIDED(3, 2, 2, 4)
-ENDED(5, 1, 2, 7)
-ENDED(5, 1, 2, 4)
-PLAIN(5, 2, 3, 4)
-PLAIN(7, 1, 4, 4)
-PLAIN(7, 2, 4, 4)
-PLAIN(5, 1, 4, 2)
-PLAIN(5, 2, 4, 2)
-PLAIN(7, 1, 3, 2)
-PLAIN(7, 2, 3, 2)
+#define TILES \
+    SIDED(3, 1, 7, 2) SIDED(3, 1, 4, 2) SIDED(3, 1, 2, 2) SIDED(3, 2, 7, 2) SIDED(3, 2, 4, 2) SIDED(3, 2, 2, 2) \
+    SIDED(5, 1, 2, 7) SIDED(5, 1, 2, 4) PLAIN(5, 2, 3, 4) PLAIN(7, 1, 4, 4) PLAIN(7, 2, 4, 4) SIDED(3, 1, 2, 4) \
+    SIDED(3, 2, 2, 4) PLAIN(5, 1, 4, 2) PLAIN(5, 2, 4, 2) PLAIN(7, 1, 3, 2) PLAIN(7, 2, 3, 2) PLAIN(2, 1, 4, 4) \
+    PLAIN(2, 2, 4, 4) PLAIN(4, 1, 4, 4) PLAIN(4, 2, 4, 4) PLAIN(2, 1, 3, 4) PLAIN(2, 2, 3, 4) PLAIN(4, 1, 3, 2) \
+    PLAIN(4, 2, 3, 2)
+TILES
 
 static const dw_kernels *dw_kernels_of(ptrdiff_t k, ptrdiff_t s) {
-#define HIGH_SHAPES(s) {true, 3, {SIDED_SHAPE(3, s, 7, 2), SIDED_SHAPE(3, s, 4, 2), SIDED_SHAPE(3, s, 2, 2)}}
-    static const dw_kernels many[][2] = {
-        {HIGH_SHAPES(1), HIGH_SHAPES(2)},
-        {{false, 2, {ENDED_SHAPE(5, 1, 2, 7), ENDED_SHAPE(5, 1, 2, 4)}}, {false, 1, {PLAIN_SHAPE(5, 2, 3, 4)}}},
-        {{false, 1, {PLAIN_SHAPE(7, 1, 4, 4)}}, {false, 1, {PLAIN_SHAPE(7, 2, 4, 4)}}}};
-    static const dw_kernels few[][2] = {
-        {{false, 2, {SIDED_SHAPE(3, 1, 2, 4), SIDED_SHAPE(3, 1, 2, 2)}},
-         {false, 2, {SIDED_SHAPE(3, 2, 2, 4), SIDED_SHAPE(3, 2, 2, 2)}}},
-        {{false, 1, {PLAIN_SHAPE(5, 1, 4, 2)}}, {false, 1, {PLAIN_SHAPE(5, 2, 4, 2)}}},
-        {{false, 1, {PLAIN_SHAPE(7, 1, 3, 2)}}, {false, 1, {PLAIN_SHAPE(7, 2, 3, 2)}}}};
-    return DW_32 ? &many[(k - 3) / 2][s - 1] : &few[(k - 3) / 2][s - 1];
+#define ONE(k, s, rows, cols) {false, 1, {PLAIN_SHAPE(k, s, rows, cols)}}
+#define BOTH(k, rows, cols) {ONE(k, 1, rows, cols), ONE(k, 2, rows, cols)}
+#define WIDE(k, s, rows, cols, few) {false, 2, {SIDED_SHAPE(k, s, rows, cols), SIDED_SHAPE(k, s, rows, few)}}
+#define HIGH(s) {true, 3, {SIDED_SHAPE(3, s, 7, 2), SIDED_SHAPE(3, s, 4, 2), SIDED_SHAPE(3, s, 2, 2)}}
+    static const dw_kernels many[][2] = {[2] = BOTH(2, 4, 4), [3] = {HIGH(1), HIGH(2)}, [4] = BOTH(4, 4, 4),
+                                         [5] = {WIDE(5, 1, 2, 7, 4), ONE(5, 2, 3, 4)}, [7] = BOTH(7, 4, 4)};
+    static const dw_kernels few[][2] = {[2] = BOTH(2, 3, 4), [3] = {WIDE(3, 1, 2, 4, 2), WIDE(3, 2, 2, 4, 2)},
+                                        [4] = BOTH(4, 3, 2), [5] = BOTH(5, 4, 2), [7] = BOTH(7, 3, 2)};
+    return DW_32 ? &many[k][s - 1] : &few[k][s - 1];
 }
 
 /* The shape where `rows` and `cols` are left. High tiles read fewer of the rows above again; of stride 2, or where the
@@ -152,14 +143,10 @@ static dw_tile_fn *dw_sided(const dw_tile_form f, const dw_shape *shape, const d
     return known && (p->u >= 0 || p->u == -half) && (p->after <= 0 || p->after == half) ? shape->side[side] : NULL;
 }
 
-/* The channels of a span; the fields are set in place, for what is copied would wait for its stores. */
-INLINE void dw_set_span(dw_place *p, dw_span v) {
+/* The channels of a span; fields are set in place, for what is copied would wait for its stores. fn: or NULL. */
+INLINE void dw_call(dw_tile_fn *fn, dw_place *p, dw_span v) {
     p->tile.x = p->x + v.c, p->tile.y = p->y + v.c, p->tile.w = v.w, p->tile.bias = v.bias, p->tile.count = v.count;
-}
-
-static void dw_call(dw_tile_fn *fn, dw_place *p, dw_span v) {
-    dw_set_span(p, v);
-    if (v.count > 0) fn(&p->tile);
+    if (fn && v.count > 0) fn(&p->tile);
 }
 
 /* The same masked, with `lanes` of each vector; where there are several tiles, their columns are all in the image. */
@@ -246,37 +233,23 @@ static void dw_all_tiles(const fo_depthwise_args *g, const dw_kernels *kn) {
     }
 }
 
-/* Bytes of x and y. */
-static ptrdiff_t dw_bytes(const fo_depthwise_args *g) {
-    const ptrdiff_t row = g->s->sh * g->z->iw + g->z->ow;
-    return (g->c1 - g->c0) * (ptrdiff_t)sizeof(float) * (g->h1 - g->h0) * row;
-}
-
-/* Whether bands serve at all: 3 x 3, whole vectors, and margins that they know. */
-static bool dw_has_bands(const fo_depthwise_args *g) {
-    const fo_conv2d_size *z = g->z;
-    const ptrdiff_t s = g->s->sh, right = (z->ow - 1) * s + 3 - z->left - z->iw;
-    const ptrdiff_t bottom = (z->oh - 1) * s + 3 - z->top - z->ih;
-    const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1;
-    return DW_32 && g->half_rate && known && g->s->kh == 3 && (g->c1 - g->c0) % VL == 0 && dw_in_registers(g);
-}
-
-/* Stride 1: pixels are a multiple of 2 KB apart, and the second-level cache holds x and y. From a cache further away
- * lines that follow each other come better: 512x28x28 on two threads 0.6. */
+/* Whether bands serve: 3 x 3, whole vectors, margins that they know, pixels that share few sets of the cache. Stride 1:
+ * a multiple of 2 KB from each other, and the second-level cache holds x and y; from a cache further away lines that
+ * follow each other come better (512x28x28 on two threads 0.6). Stride 2: also where that cache holds most of x and y,
+ * and there are many channels, or, where none is across lines, some. Longer rows of few channels come better in one
+ * piece: 96x112x112 98 us, by tiles 80. */
 static bool dw_wants_bands(const fo_depthwise_args *g) {
-    const bool fits = g->z->ow % DW_BAND == 0 && g->h1 - g->h0 >= DW_BAND;
-    return dw_has_bands(g) && fits && g->x.sw % 512 == 0 && dw_bytes(g) <= 1 << 20;
-}
-
-/* Stride 2: pixels share few sets; or a second-level cache holds most of x and y, and there are many channels, or,
- * where none is across lines, some. Longer rows of few channels come better in one piece: 96x112x112 98 us, by tiles
- * 80. */
-static bool dw_wants_relays(const fo_depthwise_args *g) {
-    enum { CROWDED = 128, SOME = 8 * VL, CHANNELS = 16 * VL, BYTES = 2 << 20 };
-    const ptrdiff_t channels = g->c1 - g->c0, rows = g->h1 - g->h0;
+    enum { CROWDED = 512, CROWDED_2 = 128, SOME = 8 * VL, CHANNELS = 16 * VL, BYTES = 1 << 20 };
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t s = g->s->sh, right = (z->ow - 1) * s + 3 - z->left - z->iw, rows = g->h1 - g->h0;
+    const ptrdiff_t bottom = (z->oh - 1) * s + 3 - z->top - z->ih, channels = g->c1 - g->c0;
+    const bool known = z->left <= 1 && right <= 1 && z->top <= 1 && bottom <= 1;
+    if (!DW_32 || !g->half_rate || !known || g->s->kh != 3 || channels % VL || !dw_in_registers(g)) return false;
+    const ptrdiff_t bytes = channels * (ptrdiff_t)sizeof(float) * rows * (s * z->iw + z->ow);
     const bool at_lines = ((uintptr_t)(g->x.data + g->c0) | (uintptr_t)(g->y.data + g->c0)) % (VL * sizeof(float)) == 0;
-    const bool many = rows >= DW_BAND && dw_bytes(g) <= BYTES && channels >= (at_lines ? SOME : CHANNELS);
-    return dw_has_bands(g) && g->z->ow >= DW_NARROW_BAND && rows >= 2 && (g->x.sw % CROWDED == 0 || many);
+    if (s == 1) return z->ow % DW_BAND == 0 && rows >= DW_BAND && g->x.sw % CROWDED == 0 && bytes <= BYTES;
+    const bool many = rows >= DW_BAND && bytes <= 2 * BYTES && channels >= (at_lines ? SOME : CHANNELS);
+    return z->ow >= DW_BAND && rows >= 2 && (g->x.sw % CROWDED_2 == 0 || many);
 }
 
 static void dw_band_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
@@ -289,37 +262,30 @@ static void dw_band_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
 
 /* From the row before, unless it lies outside; the last band overlaps. */
 static void dw_relay_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
-    static dw_relay_fn *const relays[][DW_SIDES] = {SIDES(dw_relay_7), SIDES(dw_relay_5)};
+    static dw_relay_fn *const relays[] = SIDES(dw_relay_);
     enum { MOST = 8 };
     _Alignas(64) float sums[MOST * DW_BAND * VL];
-    const bool few = g->z->ow < DW_BAND || g->z->ow - w <= DW_NARROW_BAND;
-    const dw_tile_form f = {.k = 3, .s = 2, .rows = 1, .cols = few ? DW_NARROW_BAND : DW_BAND};
+    const dw_tile_form f = {.k = 3, .s = 2, .rows = 1, .cols = DW_BAND};
     dw_place p = dw_start(g);
     for (; v.count > 0; v.c += MOST * VL, v.w += MOST * 9 * VL, v.bias += g->bias ? MOST * VL : 0, v.count -= MOST)
         for (ptrdiff_t h = g->h0 - (g->h0 > 0 || !g->z->top); h < g->h1; h++) {
             dw_place_tile(f, g, true, h, w, g->z->ow, &p);
-            dw_set_span(&p, (dw_span){v.c, v.count < MOST ? v.count : MOST, v.w, v.bias});
+            dw_call(NULL, &p, (dw_span){v.c, v.count < MOST ? v.count : MOST, v.w, v.bias});
             const dw_relay r = {&p.tile, sums, h >= g->h0, h + 1 < g->h1};
-            relays[few][(p.u < 0 ? DW_NO_FIRST : 0) + (p.after > 0 ? DW_NO_LAST : 0)](&r);
+            relays[(p.u < 0 ? DW_NO_FIRST : 0) + (p.after > 0 ? DW_NO_LAST : 0)](&r);
         }
 }
 
-/* Band after band, for the vectors inside a pixel, and for either end of each. False where tiles serve better. */
-static bool dw_all_bands(const fo_depthwise_args *g) {
+/* Band after band, for the vectors inside a pixel, and for either end of each. */
+static void dw_all_bands(const fo_depthwise_args *g) {
     const ptrdiff_t s = g->s->sh;
-    if (s == 1 ? !dw_wants_bands(g) : !dw_wants_relays(g)) return false;
     float taps[DW_TAPS];
     dw_cut cut = dw_cut_channels(g, s == 1 || g->c1 - g->c0 >= 16 * VL, taps);
     cut.all.count -= cut.shift > 0;
     const dw_span spans[] = {cut.all, cut.first, cut.last};
-    const ptrdiff_t step = g->z->ow < DW_BAND ? DW_NARROW_BAND : DW_BAND;
     for (int v = 0; v < 3; v++)
-        for (ptrdiff_t w = 0; spans[v].count > 0 && w < g->z->ow; w += step)
-            if (s == 1)
-                dw_band_down(g, spans[v], w);
-            else
-                dw_relay_down(g, spans[v], w);
-    return true;
+        for (ptrdiff_t w = 0; spans[v].count > 0 && w < g->z->ow; w += DW_BAND)
+            (s == 1 ? dw_band_down : dw_relay_down)(g, spans[v], w);
 }
 
 /* Pixels a multiple of 2 KB apart share two of the 64 sets of a first-level cache of 32 KB, which hold less than a
@@ -356,7 +322,10 @@ static bool dw_copied(const fo_depthwise_args *g, const dw_kernels *kn) {
 
 static void dw_pixels(const fo_depthwise_args *g, ptrdiff_t k, ptrdiff_t stride) {
     const dw_kernels *const kn = dw_kernels_of(k, stride);
-    if (!dw_copied(g, kn) && !dw_all_bands(g)) dw_all_tiles(g, kn);
+    if (dw_wants_bands(g))
+        dw_all_bands(g);
+    else if (!dw_copied(g, kn))
+        dw_all_tiles(g, kn);
 }
 
 #endif

@@ -47,7 +47,7 @@ INLINE bool dw_keeps_all_taps(const dw_tile_form f) {
 /* Whether the columns of the window come one after the other, because a row of it does not fit the registers with the
  * sums, but its taps do. */
 INLINE bool dw_by_columns(const dw_tile_form f) {
-    return f.rows == 2 && (DW_32 ? f.k == 5 : f.k == 3 && f.cols > 2);
+    return f.rows == 2 && (DW_32 ? f.k == 5 : f.k == 3 && f.rows * f.cols + dw_window(f) >= REGISTERS);
 }
 
 /* Column u of the window, at x. What lies outside is multiplied as zeros, as everywhere: a weight may be infinite. */
@@ -157,7 +157,7 @@ INLINE void dw_tiles(const dw_tile_form f, const dw_tile *args) {
     }
 }
 
-/* The window's columns: all in the image, or the first, the last or both outside. */
+/* The window's columns: all in the image, or the first, the last or both outside (bands alone). */
 enum { DW_WITHIN, DW_NO_FIRST, DW_NO_LAST, DW_NO_ENDS, DW_SIDES };
 
 /* The kernels of a shape: for each side that it has by literals, and masked. */
@@ -174,13 +174,9 @@ typedef struct {
 #define PLAIN(k, s, rows, cols) TILE(0, k, s, rows, cols, DW_WITHIN, false) TILE(m, k, s, rows, cols, DW_WITHIN, true)
 #define SIDED(k, s, rows, cols) \
     PLAIN(k, s, rows, cols) TILE(1, k, s, rows, cols, DW_NO_FIRST, false) TILE(2, k, s, rows, cols, DW_NO_LAST, false)
-#define ENDED(k, s, rows, cols) SIDED(k, s, rows, cols) TILE(3, k, s, rows, cols, DW_NO_ENDS, false)
 #define OF(k, s, rows, cols, side) dw_tile_##k##s##rows##cols##side
 #define PLAIN_SHAPE(k, s, rows, cols) {rows, cols, {OF(k, s, rows, cols, 0)}, OF(k, s, rows, cols, m)}
 #define SIDED_SHAPE(k, s, rows, cols) \
     {rows, cols, {OF(k, s, rows, cols, 0), OF(k, s, rows, cols, 1), OF(k, s, rows, cols, 2)}, OF(k, s, rows, cols, m)}
-#define ENDED_SHAPE(k, s, rows, cols) \
-    {rows, cols, {OF(k, s, rows, cols, 0), OF(k, s, rows, cols, 1), OF(k, s, rows, cols, 2), OF(k, s, rows, cols, 3)}, \
-     OF(k, s, rows, cols, m)}
 
 #endif
