@@ -100,27 +100,36 @@ def operands(q, k, v, mask, scale):
 
 
 def _broadcast(q, k, v):
-    q, k, v = (_core.as_input(a, name) for a, name in ((q, "q"), (k, "k"), (v, "v")))
-    shapes = f"q has shape {q.shape}, k {k.shape} and v {v.shape}"
-    if min(a.ndim for a in (q, k, v)) < 2 or (2 in (q.ndim, k.ndim, v.ndim) and not q.ndim == k.ndim == v.ndim):
-        raise ValueError(
-            f"{shapes}, but they must be (..., heads, t, d), (..., kv_heads, s, d) and (..., kv_heads, s, dv), "
-            "or all without heads")
+    """q, k and v, checked, the axes before the heads broadcast; of 2 axes each or of 3 and more."""
+    q, k, v = _core.as_input(q, "q"), _core.as_input(k, "k"), _core.as_input(v, "v")
+    axes = q.ndim, k.ndim, v.ndim
+    if min(axes) < 2 or (2 in axes and max(axes) > 2):
+        raise _misfit(
+            q, k, v, ", but they must be (..., heads, t, d), (..., kv_heads, s, d) and (..., kv_heads, s, dv), "
+            "or all without heads"
+        )
     if q.shape[-1] != k.shape[-1]:
-        raise ValueError(f"{shapes}: the last axes of q and k must have one length")
+        raise _misfit(q, k, v, ": the last axes of q and k must have one length")
     if k.shape[-2] != v.shape[-2]:
-        raise ValueError(f"{shapes}: k and v must have one number of tokens")
+        raise _misfit(q, k, v, ": k and v must have one number of tokens")
     if q.ndim == 2:
         return q, k, v
-    if k.shape[-3] != v.shape[-3] or (k.shape[-3] == 0 and q.shape[-3]) or (k.shape[-3] and q.shape[-3] % k.shape[-3]):
-        raise ValueError(f"{shapes}: k and v must have one number of heads, which divides that of q")
+    heads, kv_heads = q.shape[-3], k.shape[-3]
+    if kv_heads != v.shape[-3] or (heads % kv_heads if kv_heads else heads):
+        raise _misfit(q, k, v, ": k and v must have one number of heads, which divides that of q")
+    if q.shape[:-3] == k.shape[:-3] == v.shape[:-3] and q.ndim <= MOST_AXES + 3:
+        return q, k, v
     try:
         batch = np.broadcast_shapes(q.shape[:-3], k.shape[:-3], v.shape[:-3])
     except ValueError:
-        raise ValueError(f"{shapes}: the axes before the heads cannot be broadcast to one shape") from None
+        raise _misfit(q, k, v, ": the axes before the heads cannot be broadcast to one shape") from None
     if len(batch) > MOST_AXES:
-        raise ValueError(f"{shapes}: at most {MOST_AXES} axes may be before the heads; reshape them to fewer")
+        raise _misfit(q, k, v, f": at most {MOST_AXES} axes may be before the heads; reshape them to fewer")
     return tuple(np.broadcast_to(a, (*batch, *a.shape[-3:])) for a in (q, k, v))
+
+
+def _misfit(q, k, v, why):
+    return ValueError(f"q has shape {q.shape}, k {k.shape} and v {v.shape}{why}")
 
 
 def _mask(mask, shape, one):
@@ -132,6 +141,8 @@ def _mask(mask, shape, one):
                 f"mask has dtype {mask.dtype}, but must be bool (True takes part) or float32 (added): "
                 "pass mask.astype(bool) or a sum")
         mask = _core.as_input(mask, "mask")
+    if mask.shape == shape:
+        return mask
     try:
         return np.broadcast_to(mask, shape)
     except ValueError:
@@ -148,6 +159,8 @@ def flag(causal):
 def _scale(scale, d):
     if scale is None:
         return 1 / math.sqrt(d) if d else 1.0
+    if type(scale) is float and math.isfinite(scale):
+        return scale
     if not isinstance(scale, Real) or isinstance(scale, (bool, np.bool_)):
         raise TypeError(f"scale must be a number, not {scale!r}")
     if not math.isfinite(scale):

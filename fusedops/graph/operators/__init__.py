@@ -2,6 +2,7 @@
 from . import (
     absent,
     activation,
+    attention,
     control,
     conv,
     elementwise,
@@ -24,6 +25,7 @@ from .record import Absent, Operator, Rewrite
 _FAMILIES = (
     absent,
     activation,
+    attention,
     control,
     conv,
     elementwise,

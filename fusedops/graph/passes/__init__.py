@@ -10,7 +10,7 @@ from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, cleanup, constants, epilogue, linear, operands, pad, patterns, subgraphs, types
+from . import affine, attention, cleanup, constants, epilogue, linear, operands, pad, patterns, subgraphs, types
 
 
 class Pass(NamedTuple):
@@ -26,6 +26,7 @@ PASSES = [
     Pass("computed operands", "", operands.run),
     Pass("activation patterns", "fuse", patterns.run),
     Pass("batch norm", "fold", affine.fold_scales),
+    Pass("attention", "fuse", attention.run),
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),

@@ -79,25 +79,25 @@ def _fold_into_product(context, node):
         scaling = context.producers.get(value)
         if scaling is None or value in graph.results or len(context.consumers[value]) > 1:
             continue
-        source, factor = _factor(context, scaling, alpha)
-        if factor is not None:
-            alpha = factor
+        source, found = factor(context, scaling, alpha)
+        if found is not None:
+            alpha = found
             context.read_instead(node, source, i)
             context.remove(scaling)
             context.fused([scaling], node, passes=2, per_element=1, value=value)
     while node.output not in graph.results and len(readers := context.consumers.get(node.output, ())) == 1:
         behind = readers[0]
-        _, factor = _factor(context, behind, alpha)
-        if factor is None:
+        _, found = factor(context, behind, alpha)
+        if found is None:
             break
-        alpha = factor
+        alpha = found
         context.merge([behind], node)
         context.fused([behind], node, passes=2, per_element=1)
     if alpha != 1:
         node.attrs["alpha"] = alpha
 
 
-def _factor(context, node, alpha):
+def factor(context, node, alpha):
     """(value, alpha times the constant) of a node that multiplies a value by a single constant, or (None, None)."""
     value = next((v for v in node.inputs if v not in context.graph.constants), None)
     step = _scale_and_shift(context, node, value, True) if value and node.op in ("Mul", "Div") else None
