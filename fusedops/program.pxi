@@ -579,8 +579,12 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
 
 
 cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """Layer norm over first_axis and those behind it, along which scale and shift have an element each."""
+    """Layer norm of x + residual over first_axis and those behind it, along which scale and shift have an element each."""
+    cdef int d
     normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
+    for d in range(t.nd if t[2].slot != ABSENT else 0):
+        if t[2].stride[d] != t.stride[d] and t.shape[d] != 1:
+            raise ValueError("residual must lie in memory as x does")
 
 
 cdef int fill_instance_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
@@ -678,8 +682,8 @@ cdef describe_steps():
     step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
     step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log", [at(&s.softmax.x), at(&s.softmax.y)],
          {"log": False})
-    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis", [at(&s.norm.x), at(&s.norm.y)],
-         {"scale": None, "shift": None, "first_axis": -1})
+    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor residual~y?:tensor eps scale shift first_axis",
+         [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)], {"scale": None, "shift": None, "first_axis": -1})
     step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
     step("matmul", FO_CALL_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
