@@ -682,7 +682,7 @@ cdef describe_steps():
     step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
     step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log", [at(&s.softmax.x), at(&s.softmax.y)],
          {"log": False})
-    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor residual~y?:tensor eps scale shift first_axis",
+    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor",
          [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)], {"scale": None, "shift": None, "first_axis": -1})
     step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
