@@ -86,7 +86,7 @@ class _Numpy:
 
     @staticmethod
     def group_norm(x, groups, weight, bias):
-        n, c, *points = x.shape
+        n, _, *points = x.shape
         d = x.reshape(n, groups, -1)
         d = d - d.mean(-1, keepdims=True)
         y = (d / np.sqrt((d * d).mean(-1, keepdims=True) + np.float32(1e-5))).reshape(x.shape)
