@@ -8,6 +8,8 @@ import numpy as np
 from fusedops import layers, recurrent, reference, tokens, workloads
 from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
 
+from .passes import PASSES, Pass
+
 
 @dataclass(frozen=True)
 class Product:
@@ -238,6 +240,7 @@ OPERATIONS = {
     "lstm_50x1_128": Sequence("LSTM", 50, 1, 128),
     "lstm_50x16_256": Sequence("LSTM", 50, 16, 256),
     "gru_50x1_128": Sequence("GRU", 50, 1, 128),
+    **PASSES,
 }
 NETWORKS = {
     "mobilenet_v1": _mobilenet_v1(),
@@ -265,9 +268,8 @@ def calls(name):
 
 def variants_of(name):
     """Which forms a case has beside plain NumPy."""
-    return (
-        "unfused",
-        *([] if isinstance(CASES[name], Attention) else ["folded"]),
-        "fused",
-        *(["block"] if isinstance(CASES[name], Block) else []),
-    )
+    case = CASES[name]
+    if isinstance(case, Pass):
+        return (*(["unfused"] if case.residual else []), "fused")
+    folded = [] if isinstance(case, Attention) else ["folded"]
+    return ("unfused", *folded, "fused", *(["block"] if isinstance(case, Block) else []))

@@ -79,7 +79,7 @@ class Run:
 
 
 def fusion(run, plt):
-    table = run.table("operation", "name", "variant")
+    table = {n: v for n, v in run.table("operation", "name", "variant").items() if {"folded", "unfused"} <= v.keys()}
     figure, axes = plt.subplots(figsize=(8.5, 0.31 * len(table) + 0.9))
     for i, variants in enumerate(table.values()):
         shown = [v for v in ("folded", "fused", "block") if v in variants]
@@ -123,7 +123,7 @@ def roofline(run, plt):
 
     if not run.roof:
         return None
-    table = {n: v for n, v in run.table("operation", "name", "variant").items() if n not in NETWORKS}
+    table = {n: v for n, v in run.table("operation", "name", "variant").items() if n not in NETWORKS and "unfused" in v}
     figure, axes = plt.subplots(figsize=(8.5, 5))
     peak, bandwidth = run.roof["peak"], {int(size): rate for size, rate in run.roof["bandwidth"].items()}
     sizes = sorted(bandwidth)

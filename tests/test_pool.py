@@ -39,12 +39,14 @@ CASES = {
     "shared": ((5, 5), (1, 1), (2, 2), (1, 1), (9, 7)),
     "shared_dilated": ((2, 4), (2, 2), (1, 2), (3, 1), (4, 4)),
     "global": ((9, 7), (1, 1), (0, 0), (1, 1), (1, 1)),
+    "global_padded": ((11, 9), (1, 1), (1, 1), (1, 1), (1, 1)),
+    "one_window": ((4, 5), (9, 9), (0, 0), (2, 1), (1, 1)),
 }
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("layouts", ["nhwc nhwc", "nchw nchw", "slice slice", "nchw nhwc", "spread nchw"])
-@pytest.mark.parametrize("channels", [1, 5, 40, 70])
+@pytest.mark.parametrize("channels", [1, 5, 40, 70, 300])
 def test_max(case, layouts, channels, isa, threads, draw):
     kernel, stride, before, dilation, size = CASES[case]
     layout_x, layout_y = layouts.split()

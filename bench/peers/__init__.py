@@ -9,7 +9,7 @@ import numpy as np
 
 from fusedops.workloads import Block, Cell, Convolution
 
-from ..cases import Attention, MaxPool, Network, Product, Residual, Sequence
+from ..cases import Attention, MaxPool, Network, Pass, Product, Residual, Sequence
 
 
 class Peer(NamedTuple):
@@ -72,6 +72,8 @@ class Builder:
                 return self.attention(x, operation, *states)
             case MaxPool():
                 return self.max_pool(x, operation)
+            case Pass():
+                return self.passed(x, operation, a)
             case Block():
                 x, skip = self.fork(x, operation.residual)
                 y = self._in_a_row(operation.parts, a.parts, x)
@@ -98,6 +100,9 @@ class Builder:
 
     def attention(self, q, operation, k, v):
         raise Unsupported("its attention is not compared here")
+
+    def passed(self, x, operation, a):
+        raise Unsupported("its pools, norms and the like are not compared here")
 
     def sequence(self, x, operation, a):
         raise Unsupported("its recurrent layers are not compared here")

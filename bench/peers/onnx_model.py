@@ -53,6 +53,28 @@ class OnnxBuilder(Builder):
     def max_pool(self, x, operation):
         return self.node("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], pads=[1] * 4)
 
+    def passed(self, x, operation, a):
+        """Channels lie as ONNX has them."""
+        options, parameters = dict(operation.options), [self.constant(v) for v in a.parameters]
+        match operation.function:
+            case "max_pool2d" | "avg_pool2d":
+                kind = "MaxPool" if operation.function == "max_pool2d" else "AveragePool"
+                k, more = options["kernel_size"], {} if kind == "MaxPool" else {"count_include_pad": 1}
+                return self.node(kind, x, kernel_shape=[k, k], strides=[options.get("stride", k)] * 2,
+                                 pads=[options.get("padding", 0)] * 4, **more)
+            case "softmax":
+                return self.node("Softmax", x, axis=options.get("axis", -1))
+            case "layer_norm":
+                x = x if a.residual is None else self.node("Add", x, self.constant(a.residual))
+                return self.node("LayerNormalization", x, *parameters, axis=-1)
+            case "resize":
+                scales = self.constant(np.float32([1, 1, options["scale"], options["scale"]]))
+                linear = options.get("mode") == "linear"
+                return self.node("Resize", x, "", scales, mode="linear" if linear else "nearest",
+                                 **({} if linear else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}))
+            case _:
+                return super().passed(x, operation, a)
+
     def mean(self, x, operation):
         return self.node("Flatten", self.node("GlobalAveragePool", x))
 

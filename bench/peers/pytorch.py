@@ -30,6 +30,24 @@ class TorchBuilder(Builder):
     def max_pool(self, x, operation):
         return nn.functional.max_pool2d(x, 3, 2, 1)
 
+    def passed(self, x, operation, a):
+        f, options = nn.functional, dict(operation.options)
+        parameters = [torch.from_numpy(v) for v in a.parameters]
+        match operation.function:
+            case "max_pool2d" | "avg_pool2d":
+                return getattr(f, operation.function)(x, **options)
+            case "softmax":
+                return f.softmax(x, options.get("axis", -1))
+            case "group_norm":
+                return f.group_norm(x, options["groups"], *parameters)
+            case "layer_norm" | "rms_norm":
+                x = x if a.residual is None else x + torch.from_numpy(a.residual)
+                eps = {"eps": 1e-5} if operation.function == "rms_norm" else {}
+                return getattr(f, operation.function)(x, x.shape[-1:], *parameters, **eps)
+            case "resize":
+                mode = "bilinear" if options.get("mode") == "linear" else "nearest"
+                return f.interpolate(x, scale_factor=options["scale"], mode=mode)
+
     def mean(self, x, operation):
         return x.mean((2, 3))
 

@@ -35,6 +35,7 @@ FO_KERNEL(fo_pointwise, pointwise);
 FO_KERNEL(fo_elementwise, elementwise);
 FO_KERNEL(fo_pool_row, pool_row);
 FO_KERNEL(fo_pool_plane, pool_plane);
+FO_KERNEL(fo_pool_whole, pool_whole);
 FO_KERNEL(fo_reduce, reduce);
 FO_KERNEL(fo_softmax, softmax);
 FO_KERNEL(fo_norm, norm);

@@ -76,6 +76,41 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
     }
 }
 
+/* sums with what stands at x, n whole vectors. */
+INLINE void pool_into(const fo_pool_kind kind, float *sums, const float *x, ptrdiff_t n) {
+    for (ptrdiff_t v = 0; v < n; v += VL) v_store(sums + v, pool_two(kind, v_load(sums + v), v_load(x + v)));
+}
+
+/* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines a pixel apart
+ * would be read. Returns how many channels are done. */
+INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t channels) {
+    enum { FLOATS = FO_POOL_FLOATS / POOL_VECTORS };
+    const fo_pool_args *g = p->g;
+    const ptrdiff_t down = g->dh * g->x.sh, right = g->dw * g->x.sw;
+    const pool_range columns = taps_inside(-g->left, g->kw, g->dw, 0, g->iw), rows = p->rows;
+    float column[FLOATS], sums[FLOATS];
+    vf acc[POOL_VECTORS];
+    ptrdiff_t c = 0;
+    for (ptrdiff_t n; channels - c >= 2 * POOL_VECTORS * VL; c += n, p->x += n) {
+        n = (channels - c < FLOATS ? channels - c : FLOATS) / VL * VL;
+        FO_RAN("pool whole image");
+        pool_start(kind, 1, acc);
+        for (ptrdiff_t v = 0; v < n; v += VL) v_store(sums + v, acc[0]);
+        for (ptrdiff_t j = columns.first; j < columns.last; j++) {
+            const float *x = p->x + rows.first * down - g->left * g->x.sw + j * right;
+            for (ptrdiff_t v = 0; v < n; v += VL) v_store(column + v, acc[0]);
+            for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down)
+                pool_into(kind, column, x, n);
+            pool_into(kind, sums, column, n);
+        }
+        for (ptrdiff_t v = 0; v < n; v += VL, p->y += VL) {
+            acc[0] = v_load(sums + v);
+            pool_put(kind, 1, true, p, 0, acc);
+        }
+    }
+    return c;
+}
+
 /* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
@@ -119,7 +154,7 @@ INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n
     pool_place p = {.g = g, .x = g->x.data + n * g->x.sn + h0 * g->x.sh, .y = g->y.data + n * g->y.sn + h * g->y.sh,
                     .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih), .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi),
                     .lanes = v_range(0, g->c % VL)};
-    ptrdiff_t c = 0;
+    ptrdiff_t c = g->oh == 1 && g->ow == 1 ? pool_stream(kind, &p, g->c) : 0;
     for (; c + POOL_VECTORS * VL <= g->c; c += POOL_VECTORS * VL, p.x += POOL_VECTORS * VL, p.y += POOL_VECTORS * VL)
         pool_channels(kind, POOL_VECTORS, true, &p);
     for (; c + VL <= g->c; c += VL, p.x += VL, p.y += VL) pool_channels(kind, 1, true, &p);
@@ -193,4 +228,45 @@ void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptr
         pool_plane(FO_POOL_MAX, g, x, y, first, last, columns, width, counts);
     else
         pool_plane(FO_POOL_AVERAGE, g, x, y, first, last, columns, width, counts);
+}
+
+/* The one window of each of some planes, up to VL from `first` on: what the rows of each column come to, then VL
+ * columns of all planes at once. */
+INLINE void pool_planes_whole(const fo_pool_kind kind, const fo_pool_args *g, ptrdiff_t first, ptrdiff_t count) {
+    const float *x[VL];
+    for (ptrdiff_t l = 0; l < VL; l++) {
+        const ptrdiff_t plane = first + (l < count ? l : 0);
+        x[l] = g->x.data + plane / g->c * g->x.sn + plane % g->c * g->x.sc;
+    }
+    const ptrdiff_t down = g->dh * g->x.sh;
+    vf acc[POOL_VECTORS];
+    pool_start(kind, 1, acc);
+    for (ptrdiff_t u = 0; u < g->kw; u += VL) {
+        const vm inside = v_range(0, g->kw - u);
+        vf columns[VL];
+        for (int l = 0; l < VL; l++) {
+            vf column[POOL_VECTORS];
+            pool_start(kind, 1, column);
+            const float *row = x[l] + u;
+            for (ptrdiff_t i = 0; i < g->kh; i++, row += down) pool_add(kind, 1, g->kw - u >= VL, row, inside, column);
+            columns[l] = column[0];
+        }
+        v_transpose(columns);
+        for (ptrdiff_t j = 0; j < VL && j < g->kw - u; j++) acc[0] = pool_two(kind, acc[0], columns[j]);
+    }
+    const pool_range rows = taps_inside(0, g->kh, g->dh, g->h_lo, g->h_hi);
+    const pool_range wide = taps_inside(0, g->kw, g->dw, g->w_lo, g->w_hi);
+    const ptrdiff_t counted = (rows.last - rows.first) * (wide.last - wide.first);
+    if (kind != FO_POOL_MAX) acc[0] = v_div(acc[0], v_set1((float)counted));
+    float y[VL];
+    v_store(y, acc[0]);
+    for (ptrdiff_t l = 0; l < count; l++) g->y.data[(first + l) / g->c * g->y.sn + (first + l) % g->c * g->y.sc] = y[l];
+}
+
+void FO_NAME(fo_pool_whole)(const fo_pool_args *g, ptrdiff_t first, ptrdiff_t count) {
+    FO_RAN("pool whole planes");
+    if (g->kind == FO_POOL_MAX)
+        pool_planes_whole(FO_POOL_MAX, g, first, count);
+    else
+        pool_planes_whole(FO_POOL_AVERAGE, g, first, count);
 }

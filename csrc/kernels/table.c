@@ -23,6 +23,7 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .elementwise = FO_NAME(fo_elementwise),
     .pool_row = FO_NAME(fo_pool_row),
     .pool_plane = FO_NAME(fo_pool_plane),
+    .pool_whole = FO_NAME(fo_pool_whole),
     .reduce = FO_NAME(fo_reduce),
     .softmax = FO_NAME(fo_softmax),
     .norm = FO_NAME(fo_norm),

@@ -269,6 +269,7 @@ typedef struct {
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
+    void (*pool_whole)(const fo_pool_args *, ptrdiff_t first, ptrdiff_t count); /* the one window of up to vl planes */
     void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
                        const float *counts);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */

@@ -48,10 +48,29 @@ static fo_status pool_planes(pool_job *job, int threads) {
     return FO_OK;
 }
 
+static void pool_whole(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const pool_job *job = context;
+    const ptrdiff_t vl = job->kn->vl, end = min_((task + 1) * job->rows, job->a->n * job->a->c);
+    for (ptrdiff_t i = task * job->rows; i < end; i += vl) job->kn->pool_whole(job->a, i, min_(vl, end - i));
+}
+
+/* Whether each plane has one window, of neighbours that all lie inside. */
+static bool is_whole(const fo_pool_args *a) {
+    return a->oh == 1 && a->ow == 1 && a->x.sw == 1 && a->dw == 1 && !a->top && !a->left && a->kw <= a->iw &&
+           (a->kh - 1) * a->dh < a->ih;
+}
+
 fo_status fo_pool(const fo_pool_args *a) {
     pool_job job = {.a = a, .kn = fo_active()};
     const double outputs = (double)a->n * a->c * a->oh * a->ow, inputs = (double)a->n * a->c * a->ih * a->iw;
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, 4 * outputs * a->kh * a->kw, 4 * (outputs + inputs)));
+    if (a->x.sc != 1 && is_whole(a)) {
+        const ptrdiff_t planes = a->n * a->c;
+        job.rows = round_up(div_up(planes, threads > 1 ? 4 * threads : 1), job.kn->vl);
+        fo_parallel_for(div_up(planes, job.rows), threads, pool_whole, &job);
+        return FO_OK;
+    }
     if (a->x.sc != 1 || a->y.sc != 1 || a->c == 1) return pool_planes(&job, threads);
     fo_parallel_for(a->n * a->oh, threads, pool_row, &job);
     return FO_OK;
