@@ -485,6 +485,8 @@ QUANTIZED = [
     (70, (9, 40), 70, (3, 3), dict(padding=1, groups=70)),
     (33, (9, 11), 33, (5, 5), dict(stride=2, padding=2, groups=33)),
     (16, (12, 9), 16, (7, 4), dict(padding=3, dilation=2, groups=16)),
+    (1, (6, 6), 3, (3, 3), {}),
+    (70, (6, 8), 70, (3, 3), dict(padding=1, groups=70)),
 ]
 
 
@@ -548,8 +550,8 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
-                 rows_and_matrices, of_the_table, eight_bits):
+    for part in (convolutions, eight_bits, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
+                 rows_and_matrices, of_the_table):
         for name, case in part():
             assert name not in made, name
             made[name] = case
