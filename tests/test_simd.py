@@ -390,7 +390,7 @@ def places(lanes):
 def test_packs(bytewise):
     """From beyond 16 bits to 0 .. 255, with a zero point."""
     lanes = bytewise.lanes
-    v = integers(20, 4 * lanes) >> np.resize([0, 12, 16, 20], (20, 1))
+    v = (integers(20, 4 * lanes) >> np.resize([0, 12, 16, 20], (20, 1))).astype(np.int32)
     q, lane = places(lanes)
     for zero in 0, 5, 128, 255:
         expected = np.clip(np.clip(v, -32768, 32767) + zero, 0, 255)
