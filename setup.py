@@ -54,7 +54,14 @@ if SANITIZE and SETS is X86_SETS:  # AVX-512's shuffles take constants, which th
 TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE, *TRACE]
-UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "epilogue"]  # as the linker needs them: each before what it calls
+# Kernels of bytes once more, with the processor's dot product of bytes.
+DOTS = {"avx2vnni": [*X86_SETS["avx2"], "-mavxvnni"], "avx512vnni": [*X86_SETS["avx512"], "-mavx512vnni"]}
+if SETS is not X86_SETS:
+    DOTS = {}
+if "avx512" not in SETS or "-DFO_EMULATED" in SETS["avx512"]:
+    DOTS.pop("avx512vnni", None)
+# As the linker needs them: each before what it calls.
+UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
 
 
@@ -62,9 +69,9 @@ def library(name, sources, flags):
     return "fusedops_" + name, {"sources": sources, "cflags": CFLAGS + flags, "obj_deps": {"": HEADERS}}
 
 
-def kernels(isa, flags):
+def kernels(isa, flags, units):
     """A library for each unit, so that they are compiled side by side."""
-    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in UNITS]
+    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in units]
 
 
 class BuildClib(build_clib):
@@ -103,5 +110,6 @@ core = Extension(
 setup(
     ext_modules=cythonize([core], language_level=3),
     libraries=[library("base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))), OPENMP + WITHOUT),
-               *(one for isa, flags in SETS.items() for one in kernels(isa, flags))],
+               *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
+               *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"]))],
     cmdclass={"build_clib": BuildClib, "build_ext": BuildExt})

@@ -503,4 +503,8 @@ void fo_program_release(fo_call *steps, ptrdiff_t count);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
 fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
 
+#ifndef FO_ISA /* kernels of floats do without */
+#include "quantized.h"
+#endif
+
 #endif

@@ -27,6 +27,13 @@ from .norms import layer_norm as layer_norm
 from .norms import log_softmax as log_softmax
 from .norms import rms_norm as rms_norm
 from .norms import softmax as softmax
+from .quantized import QConv2d as QConv2d
+from .quantized import QLinear as QLinear
+from .quantized import Quantization as Quantization
+from .quantized import dequantize as dequantize
+from .quantized import qconv2d as qconv2d
+from .quantized import qlinear as qlinear
+from .quantized import quantize as quantize
 from .recurrent import GRU as GRU
 from .recurrent import LSTM as LSTM
 from .recurrent import RNN as RNN
@@ -51,10 +58,11 @@ from .tokens import attention as attention
 __version__: str
 __all__ = [
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
-    "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "RNN", "RNNCell", "attention", "available_isas", "avg_pool2d",
-    "conv1d", "conv2d",
-    "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "fold_batch_norm", "from_torch",
-    "gemm", "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
-    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "resize", "rms_norm", "rnn", "rnn_cell", "set_isa",
+    "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell",
+    "attention", "available_isas", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d",
+    "depthwise_conv2d", "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm",
+    "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
+    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm",
+    "rnn", "rnn_cell", "set_isa",
     "set_num_threads", "show_config", "softmax",
 ]

@@ -1,5 +1,5 @@
 # The C interface of csrc/fusedops.h, as far as the binding uses it.
-from libc.stdint cimport int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 
 cdef extern from "fusedops.h" nogil:
@@ -49,6 +49,37 @@ cdef extern from "fusedops.h" nogil:
     void fo_linear_free(fo_linear *plan)
     fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
                             Py_ssize_t ldr, float *y, Py_ssize_t ldy)
+
+    ctypedef enum fo_type:
+        FO_FLOAT32
+        FO_UINT8
+        FO_INT8
+    void fo_quantize(Py_ssize_t rows, Py_ssize_t n, const float *x, const float *scale, const int32_t *zero_point,
+                     fo_type type, void *y)
+    void fo_dequantize(Py_ssize_t rows, Py_ssize_t n, const void *x, const float *scale, const int32_t *zero_point,
+                       fo_type type, float *y)
+    bint fo_dot_product()
+    void fo_set_dot_product(bint used)
+    ctypedef struct fo_quantization:
+        float scale
+        int32_t zero_point
+    ctypedef struct fo_quantized:
+        const float *w_scale
+        const float *bias
+        fo_quantization x, residual, y
+        fo_activation act
+    ctypedef struct fo_byte_types:
+        fo_type x, residual, y
+    enum:
+        FO_BYTE_STEPS
+    ctypedef struct fo_qlinear:
+        pass
+    fo_qlinear *fo_qlinear_create(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
+                                  const fo_quantized *q)
+    const char *fo_qlinear_isa(const fo_qlinear *plan)
+    void fo_qlinear_free(fo_qlinear *plan)
+    fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
+                             const void *residual, Py_ssize_t ldr, void *y, Py_ssize_t ldy)
 
     ctypedef struct fo_image:
         float *data
@@ -120,6 +151,18 @@ cdef extern from "fusedops.h" nogil:
         float *y
         Py_ssize_t yt, yb
     fo_status fo_sequence_run(const fo_sequence *sequence)
+
+    ctypedef struct fo_byte_image:
+        void *data
+        Py_ssize_t sn, sc, sh, sw
+    ctypedef struct fo_qconv2d:
+        pass
+    fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
+    const char *fo_qconv2d_isa(const fo_qconv2d *plan)
+    const char *fo_qconv2d_kernel(const fo_qconv2d *plan)
+    void fo_qconv2d_free(fo_qconv2d *plan)
+    fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
+                             const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y)
 
     ctypedef struct fo_conv_transpose:
         pass

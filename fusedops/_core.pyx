@@ -7,7 +7,7 @@ import numpy as np
 cimport numpy as cnp
 from cpython.number cimport PyNumber_Index
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport int64_t, uint8_t, uintptr_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strcpy
 from numpy cimport ndarray
@@ -588,38 +588,24 @@ cdef enum:
     LARGE_SIDE = 64  # pixels
 
 
-cdef class Conv2dPlan(ImagePlan):
-    """y = activation(conv(x, w) + bias + residual) with w packed once."""
-    cdef fo_conv2d *plan
+cdef class WindowPlan(ImagePlan):
+    """A convolution's sizes."""
     cdef fo_conv2d_shape shape
     cdef Py_ssize_t top, left, bottom, right
     cdef bint same
-    cdef ndarray bias
-    cdef readonly str isa
 
-    def __dealloc__(self):
-        fo_conv2d_free(self.plan)
-
-    def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
-              bint nhwc, int algorithm):
-        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom), (left, right)) or "same"."""
-        cdef fo_conv2d_shape s
-        cdef fo_conv2d *plan
-        s.oc, s.ic, s.kh, s.kw = w.shape[0], w.shape[1] * groups, w.shape[2], w.shape[3]
+    cdef void describe(self, ndarray w, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
+                       bint nhwc) noexcept:
+        """w (oc, ic/groups, kh, kw); activation as parsed; padding ((top, bottom), (left, right)) or "same"."""
+        cdef fo_conv2d_shape *s = &self.shape
+        s.oc, s.ic = cnp.PyArray_DIM(w, 0), cnp.PyArray_DIM(w, 1) * groups
+        s.kh, s.kw = cnp.PyArray_DIM(w, 2), cnp.PyArray_DIM(w, 3)
         s.groups = groups
         s.sh, s.sw = stride
         s.dh, s.dw = dilation
         s.act = activation_of(activation)
-        s.algorithm, s.nhwc = algorithm, nhwc
-        make_once(self, self.plan != NULL)
-        with nogil:
-            plan = fo_conv2d_create(&s, data(w), doubles(scale), data(bias))
-        if plan == NULL:
-            raise MemoryError("fusedops: no memory for packed weights")
-        self.plan, self.shape, self.nhwc, self.same, self.isa = plan, s, nhwc, padding == "same", fo_conv2d_isa(plan).decode()
-        self.bias = None if bias is None else bias.copy()
-        self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
-        self.light = w.shape[1] == 1 < groups
+        s.algorithm, s.nhwc = 0, nhwc
+        self.nhwc, self.same = nhwc, padding == "same"
         if not self.same:
             (self.top, self.bottom), (self.left, self.right) = padding
 
@@ -638,19 +624,49 @@ cdef class Conv2dPlan(ImagePlan):
         z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
         return 0
 
+    def _weights_shape(self):
+        """w's shape."""
+        cdef fo_conv2d_shape *s = &self.shape
+        if self.ic == UNMADE:
+            raise unmade(self)
+        return s.oc, s.ic // s.groups, s.kh, s.kw
+
+    cdef str weights(self):
+        return f"w {self._weights_shape()} with groups={self.shape.groups}"
+
+
+cdef class Conv2dPlan(WindowPlan):
+    """y = activation(conv(x, w) + bias + residual) with w packed once."""
+    cdef fo_conv2d *plan
+    cdef ndarray bias
+    cdef readonly str isa
+
+    def __dealloc__(self):
+        fo_conv2d_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
+              bint nhwc, int algorithm):
+        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom), (left, right)) or "same"."""
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef fo_conv2d *plan
+        make_once(self, self.plan != NULL)
+        self.describe(w, activation, stride, padding, dilation, groups, nhwc)
+        s.algorithm = algorithm
+        with nogil:
+            plan = fo_conv2d_create(s, data(w), doubles(scale), data(bias))
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
+        self.bias = None if bias is None else bias.copy()
+        self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
+        self.light = w.shape[1] == 1 < groups
+
     def _weights(self):
         """w with the scale in it, and bias."""
         cdef ndarray w = np.empty(self._weights_shape(), np.float32)
         with nogil:
             fo_conv2d_weights(self.plan, data(w))
         return w, self.bias
-
-    def _weights_shape(self):
-        """w's shape."""
-        cdef fo_conv2d_shape *s = &self.shape
-        if self.plan == NULL:
-            raise unmade(self)
-        return s.oc, s.ic // s.groups, s.kh, s.kw
 
     def _has_bias(self):
         return self.bias is not None
@@ -710,9 +726,6 @@ cdef class Conv2dPlan(ImagePlan):
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
         return fo_conv2d_run(self.plan, z, x, residual, y)
-
-    cdef str weights(self):
-        return f"w {self._weights_shape()} with groups={self.shape.groups}"
 
 
 cdef class SeparablePlan(ImagePlan):
@@ -1203,3 +1216,8 @@ include "template.pxi"
 # ---- what surrounds the products -------------------------------------------------------------------------------------
 
 include "_functions.pxi"
+
+
+# ---- eight bits -----------------------------------------------------------------------------------------------------
+
+include "_quantized.pxi"

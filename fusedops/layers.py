@@ -75,6 +75,18 @@ def _choice(value, name, known):
     return value
 
 
+def windows(w, stride, padding, dilation, groups, layout):
+    """A convolution's options as the binding takes them, or the error that says why not; layout as whether it is NHWC."""
+    groups = integer(groups, "groups")
+    if groups > max(len(w), 1) or len(w) % groups:
+        raise ValueError(f"groups={groups} must divide the {len(w)} output channels of w {w.shape}")
+    if not 1 <= min(w.shape[2:]) <= max(w.shape[2:]) <= LARGEST:
+        raise ValueError(
+            f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
+    stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
+    return stride, _padding(padding), dilation, groups, _choice(layout, "layout", LAYOUTS) == "NHWC"
+
+
 def _winograd_applies(w_shape, stride, dilation, groups):
     return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and (w_shape[1] > 1 or groups == 1)
 
@@ -207,12 +219,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
                  algorithm="auto"):
         w = _core.as_input(w, "w", 4)
         oc = w.shape[0]
-        groups = integer(groups, "groups")
-        if groups > max(oc, 1) or oc % groups:
-            raise ValueError(f"groups={groups} must divide the {oc} output channels of w {w.shape}")
-        if not 1 <= min(w.shape[2:]) <= max(w.shape[2:]) <= LARGEST:
-            raise ValueError(f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
-        stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
+        stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w {w.shape}, "
@@ -220,7 +227,6 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         if algorithm == "winograd1d" and not _winograd1d_applies(w.shape, stride, dilation, groups):
             raise ValueError(f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation and not "
                              f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
-        zeros = _padding(padding)
         if algorithm == "strassen" and not _strassen_applies(w.shape, stride, zeros, groups):
             raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
                              f"padding {padding!r}, groups={groups}")
@@ -228,7 +234,6 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         bias, scale = _bias(bias, oc), None
         if bn is not None:
             scale, bias = scale_and_bias(bias, bn, oc)
-        nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
         self._pack(np.ascontiguousarray(w), scale, bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
         self._options = dict(activation=_kept(activation, parsed), stride=stride, padding=padding if isinstance(padding, (int, str)) else zeros,
                              dilation=dilation, groups=groups, layout=layout, algorithm=algorithm)

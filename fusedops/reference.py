@@ -7,7 +7,7 @@ bias into the kernel, as frameworks do with a frozen network, and keeps residual
 """
 import numpy as np
 
-from . import _core, activations, functional, layers, recurrent, tokens
+from . import _core, activations, functional, layers, quantized, recurrent, tokens
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
 
 
@@ -563,3 +563,118 @@ class InvertedResidual:
         hidden = depthwise(x if expand is None else expand(x))
         added = self._residual and project._layer.output_shape(hidden.shape) == np.shape(x)
         return project(hidden, x if added else None, out)
+
+
+# ---- eight bits: float32 between a dequantised x and a quantised y ---------------------------------------------------
+
+
+class _Requantized:
+    """An unfused float32 layer of dequantised weights, with passes that make floats of bytes and bytes of floats."""
+
+    def __init__(self, kind, fused, **options):
+        """fused: the layer in 8 bits, whose checks and weights these are."""
+        (w, bias), given = fused._arguments
+        self._x_q, self._residual_q, self._y_q = given["x_q"], given["residual_q"], given["y_q"]
+        self._layer = kind(quantized.dequantize(w, given["w_q"]), bias, activation=given["activation"], **options)
+
+    def __call__(self, x, residual=None, out=None):
+        if self._x_q is None:
+            floats = _by_rows(_core.as_input(x, "x"))
+        else:
+            floats = quantized.dequantize(x, self._x_q)
+        if residual is not None and self._residual_q is not None:
+            residual = quantized.dequantize(residual, self._residual_q)
+        if self._y_q is None:
+            return self._layer(floats, residual, out)
+        dtype = np.uint8 if self._x_q is None else _core.as_bytes(x, "x", "a layer with x_q").dtype
+        return quantized.quantize(self._layer(floats, residual), self._y_q, dtype, out=out)
+
+
+def _by_rows(x):
+    """Each row through the bytes of its own range."""
+    rows = x.reshape(-1, x.shape[-1]) if x.size else x.reshape(0, 1)
+    least, most = np.minimum(rows.min(1, initial=0), 0), np.maximum(rows.max(1, initial=0), 0)
+    scale = np.maximum((most - least) / np.float32(255), np.finfo(np.float32).tiny)
+    q = quantized.Quantization(scale, np.clip(np.rint(-least / scale), 0, 255).astype(np.int32))
+    return quantized.dequantize(quantized.quantize(rows, q), q).reshape(x.shape)
+
+
+class QLinear(_Requantized):
+    """:class:`fusedops.QLinear`, unfused."""
+
+    def __init__(self, w, bias=None, bn=None, *, x_q=None, w_q=None, y_q=None, residual_q=None, activation=None):
+        super().__init__(
+            Linear,
+            quantized.QLinear(w, bias, bn, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation),
+        )
+
+
+class QConv2d(_Requantized):
+    """:class:`fusedops.QConv2d`, unfused."""
+
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        x_q,
+        w_q=None,
+        y_q=None,
+        residual_q=None,
+        activation=None,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+    ):
+        options = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+        super().__init__(
+            Conv2d,
+            quantized.QConv2d(
+                w, bias, bn, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation, **options
+            ),
+            **options,
+        )
+
+
+def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residual=None, residual_q=None, out=None):
+    """:func:`fusedops.qlinear`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    return QLinear(w, bias, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation)(x, residual, out)
+
+
+def qconv2d(
+    x,
+    w,
+    *,
+    x_q,
+    w_q,
+    y_q=None,
+    bias=None,
+    activation=None,
+    residual=None,
+    residual_q=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+):
+    """:func:`fusedops.qconv2d`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
+    layer = QConv2d(
+        w,
+        bias,
+        x_q=x_q,
+        w_q=w_q,
+        y_q=y_q,
+        residual_q=residual_q,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+    )
+    return layer(x, residual, out)

@@ -1,7 +1,10 @@
 from typing import Any
 
+from numpy.typing import NDArray
+
 from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
 from .batchnorm import BatchNorm
+from .quantized import Quantization
 from .recurrent import OptionalWeights, Weights
 
 class Linear:
@@ -130,3 +133,25 @@ def lstm(x: Input, state: tuple[Input, Input] | None, w_ih: Weights, w_hh: Weigh
 def gru(x: Input, state: Input | None, w_ih: Weights, w_hh: Weights, b_ih: OptionalWeights = None,
         b_hh: OptionalWeights = None, *, lengths: Input | None = None, out: Array | None = None,
         fold_bn: bool = False, **options: Any) -> tuple[Array, Array]: ...
+
+class QLinear:
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
+                 x_q: Quantization | None = None, w_q: Quantization | None = None, y_q: Quantization | None = None,
+                 residual_q: Quantization | None = None, activation: Activation = None) -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+
+class QConv2d:
+    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *, x_q: Quantization,
+                 w_q: Quantization | None = None, y_q: Quantization | None = None, residual_q: Quantization | None = None,
+                 activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
+                 groups: int = 1, layout: Layout = "NCHW") -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+
+def qlinear(x: Input, w: Input, *, x_q: Quantization | None = None, w_q: Quantization,
+            y_q: Quantization | None = None, bias: Input | None = None, activation: Activation = None,
+            residual: Input | None = None, residual_q: Quantization | None = None,
+            out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+def qconv2d(x: Input, w: Input, *, x_q: Quantization, w_q: Quantization, y_q: Quantization | None = None,
+            bias: Input | None = None, activation: Activation = None, residual: Input | None = None,
+            residual_q: Quantization | None = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
+            groups: int = 1, layout: Layout = "NCHW", out: NDArray[Any] | None = None) -> NDArray[Any]: ...

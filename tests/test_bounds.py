@@ -28,7 +28,7 @@ def guarded(a, at_end):
     start = ctypes.addressof(ctypes.c_char.from_buffer(memory))
     for page in (start, start + PAGE + size):
         assert ctypes.CDLL(None).mprotect(ctypes.c_void_p(page), ctypes.c_size_t(PAGE), NOTHING) == 0
-    copy = np.frombuffer(memory, np.float32, a.size, PAGE + (size - a.nbytes if at_end else 0)).reshape(a.shape)
+    copy = np.frombuffer(memory, a.dtype, a.size, PAGE + (size - a.nbytes if at_end else 0)).reshape(a.shape)
     copy[...] = a
     return copy
 

@@ -30,18 +30,32 @@ BUILDS = {
     "avx512-emulated": ("avx512", [*AVX2, "-Wno-psabi", "-DFO_EMULATED", f"-I{ROOT}/tests/emulated"], COMPILER, []),
     "neon": ("neon", [], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
 }
+# Bytes alone: kernels of a dot product. AVX-VNNI's is also AVX-512's instruction of 32 bytes.
+WIDE = ["-mavx512f", "-mavx512bw", "-mfma"]
+BYTES = {
+    "avx512vnni": ("avx512vnni", [*WIDE, "-mavx512vnni"], COMPILER, []),
+    "avx2vnni": ("avx2vnni", [*AVX2, "-mavxvnni"], COMPILER, []),
+    "avx2vnni-by-avx512": ("avx2vnni", [*AVX2, "-mavx512vnni", "-mavx512vl"], COMPILER, []),
+    "neon-dot": ("neon", ["-march=armv8.2-a+dotprod"], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
+}
+NEEDS = {"avx512vnni": "avx512_vnni", "avx2vnni": "avx_vnni", "avx2vnni-by-avx512": "avx512_vnni",
+         "neon-dot": "asimddp"}
 GUARD = np.float32(7)
 
 
 def why_not(name):
     """Why a set does not run here, or None."""
-    isa, _, compiler, start = BUILDS[name]
+    isa, _, compiler, start = (BUILDS | BYTES)[name]
     needed = {"avx512-emulated": "avx2"}.get(name, isa)
     if not (ROOT / "csrc" / "simd").is_dir():
         return "the sources are not here"
     for tool in compiler[0], *start:
         if not shutil.which(tool):
             return f"{tool} is missing"
+    cpu = Path("/proc/cpuinfo")
+    if not start and name in NEEDS:
+        found = cpu.exists() and NEEDS[name] in cpu.read_text().split()
+        return None if found else f"the processor has no {NEEDS[name]}"
     if not start and needed not in fo.available_isas():
         return f"the processor has no {needed}"
     return None
@@ -51,7 +65,7 @@ class Driver:
     """The program of one set."""
 
     def __init__(self, name, folder):
-        isa, options, compiler, self.start = BUILDS[name]
+        isa, options, compiler, self.start = (BUILDS | BYTES)[name]
         self.program = str(Path(folder) / name)
         flags = ["-O2", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-Wall", "-Wextra", f"-DFO_ISA={isa}"]
         source = ROOT / "tests" / "simd" / "driver.c"
@@ -86,6 +100,13 @@ def folder():
 @lru_cache
 def driver(name):
     return Driver(name, folder().name)
+
+
+@pytest.fixture(params=[*BUILDS, *BYTES])
+def bytewise(request):
+    if reason := why_not(request.param):
+        pytest.skip(reason)
+    return driver(request.param)
 
 
 @pytest.fixture(params=BUILDS)
@@ -303,11 +324,111 @@ def test_over_all_lanes(run, draw):
     same(run("v_largest_lane", x), np.repeat(x.max(1, keepdims=True), run.lanes, 1))
 
 
+def integers(rows, count):
+    """int32 of several sizes, their bits as floats."""
+    rng = np.random.default_rng(0)
+    values = rng.integers(-(2**31), 2**31, (rows, count)) >> np.resize([0, 8, 16, 22, 28], (rows, 1))
+    return values.astype(np.int32)
+
+
+def bits(run, name, values, *given, wrote=None, dtype=np.int32):
+    """The result's bits as integers."""
+    y = run(name, np.ascontiguousarray(values).view(np.float32), *given, wrote=wrote)
+    return np.ascontiguousarray(y).view(dtype)
+
+
+@pytest.mark.parametrize("name", ["v_iadd", "v_isub", "v_imul", "v_ixor"])
+def test_integers(bytewise, name):
+    v = integers(15, 2 * bytewise.lanes)
+    a, b = (part.astype(np.int64) for part in np.hsplit(v, 2))
+    expected = {"v_iadd": a + b, "v_isub": a - b, "v_imul": a * b, "v_ixor": a ^ b}[name]
+    np.testing.assert_array_equal(bits(bytewise, name, v), expected.astype(np.int32))
+
+
+def test_integers_and_floats(bytewise):
+    v = integers(15, bytewise.lanes)
+    np.testing.assert_array_equal(bits(bytewise, "v_as_int", v), v)
+    np.testing.assert_array_equal(bits(bytewise, "v_as_float", v), v)
+    np.testing.assert_array_equal(bits(bytewise, "v_to_float", v), v.astype(np.float32).view(np.int32))
+    x = np.resize(
+        np.float32([-2.5, -1.5, -0.5, 0.5, 1.5, 2.5, 0.49999997, -0.0, 1e9, -2e9, 7.3, -7.7]), (3, bytewise.lanes)
+    )
+    np.testing.assert_array_equal(bits(bytewise, "v_to_int", x), np.rint(x).astype(np.int32))
+    for n in 0, -1, 2**31 - 1, -(2**31):
+        np.testing.assert_array_equal(bits(bytewise, "v_iset1", v[:1], [[n]]), np.full((1, bytewise.lanes), n))
+
+
+def test_bytes_in_memory(bytewise):
+    lanes = bytewise.lanes
+    v = integers(1, bytewise.room)
+    u = v.view(np.uint8)
+    for at in 0, 1, 3, 4 * lanes:
+        np.testing.assert_array_equal(bits(bytewise, "v_iload", v, [[at]], dtype=np.uint8), u[:, at : at + 4 * lanes])
+        np.testing.assert_array_equal(bits(bytewise, "v_load_bytes", v, [[at]]), u[:, at : at + lanes])
+        stored = bits(bytewise, "v_istore", v, [[at]], wrote=lanes + -(-at // 4), dtype=np.uint8)
+        np.testing.assert_array_equal(stored[:, at : at + 4 * lanes], u[:, : 4 * lanes])
+    for n in range(4 * lanes + 1):
+        inside = np.arange(4 * lanes) < n
+        np.testing.assert_array_equal(
+            bits(bytewise, "v_load_quads_tail", v, [[n]], dtype=np.uint8), np.where(inside, u[:, : 4 * lanes], 0)
+        )
+        stored = bits(bytewise, "v_store_quads_tail", v, [[n]], dtype=np.uint8)
+        np.testing.assert_array_equal(stored, np.where(inside, u[:, : 4 * lanes], np.full(lanes, GUARD).view(np.uint8)))
+    for n in range(-1, lanes + 3):
+        expected = np.where(np.arange(lanes) < n, u[:, :lanes], 0)
+        np.testing.assert_array_equal(bits(bytewise, "v_load_bytes_tail", v, [[n]]), expected)
+
+
+def places(lanes):
+    """Byte b of v_pack_inlane's result is that of vector q, lane l: (q, l)."""
+    if lanes == 1:
+        return np.arange(4), np.zeros(4, int)
+    b = np.arange(4 * lanes)
+    return b % 16 // 4, b // 16 * 4 + b % 4
+
+
+def test_packs(bytewise):
+    """From beyond 16 bits to 0 .. 255, with a zero point."""
+    lanes = bytewise.lanes
+    v = (integers(20, 4 * lanes) >> np.resize([0, 12, 16, 20], (20, 1))).astype(np.int32)
+    q, lane = places(lanes)
+    for zero in 0, 5, 128, 255:
+        expected = np.clip(np.clip(v, -32768, 32767) + zero, 0, 255)
+        np.testing.assert_array_equal(bits(bytewise, "v_pack", v, [[zero]], dtype=np.uint8), expected)
+        mixed = expected.reshape(20, 4, lanes)[:, q, lane]
+        np.testing.assert_array_equal(bits(bytewise, "v_pack_inlane", v, [[zero]], dtype=np.uint8), mixed)
+
+
+def test_quads(bytewise):
+    lanes = bytewise.lanes
+    v = integers(3, 4 * lanes)
+    rows = v.view(np.uint8).reshape(3, 4, 4 * lanes)
+    expected = np.empty((3, 4, lanes, 4), np.uint8)
+    q, lane = places(lanes)
+    expected[:, q, lane] = np.moveaxis(rows, 1, 2)
+    np.testing.assert_array_equal(
+        bits(bytewise, "v_quads", v, wrote=4 * lanes, dtype=np.uint8), expected.reshape(3, -1)
+    )
+
+
+def test_dot_products_do_not_saturate(bytewise):
+    """Of the worst bytes, too; where the set takes int8, they come less 128."""
+    lanes, rng = bytewise.lanes, np.random.default_rng(1)
+    a, b = rng.integers(0, 256, (30, 4 * lanes)), rng.integers(-128, 128, (30, 4 * lanes))
+    a[:3], b[0], b[1], b[2] = 255, 127, -128, np.resize([127, -128], 4 * lanes)
+    c = integers(30, lanes)
+    given = np.hstack([a.astype(np.uint8).view(np.int32), b.astype(np.int8).view(np.int32), c])
+    y = bytewise("v_dot", given.view(np.float32), wrote=lanes + 1)
+    a = a - 128 * (y[0, -1] == 1)
+    expected = c.astype(np.int64) + (a * b).reshape(30, lanes, 4).sum(2)
+    np.testing.assert_array_equal(np.ascontiguousarray(y[:, :-1]).view(np.int32), expected.astype(np.int32))
+
+
 def test_every_operation_is_here():
     """The list of simd.h against that of the driver, but for what other operations are made of, and barriers."""
     if not (ROOT / "csrc" / "simd").is_dir():
         pytest.skip("the sources are not here")
-    contract = (ROOT / "csrc" / "simd" / "simd.h").read_text().split("*/")[0]
+    contract = "".join((ROOT / "csrc" / "simd" / name).read_text().split("*/")[0] for name in ("simd.h", "bytes.h"))
     lines = [line[5:] for line in contract.splitlines() if line.startswith(" *   v_")]
     named = {name for line in lines for name in re.findall(r"\bv_\w+", line.split("   ")[0])}
     known = set(re.findall(r"\bv_\w+", (ROOT / "tests" / "simd" / "driver.c").read_text()))

@@ -40,6 +40,19 @@ def attend(q: Array, kv: Array) -> list[Array]:
     return [masked, fo.attention(q, cache.k, cache.v, causal=True, out=masked), cache.attention(q[:, :, -1:])]
 
 
+def eight_bits() -> list[NDArray[np.float32]]:
+    x, w, q = np.ones((1, 4, 8, 8), np.uint8), np.ones((4, 4, 3, 3), np.int8), fo.Quantization(0.5, 3)
+    out = np.empty((2, 3), np.uint8)
+    fo.qlinear(np.ones((2, 8), np.uint8), np.ones((3, 8), np.int8), x_q=q, w_q=fo.Quantization(0.1), y_q=q, out=out)
+    dynamic = fo.QLinear(random(3, 8), activation="relu")(random(2, 8))
+    layer = fo.QConv2d(random(4, 4, 3, 3), x_q=q, y_q=q, padding=1)
+    return [
+        fo.dequantize(fo.quantize(random(3), q, np.int8), q), dynamic, fo.dequantize(layer(x), q),
+        fo.qconv2d(x, w, x_q=q, w_q=fo.Quantization(np.ones(4, np.float32)), stride=2),
+        fo.reference.qconv2d(x, w, x_q=q, w_q=fo.Quantization(0.1)),
+    ]
+
+
 def around() -> list[Array]:
     """What surrounds the products."""
     x, w, rows = random(1, 4, 8, 8), random(4, 2, 2, 2), random(3, 8)
@@ -119,7 +132,7 @@ def runtime() -> str:
 
 
 if __name__ == "__main__":
-    results = one_shot() + around() + layers() + recurrent()
+    results = one_shot() + eight_bits() + around() + layers() + recurrent()
     assert all(y.dtype == np.float32 for y in results)
     print(runtime(), sum(y.size for y in results))
     if sys.argv[1:]:

@@ -33,7 +33,7 @@ struct fo_conv2d_call {
 
 struct fo_algorithm {
     const char *name;    /* with which its kernels' names begin */
-    unsigned types;      /* of elements: bits of fo_type */
+    unsigned types;      /* of elements: bits of fo_key */
     unsigned named;      /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
     double (*nanoseconds)(const fo_costing *); /* of one image on one thread */

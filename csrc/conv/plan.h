@@ -14,13 +14,13 @@ typedef enum {
 } fo_weight_form;
 
 /* Element types: the bits of a mask of them. */
-typedef enum { FO_F32 = 1 } fo_type;
+typedef enum { FO_F32 = 1 } fo_key;
 
 /* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
  * when it is made, not later. */
 struct fo_conv2d {
     const fo_kernels *kn;
-    fo_type type;
+    fo_key type;
     bool half_rate;     /* of the multiply-adds of kn */
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */

@@ -24,6 +24,17 @@ static bool runs_at_half_rate(void) {
 #endif
 }
 
+bool fo_has_avx_vnni(void) {
+#ifdef __x86_64__
+    /* not every compiler's test knows it; AVX2's says that the system keeps the registers */
+    enum { FEATURES = 7, AVX_VNNI = 1 << 4 };
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx2") && __get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) && (a & AVX_VNNI);
+#else
+    return false;
+#endif
+}
+
 /* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
 static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
     const long bytes = name < 0 ? 0 : sysconf(name);
@@ -48,6 +59,8 @@ static void override(fo_machine *m) {
     }
     const char *rate = strstr(text, "half_rate=");
     if (rate) m->half_rate = rate[strlen("half_rate=")] == '1';
+    const char *dot = strstr(text, "dot_product=");
+    if (dot) m->dot_product = dot[strlen("dot_product=")] == '1';
 }
 
 const fo_machine *fo_this_machine(void) {
@@ -57,6 +70,7 @@ const fo_machine *fo_this_machine(void) {
                     .l2 = cache(_SC_LEVEL2_CACHE_SIZE, 256 * KB, MB),
                     .l3 = cache(_SC_LEVEL3_CACHE_SIZE, 4 * MB, 32 * MB),
                     .line = 64,
+                    .dot_product = true,
                     .half_rate = runs_at_half_rate()};
     override(&m);
     machine = m; /* threads that come here at once write the same */
@@ -69,5 +83,11 @@ void fo_set_half_rate(bool half) {
     machine.half_rate = half;
 }
 
+void fo_set_dot_product(bool used) {
+    fo_this_machine();
+    machine.dot_product = used;
+}
+
+bool fo_dot_product(void) { return fo_this_machine()->dot_product; }
 bool fo_half_rate(void) { return fo_this_machine()->half_rate; }
 ptrdiff_t fo_near_bytes(void) { return fo_this_machine()->l2; }

@@ -23,7 +23,11 @@ INLINE vf v_mul(vf a, vf b) { return a * b; }
 INLINE vf v_div(vf a, vf b) { return a / b; }
 INLINE vf v_sqrt(vf a) { return sqrtf(a); }
 /* The product of two floats is exact in double, so this rounds twice at most; it is within half an ulp and a bit. */
+#ifdef FO_EXACT_FMA
+INLINE vf v_fma(vf a, vf b, vf c) { return fmaf(a, b, c); }
+#else
 INLINE vf v_fma(vf a, vf b, vf c) { return (float)((double)a * b + c); }
+#endif
 #define v_fma_to(c, a, b) ((c) = v_fma(a, b, c))
 #define v_fma_at(c, p, b) v_fma_to(c, v_set1(*(p)), b)
 INLINE vf v_fnma(vf a, vf b, vf c) { return v_fma(-a, b, c); }

@@ -118,6 +118,55 @@ EMULATED __m256d e_extractf64x4_pd(__m512d a, int at) {
     return y;
 }
 
+/* Integers: AVX2 has the arithmetic of each half. */
+EMULATED __m256i e_ilow(__m512i a) { return *(__m256i *)&a; }
+EMULATED __m256i e_ihigh(__m512i a) { return *((__m256i *)&a + 1); }
+EMULATED __m512i e_ijoin(__m256i low, __m256i high) {
+    return (__m512i)e_join(_mm256_castsi256_ps(low), _mm256_castsi256_ps(high));
+}
+#define E_INTEGERS(f) \
+    EMULATED __m512i e_##f(__m512i a, __m512i b) { \
+        return e_ijoin(_mm256_##f(e_ilow(a), e_ilow(b)), _mm256_##f(e_ihigh(a), e_ihigh(b))); \
+    }
+E_INTEGERS(add_epi32)
+E_INTEGERS(sub_epi32)
+E_INTEGERS(mullo_epi32)
+E_INTEGERS(madd_epi16)
+E_INTEGERS(packs_epi32)
+E_INTEGERS(adds_epi16)
+E_INTEGERS(packus_epi16)
+E_INTEGERS(unpacklo_epi8)
+E_INTEGERS(unpackhi_epi8)
+E_INTEGERS(unpacklo_epi16)
+E_INTEGERS(unpackhi_epi16)
+EMULATED __m512i e_and_si512(__m512i a, __m512i b) { return (__m512i)((eu32)a & (eu32)b); }
+EMULATED __m512i e_xor_si512(__m512i a, __m512i b) { return (__m512i)((eu32)a ^ (eu32)b); }
+EMULATED __m512i e_set1_epi16(short x) { return e_ijoin(_mm256_set1_epi16(x), _mm256_set1_epi16(x)); }
+#define e_slli_epi16(a, n) e_ijoin(_mm256_slli_epi16(e_ilow(a), n), _mm256_slli_epi16(e_ihigh(a), n))
+#define e_srli_epi16(a, n) e_ijoin(_mm256_srli_epi16(e_ilow(a), n), _mm256_srli_epi16(e_ihigh(a), n))
+#define e_srai_epi16(a, n) e_ijoin(_mm256_srai_epi16(e_ilow(a), n), _mm256_srai_epi16(e_ihigh(a), n))
+EMULATED __m512i e_loadu_si512(const void *p) { return (__m512i)e_loadu_ps(p); }
+EMULATED void e_storeu_si512(void *p, __m512i v) { e_storeu_ps(p, (__m512)v); }
+EMULATED __m512 e_cvtepi32_ps(__m512i a) {
+    return e_join(_mm256_cvtepi32_ps(e_ilow(a)), _mm256_cvtepi32_ps(e_ihigh(a)));
+}
+EMULATED __m512i e_cvtps_epi32(__m512 a) {
+    return e_ijoin(_mm256_cvtps_epi32(e_low(a)), _mm256_cvtps_epi32(e_high(a)));
+}
+EMULATED __m512i e_cvtepu8_epi32(__m128i a) {
+    return e_ijoin(_mm256_cvtepu8_epi32(a), _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8)));
+}
+EMULATED __m128i e_castsi512_si128(__m512i a) { return *(__m128i *)&a; }
+EMULATED __m512i e_permutexvar_epi32(__m512i at, __m512i a) { return (__m512i)e_permutexvar_ps(at, (__m512)a); }
+EMULATED __m512i e_maskz_loadu_epi8(uint64_t m, const void *p) { /* the first bytes alone */
+    __m512i y = e_set1_epi32(0);
+    memcpy(&y, p, m ? (size_t)(64 - __builtin_clzll(m)) : 0);
+    return y;
+}
+EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
+    memcpy(p, &v, m ? (size_t)(64 - __builtin_clzll(m)) : 0);
+}
+
 #undef _mm512_abs_ps
 #define _mm512_abs_ps e_abs_ps
 #undef _mm512_add_ps
@@ -198,5 +247,57 @@ EMULATED __m256d e_extractf64x4_pd(__m512d a, int at) {
 #define _mm512_unpackhi_ps e_unpackhi_ps
 #undef _mm512_unpacklo_ps
 #define _mm512_unpacklo_ps e_unpacklo_ps
+#undef _mm512_add_epi32
+#define _mm512_add_epi32 e_add_epi32
+#undef _mm512_adds_epi16
+#define _mm512_adds_epi16 e_adds_epi16
+#undef _mm512_and_si512
+#define _mm512_and_si512 e_and_si512
+#undef _mm512_castsi512_si128
+#define _mm512_castsi512_si128 e_castsi512_si128
+#undef _mm512_cvtepi32_ps
+#define _mm512_cvtepi32_ps e_cvtepi32_ps
+#undef _mm512_cvtepu8_epi32
+#define _mm512_cvtepu8_epi32 e_cvtepu8_epi32
+#undef _mm512_cvtps_epi32
+#define _mm512_cvtps_epi32 e_cvtps_epi32
+#undef _mm512_loadu_si512
+#define _mm512_loadu_si512 e_loadu_si512
+#undef _mm512_madd_epi16
+#define _mm512_madd_epi16 e_madd_epi16
+#undef _mm512_mask_storeu_epi8
+#define _mm512_mask_storeu_epi8 e_mask_storeu_epi8
+#undef _mm512_maskz_loadu_epi8
+#define _mm512_maskz_loadu_epi8 e_maskz_loadu_epi8
+#undef _mm512_mullo_epi32
+#define _mm512_mullo_epi32 e_mullo_epi32
+#undef _mm512_packs_epi32
+#define _mm512_packs_epi32 e_packs_epi32
+#undef _mm512_packus_epi16
+#define _mm512_packus_epi16 e_packus_epi16
+#undef _mm512_permutexvar_epi32
+#define _mm512_permutexvar_epi32 e_permutexvar_epi32
+#undef _mm512_set1_epi16
+#define _mm512_set1_epi16 e_set1_epi16
+#undef _mm512_slli_epi16
+#define _mm512_slli_epi16 e_slli_epi16
+#undef _mm512_srai_epi16
+#define _mm512_srai_epi16 e_srai_epi16
+#undef _mm512_srli_epi16
+#define _mm512_srli_epi16 e_srli_epi16
+#undef _mm512_storeu_si512
+#define _mm512_storeu_si512 e_storeu_si512
+#undef _mm512_sub_epi32
+#define _mm512_sub_epi32 e_sub_epi32
+#undef _mm512_unpackhi_epi16
+#define _mm512_unpackhi_epi16 e_unpackhi_epi16
+#undef _mm512_unpackhi_epi8
+#define _mm512_unpackhi_epi8 e_unpackhi_epi8
+#undef _mm512_unpacklo_epi16
+#define _mm512_unpacklo_epi16 e_unpacklo_epi16
+#undef _mm512_unpacklo_epi8
+#define _mm512_unpacklo_epi8 e_unpacklo_epi8
+#undef _mm512_xor_si512
+#define _mm512_xor_si512 e_xor_si512
 
 #endif

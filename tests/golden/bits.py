@@ -477,6 +477,84 @@ def called(operation, numbers):
     return [array for part in operation(arrays) for array in results(part)]
 
 
+def as_bytes(numbers, dtype, *shape):
+    return (128 * numbers(*shape) + (128 if dtype == np.uint8 else 0)).astype(dtype)
+
+
+def quantized_product(numbers, m, n, k, dtype, activation):
+    q = fo.Quantization(0.02, 100 if dtype == np.uint8 else -20)
+    layer = fo.QLinear(
+        as_bytes(numbers, np.int8, n, k),
+        numbers(n),
+        x_q=q,
+        w_q=fo.Quantization(numbers.positive(n) / 100),
+        y_q=fo.Quantization(0.1, 30),
+        residual_q=q,
+        activation=activation,
+    )
+    x, residual = as_bytes(numbers, dtype, m, k), as_bytes(numbers, dtype, m, n)
+    return [layer(x), layer(x, residual), fo.QLinear(numbers(n, k), numbers(n), activation=activation)(numbers(m, k))]
+
+
+# Channels, image, outputs, kernel, options.
+QUANTIZED = [
+    (64, (14, 14), 104, (1, 1), {}),
+    (6, (7, 9), 30, (1, 1), dict(stride=2)),
+    (16, (13, 12), 33, (3, 3), dict(padding=1)),
+    (3, (23, 21), 24, (7, 7), dict(stride=2, padding=3)),
+    (8, (9, 9), 12, (5, 5), dict(stride=(2, 3), padding=2, groups=4)),
+    (70, (9, 40), 70, (3, 3), dict(padding=1, groups=70)),
+    (33, (9, 11), 33, (5, 5), dict(stride=2, padding=2, groups=33)),
+    (16, (12, 9), 16, (7, 4), dict(padding=3, dilation=2, groups=16)),
+    (1, (6, 6), 3, (3, 3), {}),
+    (70, (6, 8), 70, (3, 3), dict(padding=1, groups=70)),
+]
+
+
+def quantized_convolution(numbers, shape, layout, activation):
+    c, size, oc, kernel, options = shape
+    q = fo.Quantization(0.02, 100)
+    layer = fo.QConv2d(
+        as_bytes(numbers, np.int8, oc, c // options.get("groups", 1), *kernel),
+        numbers(oc),
+        x_q=q,
+        residual_q=q,
+        w_q=fo.Quantization(numbers.positive(oc) / 100),
+        y_q=fo.Quantization(0.1, 30),
+        activation=activation,
+        layout=layout,
+        **options,
+    )
+    x = as_bytes(numbers, np.uint8, *dims(layout, 2, c, *size))
+    y = layer(x)
+    return [y, layer(x, as_bytes(numbers, np.uint8, *y.shape))]
+
+
+def conversions(numbers):
+    q = fo.Quantization(0.01, 3)
+    y = [fo.quantize(numbers(7, 333), q, dtype) for dtype in (np.uint8, np.int8)]
+    return [*y, *(fo.dequantize(v, q) for v in y)]
+
+
+def eight_bits():
+    """All sets have the same integers: a row's columns are one."""
+    yield "quantize and dequantize", conversions
+    for i, m in enumerate([*range(1, 14), 25, 64]):
+        for n, k in (104, 10), (17, 64):
+            dtype, activation = (np.uint8, np.int8)[i % 2], (None, "relu", "silu")[i % 3]
+            yield (
+                f"qlinear {m}x{n}x{k} {dtype.__name__} {activation}",
+                partial(quantized_product, m=m, n=n, k=k, dtype=dtype, activation=activation),
+            )
+    for i, shape in enumerate(QUANTIZED):
+        for layout in LAYOUTS:
+            activation = ("relu", None, "hardswish")[i % 3]
+            yield (
+                f"qconv2d {shape[0]} to {shape[2]} {shape[3]} {described(shape[4])} {layout} {activation}",
+                partial(quantized_convolution, shape=shape, layout=layout, activation=activation),
+            )
+
+
 def benchmark():
     """The benchmark's convolutions: for which variants run, not for bits, which take plain C seconds."""
     from decisions import benchmark, named
@@ -493,7 +571,7 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
+    for part in (convolutions, eight_bits, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
                  rows_and_matrices, attentions, of_the_table):
         for name, case in part():
             assert name not in made, name

@@ -16,6 +16,8 @@
 #include HEADER(FO_ISA)
 
 #include "../../csrc/simd/lanes.h"
+#define FO_STRING(a) TEXT(a)
+#include "../../csrc/simd/bytes.h"
 
 enum { MORE = 2 * VL, IN = (VL * VL + 4 * VL + 1) / 2 * 2, OUT = VL * VL + 4 * VL + 2 * MORE };
 
@@ -158,18 +160,87 @@ static void op_v_load_transposed(const record *r, float *y) {
 static void op_v_load_strided(const record *r, float *y) { v_store(y, v_load_strided(r->in, N(0), N(1))); }
 static void op_v_store_strided(const record *r, float *y) { v_store_strided(y, N(0), A, N(1)); }
 
+/* Integers and bytes: the bits of the floats. A place of n bytes ends where none may be touched. */
+#define IA v_iload(r->in)
+#define IB v_iload(r->in + VL)
+#define INTEGERS(name) \
+    static void op_##name(const record *r, float *y) { v_istore(y, name(IA, IB)); }
+#define EACH_INTEGERS(X) X(v_iadd) X(v_isub) X(v_imul) X(v_ixor)
+EACH_INTEGERS(INTEGERS)
+static uint8_t *bytes_at_the_end(ptrdiff_t n) { return (uint8_t *)near_end - n; }
+
+static void op_v_iload(const record *r, float *y) { v_istore(y, v_iload((const char *)r->in + N(0))); }
+static void op_v_istore(const record *r, float *y) { v_istore((char *)y + N(0), IA); }
+static void op_v_iset1(const record *r, float *y) { v_istore(y, v_iset1((int32_t)N(0))); }
+static void op_v_as_float(const record *r, float *y) { v_store(y, v_as_float(IA)); }
+static void op_v_as_int(const record *r, float *y) { v_istore(y, v_as_int(A)); }
+static void op_v_to_float(const record *r, float *y) { v_store(y, v_to_float(IA)); }
+static void op_v_to_int(const record *r, float *y) { v_istore(y, v_to_int(A)); }
+static void op_v_load_bytes(const record *r, float *y) { v_istore(y, v_load_bytes((const uint8_t *)r->in + N(0))); }
+
+static void op_v_load_bytes_tail(const record *r, float *y) {
+    const ptrdiff_t n = N(0) < 0 ? 0 : N(0) > VL ? VL : N(0);
+    v_istore(y, v_load_bytes_tail(memcpy(bytes_at_the_end(n), r->in, (size_t)n), N(0)));
+}
+
+static void op_v_load_quads_tail(const record *r, float *y) {
+    v_istore(y, v_load_quads_tail(memcpy(bytes_at_the_end(N(0)), r->in, (size_t)N(0)), N(0)));
+}
+
+static void op_v_store_quads_tail(const record *r, float *y) {
+    const ptrdiff_t n = N(0) > 4 * VL ? 4 * VL : N(0);
+    v_store_quads_tail(bytes_at_the_end(n), IA, N(0));
+    memcpy(y, bytes_at_the_end(n), (size_t)n);
+}
+
+static void four(const record *r, vi v[4]) {
+    UNROLL for (int i = 0; i < 4; i++) v[i] = v_iload(r->in + i * VL);
+}
+
+static void op_v_pack(const record *r, float *y) {
+    vi v[4];
+    four(r, v);
+    v_istore(y, v_pack(v, v_iset1((int32_t)N(0) * 0x10001)));
+}
+
+static void op_v_pack_inlane(const record *r, float *y) {
+    vi v[4];
+    four(r, v);
+    v_istore(y, v_pack_inlane(v, v_iset1((int32_t)N(0) * 0x10001)));
+}
+
+static void op_v_quads(const record *r, float *y) {
+    vi v[4], q[4];
+    four(r, v);
+    v_quads(v, q);
+    UNROLL for (int i = 0; i < 4; i++) v_istore(y + i * VL, q[i]);
+}
+
+/* C + the products of A's bytes and B's. */
+static void op_v_dot(const record *r, float *y) {
+    const vi flip = v_iset1(DOT_SIGNED ? (int32_t)0x80808080 : 0);
+    vi sum = v_iload(r->in + 2 * VL);
+    for (int phase = 0; phase < PHASES; phase++)
+        v_dot(sum, v_dot_bytes(v_ixor(IA, flip), phase), v_dot_weights(IB, phase));
+    v_istore(y, sum);
+    y[VL] = DOT_SIGNED;
+}
+
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
     X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) X(v_force_reg) \
     X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) X(v_store_first) X(v_uzp_inlane_even) \
     X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) X(v_store_halves) X(v_transpose) X(v_load_transposed) \
-    X(v_load_strided) X(v_store_strided)
+    X(v_load_strided) X(v_store_strided) \
+    X(v_iload) X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) \
+    X(v_load_bytes_tail) \
+    X(v_load_quads_tail) X(v_store_quads_tail) X(v_pack) X(v_pack_inlane) X(v_quads) X(v_dot)
 static const struct {
     const char *name;
     op_fn *run;
 } ops[] = {
-    EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
+    EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_INTEGERS(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
 
 /* Two pages that may be touched, between two that may not. */
 static void map_near(void) {

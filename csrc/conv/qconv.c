@@ -1,0 +1,272 @@
+/* y = activation(conv(x, w) + bias + residual) in 8 bits, images with their channels last.
+ *
+ * Dense: products of net/bytes.h, whose rows are pixels: as they lie for 1x1, else patches, made a block at a time
+ * (im2col). Depthwise: a kernel of its own. Images of another order are transposed on the way in and out.
+ */
+#include <string.h>
+
+#include "../net/bytes.h"
+#include "../pack.h"
+
+/* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
+struct fo_qconv2d {
+    fo_conv2d_shape s;
+    bool depthwise;
+    fo_byte_plan products;
+    ptrdiff_t block; /* bytes of weights of a block of channels */
+    int8_t *w;
+    float *scale, *bias;
+    int32_t *start[3];
+};
+
+static ptrdiff_t size_of(fo_type type) { return type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1; }
+
+/* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, c); NULL where memory is short. */
+static int8_t *in_order_of_patches(const fo_conv2d_shape *s, const int8_t *w) {
+    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw;
+    int8_t *to = fo_alloc((size_t)max_(s->oc * c * taps, 1));
+    for (ptrdiff_t o = 0; to && o < s->oc; o++)
+        for (ptrdiff_t i = 0; i < c; i++)
+            for (ptrdiff_t t = 0; t < taps; t++) to[(o * taps + t) * c + i] = w[(o * c + i) * taps + t];
+    return to;
+}
+
+/* Weights by fours of rows, and constants in the order of quads. False where memory is short. */
+static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
+    const fo_conv2d_shape *s = &plan->s;
+    const ptrdiff_t vl = plan->products.kn->vl, channels = 4 * vl, blocks = div_up(s->oc, channels),
+                    taps = s->kh * s->kw;
+    plan->block = div_up(s->kh, 4) * s->kw * 4 * channels;
+    plan->w = fo_alloc((size_t)(blocks * plan->block));
+    plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
+    plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
+    bool made = plan->w && plan->scale && plan->bias;
+    for (fo_type type = FO_UINT8; type <= FO_INT8; type++) {
+        plan->start[type] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
+        made = made && plan->start[type];
+    }
+    if (!made) return false;
+    memset(plan->w, 0, (size_t)(blocks * plan->block));
+    for (ptrdiff_t at = 0; at < blocks * channels; at++) {
+        const ptrdiff_t q = at % channels / vl, lane = at % vl,
+                        o = at / channels * channels + fo_quad_channel(q, lane, vl);
+        const bool there = o < s->oc;
+        plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
+        for (fo_type type = FO_UINT8; type <= FO_INT8; type++)
+            plan->start[type][at] = there ? plan->products.start[type][o] : 0;
+        int8_t *to = plan->w + at / channels * plan->block + (q * vl + lane) * 4;
+        for (ptrdiff_t i = 0; there && i < s->kh; i++)
+            for (ptrdiff_t j = 0; j < s->kw; j++)
+                to[(i / 4 * s->kw + j) * 4 * channels + i % 4] = w[o * taps + i * s->kw + j];
+    }
+    return true;
+}
+
+fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
+    fo_qconv2d *plan = fo_alloc(sizeof *plan);
+    if (!plan) return NULL;
+    const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw, span = (shape->kw - 1) * shape->dw + 1;
+    *plan = (fo_qconv2d){.s = *shape};
+    plan->depthwise = shape->groups > 1 && shape->groups == shape->ic && shape->groups == shape->oc &&
+                      span <= fo_active_bytes()->columns;
+    int8_t *ordered = in_order_of_patches(shape, w);
+    const bool made =
+        ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
+    fo_free(ordered);
+    if (!made) {
+        fo_qconv2d_free(plan);
+        return NULL;
+    }
+    if (!plan->depthwise) return plan;
+    fo_byte_plan_free(&plan->products); /* one group's constants stand side by side */
+    if (fo_byte_plan_make(&plan->products, 1, shape->oc, k, w, k, 1, q) && make_depthwise(plan, w)) return plan;
+    fo_qconv2d_free(plan);
+    return NULL;
+}
+
+const char *fo_qconv2d_isa(const fo_qconv2d *plan) { return plan->products.kn->name; }
+
+const char *fo_qconv2d_kernel(const fo_qconv2d *plan) {
+    const fo_conv2d_shape *s = &plan->s;
+    return plan->depthwise ? "depthwise" : s->kh * s->kw == 1 ? "gemm" : "im2col";
+}
+
+void fo_qconv2d_free(fo_qconv2d *plan) {
+    if (!plan) return;
+    fo_byte_plan_free(&plan->products);
+    fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->start[FO_UINT8]),
+        fo_free(plan->start[FO_INT8]);
+    fo_free(plan);
+}
+
+/* ---- images of any order ---- */
+
+/* h x w pixels of n images of c channels. */
+typedef struct {
+    ptrdiff_t n, c, h, w;
+} extent;
+
+/* Whether pixels are `ld` elements apart throughout, their channels neighbours. */
+static bool is_uniform(const fo_byte_image *x, extent e, ptrdiff_t *ld) {
+    *ld = e.n > 1 ? x->sn : e.c;
+    if (e.h > 1) *ld = x->sh;
+    if (e.w > 1) *ld = x->sw;
+    return (e.c == 1 || x->sc == 1) && (e.h == 1 || x->sh == e.w * *ld) && (e.n == 1 || x->sn == e.h * e.w * *ld);
+}
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    extent e;
+    ptrdiff_t size; /* of an element */
+    fo_byte_image from, to;
+    ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
+} moving;
+
+static void move_pixel(const moving *m, const char *x, char *y, ptrdiff_t pixels) {
+    for (ptrdiff_t p = 0; p < pixels; p++)
+        for (ptrdiff_t c = 0; c < m->e.c; c++)
+            memcpy(y + (p * m->to.sw + c * m->to.sc) * m->size, x + (p * m->from.sw + c * m->from.sc) * m->size,
+                   (size_t)m->size);
+}
+
+static void move_task(void *context, ptrdiff_t task, int thread) {
+    const moving *m = context;
+    const ptrdiff_t w = task % m->pieces * m->piece, row = task / m->pieces, pixels = min_(m->piece, m->e.w - w);
+    const fo_byte_image *f = &m->from, *t = &m->to;
+    const char *x = (const char *)f->data + (row / m->e.h * f->sn + row % m->e.h * f->sh + w * f->sw) * m->size;
+    char *y = (char *)t->data + (row / m->e.h * t->sn + row % m->e.h * t->sh + w * t->sw) * m->size;
+    (void)thread;
+    if (m->size == 1 && f->sw == 1 && t->sc == 1)
+        m->kn->transpose(m->e.c, pixels, (const uint8_t *)x, f->sc, (uint8_t *)y, t->sw);
+    else if (m->size == 1 && f->sc == 1 && t->sw == 1)
+        m->kn->transpose(pixels, m->e.c, (const uint8_t *)x, f->sw, (uint8_t *)y, t->sc);
+    else
+        move_pixel(m, x, y, pixels);
+}
+
+static void move(const fo_byte_kernels *kn, extent e, fo_type type, const fo_byte_image *from,
+                 const fo_byte_image *to) {
+    moving m = {.kn = kn, .e = e, .size = size_of(type), .from = *from, .to = *to};
+    if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
+    m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
+    fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
+}
+
+/* Contiguous pixels at `to`. */
+static fo_byte_image pixels_at(void *to, extent e) { return (fo_byte_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c}; }
+static ptrdiff_t bytes_of(extent e, fo_type type) { return round_up(e.n * e.c * e.h * e.w * size_of(type), 64); }
+
+/* ---- kernels ---- */
+
+typedef struct {
+    const fo_qconv2d *plan;
+    fo_byte_patches patches;
+} conv_rows;
+
+static void row_of_patches(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+                           int32_t *zero) {
+    const conv_rows *s = p->source;
+    fo_byte_patches patches = s->patches;
+    (void)scale, (void)zero;
+    patches.x += group * patches.c;
+    p->plan->kn->patches(&patches, i, row);
+}
+
+static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_type type, const fo_conv2d_size *z,
+                                  const fo_byte_image *x) {
+    const fo_conv2d_shape *s = &plan->s;
+    const fo_byte_kernels *kn = plan->products.kn;
+    return (fo_byte_patches){.x = x->data,
+                             .sn = x->sn,
+                             .sh = x->sh,
+                             .sw = x->sw,
+                             .c = s->ic / s->groups,
+                             .ih = z->ih,
+                             .iw = z->iw,
+                             .oh = z->oh,
+                             .ow = z->ow,
+                             .kh = s->kh,
+                             .kw = s->kw,
+                             .top = z->top,
+                             .left = z->left,
+                             .stride_h = s->sh,
+                             .stride_w = s->sw,
+                             .dilation_h = s->dh,
+                             .dilation_w = s->dw,
+                             .flip = fo_byte_flip(kn, type),
+                             .zero = (uint8_t)(plan->products.x.zero_point + fo_byte_offset(kn, type))};
+}
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    fo_byte_depthwise_args args;
+    ptrdiff_t across, channels, c; /* tasks across channels; channels of a task, of the image */
+} depthwise_job;
+
+static void depthwise_task(void *context, ptrdiff_t task, int thread) {
+    const depthwise_job *job = context;
+    const ptrdiff_t c = task % job->across * job->channels;
+    (void)thread;
+    job->kn->depthwise(&job->args, task / job->across, c, min_(job->c, c + job->channels));
+}
+
+/* Rows of pixels that are ready: x any strides between pixels, y and the residual uniform. */
+static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_image *x,
+                            fo_byte_product *p) {
+    const fo_conv2d_shape *s = &plan->s;
+    conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
+    if (plan->depthwise) {
+        const fo_byte_kernels *kn = plan->products.kn;
+        depthwise_job job = {.kn = kn, .c = s->oc, .channels = s->oc, .across = 1};
+        job.args = (fo_byte_depthwise_args){.p = source.patches,
+                                            .w = plan->w,
+                                            .block = plan->block,
+                                            .scale = plan->products.scale,
+                                            .bias = plan->products.bias,
+                                            .c = p->c,
+                                            .ldc = p->ldc,
+                                            .ep = fo_byte_epilogue_of(p)};
+        job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x],
+        job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
+        const ptrdiff_t rows = z->n * z->oh;
+        const int threads = fo_threads_for((double)rows * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
+        if (threads > 1 && rows < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
+        fo_parallel_for(rows * job.across, threads, depthwise_task, &job);
+        return FO_OK;
+    }
+    const bool pixelwise =
+        s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
+    ptrdiff_t ld;
+    if (pixelwise && fo_byte_direct(&plan->products, p->types.x) &&
+        is_uniform(x, (extent){z->n, s->ic, z->ih, z->iw}, &ld))
+        p->a = x->data, p->lda = ld;
+    p->row = row_of_patches, p->source = &source;
+    return fo_byte_product_run(p);
+}
+
+fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
+                         const fo_byte_image *residual, const fo_byte_image *y) {
+    const fo_byte_kernels *kn = plan->products.kn;
+    const extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
+    fo_byte_product p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
+    if (!p.m || !plan->s.oc) return FO_OK;
+    const bool moves_x = in.c > 1 && x->sc != 1, moves_y = !is_uniform(y, out, &p.ldc),
+               moves_r = residual && !is_uniform(residual, out, &p.ldr);
+    const ptrdiff_t bytes[] = {moves_x ? bytes_of(in, types.x) : 0, moves_y ? bytes_of(out, types.y) : 0,
+                               moves_r ? bytes_of(out, types.residual) : 0};
+    char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
+    if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
+    const fo_byte_image xs = moves_x ? pixels_at(room, in) : *x, ys = moves_y ? pixels_at(room + bytes[0], out) : *y;
+    if (moves_x) move(kn, in, types.x, x, &xs);
+    p.c = ys.data, p.residual = residual ? residual->data : NULL;
+    if (moves_y) p.ldc = out.c;
+    if (moves_r) {
+        const fo_byte_image rs = pixels_at(room + bytes[0] + bytes[1], out);
+        move(kn, out, types.residual, residual, &rs);
+        p.residual = rs.data, p.ldr = out.c;
+    }
+    const fo_status status = run_pixels(plan, z, &xs, &p);
+    if (moves_y && status == FO_OK) move(kn, out, types.y, &ys, y);
+    if (room) fo_arena_release(room);
+    return status;
+}

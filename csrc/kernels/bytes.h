@@ -1,0 +1,107 @@
+/* What one instruction set offers for tensors of 8 bits. A processor that has a dot product of bytes has a table of its
+ * own for each set; results are the same integers with either.
+ *
+ * real = scale * (q - zero_point). Inside, bytes are uint8, or int8 where the set's dot product takes those
+ * (is_signed): x ^ flip.
+ */
+#ifndef FO_BYTES_H
+#define FO_BYTES_H
+
+#include "table.h"
+#include "../quantized.h"
+
+/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), a float,
+ * or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
+ * sets have the same bits. */
+typedef struct {
+    const int32_t *start; /* what sums start with; beside row_zero the sums of weights; a channel, whole vectors */
+    const float *scale, *bias; /* a channel, whole vectors */
+    const void *residual; /* laid out as C with its own ldr, or NULL */
+    ptrdiff_t ldr;
+    fo_type residual_type;
+    float residual_scale;
+    int32_t residual_zero;
+    fo_type type; /* of C */
+    bool clips; /* no activation, or a clip: lo and hi are its bounds, and bytes have scale, bias and residual_scale in
+                   units of their scale */
+    bool saturates; /* no bounds but those of a byte, and rounded values fit 32 bits */
+    float inverse; /* else 1 / the scale of bytes */
+    float lo, hi; /* of floats; of bytes less zero */
+    int32_t zero; /* of a uint8 */
+    fo_activation act;
+} fo_byte_epilogue;
+
+/* C[m,n] = epilogue(A B). k counts groups of four steps, the last one padded: 4 * phases bytes of A. B stands in panels
+ * of 4, 2 or 1 vectors (fo_byte_panel), each k groups of four bytes a column. row_zero and row_scale: those of A's
+ * rows, zero points negated, or NULL. */
+typedef struct {
+    ptrdiff_t m, n, k;
+    const uint8_t *a;
+    ptrdiff_t lda;
+    const int8_t *b;
+    const int32_t *row_zero;
+    const float *row_scale;
+    void *c;
+    ptrdiff_t ldc;
+    fo_byte_epilogue ep;
+} fo_byte_gemm_args;
+
+/* Patches of an image whose channels are neighbours: rows of kh * kw * c bytes for pixels `first` .. first+m-1 of all
+ * its outputs, flipped, what is outside the image is `zero`. */
+typedef struct {
+    const uint8_t *x; /* the first channel */
+    ptrdiff_t sn, sh, sw, c;
+    ptrdiff_t ih, iw, oh, ow, kh, kw, top, left;
+    ptrdiff_t stride_h, stride_w, dilation_h, dilation_w;
+    uint8_t flip, zero;
+} fo_byte_patches;
+
+/* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
+ * apart, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in the order of
+ * quads (fo_quad_channel), scale and bias here in that of channels. */
+typedef struct {
+    fo_byte_patches p;
+    const int8_t *w;
+    ptrdiff_t block;
+    const float *scale, *bias;
+    void *c; /* pixels `ldc` elements apart */
+    ptrdiff_t ldc;
+    fo_byte_epilogue ep;
+} fo_byte_depthwise_args;
+
+typedef struct {
+    const char *name;
+    int vl, mr, nr; /* lanes; rows and columns of the GEMM tile */
+    int phases;
+    int columns; /* most that a depthwise kernel spans */
+    bool is_signed;
+    void (*gemm)(const fo_byte_gemm_args *);
+    /* y = round(x / scale) + zero within bytes, ^ flip */
+    void (*quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y);
+    /* y = scale * ((x ^ flip) - zero) */
+    void (*dequantize)(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t zero, float scale, float *y);
+    /* The least and the largest of n floats and 0; NaN where one is */
+    void (*range)(ptrdiff_t n, const float *x, float range[2]);
+    void (*copy)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = x ^ flip */
+    void (*patches)(const fo_byte_patches *, ptrdiff_t pixel, uint8_t *row);
+    void (*depthwise)(const fo_byte_depthwise_args *, ptrdiff_t row, ptrdiff_t c0, ptrdiff_t c1);
+    void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
+                      ptrdiff_t ldy); /* y[j*ldy + i] = x[i*ldx + j] */
+    void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
+} fo_byte_kernels;
+
+extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,
+    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_neon;
+
+/* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
+static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {
+    return vl / 4 ? lane / 4 * 16 + 4 * q + lane % 4 : q;
+}
+
+/* Columns of the next panel of B where so many are left. */
+static inline ptrdiff_t fo_byte_panel(ptrdiff_t left, ptrdiff_t vl, ptrdiff_t nr) {
+    const ptrdiff_t vectors = (left + vl - 1) / vl;
+    return vectors * vl >= nr ? nr : vectors >= 2 ? 2 * vl : vl;
+}
+
+#endif

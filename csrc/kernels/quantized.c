@@ -1,0 +1,29 @@
+/* Tensors of 8 bits: products, conversions. Compiled for each set, and again where that has a dot product of bytes. */
+#define FO_EXACT_FMA /* integers are the same on all sets, whatever the activation */
+#include "kernels.h"
+#include "../simd/bytes.h"
+#include "bytes.h"
+
+#include "quantized/epilogue.h"
+#include "quantized/convert.h"
+#include "quantized/gemm.h"
+#include "quantized/depthwise.h"
+
+const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
+    .name = FO_STRING(FO_ISA),
+    .vl = VL,
+    .mr = BYTE_ROWS,
+    .nr = BYTE_VECTORS * VL,
+    .phases = PHASES,
+    .columns = DEPTHWISE_COLUMNS,
+    .is_signed = DOT_SIGNED,
+    .gemm = byte_gemm,
+    .quantize = quantize,
+    .dequantize = dequantize,
+    .range = range,
+    .copy = copy,
+    .patches = patches,
+    .widen = widen,
+    .depthwise = byte_depthwise,
+    .transpose = byte_transpose,
+};

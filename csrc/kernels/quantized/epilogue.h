@@ -1,0 +1,114 @@
+/* The epilogue's other ends: sums of products of bytes come in, floats or bytes go out (fo_byte_epilogue).
+ *
+ *   sums in registers   eb_start once a call, eb_vector and eb_bytes or v_store
+ *   sums in memory      eb_rows: activations that are not a clip, edges
+ */
+#ifndef FO_EPILOGUE_BYTES_H
+#define FO_EPILOGUE_BYTES_H
+
+#include "../bytes.h"
+#include "../epilogue.h"
+
+enum {
+    QUADS = sizeof(vi),
+    EB_VECTORS = sizeof(float)
+}; /* bytes of a vector; vectors whose integers make one of bytes */
+
+typedef struct {
+    vf lo, hi;
+    vi zero, flip;
+} eb_bounds;
+
+INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
+    return (eb_bounds){v_set1(e->lo), v_set1(e->hi), v_iset1(e->zero * 0x10001),
+                       v_iset1(e->type == FO_INT8 ? (int32_t)0x80808080 : 0)};
+}
+
+/* Plus the residual's elements at r, of which n count. */
+INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
+    const vf scale = v_set1(e->residual_scale);
+    if (e->residual_type == FO_FLOAT32) {
+        const float *r = (const float *)residual + at;
+        return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), scale, y);
+    }
+    const uint8_t *r = (const uint8_t *)residual + at;
+    const vi q = n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n);
+    return v_fma(
+        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_INT8 ? 0x80 : 0)), v_iset1(e->residual_zero))),
+        scale, y);
+}
+
+/* A sum as a float: times scale (and that of its row), plus bias. */
+INLINE vf eb_vector(vi sum, const float *scale, const float *row_scale, const float *bias) {
+    const vf y = v_to_float(sum);
+    return row_scale ? v_fma(v_mul(y, v_load(scale)), v_set1(*row_scale), v_load(bias))
+                     : v_fma(y, v_load(scale), v_load(bias));
+}
+
+INLINE vf eb_clip(const eb_bounds *b, vf y) { return v_min(b->hi, v_max(b->lo, y)); } /* NaN goes through */
+
+/* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
+INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b->lo), b->hi)); }
+
+/* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
+INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
+                     void *c, ptrdiff_t n) {
+    if (e->type == FO_FLOAT32) {
+        UNROLL for (int v = 0; v < nv; v++) {
+            const vf out = e->clips ? eb_clip(b, y[v]) : y[v];
+            if (whole)
+                v_store((float *)c + v * VL, out);
+            else if (n > v * VL)
+                v_store_tail((float *)c + v * VL, out, n - v * VL);
+        }
+        return;
+    }
+    vi q[EB_VECTORS];
+    UNROLL for (int v = nv; v < EB_VECTORS; v++) q[v] = v_iset1(0);
+    if (e->saturates)
+        UNROLL for (int v = 0; v < nv; v++) q[v] = v_to_int(y[v]);
+    else
+        UNROLL for (int v = 0; v < nv; v++) q[v] = eb_round(b, e->clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
+    const vi bytes = v_ixor(v_pack(q, b->zero), b->flip);
+    if (whole && nv == EB_VECTORS)
+        v_istore(c, bytes);
+    else
+        v_store_quads_tail(c, bytes, whole ? nv * VL : n);
+}
+
+/* mr rows of sums, ldt apart, of n columns; r and c are their places in the residual and in C. */
+typedef struct {
+    const fo_byte_epilogue *e;
+    const int32_t *sums;
+    ptrdiff_t ldt, mr, n;
+    const float *scale, *bias, *slopes, *row_scale;
+    const void *r;
+    void *c;
+    ptrdiff_t ldc;
+} eb_sums;
+
+INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
+    const eb_bounds b = eb_start(s->e);
+    const ptrdiff_t size = s->e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    for (ptrdiff_t i = 0; i < s->mr; i++)
+        for (ptrdiff_t j = 0; j < s->n; j += VL) {
+            vf y[EB_VECTORS] = {eb_vector(v_iload(s->sums + i * s->ldt + j), s->scale + j,
+                                          s->row_scale ? s->row_scale + i : NULL, s->bias + j)};
+            if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
+            y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,
+                         kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero());
+            void *c = (char *)s->c + (i * s->ldc + j) * size;
+            if (s->n - j >= VL)
+                eb_store(s->e, &b, 1, true, y, c, VL);
+            else
+                eb_store(s->e, &b, 1, false, y, c, s->n - j);
+        }
+}
+
+/* Bounds of a clip are in eb_store. */
+static __attribute__((noinline)) void eb_rows(const eb_sums *s) {
+    const fo_act_kind kind = s->e->clips ? FO_IDENTITY : s->e->act.kind;
+    WITH_ACTIVATION(kind, eb_activated(KIND, s));
+}
+
+#endif

@@ -1,0 +1,146 @@
+/* C = epilogue(A B) in 8 bits, summed in 32.
+ *
+ *   A   rows of four steps  a0 a1 a2 a3 | a4 ..      a group is broadcast to all lanes of a vector
+ *   B   panel of columns    group 0: b0 b1 b2 b3 of column 0, of column 1, ...; group 1: ...
+ *
+ * Each lane adds the four products of its column. Sums of integers are exact, so no order matters.
+ */
+enum { BYTE_MOST_ROWS = BYTE_ROWS + BYTE_ROWS };
+_Static_assert((int)BYTE_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
+
+/* Tiles of one shape below one another, the first at row i and column j. */
+typedef struct {
+    const fo_byte_gemm_args *g;
+    ptrdiff_t i, j, count;
+    const int8_t *b;
+    int wanted; /* columns */
+} byte_stack;
+
+/* The reduction. A pointer serves three rows, whose distances are parts of an address. */
+INLINE void byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const uint8_t *a, ptrdiff_t lda,
+                       const int8_t *b, ptrdiff_t k) {
+    const uint8_t *rows[(BYTE_MOST_ROWS + 2) / 3];
+    UNROLL for (int r = 0; r < mr; r += 3) {
+        rows[r / 3] = a + r * lda;
+        v_launder(rows[r / 3]); /* or each row would take a pointer */
+    }
+    for (; k > 0; k--, b += nv * QUADS) {
+        UNROLL for (int phase = 0; phase < PHASES; phase++) {
+            vi w[BYTE_VECTORS];
+            UNROLL for (int v = 0; v < nv; v++) w[v] = v_dot_weights(v_iload(b + v * QUADS), phase);
+            UNROLL for (int r = 0; r < mr; r++) {
+                int32_t four;
+                memcpy(&four, rows[r / 3] + r % 3 * lda + 4 * phase, sizeof four);
+                const vi x = v_iset1(four);
+                UNROLL for (int v = 0; v < nv; v++) v_dot(acc[r][v], x, w[v]);
+            }
+        }
+        UNROLL for (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * PHASES;
+    }
+}
+
+/* What sums start with: of x's zero point, or that of each row. */
+INLINE void byte_start(const fo_byte_gemm_args *g, const int mr, const int nv, vi acc[][BYTE_VECTORS], ptrdiff_t i,
+                       ptrdiff_t j) {
+    UNROLL for (int r = 0; r < mr; r++) UNROLL for (int v = 0; v < nv; v++) {
+        const vi start = v_iload(g->ep.start + j + v * VL);
+        acc[r][v] = g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
+    }
+}
+
+/* From registers to C: all columns of a tile. */
+INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, const int nv, vi acc[][BYTE_VECTORS],
+                     ptrdiff_t i) {
+    const fo_byte_gemm_args *g = t->g;
+    const fo_byte_epilogue *e = &g->ep;
+    const ptrdiff_t size = e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    char *c = (char *)g->c + (i * g->ldc + t->j) * size;
+    UNROLL for (int r = 0; r < mr; r++, c += g->ldc * size) {
+        vf y[EB_VECTORS];
+        UNROLL for (int v = 0; v < nv; v++) {
+            y[v] = eb_vector(acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
+                             e->bias + t->j + v * VL);
+            if (e->residual) y[v] = eb_residual(e, y[v], e->residual, (i + r) * e->ldr + t->j + v * VL, VL);
+        }
+        eb_store(e, b, nv, true, y, c, nv * VL);
+        v_launder(c);
+    }
+}
+
+/* By way of memory: other activations, edges. */
+static __attribute__((noinline)) void byte_end_sums(const byte_stack *t, const int32_t *sums, ptrdiff_t ldt, int mr,
+                                                    ptrdiff_t i) {
+    const fo_byte_gemm_args *g = t->g;
+    const fo_byte_epilogue *e = &g->ep;
+    const ptrdiff_t size = e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1,
+                    of_residual = e->residual_type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    const eb_sums s = {.e = e,
+                       .sums = sums,
+                       .ldt = ldt,
+                       .mr = mr,
+                       .n = t->wanted,
+                       .scale = e->scale + t->j,
+                       .bias = e->bias + t->j,
+                       .slopes = e->act.slopes ? e->act.slopes + t->j : NULL,
+                       .row_scale = g->row_scale ? g->row_scale + i : NULL,
+                       .r = e->residual ? (const char *)e->residual + (i * e->ldr + t->j) * of_residual : NULL,
+                       .c = (char *)g->c + (i * g->ldc + t->j) * size,
+                       .ldc = g->ldc};
+    eb_rows(&s);
+}
+
+INLINE void byte_tiles(const byte_stack *t, const int mr, const int nv) {
+    const fo_byte_gemm_args *g = t->g;
+    const eb_bounds bounds = eb_start(&g->ep);
+    ptrdiff_t i = t->i;
+    for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
+        vi acc[BYTE_MOST_ROWS][BYTE_VECTORS];
+        byte_start(g, mr, nv, acc, i, t->j);
+        byte_steps(mr, nv, acc, g->a + i * g->lda, g->lda, t->b, g->k);
+        if (!g->ep.clips || t->wanted < nv * VL) {
+            int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
+            UNROLL for (int r = 0; r < mr; r++) UNROLL for (int v = 0; v < nv; v++)
+                v_istore(sums + (r * nv + v) * VL, acc[r][v]);
+            byte_end_sums(t, sums, nv * VL, mr, i);
+        } else
+            byte_end(t, &bounds, mr, nv, acc, i);
+    }
+}
+
+/* A function for each height and width that the registers hold. */
+typedef void byte_tile_fn(const byte_stack *t);
+#define BYTE_FITS(nv, mr) (nv <= BYTE_VECTORS && mr * nv <= BYTE_ROWS * BYTE_VECTORS)
+#define BYTE_TILE(nv, mr) \
+    static void byte_tile_##nv##_##mr(const byte_stack *t) { \
+        FO_RAN("gemm bytes " #mr "x" #nv); \
+        byte_tiles(t, BYTE_FITS(nv, mr) ? mr : 1, BYTE_FITS(nv, mr) ? nv : 1); \
+    }
+#define BYTE_HEIGHTS(X, nv) X(nv, 1) X(nv, 2) X(nv, 3) X(nv, 4) X(nv, 5) X(nv, 6)
+#define BYTE_MORE_HEIGHTS(X, nv) BYTE_HEIGHTS(X, nv) X(nv, 7) X(nv, 8) X(nv, 9) X(nv, 10) X(nv, 11) X(nv, 12)
+BYTE_MORE_HEIGHTS(BYTE_TILE, 1)
+BYTE_MORE_HEIGHTS(BYTE_TILE, 2)
+BYTE_HEIGHTS(BYTE_TILE, 4)
+#define BYTE_ENTRY(nv, mr) BYTE_FITS(nv, mr) ? byte_tile_##nv##_##mr : NULL,
+static byte_tile_fn *const byte_tile_of[][BYTE_MOST_ROWS] = {[1] = {BYTE_MORE_HEIGHTS(BYTE_ENTRY, 1)},
+                                                             [2] = {BYTE_MORE_HEIGHTS(BYTE_ENTRY, 2)},
+                                                             [4] = {BYTE_HEIGHTS(BYTE_ENTRY, 4)}};
+
+/* A panel of columns after another; its rows in tiles of nearly equal heights. */
+static void byte_gemm(const fo_byte_gemm_args *g) {
+    ptrdiff_t columns;
+    if (!g->m) return;
+    for (ptrdiff_t j = 0; j < g->n; j += columns) {
+        columns = fo_byte_panel(g->n - j, VL, BYTE_VECTORS * VL);
+        const ptrdiff_t nv = columns / VL, room = BYTE_ROWS * BYTE_VECTORS / nv,
+                        high = room < BYTE_MOST_ROWS ? room : BYTE_MOST_ROWS;
+        const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
+        byte_stack t = {
+            .g = g, .j = j, .b = g->b + 4 * j * g->k, .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
+        for (ptrdiff_t done = 0; done < tiles; done += t.count) {
+            const ptrdiff_t rows = done < taller ? mr + 1 : mr;
+            t.count = done < taller ? taller : tiles - taller;
+            byte_tile_of[nv][rows - 1](&t);
+            t.i += t.count * rows;
+        }
+    }
+}

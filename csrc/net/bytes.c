@@ -1,0 +1,225 @@
+/* Products of 8 bits: C is cut into blocks of rows, whose A stays in the second-level cache while the panels of weights
+ * pass, and, where rows are few, of columns. Rows that the kernels cannot take as they lie are made in scratch, a block
+ * at a time. */
+#include <float.h>
+#include <math.h>
+#include <string.h>
+
+#include "bytes.h"
+#include "../pack.h"
+
+static ptrdiff_t size_of(fo_type type) { return type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1; }
+static float within_floats(double v) { return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : (float)v; }
+static double between(double v, double least, double most) { return v < least ? least : v > most ? most : v; }
+
+/* Bytes behind a clip are computed in units of their scale: one product less. */
+static double unit_of(const fo_byte_plan *plan) {
+    return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1;
+}
+
+static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
+    const double unit = unit_of(plan), x_scale = q->x.scale ? q->x.scale : 1;
+    double largest = 0;
+    for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
+        const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
+        plan->scale[at] = within_floats(x_scale * q->w_scale[o] / unit);
+        plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
+        if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
+        largest = fmax(largest, fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]));
+    }
+    plan->largest = largest + 255 * q->residual.scale / unit;
+    for (fo_type type = FO_UINT8; q->x.scale && type <= FO_INT8; type++) {
+        const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, type);
+        for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++)
+            plan->start[type][at] = -zero * plan->start[FO_FLOAT32][at];
+    }
+}
+
+fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
+    const fo_byte_plan *plan = p->plan;
+    const fo_activation *act = &plan->act;
+    const fo_byte_types types = p->types;
+    const double unit = unit_of(plan);
+    fo_byte_epilogue e = {.start = plan->start[types.x],
+                          .scale = plan->scale,
+                          .bias = plan->bias,
+                          .residual_type = types.residual,
+                          .ldr = p->ldr,
+                          .type = types.y,
+                          .clips = fo_in_registers(act),
+                          .act = *act};
+    double lo = act->kind == FO_CLIP ? act->p0 / unit : -INFINITY,
+           hi = act->kind == FO_CLIP ? act->p1 / unit : INFINITY;
+    e.act.slopes = plan->slopes;
+    if (types.y != FO_FLOAT32) {
+        e.zero = plan->y.zero_point + (types.y == FO_INT8 ? 128 : 0), e.inverse = within_floats(1.0 / plan->y.scale);
+        lo = between(lo, -e.zero, 255 - e.zero), hi = between(hi, -e.zero, 255 - e.zero);
+    }
+    e.lo = (float)lo, e.hi = (float)hi;
+    e.saturates = types.y != FO_FLOAT32 && e.clips && lo == -e.zero && hi == 255 - e.zero && plan->x.scale &&
+                  plan->largest < 0x1p30 && (!p->residual || types.residual != FO_FLOAT32);
+    e.residual_scale = within_floats((plan->residual.scale ? plan->residual.scale : 1) / unit);
+    e.residual_zero = plan->residual.zero_point + (types.residual == FO_INT8 ? 128 : 0);
+    return e;
+}
+
+typedef struct {
+    const fo_byte_plan *plan;
+    const int8_t *w;
+    ptrdiff_t wn, wk;
+} packing;
+
+/* A panel of one group from column j on, and the sums of its weights. */
+static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t columns) {
+    const fo_byte_plan *plan = p->plan;
+    int8_t *to = plan->w + group * plan->panels + 4 * j * plan->quads;
+    const int8_t *w = p->w + (group * plan->n + j) * p->wn;
+    const ptrdiff_t wanted = min_(columns, plan->n - j);
+    memset(to, 0, (size_t)(4 * columns * plan->quads));
+    for (ptrdiff_t c = 0; c < wanted; c++, w += p->wn) {
+        int32_t sum = 0;
+        for (ptrdiff_t s = 0; s < plan->k; s++) {
+            const int8_t value = w[s * p->wk];
+            to[(s / 4 * columns + c) * 4 + s % 4] = value;
+            sum += value;
+        }
+        plan->start[FO_FLOAT32][group * plan->columns + j + c] = sum;
+    }
+}
+
+static void pack_group(void *context, ptrdiff_t task, int thread) {
+    const packing *p = context;
+    const fo_byte_kernels *kn = p->plan->kn;
+    const ptrdiff_t blocks = div_up(p->plan->n, kn->nr), first = task % blocks * kn->nr;
+    (void)thread;
+    for (ptrdiff_t j = first, columns; j < min_(first + kn->nr, p->plan->n); j += columns) {
+        columns = fo_byte_panel(p->plan->n - j, kn->vl, kn->nr);
+        pack_panel(p, task / blocks, j, columns);
+    }
+}
+
+/* Zeros for a value a channel. */
+static void *channels(const fo_byte_plan *plan, bool *failed) {
+    const size_t bytes = (size_t)(plan->groups * plan->columns + MAX_LANES) * sizeof(float);
+    void *p = fo_alloc(bytes);
+    if (p)
+        memset(p, 0, bytes);
+    else
+        *failed = true;
+    return p;
+}
+
+bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn,
+                       ptrdiff_t wk, const fo_quantized *q) {
+    const fo_byte_kernels *kn = fo_active_bytes();
+    bool failed = false;
+    *plan = (fo_byte_plan){.kn = kn,
+                           .groups = groups,
+                           .n = n,
+                           .k = k,
+                           .quads = div_up(k, 4),
+                           .columns = round_up(n, kn->vl),
+                           .x = q->x,
+                           .residual = q->residual,
+                           .y = q->y,
+                           .act = q->act};
+    plan->panels = 4 * plan->columns * plan->quads;
+    plan->w = fo_alloc((size_t)max_(groups * plan->panels, 1));
+    plan->scale = channels(plan, &failed), plan->bias = channels(plan, &failed);
+    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) plan->start[type] = channels(plan, &failed);
+    if (q->act.slopes) plan->slopes = channels(plan, &failed);
+    if (!plan->w || failed) return false;
+    packing p = {plan, w, wn, wk};
+    if (n) fo_parallel_for(groups * div_up(n, kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
+    make_constants(plan, q);
+    return true;
+}
+
+void fo_byte_plan_free(fo_byte_plan *plan) {
+    fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
+    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) fo_free(plan->start[type]);
+}
+
+/* A cut of C, and what each thread has for its block's rows: their bytes, a row before it is widened, scales and zero
+ * points. */
+typedef struct {
+    const fo_byte_product *p;
+    fo_byte_epilogue ep;
+    ptrdiff_t rows, columns, down, across, row_bytes, each;
+    float *scratch;
+} byte_job;
+
+/* Rows i .. i+m-1 of a group into a thread's scratch; g gets them. */
+static void make_rows(const byte_job *job, fo_byte_gemm_args *g, ptrdiff_t group, ptrdiff_t i, float *scratch) {
+    const fo_byte_plan *plan = job->p->plan;
+    uint8_t *rows = (uint8_t *)scratch, *raw = rows + job->rows * job->row_bytes;
+    float *scale = (float *)(raw + round_up(4 * plan->quads, 64));
+    int32_t *zero = (int32_t *)(scale + job->rows);
+    for (ptrdiff_t r = 0; r < g->m; r++, rows += job->row_bytes) {
+        uint8_t *to = plan->kn->phases == 1 ? rows : raw;
+        job->p->row(job->p, group, i + r, to, scale + r, zero + r);
+        memset(to + plan->k, 0, (size_t)(4 * plan->quads - plan->k));
+        if (plan->kn->phases > 1) plan->kn->widen(plan->quads, raw, rows);
+    }
+    g->a = (const uint8_t *)scratch, g->lda = job->row_bytes;
+    if (!plan->x.scale) g->row_scale = scale, g->row_zero = zero;
+}
+
+static void byte_block(void *context, ptrdiff_t task, int thread) {
+    const byte_job *job = context;
+    const fo_byte_product *p = job->p;
+    const fo_byte_plan *plan = p->plan;
+    const ptrdiff_t group = task % plan->groups, block = task / plan->groups, i = block / job->across * job->rows,
+                    j = block % job->across * job->columns;
+    const ptrdiff_t column = group * plan->n + j, at = group * plan->columns + j;
+    fo_byte_gemm_args g = {.m = min_(job->rows, p->m - i),
+                           .n = min_(job->columns, plan->n - j),
+                           .k = plan->quads,
+                           .ldc = p->ldc,
+                           .ep = job->ep,
+                           .b = plan->w + group * plan->panels + 4 * j * plan->quads,
+                           .c = (char *)p->c + (i * p->ldc + column) * size_of(job->ep.type)};
+    g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
+    if (g.ep.act.slopes) g.ep.act.slopes += at;
+    g.ep.residual =
+        p->residual ? (const char *)p->residual + (i * p->ldr + column) * size_of(job->ep.residual_type) : NULL;
+    if (p->a)
+        g.a = p->a + i * p->lda + group * plan->k, g.lda = p->lda;
+    else
+        make_rows(job, &g, group, i, job->scratch + thread * job->each);
+    plan->kn->gemm(&g);
+}
+
+/* Blocks of rows that fit, as many as keep the threads busy; few of them are cut by columns, too. */
+static void cut(byte_job *job, int threads) {
+    const fo_byte_plan *plan = job->p->plan;
+    const fo_byte_kernels *kn = plan->kn;
+    const ptrdiff_t m = job->p->m, fitting = max_(fo_near_bytes() / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
+                    tasks = threads > 1 ? FO_IM2COL_TASKS_A_THREAD * threads : 1;
+    const ptrdiff_t blocks = max_(div_up(m, fitting), min_(div_up(tasks, plan->groups), div_up(m, 4 * kn->mr)));
+    job->rows = div_up(m, blocks), job->down = div_up(m, job->rows);
+    job->columns = plan->n;
+    if (job->down * plan->groups < tasks)
+        job->columns = round_up(div_up(plan->n, div_up(tasks, job->down * plan->groups)), kn->nr);
+    job->across = div_up(plan->n, job->columns);
+}
+
+fo_status fo_byte_product_run(const fo_byte_product *p) {
+    const fo_byte_plan *plan = p->plan;
+    const fo_byte_kernels *kn = plan->kn;
+    if (!p->m || !plan->n || !plan->groups) return FO_OK;
+    byte_job job = {.p = p, .ep = fo_byte_epilogue_of(p), .row_bytes = 4 * plan->quads * kn->phases};
+    if (job.row_bytes % (FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float)) == 0) job.row_bytes += 64;
+    const double products = (double)p->m * plan->n * plan->groups * plan->k,
+                 rate = (kn->phases == 1 ? 8.0 : 4.0) * kn->vl;
+    const int threads = fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
+    cut(&job, threads);
+    if (!p->a) {
+        job.each = div_up(job.rows * (job.row_bytes + 8) + round_up(4 * plan->quads, 64), (ptrdiff_t)sizeof(float));
+        job.scratch = fo_arena_share(&job.each, threads, 0);
+        if (!job.scratch) return FO_NO_MEMORY;
+    }
+    fo_parallel_for(job.down * job.across * plan->groups, threads, byte_block, &job);
+    if (job.scratch) fo_arena_release(job.scratch);
+    return FO_OK;
+}

@@ -1,0 +1,64 @@
+/* Products of 8 bits: packed weights, what sums start with and become, and the cut of C among threads. Layers say where
+ * rows of A come from. */
+#ifndef FO_NET_BYTES_H
+#define FO_NET_BYTES_H
+
+#include "../kernels/bytes.h"
+
+/* Weights of `groups` products of n columns and k steps each; arrays a channel have `columns` elements a group, whole
+ * vectors. */
+typedef struct {
+    const fo_byte_kernels *kn;
+    ptrdiff_t groups, n, k;
+    ptrdiff_t quads, columns, panels; /* groups of four steps; columns, padded; bytes of a group's weights */
+    int8_t *w;
+    int32_t *start[3]; /* for each type of x; floats: the sums of weights */
+    float *scale, *bias, *slopes;
+    double largest; /* of the results before an activation */
+    fo_quantization x, residual, y;
+    fo_activation act;
+} fo_byte_plan;
+
+/* w element (output o of all groups, step p) stands at w[o*wn + p*wk]. False where memory is short; free it all the
+ * same. */
+bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn,
+                       ptrdiff_t wk, const fo_quantized *q);
+void fo_byte_plan_free(fo_byte_plan *plan);
+
+/* Writes row i of a group's A, k bytes; where x is of floats also its scale and its zero point, negated. */
+typedef struct fo_byte_product fo_byte_product;
+typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+                         int32_t *zero);
+
+/* C of m rows and groups * n columns; ld*: elements of C and of the residual. */
+struct fo_byte_product {
+    const fo_byte_plan *plan;
+    fo_byte_types types;
+    ptrdiff_t m;
+    const uint8_t *a; /* rows as they lie, `lda` bytes apart, a group's k bytes behind another's, if the kernels can
+                         take them so: fo_byte_direct */
+    ptrdiff_t lda;
+    fo_byte_row *row; /* else this makes them, of source */
+    const void *source;
+    void *c;
+    ptrdiff_t ldc;
+    const void *residual; /* or NULL */
+    ptrdiff_t ldr;
+};
+
+/* Kernels take bytes x ^ flip, whose zero point is x's + offset. */
+static inline uint8_t fo_byte_flip(const fo_byte_kernels *kn, fo_type type) {
+    return (type == FO_INT8) != kn->is_signed ? 0x80 : 0;
+}
+static inline int32_t fo_byte_offset(const fo_byte_kernels *kn, fo_type type) {
+    return (type == FO_INT8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
+}
+
+static inline bool fo_byte_direct(const fo_byte_plan *plan, fo_type x) {
+    return x != FO_FLOAT32 && !fo_byte_flip(plan->kn, x) && plan->kn->phases == 1 && plan->k % 4 == 0;
+}
+/* The epilogue of a product's calls. */
+fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *product);
+fo_status fo_byte_product_run(const fo_byte_product *product);
+
+#endif

@@ -1,0 +1,67 @@
+/* fusedops: the C interface for tensors of 8 bits, the part of fusedops.h that includes it. */
+#ifndef FO_QUANTIZED_H
+#define FO_QUANTIZED_H
+
+typedef enum { FO_FLOAT32, FO_UINT8, FO_INT8 } fo_type;
+
+/* y = saturate(round(x / scale) + zero_point), halves to even, and x = scale * (y - zero_point): `rows` rows of n
+ * elements, each with a scale and a zero point of its own. NaN becomes the lowest value. */
+void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const int32_t *zero_point,
+                 fo_type type, void *y);
+void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
+                   fo_type type, float *y);
+
+/* Whether the processor's dot product of bytes is used, if it has one; tests set it. */
+bool fo_dot_product(void);
+void fo_set_dot_product(bool used);
+
+/* real = scale * (q - zero_point). scale 0: a tensor of floats. */
+typedef struct {
+    float scale;
+    int32_t zero_point;
+} fo_quantization;
+
+/* What a layer of 8 bits is made of, beside int8 weights of zero point 0: a scale for each output, bias or NULL. x of
+ * floats: each row gets the quantisation that fits its least and largest element. y of floats has the results as they
+ * are. */
+typedef struct {
+    const float *w_scale, *bias;
+    fo_quantization x, residual, y;
+    fo_activation act;
+} fo_quantized;
+
+/* The types of a call's tensors. */
+typedef struct {
+    fo_type x, residual, y;
+} fo_byte_types;
+
+/* Most products in a sum: more may not fit 32 bits. */
+#define FO_BYTE_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
+
+/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]; ld*:
+ * elements from row to row. */
+typedef struct fo_qlinear fo_qlinear;
+fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
+                              const fo_quantized *q);
+const char *fo_qlinear_isa(const fo_qlinear *plan);
+void fo_qlinear_free(fo_qlinear *plan);
+fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
+                         const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);
+
+/* Images of bytes or floats, as fo_image. */
+typedef struct {
+    void *data;
+    ptrdiff_t sn, sc, sh, sw;
+} fo_byte_image;
+
+/* fo_conv2d in 8 bits: w int8; what is outside an image is x's zero point. shape->algorithm and nhwc do not count; any
+ * strides do. */
+typedef struct fo_qconv2d fo_qconv2d;
+fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
+const char *fo_qconv2d_isa(const fo_qconv2d *plan);
+const char *fo_qconv2d_kernel(const fo_qconv2d *plan);
+void fo_qconv2d_free(fo_qconv2d *plan);
+fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
+                         const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y);
+
+#endif

@@ -1,0 +1,2 @@
+/* AVX2 beside AVX-VNNI, of which kernels of bytes alone make use. */
+#include "avx2.h"

@@ -1,0 +1,51 @@
+/* Integers and bytes on AVX-512. Contract: bytes.h. */
+typedef __m512i vi;
+enum { BYTE_VECTORS = 4, BYTE_ROWS = 6 };
+INLINE vi v_iload(const void *p) { return _mm512_loadu_si512(p); }
+INLINE void v_istore(void *p, vi v) { _mm512_storeu_si512(p, v); }
+INLINE vi v_iset1(int32_t x) { return _mm512_set1_epi32(x); }
+INLINE vi v_iadd(vi a, vi b) { return _mm512_add_epi32(a, b); }
+INLINE vi v_isub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
+INLINE vi v_imul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
+INLINE vi v_ixor(vi a, vi b) { return _mm512_xor_si512(a, b); }
+INLINE vf v_to_float(vi v) { return _mm512_cvtepi32_ps(v); }
+INLINE vi v_to_int(vf v) { return _mm512_cvtps_epi32(v); }
+INLINE vi v_load_bytes(const uint8_t *p) { return _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p)); }
+INLINE uint64_t v_bytes_(ptrdiff_t n) { return n >= 4 * VL ? UINT64_MAX : ((uint64_t)1 << (n < 0 ? 0 : n)) - 1; }
+INLINE vi v_load_quads_tail(const void *p, ptrdiff_t n) { return _mm512_maskz_loadu_epi8(v_bytes_(n), p); }
+INLINE vi v_load_bytes_tail(const uint8_t *p, ptrdiff_t n) {
+    return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(v_load_quads_tail(p, n < VL ? n : VL)));
+}
+INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, v_bytes_(n), v); }
+INLINE vi v_pack_inlane(const vi v[4], vi zero) {
+    const vi a = _mm512_packs_epi32(v[0], v[1]), b = _mm512_packs_epi32(v[2], v[3]);
+    return _mm512_packus_epi16(_mm512_adds_epi16(a, zero), _mm512_adds_epi16(b, zero));
+}
+INLINE vf v_as_float(vi v) { return _mm512_castsi512_ps(v); }
+INLINE vi v_as_int(vf v) { return _mm512_castps_si512(v); }
+INLINE vi v_pack(const vi v[4], vi zero) {
+    return _mm512_permutexvar_epi32(_mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15),
+                                    v_pack_inlane(v, zero));
+}
+INLINE void v_quads(const vi r[4], vi q[4]) {
+    const vi a = _mm512_unpacklo_epi8(r[0], r[1]), b = _mm512_unpackhi_epi8(r[0], r[1]);
+    const vi c = _mm512_unpacklo_epi8(r[2], r[3]), d = _mm512_unpackhi_epi8(r[2], r[3]);
+    q[0] = _mm512_unpacklo_epi16(a, c);
+    q[1] = _mm512_unpackhi_epi16(a, c);
+    q[2] = _mm512_unpacklo_epi16(b, d);
+    q[3] = _mm512_unpackhi_epi16(b, d);
+}
+#ifdef FO_VNNI /* avx512vnni_bytes.h */
+#include "one_phase.h"
+enum { DOT_SIGNED = 0 };
+/* not the intrinsic, with which GCC 12 stores sums after every step */
+#define v_dot(sum, a, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
+#else
+/* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
+enum { PHASES = 2, DOT_SIGNED = 0 };
+INLINE vi v_dot_bytes(vi a, int phase) {
+    return phase ? _mm512_srli_epi16(a, 8) : _mm512_and_si512(a, _mm512_set1_epi16(255));
+}
+INLINE vi v_dot_weights(vi w, int phase) { return _mm512_srai_epi16(phase ? w : _mm512_slli_epi16(w, 8), 8); }
+#define v_dot(sum, a, w) ((sum) = _mm512_add_epi32(sum, _mm512_madd_epi16(a, w)))
+#endif

@@ -1,0 +1,71 @@
+/* Integers and bytes on Advanced SIMD of AArch64. Contract: bytes.h. */
+typedef int32x4_t vi;
+enum { BYTE_VECTORS = 4, BYTE_ROWS = 6 };
+INLINE vi v_iload(const void *p) { return vreinterpretq_s32_u8(vld1q_u8((const uint8_t *)p)); }
+INLINE void v_istore(void *p, vi v) { vst1q_u8((uint8_t *)p, vreinterpretq_u8_s32(v)); }
+INLINE vi v_iset1(int32_t x) { return vdupq_n_s32(x); }
+INLINE vi v_iadd(vi a, vi b) { return vaddq_s32(a, b); }
+INLINE vi v_isub(vi a, vi b) { return vsubq_s32(a, b); }
+INLINE vi v_imul(vi a, vi b) { return vmulq_s32(a, b); }
+INLINE vi v_ixor(vi a, vi b) { return veorq_s32(a, b); }
+INLINE vf v_to_float(vi v) { return vcvtq_f32_s32(v); }
+INLINE vi v_to_int(vf v) { return vcvtnq_s32_f32(v); }
+INLINE vi v_load_bytes(const uint8_t *p) {
+    const uint8x8_t bytes = vreinterpret_u8_u32(vld1_lane_u32((const uint32_t *)p, vdup_n_u32(0), 0));
+    return vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(vmovl_u8(bytes))));
+}
+INLINE vi v_load_bytes_tail(const uint8_t *p, ptrdiff_t n) {
+    if (n >= VL) return v_load_bytes(p);
+    vi v = vdupq_n_s32(0);
+    if (n > 0) v[0] = p[0];
+    if (n > 1) v[1] = p[1];
+    if (n > 2) v[2] = p[2];
+    return v;
+}
+INLINE vi v_load_quads_tail(const void *p, ptrdiff_t n) {
+    vi v = vdupq_n_s32(0);
+    memcpy(&v, p, n < 4 * VL ? (size_t)n : sizeof v);
+    return v;
+}
+INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) {
+    memcpy(p, &v, n < 4 * VL ? (size_t)n : sizeof v);
+}
+INLINE uint8x8_t v_saturated_(vi v, vi w, vi zero) {
+    return vqmovun_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(v), vqmovn_s32(w)), vreinterpretq_s16_s32(zero)));
+}
+INLINE vi v_pack(const vi v[4], vi zero) {
+    return vreinterpretq_s32_u8(vcombine_u8(v_saturated_(v[0], v[1], zero), v_saturated_(v[2], v[3], zero)));
+}
+INLINE vi v_pack_inlane(const vi v[4], vi zero) { return v_pack(v, zero); }
+INLINE vf v_as_float(vi v) { return vreinterpretq_f32_s32(v); }
+INLINE vi v_as_int(vf v) { return vreinterpretq_s32_f32(v); }
+INLINE void v_quads(const vi r[4], vi q[4]) {
+    const uint8x16_t r0 = vreinterpretq_u8_s32(r[0]), r1 = vreinterpretq_u8_s32(r[1]);
+    const uint8x16_t r2 = vreinterpretq_u8_s32(r[2]), r3 = vreinterpretq_u8_s32(r[3]);
+    const uint16x8_t a = vreinterpretq_u16_u8(vzip1q_u8(r0, r1)), b = vreinterpretq_u16_u8(vzip2q_u8(r0, r1));
+    const uint16x8_t c = vreinterpretq_u16_u8(vzip1q_u8(r2, r3)), d = vreinterpretq_u16_u8(vzip2q_u8(r2, r3));
+    q[0] = vreinterpretq_s32_u16(vzip1q_u16(a, c));
+    q[1] = vreinterpretq_s32_u16(vzip2q_u16(a, c));
+    q[2] = vreinterpretq_s32_u16(vzip1q_u16(b, d));
+    q[3] = vreinterpretq_s32_u16(vzip2q_u16(b, d));
+}
+#ifdef __ARM_FEATURE_DOTPROD /* both operands are signed */
+#include "one_phase.h"
+enum { DOT_SIGNED = 1 };
+#define v_dot(sum, a, w) ((sum) = vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(w)))
+#else
+/* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
+enum { PHASES = 2, DOT_SIGNED = 0 };
+INLINE vi v_dot_bytes(vi a, int phase) {
+    const uint16x8_t u = vreinterpretq_u16_s32(a);
+    return vreinterpretq_s32_u16(phase ? vshrq_n_u16(u, 8) : vandq_u16(u, vdupq_n_u16(255)));
+}
+INLINE vi v_dot_weights(vi w, int phase) {
+    const int16x8_t s = vreinterpretq_s16_s32(w);
+    return vreinterpretq_s32_s16(vshrq_n_s16(phase ? s : vshlq_n_s16(s, 8), 8));
+}
+INLINE vi v_dot_(vi sum, int16x8_t a, int16x8_t w) {
+    return vaddq_s32(sum, vpaddq_s32(vmull_s16(vget_low_s16(a), vget_low_s16(w)), vmull_high_s16(a, w)));
+}
+#define v_dot(sum, a, w) ((sum) = v_dot_(sum, vreinterpretq_s16_s32(a), vreinterpretq_s16_s32(w)))
+#endif

@@ -1,0 +1,290 @@
+# Tensors of 8 bits; included by _core.pyx.
+
+cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
+
+
+def dot_product():
+    """Whether the processor's dot product of bytes is used, if it has one."""
+    return fo_dot_product()
+
+
+def set_dot_product(bint used):
+    """For tests: layers that are made from now on do without it, or not."""
+    fo_set_dot_product(used)
+
+
+BYTE_STEPS = FO_BYTE_STEPS
+
+
+cdef fo_type type_of(ndarray a) noexcept:
+    if a is None or cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT32:
+        return FO_FLOAT32
+    return FO_UINT8 if cnp.PyArray_TYPE(a) == cnp.NPY_UINT8 else FO_INT8
+
+
+def as_bytes(x, str name, str why):
+    """x as an array of uint8 or int8, of any strides; why: what takes bytes, for the error."""
+    a = as_array(x, name)
+    if a.dtype not in BYTES:
+        raise TypeError(f"{name} has dtype {a.dtype}, but {why} takes uint8 or int8"
+                        + (f": pass fo.quantize({name}, q)" if a.dtype == np.float32 else ""))
+    return a
+
+
+def fits(int zero_point, str name, dtype):
+    """Refuses a zero point that the type does not have."""
+    info = np.iinfo(dtype)
+    if not info.min <= zero_point <= info.max:
+        raise ValueError(f"{name}.zero_point is {zero_point}, but {dtype} has {info.min}..{info.max}: "
+                         f"use {'int8' if dtype == np.uint8 else 'uint8'} or another zero point")
+
+
+def checked_byte_out(object out, tuple shape, tuple dtypes):
+    """out, if it can take a result of this shape and one of these dtypes, or the error that says why not."""
+    plain = isinstance(out, np.ndarray) and not isinstance(out, np.ma.MaskedArray)
+    if plain and out.dtype in dtypes and out.dtype.isnative:
+        if out.shape != shape:
+            raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
+        if not out.flags.writeable:
+            raise ValueError("out is read-only")
+        return out
+    if plain:
+        raise TypeError(f"out has dtype {out.dtype}, but results are {' or '.join(map(str, dtypes))}: "
+                        f"make it with np.empty({shape}, np.{dtypes[0]})")
+    return checked_out(out, shape)
+
+
+def convert(ndarray x, ndarray scale, ndarray zero_point, ndarray y):
+    """quantize or dequantize, as x is float32 or bytes: y of x's shape.
+
+    scale float32 and zero_point int32, one a row of x's first axis, or one.
+    """
+    cdef Py_ssize_t rows = scale.size, n = x.size // rows if rows else 0
+    cdef const float *s = data(scale)
+    cdef const int32_t *z = <const int32_t *>cnp.PyArray_DATA(zero_point)
+    cdef void *xs
+    cdef void *ys
+    cdef fo_type to = type_of(y), of = type_of(x)
+    cdef ndarray xc = contiguous(x), target = y
+    if not cnp.PyArray_IS_C_CONTIGUOUS(y) or overlap(y, xc):
+        y = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(y), cnp.PyArray_DIMS(y), cnp.PyArray_TYPE(y), 0)
+    xs, ys = cnp.PyArray_DATA(xc), cnp.PyArray_DATA(y)
+    with nogil:
+        if to == FO_FLOAT32:
+            fo_dequantize(rows, n, xs, s, z, of, <float *>ys)
+        else:
+            fo_quantize(rows, n, <const float *>xs, s, z, to, ys)
+    return delivered(y, None if target is y else target)
+
+
+cdef fo_quantization quantization_of(object q) noexcept:
+    """A (scale, zero_point) of numbers; None: floats."""
+    cdef fo_quantization c
+    c.scale, c.zero_point = (0, 0) if q is None else (q[0], q[1])
+    return c
+
+
+cdef ndarray byte_rows(ndarray a, Py_ssize_t *ld):
+    """a as rows of its elements' size, contiguous each, and the elements from one to the next."""
+    cdef Py_ssize_t m
+    cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(a)
+    cdef int nd = cnp.PyArray_NDIM(a)
+    if not cnp.PyArray_IS_C_CONTIGUOUS(a) and not (nd == 2 and cnp.PyArray_STRIDE(a, 1) == size
+                                                  and cnp.PyArray_STRIDE(a, 0) > 0 and cnp.PyArray_STRIDE(a, 0) % size == 0):
+        a = copied(a)
+    ld[0] = cnp.PyArray_STRIDE(a, 0) // size if nd == 2 else cnp.PyArray_DIM(a, nd - 1)
+    return a
+
+
+cdef ndarray byte_input(object x, tuple x_q):
+    """x as an array of the type that a layer takes: bytes, or float32 without x_q."""
+    cdef ndarray a
+    if x_q is None:
+        return as_float32(x, "x")
+    a = as_bytes(x, "x", "a layer with x_q")
+    fits(x_q[1], "x_q", (<object>a).dtype)
+    return a
+
+
+cdef ndarray byte_residual(object residual, tuple residual_q, tuple shape):
+    """The residual, checked."""
+    cdef ndarray r
+    if residual is None:
+        return None
+    if residual_q is None:
+        r = as_float32(residual, "residual")
+    else:
+        r = as_bytes(residual, "residual", "a layer with residual_q")
+        fits(residual_q[1], "residual_q", (<object>r).dtype)
+    if np.shape(r) != shape:
+        raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape}")
+    return r
+
+
+cdef object byte_dtype(object out, tuple shape, tuple y_q, ndarray x):
+    """The result's type, and out checked: float32 without y_q, else out's, or that of x."""
+    if out is not None:
+        checked_byte_out(out, shape, (FLOAT32,) if y_q is None else BYTES)
+    if y_q is None:
+        return FLOAT32
+    dtype = (<object>out).dtype if out is not None else BYTES[0] if type_of(x) == FO_FLOAT32 else (<object>x).dtype
+    fits(y_q[1], "y_q", dtype)
+    return dtype
+
+
+cdef bint clear(object out, ndarray x, ndarray residual) noexcept:
+    """Whether results can go to out while a kernel reads these."""
+    return (out is not None and cnp.PyArray_ISALIGNED(<ndarray>out)
+            and not overlap(<ndarray>out, x) and not overlap(<ndarray>out, residual))
+
+
+cdef class QLinearPlan:
+    """y = activation(x w^T + bias + residual) in 8 bits, with w packed once."""
+    cdef fo_qlinear *plan
+    cdef Py_ssize_t n, k
+    cdef tuple x_q, residual_q, y_q
+    cdef readonly str isa
+
+    def __cinit__(self):
+        self.k = UNMADE
+
+    def __dealloc__(self):
+        fo_qlinear_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, x_q, residual_q, y_q):
+        """w (n, k) int8 of any strides; w_scale (n,) and bias (n,) or None float32, contiguous.
+
+        *_q: (scale, zero_point) of numbers, or None.
+        """
+        cdef fo_quantized q
+        cdef fo_qlinear *plan
+        cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
+        make_once(self, self.plan != NULL)
+        q.w_scale, q.bias, q.act = data(w_scale), data(bias), activation_of(activation)
+        q.x, q.residual, q.y = quantization_of(x_q), quantization_of(residual_q), quantization_of(y_q)
+        with nogil:
+            plan = fo_qlinear_create(n, k, <const int8_t *>cnp.PyArray_DATA(w), cnp.PyArray_STRIDE(w, 0),
+                                     cnp.PyArray_STRIDE(w, 1), &q)
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        self.plan, self.n, self.k, self.isa = plan, n, k, fo_qlinear_isa(plan).decode()
+        self.x_q, self.residual_q, self.y_q = x_q, residual_q, y_q
+
+    def __call__(self, x, residual=None, out=None):
+        if self.k == UNMADE:
+            raise unmade(self)
+        cdef ndarray a = byte_input(x, self.x_q), r, y
+        cdef int nd = cnp.PyArray_NDIM(a)
+        cdef Py_ssize_t m, ldx, ldr = 0, ldy
+        cdef fo_byte_types types
+        cdef fo_status status
+        if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
+            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: "
+                             f"the last axis of x must have length {self.k}" + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
+        shape = (*np.shape(a)[:nd - 1], self.n)
+        r = byte_residual(residual, self.residual_q, shape)
+        dtype = byte_dtype(out, shape, self.y_q, a)
+        if clear(out, a, r) and byte_rows(<ndarray>out, &ldy) is out:
+            y = <ndarray>out
+        else:
+            y = new_results([(shape, dtype)])[0]
+        m = cnp.PyArray_SIZE(y) // self.n if self.n else 0
+        types.x, types.residual, types.y = type_of(a), type_of(r), type_of(y)
+        a = byte_rows(a, &ldx)
+        r = None if r is None else byte_rows(r, &ldr)
+        byte_rows(y, &ldy)
+        with nogil:
+            status = fo_qlinear_run(self.plan, types, m, memory(a), ldx, memory(r), ldr, memory(y), ldy)
+        check(status)
+        return delivered(y, out)
+
+
+cdef inline void *memory(ndarray a) noexcept nogil:
+    return NULL if a is None else cnp.PyArray_DATA(a)
+
+
+cdef fo_byte_image byte_image(ndarray a, bint nhwc) noexcept:
+    """How an image lies; strides of an axis of one may be anything."""
+    cdef fo_byte_image image
+    cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
+    cdef Py_ssize_t s[4]
+    for i in range(4):
+        s[i] = 1 if cnp.PyArray_DIM(a, i) == 1 else cnp.PyArray_STRIDE(a, i) // cnp.PyArray_ITEMSIZE(a)
+    image.data = cnp.PyArray_DATA(a)
+    image.sn, image.sc, image.sh, image.sw = s[0], s[c], s[h], s[h + 1]
+    return image
+
+
+cdef class QConv2dPlan(WindowPlan):
+    """y = activation(conv(x, w) + bias + residual) in 8 bits, with w packed once."""
+    cdef fo_qconv2d *plan
+    cdef tuple x_q, residual_q, y_q
+    cdef readonly str isa
+
+    def __dealloc__(self):
+        fo_qconv2d_free(self.plan)
+
+    def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
+              Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q):
+        """w (oc, ic/groups, kh, kw) int8, w_scale (oc,) and bias (oc,) or None float32, contiguous.
+
+        The rest as Conv2dPlan and QLinearPlan.
+        """
+        cdef fo_quantized q
+        cdef fo_qconv2d *plan
+        make_once(self, self.plan != NULL)
+        self.describe(w, activation, stride, padding, dilation, groups, nhwc)
+        q.w_scale, q.bias, q.act = data(w_scale), data(bias), self.shape.act
+        q.x, q.residual, q.y = quantization_of(x_q), quantization_of(residual_q), quantization_of(y_q)
+        with nogil:
+            plan = fo_qconv2d_create(&self.shape, <const int8_t *>cnp.PyArray_DATA(w), &q)
+        if plan == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        self.plan, self.isa = plan, fo_qconv2d_isa(plan).decode()
+        self.ic, self.oc = self.shape.ic, self.shape.oc
+        self.x_q, self.residual_q, self.y_q = x_q, residual_q, y_q
+
+    def _kernel(self):
+        """The name of its kernel."""
+        return fo_qconv2d_kernel(self.plan).decode()
+
+    def __call__(self, x, residual=None, out=None):
+        if self.ic == UNMADE:
+            raise unmade(self)
+        cdef ndarray a = byte_input(x, self.x_q), r, y
+        cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
+        cdef fo_conv2d_size z
+        cdef fo_byte_types types
+        cdef fo_byte_image xi, ri, yi
+        cdef fo_status status
+        if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
+            raise self.misfit(np.shape(a))
+        self.size(cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, h), cnp.PyArray_DIM(a, h + 1), &z)
+        shape = self.result_shape(&z)
+        r = byte_residual(residual, self.residual_q, shape)
+        dtype = byte_dtype(out, shape, self.y_q, a)
+        xi = byte_image(a, self.nhwc)
+        if clear(out, a, r) and whole_elements(<ndarray>out):
+            y = <ndarray>out
+        elif self.nhwc or not (xi.sc == 1 and xi.sw != 1):
+            y = new_results([(shape, dtype)])[0]
+        else:  # x's memory order
+            y = new_results([((shape[0], shape[2], shape[3], shape[1]), dtype)])[0].transpose(0, 3, 1, 2)
+        if r is not None:
+            r = r if whole_elements(r) else copied(r)
+            ri = byte_image(r, self.nhwc)
+        yi = byte_image(y, self.nhwc)
+        types.x, types.residual, types.y = type_of(a), type_of(r), type_of(y)
+        with nogil:
+            status = fo_qconv2d_run(self.plan, types, &z, &xi, NULL if r is None else &ri, &yi)
+        check(status)
+        return delivered(y, out)
+
+
+cdef bint whole_elements(ndarray a) noexcept:
+    """Whether strides are whole numbers of elements."""
+    cdef int i
+    for i in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_STRIDE(a, i) % cnp.PyArray_ITEMSIZE(a):
+            return False
+    return True
