@@ -49,6 +49,12 @@ class Builder:
             )
         return self.places[value]
 
+    @staticmethod
+    def constant(array, shape):
+        """A tensor of float32 numbers that are known now, or when sizes are."""
+        dtype = np.dtype(np.float32)
+        return Tensor(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
+
     def data(self, value):
         """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be
         there Later."""

@@ -3,7 +3,7 @@ import contextlib
 import functools
 import os
 
-OPSETS = range(7, 22)
+OPSETS = range(7, 29)
 
 
 def import_onnx():

@@ -6,7 +6,7 @@ import numpy as np
 
 from .ir import Graph, Known, Node, Value, unique
 from .onnx_file import OPSETS, import_onnx, parse
-from .operators import OPERATORS, READ
+from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
 DEEPEST = 64  # functions that call functions
@@ -46,6 +46,15 @@ def _domain(proto):
 
 def _full_name(node):
     return f"{_domain(node)}.{node.op_type}" if _domain(node) else node.op_type
+
+
+def _reason(op):
+    return f", {RECORDS[op].why}" if isinstance(RECORDS.get(op), Absent) else ""
+
+
+def _is_number(dtype):
+    """Whether NumPy itself has the type; what onnx adds to it may say that it is a float."""
+    return dtype.kind in "fiub" and dtype.type.__module__ == "numpy"
 
 
 def _graphs_of(node):
@@ -121,8 +130,10 @@ class _Library:
         unknown, self.orders = {}, {}
         self._collect(proto.graph, opset, unknown, set())
         if unknown:
-            listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})"
-                               for op, names in sorted(unknown.items()))
+            listed = "; ".join(
+                f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
+                for op, names in sorted(unknown.items())
+            )
             raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
 
     def ordered(self, graph, wanted):
@@ -155,8 +166,8 @@ class _Library:
         return self._schema(node, opset) is not None
 
     def _changed(self, op, opset):
-        """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
-        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
+        """Whether an opset that is newer than those known here defines the operator anew."""
+        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > OPSETS[-1]
 
     def _schema(self, node, opset):
         """The schema of an operator that ONNX defines by a function, or None."""
@@ -167,29 +178,47 @@ class _Library:
         schema = self.onnx.defs.get_schema(node.op_type, version, domain)
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
-    def function(self, node, opset, types):
-        """The function that a node calls, or None where its operator has a record; `types` gives those of its
-        inputs."""
-        if self.functions or _full_name(node) not in READ:
-            key = _domain(node), node.op_type
-            if key in self.functions or _full_name(node) in READ:
-                return self.functions.get(key)
-        else:
-            return None
-        schema, onnx = self._schema(node, opset), self.onnx
+    def function(self, node, given, opset, types):
+        """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
+        `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
+        are known."""
+        key = (_domain(node), node.op_type) if self.functions else None
+        if key in self.functions:
+            function = self.functions[key]
+            return function, dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto}
+        if _full_name(node) in READ:
+            return None, {}
+        schema = self._schema(node, opset)
+        if schema is None:
+            raise ValueError(f"the model (opset {opset}) has an operator that fusedops does not have: "
+                             f"{_full_name(node)} ({node.name}){_reason(_full_name(node))}")
+        defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+        return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
+
+    def _body(self, schema, node, given, opset, types):
+        """The function of an operator; one that depends on the node is made for attributes that refer to nothing
+        outside."""
+        onnx = self.onnx
         if schema.has_function:
             at = [v for v in schema.function_opset_versions if v <= opset]
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
             at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
+            make = onnx.helper.make_tensor_type_proto
             kinds = [
-                onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None)
-                if t is not None
-                else onnx.TypeProto()
+                make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
                 for t in types()
             ]
-            data = schema.get_context_dependent_function_with_opset_version(at[-1], node.SerializeToString(), [k.SerializeToString() for k in kinds])
-        return onnx.FunctionProto.FromString(data)
+            plain = onnx.NodeProto(
+                op_type=node.op_type, domain=node.domain, input=node.input, output=node.output, attribute=given.values()
+            )
+            data = schema.get_context_dependent_function_with_opset_version(
+                at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds])
+        function = onnx.FunctionProto.FromString(data)
+        if not function.node:
+            raise ValueError(f"{node.op_type} {node.name!r} needs inputs whose sizes the model says: export it with "
+                             "fixed sizes, or run onnx.shape_inference on it")
+        return function
 
 
 class _Reader(Reader):
@@ -204,7 +233,7 @@ class _Reader(Reader):
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
         self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
-        self.types = {i.name: i.dtype for i in inputs}
+        self.types |= {i.name: i.dtype for i in inputs}
         self.captured = []  # values of the outer graph, in the order of the inputs that they became
         self.given = {}  # attributes of the function that is being read
         self.nodes(proto, [o.name for o in proto.output], lambda v: v)
@@ -224,7 +253,7 @@ class _Reader(Reader):
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
         if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
             a = a.astype(np.float32)
-        if a.dtype.kind not in "fiub":
+        if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
@@ -257,17 +286,13 @@ class _Reader(Reader):
                 dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
-        if dtype.kind not in "fiub":
+        if not _is_number(dtype):
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
             shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
                           for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
-
-    def dtype(self, value):
-        constant = self.graph.constants.get(value)
-        return self.types.get(value) if constant is None else constant.dtype
 
     def resolve(self, name, reader):
         """The value behind a name of the file."""
@@ -317,10 +342,12 @@ class _Reader(Reader):
             len(outputs) > 1 and not outputs[-1] and proto.op_type != "Split"
         ):  # whose parts are as many as its outputs
             outputs.pop()
-        given = {a.name: b for a in proto.attribute if (b := self.given[a.ref_attr_name] if a.ref_attr_name else a) is not None}
-        function = self.library.function(proto, self.opset, lambda: [self.dtype(v) if v else None for v in inputs])
+        given = self.attributes_of(proto)
+        function, defaults = self.library.function(
+            proto, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+        )
         if function is not None:
-            return self.call(function, name, inputs, outputs, given)
+            return self.call(function, name, inputs, outputs, defaults | given)
         attrs = {}
         for key, a in given.items():
             if a.HasField("g"):
@@ -329,7 +356,20 @@ class _Reader(Reader):
                 inputs += inner.captured
             else:
                 attrs[key] = self.attribute(a)
-        READ[_full_name(proto)](self, Node(proto.op_type, name, inputs, outputs, attrs))
+        READ[_full_name(proto)](self, Node(_full_name(proto), name, inputs, outputs, attrs))
+
+    def attributes_of(self, proto):
+        """The attributes of a node by name; one that refers to an attribute of the function around it is that."""
+        found = {}
+        for a in proto.attribute:
+            given = self.given.get(a.ref_attr_name) if a.ref_attr_name else a
+            if given is not None and a.ref_attr_name and given.name != a.name:
+                given, value = self.onnx.AttributeProto(), given
+                given.CopyFrom(value)
+                given.name = a.name
+            if given is not None:
+                found[a.name] = given
+        return found
 
     def call(self, function, name, inputs, outputs, given):
         """Reads the nodes of a function in the place of the node that calls it."""
@@ -338,7 +378,7 @@ class _Reader(Reader):
         before = self.scope, self.opset, self.given
         inner = {"": ""} | dict(zip(function.input, [*inputs, *[""] * len(function.input)], strict=False))
         results = dict(zip(function.output, outputs, strict=False))
-        self.given = dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto} | given
+        self.given = given
         self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
         wanted = [v for v in function.output if results.get(v)]
         self.nodes(function, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))

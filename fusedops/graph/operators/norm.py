@@ -7,7 +7,7 @@ from ...batchnorm import BatchNorm, scale_and_shift
 from ..builder import Builder
 from ..memory import in_order_of, row_major, same_order
 from ..reader import Reader
-from .record import Operator, axis_of, floats, same_shape
+from .record import Operator, axis_of, floats, read_to_end, same_shape
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
@@ -59,6 +59,14 @@ def _softmax(node, x):
         return e - np.log(np.exp(e).sum(axes, keepdims=True))
     e = np.exp(e)
     return e / e.sum(axes, keepdims=True)
+
+
+def _lp_normalized(node, x):
+    """x over its norm along an axis, and 0 where that is 0."""
+    axis, p = node.attrs.get("axis", -1), node.attrs.get("p", 2)
+    v = x.astype(np.float64)
+    norm = np.abs(v).sum(axis, keepdims=True) if p == 1 else np.sqrt((v * v).sum(axis, keepdims=True))
+    return np.divide(v, norm, out=np.zeros_like(v), where=norm != 0).astype(x.dtype)
 
 
 def _batch_norm_shape(node, x, *parameters):
@@ -151,12 +159,6 @@ def _read_batch_norm(r: Reader, node):
     r.add(node)
 
 
-def _read_softmax(r: Reader, node):
-    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
-    node.attrs["to_end"] = r.opset < 13  # older opsets: over all axes from this one on
-    r.add(node)
-
-
 _PARAMETERS = "constant parameters"
 RECORDS = {
     "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True, activates=True, channels=True,
@@ -164,6 +166,7 @@ RECORDS = {
     "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm, note="one or two spatial axes, constant parameters"),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
     "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm, note=_PARAMETERS),
-    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
-    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
+    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
+    "LpNormalization": Operator(_lp_normalized, _softmax_shape, "no kernel: rare"),
+    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
 }

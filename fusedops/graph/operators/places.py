@@ -31,13 +31,14 @@ def _reshaped(node, shape, wanted):
 
 
 def _unsqueezed(shape, axes):
+    axes = np.ravel(axes)  # ONNX's own functions give one as a number
     ndim = len(shape) + len(axes)
     where, rest = axes_of(axes, ndim), iter(shape)
     return tuple(1 if i in where else next(rest) for i in range(ndim))
 
 
 def _squeezed(shape, axes):
-    where = axes_of(axes, len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
+    where = axes_of(np.ravel(axes), len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
     if any(shape[i] != 1 for i in where):
         raise ValueError(f"the axes {list(where)} do not all have length 1")
     return tuple(s for i, s in enumerate(shape) if i not in where)

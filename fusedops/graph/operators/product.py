@@ -49,7 +49,7 @@ def _gemm_shape(node, a, b, c=None):
     return m, n
 
 
-def _matmul_shape(node, a, b):
+def matmul_shape(node, a, b):
     sa, sb = (1, *a.shape) if len(a.shape) == 1 else a.shape, (*b.shape, 1) if len(b.shape) == 1 else b.shape
     if sa[-1] != sb[-2]:
         raise ValueError("the inner sizes differ")
@@ -162,9 +162,14 @@ def _read_einsum(r: Reader, node):
     step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
 
 
+def _det(node, x):
+    return np.linalg.det(x.astype(np.float64)).astype(x.dtype)
+
+
 RECORDS = {
+    "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
     "Einsum": Operator(_einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum),
     "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
     "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
-    "MatMul": Operator(_gemm, _matmul_shape, _lower_matmul, activates=True),
+    "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),
 }

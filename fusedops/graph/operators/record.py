@@ -25,6 +25,13 @@ def with_inputs(*attrs):
     return read
 
 
+def read_to_end(r: Reader, node: Node):
+    """Reads an operator that works along one axis, in older opsets along all from this one on."""
+    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
+    node.attrs["to_end"] = r.opset < 13
+    r.add(node)
+
+
 def as_first(node, inputs, i):
     """The type of elements that the first input has."""
     return inputs[0].dtype
@@ -74,6 +81,11 @@ class Rewrite(NamedTuple):
     """An operator of files that the graph has as others."""
     read: Callable
     into: tuple[str, ...]
+
+
+class Absent(NamedTuple):
+    """An operator of ONNX that fusedops does not have: why, and what to do instead."""
+    why: str
 
 
 def floats(*arrays):
