@@ -180,9 +180,9 @@ class _Library:
 
     def function(self, node, given, opset, types):
         """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
-        `given` are the node's
-        attributes, `types` gives the (type of elements, shape) of each input, as far as they are known."""
-        key = _domain(node), node.op_type
+        `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
+        are known."""
+        key = (_domain(node), node.op_type) if self.functions else None
         if key in self.functions:
             function = self.functions[key]
             return function, dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto}
@@ -217,8 +217,7 @@ class _Library:
         function = onnx.FunctionProto.FromString(data)
         if not function.node:
             raise ValueError(f"{node.op_type} {node.name!r} needs inputs whose sizes the model says: export it with "
-                             f"fixed sizes, "
-                             "or run onnx.shape_inference on it")
+                             "fixed sizes, or run onnx.shape_inference on it")
         return function
 
 
