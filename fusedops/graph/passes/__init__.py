@@ -102,9 +102,11 @@ class Context:
 
     def reads_instead(self, node, before):
         """Notes that a node reads other inputs than before."""
-        for v in filter(None, before):
+        inputs, node.inputs = node.inputs, before
+        for v in filter(None, before):  # of what is known with the inputs that it had
             self.consumers[v].remove(node)
-        for v in filter(None, node.inputs):
+        node.inputs = inputs
+        for v in filter(None, inputs):
             self._read(node, v)
 
     def add_residual(self, node, value):
