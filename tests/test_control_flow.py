@@ -392,3 +392,48 @@ def test_scan_of_a_batch(lengths, back):
     graph = helper.make_graph([node], "net", inputs, outputs, weights)
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 8)], ir_version=8)
     check(proto, {"init": RNG.standard_normal((2, 4), np.float32), "x": RNG.standard_normal((2, 3, 4), np.float32)})
+
+
+# ---- many rounds
+
+def test_rows_of_many_rounds(monkeypatch):
+    """Rows are kept in blocks that grow; together they may not be more than the machine holds."""
+    text = """
+    net (int64 n, float[2] x) => (float[2] last, float[k, 2] rows, int64[k] places) {
+        t = Constant<value = bool {1}>()
+        last, rows, places = Loop (n, t, x) <body = b (int64 i, bool c, float[2] v)
+        => (bool go, float[2] next, float[2] row, int64 place) {
+            w = Constant<value_floats = [0.5, 0.25]>()  row = Add(v, w)  next = Identity(row)  place = Identity(i)
+            go = Identity(c)
+        }>
+    }"""
+    x = np.float32([1, 2])
+    model = check(text, *({"n": np.array(n), "x": x} for n in (1, 15, 16, 17, 100)))
+    last, rows, places = model(np.array(9000), x)
+    expected = x + np.arange(1, 9001, dtype=np.float32)[:, None] * np.float32([0.5, 0.25])
+    assert np.array_equal(rows, expected) and np.array_equal(last, expected[-1])
+    assert np.array_equal(places, np.arange(9000))
+    assert np.array_equal(x, [1, 2])
+    with ThreadPoolExecutor(4) as pool:
+        assert all(np.array_equal(y[1], expected[:50]) for y in pool.map(lambda _: model(np.array(50), x), range(32)))
+    monkeypatch.setattr("fusedops.graph.memory.physical_memory", lambda: 10000)
+    with pytest.raises((MemoryError, ValueError), match="memory|this machine has"):
+        fo.load_onnx(parse_model(HEAD + text.replace("t = Const", "go0 = Greater(n, n)  t0 = Not(go0)  u = Const")
+                                 .replace("(n, t, x)", "(n, t0, x)")))(np.array(5000), x)
+
+
+def test_scan_over_numbers():
+    """Elements of the scanned input that have no axis left."""
+    info = helper.make_tensor_value_info
+    scalars = [info(name, TensorProto.FLOAT, []) for name in ("s", "e", "s1", "o")]
+    body = helper.make_graph(
+        [helper.make_node("Add", ["s", "e"], ["s1"]), helper.make_node("Neg", ["s1"], ["o"])],
+        "body",
+        scalars[:2],
+        scalars[2:],
+    )
+    node = helper.make_node("Scan", ["init", "x"], ["last", "all"], body=body, num_scan_inputs=1)
+    graph = helper.make_graph([node], "net", [info("init", TensorProto.FLOAT, []), info("x", TensorProto.FLOAT, ["n"])],
+                              [info("last", TensorProto.FLOAT, []), info("all", TensorProto.FLOAT, ["n"])])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    check(proto, {"init": np.array(1, np.float32), "x": RNG.standard_normal(5, np.float32)})

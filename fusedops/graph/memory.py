@@ -134,6 +134,12 @@ def physical_memory():
         return 1 << 40
 
 
+def check_bytes(nbytes):
+    """MemoryError where the results of rounds are more than this machine holds."""
+    if nbytes > physical_memory():
+        raise MemoryError(f"the results of all rounds take {nbytes} bytes, more than this machine has")
+
+
 def _aligned(nbytes):
     return -(-nbytes // ALIGNMENT) * ALIGNMENT
 

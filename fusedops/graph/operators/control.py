@@ -8,7 +8,7 @@ import numpy as np
 from .. import control
 from ..control import Undetermined, captured, own_inputs
 from ..ir import Known, constant
-from ..memory import physical_memory
+from ..memory import check_bytes, physical_memory
 from .record import Operator, axes_of
 
 _COUNTER, _FLAG = Known((), np.dtype(np.int64)), Known((), np.dtype(np.bool_))
@@ -74,18 +74,35 @@ def _loop(node, trips, flag, *inputs):
     going, scanned = flag is None or bool(_scalar(flag, "condition")), [[] for _ in body.results[1 + len(carried):]]
     if most is None and flag is None and _goes_on(body):
         raise ValueError("it has no number of rounds, and its condition is always true: it would run for ever")
+    always, rounds = _goes_on(body), None
     for i in count():
         if not going or most is not None and i >= most:
             break
         if i == control.MOST_ROUNDS:
             raise ValueError(f"it ran {i} rounds without an end: it would run for ever")
+        if not i:
+            rounds = _steady(body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried))
+        if rounds is not None:
+            rounds.inputs[0] = np.array(i, np.int64)
+            flag, = rounds.run()
+            going = always or bool(_scalar(flag, "condition"))
+            continue
         flag, *results = control.call(body, [np.array(i, np.int64), np.array(True), *carried, *outside])
         going, carried = bool(_scalar(flag, "condition")), results[:len(carried)]
         for rows, result in zip(scanned, results[len(carried):], strict=True):
             if rows and rows[0].shape != result.shape:
                 raise ValueError(f"a round gives a result of shape {result.shape}, the ones before it {rows[0].shape}")
             rows.append(result)
+        check_bytes(sum(len(rows) * rows[0].nbytes for rows in scanned if rows))
+    if rounds is not None:
+        carried, stacked = rounds.end()
+        return [*carried, *stacked]
     return [*carried, *map(_stacked, scanned, body.outputs[1 + len(carried):])]
+
+
+def _steady(body, inputs, first_in, first_out, carried):
+    from ..rounds import steady
+    return steady(body, inputs, first_in, first_out, carried)
 
 
 def _loop_parts(node, inputs):
@@ -110,6 +127,8 @@ def _goes_on(body):
 
 def _stacked(rows, value, axis=0):
     """The results of all rounds as one array; of no round at all, one of no elements."""
+    if isinstance(rows, np.ndarray):
+        return np.moveaxis(rows, 0, axis)
     if rows:
         return np.stack(rows, axis)
     shape = tuple(n if isinstance(n, int) else 0 for n in value.shape or ())
@@ -207,15 +226,27 @@ def _scan(node, *inputs):
     back = _directions(node, "scan_input_directions", len(xs))
     xs = [np.moveaxis(x, a, 0)[::-1 if b else 1] for x, a, b in zip(xs, axes, back, strict=True)]
     scanned = [[] for _ in body.results[len(states):]]
+    found = rounds and _steady(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
     for i in range(rounds):
+        if found:
+            found.inputs[len(states):len(states) + len(xs)] = [np.array(x[i], order="C") for x in xs]
+            found.run()
+            continue
         results = control.call(body, [*states, *(x[i] for x in xs), *outside])
         states = results[:len(states)]
         for rows, result in zip(scanned, results[len(states):], strict=True):
             rows.append(result)
+    if found:
+        states, scanned = found.end()
     back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
     outputs = body.outputs[len(states):]
-    return [*states, *(_stacked(rows[::-1] if b else rows, v, axes_of([a], 1 + len(rows[0].shape))[0] if rows else 0)
-                       for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True))]
+    return [
+        *states,
+        *(
+            _stacked(rows[::-1] if b else rows, v, axes_of([a], 1 + len(rows[0].shape))[0] if len(rows) else 0)
+            for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True)
+        ),
+    ]
 
 
 def _infer_scan(node, *inputs):
