@@ -67,7 +67,7 @@ def test_parts_of_different_sets(draw, isa, half_rate, threads, ic, hidden, oc):
     """At half rate AVX2 has the expansion alone, the projection alone, or both; panels and slices of channels follow the expansion's."""
     parts = _parts(draw, fo, ic, hidden, oc, layout="NHWC")
     x = draw(1, 9, 180, ic)
-    np.testing.assert_array_equal(_one_pass(fo.InvertedResidual(*parts, residual=False), x), _in_a_row(parts, x, None))
+    _check(fo.InvertedResidual(*parts, residual=False), parts, x)  # the layers may use Strassen's algorithm
 
 
 @pytest.mark.parametrize("padding", ["same", "valid", ((0, 3), (2, 0))])
