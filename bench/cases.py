@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 
-from fusedops import layers, recurrent, reference, workloads
+from fusedops import layers, recurrent, reference, tokens, workloads
 from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
 
 
@@ -37,6 +37,43 @@ class Product:
 
         return {"numpy": lambda: ACTIVATIONS[self.activation](a.x @ a.w.T + a.bias), "unfused": layer(reference),
                 "folded": layer(reference, fold_bn=True), "fused": layer(layers)}
+
+
+@dataclass(frozen=True)
+class Attention:
+    """So many heads of `width` elements, for `tokens` queries and keys."""
+
+    heads: int
+    tokens: int
+    width: int
+    causal: bool = False
+
+    @property
+    def flop(self):
+        return 4 * self.heads * self.tokens**2 * self.width // (2 if self.causal else 1)
+
+    @property
+    def traffic(self):
+        return 16 * self.heads * self.tokens * self.width
+
+    def arrays(self, rng):
+        return SimpleNamespace(
+            qkv=[rng.standard_normal((1, self.heads, self.tokens, self.width), np.float32) for _ in range(3)]
+        )
+
+    def variants(self, a):
+        return {
+            "numpy": lambda: self._numpy(*a.qkv),
+            "unfused": lambda: reference.attention(*a.qkv, causal=self.causal),
+            "fused": lambda: tokens.attention(*a.qkv, causal=self.causal),
+        }
+
+    def _numpy(self, q, k, v):
+        scores = q @ k.swapaxes(-1, -2) / np.float32(np.sqrt(self.width))
+        if self.causal:
+            scores[..., ~np.tri(self.tokens, dtype=bool)] = -np.inf
+        weights = np.exp(scores - scores.max(-1, keepdims=True))
+        return weights / weights.sum(-1, keepdims=True) @ v
 
 
 @dataclass(frozen=True)
@@ -191,6 +228,9 @@ OPERATIONS = {
     "linear_gelu_128x768x3072": Product(128, 768, 3072, "gelu_tanh"),
     "linear_1x2048x1000": Product(1, 2048, 1000),
     "linear_8x64x64": Product(8, 64, 64),
+    "attention_8x512x64": Attention(8, 512, 64),
+    "attention_8x2048x64": Attention(8, 2048, 64),
+    "attention_causal_8x1024x64": Attention(8, 1024, 64, causal=True),
     "rnn_cell_128": Cell("RNN", 128),
     "lstm_cell_128": Cell("LSTM", 128),
     "gru_cell_128": Cell("GRU", 128),
@@ -225,4 +265,9 @@ def calls(name):
 
 def variants_of(name):
     """Which forms a case has beside plain NumPy."""
-    return ("unfused", "folded", "fused", *(["block"] if isinstance(CASES[name], Block) else []))
+    return (
+        "unfused",
+        *([] if isinstance(CASES[name], Attention) else ["folded"]),
+        "fused",
+        *(["block"] if isinstance(CASES[name], Block) else []),
+    )

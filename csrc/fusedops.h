@@ -390,6 +390,25 @@ typedef struct {
 } fo_matmul_args;
 fo_status fo_matmul(const fo_matmul_args *args);
 
+/* y[h,i,:] = sum over j of w[h,i,j] v[g,j,:], w[h,i,:] = softmax over j of (scale q[h,i,:] . k[g,j,:] + mask[h,i,j]),
+ * g = h / (heads / kv_heads), for each point of rows (y, q, mask) and keys (no tensor, k, v), of the same sizes. heads
+ * is a multiple of kv_heads. A mask is `added`, or a key takes part where `taken` is not 0; one or both are NULL.
+ * causal: query i sees the keys j <= i + diagonal. A query that sees none, or whose scores are all -infinity, gives
+ * zeros. A row's bits depend on its query and on the keys that it sees; others may be read, and values whose weight is
+ * 0 must be finite. Nothing of t x s elements is in memory. */
+typedef struct {
+    fo_axes rows, keys;
+    ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
+    ptrdiff_t yh, yt, yd, qh, qt, qd, kh, ks, kd, vh, vs, vd, mh, mt, ms;
+    float *y;
+    const float *q, *k, *v, *added;
+    const uint8_t *taken;
+    float scale;
+    bool causal;
+    ptrdiff_t diagonal;
+} fo_attention_args;
+fo_status fo_attention(const fo_attention_args *args);
+
 /* ---- sizes of a network -------------------------------------------------------------------------------------------- */
 
 /* A buffer of a network's arena: it is in use from step `first` to step `last`. */
@@ -438,7 +457,8 @@ typedef struct {
 
 typedef enum {
     FO_CALL_CONV2D, FO_CALL_SEPARABLE, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
-    FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL
+    FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL,
+    FO_CALL_ATTENTION
 } fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
@@ -471,6 +491,7 @@ typedef struct {
         fo_lrn_args lrn;
         fo_resize_args resize;
         fo_matmul_args matmul;
+        fo_attention_args attention;
     };
 } fo_call;
 

@@ -4,7 +4,8 @@
 
 #include "pack.h"
 
-static void pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *panel) {
+void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
+                   float *panel) {
     const ptrdiff_t nr = kn->nr;
     if (n < nr) memset(panel, 0, (size_t)(k * nr) * sizeof *panel);
     if (bk == 1) {
@@ -28,7 +29,7 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const packing *p = context;
     const ptrdiff_t nr = p->kn->nr, j = task * nr;
-    pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
+    fo_pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
 }
 
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
@@ -82,7 +83,7 @@ static void fold_task(void *context, ptrdiff_t task, int thread) {
 }
 
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded) {
-    const int threads = fo_threads_for(FOLD_NS * (double)(oc * each));
+    const int threads = fo_threads_for(FO_FOLD_NS * (double)(oc * each));
     folding f = {fo_active(), oc, each, div_up(oc, 4 * threads), w, scale, folded};
     fo_parallel_for(oc ? div_up(oc, f.rows) : 0, threads, fold_task, &f);
 }

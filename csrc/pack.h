@@ -15,16 +15,13 @@ static inline ptrdiff_t clamp_(ptrdiff_t v, ptrdiff_t least, ptrdiff_t most) { r
 static inline ptrdiff_t div_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b) * b; }
 
-/* Whether a vector is less than a cache line, so that products take long beside what memory takes; measured with AVX2. */
-static inline bool fo_is_narrow(const fo_kernels *kn) { return kn->vl < 16; }
-
 /* The kernels for a product with n columns of weights and k steps, of many rows or perhaps of few. With AVX-512 at half rate (Zen 4) vectors of 8 lanes are
  * as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8
  * and 0.9. Their stores, of half a line a cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
 static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
-    enum { LANES = 16, WIDE = 256 /* beside more columns half a vector is little */, SHORT = 48 };
-    const bool wasted = (n - 1) % LANES < LANES / 2 && n <= WIDE;
-    return wasted || (many_rows && k <= SHORT) ? fo_finer() : fo_active();
+    enum { LANES = 16 };
+    const bool wasted = (n - 1) % LANES < LANES / 2 && n <= FO_FINER_COLUMNS;
+    return wasted || (many_rows && k <= FO_FINER_STEPS) ? fo_finer() : fo_active();
 }
 
 /* Distance of rows of n floats: rows a multiple of 1 KB apart would share few sets of the first-level cache. */
@@ -44,21 +41,21 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
  *    +-----+-----+--+
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
+/* One panel, of n <= nr columns. */
+void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
+                   float *panel);
 
 /* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep less. Before activations that
  * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
 static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
-    enum { LARGE = (4 << 20) / sizeof(float) };
-    return fo_in_registers(&(fo_activation){.kind = kind}) && floats > LARGE;
+    return fo_in_registers(&(fo_activation){.kind = kind}) && floats > FO_LARGE_FLOATS;
 }
 
 /* Multiply-adds that an activation takes as long as. */
 static inline double fo_act_cost(const fo_activation *act) { return act->kind <= FO_PRELU ? 0 : FO_ACTIVATION_MACS; }
 
-/* Threads to write so many floats of packed weights: 0.1 ns each where they are copied, more where they are computed; each reads what the other wrote, later. */
-static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(0.1 * (double)floats); }
-
-#define FOLD_NS 0.3 /* to fold a scale into an element of the weights, which come from a cache further away */
+/* Threads to write so many floats of packed weights; each reads what the other wrote, later. */
+static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(FO_PACK_NS * (double)floats); }
 
 /* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory is short). */
 enum { MAX_LANES = 16 };

@@ -18,16 +18,17 @@ from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
 from .quantized import QConv2d, QLinear, Quantization, dequantize, qconv2d, qlinear, quantize
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
+from .tokens import KVCache, attention
 
 __version__ = "0.1.0"
 __all__ = [
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
-    "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell", "available_isas",
-    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
-    "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm", "get_num_threads",
-    "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx", "log_softmax", "lstm",
-    "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn", "rnn_cell", "set_isa",
-    "set_num_threads", "show_config", "softmax",
+    "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell",
+    "attention", "available_isas", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d",
+    "depthwise_conv2d", "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm",
+    "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
+    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn",
+    "rnn_cell", "set_isa", "set_num_threads", "show_config", "softmax",
 ]
 
 _NETWORKS = ("Model", "from_torch", "load", "load_onnx")

@@ -52,14 +52,16 @@ from .runtime import isa as isa
 from .runtime import set_isa as set_isa
 from .runtime import set_num_threads as set_num_threads
 from .runtime import show_config as show_config
+from .tokens import KVCache as KVCache
+from .tokens import attention as attention
 
 __version__: str
 __all__ = [
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
-    "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell", "available_isas",
-    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
-    "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm", "get_num_threads",
-    "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx", "log_softmax", "lstm",
-    "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn", "rnn_cell", "set_isa",
-    "set_num_threads", "show_config", "softmax",
+    "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell",
+    "attention", "available_isas", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d",
+    "depthwise_conv2d", "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm",
+    "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
+    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn",
+    "rnn_cell", "set_isa", "set_num_threads", "show_config", "softmax",
 ]

@@ -1,5 +1,5 @@
 # The C interface of csrc/fusedops.h, as far as the binding uses it.
-from libc.stdint cimport int8_t, int32_t, int64_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 
 cdef extern from "fusedops.h" nogil:
@@ -267,6 +267,19 @@ cdef extern from "fusedops.h" nogil:
         const int64_t *w1
         const float *th
         const float *tw
+    ctypedef struct fo_attention_args:
+        fo_axes rows, keys
+        Py_ssize_t heads, kv_heads, t, s, d, dv
+        Py_ssize_t yh, yt, yd, qh, qt, qd, kh, ks, kd, vh, vs, vd, mh, mt, ms
+        float *y
+        const float *q
+        const float *k
+        const float *v
+        const float *added
+        const uint8_t *taken
+        float scale
+        bint causal
+        Py_ssize_t diagonal
     ctypedef struct fo_matmul_args:
         fo_axes batch
         Py_ssize_t m, n, k, ym, yn, am, ak, bk, bn
@@ -323,6 +336,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_LRN
         FO_CALL_RESIZE
         FO_CALL_MATMUL
+        FO_CALL_ATTENTION
     ctypedef struct fo_call:
         fo_call_kind kind
         Py_ssize_t rounds, back
@@ -343,9 +357,11 @@ cdef extern from "fusedops.h" nogil:
         fo_lrn_args lrn
         fo_resize_args resize
         fo_matmul_args matmul
+        fo_attention_args attention
     fo_status fo_strided_copy(const fo_copy_args *args)
     fo_status fo_pool(const fo_pool_args *args)
     fo_status fo_softmax(const fo_softmax_args *args)
+    fo_status fo_attention(const fo_attention_args *args)
     fo_status fo_norm(const fo_norm_args *args)
     fo_status fo_resize(const fo_resize_args *args)
     fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,

@@ -7,7 +7,7 @@ import numpy as np
 cimport numpy as cnp
 from cpython.number cimport PyNumber_Index
 from cpython.pycapsule cimport PyCapsule_New
-from libc.stdint cimport int8_t, int32_t, int64_t, uintptr_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
 from libc.string cimport memset, strcpy
 from numpy cimport ndarray

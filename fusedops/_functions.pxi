@@ -206,6 +206,75 @@ cdef bint same_strides(ndarray a, ndarray b) noexcept:
     return True
 
 
+# ---- attention
+
+def attention(x, ndarray k, ndarray v, ndarray mask, bint causal, Py_ssize_t diagonal, float scale, out=None):
+    """q, k and v of 3 axes and more, whose axes before (heads, tokens, elements) agree; a mask of (..., heads, t, s),
+    bool or float32, or None.
+
+    causal: query i sees the keys up to i + diagonal. The result is in q's memory order where heads stand between a
+    token's elements.
+    """
+    cdef ndarray q = as_float32(x, "q"), y
+    cdef fo_attention_args g
+    cdef fo_status status
+    cdef int nd = cnp.PyArray_NDIM(q), d
+    cdef cnp.npy_intp dims[64]  # NumPy has no more
+    cdef int width = 1 if mask is None else cnp.PyArray_ITEMSIZE(mask)
+    for d in range(nd):
+        dims[d] = cnp.PyArray_DIM(q, d)
+    dims[nd - 1] = cnp.PyArray_DIM(v, nd - 1)
+    y = writable(out, nd, dims, q, k, False)
+    if y is None or overlap(y, v) or overlap(y, mask):
+        y = attended(q, dims)
+    g.rows.nd = g.keys.nd = 0
+    for d in range(nd - 3):
+        add_axis(&g.rows, dims[d], stride_of(y, d), stride_of(q, d),
+                 0 if mask is None else bytes_between(mask, d) // width)
+        add_axis(&g.keys, dims[d], 0, stride_of(k, d), stride_of(v, d))
+    g.heads, g.t, g.d, g.dv = dims[nd - 3], dims[nd - 2], q.shape[nd - 1], dims[nd - 1]
+    g.kv_heads, g.s = k.shape[nd - 3], k.shape[nd - 2]
+    g.yh, g.yt, g.yd = stride_of(y, nd - 3), stride_of(y, nd - 2), unit_stride(y)
+    g.qh, g.qt, g.qd = stride_of(q, nd - 3), stride_of(q, nd - 2), unit_stride(q)
+    g.kh, g.ks, g.kd = stride_of(k, nd - 3), stride_of(k, nd - 2), unit_stride(k)
+    g.vh, g.vs, g.vd = stride_of(v, nd - 3), stride_of(v, nd - 2), unit_stride(v)
+    g.added, g.taken, g.mh, g.mt, g.ms = NULL, NULL, 0, 0, 0
+    if mask is not None:
+        g.mh, g.mt, g.ms = [bytes_between(mask, d) // width for d in range(nd - 3, nd)]
+        if width == 1:
+            g.taken = <uint8_t *>cnp.PyArray_DATA(mask)
+        else:
+            g.added = data(mask)
+    g.y, g.q, g.k, g.v, g.scale, g.causal, g.diagonal = data(y), data(q), data(k), data(v), scale, causal, diagonal
+    if cnp.PyArray_SIZE(y):
+        with nogil:
+            status = fo_attention(&g)
+        check(status)
+    return delivered(y, out)
+
+
+cdef inline Py_ssize_t bytes_between(ndarray a, int d) noexcept:
+    return 0 if cnp.PyArray_DIM(a, d) == 1 else cnp.PyArray_STRIDE(a, d)
+
+
+cdef inline Py_ssize_t unit_stride(ndarray a) noexcept:
+    """The stride of the last axis; 1 of a single element."""
+    cdef int d = cnp.PyArray_NDIM(a) - 1
+    return 1 if cnp.PyArray_DIM(a, d) == 1 else cnp.PyArray_STRIDE(a, d) // 4
+
+
+cdef ndarray attended(ndarray q, cnp.npy_intp *dims):
+    """A new array of so many (..., heads, t, dv), in memory (..., t, heads, dv) where q is."""
+    cdef int nd = cnp.PyArray_NDIM(q), h = nd - 3, t = nd - 2
+    cdef ndarray y
+    if dims[h] == 1 or dims[t] == 1 or not 0 < stride_of(q, h) < stride_of(q, t):
+        return new_result(nd, dims, data(q))
+    dims[h], dims[t] = dims[t], dims[h]
+    y = new_result(nd, dims, data(q))
+    dims[h], dims[t] = dims[t], dims[h]
+    return y.swapaxes(h, t)
+
+
 # ---- images
 
 cdef void describe(ndarray a, bint nhwc, fo_image *image) noexcept:

@@ -5,10 +5,12 @@ from . import _core
 from .images import avg_pool2d, max_pool2d, resize
 from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose2d, Linear, _choice
 from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
+from .tokens import attention
 
 __all__ = [
-    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "gemm", "group_norm",
-    "layer_norm", "linear", "log_softmax", "max_pool2d", "resize", "rms_norm", "softmax",
+    "attention", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
+    "depthwise_conv_bn_relu", "gemm", "group_norm", "layer_norm", "linear", "log_softmax", "max_pool2d", "resize",
+    "rms_norm", "softmax",
 ]
 
 

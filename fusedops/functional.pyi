@@ -8,10 +8,12 @@ from .norms import layer_norm as layer_norm
 from .norms import log_softmax as log_softmax
 from .norms import rms_norm as rms_norm
 from .norms import softmax as softmax
+from .tokens import attention as attention
 
 __all__ = [
-    "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d", "depthwise_conv_bn_relu", "gemm", "group_norm",
-    "layer_norm", "linear", "log_softmax", "max_pool2d", "resize", "rms_norm", "softmax",
+    "attention", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
+    "depthwise_conv_bn_relu", "gemm", "group_norm", "layer_norm", "linear", "log_softmax", "max_pool2d", "resize",
+    "rms_norm", "softmax",
 ]
 
 def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,

@@ -579,8 +579,12 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
 
 
 cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """Layer norm over first_axis and those behind it, along which scale and shift have an element each."""
+    """Layer norm of x + residual over first_axis and those behind it, along which scale and shift have an element each."""
+    cdef int d
     normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
+    for d in range(t.nd if t[2].slot != ABSENT else 0):
+        if t[2].stride[d] != t.stride[d] and t.shape[d] != 1:
+            raise ValueError("residual must lie in memory as x does")
 
 
 cdef int fill_instance_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
@@ -609,6 +613,46 @@ cdef int fill_matmul(Program p, fo_call *s, tensor *t, tuple o) except -1:
     if g.yn != 1 and g.ym != 1:
         raise ValueError("rows or columns of y must be contiguous")
     g.scale, g.act = o[0], p.activation(o[1])
+
+
+cdef Py_ssize_t last_stride(tensor *t) noexcept:
+    return 1 if t.shape[t.nd - 1] == 1 else t.stride[t.nd - 1]
+
+
+cdef int fill_attention(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y = softmax(scale q k^T + mask) v over the last two axes, the third last are heads; causal: query i sees the keys
+    up to i + diagonal.
+
+    The axes before agree, what is broadcast has stride 0; so has a mask of (..., heads, t, s).
+    """
+    cdef fo_attention_args *g = &s.attention
+    cdef tensor *q = t
+    cdef tensor *k = t + 1
+    cdef tensor *v = t + 2
+    cdef tensor *y = t + 3
+    cdef tensor *mask = t + 4
+    cdef int d, h = y.nd - 3, i = y.nd - 2, j = y.nd - 1
+    cdef bint masked = mask.slot != ABSENT
+    shapes = f"q {shape_text(q)}, k {shape_text(k)}, v {shape_text(v)} and y {shape_text(y)}"
+    if (h < 0 or q.nd != y.nd or k.nd != y.nd or v.nd != y.nd
+            or q.shape[j] != k.shape[j] or k.shape[i] != v.shape[i] or v.shape[j] != y.shape[j]
+            or q.shape[i] != y.shape[i] or q.shape[h] != y.shape[h] or k.shape[h] != v.shape[h]
+            or k.shape[h] < 1 or q.shape[h] % k.shape[h]):
+        raise ValueError(f"{shapes} form no attention")
+    if masked and (mask.nd != y.nd or mask.shape[j] != k.shape[i] or mask.shape[i] != y.shape[i]
+                   or mask.shape[h] != y.shape[h]):
+        raise ValueError(f"mask {shape_text(mask)} does not fit {shapes}")
+    for d in range(h):
+        axis(&g.rows, y.shape[d], y.stride[d], q.stride[d], mask.stride[d] if masked else 0)
+        axis(&g.keys, y.shape[d], 0, k.stride[d], v.stride[d])
+    g.heads, g.kv_heads, g.t, g.s, g.d, g.dv = y.shape[h], k.shape[h], y.shape[i], k.shape[i], q.shape[j], y.shape[j]
+    g.yh, g.yt, g.yd = y.stride[h], y.stride[i], last_stride(y)
+    g.qh, g.qt, g.qd = q.stride[h], q.stride[i], last_stride(q)
+    g.kh, g.ks, g.kd = k.stride[h], k.stride[i], last_stride(k)
+    g.vh, g.vs, g.vd = v.stride[h], v.stride[i], last_stride(v)
+    if masked:
+        g.mh, g.mt, g.ms = mask.stride[h], mask.stride[i], mask.stride[j]
+    g.scale, g.causal, g.diagonal = o
 
 
 # ---- the kinds of steps
@@ -678,12 +722,16 @@ cdef describe_steps():
     step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
     step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log", [at(&s.softmax.x), at(&s.softmax.y)],
          {"log": False})
-    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis", [at(&s.norm.x), at(&s.norm.y)],
-         {"scale": None, "shift": None, "first_axis": -1})
+    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor",
+         [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)], {"scale": None, "shift": None, "first_axis": -1})
     step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
     step("matmul", FO_CALL_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",
          [at(&s.matmul.a), at(&s.matmul.b), at(&s.matmul.y)], {"scale": 1.0, "activation": None})
+    step("attention", FO_CALL_ATTENTION, fill_attention,
+         "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal",
+         [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
+         {"scale": 1.0, "causal": False, "diagonal": 0})
 
 
 describe_steps()

@@ -7,7 +7,7 @@ bias into the kernel, as frameworks do with a frozen network, and keeps residual
 """
 import numpy as np
 
-from . import _core, activations, functional, layers, quantized, recurrent
+from . import _core, activations, functional, layers, quantized, recurrent, tokens
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
 
 
@@ -179,6 +179,53 @@ def rms_norm(x, weight=None, *, eps=1e-5, residual=None, out=None):
 def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW", out=None):
     """:func:`fusedops.group_norm`, the residual added in a pass of its own."""
     return functional.group_norm(_added(x, residual), groups, weight, bias, eps=eps, layout=layout, out=out)
+
+
+def attention(q, k, v, *, mask=None, causal=False, scale=None, out=None):
+    """:func:`fusedops.attention`, unfused: the scores of all queries for all keys, the mask, the softmax and the
+    product with the values, each in memory."""
+    q, k, v, mask, scale, one = tokens.operands(q, k, v, mask, scale)
+    causal, shape, (kv_heads, s, dv) = tokens.flag(causal), (*q.shape[one:-1], v.shape[-1]), v.shape[-3:]
+    if out is not None:
+        _core.checked_out(out, shape)
+    heads, t = q.shape[-3:-1]
+    y = np.zeros((*q.shape[:-1], dv), np.float32)
+    if y.size and s:
+        group = heads // kv_heads
+        taken = np.tril(np.ones((t, s), bool)) if causal else None
+        if mask is not None and mask.dtype == bool:
+            mask, taken = None, mask if taken is None else mask & taken
+        scores = np.empty((*q.shape[:-1], s), np.float32)
+        by_group = [a.reshape(-1, kv_heads, group, *a.shape[-2:]) for a in (q, scores, y)]
+        shared = [
+            np.broadcast_to(a.reshape(-1, kv_heads, 1, *a.shape[-2:]), (*by_group[0].shape[:3], *a.shape[-2:]))
+            for a in (k, v)
+        ]
+        _step("matmul", by_group[0], shared[0].swapaxes(-1, -2), by_group[1], scale)
+        if mask is not None:
+            scores += mask
+        if taken is not None:
+            np.copyto(scores, -np.inf, where=~taken)
+        nothing = None if mask is taken is None else (scores == -np.inf).all(-1)
+        _core.softmax(scores, scores.ndim - 1, False, scores)
+        if nothing is not None:
+            scores[nothing] = 0
+        _step("matmul", by_group[1], shared[1], by_group[2])
+    return _delivered(y[0] if one else y, out)
+
+
+def _step(*given):
+    """One step of a network by itself."""
+    program = _core.Program()
+    program.append(*given)
+    program.run(())
+
+
+def _delivered(y, out):
+    if out is None:
+        return y
+    out[...] = y
+    return out
 
 
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,

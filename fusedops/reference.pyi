@@ -88,6 +88,16 @@ def rms_norm(x: Input, weight: Input | None = None, *, eps: float = 1e-5, residu
              out: Array | None = None) -> Array: ...
 def group_norm(x: Input, groups: int, weight: Input | None = None, bias: Input | None = None, *, eps: float = 1e-5,
                residual: Input | None = None, layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
+def attention(
+    q: Input,
+    k: Input,
+    v: Input,
+    *,
+    mask: Input | None = None,
+    causal: bool = False,
+    scale: float | None = None,
+    out: Array | None = None,
+) -> Array: ...
 def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
            residual: Input | None = None, activation: Activation = None, stride: Ints = 1, padding: Padding = 0,
            dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",

@@ -43,25 +43,34 @@ cdef class Formulas:
         return values if found else None
 
 
-def lay_out(list lifetimes):
-    """(offsets, bytes in all) of buffers in an arena, given (bytes, first step, last step) of each."""
-    cdef Py_ssize_t i, top, n = len(lifetimes)
+def lay_out(ndarray nbytes, ndarray first, ndarray last):
+    """(offsets, bytes in all) of buffers in an arena, given arrays of int64: bytes, first step, last step of each."""
+    cdef Py_ssize_t i, top, n = nbytes.size
     cdef double total = 0
+    cdef ndarray offsets = np.zeros(n, np.int64)
+    cdef int64_t *found = <int64_t *>cnp.PyArray_DATA(offsets)
+    cdef const int64_t *b = lifetimes_of(nbytes, n)
+    cdef const int64_t *f = lifetimes_of(first, n)
+    cdef const int64_t *l = lifetimes_of(last, n)
     cdef fo_lifetime *buffers = <fo_lifetime *>malloc((n + 1) * sizeof(fo_lifetime))
     if buffers == NULL:
         raise MemoryError("fusedops: no memory for the layout of an arena")
-    try:
-        for i, (nbytes, first, last) in enumerate(lifetimes):
-            buffers[i].bytes, buffers[i].first, buffers[i].last = nbytes, first, last
-            total += buffers[i].bytes
-        if total > MOST_BYTES:
-            raise MemoryError(f"{total} bytes are more than any machine has")
-        top = fo_lay_out(buffers, n)
-        if top < 0:
-            raise MemoryError("fusedops: no memory for the layout of an arena")
-        return [buffers[i].offset for i in range(n)], top
-    finally:
-        free(buffers)
+    for i in range(n):
+        buffers[i].bytes, buffers[i].first, buffers[i].last = b[i], f[i], l[i]
+        total += <double>b[i]
+    top = fo_lay_out(buffers, n) if total <= MOST_BYTES else -1
+    for i in range(n):
+        found[i] = buffers[i].offset
+    free(buffers)
+    if top < 0:
+        raise MemoryError(f"no memory for the layout of an arena of {total:.0f} bytes")
+    return offsets, top
+
+
+cdef const int64_t *lifetimes_of(ndarray a, Py_ssize_t n) except NULL:
+    if a.dtype != np.int64 or a.size != n or not a.flags.c_contiguous:
+        raise TypeError(f"the lifetimes of {n} buffers must be contiguous arrays of int64")
+    return <const int64_t *>cnp.PyArray_DATA(a)
 
 
 cdef enum:
@@ -122,7 +131,7 @@ cdef class Template:
         """As Program.repeat, for the steps so far."""
         self.sections.append((first, len(self.kinds), rounds))
 
-    def program(self, ndarray values, list offsets, list constants, list options):
+    def program(self, ndarray values, ndarray offsets, list constants, list options):
         """The Program for these values of formulas, offsets of buffers, constants, and options of each step."""
         cdef Program p = Program()
         cdef tensor t[MOST_TENSORS]
@@ -130,19 +139,21 @@ cdef class Template:
         cdef fo_call s
         cdef Py_ssize_t i, j, first
         cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
+        cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(offsets)
         cdef Py_ssize_t step = 0
         for first, stop, rounds in self.sections:
             start = p.count
             while step < stop:
                 k, s = self.kinds[step], empty_call()
                 for j in range(len(k.tensors)):
-                    self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, offsets, constants)
+                    self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
                 p.fill(k, &s, t, options[step], self.names[step])
                 step += 1
             p.repeat(start, rounds)
         return p
 
-    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v, list offsets, list constants) except -1:
+    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v, const int64_t *at,
+                    list constants) except -1:
         """Fills in one tensor of a step."""
         cdef int d
         cdef ndarray base
@@ -160,7 +171,7 @@ cdef class Template:
             t.offset += <Py_ssize_t>cnp.PyArray_DATA(base)
             p.kept.append(base)
         else:
-            t.offset += 0 if f.source < 0 else <Py_ssize_t>offsets[f.source]
+            t.offset += 0 if f.source < 0 else at[f.source]
             p.slots = max(p.slots, f.slot + 1)
         for d in range(f.nd):
             t.shape[d], t.stride[d] = v[f.shape[d]], v[f.stride[d]]

@@ -39,7 +39,7 @@ def dims(layout, n, c, h, w):
     return (n, h, w, c) if layout == "NHWC" else (n, c, h, w)
 
 
-BATCHED = {"x", "a", "h", "c", "residual"}  # what holds something for each element of a batch; others are shared by all
+BATCHED = {"x", "a", "h", "c", "residual", "q", "k", "v"}  # for each element of a batch; others are shared by all
 
 
 class Operation(NamedTuple):
@@ -209,6 +209,10 @@ OPERATIONS = {
     "gemm_batch": Operation(fo.gemm, dict(a=(2, 3, 5, 6), b=(6, 9)), {}, [(2, 3, 5, 9)]),
     "linear": Operation(fo.linear, dict(x=(7, 13), w=(19, 13), bias=(19,), residual=(7, 19)), {}, [(7, 19)]),
     "linear_row": Operation(fo.linear, dict(x=(1, 65), w=(33, 65), bias=(33,)), dict(activation="tanh"), [(1, 33)]),
+    "attention": Operation(fo.attention, dict(q=(2, 4, 5, 8), k=(2, 2, 7, 8), v=(2, 2, 7, 9)), {}, [(2, 4, 5, 9)]),
+    "attention_causal": Operation(
+        fo.attention, dict(q=(2, 4, 7, 8), k=(2, 2, 7, 8), v=(2, 2, 7, 9)), dict(causal=True), [(2, 4, 7, 9)]
+    ),
     "rnn_cell": _cell(fo.rnn_cell, 1),
     "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c")),
     "gru_cell": _cell(fo.gru_cell, 3),
@@ -275,8 +279,9 @@ LARGE = {
     "conv1x1_nhwc": _image(fo.conv2d, (2, 9, 10, 24), (40, 24, 1, 1), (2, 9, 10, 40), layout="NHWC", activation="gelu"),
     "conv1x1_stride": _image(fo.conv2d, (2, 65, 25, 23), (72, 65, 1, 1), (2, 72, 13, 12), stride=2, activation="relu"),
     "conv1x1_stride_nhwc": _image(fo.conv2d, (2, 25, 23, 96), (72, 96, 1, 1), (2, 13, 12, 72), stride=2, layout="NHWC"),
-    "conv3x3": _image(fo.conv2d, (2, 8, 9, 10), (20, 8, 3, 3), (2, 20, 9, 10), padding=1, algorithm="direct",
-                      activation="silu"),
+    "conv3x3": _image(
+        fo.conv2d, (2, 8, 9, 10), (20, 8, 3, 3), (2, 20, 9, 10), padding=1, algorithm="direct", activation="silu"
+    ),
     "conv3x3_auto": _image(fo.conv2d, (2, 32, 16, 16), (32, 32, 3, 3), (2, 32, 16, 16), padding=1),
     "conv3x3_auto_nhwc": _image(fo.conv2d, (2, 16, 16, 32), (32, 32, 3, 3), (2, 16, 16, 32), padding=1, layout="NHWC"),
     "im2col": _image(fo.conv2d, (2, 33, 7, 6), (70, 33, 3, 3), (2, 70, 4, 3), padding=1, stride=2, activation="relu"),
@@ -284,26 +289,51 @@ LARGE = {
     "strassen": _image(fo.conv2d, (2, 96, 13, 15), (256, 96, 1, 1), (2, 256, 13, 15), activation="relu"),
     "strassen_nhwc": _image(fo.conv2d, (2, 19, 15, 96), (256, 96, 1, 1), (2, 19, 15, 256), layout="NHWC"),
     "strassen_few_pixels": _image(fo.conv2d, (2, 7, 9, 97), (250, 97, 1, 1), (2, 7, 9, 250), layout="NHWC"),
-    "long_reduction": _image(fo.conv2d, (2, 5, 5, 1100), (230, 1100, 1, 1), (2, 5, 5, 230), layout="NHWC",
-                             algorithm="direct"),
-    "winograd1d_nhwc": _image(fo.conv2d, (2, 21, 11, 5), (40, 5, 5, 5), (2, 21, 11, 40), padding=2, layout="NHWC",
-                              algorithm="winograd1d"),
-    "first_layer": _image(fo.conv2d, (2, 31, 66, 3), (32, 3, 3, 3), (2, 16, 33, 32), padding=1, stride=2, layout="NHWC",
-                          activation="relu6"),
+    "long_reduction": _image(
+        fo.conv2d, (2, 5, 5, 1100), (230, 1100, 1, 1), (2, 5, 5, 230), layout="NHWC", algorithm="direct"
+    ),
+    "winograd1d_nhwc": _image(
+        fo.conv2d, (2, 21, 11, 5), (40, 5, 5, 5), (2, 21, 11, 40), padding=2, layout="NHWC", algorithm="winograd1d"
+    ),
+    "first_layer": _image(
+        fo.conv2d,
+        (2, 31, 66, 3),
+        (32, 3, 3, 3),
+        (2, 16, 33, 32),
+        padding=1,
+        stride=2,
+        layout="NHWC",
+        activation="relu6",
+    ),
     "conv_bn_relu": _image(fo.conv_bn_relu, (2, 3, 17, 17), (16, 3, 7, 7), (2, 16, 9, 9), stride=2, padding=3),
-    "depthwise": _image(fo.depthwise_conv2d, (2, 11, 12, 19), (11, 3, 3), (2, 11, 12, 19), padding=1, activation="relu6"),
-    "depthwise_nhwc": _image(fo.depthwise_conv2d, (2, 12, 19, 11), (11, 3, 3), (2, 12, 19, 11), padding=1, layout="NHWC"),
-    "depthwise_bn_relu": _image(fo.depthwise_conv_bn_relu, (2, 11, 12, 19), (22, 1, 5, 5), (2, 22, 6, 10), padding=2,
-                                stride=2),
-    "depthwise_strips": Operation(fo.depthwise_conv2d, dict(x=(2, 3, 29, 37), w=(3, 3, 3)), dict(padding=1),
-                                  [(2, 3, 29, 37)]),
-    "depthwise_crowded": Operation(fo.depthwise_conv2d, dict(x=(2, 11, 7, 512), w=(512, 3, 3)),
-                                   dict(padding=1, layout="NHWC"), [(2, 11, 7, 512)]),
-    "gemm": Operation(fo.gemm, dict(a=(2, 150), b=(150, 70), bias=(70,), residual=(2, 70)), dict(activation="mish"),
-                      [(2, 70)]),
+    "depthwise": _image(
+        fo.depthwise_conv2d, (2, 11, 12, 19), (11, 3, 3), (2, 11, 12, 19), padding=1, activation="relu6"
+    ),
+    "depthwise_nhwc": _image(
+        fo.depthwise_conv2d, (2, 12, 19, 11), (11, 3, 3), (2, 12, 19, 11), padding=1, layout="NHWC"
+    ),
+    "depthwise_bn_relu": _image(
+        fo.depthwise_conv_bn_relu, (2, 11, 12, 19), (22, 1, 5, 5), (2, 22, 6, 10), padding=2, stride=2
+    ),
+    "depthwise_strips": Operation(
+        fo.depthwise_conv2d, dict(x=(2, 3, 29, 37), w=(3, 3, 3)), dict(padding=1), [(2, 3, 29, 37)]
+    ),
+    "depthwise_crowded": Operation(
+        fo.depthwise_conv2d, dict(x=(2, 11, 7, 512), w=(512, 3, 3)), dict(padding=1, layout="NHWC"), [(2, 11, 7, 512)]
+    ),
+    "gemm": Operation(
+        fo.gemm, dict(a=(2, 150), b=(150, 70), bias=(70,), residual=(2, 70)), dict(activation="mish"), [(2, 70)]
+    ),
     "gemm_batch": Operation(fo.gemm, dict(a=(2, 5, 33), b=(33, 70), residual=(2, 5, 70)), {}, [(2, 5, 70)]),
-    "linear": Operation(fo.linear, dict(x=(2, 600), w=(99, 600), bias=(99,), residual=(2, 99)), dict(activation="tanh"),
-                        [(2, 99)]),
+    "linear": Operation(
+        fo.linear, dict(x=(2, 600), w=(99, 600), bias=(99,), residual=(2, 99)), dict(activation="tanh"), [(2, 99)]
+    ),
+    "attention": Operation(
+        fo.attention, dict(q=(2, 3, 60, 24), k=(2, 3, 300, 24), v=(2, 3, 300, 40)), {}, [(2, 3, 60, 40)]
+    ),
+    "attention_row": Operation(
+        fo.attention, dict(q=(2, 3, 1, 24), k=(2, 3, 600, 24), v=(2, 3, 600, 40)), {}, [(2, 3, 1, 40)]
+    ),
     "rnn_cell": _cell(fo.rnn_cell, 1, inputs=33, units=48),
     "lstm_cell": _cell(fo.lstm_cell, 4, ("h", "c"), 33, 48),
     "gru_cell": _cell(fo.gru_cell, 3, inputs=33, units=48),

@@ -124,6 +124,36 @@ def _activation_error(name, x, y):
     return 2 * U * ulps * np.abs(y) + floor
 
 
+# Attention
+
+
+def attention(q, k, v, *, mask=None, causal=False, scale=None):
+    """Of a score's error, the weight has as much times itself; sums and products add theirs. A query that sees nothing
+    gives 0."""
+    q, k, v = (np.asarray(a, np.float64) for a in (q, k, v))
+    d, group = q.shape[-1], q.shape[-3] // max(k.shape[-3], 1)
+    k, v = (np.repeat(a, group, -3).astype(np.float64) for a in (k, v))
+    scale = scale if scale is not None else 1 / math.sqrt(max(d, 1))
+    scores, size = (scale * (a @ b.swapaxes(-1, -2)) for a, b in ((q, k), (np.abs(q), np.abs(k))))
+    error = 2 * U * (4 + 2 * math.sqrt(d)) * np.abs(size)
+    if mask is not None and mask.dtype == bool:
+        scores = np.where(mask, scores, -np.inf)
+    elif mask is not None:
+        scores, error = scores + mask, error + 2 * U * np.where(np.isfinite(mask), np.abs(mask), 0)
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    top = np.maximum(scores.max(-1, keepdims=True, initial=-np.inf), -np.finfo(np.float64).max)
+    weights = np.exp(scores - top)
+    total = weights.sum(-1, keepdims=True)
+    weights = np.where(total == 0, 0, weights / np.where(total == 0, 1, total))
+    error = weights * (
+        error + (weights * error).sum(-1, keepdims=True) + 2 * U * (8 + np.where(weights > 0, top - scores, 0))
+    )
+    return Approx(
+        weights @ v, error @ np.abs(v) + 2 * U * 2 * math.sqrt(v.shape[-2] + 1) * (weights @ np.abs(v)) + TINY
+    )
+
+
 # Convolution and product
 
 

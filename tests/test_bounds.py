@@ -62,6 +62,14 @@ def test_products_whose_rows_are_lanes(isa, half_rate, draw, m, n, k):
     check(Operation(fo.linear, dict(x=(m, k), w=(n, k), bias=(n,), residual=(m, n)), {}, [(m, n)]), draw)
 
 
+@pytest.mark.parametrize("t, s", [(1, 1), (1, 33), (1, 300), (3, 17), (50, 65)])
+@pytest.mark.parametrize("d, dv", [(1, 1), (7, 9), (16, 33), (24, 40), (64, 80)])
+def test_attention(isa, draw, t, s, d, dv):
+    for mask in (None, (t, s), (2, 1, 1, s)):
+        arrays = dict(q=(2, 4, t, d), k=(2, 2, s, d), v=(2, 2, s, dv)) | ({} if mask is None else dict(mask=mask))
+        check(Operation(fo.attention, arrays, {}, [(2, 4, t, dv)]), draw)
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, kernel, options", CONVOLUTIONS + [
     (c, size, c * multiplier, kernel, options | dict(groups=c)) for c, multiplier, size, kernel, options in DEPTHWISE
@@ -137,4 +145,5 @@ def test_steps_of_programs(isa, draw, c, at_end):
     p.append("gather", array(4, c), np.array([3, -4]), array(2, c), 0)
     p.append("matmul", array(5, c), array(c, 3), array(5, 3))
     p.append("matmul", array(c, 5).T, array(3, c).T, array(3, 5).T)
+    p.append("attention", array(2, 5, c), array(1, 9, c), array(1, 9, c), array(2, 5, c), array(2, 5, 9))
     p.run(())

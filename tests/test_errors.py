@@ -56,6 +56,9 @@ ANY_RANK = fo.gemm, fo.linear, fo.softmax, fo.log_softmax, fo.layer_norm, fo.rms
 @pytest.mark.parametrize("name, argument", ARGUMENTS)
 def test_wrong_rank(draw, name, argument):
     arrays = OPERATIONS[name].draw(draw)
+    if argument in ("q", "k", "v"):  # axes before the heads are broadcast
+        arrays[argument] = arrays[argument][0, 0]
+        return refused(ValueError, OPERATIONS[name], arrays, argument, str(np.shape(arrays[argument])))
     any_rank = argument in ("a", "x") and OPERATIONS[name].function in ANY_RANK
     arrays[argument] = arrays[argument].sum() if any_rank else arrays[argument][None, None]
     refused(ValueError, OPERATIONS[name], arrays, argument, str(np.shape(arrays[argument])))
@@ -69,6 +72,8 @@ def shared_axis(operation, argument):
         return 0 if operation.function.__name__.startswith(("depthwise", "conv_transpose")) else 1
     if argument == "x" and "groups" in operation.options:
         return -1 if operation.options.get("layout") == "NHWC" else 1
+    if argument in ("q", "k", "v"):
+        return 2 if argument == "v" else -1
     return -1 if argument in ("a", "x", "h", "c", "w_ih", "w_hh") else 0
 
 

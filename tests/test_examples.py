@@ -1,5 +1,6 @@
 """The documentation: every public name has what a reader looks for, and every example gives what it shows."""
 import doctest
+import importlib.util
 import inspect
 import re
 from pathlib import Path
@@ -24,6 +25,7 @@ def public():
                 yield f"{name}.{method}", f
 
 
+NOTHING_COMES_BACK = ("KVCache.append", "KVCache.truncate", "Model.save", "set_isa", "set_num_threads")
 INTERNAL = {"Model.built", "Model.plan", "Model.timed"}  # called by other modules of the package alone
 PUBLIC = {name: thing for name, thing in public() if name not in INTERNAL}
 
@@ -51,7 +53,7 @@ def test_what_is_written(name):
 def test_what_is_written_of_functions(name):
     """What comes back, if anything does, and the errors of those that can be called wrongly."""
     found, signature = sections(PUBLIC[name]), inspect.signature(PUBLIC[name])
-    assert "Returns" in found or name in ("Model.save", "set_isa", "set_num_threads")
+    assert "Returns" in found or name in NOTHING_COMES_BACK
     assert "Raises" in found or not signature.parameters.keys() - {"self"}
 
 
@@ -90,3 +92,101 @@ def test_links(page):
     """Links to files of this repository lead somewhere."""
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+# The networks that are written by hand
+
+
+def example(name):
+    """A program of examples/ as a module."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "examples" / f"{name}.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class Theirs:
+    """PyTorch's operations on the arrays of an example."""
+
+    def __init__(self, torch, w):
+        self.torch, self.f, self.w = torch, torch.nn.functional, {k: torch.from_numpy(a) for k, a in w.items()}
+
+    def norm(self, x, name):
+        weight, bias, mean, var = (self.w[f"{name}.{p}"] for p in ("weight", "bias", "running_mean", "running_var"))
+        return self.f.batch_norm(x, mean, var, weight, bias)
+
+    def resnet(self, x):
+        f, w = self.f, self.w
+
+        def conv(x, name, norm, **options):
+            return self.norm(f.conv2d(x, w[f"{name}.weight"], **options), norm)
+
+        x = f.max_pool2d(conv(x, "conv1", "bn1", stride=2, padding=3).relu(), 3, 2, 1)
+        for name in [f"layer{i}.{j}" for i in (1, 2, 3, 4) for j in (0, 1)]:
+            short = f"{name}.downsample.0" if f"{name}.downsample.0.weight" in w else None
+            y = conv(x, f"{name}.conv1", f"{name}.bn1", stride=2 if short else 1, padding=1).relu()
+            y = conv(y, f"{name}.conv2", f"{name}.bn2", padding=1)
+            x = (y + (conv(x, short, f"{name}.downsample.1", stride=2) if short else x)).relu()
+        return f.linear(x.mean((2, 3)), w["fc.weight"], w["fc.bias"])
+
+    def unet(self, x, depth):
+        f, w, kept = self.f, self.w, []
+
+        def block(x, name):
+            for i in 0, 1:
+                x = self.norm(f.conv2d(x, w[f"{name}.conv{i}"], padding=1), f"{name}.bn{i}").relu()
+            return x
+
+        x = block(x, "down.0")
+        for i in range(1, depth + 1):
+            kept.append(x)
+            x = block(f.max_pool2d(x, 2), f"down.{i}")
+        x = f.group_norm(x, 8, w["middle.weight"], w["middle.bias"])
+        for i in reversed(range(depth)):
+            up = f.conv_transpose2d(x, w[f"up.{i}.transposed"], w[f"up.{i}.bias"], stride=2)
+            x = block(self.torch.cat([kept[i], up], 1), f"up.{i}")
+        return f.log_softmax(f.conv2d(x, w["head"]), 1)
+
+    def keyword_spotter(self, x):
+        f, w = self.f, self.w
+
+        def conv(x, name, stride=1):
+            return self.norm(f.conv1d(x, w[name], stride=stride, padding=w[name].shape[2] // 2), f"{name}.bn")
+
+        x = conv(x, "first").relu()
+        for i in range(3):
+            x = (conv(conv(x, f"{i}.one", 2).relu(), f"{i}.two") + conv(x, f"{i}.short", 2).relu()).relu()
+        return f.softmax(f.linear(x.mean(2), w["words"]), -1)
+
+
+@pytest.mark.skipif(not (ROOT / "examples").exists(), reason="not in a checkout")
+class TestNetworksByHand:
+    @pytest.fixture(autouse=True)
+    def torch(self):
+        return pytest.importorskip("torch", reason="PyTorch is not installed")
+
+    def compare(self, torch, w, ours, theirs, x):
+        with torch.inference_mode():
+            expected = getattr(Theirs(torch, w), theirs[0])(torch.from_numpy(x), *theirs[1:]).numpy()
+        y = ours(x)
+        assert y.shape == expected.shape
+        np.testing.assert_allclose(y, expected, rtol=1e-3, atol=1e-4 * np.abs(expected).max())
+
+    @pytest.mark.parametrize("size", [64, (57, 80)])
+    def test_resnet(self, isa, threads, torch, draw, size):
+        made = example("resnet")
+        w = made.random_weights()
+        self.compare(torch, w, made.ResNet(w), ["resnet"], draw(2, 3, *np.broadcast_to(size, 2)))
+
+    @pytest.mark.parametrize("depth", [1, 3])
+    def test_unet(self, isa, threads, torch, draw, depth):
+        made = example("unet")
+        w = made.random_weights(depth=depth, width=8, classes=5)
+        self.compare(torch, w, made.UNet(w), ["unet", depth], draw(2, 3, 32, 48))
+
+    def test_keyword_spotter(self, isa, threads, torch, draw):
+        made = example("keyword_spotter")
+        w = made.random_weights()
+        bands = np.stack([made.features(draw(made.RATE)) for _ in range(2)])
+        assert bands.shape[:2] == (2, made.BANDS)
+        self.compare(torch, w, made.KeywordSpotter(w), ["keyword_spotter"], bands)

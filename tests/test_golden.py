@@ -32,6 +32,13 @@ def test_table(table):
     assert made.returncode == 0, made.stdout[-4000:] + made.stderr
 
 
+def test_choices_are_near_the_best():
+    """By recorded times: what the cost model chooses takes little longer than the best of all algorithms."""
+    judged = subprocess.run([sys.executable, "-m", "bench.tune.judge", "--most", "1.03"], cwd=ROOT,
+                            capture_output=True, text=True)
+    assert judged.returncode == 0, judged.stdout + judged.stderr
+
+
 def patterns(sources):
     """What the names of FO_RAN look like in C: literals, of which a macro may fill in parts."""
     for argument in re.findall(r"\bFO_RAN\((.*)\);", sources):

@@ -237,7 +237,7 @@ def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
     fo.load(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
-    assert peak < 3 * path.stat().st_size
+    assert peak < 3 * 250_000 * 4  # the file has it in 16 bits
 
 
 # ---- small graphs -----------------------------------------------------------------------------------------------------
@@ -414,9 +414,15 @@ def test_expression_that_is_used_elsewhere_stays():
 # ---- errors -----------------------------------------------------------------------------------------------------------
 
 def test_all_unknown_operators_are_named():
-    nodes = [helper.make_node("Tan", ["x"], ["a"], name="first"), helper.make_node("Cosh", ["a"], ["b"], name="second"),
-             helper.make_node("Tan", ["b"], ["y"], name="third")]
-    with pytest.raises(ValueError, match=r"opset 17.*Cosh \(second\); Tan \(first, third\)"):
+    """With the reason, where ONNX defines them and fusedops leaves them out."""
+    nodes = [
+        helper.make_node("StringNormalizer", ["x"], ["a"], name="first"),
+        helper.make_node("Magic", ["a"], ["b"], name="second"),
+        helper.make_node("StringNormalizer", ["b"], ["y"], name="third"),
+    ]
+    with pytest.raises(
+        ValueError, match=r"opset 17.*Magic \(second\); StringNormalizer \(first, third\), strings: turn text into"
+    ):
         fo.load_onnx(model(nodes, {"x": [2]}, {"y": [2]}))
 
 

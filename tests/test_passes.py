@@ -228,3 +228,23 @@ def test_unknown_passes_are_errors():
         fo.load_onnx(b"", disabled_passes=("epilog",))
     with pytest.raises(TypeError, match=r"pass \('epilogue',\)"):
         fo.load_onnx(b"", disabled_passes="epilogue")
+
+
+@pytest.mark.parametrize("names", [("t", "t"), ("a", "b")])
+def test_open_sizes_of_other_names_and_short_tables(names):
+    """Sizes that must agree though their names differ, and a table of fewer rows than the usual example has."""
+    onnx = pytest.importorskip("onnx")
+    text = f"""<ir_version: 8, opset_import: ["" : 17]>
+    net (float[n, {names[0]}, 4] x, float[n, {names[1]}, 4] z) => (float[n, t, 4] y) <float[20, 4] table> {{
+        s = Add(x, z)  shape = Shape(s)  one = Constant<value_int = 1>()  length = Gather(shape, one)
+        zero = Constant<value_int = 0>()  places = Range(zero, length, one)  p = Gather(table, places)
+        q = Add(s, p)  y = Relu(q)
+    }}"""
+    proto = onnx.parser.parse_model(text)
+    table = np.random.default_rng(0).standard_normal((20, 4), np.float32)
+    del proto.graph.initializer[:]
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(table, "table"))
+    net = fo.load_onnx(proto)
+    assert len(net.explain().fusions) == 1
+    x = np.random.default_rng(1).standard_normal((2, 5, 4), np.float32)
+    np.testing.assert_allclose(net(x, x), np.maximum(2 * x + table[:5], 0), rtol=1e-6)

@@ -287,3 +287,90 @@ def test_values_that_come_later():
         sizes._core.Formulas(trace.formulas).run((2, 5)) is None
         and sizes._core.Formulas(trace.formulas).run((6, 2)) is not None
     )
+
+
+# ---- steps that had no kernel
+
+
+@pytest.mark.parametrize("bounds", ["lo, hi", "lo", ", hi"])
+def test_clip_with_computed_bounds(bounds):
+    """Two steps, as numpy.minimum of numpy.maximum; NaN and bounds in the wrong order too."""
+    net = network(
+        "float[n, t, 8] x, float[1] lo, float hi",
+        f"a = Exp(x) b = Clip(a, {bounds.replace('lo', 'lo1')}) y = Neg(b)".replace(
+            "a = Exp(x)", "one = Shape(hi) lo1 = Reshape(lo, one) a = Exp(x)"
+        ),
+    )
+    x = WEIGHTS.standard_normal((2, 3, 8), np.float32)
+    x[0, 0, 0] = np.nan
+    for lo, hi in ((0.5, 1.5), (2.0, 1.0), (np.nan, 1.0)):
+        y = network("float[n, t, 8] x", "y = Exp(x)")(x)
+        y = np.maximum(y, np.float32(lo)) if "lo" in bounds else y
+        y = -(np.minimum(y, np.float32(hi)) if "hi" in bounds else y)
+        given = np.float32([lo]), np.array(hi, np.float32)
+        np.testing.assert_array_equal(net(x, *given), y)
+        assert "numpy" not in [step.kind for step in net.plan(x, *given)[0].steps]
+
+
+def test_clip_whose_bounds_pass_through_cast():
+    net = network("float[n, 4, h, w] x", "l = Cast<to=1>(lo) h1 = Identity(hi) a = Conv(x, w) y = Clip(a, l, h1)",
+                  lo=np.array(0.0), hi=np.array(6.0, np.float32), w=w(4, 4, 1, 1))
+    x = WEIGHTS.standard_normal((1, 4, 5, 6), np.float32)
+    assert [step.kind for step in net.plan(x)[0].steps] == ["conv2d"]
+    assert net(x).min() >= 0 and net(x).max() <= 6
+
+
+def test_batches_that_share_the_right_operand():
+    net = network("float[n, t, 8] x, float[8, 5] z", "y = MatMul(x, z)")
+    x, z = WEIGHTS.standard_normal((7, 3, 8), np.float32), w(8, 5)
+    step, = net.plan(x, z)[0].steps
+    assert step.arguments["a"].shape == (21, 8)
+    np.testing.assert_allclose(net(x, z), x @ z, rtol=1e-5, atol=1e-6)
+
+
+def test_plans_share_the_memory_inside():
+    net = network("float[n, t, 8] x", "a = MatMul(x, x1) y = Exp(a)", x1=w(8, 64))
+    for t in (9, 200, 50, 3):
+        net(np.ones((1, t, 8), np.float32))
+    assert len({id(arenas) for _, arenas in net._plans.values()}) == 1 and len(net._arenas) == 1
+
+
+def scattered(indices, updates, shape=(3, 4, 5)):
+    net = network(
+        "float[a, b, c] x, float[] u".replace("float[] u", f"float{list(updates)} u"),
+        "e = Exp(x) s = ScatterND(e, i, u) y = Neg(s)",
+        i=np.array(indices, np.int64),
+    )
+    x, u = WEIGHTS.standard_normal(shape, np.float32), WEIGHTS.standard_normal(updates, np.float32)
+    expected = network("float[a, b, c] x", "y = Exp(x)")(x)
+    expected[tuple(np.moveaxis(np.array(indices), -1, 0))] = u
+    np.testing.assert_array_equal(net(x, u), -expected)
+    return [step.kind for step in net.plan(x, u)[0].steps]
+
+
+def test_scatter_into_a_part_is_a_copy():
+    """Indices that are all places of a part, in order; any others are evaluated."""
+    grid = np.stack(np.meshgrid(range(1, 3), range(0, 4, 3), indexing="ij"), -1)
+    assert "numpy" not in scattered(grid, (2, 2, 5))
+    assert "numpy" not in scattered([[1]], (1, 4, 5))
+    assert "numpy" not in scattered(
+        np.stack(np.meshgrid(range(3), range(4), range(2, 4), indexing="ij"), -1), (3, 4, 2)
+    )
+    assert "numpy" in scattered(grid[::-1], (2, 2, 5))
+    assert "numpy" in scattered([[2], [0], [1]], (3, 4, 5))
+    assert "numpy" in scattered([[-1]], (1, 4, 5))
+    assert "numpy" in scattered([[0, 1], [1, 2]], (2, 5))
+    assert "numpy" in scattered(np.where(grid == 2, 1, grid), (2, 2, 5))
+
+
+def test_views_of_integers_are_no_steps():
+    net = network(
+        "int64[n, t] x",
+        "a = Unsqueeze(x, one) b = Transpose<perm=[2,1,0]>(a) c = Squeeze(b, one) "
+        "d = Slice(c, zero, one, zero) y = Cast<to=1>(d)",
+        one=ints(1),
+        zero=ints(0),
+    )
+    x = np.arange(12).reshape(3, 4)
+    np.testing.assert_array_equal(net(x), x.T[:1])
+    assert len(net.plan(x)[0].steps) == 1

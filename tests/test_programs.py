@@ -14,7 +14,11 @@ TESTED_ELSEWHERE = {"dask_batch.py", "make_networks.py"}  # by test_dask.py; mak
 PROGRAMS = {  # arguments, what they need, and what they print
     "classify.py": ([], [], r"(?P<right>[\d.]+)% of 200 images right"),
     "voice_stream.py": (["--seconds", "4"], [], r"(?P<right>[\d.]+)% of 200 frames right"),
+    "resnet.py": (["--images", "2", "--size", "64"], [], r"image 1: class \d+ .*%\n[\d.]+ ms for an image of 64 x 64"),
+    "unet.py": (["--size", "32", "--depth", "2"], [], r"[.:oO#%@\n]+\n[\d.]+ ms for 32 x 32 pixels"),
+    "keyword_spotter.py": (["--seconds", "2"], [], r"second 1: [\w ]+ \(\d+%\)\n[\d.]+ ms for a second of sound"),
     "score_table.py": (["--rows", "5000"], [], r"5000 rows: fused [\d.]+ ms, plain NumPy [\d.]+ ms"),
+    "decoder.py": (["--tokens", "12", "--layers", "2"], [], r"12 tokens, [\d.]+ ms each; .* the same tokens and bits"),
     "compare_torch.py": (["--shape", "1,3,32,32"], ["torch", "onnx"], r"(?s)11 fusions.*folded only.*PyTorch: [\d.]+ ms.*differ by (\de-\d+|0e\+00)"),
 }
 

@@ -101,3 +101,51 @@ def test_alphas_that_no_function_takes():
     """Keras writes them for sigmoid and tanh too; the layer stays one of the kernels."""
     net, *_ = recurrent("LSTM", 4, activation_alpha=[0.0, 0.0, 0.0])
     assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} <= {"recurrent", "copy"}
+
+
+COMPUTED = [
+    ("Conv", {"pads": [1, 1, 1, 1]}, [1, 3, 6, 6], {"w": [4, 3, 3, 3], "b": [4]}, ["b"]),
+    ("Conv", {"pads": [1, 1, 1, 1]}, [2, 3, 6, 6], {"w": [4, 3, 3, 3], "b": [4]}, ["w"]),
+    ("Conv", {"strides": [2]}, [2, 3, 9], {"w": [4, 3, 3]}, ["w"]),
+    (
+        "Conv",
+        {"group": 4, "dilations": [2, 1], "pads": [0, 1, 2, 0]},
+        [1, 4, 7, 6],
+        {"w": [4, 1, 3, 3], "b": [4]},
+        ["w", "b"],
+    ),
+    ("ConvTranspose", {"strides": [2, 2]}, [1, 3, 4, 4], {"w": [3, 2, 3, 3], "b": [2]}, ["b"]),
+    ("InstanceNormalization", {}, [2, 3, 5, 5], {"s": [3], "b": [3]}, ["s", "b"]),
+    ("InstanceNormalization", {}, [2, 3, 5], {"s": [3], "b": [3]}, ["b"]),
+    ("LayerNormalization", {}, [2, 5, 6], {"s": [6], "b": [6]}, ["s", "b"]),
+    ("LayerNormalization", {"axis": -2}, [2, 5, 6], {"s": [5, 6]}, ["s"]),
+    ("Gemm", {"beta": 0.5}, [4, 3], {"w": [3, 2], "b": [2]}, ["b"]),
+]
+
+
+@pytest.mark.parametrize("op, attributes, x, weights, computed", COMPUTED)
+def test_parameters_that_the_network_computes(op, attributes, x, weights, computed):
+    """The same as with constants, by kernels: no step of NumPy but a convolution's own call."""
+    arrays = {name: RNG.standard_normal(shape, np.float32) for name, shape in weights.items()}
+    node = make(op, ["x", *arrays], ["y"], **attributes)
+    given = {name: arrays.pop(name) for name in computed}
+    shapes = {"x": x, **{name: list(a.shape) for name, a in given.items()}}
+    x = RNG.standard_normal(x, np.float32)
+    expected = load(node, {"x": list(x.shape)}, ["y"], given | arrays, fold=False, fuse=False)(x)
+    net = load(node, shapes, ["y"], arrays)
+    np.testing.assert_allclose(net(x, *given.values()), expected, rtol=2e-4, atol=2e-5)
+    numpy = {s.node.op for s in net.plan(x, *given.values())[0].steps if s.kind == "numpy"}
+    assert numpy == ({"Conv"} if "w" in computed else set())
+
+
+def test_a_computed_convolution_with_residual_and_activation():
+    """What follows a convolution with computed weights is part of its call."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 3, 5, 5] x, float[3, 3, 3, 3] w) => (float[1, 3, 5, 5] y) {
+        c = Conv<pads = [1, 1, 1, 1]>(x, w)  s = Add(c, x)  y = Relu(s)
+    }"""
+    proto = onnx.parser.parse_model(text)
+    x, w = RNG.standard_normal((1, 3, 5, 5), np.float32), RNG.standard_normal((3, 3, 3, 3), np.float32)
+    net, plain = fo.load_onnx(proto), fo.load_onnx(proto, fold=False, fuse=False)
+    np.testing.assert_allclose(net(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
+    assert len(net.plan(x, w)[0].steps) <= 3

@@ -33,3 +33,16 @@ def test_stands_in_its_place_alone(rule):
 def test_compiler_flags():
     for name in ("setup.py", "pyproject.toml"):
         assert not re.search(r"ffast-math|march=native|Ofast", (ROOT / name).read_text())
+
+
+PAGES = [path for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")] if path.exists()]
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_names_of_pages_exist(page):
+    """Files of the sources and functions of C, as pages write them in code."""
+    code = "\n".join(path.read_text() for path in SOURCES)
+    for name in re.findall(r"`((?:csrc|fusedops|tests|bench|examples)/[\w./*]+|fo_\w+)`", page.read_text()):
+        exists = re.search(rf"\b{name}\b", code) if name.startswith("fo_") else list(ROOT.glob(name.rstrip("/")))
+        assert exists, f"{page.name} names {name}, which is not there"

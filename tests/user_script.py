@@ -46,6 +46,13 @@ def eight_bits() -> list[NDArray[np.float32]]:
     ]
 
 
+def attend(q: Array, kv: Array) -> list[Array]:
+    cache = fo.KVCache(1, 2, 8, capacity=2)
+    cache.append(kv, kv)
+    masked = fo.attention(q, kv, kv, mask=np.ones((3, 3), np.bool_), scale=0.5)
+    return [masked, fo.attention(q, cache.k, cache.v, causal=True, out=masked), cache.attention(q[:, :, -1:])]
+
+
 def around() -> list[Array]:
     """What surrounds the products."""
     x, w, rows = random(1, 4, 8, 8), random(4, 2, 2, 2), random(3, 8)
@@ -58,6 +65,7 @@ def around() -> list[Array]:
         fo.max_pool2d(x, 2),
         fo.avg_pool2d(x, (3, 3), stride=1, padding=1, count_include_pad=False),
         fo.softmax(rows),
+        *attend(random(1, 4, 3, 8), random(1, 2, 3, 8)),
         fo.log_softmax(rows, axis=0),
         fo.layer_norm(rows, random(8), random(8), residual=rows),
         fo.rms_norm(rows, random(8)),

@@ -9,7 +9,7 @@ import numpy as np
 
 from fusedops.workloads import Block, Cell, Convolution
 
-from ..cases import MaxPool, Network, Product, Residual, Sequence
+from ..cases import Attention, MaxPool, Network, Product, Residual, Sequence
 
 
 class Peer(NamedTuple):
@@ -50,6 +50,8 @@ class Unsupported(Exception):
 
 def inputs(operation, a):
     """What a call is given: everything but the weights."""
+    if isinstance(operation, Attention):
+        return a.qkv
     return [a.x, *a.states] if isinstance(operation, Cell) else [a.x]
 
 
@@ -66,6 +68,8 @@ class Builder:
                 return self.cell(x, operation, a, *states)
             case Sequence():
                 return self.sequence(x, operation, a)
+            case Attention():
+                return self.attention(x, operation, *states)
             case MaxPool():
                 return self.max_pool(x, operation)
             case Block():
@@ -91,6 +95,9 @@ class Builder:
 
     def cell(self, x, operation, a, *states):
         raise Unsupported("its recurrent layers are not compared here")
+
+    def attention(self, q, operation, k, v):
+        raise Unsupported("its attention is not compared here")
 
     def sequence(self, x, operation, a):
         raise Unsupported("its recurrent layers are not compared here")

@@ -3,8 +3,6 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from fusedops.workloads import Cell
-
 from . import Builder, inputs
 
 OPSET = 20  # the first with Gelu
@@ -67,6 +65,16 @@ class OnnxBuilder(Builder):
     def sequence(self, x, operation, a):
         return self.node("Squeeze", self._recurrent(x, operation, a, [], ("",)), self.constant(np.array([1])))
 
+    def attention(self, q, operation, k, v):
+        """As exporters write it; a causal mask is a constant."""
+        scores = self.node("MatMul", q, self.node("Transpose", k, perm=[0, 1, 3, 2]))
+        scores = self.node("Mul", scores, self.constant(np.float32(operation.width**-0.5)))
+        if operation.causal:
+            scores = self.node(
+                "Add", scores, self.constant(np.triu(np.full((operation.tokens,) * 2, -np.inf, np.float32), 1))
+            )
+        return self.node("MatMul", self.node("Softmax", scores, axis=-1), v)
+
     def _recurrent(self, x, operation, a, states, outputs):
         def ordered(v):
             return np.concatenate([np.split(v, len(order))[k] for k in order])
@@ -81,9 +89,8 @@ class OnnxBuilder(Builder):
 
 def onnx_model(operation, a):
     """The model's bytes; its inputs are called x, x1 and x2."""
-    names = [f"x{i or ''}" for i in range(3 if isinstance(operation, Cell) else 1)]
     values = inputs(operation, a)
-    names = names[:len(values)]
+    names = [f"x{i or ''}" for i in range(len(values))]
     builder = OnnxBuilder()
     y = builder.build(operation, a, *names)
     graph = helper.make_graph(

@@ -38,6 +38,9 @@ class TorchBuilder(Builder):
         y = self.module(a, _recurrent, getattr(nn, f"{operation.mode}Cell"), "", operation)(x, states)
         return y[0] if operation.mode == "LSTM" else y
 
+    def attention(self, q, operation, k, v):
+        return nn.functional.scaled_dot_product_attention(q, k, v, is_causal=operation.causal)
+
     def sequence(self, x, operation, a):
         return self.module(a, _recurrent, getattr(nn, operation.mode), "_l0", operation)(x)[0]
 

@@ -240,7 +240,7 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    const bool pays = fo_is_narrow(d->kn) || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
+    const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && d->s.act.kind <= FO_CLIP && s->z.left <= 1 && right <= 1 &&
@@ -272,7 +272,7 @@ static void separable_cut(separable *s, int threads) {
     const fo_conv2d_shape *d = &s->b.depthwise->s;
     const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
-    const bool narrow = fo_is_narrow(s->b.depthwise->kn);
+    const bool narrow = !s->b.depthwise->kn->vec_is_line;
     const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
     s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);

@@ -61,5 +61,5 @@ bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool 
     if (block->depthwise->s.dh > 1 || block->depthwise->s.dw > 1) return false;
     /* An image costs less than Strassen's algorithm saves: AVX2, 128x56x56 -> 128 0.90 of one pass. */
     const fo_conv2d_size after = {.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    return !fo_is_narrow(block->pointwise->kn) || !fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN);
+    return block->pointwise->kn->vec_is_line || !fo_conv2d_takes(block->pointwise, &after, FO_STRASSEN);
 }

@@ -259,10 +259,8 @@ int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *z, const c
 }
 
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {
-    /* floats: multiples of the one share few sets of the first level; rows of a product so far apart do, too */
-    enum { ALIASING = 256, FAR_CHANNELS = 1024 };
     const ptrdiff_t ic = plan->s.ic;
     /* ResNet-50: 0.96 of the time */
-    const bool aliases = ic % ALIASING == 0 && (fo_is_depthwise(plan) ? fo_is_narrow(plan->kn) : ic >= FAR_CHANNELS);
+    const bool aliases = ic % FO_SHARED_SETS_FLOATS == 0 && (fo_is_depthwise(plan) ? !plan->kn->vec_is_line : ic >= FO_PAGE_FLOATS);
     return aliases ? ic + 16 : ic;
 }

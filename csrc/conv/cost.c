@@ -27,7 +27,7 @@ static double nanoseconds(const fo_conv2d *plan, double macs) {
 /* ---- what weights cost ------------------------------------------------------------------------------------------- */
 
 static const fo_weight_costs *costs_of(const fo_conv2d *plan) {
-    return fo_is_narrow(plan->kn) ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
+    return !plan->kn->vec_is_line ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
                                                                               : &fo_costs_long_vectors;
 }
 
@@ -82,7 +82,7 @@ double fo_cost_im2col(const fo_costing *c) {
     if (!c->im2col) return INFINITY;
     const double weights = (double)plan->k * plan->ocg;
     const double rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
-    const double gain = fo_is_narrow(plan->kn) && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
+    const double gain = !plan->kn->vec_is_line && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
     return nanoseconds(plan, gain * streamed(plan, rows, FO_IM2COL_ROWS, weights));
 }
 
@@ -94,7 +94,7 @@ static double direct(const fo_conv2d *plan, const fo_conv2d_size *z, double gain
     const double slower = plan->s.sh == 1 ? 1 : 1.4 * gain, rows = (double)z->oh * z->ow;
     const double weights = (double)plan->k * plan->ocg;
     /* As measured: with short vectors what waits for weights is slower, too. */
-    const double macs = fo_is_narrow(plan->kn) ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
+    const double macs = !plan->kn->vec_is_line ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
                                                : streamed(plan, slower * rows, FO_DIRECT_ROWS, weights);
     return nanoseconds(plan, macs);
 }
@@ -108,33 +108,22 @@ double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1);
 
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */
 
-static ptrdiff_t shortest(const fo_conv2d *plan) {
-    if (plan->half_rate && !plan->s.nhwc) return FO_STRASSEN_HALF_RATE_COLUMNS;
-    return plan->kn->vl != FO_AVX2_LANES ? FO_STRASSEN_SHORTEST : plan->s.nhwc ? FO_STRASSEN_SHORT_ROWS
-                                                                               : FO_STRASSEN_SHORT_COLUMNS;
-}
-
-static ptrdiff_t least_weights(const fo_conv2d *plan) {
-    if (plan->s.nhwc) return FO_STRASSEN_LEAST_WEIGHTS;
-    return plan->half_rate ? FO_STRASSEN_HALF_RATE_WEIGHTS : plan->kn->vl == FO_AVX2_LANES ? FO_STRASSEN_COLUMN_WEIGHTS
-                                                                                           : FO_STRASSEN_LEAST_WEIGHTS;
-}
+/* Whether multiply-adds are so fast that what moves counts twice. */
+static bool is_fast(const fo_conv2d *plan) { return plan->kn->vec_is_line && !plan->half_rate; }
 
 ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan) {
-    if (!plan->s.nhwc) return FO_STRASSEN_PIXELS;
-    const bool gains = plan->half_rate && plan->s.ic * plan->s.oc >= FO_STRASSEN_MANY_WEIGHTS;
-    const bool avx2 = plan->kn->vl == FO_AVX2_LANES && !plan->narrowed;
-    if (plan->kn->vl == FO_AVX512_LANES && !gains) return FO_STRASSEN_MANY_ROWS;
-    return avx2 && plan->s.oc >= plan->s.ic ? FO_STRASSEN_FEW_ROWS : FO_STRASSEN_PIXELS;
+    if (!plan->kn->vec_is_line) return FO_STRASSEN_LEAST_PIXELS;
+    return is_fast(plan) && plan->s.nhwc ? FO_STRASSEN_FAST_PIXELS : FO_STRASSEN_PIXELS;
 }
 
+/* Sums of the pixels serve all output channels, those of a tile of the result all input channels. */
 double fo_cost_strassen(const fo_costing *c) {
     const fo_conv2d *plan = c->plan;
-    const fo_conv2d_shape *s = &plan->s;
-    const bool pays = s->ic >= shortest(plan) && s->oc >= FO_STRASSEN_LEAST_OUTPUTS &&
-                      s->ic * s->oc >= least_weights(plan) &&
-                      c->z->oh * c->z->ow >= fo_strassen_least_pixels(plan);
-    return pays ? 7.0 / 8 * direct(plan, c->z, 1) : INFINITY;
+    const double pixels = (double)c->z->oh * c->z->ow;
+    if (pixels < fo_strassen_least_pixels(plan)) return INFINITY;
+    const double tile = is_fast(plan) ? FO_STRASSEN_FAST_TILE : FO_STRASSEN_TILE;
+    const double sums = pixels * (FO_STRASSEN_SUM * plan->s.ic + tile * plan->s.oc);
+    return 7.0 / 8 * direct(plan, c->z, 1) + nanoseconds(plan, sums);
 }
 
 /* ---- Winograd ---------------------------------------------------------------------------------------------------- */

@@ -216,7 +216,7 @@ static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threa
     const ptrdiff_t images = z->n * job->phases, oh = job->phases > 1 ? div_up(z->oh, g->s->dh) : z->oh;
     const bool pixels = g->nhwc && !job->transpose.channels;
     const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * FO_DEPTHWISE_WIDE;
-    const ptrdiff_t each = !pixels ? FO_DEPTHWISE_TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
+    const ptrdiff_t each = !pixels ? FO_TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
     const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(each * threads, images) : 1;
     const ptrdiff_t down = pixels && !flat ? min_(min_(threads, tasks), oh) : 1;
     job->channels = round_up(div_up(g->c1, div_up(tasks, down)), unit);

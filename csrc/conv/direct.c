@@ -192,7 +192,7 @@ static void set_pieces(fo_direct *d) {
     d->streams = 4 * d->u.steps * plan->ocg > fo_this_machine()->l2 / 2;
     const bool small = !flat || d->z.ow <= FO_DIRECT_SMALL_IMAGE;
     const bool cut = !d->weights_lhs && d->streams && small && plan->k <= FO_CHAIN_STEPS;
-    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_DIRECT_LONG_PIECE)
+    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_PIECE_STEPS)
                                              : div_up(4 * plan->k * channels_at_once(d, d->z.ow),
                                                       FO_DIRECT_PIECE_BYTES);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
@@ -270,7 +270,7 @@ static axis axis_of(const fo_direct *d, int threads) {
     const bool small = threads > 1 || 4 * plan->k * FO_DIRECT_SMALL_IMAGE <= l2 / 2;
     /* Where the result is more than the cache keeps, all its panels pass a part of it: 16 -> 96 channels at 112x112 0.9
      * of the time, 32 -> 64 0.95. */
-    const bool passes = plan->k <= FO_DIRECT_SHORT_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
+    const bool passes = plan->k <= FO_FEW_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
     const ptrdiff_t floats_each = max_(plan->k + (passes ? plan->ocg : 0), 1);
     a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? FO_DIRECT_SMALL_IMAGE
                                                                                         : a.grain)

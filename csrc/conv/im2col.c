@@ -314,8 +314,8 @@ static void cut(im2col *p, int threads) {
     const ptrdiff_t chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
     /* as many panels as a tile of few rows reads */
     p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr;
-    const ptrdiff_t pieces = threads > 1 && chunks < FO_IM2COL_TASKS_A_THREAD * threads
-                                 ? div_up(FO_IM2COL_TASKS_A_THREAD * threads, chunks)
+    const ptrdiff_t pieces = threads > 1 && chunks < FO_TASKS_A_THREAD * threads
+                                 ? div_up(FO_TASKS_A_THREAD * threads, chunks)
                                  : 1;
     p->oc = round_up(div_up(plan->ocg, pieces), p->step);
     p->by_oc = div_up(plan->ocg, p->oc);

@@ -37,7 +37,7 @@ static void order_task(void *context, ptrdiff_t task, int thread) {
 /* Channels of a task are many, for one of 128 weights takes no longer than to claim it. */
 static void order_weights(const fo_conv2d *plan, const float *w, const double *scale) {
     const ptrdiff_t oc = plan->s.oc, floats = oc * plan->k;
-    const int threads = scale ? fo_threads_for(FOLD_NS * (double)floats) : fo_pack_threads(floats);
+    const int threads = scale ? fo_threads_for(FO_FOLD_NS * (double)floats) : fo_pack_threads(floats);
     ordering order = {plan, w, scale, max_(1, div_up(oc, 4 * threads))};
     fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
@@ -64,7 +64,6 @@ static void set_kernels(fo_conv2d *plan) {
     const bool product = s->nhwc && s->kh == 1 && s->kw == 1 && s->groups == 1;
     plan->kn = product ? fo_kernels_for(s->oc, plan->k, true) : fo_active();
     plan->half_rate = fo_at_half_rate(plan->kn);
-    plan->narrowed = plan->kn != fo_active();
 }
 
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
@@ -94,7 +93,7 @@ fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape) {
     memset(other, 0, sizeof *other);
     other->type = plan->type;
     set_shape(other, shape);
-    other->kn = plan->kn, other->half_rate = plan->half_rate, other->narrowed = plan->narrowed;
+    other->kn = plan->kn, other->half_rate = plan->half_rate;
     other->ldw = plan->ldw, other->w = plan->w, other->bias = plan->bias, other->slopes = plan->slopes;
     return other;
 }

@@ -22,7 +22,6 @@ struct fo_conv2d {
     const fo_kernels *kn;
     fo_key type;
     bool half_rate;     /* of the multiply-adds of kn */
-    bool narrowed;      /* kn has shorter vectors than the set that was active */
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */

@@ -40,7 +40,7 @@ static bool is_patchify(const fo_conv2d *plan) {
  * with AVX2, 0.85 to 0.97.) */
 static bool is_1xk(const fo_conv2d *plan) {
     return plan->s.kh == 1 && plan->s.kw > 1 && plan->s.groups == 1 && plan->s.algorithm == FO_AUTO &&
-           !fo_is_narrow(plan->kn);
+           plan->kn->vec_is_line;
 }
 
 bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape) {

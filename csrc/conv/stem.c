@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-enum { MOST_CHANNELS = 4, ROWS = 5, TERMS = 5, BANDS_A_THREAD = 4, LINE = 16 /* floats of a cache line */ };
+enum { MOST_CHANNELS = 4, ROWS = 5, TERMS = 5, LINE = 16 /* floats of a cache line */ };
 
 typedef struct {
     const fo_conv2d *plan;
@@ -108,7 +108,7 @@ fo_status fo_stem_prepare(fo_conv2d_call *call) {
     *s = (stem){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r};
     s->inside = max_(0, min_(z->iw, columns - z->left)), s->plane = round_up(columns + plan->kn->vl, LINE);
     s->scratch_each = 2 * LINE + ((TERMS + ROWS) * plan->icg + 1) * s->plane;
-    s->band = round_up(div_up(z->oh, call->threads > 1 ? BANDS_A_THREAD * call->threads : 1), 2);
+    s->band = round_up(div_up(z->oh, call->threads > 1 ? FO_TASKS_A_THREAD * call->threads : 1), 2);
     s->bands = div_up(z->oh, s->band);
     call->kernel = "winograd F(2 rows), pixels as rows";
     call->scratch = s->scratch_each * call->threads * (ptrdiff_t)sizeof(float);

@@ -273,7 +273,7 @@ static bool is_first(const strassen *s, ptrdiff_t task) {
 /* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows,
  * which are soon done with a pair. */
 static bool fetches_weights(const strassen *s, ptrdiff_t task) {
-    return s->by_rows || (fo_is_narrow(s->plan->kn) && is_first(s, task));
+    return s->by_rows || (!s->plan->kn->vec_is_line && is_first(s, task));
 }
 
 static void strassen_task(void *context, fo_piece piece, int thread) {
@@ -324,7 +324,7 @@ static void cut_rows(strassen *s, int threads) {
     /* the pixels themselves are as many */
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1);
     s->across = 1;
-    s->by_rows = s->pixels < FO_STRASSEN_PIXELS && fo_is_narrow(s->plan->kn);
+    s->by_rows = s->pixels < FO_STRASSEN_PIXELS && !s->plan->kn->vec_is_line;
     s->down = s->by_rows ? 1 : div_up(s->pairs, most);
     s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= FO_STRASSEN_MANY_TASKS * threads);
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);

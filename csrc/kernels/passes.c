@@ -9,5 +9,6 @@
 #include "pool.h"
 #include "reduce.h"
 #include "softmax.h"
+#include "attention.h"
 #include "norm.h"
 #include "resize.h"

@@ -97,16 +97,16 @@ INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strass
 /* Steps of a product in straight code: 12 or 24 multiply-adds are among 20 or 33 instructions, and what a loop adds to them counts in full on a
  * processor whose other thread is busy. While operands are made fewer of them: where three chains meet a pair of pixels, each of another function,
  * their code would pass the first-level cache (256 -> 64 at 56x56, AVX-512: 0.91 of the time). */
-enum { STRASSEN_GROUP = FMA_READS || (REGISTERS <= 16 && VL > 1) ? 4 : 1, STRASSEN_MAKING_GROUP = FMA_READS ? 2 : STRASSEN_GROUP };
+enum { STRASSEN_GROUP = FMA_FROM_MEM || (!MANY_REGS && !IS_SCALAR) ? 4 : 1, STRASSEN_MAKING_GROUP = FMA_FROM_MEM ? 2 : STRASSEN_GROUP };
 
 enum { STRASSEN_AHEAD = 64 * NR }; /* floats of weights that are on their way */
 
 /* Rows of A as it lies that a pointer reaches: few registers reach all. */
-enum { STRASSEN_REACH = FMA_READS ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN_REACH - 1) / STRASSEN_REACH };
+enum { STRASSEN_REACH = FMA_FROM_MEM ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN_REACH - 1) / STRASSEN_REACH };
 
 /* Whether the multiply-adds of row i read its element of A themselves, an instruction less: not all, for a cycle has two loads, and of rows as they
  * lie those at which a pointer stands, for with two registers in the address they are two instructions again. */
-INLINE bool strassen_reads(const bool panels, const int i) { return FMA_READS && (panels ? i % 3 : i % STRASSEN_REACH == 0); }
+INLINE bool strassen_reads(const bool panels, const int i) { return FMA_FROM_MEM && (panels ? i % 3 : i % STRASSEN_REACH == 0); }
 
 /* One step: the row of B at b, less another, which goes to `to` where operands are made, and column p of A, or a panel's row. */
 INLINE void strassen_step(const float *b, const float *less, float *to, const float *const *a, const float *panel, const ptrdiff_t lda,
@@ -127,7 +127,7 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
             UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
         }
     }
-    if (FMA_READS) v_barrier(); /* or loads of the next steps come first, and sums are spilled */
+    if (FMA_FROM_MEM) v_barrier(); /* or loads of the next steps come first, and sums are spilled */
 }
 
 /* Fetches a line of what comes later. To the second-level cache where it is weights, too, or columns of pixels, for the first is full of
@@ -144,7 +144,7 @@ INLINE void strassen_ahead(const float *next, const bool pixels_right) {
  * else weights are B, which may come from the third-level cache. */
 INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool pixels_right, const bool makes, const int mr, vf acc[MR][NV]) {
     const bool grouped = STRASSEN_GROUP > 1, doubled = step == STRASSEN_P || step == STRASSEN_C00 || step == STRASSEN_C10;
-    const bool moves = FMA_READS && !pixels_right; /* the pointers to rows of A, else an index */
+    const bool moves = FMA_FROM_MEM && !pixels_right; /* the pointers to rows of A, else an index */
     const int group = makes ? STRASSEN_MAKING_GROUP : STRASSEN_GROUP;
     const int lines = grouped && !pixels_right ? (MR + 6) / 7 : group; /* fetched in a group of steps */
     const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR /* each product a column of lines */

@@ -1,13 +1,14 @@
 /* The table of one instruction set. */
 #include "kernels.h"
 
-#define IF_NARROW(f) (VL < 16 ? FO_NAME(f) : NULL) /* measured with AVX2 */
+#define IF_SHORT(f) (VEC_IS_LINE ? NULL : FO_NAME(f)) /* measured with AVX2 */
 
 const fo_kernels FO_NAME(fo_kernels) = {
-    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .group = GROUP, .group_of_3 = GROUP_OF_3,
+    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .vec_is_line = VEC_IS_LINE,
+    .group = GROUP, .group_of_3 = GROUP_OF_3,
     .gemm = FO_NAME(fo_gemm),
-    .stem = IF_NARROW(fo_stem),
-    .stem_rows = IF_NARROW(fo_stem_rows),
+    .stem = IF_SHORT(fo_stem),
+    .stem_rows = IF_SHORT(fo_stem_rows),
     .strassen_operands = FO_NAME(fo_strassen_operands),
     .strassen = FO_NAME(fo_strassen),
     .winograd_weights = FO_NAME(fo_winograd_weights),
@@ -25,6 +26,9 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .reduce = FO_NAME(fo_reduce),
     .softmax = FO_NAME(fo_softmax),
     .norm = FO_NAME(fo_norm),
+    .attention_weights = FO_NAME(fo_attention_weights),
+    .attention_merge = FO_NAME(fo_attention_merge),
+    .attention_end = FO_NAME(fo_attention_end),
     .lrn_row = FO_NAME(fo_lrn_row),
     .resize_row = FO_NAME(fo_resize_row),
     .resize_plane = FO_NAME(fo_resize_plane),

@@ -227,12 +227,30 @@ typedef struct {
     fo_activation act; /* none or a clip */
 } fo_depthwise_line_args;
 
-/* Floats of a product's rows and of two panels up to which the next panel is fetched while one is read, in sets of 32 registers. */
-enum { FO_NEAR_FLOATS = 160 << 10 };
+/* What queries of an attention have so far: `most` is the largest score, `sum` that of the weights e^(score - most),
+ * and rows of `values`, ld floats each, the weighted sum of v. most and sum are whole vectors. */
+typedef struct {
+    float *most, *sum, *values;
+    ptrdiff_t ld;
+} fo_attended;
+
+/* The scores of `rows` queries for n keys, whole vectors with lds floats to a row, which become weights. Row r is query
+ * (first + r) / group of head (first + r) % group; causal: query i sees the keys up to i + diagonal of these. A mask is
+ * `added` or `taken`, with these strides of heads, queries and keys. */
+typedef struct {
+    ptrdiff_t rows, n, first, group, diagonal, lds;
+    bool causal;
+    float *scores, *mask; /* mask: scratch for a row of it */
+    const float *added;
+    const uint8_t *taken;
+    ptrdiff_t mh, mt, ms;
+    fo_attended to; /* most and sum are written */
+} fo_attention_block;
 
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
+    bool vec_is_line; /* simd/traits.h; products of shorter vectors take long beside what memory takes */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);
@@ -257,6 +275,11 @@ typedef struct {
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
     void (*softmax)(const fo_fibres *, bool log);
     void (*norm)(const fo_fibres *, const fo_norm_args *);
+    void (*attention_weights)(const fo_attention_block *);
+    /* `to` for `rows` queries and n values each, with what another block of keys gives */
+    void (*attention_merge)(ptrdiff_t rows, ptrdiff_t n, const fo_attended *to, const fo_attended *from);
+    /* y[i*ldy + j*sy] = values / sum for a query */
+    void (*attention_end)(ptrdiff_t n, const float *values, float sum, float *y, ptrdiff_t sy);
     void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows);

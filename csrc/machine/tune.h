@@ -12,11 +12,23 @@ enum {
     FO_PAGE_FLOATS = 1024,        /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
     FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
     FO_LONG_STEPS = 256,          /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
-    FO_FEW_STEPS = 64,            /* up to which C is written along its rows by vectors of a line: 16 -> 64 at 112x112 0.8 (Xeon, AVX-512) */
+    /* up to which results are most of what moves: C is written along its rows by vectors of a line, 16 -> 64 at 112x112 0.8 (Xeon, AVX-512); lines
+     * of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024 0.95, but 10000x16x100 1.03 */
+    FO_FEW_STEPS = 64,
     FO_LEAST_PANELS = 16,         /* of pixels, for that order */
     FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
     FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
     FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
+    FO_NEAR_FLOATS = 160 << 10,   /* of rows and two panels, up to which the next panel is fetched while one is read (32 registers) */
+    FO_LARGE_FLOATS = 1 << 20,    /* of a result whose lines are fetched before they are written: third levels keep less */
+    /* Steps of a long reduction at a time, and columns of its sums: a panel that is read and the next stay in the cache. 128x3072x768 0.93 (AVX2,
+     * 512 KB); 64x4096x1024 0.82 (AVX-512, 1 MB); 2048 -> 512 channels 0.70 (AVX-512), 0.79 (AVX2) */
+    FO_PIECE_STEPS = 1024,
+    FO_PIECE_COLUMNS = 256,
+    FO_LEAST_ROWS = 48,           /* of a block, or weights would pass by too often: 24 rows on two threads 1.03 (AVX2) */
+    FO_FINER_COLUMNS = 256,       /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
+    FO_FINER_STEPS = 48,          /* up to which stores of half a line serve better there: k = 16 to 48 0.91 to 0.97 (Zen 4) */
+    FO_TASKS_A_THREAD = 4,        /* of products, depthwise planes, im2col and stem: a slow thread does not hold up all */
 };
 
 /* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0,
@@ -28,7 +40,7 @@ enum {
 /* Planes balance threads by many tasks. Pixels lose by them: tasks that are few channels wide read each pixel in
  * pieces (144x56x56 on two threads with 1, 2 and 4: 32, 32 and 43 us; 256x14x14 3.6, 3.7 and 5.1), so that there are
  * two only where rows do not divide evenly. */
-enum { FO_DEPTHWISE_TASKS_A_THREAD = 4, FO_DEPTHWISE_WIDE = 384 };
+enum { FO_DEPTHWISE_WIDE = 384 };
 enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last */
 
 /* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd*.c, conv/strassen.c) ---- */
@@ -98,28 +110,16 @@ enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
 /* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
 enum { FO_WINOGRAD1D_TILE_ROWS = 48 };
 
-/* Measured with AVX-512: sums are computed for each pair of pixels and must serve many channels, products of half a
- * reduction must be long, and pixels enough for the weights that pass by, which are 7/4 of the direct product's. */
-enum { FO_STRASSEN_SHORTEST = 96, FO_STRASSEN_LEAST_OUTPUTS = 64, FO_STRASSEN_LEAST_WEIGHTS = 64 * 128 };
+/* Time of Strassen's sums in multiply-adds: for each channel of a pixel of the image, and of the result, of which there
+ * is more to load and store for each multiply-add at full rate. bench/tune: 1.008 to 1.012 of the best choice's time,
+ * as with the thirteen limits before. */
+enum { FO_STRASSEN_SUM = 5, FO_STRASSEN_TILE = 3, FO_STRASSEN_FAST_TILE = 8 };
 
-/* With AVX2 shorter products pay: 80 -> 480 channels at 14x14 take 0.74 of the direct product's time, two threads;
- * as columns of pixels 64 -> 256 at 56x56 0.80 (as rows 1.01), 64 -> 64 0.95. With AVX-512 at half rate (Zen 4) as
- * columns 32 -> 128 at 56x56 0.92, 48 -> 192 at 28x28 0.92, 64 -> 384 at 14x14 0.85, 32 -> 64 at 112x112 1.00; as
- * rows 64 -> 128 at 56x56 1.1. */
-enum { FO_AVX2_LANES = 8, FO_STRASSEN_SHORT_ROWS = 80, FO_STRASSEN_SHORT_COLUMNS = 64,
-       FO_STRASSEN_COLUMN_WEIGHTS = 64 * 64 };
-enum { FO_STRASSEN_HALF_RATE_COLUMNS = 32, FO_STRASSEN_HALF_RATE_WEIGHTS = 32 * 96 };
-
-/* And images of 7x7 where pixels are rows, for as many channels as there are or more: 1024 -> 1024 takes 0.82 of the
- * direct product's time in a network, 320 -> 1280 0.85; 960 -> 160 0.97, but on two threads 1.2, for each needs all
- * operands of the pixels. */
-enum { FO_STRASSEN_FEW_ROWS = 7 * 7 };
-
-/* With AVX-512 a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256
- * -> 1024 at 14x14 takes 1.1 of the direct product's time in ResNet-50, 1024 -> 512 1.2, on two threads 512 -> 512
- * in MobileNetV1 1.05 to 1.2. By itself, at 28x28, it is 0.9. At half rate products save twice as much: on a Zen 4
- * all three are 0.90 to 0.93, MobileNetV1 0.97; fewer weights, as 96 -> 576, gain by themselves alone. */
-enum { FO_AVX512_LANES = 16, FO_STRASSEN_MANY_ROWS = 256, FO_STRASSEN_MANY_WEIGHTS = 1 << 17 };
+/* Fewer pixels do not pay for 7/4 as many weights. Short vectors take longer for their products: 1024 -> 1024 at 7x7
+ * takes 0.82 of the direct product's time in a network (AVX2); at half rate 0.90 to 0.97, but in MobileNetV2 1.06. At
+ * full rate a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256 ->
+ * 1024 at 14x14 takes 1.1 of the direct time in ResNet-50, 1024 -> 512 1.2. */
+enum { FO_STRASSEN_LEAST_PIXELS = 49, FO_STRASSEN_FAST_PIXELS = 256 };
 
 /* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
 static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
@@ -139,12 +139,8 @@ enum { FO_IM2COL_FLOATS = (704 << 10) / 4 };
  * piece of them stays while rows of pixels pass. */
 enum { FO_DIRECT_STREAMED_BYTES = 480 << 10, FO_DIRECT_MANY_BYTES = 4 << 20, FO_DIRECT_PIECE_BYTES = 128 << 10 };
 
-enum { FO_DIRECT_SHORT_STEPS = 64 }; /* of products whose results are most of what moves */
 /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
-/* Steps of their reduction at a time: a panel that is read and the next, which is fetched, stay beside them. 2048 ->
- * 512 in 0.70 of the time (AVX-512), 0.79 (AVX2). */
-enum { FO_DIRECT_LONG_PIECE = 1024 };
 enum { FO_DIRECT_BUNDLE = 64 }; /* channels, side by side in a pixel */
 /* times equal shares: good enough, for a look at all cuts takes 4 us: 15 % of 64 -> 384 channels at 14x14, two
  * threads */
@@ -161,7 +157,7 @@ enum { FO_IM2COL_LEAST_CHANNELS = 16, FO_IM2COL_LEAST_SAVED = 1200 };
 static const double FO_IM2COL_GAIN = 0.88;
 
 /* pixels of a task that need no more, so that threads share pixels rather than weights */
-enum { FO_IM2COL_TASKS_A_THREAD = 4, FO_IM2COL_ENOUGH = 48 };
+enum { FO_IM2COL_ENOUGH = 48 };
 
 /* output channels for which it pays to copy windows; where those of x are few, too */
 enum { FO_REWRITE_CHANNELS = 64, FO_REWRITE_FEW_CHANNELS = 32 };
@@ -236,6 +232,24 @@ enum {
     FO_TRANSPOSE_ELEMENTS = 4
 };
 
+/* ---- attention (net/attention.c) ---- */
+
+/* With AVX-512 and AVX2 (Zen 4), 512 to 1024 tokens of 64 elements: blocks of 128 keys take 1.04 of the time, of 512
+ * 0.99; 24 and 96 rows 1.00. A thread's scratch is 450 KB. */
+static const struct {
+    ptrdiff_t keys, least_keys; /* of a block */
+    ptrdiff_t block_floats;     /* of a block's keys and values: a quarter of the second-level cache */
+    ptrdiff_t height;           /* rows of a block of scores */
+    ptrdiff_t rows, row_floats; /* of a task, and of its queries and results */
+    ptrdiff_t least_rows;       /* of a task that is cut for threads: packing takes a tenth of its time */
+    ptrdiff_t tasks;            /* of a thread */
+    ptrdiff_t partial_floats;   /* of results of single blocks, a thread */
+} fo_attention_cut = {256, 32, 64 << 10, 48, 512, 64 << 10, 96, 4, 64 << 10};
+
+/* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which comes from a cache further away. */
+#define FO_PACK_NS 0.1
+#define FO_FOLD_NS 0.3
+
 /* ---- threads and memory (runtime/) ---- */
 
 enum {
@@ -247,7 +261,8 @@ enum {
     FO_MANY_TASKS = 16,       /* of a thread, which are even enough undivided */
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
-    FO_LEAST_SPARE = 64 << 10 /* bytes of such a block */
+    FO_LEAST_SPARE = 64 << 10, /* bytes of such a block */
+    FO_ALIAS_OFFSET = 2560    /* bytes by which a result lies in its page behind the input: 512x14x14 0.5 (Zen 4) */
 };
 
 #endif

@@ -195,7 +195,7 @@ static void cut(byte_job *job, int threads) {
     const fo_byte_plan *plan = job->p->plan;
     const fo_byte_kernels *kn = plan->kn;
     const ptrdiff_t m = job->p->m, fitting = max_(fo_near_bytes() / 2 / max_(job->row_bytes, 1), 2 * kn->mr),
-                    tasks = threads > 1 ? FO_IM2COL_TASKS_A_THREAD * threads : 1;
+                    tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const ptrdiff_t blocks = max_(div_up(m, fitting), min_(div_up(tasks, plan->groups), div_up(m, 4 * kn->mr)));
     job->rows = div_up(m, blocks), job->down = div_up(m, job->rows);
     job->columns = plan->n;

@@ -11,12 +11,6 @@ struct fo_linear {
     fo_activation act;
 };
 
-enum { TASKS_A_THREAD = 4 };
-/* Steps of a piece, columns of its sums. AVX2 and 512 KB of cache, 128x3072x768: 1024 steps of 64 rows 0.93 of the time of 3072 of 43. AVX-512 and 1 MB,
- * where fewer than LEAST_ROWS rows fit: 64x4096x1024 0.82, 128x3072x768 0.97; 256x2048x512, of which 64 fit, 1.04. */
-enum { PIECE = 1024, PIECE_COLUMNS = 256 };
-enum { LEAST_ROWS = 48, NARROW_LEAST_ROWS = 64 }; /* of a block, or w would pass by too often: AVX2 on two threads, 24 rows take 1.02 to 1.03 times as long */
-
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
@@ -101,14 +95,13 @@ static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)siz
 /* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside them (128 x 1024 x 1024 in 0.94 of
  * the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
-    const ptrdiff_t fitting = near_floats() / max_(k, 1), fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, LEAST_ROWS);
-    return fo_is_narrow(kn) ? fitting : min_(fitting, fetching);
+    const ptrdiff_t fitting = near_floats() / max_(k, 1), fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
+    return !kn->vec_is_line ? fitting : min_(fitting, fetching);
 }
 
 /* Whether to fetch lines of a large result: 4096x128x512 in 0.90 of the time, 4096x200x1024 in 0.95; but of few steps 10000x16x100 in 1.03. */
 static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
-    enum { ENOUGH_STEPS = 64 };
-    return plan->k >= ENOUGH_STEPS && fo_is_large(m * plan->n, plan->act.kind);
+    return plan->k >= FO_FEW_STEPS && fo_is_large(m * plan->n, plan->act.kind);
 }
 
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
@@ -121,19 +114,19 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
               .ldc = ldy, .ep = {.bias = plan->bias, .residual = residual, .ldr = ldr, .large = wants_lines(plan, m), .act = plan->act}},
         .kn = kn, .rows = m, .columns = n, .across = 1, .piece = k};
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
-    const ptrdiff_t tasks = threads > 1 ? TASKS_A_THREAD * threads : 1;
-    const bool narrow = fo_is_narrow(kn);
+    const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
+    const bool narrow = !kn->vec_is_line;
     const ptrdiff_t floats = near_floats();
-    const bool few_rows = narrow ? k > PIECE : floats / max_(k, 1) < LEAST_ROWS;
-    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, PIECE));
-    const ptrdiff_t blocks = max_(div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr)), min_(tasks, div_up(m, narrow ? NARROW_LEAST_ROWS : LEAST_ROWS)));
+    const bool few_rows = narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS;
+    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
+    const ptrdiff_t blocks = max_(div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr)), min_(tasks, div_up(m, FO_LEAST_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
     ptrdiff_t across = div_up(tasks, down);
     while (down * across % threads) across++; /* as many for one thread as for another */
     if (down < tasks) job.columns = round_up(div_up(n, across), unit_columns(kn, m, n, threads, down));
     if (job.piece < k) {
-        job.columns = min_(job.columns, PIECE_COLUMNS);
+        job.columns = min_(job.columns, FO_PIECE_COLUMNS);
         job.sums_each = job.rows * round_up(job.columns, kn->nr);
         job.sums = fo_arena_share(&job.sums_each, threads, 0);
         if (!job.sums) return FO_NO_MEMORY;

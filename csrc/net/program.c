@@ -70,6 +70,7 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_LRN: return fo_lrn(&s->lrn);
         case FO_CALL_RESIZE: return fo_resize(&s->resize);
         case FO_CALL_MATMUL: return fo_matmul(&s->matmul);
+        case FO_CALL_ATTENTION: return fo_attention(&s->attention);
     }
     return FO_OK;
 }

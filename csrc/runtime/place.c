@@ -1,16 +1,17 @@
 /* Where images lie in a page: of layers called one by one, of a block's layers, of a network's arena.
  *
  * A load whose address equals that of a store on its way but for whole pages waits for it (4K aliasing). So what a step
- * writes lies ALIAS_OFFSET bytes behind what it reads, modulo a page: depthwise convolutions, channels last, of power
+ * writes lies FO_ALIAS_OFFSET bytes behind what it reads, modulo a page: depthwise convolutions, channels last, of power
  * of two sizes take 0.6 to 0.9 of the time (Zen 4).
  */
 #include "../fusedops.h"
+#include "../machine/tune.h"
 
-enum { ALIAS_OFFSET = 2560, LINE = 64, PART_OF_LINE = 16 };
+enum { LINE = 64, PART_OF_LINE = 16 };
 
 size_t fo_place_after(const void *x, fo_place place) {
     const size_t unit = place == FO_BEHIND ? LINE : PART_OF_LINE;
-    return ((size_t)x / unit * unit + (place == FO_BETWEEN ? ALIAS_OFFSET / 2 : ALIAS_OFFSET)) % FO_PAGE;
+    return ((size_t)x / unit * unit + (place == FO_BETWEEN ? FO_ALIAS_OFFSET / 2 : FO_ALIAS_OFFSET)) % FO_PAGE;
 }
 
 float *fo_place_in(float *room, const void *x, fo_place place) {
@@ -19,5 +20,5 @@ float *fo_place_in(float *room, const void *x, fo_place place) {
 
 size_t fo_place_of_step(size_t at, size_t bytes, size_t step) {
     if (bytes < FO_PLACED) return (at + LINE - 1) / LINE * LINE;
-    return at + (step * ALIAS_OFFSET - at) % FO_PAGE;
+    return at + (step * FO_ALIAS_OFFSET - at) % FO_PAGE;
 }

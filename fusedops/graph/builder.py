@@ -12,8 +12,8 @@ AXES = 8  # of a tensor of a step
 _FOLDS = "unary", "binary", "copy", "fill"  # kinds of steps that take every element for itself
 
 
-class TooManyAxes(Exception):
-    """The kernels have no step for tensors of so many axes: NumPy computes the node."""
+class NoKernel(Exception):
+    """The kernels have no such step for tensors of this type or of so many axes: NumPy computes the node."""
 
 
 class Builder:
@@ -48,6 +48,12 @@ class Builder:
                 Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
             )
         return self.places[value]
+
+    @staticmethod
+    def constant(array, shape):
+        """A tensor of float32 numbers that are known now, or when sizes are."""
+        dtype = np.dtype(np.float32)
+        return Tensor(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
 
     def data(self, value):
         """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be
@@ -89,7 +95,7 @@ class Builder:
     def add(self, kind, node, **arguments):
         """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
         take
-        are folded; TooManyAxes where they cannot be."""
+        are folded; NoKernel where they cannot be."""
         tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
         if any(len(t.shape) > AXES for t in tensors.values()):
             few = (
@@ -98,7 +104,7 @@ class Builder:
                 else None
             )
             if few is None or len(few[0].shape) > AXES:
-                raise TooManyAxes(kind)
+                raise NoKernel(kind)
             arguments |= dict(zip(tensors, few, strict=True))
         self.steps.append(Step.of(kind, node, arguments))
 
@@ -107,6 +113,8 @@ class Builder:
         self.steps.append(Step("numpy", node, {}, reads, writes))
 
     def copy(self, node, x, y):
+        if x.dtype != np.float32:
+            raise NoKernel
         self.add("copy", node, x=x, y=y)
 
     def dense(self, node, x, strides):

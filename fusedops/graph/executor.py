@@ -21,7 +21,7 @@ from .plan import Template, batch_of
 from .shapes import MOST_VALUES, infer, shaping_inputs
 from .sizes import Trace
 
-PLANS = 16  # kept at most, the latest used
+PLANS = 64  # kept at most, the latest used
 TEMPLATES = 16  # made at most for inputs of as many axes
 _models: WeakSet = WeakSet()
 
@@ -41,7 +41,7 @@ class Model:
 
     ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many threads.
     Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones; for
-    more than 16 sets, those used last keep theirs, and one that comes back is planned anew.
+    more than 64 sets, those used last keep theirs, and one that comes back is planned anew.
 
     Attributes
     ----------
@@ -73,7 +73,7 @@ class Model:
         `inner`: a graph inside a node, which takes inputs of any shape."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._layers, self._inner = {} if layers is None else layers, inner
-        self._plans, self._calls, self._lock = {}, count(), Lock()
+        self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _models.add(self)
         self._shaping, self._branching = set(shaping_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._templates, self._planned_anew, self._failures = {}, 0, 0
@@ -97,12 +97,12 @@ class Model:
     def __call__(self, *arrays):
         found = self._simple and self._planned(arrays)
         if not found:
-            arrays = self.checked(arrays)
+            arrays = self._take(arrays)
             found = self.plan(*arrays)
         results = stages.run(*found, arrays, _executed) if found[0].staged else _executed(*found, arrays)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def checked(self, arrays):
+    def _take(self, arrays):
         """The inputs of a call as the network takes them."""
         return [_checked(x, v, self._inner) for x, v in self._with_inputs(arrays)]
 
@@ -194,7 +194,8 @@ class Model:
         return min(threads, max(batch_of(shapes), 1)) if threads > 1 else threads
 
     def _plan(self, shapes, arrays=()):
-        """The plan for these input shapes (and the values of those inputs that decide on shapes), and its arenas that no call is using."""
+        """The plan for these input shapes (and the values of those inputs that decide on shapes), and the
+        arenas that no call is using."""
         values = {
             v.name: x
             for v, x in zip(self._graph.inputs, arrays, strict=False)
@@ -223,11 +224,11 @@ class Model:
             decided = self._branching and decisions(self._graph, infer(self._graph, by_name, values, strict=False))
             if decided:
                 return self._with_branches(decided)._plan(shapes, arrays)
-            return self._from_template(shapes, values, threads), deque()
+            return self._from_template(shapes, values, threads), self._arenas
         except Undetermined as e:
             if not arrays and self._shaping:
                 raise
-            return stages.Stage(self._graph, e, self._part, self._inner), deque()
+            return stages.Stage(self._graph, e, self._part, self._inner), self._arenas
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
@@ -403,7 +404,7 @@ class Model:
         >>> [layer.op for layer in model.profile(np.ones(8, np.float32), repeat=1).layers]
         ['Add']
         """
-        arrays = self.checked(arrays)
+        arrays = self._take(arrays)
         return measure.profile(self, self._forms().get("unfused"), arrays, integer(repeat, "repeat"))
 
     def _forms(self):
@@ -478,6 +479,8 @@ def _memory(plan, arenas):
     try:
         arena = arenas.pop()
     except IndexError:
+        arena = None
+    if arena is None or arena.size < plan.arena:
         arena = _aligned(plan.arena)
     return arena, *_core.new_results(plan.outputs)
 

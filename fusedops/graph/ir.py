@@ -36,7 +36,8 @@ class Node:
 
     def reads(self):
         """Names of all values that the node takes."""
-        return [v for v in (*self.inputs, self.residual) if v]
+        reads = self.inputs if "" not in self.inputs else [v for v in self.inputs if v]
+        return [*reads, self.residual] if self.residual else list(reads)
 
     def input(self, i):
         return self.inputs[i] if i < len(self.inputs) else ""

@@ -1,6 +1,7 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
 import os
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
 from math import prod
 from typing import NamedTuple
@@ -40,14 +41,25 @@ class Tensor(NamedTuple):
     offset: int = 0
     advance: int = 0
 
-    def array(self, slots=()):
-        """The tensor as a NumPy view, in the memory of a call."""
-        b = self.buffer.root()
-        memory = b.array if b.array is not None else slots[b.slot]
-        if b.array is not None or b.slot:
+    def finder(self):
+        """A function of a call's memory that gives the tensor as a NumPy view."""
+        b, shape, dtype = self.buffer.root(), self.shape, self.dtype
+        offset, strides = b.offset + self.offset, tuple(s * dtype.itemsize for s in self.strides)
+        if b.array is not None:
+            memory = b.array.reshape(-1).view(np.uint8) if b.array.size else np.empty(0, np.uint8)
+            found = np.ndarray(shape, dtype, memory, offset, strides)
+            return lambda slots: found
+        slot = b.slot
+        if not slot:
+            return lambda slots: np.ndarray(shape, dtype, slots[0], offset, strides)
+        if not self.offset and self.strides == row_major(shape) and self.whole():
+            return lambda slots: slots[slot].reshape(shape)
+
+        def part_of_slot(slots):
+            memory = slots[slot]
             memory = memory.reshape(-1).view(np.uint8) if memory.size else np.empty(0, np.uint8)
-        size = self.dtype.itemsize
-        return np.ndarray(self.shape, self.dtype, memory, b.offset + self.offset, [s * size for s in self.strides])
+            return np.ndarray(shape, dtype, memory, offset, strides)
+        return part_of_slot
 
     def whole(self):
         """Whether it covers its buffer, each element once."""
@@ -95,6 +107,8 @@ def part(x, where):
 
 def broadcast_shapes(*shapes):
     """As NumPy's, of shapes that Sizes may be in."""
+    if all(shape == shapes[0] for shape in shapes[1:]):
+        return tuple(shapes[0]) if shapes else ()
     found = []
     for sizes in zip_longest(*(reversed(shape) for shape in shapes), fillvalue=1):
         size = next((n for n in sizes if n != 1), 1)
@@ -111,6 +125,7 @@ def along(x, axis, start, size):
     return part(x, where)
 
 
+@cache
 def physical_memory():
     """Bytes of this machine's memory."""
     try:
@@ -190,7 +205,8 @@ def folded(tensors):
 
 def lay_out(buffers):
     """Gives each buffer of the arena its offset; returns the bytes needed."""
-    offsets, top = _core.lay_out([(b.nbytes, b.first, b.last) for b in buffers])
-    for b, offset in zip(buffers, offsets, strict=True):
+    lifetimes = (np.array([getattr(b, name) for b in buffers], np.int64) for name in ("nbytes", "first", "last"))
+    offsets, top = _core.lay_out(*lifetimes)
+    for b, offset in zip(buffers, offsets.tolist(), strict=True):
         b.offset = offset
     return top

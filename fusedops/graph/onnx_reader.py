@@ -1,14 +1,28 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
 import contextlib
+import sys
 
 import numpy as np
 
 from .ir import Graph, Known, Node, Value, unique
 from .onnx_file import OPSETS, import_onnx, parse
-from .operators import OPERATORS, READ
+from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
 DEEPEST = 64  # functions that call functions
+_FIELDS = {  # of attributes, by AttributeProto's numbers for the types that most have
+    1: lambda a: a.f,
+    2: lambda a: a.i,
+    3: lambda a: a.s.decode("utf-8", "replace"),
+    6: lambda a: list(a.floats),
+    7: lambda a: list(a.ints),
+}
+_PLAIN = {
+    1: np.dtype(np.float32),
+    6: np.dtype(np.int32),
+    7: np.dtype(np.int64),
+    11: np.dtype(np.float64),
+}  # in raw_data
 
 
 def read_onnx(model):
@@ -34,13 +48,23 @@ def _full_name(node):
     return f"{_domain(node)}.{node.op_type}" if _domain(node) else node.op_type
 
 
+def _reason(op):
+    return f", {RECORDS[op].why}" if isinstance(RECORDS.get(op), Absent) else ""
+
+
+def _is_number(dtype):
+    """Whether NumPy itself has the type; what onnx adds to it may say that it is a float."""
+    return dtype.kind in "fiub" and dtype.type.__module__ == "numpy"
+
+
 def _graphs_of(node):
     return [a.g for a in node.attribute if a.HasField("g")]
 
 
 def _reads(node):
     """Names of the values that a node takes, and that graphs inside it take from outside."""
-    found = dict.fromkeys(v for v in node.input if v)
+    found = dict.fromkeys(node.input)
+    found.pop("", None)
     for graph in _graphs_of(node):
         own = {v for n in graph.node for v in n.output} | {v.name for v in (*graph.input, *graph.initializer)}
         found |= dict.fromkeys(v for n in graph.node for v in _reads(n) if v not in own)
@@ -49,19 +73,34 @@ def _reads(node):
 
 
 def _ordered(nodes, wanted):
-    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
-    makers = {}
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file; and
+    what each of them reads."""
+    nodes, makers = list(nodes), {}
     for i, node in enumerate(nodes):
         for v in filter(None, node.output):
             if makers.setdefault(v, i) != i:
                 raise ValueError(f"the model is damaged: two nodes make {v!r}")
+    reads = [_reads(node) for node in nodes]
+    if all(makers.get(v, -1) < i for i, values in enumerate(reads) for v in values):
+        live, kept = set(wanted), []
+        for i in reversed(range(len(nodes))):
+            if not live.isdisjoint(nodes[i].output):
+                live.update(reads[i])
+                kept.append(i)
+        return [nodes[i] for i in reversed(kept)], [reads[i] for i in reversed(kept)]
+    order = _sorted(nodes, makers, reads, wanted)
+    return [nodes[i] for i in order], [reads[i] for i in order]
+
+
+def _sorted(nodes, makers, reads, wanted):
+    """The order of the nodes that the wanted values need, in a file that has them in any."""
     needed, front = set(), [makers[v] for v in wanted if v in makers]
     before = {}
     while front:
         i = front.pop()
         if i not in needed:
             needed.add(i)
-            before[i] = [makers[v] for v in _reads(nodes[i]) if v in makers]
+            before[i] = [makers[v] for v in reads[i] if v in makers]
             front += before[i]
     order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
     for first in sorted(needed):
@@ -77,7 +116,7 @@ def _ordered(nodes, wanted):
             else:
                 stack.pop()
                 if state[i] == 1:
-                    order.append(nodes[i])
+                    order.append(i)
                 state[i] = 2
     return order
 
@@ -88,16 +127,25 @@ class _Library:
     def __init__(self, onnx, proto, opset):
         self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version for i in proto.opset_import} | {"": opset}
         self.functions = {(_domain(f), f.name): f for f in proto.functions}
-        unknown = {}
+        unknown, self.orders = {}, {}
         self._collect(proto.graph, opset, unknown, set())
         if unknown:
-            listed = "; ".join(f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''})"
-                               for op, names in sorted(unknown.items()))
+            listed = "; ".join(
+                f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
+                for op, names in sorted(unknown.items())
+            )
             raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
+
+    def ordered(self, graph, wanted):
+        """As _ordered; what a graph's outputs need is found once."""
+        key = id(graph), tuple(wanted)
+        if key not in self.orders:
+            self.orders[key] = graph, _ordered(graph.node, wanted)  # the graph, so that no other has its id
+        return self.orders[key][1]
 
     def _collect(self, graph, opset, unknown, seen):
         outputs = [o.name for o in graph.output] if hasattr(graph, "initializer") else graph.output
-        for i, node in enumerate(_ordered(graph.node, outputs)):
+        for i, node in enumerate(self.ordered(graph, outputs)[0]):
             key = _domain(node), node.op_type
             for inner in _graphs_of(node):
                 self._collect(inner, opset, unknown, seen)
@@ -118,8 +166,8 @@ class _Library:
         return self._schema(node, opset) is not None
 
     def _changed(self, op, opset):
-        """Whether a newer opset gave the operator another meaning. Up to 28 only Range has one, in 27; others took new types of elements."""
-        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > (25 if op == "Range" else 28)
+        """Whether an opset that is newer than those known here defines the operator anew."""
+        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > OPSETS[-1]
 
     def _schema(self, node, opset):
         """The schema of an operator that ONNX defines by a function, or None."""
@@ -130,20 +178,48 @@ class _Library:
         schema = self.onnx.defs.get_schema(node.op_type, version, domain)
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
-    def function(self, node, opset, types):
-        """The function that a node calls, or None where its operator has a record; `types` are those of its inputs."""
+    def function(self, node, given, opset, types):
+        """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
+        `given` are the node's
+        attributes, `types` gives the (type of elements, shape) of each input, as far as they are known."""
         key = _domain(node), node.op_type
-        if key in self.functions or _full_name(node) in READ:
-            return self.functions.get(key)
-        schema, onnx = self._schema(node, opset), self.onnx
+        if key in self.functions:
+            function = self.functions[key]
+            return function, dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto}
+        if _full_name(node) in READ:
+            return None, {}
+        schema = self._schema(node, opset)
+        if schema is None:
+            raise ValueError(f"the model (opset {opset}) has an operator that fusedops does not have: "
+                             f"{_full_name(node)} ({node.name}){_reason(_full_name(node))}")
+        defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+        return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
+
+    def _body(self, schema, node, given, opset, types):
+        """The function of an operator; one that depends on the node is made for attributes that refer to nothing
+        outside."""
+        onnx = self.onnx
         if schema.has_function:
             at = [v for v in schema.function_opset_versions if v <= opset]
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
             at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
-            kinds = [onnx.helper.make_tensor_type_proto(onnx.helper.np_dtype_to_tensor_dtype(t), None) if t is not None else onnx.TypeProto() for t in types]
-            data = schema.get_context_dependent_function_with_opset_version(at[-1], node.SerializeToString(), [k.SerializeToString() for k in kinds])
-        return onnx.FunctionProto.FromString(data)
+            make = onnx.helper.make_tensor_type_proto
+            kinds = [
+                make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
+                for t in types()
+            ]
+            plain = onnx.NodeProto(
+                op_type=node.op_type, domain=node.domain, input=node.input, output=node.output, attribute=given.values()
+            )
+            data = schema.get_context_dependent_function_with_opset_version(
+                at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds])
+        function = onnx.FunctionProto.FromString(data)
+        if not function.node:
+            raise ValueError(f"{node.op_type} {node.name!r} needs inputs whose sizes the model says: export it with "
+                             f"fixed sizes, "
+                             "or run onnx.shape_inference on it")
+        return function
 
 
 class _Reader(Reader):
@@ -158,10 +234,10 @@ class _Reader(Reader):
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
         self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
-        self.types = {i.name: i.dtype for i in inputs}
+        self.types |= {i.name: i.dtype for i in inputs}
         self.captured = []  # values of the outer graph, in the order of the inputs that they became
         self.given = {}  # attributes of the function that is being read
-        self.nodes(proto.node, [o.name for o in proto.output], lambda v: v)
+        self.nodes(proto, [o.name for o in proto.output], lambda v: v)
         self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
         self.graph.outputs = [self.value(o, self.types.get(v, self.dtype(v))) for o, v in zip(proto.output, self.graph.results, strict=True)]
 
@@ -171,12 +247,14 @@ class _Reader(Reader):
         if self.onnx.external_data_helper.uses_external_data(tensor):
             raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         try:
+            if tensor.data_type in _PLAIN and sys.byteorder == "little" and (raw := tensor.raw_data):
+                return np.frombuffer(raw, _PLAIN[tensor.data_type]).reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
         if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
             a = a.astype(np.float32)
-        if a.dtype.kind not in "fiub":
+        if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
 
@@ -209,17 +287,13 @@ class _Reader(Reader):
                 dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
-        if dtype.kind not in "fiub":
+        if not _is_number(dtype):
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
             shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
                           for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
-
-    def dtype(self, value):
-        constant = self.graph.constants.get(value)
-        return self.types.get(value) if constant is None else constant.dtype
 
     def resolve(self, name, reader):
         """The value behind a name of the file."""
@@ -247,10 +321,11 @@ class _Reader(Reader):
 
     # ---- nodes
 
-    def nodes(self, protos, outputs, named):
-        """Reads the nodes that the outputs need; `named` makes the name of a value from that in the file."""
-        protos = _ordered(protos, outputs)
-        used = {v for node in protos for v in _reads(node)}.union(outputs)
+    def nodes(self, graph, outputs, named):
+        """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
+        in the file."""
+        protos, reads = self.library.ordered(graph, outputs)
+        used = {v for values in reads for v in values}.union(outputs)
         for i, proto in enumerate(protos):
             name = unique(proto.name or f"{proto.op_type}_{i}", self.names)
             inputs = [self.resolve(v, f"node {name!r}") for v in proto.input]
@@ -268,10 +343,12 @@ class _Reader(Reader):
             len(outputs) > 1 and not outputs[-1] and proto.op_type != "Split"
         ):  # whose parts are as many as its outputs
             outputs.pop()
-        given = {a.name: b for a in proto.attribute if (b := self.given[a.ref_attr_name] if a.ref_attr_name else a) is not None}
-        function = self.library.function(proto, self.opset, [self.dtype(v) if v else None for v in inputs])
+        given = self.attributes_of(proto)
+        function, defaults = self.library.function(
+            proto, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+        )
         if function is not None:
-            return self.call(function, name, inputs, outputs, given)
+            return self.call(function, name, inputs, outputs, defaults | given)
         attrs = {}
         for key, a in given.items():
             if a.HasField("g"):
@@ -280,7 +357,20 @@ class _Reader(Reader):
                 inputs += inner.captured
             else:
                 attrs[key] = self.attribute(a)
-        READ[_full_name(proto)](self, Node(proto.op_type, name, inputs, outputs, attrs))
+        READ[_full_name(proto)](self, Node(_full_name(proto), name, inputs, outputs, attrs))
+
+    def attributes_of(self, proto):
+        """The attributes of a node by name; one that refers to an attribute of the function around it is that."""
+        found = {}
+        for a in proto.attribute:
+            given = self.given.get(a.ref_attr_name) if a.ref_attr_name else a
+            if given is not None and a.ref_attr_name and given.name != a.name:
+                given, value = self.onnx.AttributeProto(), given
+                given.CopyFrom(value)
+                given.name = a.name
+            if given is not None:
+                found[a.name] = given
+        return found
 
     def call(self, function, name, inputs, outputs, given):
         """Reads the nodes of a function in the place of the node that calls it."""
@@ -289,16 +379,18 @@ class _Reader(Reader):
         before = self.scope, self.opset, self.given
         inner = {"": ""} | dict(zip(function.input, [*inputs, *[""] * len(function.input)], strict=False))
         results = dict(zip(function.output, outputs, strict=False))
-        self.given = dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto} | given
+        self.given = given
         self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
         wanted = [v for v in function.output if results.get(v)]
-        self.nodes(function.node, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
+        self.nodes(function, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
         passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
         (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
         for v, source in passed:  # an output that is an input
             self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
+        if a.type in _FIELDS:
+            return _FIELDS[a.type](a)
         value = self.onnx.helper.get_attribute_value(a)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")

@@ -5,7 +5,6 @@ Images stand in memory with their channels last (NHWC); their shapes are written
 what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
 NumPy step between two programs, on the same memory.
 """
-import contextlib
 import math
 from dataclasses import replace
 from itertools import groupby
@@ -14,7 +13,7 @@ import numpy as np
 
 from .. import _core
 from . import blocks, slices
-from .builder import Builder, TooManyAxes
+from .builder import Builder, NoKernel
 from .control import Undetermined
 from .evaluate import evaluate
 from .ir import Node
@@ -44,20 +43,28 @@ class Evaluation:
 
     def __init__(self, step):
         self.steps = [step]
+        self._reads = [t.finder() for t in step.reads]
+        self._writes = [None if t is None else t.finder() for t in step.writes]
+        self._given = [bool(v) for v in step.node.inputs]
 
     def run(self, slots, times=None):
         step, = self.steps
+        arrays = [find(slots) for find in self._reads]
         if step.node.op == "Cast":
             with np.errstate(invalid="ignore", over="ignore"):
-                return np.copyto(step.writes[0].array(slots), step.reads[0].array(slots), casting="unsafe")
-        inputs = iter([t.array(slots) for t in step.reads])
+                return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
+        inputs = iter(arrays)
+        arrays = [next(inputs) if given else None for given in self._given]
+        call, residual = OPERATORS[step.node.op].call, next(inputs, None)
+        if call is not None and (result := call(step.node, residual, *arrays)) is not None:
+            return np.copyto(self._writes[0](slots), result)
         try:
-            results = evaluate(step.node, [next(inputs) if v else None for v in step.node.inputs], next(inputs, None))
+            results = evaluate(step.node, arrays, residual)
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
-        for t, result in zip(step.writes, results, strict=False):
-            if t is not None:
-                np.copyto(t.array(slots), result)
+        for find, result in zip(self._writes, results, strict=False):
+            if find is not None:
+                np.copyto(find(slots), result)
 
 
 class _Part:
@@ -115,7 +122,8 @@ class Template:
         for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
             steps = list(group)
             self.parts += steps if numpy else [_Part(self, steps)]
-        self._lifetimes = [(trace.number(b.nbytes), b.first, b.last) for b in self.buffers]
+        self._bytes = np.array([trace.number(b.nbytes) for b in self.buffers], np.int64)
+        self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
         self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
         self._formulas = _core.Formulas(trace.formulas)
 
@@ -136,6 +144,10 @@ class Template:
             [number(n) for n in t.strides],
         )
 
+    def offset(self, buffer, offsets):
+        """Where a buffer is, given the offsets of those in the arena."""
+        return int(offsets[self._arena[id(buffer)]]) if id(buffer) in self._arena else 0
+
     def _constant(self, array):
         """The number of a constant, which each program has once."""
         if id(array) not in self._numbers:
@@ -150,7 +162,7 @@ class Template:
             function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions
         ):
             return None
-        offsets, arena = _core.lay_out([(values[n], first, last) for n, first, last in self._lifetimes])
+        offsets, arena = _core.lay_out(values[self._bytes], self._first, self._last)
         if arena > physical_memory():
             raise MemoryError(
                 f"the values inside the network take {arena} bytes for inputs of these shapes, "
@@ -178,7 +190,7 @@ class Plan:
     def __init__(self, template, values, offsets, arena, constants):
         self.template, self.arena, self.used, self.report = template, arena, -1, template.report
         self._values, self._buffers = values, {}
-        self._offsets = {id(b): offset for b, offset in zip(template.buffers, offsets, strict=True)}
+        self._offsets = offsets
         self.outputs = now(template.outputs, values)
         self.parts = []
         for part in template.parts:
@@ -215,7 +227,7 @@ class Plan:
             self._buffers[id(b)] = replace(
                 b,
                 nbytes=now(b.nbytes, self._values),
-                offset=self._offsets.get(id(b), 0),
+                offset=self.template.offset(b, self._offsets),
                 array=now(b.array, self._values),
             )
         return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
@@ -265,10 +277,14 @@ def _is_image(known):
 
 
 def _lower(builder, node):
-    lower, made = OPERATORS[node.op].lower, next(v for v in node.outputs if v)
-    with contextlib.suppress(TooManyAxes):
-        if callable(lower) and builder.known[made].dtype == np.float32 and lower(builder, node):
-            return
+    record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
+    if callable(record.lower) and (builder.known[made].dtype == np.float32 or record.views):
+        before = len(builder.steps)
+        try:
+            if record.lower(builder, node):
+                return
+        except NoKernel:
+            del builder.steps[before:]
     reads = [builder.at(v) for v in node.reads()]
     writes = [builder.result(v) if v else None for v in node.outputs]
     builder.numpy(node, reads, writes)

@@ -11,6 +11,7 @@ class Reader:
         self.graph, self.opset, self.upgraded, self.taken = graph, graph.opset, upgraded, taken
         self.names: dict[str, int] = {}
         self.makers: dict[str, Node] = {}
+        self.types: dict[str, np.dtype] = {}
 
     def fresh(self, name):
         return unique(name, self.taken)
@@ -19,6 +20,32 @@ class Reader:
         name = self.fresh(name)
         self.graph.constants[name] = np.asarray(data, dtype)
         return name
+
+    def dtype(self, value):
+        """The type of a value's elements; None where it is not known."""
+        constant = self.graph.constants.get(value)
+        return self.types.get(value) if constant is None else constant.dtype
+
+    def shape(self, value):
+        """The shape of a constant or of an input of the network, with None where an axis is open; None where nothing
+        is known."""
+        if value in self.graph.constants:
+            return self.graph.constants[value].shape
+        shape = next((v.shape for v in self.graph.inputs if v.name == value), None)
+        return None if shape is None else tuple(n if isinstance(n, int) else None for n in shape)
+
+    def scalar(self, node, name, number):
+        """A constant of the type that the node's first input has."""
+        return self.constant(f"{node.name}.{name}", number, self.dtype(node.inputs[0]) or np.float32)
+
+    def step(self, op, node, *inputs, result=None, outputs=1, **attrs):
+        """Adds one of the nodes that a node of the file becomes; returns its result, or all of them."""
+        results = [result or self.fresh(f"{node.name}.{op}")] + [
+            self.fresh(f"{node.name}.{op}") for _ in range(outputs - 1)
+        ]
+        self.add(Node(op, unique(node.name if result else f"{node.name}.{op}", self.names), list(inputs), results,
+        attrs))
+        return results[0] if outputs == 1 else results
 
     def add(self, node: Node):
         self.graph.nodes.append(node)

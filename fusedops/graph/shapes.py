@@ -24,7 +24,7 @@ def shaping_inputs(graph, inner=False):
     for node in graph.nodes:
         if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
-    wanted = {v for node in graph.nodes for v in _shaping(node) if v in knowable}
+    wanted = {v for node in graph.nodes for v in _shaping(node) if v and v in knowable}
     for node in reversed(graph.nodes):
         if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
             wanted.update(node.reads())
@@ -106,7 +106,7 @@ def infer_node(node, inputs, residual=None):
                 raise ValueError(f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
     if constants:
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
-        if is_open([arrays, addend, [known.shape for known in found.values()]]):
+        if is_open((*arrays, addend)) or any(is_open(known.shape) for known in found.values()):
             return _open(node, arrays, addend, found)
         return {
             v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v

@@ -18,7 +18,7 @@ class Trace:
     result)."""
 
     def __init__(self, given):
-        self.formulas, self.found, self.values = [], {}, []
+        self.formulas, self.found, self.values, self.constants = [], {}, [], {}
         self.decisions: list[tuple[Callable, tuple, object]] = []
         self.given = [Size(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
 
@@ -35,7 +35,12 @@ class Trace:
 
     def number(self, n):
         """The number of the formula of an int or Size."""
-        return n.number if isinstance(n, Size) else self.note(_core.CONSTANT, index(n), 0, index(n))
+        if n.__class__ is Size:
+            return n.number
+        found = self.constants.get(n)
+        if found is None:
+            found = self.constants[n] = self.note(_core.CONSTANT, index(n), 0, index(n))
+        return found
 
     def compute(self, kind, a, b, value):
         return Size(self, self.note(kind, self.number(a), self.number(b), value))
@@ -154,7 +159,7 @@ def value(n):
 
 def whole(n):
     """n as an int, or as the Size that it is."""
-    return n if isinstance(n, Size) else index(n)
+    return n if n.__class__ is int or isinstance(n, Size) else index(n)
 
 
 def decide(function, *arguments):
@@ -173,7 +178,12 @@ def _sizes(x):
         return x.sizes
     if isinstance(x, np.ndarray):
         x = x.reshape(-1) if x.dtype == object else ()
-    return [size for item in x for size in _sizes(item)] if isinstance(x, (tuple, list, np.ndarray)) else ()
+    if not isinstance(x, (tuple, list, np.ndarray)):
+        return ()
+    return [size for item in x if item.__class__ not in _CLOSED for size in _sizes(item)]
+
+
+_CLOSED = {int, float, bool, str, type(None)}
 
 
 def is_open(x):
@@ -183,6 +193,8 @@ def is_open(x):
 
 def now(x, values=None):
     """x with ints for the Sizes in it: those of the formulas' `values`, or of the trace."""
+    if x.__class__ in _CLOSED:
+        return x
     if isinstance(x, Size):
         return x.value if values is None else int(values[x.number])
     if isinstance(x, Later):

@@ -139,7 +139,7 @@ def run(plan, arenas, arrays, execute):
         shared += plan.constants.values()
         if plan.after is None:
             break
-        arrays = plan.after.checked([passed[-1][1][v.name] for v in plan.after.inputs])
+        arrays = plan.after._take([passed[-1][1][v.name] for v in plan.after.inputs])
         plan, arenas = plan.after.plan(*arrays)
     else:
         results = execute(plan, arenas, arrays)
@@ -176,7 +176,7 @@ def timed(plan, arenas, arrays, seconds_of):
         found.shapes |= {v: np.shape(a) for v, a in env.items() if not isinstance(a, list)}
         if plan.after is None:
             return found, seconds
-        arrays = plan.after.checked([env[v.name] for v in plan.after.inputs])
+        arrays = plan.after._take([env[v.name] for v in plan.after.inputs])
         plan, arenas = plan.after.plan(*arrays)
     found.steps += plan.steps
     found.shapes |= plan.shapes

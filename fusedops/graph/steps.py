@@ -15,6 +15,7 @@ class Rule(NamedTuple):
 
 
 RULES = {
+    "attention": Rule(lambda a: len(a["y"].shape) > 3),
     "affine": Rule(in_place=True), "avg_pool": Rule(), "binary": Rule(in_place=True), "conv2d": Rule(), "conv_transpose": Rule(), "copy": Rule(),
     "fill": Rule(), "gather": Rule(lambda a: a["along"] > 0), "instance_norm": Rule(), "linear": Rule(), "lrn": Rule(),
     "matmul": Rule(lambda a: len(a["y"].shape) > 2), "max_pool": Rule(), "norm": Rule(lambda a: a["first_axis"] > 0),

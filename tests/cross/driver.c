@@ -217,13 +217,22 @@ static fo_status matmul(const test_case *t) { /* m n k ym yn am ak bk bn, axes; 
                                        t->in[0], t->in[1], t->scalars[2], activation(t, NULL)});
 }
 
+/* heads kv_heads t s d dv causal, strides of the mask; q k v mask; heads are side by side in q and y */
+static fo_status attention(const test_case *t) {
+    const ptrdiff_t *i = t->i, d = i[4], dv = i[5], none[] = {0};
+    return fo_attention(&(fo_attention_args){
+        axes(none), axes(none), i[0], i[1], i[2], i[3], d, dv, dv, i[0] * dv, 1, d, i[0] * d, 1, i[3] * d, d, 1,
+        i[3] * dv, dv, 1, i[7], i[8], i[9],
+        t->y[0], t->in[0], t->in[1], t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
+}
+
 static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
 } kinds[] = {
     {"linear", linear}, {"conv2d", conv2d}, {"conv_transpose", conv_transpose}, {"cell", cell}, {"sequence", sequence},
     {"pointwise", pointwise}, {"elementwise", elementwise}, {"copy", copy}, {"pool", pool}, {"reduce", reduce}, {"softmax", softmax},
-    {"norm", norm}, {"lrn", lrn}, {"resize", resize}, {"matmul", matmul}};
+    {"norm", norm}, {"lrn", lrn}, {"resize", resize}, {"matmul", matmul}, {"attention", attention}};
 
 /* ---- cases ----------------------------------------------------------------------------------------------------------- */
 

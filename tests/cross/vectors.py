@@ -97,6 +97,26 @@ def matmul(m, n, k, batch, a_columns, y_columns):
     case("matmul", f"columns {a_columns} {y_columns}", integers, [a, b], [y], "clip", (-0.25, 0.5, 0.5))
 
 
+def attention(heads, kv_heads, t, s, d, dv, causal, masked):
+    """Heads side by side in q and y."""
+    q, k, v, mask = (
+        draw(t, heads, d).swapaxes(0, 1),
+        draw(kv_heads, s, d),
+        draw(kv_heads, s, dv),
+        draw(heads, t, s) if masked else None,
+    )
+    y = oracle.attention(q, k, v, mask=mask, causal=causal).map(lambda a: np.ascontiguousarray(a.swapaxes(0, 1)))
+    integers = [heads, kv_heads, t, s, d, dv, causal, *(([t * s, s, 1]) if masked else [0, 0, 0])]
+    case(
+        "attention",
+        f"{t}x{s} causal {causal}",
+        integers,
+        [q.swapaxes(0, 1), k, v, mask],
+        [y],
+        scalars=(0, 0, 1 / math.sqrt(d)),
+    )
+
+
 def conv2d(n, ic, oc, image, kernel, stride=1, padding=0, dilation=1, groups=1, act="identity", layout="NCHW", to=None,
            residual=False, tile=0, algorithm=DIRECT):
     """tile: Winograd's, which the sizes must be such as to choose; 0 is the algorithm that is given."""
@@ -164,6 +184,9 @@ def write_products():
     linear(50, 2, 4000)  # the reduction in pieces
     for a_columns, y_columns in itertools.product((False, True), (False, True)):
         matmul(5, 9, 7, (2, 3), a_columns, y_columns)
+    for t, s, d, dv in (1, 300, 16, 24), (5, 7, 3, 4), (50, 260, 24, 33):
+        for causal, masked in (False, False), (True, False), (True, True):
+            attention(4, 2, t, s, d, dv, causal, masked)
 
 
 def write_convolutions():

@@ -414,6 +414,27 @@ def called_with(function, shape, numbers, add=0, times=1, **options):
     return [np.ascontiguousarray(function(x, **arrays, **options))]
 
 
+def attentions():
+    for heads, kv_heads, t, s, d, dv in (
+        (2, 2, 5, 7, 3, 4),
+        (4, 2, 1, 300, 16, 32),
+        (3, 3, 1, 257, 64, 40),
+        (2, 1, 97, 513, 24, 64),
+        (1, 1, 13, 40, 300, 7),
+    ):
+        for kind in "", "causal", "added", "taken":
+            yield (
+                joined(f"attention {heads}/{kv_heads} {t}x{s} {d} {dv}", kind),
+                partial(attention, sizes=(heads, kv_heads, t, s, d, dv), kind=kind),
+            )
+
+
+def attention(numbers, sizes, kind):
+    heads, kv_heads, t, s, d, dv = sizes
+    q, k, v, mask = 4 * numbers(heads, t, d), numbers(kv_heads, s, d), numbers(kv_heads, s, dv), numbers(heads, t, s)
+    return [fo.attention(q, k, v, mask={"added": mask, "taken": mask < 0}.get(kind), causal=kind == "causal")]
+
+
 def affine(numbers, order):
     x, r, y = (order(numbers(*IMAGE)) for _ in range(3))
     step("affine", x, y, r, numbers(19), numbers(19), activations.parse("relu"))
@@ -551,7 +572,7 @@ def cases():
     """Every case by name."""
     made = {}
     for part in (convolutions, eight_bits, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
-                 rows_and_matrices, of_the_table):
+                 rows_and_matrices, attentions, of_the_table):
         for name, case in part():
             assert name not in made, name
             made[name] = case

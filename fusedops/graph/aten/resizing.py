@@ -45,7 +45,7 @@ READERS = {
     **{f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil") for n in (1, 2, 3)},
     **{f"upsample_{name}": _resize(n, "linear") for n, name in _NAMES.items()},
     "upsample_bicubic2d": _weighted("cubic", cubic_coeff_a=-0.75),
-    "_upsample_bilinear2d_aa": _weighted("linear", antialias=1),
-    "_upsample_bicubic2d_aa": _weighted("cubic", antialias=1, cubic_coeff_a=-0.5),
+    "_upsample_bilinear2d_aa": _weighted("linear", antialias=1, exclude_outside=1),
+    "_upsample_bicubic2d_aa": _weighted("cubic", antialias=1, exclude_outside=1, cubic_coeff_a=-0.5),
     **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), _grid_sampler),
 }

@@ -1,25 +1,50 @@
 """The operators: one record each, in files by family."""
 from . import (
+    absent,
     activation,
     control,
     conv,
     elementwise,
     indexing,
+    integers,
     norm,
     places,
     pool,
     product,
+    quantized,
     recurrent,
     reduce,
     resize,
+    sampling,
     sequence,
+    signal,
 )
-from .record import Operator, Rewrite
+from .record import Absent, Operator, Rewrite
 
-_FAMILIES = (activation, control, conv, elementwise, indexing, norm, places, pool, product, recurrent, reduce, resize,
-             sequence)
+_FAMILIES = (
+    absent,
+    activation,
+    control,
+    conv,
+    elementwise,
+    indexing,
+    integers,
+    norm,
+    places,
+    pool,
+    product,
+    quantized,
+    recurrent,
+    reduce,
+    resize,
+    sampling,
+    sequence,
+    signal,
+)
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}
 OPERATORS: dict[str, Operator] = {name: record for name, record in RECORDS.items() if isinstance(record, Operator)}
-READ = {name: record.read for name, record in RECORDS.items() if record.read is not None}
+READ = {
+    name: record.read for name, record in RECORDS.items() if not isinstance(record, Absent) and record.read is not None
+}
 
-__all__ = ["OPERATORS", "READ", "RECORDS", "Operator", "Rewrite"]
+__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite"]

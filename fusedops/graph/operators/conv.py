@@ -13,7 +13,7 @@ from .record import Operator, floats
 PHASES = 1024  # of a transposed convolution, each a plan of its own
 
 
-def _conv(node, x, w, b=None):
+def convolution(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     v = windows.view(windows.padded(x, pads, 0), kernel, strides, dilations)
@@ -46,7 +46,7 @@ def _check_channels(node, x, w, channels):
         raise ValueError(f"the weights need an input of {channels} channels, in {groups} groups")
 
 
-def _conv_shape(node, x, w, b=None):
+def convolution_shape(node, x, w, b=None):
     _check_channels(node, x, w, w.shape[1] * node.attrs.get("group", 1))
     return (x.shape[0], w.shape[0], *windows.output_sizes(node, x.shape[2:], w.shape[2:]))
 
@@ -71,8 +71,34 @@ def constant_weights(p: Builder, node, shape, *allowed):
     return w, b
 
 
+def _call_conv(node, residual, x, w, b=None):
+    """A convolution whose weights the network computes: a layer for one call. None where there is no such layer."""
+    if x.ndim not in (3, 4) or w.ndim != x.ndim or not floats(x, w, b, residual) or 0 in (*x.shape, *w.shape):
+        return None
+    if residual is not None and residual.shape != tuple(convolution_shape(node, x, w)):
+        return None
+    strides, dilations, pads = windows.window(node, x.shape[2:], w.shape[2:])
+    if min(p for pair in pads for p in pair) < 0:
+        return None
+    flat = x.ndim == 3
+    if flat:
+        x, w, residual = (a if a is None else a[:, :, np.newaxis] for a in (x, w, residual))
+        strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
+    layer = Conv2d(
+        w,
+        b,
+        activation=node.activation,
+        stride=tuple(strides),
+        dilation=tuple(dilations),
+        padding=tuple(pads),
+        groups=node.attrs.get("group", 1),
+    )
+    y = layer(x, residual)
+    return y[:, :, 0] if flat else y
+
+
 def _lower_conv(p: Builder, node):
-    weights = constant_weights(p, node, _conv_shape, 3, 4)
+    weights = constant_weights(p, node, convolution_shape, 3, 4)
     if weights is None:
         return False
     w, b = weights
@@ -109,6 +135,6 @@ def _lower_conv_transpose(p: Builder, node):
 
 _FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True, note="one or two spatial axes, constant weights")
 RECORDS = {
-    "Conv": Operator(_conv, _conv_shape, _lower_conv, weighted="convolution", **_FUSES),
+    "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
     "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose, weighted="transposed convolution", grows=True, **_FUSES),
 }

@@ -3,7 +3,7 @@ import numpy as np
 
 from ..builder import Builder
 from ..ir import Node
-from ..memory import broadcast
+from ..memory import broadcast, in_order_of
 from ..reader import Reader
 from .activation import erf, lower_unary
 from .places import lower_same
@@ -49,6 +49,12 @@ CAST_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16,
               11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32}
 
 
+def _is_inf(node, x):
+    """Infinities, of one sign or both."""
+    signs = [sign for sign, name in ((-1, "detect_negative"), (1, "detect_positive")) if node.attrs.get(name, 1)]
+    return np.isinf(x) & np.isin(np.sign(x), signs)
+
+
 def _each(function):
     return lambda node, *xs: function(*xs)
 
@@ -78,6 +84,21 @@ def _lower_binary(name):
     return lower
 
 
+def _lower_clip(p: Builder, node):
+    """Bounds that are computed: the larger of x and one, the smaller of that and the other."""
+    bounds = [(name, v) for name, v in zip(("max", "min"), node.inputs[1:], strict=False) if v]
+    if not bounds or any(p.known[v].dtype != np.float32 for _, v in bounds):
+        return False
+    x, shape = p.at(node.inputs[0]), p.known[node.output].shape
+    for i, (name, v) in enumerate(bounds):
+        last = i == len(bounds) - 1
+        y = p.result(node.output, like=x) if last else p.new(shape, in_order_of(shape, broadcast(x, shape).strides))
+        activation = p.activation(node) if last else None
+        p.add("binary", node, name=name, a=broadcast(x, shape), b=broadcast(p.at(v), shape), y=y, activation=activation)
+        x = y
+    return True
+
+
 def _lower_cast(p: Builder, node):
     return p.known[node.inputs[0]].dtype == np.float32 and lower_same(p, node)
 
@@ -92,6 +113,14 @@ def _read_sum(r: Reader, node):
         total = result
     if len(node.inputs) == 1:
         r.add(Node("Identity", node.name, node.inputs, node.outputs))
+
+
+def _read_mean(r: Reader, node):
+    if len(node.inputs) == 1:
+        return r.add(Node("Identity", node.name, node.inputs, node.outputs))
+    total = r.fresh(f"{node.name}.sum")
+    _read_sum(r, Node("Sum", f"{node.name}.sum", node.inputs, [total]))
+    r.step("Div", node, total, r.scalar(node, "count", len(node.inputs)), result=node.output)
 
 
 def _read_clip(r: Reader, node):
@@ -164,14 +193,33 @@ def _cast_type(node, inputs, i):
 
 RECORDS = {
     "Abs": _unary("abs", np.abs),
+    "Acos": _numpy(np.arccos),
+    "Acosh": _numpy(np.arccosh),
     "Add": _binary("add", _each(np.add), formula=True),
     "And": _test(np.logical_and),
+    "Asin": _numpy(np.arcsin),
+    "Asinh": _numpy(np.arcsinh),
+    "Atan": _numpy(np.arctan),
+    "Atanh": _numpy(np.arctanh),
     "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type, note="between floats of one size, where nothing is to be done",
                      sizes=True,
                      idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
+    "CastLike": Operator(lambda node, x, like: x.astype(like.dtype), lambda node, x, like: x.shape, _lower_cast,
+                         dtype=lambda node, inputs, i: inputs[1].dtype,
+                         idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     "Ceil": _numpy(np.ceil),
-    "Clip": Operator(_clip, broadcast_shape, "bounds that are constant make an activation; others go to NumPy", _read_clip, formula=True),
+    "Clip": Operator(
+        _clip,
+        broadcast_shape,
+        _lower_clip,
+        _read_clip,
+        formula=True,
+        activates=True,
+        anywhere=True,
+        note="float32; bounds that are constant make an activation",
+    ),
     "Cos": _numpy(np.cos),
+    "Cosh": _numpy(np.cosh),
     "Div": _binary("div", _div, formula=True),
     "Equal": _test(np.equal),
     "Erf": _unary("erf", erf, formula=True),
@@ -179,11 +227,13 @@ RECORDS = {
     "Floor": _numpy(np.floor),
     "Greater": _test(np.greater),
     "GreaterOrEqual": _test(np.greater_equal),
+    "IsInf": Operator(_is_inf, broadcast_shape, _BOOLS, dtype=always(np.bool_)),
     "IsNaN": _test(np.isnan),
     "Less": _test(np.less),
     "LessOrEqual": _test(np.less_equal),
     "Log": _unary("log", np.log, formula=True),
     "Max": _binary("max", _largest(np.maximum), note="of two values"),
+    "Mean": Rewrite(_read_mean, ("Add", "Div")),
     "Min": _binary("min", _largest(np.minimum), note="of two values"),
     "Mod": Operator(_mod, broadcast_shape, _RARE, sizes=True),
     "Mul": _binary("mul", _each(np.multiply), formula=True),
@@ -196,10 +246,12 @@ RECORDS = {
     "Round": _numpy(np.rint),
     "Sign": _numpy(np.sign),
     "Sin": _numpy(np.sin),
+    "Sinh": _numpy(np.sinh),
     "Softsign": _numpy(lambda x: x / (1 + np.abs(x))),
     "Sqrt": _unary("sqrt", np.sqrt, formula=True),
     "Sub": _binary("sub", _each(np.subtract), formula=True),
     "Sum": Rewrite(_read_sum, ("Add",)),
+    "Tan": _numpy(np.tan),
     "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
     "Xor": _test(np.logical_xor),
 }

@@ -2,9 +2,12 @@
 import numpy as np
 
 from ..builder import Builder
-from ..memory import along, row_major, same_order
-from ..sizes import decide
-from .record import Operator, axis_of, same_shape
+from ..ir import Node
+from ..memory import along, part, row_major, same_order
+from ..reader import Reader
+from ..sizes import decide, is_open
+from .elementwise import CAST_TYPES
+from .record import Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
 
 def _index(node, i):
@@ -50,9 +53,93 @@ def _are_inside(indices, size):
     return -size <= indices.min() <= indices.max() < size
 
 
+def _one_hot(node, indices, depth, values):
+    """values[1] where the index along the new axis is that of the element, else values[0]; negative ones count from
+    behind."""
+    depth, axis = int(depth.reshape(-1)[0]), node.attrs.get("axis", -1)
+    i = np.where(indices < 0, indices + depth, indices)
+    rows = np.arange(depth).reshape(-1, *[1] * (indices.ndim - axis % (indices.ndim + 1)))
+    return np.where(np.expand_dims(i, axis) == rows, values[1], values[0])
+
+
+def _compress(node, x, condition):
+    return np.compress(condition, x, node.attrs.get("axis"))
+
+
+def _unique(node, x):
+    """(values, first places, places of x's elements among the values, counts), in order of the values or of their
+    first places."""
+    y, first, inverse, counts = np.unique(x, True, True, True, axis=node.attrs.get("axis"))
+    inverse = inverse.reshape(-1)
+    if not node.attrs.get("sorted", 1):
+        order = np.argsort(first)
+        y, first, counts = y.take(order, node.attrs.get("axis")), first[order], counts[order]
+        inverse = np.argsort(order)[inverse]
+    return y, first, inverse, counts
+
+
+def _reverse_sequence(node, x, lengths):
+    batch, time = node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)
+    each = lengths.reshape([-1 if a == batch % x.ndim else 1 for a in range(x.ndim)])
+    t = np.arange(x.shape[time]).reshape([-1 if a == time % x.ndim else 1 for a in range(x.ndim)])
+    return np.take_along_axis(x, np.where(t < each, each - 1 - t, t), time)
+
+
+def _tensor_scatter(node, cache, update, starts=None):
+    """The cache with a sequence written to each of its rows from an index on; a circular one goes on at its begin."""
+    axis = node.attrs.get("axis", -2) % cache.ndim
+    y, length = np.moveaxis(cache.copy(), axis, 1), cache.shape[axis]
+    places = (0 if starts is None else starts.reshape(-1, 1)) + np.arange(update.shape[axis])
+    if node.attrs.get("mode", "linear") == "circular":
+        places = places % length
+    elif places.size and not 0 <= places.min() <= places.max() < length:
+        raise IndexError(f"there are places {places.min()} to {places.max()} in a cache of {length}")
+    y[np.arange(cache.shape[0])[:, np.newaxis], places] = np.moveaxis(update, axis, 1)
+    return np.moveaxis(y, 1, axis)
+
+
+def _eye(node, x):
+    if len(x.shape) != 2:
+        raise ValueError("it needs a matrix")
+    return np.eye(*x.shape, node.attrs.get("k", 0), _eye_type(node, [x], 0))
+
+
+def _eye_type(node, inputs, i):
+    return np.dtype(CAST_TYPES[node.attrs["dtype"]]) if "dtype" in node.attrs else inputs[0].dtype
+
+
+def _one_hot_shape(node, indices, depth, values_):
+    axis, depth = axis_of(node, len(indices.shape) + 1, -1), int(values(depth, "depth").reshape(-1)[0])
+    if depth < 1 or values_.shape != (2,):
+        raise ValueError(f"a depth of {depth} and values of shape {values_.shape} must be at least 1 and of shape (2,)")
+    return (*indices.shape[:axis], depth, *indices.shape[axis:])
+
+
+def _found_shapes(evaluate):
+    """The shapes of results whose sizes depend on the values of all inputs."""
+    def shape(node, *xs):
+        results = evaluate(node, *(values(x, "shape") for x in xs))
+        return [y.shape for y in results] if isinstance(results, tuple) else results.shape
+    return shape
+
+
+def _reverse_shape(node, x, lengths):
+    batch, time = axes_of([node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)], len(x.shape))
+    if lengths.shape != (x.shape[batch],):
+        raise ValueError(f"it needs {x.shape[batch]} lengths, got {lengths.shape}")
+    if (
+        lengths.data is not None
+        and not 0 <= lengths.data.min(initial=0) <= lengths.data.max(initial=0) <= x.shape[time]
+    ):
+        raise ValueError(f"sequences of {x.shape[time]} have no lengths of {lengths.data.max()}")
+    return x.shape
+
+
 def _gather_shape(node, x, i):
     axis = axis_of(node, len(x.shape))
     size = x.shape[axis]
+    if size == 0 and 0 not in i.shape:
+        raise ValueError("there are indices into an axis of 0")
     if i.data is not None and 0 not in i.shape and not decide(_are_inside, i.data, size):
         raise ValueError(f"there are indices {i.data.min()} to {i.data.max()} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
@@ -63,6 +150,10 @@ def _gather_nd_shape(node, x, i):
     if batch + depth > len(x.shape) or batch >= len(i.shape) or x.shape[:batch] != i.shape[:batch]:
         raise ValueError(f"indices of {depth} behind {batch} axes do not fit")
     return (*i.shape[:-1], *x.shape[batch + depth:])
+
+
+def _read_scatter(r: Reader, node):
+    r.add(Node("ScatterElements", node.name, node.inputs, node.outputs, node.attrs))
 
 
 def _lower_gather(p: Builder, node):
@@ -80,8 +171,53 @@ def _lower_gather(p: Builder, node):
     return True
 
 
+def _box(indices, shape):
+    """The slices that rows of indices are all places of, in order; None where they are no such part."""
+    depth = indices.shape[-1]
+    if indices.ndim != depth + 1 or indices.size == 0:
+        return None
+    first, last = indices[(0,) * depth], indices[(-1,) * depth]
+    steps = [(b - a) // (n - 1) if n > 1 else 1 for a, b, n in zip(first, last, indices.shape[:-1], strict=True)]
+    ends = [b + 1 for b in last.tolist()]
+    inside = all(a >= 0 and s > 0 and e <= n for a, s, e, n in zip(first, steps, ends, shape[:depth], strict=True))
+    if not inside:
+        return None
+    ranges = [range(a, e, s) for a, e, s in zip(first.tolist(), ends, map(int, steps), strict=True)]
+    if tuple(map(len, ranges)) != indices.shape[:-1]:
+        return None
+    grid = np.stack(np.meshgrid(*ranges, indexing="ij"), -1)
+    return [slice(r.start, r.stop, r.step) for r in ranges] if np.array_equal(grid, indices) else None
+
+
+def _lower_scatter_nd(p: Builder, node):
+    """Two copies: all of x, and the updates into the part that the indices name."""
+    indices, x = p.data(node.inputs[1]), p.at(node.inputs[0])
+    if (
+        not isinstance(indices, np.ndarray)
+        or is_open((indices, x.shape))
+        or node.attrs.get("reduction", "none") != "none"
+    ):
+        return False
+    where = _box(indices, x.shape)
+    if where is None:
+        return False
+    y = p.result(node.output, like=x)
+    p.copy(node, x, y)
+    p.copy(node, p.at(node.inputs[2]), part(y, [*where, *[slice(None)] * (len(x.shape) - len(where))]))
+    return True
+
+
 _SINGLE = "no kernel that picks single elements"
+_OWN = "its shape depends on values: a plan is made for each"
+
+
+def _nonzero(node, x):
+    return np.array(np.nonzero(x.reshape(-1)) if x.ndim == 0 else np.nonzero(x), np.int64)[:x.ndim]
+
+
 RECORDS = {
+    "Compress": Operator(_compress, _found_shapes(_compress), _OWN, shaping=(0, 1)),
+    "EyeLike": Operator(_eye, same_shape, "known as soon as shapes are", dtype=_eye_type, from_shapes=True),
     "Gather": Operator(
         lambda node, x, i: x.take(i, node.attrs.get("axis", 0)),
         _gather_shape,
@@ -91,7 +227,23 @@ RECORDS = {
     ),
     "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _SINGLE),
     "GatherND": Operator(_gather_nd, _gather_nd_shape, _SINGLE),
+    "NonZero": Operator(_nonzero, _found_shapes(_nonzero), _OWN, dtype=always(np.int64), shaping=(0,)),
+    "OneHot": Operator(
+        _one_hot, _one_hot_shape, _SINGLE, dtype=lambda node, inputs, i: inputs[2].dtype, shaping=(1,), grows=True
+    ),
+    "ReverseSequence": Operator(_reverse_sequence, _reverse_shape, _SINGLE),
+    "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
     "ScatterElements": Operator(_scatter_elements, same_shape, _SINGLE),
-    "ScatterND": Operator(_scatter_nd, same_shape, _SINGLE),
+    "ScatterND": Operator(
+        _scatter_nd, same_shape, _lower_scatter_nd, note="constant indices that are all places of a part"
+    ),
+    "TensorScatter": Operator(_tensor_scatter, same_shape, _SINGLE),
     "Trilu": Operator(_triangle, same_shape, "no kernel: mostly of constants"),
+    "Unique": Operator(
+        _unique,
+        _found_shapes(_unique),
+        _OWN,
+        dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
+        shaping=(0,),
+    ),
 }

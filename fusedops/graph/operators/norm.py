@@ -5,9 +5,10 @@ import numpy as np
 
 from ...batchnorm import BatchNorm, scale_and_shift
 from ..builder import Builder
+from ..ir import Node
 from ..memory import in_order_of, row_major, same_order
 from ..reader import Reader
-from .record import Operator, axis_of, floats, same_shape
+from .record import Operator, Rewrite, axis_of, floats, read_to_end, same_shape
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
@@ -30,7 +31,8 @@ def _normalized(x, axes, eps):
     return v * inverse, inverse
 
 
-def _layer_norm(node, x, scale, shift=None):
+def _layer_norm(node, x, scale, shift=None, residual=None):
+    x = x if residual is None else x + residual
     axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
     v, inverse = _normalized(x, axes, node.attrs.get("epsilon", 1e-5))
     y = (v * scale if shift is None else v * scale + shift).astype(x.dtype)
@@ -61,6 +63,14 @@ def _softmax(node, x):
     return e / e.sum(axes, keepdims=True)
 
 
+def _lp_normalized(node, x):
+    """x over its norm along an axis, and 0 where that is 0."""
+    axis, p = node.attrs.get("axis", -1), node.attrs.get("p", 2)
+    v = x.astype(np.float64)
+    norm = np.abs(v).sum(axis, keepdims=True) if p == 1 else np.sqrt((v * v).sum(axis, keepdims=True))
+    return np.divide(v, norm, out=np.zeros_like(v), where=norm != 0).astype(x.dtype)
+
+
 def _batch_norm_shape(node, x, *parameters):
     return [x.shape, *(s.shape for s in parameters[2:])]
 
@@ -70,7 +80,7 @@ def _softmax_shape(node, x):
     return x.shape
 
 
-def _layer_norm_shape(node, x, scale, shift=None):
+def _layer_norm_shape(node, x, scale, shift=None, residual=None):
     axis = axis_of(node, len(x.shape), -1)
     seen = (*x.shape[:axis], *[1] * (len(x.shape) - axis))
     return [x.shape, seen, seen]
@@ -102,13 +112,15 @@ def _lower_batch_norm(p: Builder, node):
 
 
 def _lower_layer_norm(p: Builder, node):
-    parameters, x = [p.data(v) for v in node.inputs[1:]], p.at(node.inputs[0])
+    parameters, x = [p.data(v) for v in node.inputs[1:3] if v], p.at(node.inputs[0])
     axis = node.attrs.get("axis", -1) % len(x.shape)
     if any(node.outputs[1:]) or not floats(*parameters) or [np.shape(a) for a in parameters] != [x.shape[axis:]] * len(parameters):
         return False
-    y = p.result(node.output)
+    y, order = p.result(node.output), row_major(x.shape)
     scale, shift = (*parameters, None)[:2]
-    p.add("norm", node, x=p.dense(node, x, row_major(x.shape)), y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift, first_axis=axis)
+    residual = p.dense(node, p.at(node.inputs[3]), order) if node.input(3) else None
+    p.add("norm", node, x=p.dense(node, x, order), y=y, residual=residual, eps=node.attrs.get("epsilon", 1e-5),
+          scale=scale, shift=shift, first_axis=axis)
     return True
 
 
@@ -151,10 +163,19 @@ def _read_batch_norm(r: Reader, node):
     r.add(node)
 
 
-def _read_softmax(r: Reader, node):
-    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
-    node.attrs["to_end"] = r.opset < 13  # older opsets: over all axes from this one on
-    r.add(node)
+def _read_skip_layer_norm(r: Reader, node):
+    """The sum of two values and perhaps a bias, which may be a result too, then its norm."""
+    x, skip, scale, shift, bias = (*node.inputs, "", "")[:5]
+    if bias:
+        biased = r.fresh(f"{node.name}.biased")
+        r.add(Node("Add", f"{node.name}.bias", [x, bias], [biased]))
+        x = biased
+    y, mean, inverse, total = (*node.outputs, "", "", "")[:4]
+    total = total or r.fresh(f"{node.name}.sum")
+    r.add(Node("Add", f"{node.name}.add", [x, skip], [total]))
+    outputs = [y, mean, inverse] if mean or inverse else [y]
+    eps = {"epsilon": node.attrs.get("epsilon", 1e-12)}
+    r.add(Node("LayerNormalization", node.name, [total, scale, shift] if shift else [total, scale], outputs, eps))
 
 
 _PARAMETERS = "constant parameters"
@@ -164,6 +185,8 @@ RECORDS = {
     "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm, note="one or two spatial axes, constant parameters"),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
     "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm, note=_PARAMETERS),
-    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
-    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, _read_softmax, logits=True),
+    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
+    "LpNormalization": Operator(_lp_normalized, _softmax_shape, "no kernel: rare"),
+    "com.microsoft.SkipLayerNormalization": Rewrite(_read_skip_layer_norm, ("Add", "LayerNormalization")),
+    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
 }

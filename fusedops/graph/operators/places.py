@@ -31,13 +31,14 @@ def _reshaped(node, shape, wanted):
 
 
 def _unsqueezed(shape, axes):
+    axes = np.ravel(axes)  # ONNX's own functions give one as a number
     ndim = len(shape) + len(axes)
     where, rest = axes_of(axes, ndim), iter(shape)
     return tuple(1 if i in where else next(rest) for i in range(ndim))
 
 
 def _squeezed(shape, axes):
-    where = axes_of(axes, len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
+    where = axes_of(np.ravel(axes), len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
     if any(shape[i] != 1 for i in where):
         raise ValueError(f"the axes {list(where)} do not all have length 1")
     return tuple(s for i, s in enumerate(shape) if i not in where)
@@ -349,10 +350,11 @@ RECORDS = {
         idle=lambda node, x: True,
         weightless=True,
     ),
-    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True),
-    "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True),
+    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True, views=True),
+    "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True),
     "Identity": Operator(
-        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True
+        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True,
+        views=True,
     ),
     "Pad": Operator(
         _pad,
@@ -371,6 +373,7 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
     "Shape": Operator(
         _shape, lambda node, x: [], "known as soon as shapes are", dtype=always(np.int64), from_shapes=True
@@ -389,9 +392,10 @@ RECORDS = {
         with_inputs("starts", "ends", "axes"),
         shaping=(1, 2, 3, 4),
         sizes=True,
+        views=True,
     ),
     "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks),
-    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True),
+    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True, views=True),
     "Squeeze": Operator(
         lambda node, x, axes=None: x.reshape(_squeezed(x.shape, axes)),
         lambda node, x, axes=None: _squeezed(x.shape, values(axes, "axes")),
@@ -400,6 +404,7 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
     "Tile": Operator(
         lambda node, x, repeats: np.tile(x, repeats.tolist()),
@@ -416,6 +421,7 @@ RECORDS = {
         weightless=True,
         sizes=True,
         idle=lambda node, x: x is not None and list(node.attrs.get("perm") or ()) == list(range(len(x.shape))),
+        views=True,
     ),
     "Unsqueeze": Operator(
         lambda node, x, axes: x.reshape(_unsqueezed(x.shape, axes)),
@@ -425,5 +431,6 @@ RECORDS = {
         shaping=(1,),
         weightless=True,
         sizes=True,
+        views=True,
     ),
 }

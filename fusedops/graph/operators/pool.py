@@ -1,10 +1,11 @@
 """Pools over windows and over whole images."""
+import math
+
 import numpy as np
 
 from ..builder import Builder
-from ..reader import Reader
 from . import windows
-from .record import Operator, lowest
+from .record import Operator, lowest, values
 from .reduce import lower_reduction
 
 
@@ -21,8 +22,61 @@ def _pool_windows(node, x, border, beyond):
 
 
 def _max_pool(node, x):
+    """The maxima, and where they lie in x, which is numbered row by row, or column by column if ``storage_order``."""
     v, axes = _pool_windows(node, x, lowest(x.dtype), lowest(x.dtype))
-    return v.max(axes)
+    if len(node.outputs) == 1:
+        return v.max(axes)
+    order = "F" if node.attrs.get("storage_order", 0) else "C"
+    numbers = np.arange(math.prod(x.shape[2:])).reshape((1, 1, *x.shape[2:]), order=order)
+    numbers, _ = _pool_windows(node, numbers, -1, -1)
+    v, numbers = (a.reshape(*a.shape[:axes[0]], -1) for a in (v, numbers))
+    v, numbers = np.broadcast_arrays(v, numbers)
+    best = np.where(numbers >= 0, v == v.max(-1, keepdims=True), False).argmax(-1)[..., np.newaxis]
+    images = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(axes)) * math.prod(x.shape[2:])
+    return v.max(-1), np.take_along_axis(numbers, best, -1)[..., 0] + images
+
+
+def _lp_pool(node, x):
+    v, axes = _pool_windows(node, np.abs(x), 0, 0)
+    p = node.attrs.get("p", 2)
+    return ((v.astype(np.float64) ** p).sum(axes) ** (1 / p)).astype(x.dtype)
+
+
+def _whole_lp_pool(node, x):
+    p = node.attrs.get("p", 2)
+    return ((np.abs(x.astype(np.float64)) ** p).sum(tuple(range(2, x.ndim)), keepdims=True) ** (1 / p)).astype(x.dtype)
+
+
+def _unpooled_sizes(node, sizes):
+    """The spatial sizes that a pool makes these of."""
+    kernel = node.attrs["kernel_shape"]
+    strides, pads = (
+        node.attrs.get(name) or [default] * len(kernel) * times
+        for name, default, times in (("strides", 1, 1), ("pads", 0, 2))
+    )
+    return [
+        (n - 1) * s + k - b - e
+        for n, s, k, b, e in zip(sizes, strides, kernel, pads[: len(kernel)], pads[len(kernel) :], strict=True)
+    ]
+
+
+def _max_unpool(node, x, numbers, shape=None):
+    """Zeros but for the values of x, at the numbers that a pool of the smallest fitting image gives; behind that
+    image zeros too."""
+    made = (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
+    y = np.zeros(math.prod(made), x.dtype)
+    y[numbers.reshape(-1)] = x.reshape(-1)
+    y = y.reshape(made)
+    return y if shape is None else np.pad(y, [(0, n - m) for n, m in zip(shape.tolist(), made, strict=True)])
+
+
+def _max_unpool_shape(node, x, numbers, shape=None):
+    made = (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
+    wanted = made if shape is None else tuple(values(shape, "shape").tolist())
+    if numbers.shape != x.shape or len(wanted) != len(made) or any(n < m for n, m in zip(wanted, made, strict=True)):
+        raise ValueError(f"indices of shape {numbers.shape} must have {x.shape}, the result {made} or more and not "
+                         f"{wanted}")
+    return wanted
 
 
 def _average_pool(node, x):
@@ -34,7 +88,8 @@ def _average_pool(node, x):
 def _pool_shape(node, x):
     if len(x.shape) < 3 or len(node.attrs["kernel_shape"]) != len(x.shape) - 2:
         raise ValueError(f"a window of {len(node.attrs['kernel_shape'])} axes does not fit")
-    return (*x.shape[:2], *windows.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
+    shape = (*x.shape[:2], *windows.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
+    return [shape] * len(node.outputs)
 
 
 def _whole_shape(node, x):
@@ -44,7 +99,7 @@ def _whole_shape(node, x):
 def _lower_pool(kind):
     def lower(p: Builder, node):
         kernel, shape = list(node.attrs["kernel_shape"]), p.known[node.inputs[0]].shape
-        if len(kernel) > 2:
+        if len(kernel) > 2 or len(node.outputs) > 1:
             return False
         strides, dilations, pads = windows.window(node, shape[2:], kernel)
         if len(kernel) == 1:
@@ -70,16 +125,24 @@ def _whole(mean):
     return Operator(run, _whole_shape, lower, anywhere=True, weightless=True)
 
 
-def _read_max_pool(r: Reader, node):
-    if len(node.outputs) > 1:
-        raise ValueError(f"max pool {node.name!r} gives the indices of its maxima, which fusedops does not")
-    r.add(node)
-
-
+_RARE = "no kernel: rare"
 _NOTE = "one or two spatial axes"
 RECORDS = {
-    "AveragePool": Operator(_average_pool, _pool_shape, _lower_pool("avg_pool"), anywhere=True, weightless=True, note=_NOTE),
+    "AveragePool": Operator(
+        _average_pool, _pool_shape, _lower_pool("avg_pool"), anywhere=True, weightless=True, note=_NOTE
+    ),
     "GlobalAveragePool": _whole(mean=True),
+    "GlobalLpPool": Operator(_whole_lp_pool, _whole_shape, _RARE),
     "GlobalMaxPool": _whole(mean=False),
-    "MaxPool": Operator(_max_pool, _pool_shape, _lower_pool("max_pool"), _read_max_pool, anywhere=True, weightless=True, note=_NOTE),
+    "LpPool": Operator(_lp_pool, _pool_shape, _RARE),
+    "MaxPool": Operator(
+        _max_pool,
+        _pool_shape,
+        _lower_pool("max_pool"),
+        dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
+        anywhere=True,
+        weightless=True,
+        note=_NOTE + ", without the indices of the maxima",
+    ),
+    "MaxUnpool": Operator(_max_unpool, _max_unpool_shape, _RARE, shaping=(2,), grows=True),
 }

@@ -7,7 +7,7 @@ import numpy as np
 from ...layers import Linear
 from ..builder import Builder
 from ..ir import Node, unique
-from ..memory import broadcast, broadcast_shapes, row_major, transposed
+from ..memory import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from ..reader import Reader
 from .conv import constant_weights
 from .record import Operator
@@ -49,7 +49,7 @@ def _gemm_shape(node, a, b, c=None):
     return m, n
 
 
-def _matmul_shape(node, a, b):
+def matmul_shape(node, a, b):
     sa, sb = (1, *a.shape) if len(a.shape) == 1 else a.shape, (*b.shape, 1) if len(b.shape) == 1 else b.shape
     if sa[-1] != sb[-2]:
         raise ValueError("the inner sizes differ")
@@ -90,6 +90,16 @@ def _lower_linear(p: Builder, node):
     return True
 
 
+def _as_rows(a, shape):
+    """The rows of all batches as those of one matrix, for a right operand that they share; None where memory says
+    otherwise."""
+    if len(shape) == 2 or a.shape[:-1] != tuple(shape[:-1]):
+        return None
+    rows = math.prod(shape[:-1]), a.shape[-1]
+    strides = reshaped(a.shape, a.strides, rows)
+    return None if strides is None else a._replace(shape=rows, strides=strides)
+
+
 def _lower_product(p: Builder, node, a, b, scale=1.0):
     shape = p.known[node.output].shape
     y = p.result(node.output)
@@ -97,6 +107,9 @@ def _lower_product(p: Builder, node, a, b, scale=1.0):
         a, shape = a._replace(shape=(1, *a.shape), strides=(1, *a.strides)), (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1,)
     if len(b.shape) == 1:
         b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
+    rows = _as_rows(a, shape) if len(b.shape) == 2 else None
+    if rows is not None:
+        a, shape = rows, (rows.shape[0], shape[-1])
     a, b = broadcast(a, (*shape[:-2], *a.shape[-2:])), broadcast(b, (*shape[:-2], *b.shape[-2:]))
     y = y._replace(shape=shape, strides=row_major(shape))
     p.add("matmul", node, a=a, b=b, y=y, scale=float(scale), activation=p.activation(node))
@@ -149,9 +162,14 @@ def _read_einsum(r: Reader, node):
     step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
 
 
+def _det(node, x):
+    return np.linalg.det(x.astype(np.float64)).astype(x.dtype)
+
+
 RECORDS = {
+    "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
     "Einsum": Operator(_einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum),
     "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
     "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
-    "MatMul": Operator(_gemm, _matmul_shape, _lower_matmul, activates=True),
+    "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),
 }

@@ -25,6 +25,13 @@ def with_inputs(*attrs):
     return read
 
 
+def read_to_end(r: Reader, node: Node):
+    """Reads an operator that works along one axis, in older opsets along all from this one on."""
+    node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
+    node.attrs["to_end"] = r.opset < 13
+    r.add(node)
+
+
 def as_first(node, inputs, i):
     """The type of elements that the first input has."""
     return inputs[0].dtype
@@ -53,8 +60,10 @@ class Operator(NamedTuple):
     note: str = ""  # for which nodes there are kernels, for the documentation
     shaping: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
     from_shapes: bool = False  # its result follows from the shapes of its inputs
+    views: bool = False  # its steps place what they read otherwise, whatever the type of its elements
     sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
+    call: Callable | None = None  # (node, residual, *arrays) -> its result by the library's own calls, or None
     idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input
     adds: bool = False  # its steps add a residual
     activates: bool = False  # its steps apply an activation
@@ -73,6 +82,11 @@ class Rewrite(NamedTuple):
     """An operator of files that the graph has as others."""
     read: Callable
     into: tuple[str, ...]
+
+
+class Absent(NamedTuple):
+    """An operator of ONNX that fusedops does not have: why, and what to do instead."""
+    why: str
 
 
 def floats(*arrays):

@@ -4,7 +4,19 @@ import numpy as np
 from ..builder import Builder
 from ..ir import Node
 from ..reader import Reader
-from .record import Operator, Rewrite, always, axes_of, axis_of, highest, lowest, same_shape, values, with_inputs
+from .record import (
+    Operator,
+    Rewrite,
+    always,
+    axes_of,
+    axis_of,
+    highest,
+    lowest,
+    read_to_end,
+    same_shape,
+    values,
+    with_inputs,
+)
 
 
 def _reduce(function):
@@ -45,14 +57,26 @@ def _top_k(node, x, k):
     return np.take_along_axis(x, order, axis), order
 
 
-def _cumsum(node, x, axis):
-    axis = axis.item()
-    y = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
-    y = y.cumsum(axis, dtype=x.dtype)
-    if node.attrs.get("exclusive", 0):
-        rows = np.moveaxis(y, axis, 0)
-        rows[1:], rows[:1] = rows[:-1].copy(), 0
-    return np.flip(y, axis) if node.attrs.get("reverse", 0) else y
+def _cumulative(function, first):
+    """Sums or products along an axis: of what is before each element too, from the other end if ``reverse``; `first`
+    is that of none."""
+    def run(node, x, axis):
+        axis = int(axis.reshape(-1)[0])
+        y = np.flip(x, axis) if node.attrs.get("reverse", 0) else x
+        y = function.accumulate(y, axis, dtype=x.dtype)
+        if node.attrs.get("exclusive", 0):
+            rows = np.moveaxis(y, axis, 0)
+            rows[1:], rows[:1] = rows[:-1].copy(), first
+        return np.flip(y, axis) if node.attrs.get("reverse", 0) else y
+    return run
+
+
+def _hardmax(node, x):
+    """1 at the first of the largest elements along an axis, or, in old opsets, along all from this one on."""
+    axis = node.attrs["axis"] % max(x.ndim, 1)
+    rows = x.reshape(*x.shape[:axis], -1) if node.attrs["to_end"] else np.moveaxis(x, axis, -1)
+    y = (np.arange(rows.shape[-1]) == rows.argmax(-1)[..., np.newaxis]).astype(x.dtype)
+    return y.reshape(x.shape) if node.attrs["to_end"] else np.moveaxis(y, -1, axis)
 
 
 def _reduce_shape(node, x, axes=None):
@@ -125,7 +149,9 @@ def _norm(*before, root=False):
 RECORDS = {
     "ArgMax": Operator(_best(np.argmax), _best_shape, "its results are integers", dtype=always(np.int64)),
     "ArgMin": Operator(_best(np.argmin), _best_shape, "its results are integers", dtype=always(np.int64)),
-    "CumSum": Operator(_cumsum, same_shape, "no kernel: each sum waits for the one before"),
+    "CumProd": Operator(_cumulative(np.multiply, 1), same_shape, "no kernel: rare"),
+    "CumSum": Operator(_cumulative(np.add, 0), same_shape, "no kernel: each sum waits for the one before"),
+    "Hardmax": Operator(_hardmax, same_shape, "no kernel: rare", read_to_end),
     "ReduceL1": _norm("Abs"),
     "ReduceL2": _norm("Mul", root=True),
     "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),

@@ -1,8 +1,11 @@
 """Resize, and what it was called before."""
+import math
+
 import numpy as np
 
 from ..builder import Builder
 from ..ir import Node
+from ..memory import broadcast, transposed
 from ..reader import Reader
 from ..sizes import later
 from .record import Operator, Rewrite, values
@@ -25,45 +28,123 @@ def _resize_sizes(node, shape, roi, scales, sizes):
     return tuple(out), scale
 
 
-def _resize_table(node, size, out, scale):
-    """How one axis is resized: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the nearest point (i0, None, None).
+def _places(node, size, out, scale, roi):
+    """Where the points of a result lie on an axis of the input.
 
     As in PyTorch and ONNX Runtime, `align_corners` lets the corners of the two images meet, where ONNX's reference takes those of size * scale.
     """
-    o, transform = np.arange(out, dtype=np.float64), node.attrs.get("coordinate_transformation_mode", "half_pixel")
+    o, transform = np.arange(out, dtype=np.float64), _transform(node)
     if transform == "align_corners":
-        x = o * (size - 1) / max(out - 1, 1)
-    elif transform == "asymmetric":
-        x = o / scale
-    elif transform == "tf_half_pixel_for_nn":
-        x = (o + 0.5) / scale
-    elif transform == "pytorch_half_pixel" and out == 1:
-        x = np.zeros(1)
-    else:
-        x = (o + 0.5) / scale - 0.5
-        if transform == "half_pixel_symmetric":
-            x += size / 2 * (1 - out / (scale * size))
+        return o * (size - 1) / max(out - 1, 1)
+    if transform == "tf_crop_and_resize":
+        first, last = (r * (size - 1) for r in roi)
+        return first + o * (last - first) / (out - 1) if out > 1 else np.array([(first + last) / 2])
+    if transform == "asymmetric":
+        return o / scale
+    if transform == "tf_half_pixel_for_nn":
+        return (o + 0.5) / scale
+    if transform == "pytorch_half_pixel" and out == 1:
+        return np.zeros(1)
+    x = (o + 0.5) / scale - 0.5
+    return x + size / 2 * (1 - out / (scale * size)) if transform == "half_pixel_symmetric" else x
+
+
+def _transform(node):
+    return node.attrs.get("coordinate_transformation_mode", "half_pixel")
+
+
+def _is_simple(node):
+    """Whether each point is made of one or two of an axis."""
+    return (
+        node.attrs.get("mode", "nearest") in ("nearest", "linear")
+        and not node.attrs.get("antialias", 0)
+        and _transform(node) != "tf_crop_and_resize"
+    )
+
+
+def _nearest(node, x, size):
+    rounding = {"round_prefer_floor": lambda v: np.ceil(v - 0.5), "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+                "floor": np.floor, "ceil": np.ceil}[node.attrs.get("nearest_mode", "round_prefer_floor")]
+    return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64)
+
+
+def _pair(node, size, out, scale, crop):
+    """How one axis is resized from pairs: (i0, i1, t) with y[o] = (1 - t[o]) x[i0[o]] + t[o] x[i1[o]]; for the
+    nearest point (i0, None, None)."""
+    x = _places(node, size, out, scale, crop)
     if node.attrs.get("mode", "nearest") == "nearest":
-        rounding = {"round_prefer_floor": lambda v: np.ceil(v - 0.5), "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-                    "floor": np.floor, "ceil": np.ceil}[node.attrs.get("nearest_mode", "round_prefer_floor")]
-        return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64), None, None
+        return _nearest(node, x, size), None, None
     x = np.clip(x, 0, size - 1)
     i0 = np.floor(x).astype(np.int64)
     return i0, np.minimum(i0 + 1, size - 1), (x - i0).astype(np.float32)
 
 
+def _cubic(d, a):
+    """Weights of points at these distances."""
+    d = np.abs(d)
+    near, far = (a + 2) * d ** 3 - (a + 3) * d ** 2 + 1, a * (d ** 3 - 5 * d ** 2 + 8 * d - 4)
+    return np.where(d <= 1, near, np.where(d < 2, far, 0))
+
+
+def _weights(node, size, out, scale, crop):
+    """(indices, weights), both (out, taps), of the points that each one of a result is made of. To lessen an image
+    without aliasing, the filter is as wide as the distance of the result's points."""
+    x, mode = _places(node, size, out, scale, crop), node.attrs.get("mode", "nearest")
+    if mode == "nearest":
+        return _nearest(node, x, size)[:, np.newaxis], np.ones((x.size, 1))
+    shrink, radius = min(scale, 1.0) if node.attrs.get("antialias", 0) else 1.0, 1 if mode == "linear" else 2
+    reach = int(np.ceil(radius / shrink))
+    i = np.floor(x).astype(np.int64)[:, np.newaxis] + np.arange(1 - reach, reach + 1)
+    d = (i - x[:, np.newaxis]) * shrink
+    w = np.maximum(1 - np.abs(d), 0) if mode == "linear" else _cubic(d, node.attrs.get("cubic_coeff_a", -0.75))
+    if node.attrs.get("exclude_outside", 0):
+        w = np.where((i >= 0) & (i < size), w, 0)
+    return np.clip(i, 0, size - 1), w / w.sum(1, keepdims=True)
+
+
+def _matrix(node, size, out, scale, crop):
+    """The weights of an axis as a matrix (out, size)."""
+    i, w = _weights(node, size, out, scale, crop)
+    matrix = np.zeros((out, size))
+    np.add.at(matrix, (np.arange(out)[:, np.newaxis], i), w)
+    return matrix.astype(np.float32)
+
+
+def _axes(node, shape, roi, scales, sizes):
+    """(axis, size, size of the result, scale, part) of each axis that is resized."""
+    out, scale = _resize_sizes(node, shape, roi, scales, sizes)
+    crops = _crops(node, len(shape), roi)
+    return [(a, n, o, s, crops[a]) for a, (n, o, s) in enumerate(zip(shape, out, scale, strict=True))
+            if s != 1 or n != o or crops[a] != (0.0, 1.0)]
+
+
+def _crops(node, ndim, roi):
+    """The part of each axis that is resized, from 0 to 1."""
+    found = [(0.0, 1.0)] * ndim
+    if _transform(node) == "tf_crop_and_resize":
+        axes = [a % ndim for a in node.attrs.get("axes", range(ndim))]
+        if roi is None or roi.size != 2 * len(axes):
+            raise ValueError(f"it resizes a part of the image, whose begin and end are needed for {len(axes)} axes")
+        for a, begin, end in zip(axes, roi[:len(axes)].tolist(), roi[len(axes):].tolist(), strict=True):
+            found[a] = begin, end
+    return found
+
+
 def _resize(node, x, roi=None, scales=None, sizes=None):
-    out, scale = _resize_sizes(node, x.shape, roi, scales, sizes)
-    for axis, (size, o, s) in enumerate(zip(x.shape, out, scale, strict=True)):
-        if s == 1 and size == o:
-            continue
-        i0, i1, t = _resize_table(node, size, o, s)
-        y = x.take(i0, axis)
-        if i1 is not None:
-            t = t.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-            y = (1 - t) * y + t * x.take(i1, axis)
-        x = y
-    return x.copy() if x.base is not None else x
+    y = x if x.dtype.kind == "f" and x.dtype.itemsize > 2 else x.astype(np.float64)
+    outside = np.zeros([1] * x.ndim, bool)
+    for axis, *how in _axes(node, x.shape, roi, scales, sizes):
+        each = [-1 if a == axis else 1 for a in range(x.ndim)]
+        i, w = _weights(node, *how)
+        y = sum(y.take(i[:, tap], axis) * w[:, tap].astype(y.dtype).reshape(each) for tap in range(i.shape[1]))
+        if _transform(node) == "tf_crop_and_resize":
+            places = _places(node, *how)
+            outside = outside | ((places < 0) | (places > x.shape[axis] - 1)).reshape(each)
+    y = np.where(outside, y.dtype.type(node.attrs.get("extrapolation_value", 0.0)), y) if outside.any() else y
+    if x.dtype.kind in "iu":
+        y = np.clip(np.rint(y), np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
+    y = y.astype(x.dtype)
+    return y.copy() if y.base is not None else y
 
 
 def _resize_shape(node, x, *given):
@@ -71,28 +152,41 @@ def _resize_shape(node, x, *given):
 
 
 def _lower_resize(p: Builder, node):
-    x = p.at(node.inputs[0])
-    _, scale = _resize_sizes(node, x.shape, *(p.data(node.input(i)) for i in (1, 2, 3)))
-    out = p.known[node.output].shape
-    if len(out) not in (3, 4) or x.shape[:2] != out[:2] or scale[:2] != [1, 1]:
+    x, given = p.at(node.inputs[0]), [p.data(node.input(i)) for i in (1, 2, 3)]
+    axes, out = _axes(node, x.shape, *given), p.known[node.output].shape
+    if len(out) not in (3, 4) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
         return False
+    if not _is_simple(node):
+        return _lower_products(p, node, axes)
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    rows, cols = (
-        later(_resize_table, node, x.shape[a], y.shape[a], s)
-        for a, s in zip((2, 3), [1.0, *scale[2:]][-2:], strict=True)
-    )
+    found = {a + 4 - len(out): each for a, *each in axes}
+    rows, cols = (later(_pair, node, *found.get(a, (x.shape[a], y.shape[a], 1.0, (0.0, 1.0)))) for a in (2, 3))
     p.add("resize", node, x=x, y=y, rows=rows, columns=cols)
     return True
+
+
+def _lower_products(p: Builder, node, axes):
+    """A resizing of more than two points is a product with a matrix of their weights for each axis, the last one
+    first."""
+    x = p.at(node.inputs[0])
+    for axis, size, out, *how in reversed(axes):
+        w = p.constant(later(_matrix, node, size, out, *how), (out, size))
+        shape = (*x.shape[:axis], out, *x.shape[axis + 1:])
+        y = p.result(node.output) if axis == axes[0][0] else p.new(shape)
+        if axis == len(shape) - 1:
+            rows = math.prod(x.shape[:-1])
+            a, b, result = p.reshape(node, x, (rows, size)), transposed(w), p.reshape(node, y, (rows, out))
+        else:
+            a, b, result = broadcast(w, (*shape[:-2], *w.shape)), x, y
+        p.add("matmul", node, a=a, b=b, y=result, scale=1.0, activation=p.activation(node))
+        x = y
+    return bool(axes)
 
 
 def _read_resize(r: Reader, node):
     if r.opset < 11:
         node.inputs = [node.inputs[0], "", node.inputs[1]]
         node.attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
-    mode, transform = node.attrs.get("mode", "nearest"), node.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if mode not in ("nearest", "linear") or transform == "tf_crop_and_resize" or node.attrs.get("antialias", 0):
-        raise ValueError(f"resize {node.name!r} has mode {mode!r}, coordinates {transform!r}, antialias={node.attrs.get('antialias', 0)}: "
-                         "fusedops has the modes nearest and linear, without antialiasing or cropping")
     r.add(node)
 
 
@@ -105,6 +199,6 @@ def _read_upsample(r: Reader, node):
 
 RECORDS = {
     "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True, anywhere=True,
-                       note="the modes nearest and linear, one or two spatial axes"),
+                       note="one or two spatial axes, but tf_crop_and_resize"),
     "Upsample": Rewrite(_read_upsample, ("Resize",)),
 }

@@ -51,8 +51,8 @@ def parts_of(length, sizes):
 
 def _split(node, x, sizes=None):
     axis = axis_of(node, x.ndim)
-    ends = np.cumsum(parts_of(x.shape[axis], sizes))[:-1]
-    parts = [np.ascontiguousarray(a) for a in np.split(x, ends, axis)] if x.shape[axis] else []
+    lengths = parts_of(x.shape[axis], sizes)
+    parts = [np.ascontiguousarray(a) for a in np.split(x, np.cumsum(lengths)[:-1], axis)] if lengths else []
     return ([a.squeeze(axis) for a in parts] if sizes is None and not node.attrs.get("keepdims", 1) else parts,)
 
 

@@ -10,7 +10,7 @@ from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, cleanup, constants, epilogue, linear, pad, patterns, subgraphs, types
+from . import affine, cleanup, constants, epilogue, linear, operands, pad, patterns, subgraphs, types
 
 
 class Pass(NamedTuple):
@@ -23,6 +23,7 @@ PASSES = [
     Pass("constant folding", "fold", constants.run),
     Pass("clean-up", "", cleanup.run),
     Pass("linear", "", linear.run),
+    Pass("computed operands", "", operands.run),
     Pass("activation patterns", "fuse", patterns.run),
     Pass("batch norm", "fold", affine.fold_scales),
     Pass("bias", "fuse", affine.fold_biases),
@@ -35,21 +36,33 @@ PASSES = [
 ]
 
 
+_COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an example
+
+
 class Context:
     """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report. While a pass
     runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values and the `place` of each node."""
 
     def __init__(self, graph, **options):
         self.graph, self.report, self.kind, self.options = graph, [], "", options
-        self.known = infer(graph, example_shapes(graph), strict=False)
+        self.sizes, self.known = _example(graph)
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
 
     def run(self, each):
-        graph, self.kind = self.graph, each.name
-        self.place = {node: i for i, node in enumerate(graph.nodes)}
-        self.producers, self.consumers = graph.producers(), graph.consumers()
+        self.kind = each.name
+        self.__dict__.pop("producers", None)
+        self.__dict__.pop("consumers", None)
+        self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
-        graph.nodes = sorted(self.place, key=self.place.get)
+        self.graph.nodes = sorted(self.place, key=self.place.get)
+
+    @cached_property
+    def producers(self):
+        return self.graph.producers()
+
+    @cached_property
+    def consumers(self):
+        return self.graph.consumers()
 
     def nodes(self, reverse=False):
         """The nodes in order, but those that are removed meanwhile."""
@@ -122,7 +135,12 @@ class Context:
 
     @cached_property
     def _doubled(self):
-        return infer(self.graph, example_shapes(self.graph, 2), strict=False)
+        return infer(self.graph, _shapes(self.graph, self.sizes, 2), strict=False)
+
+    def doubled(self, value):
+        """The shape of a value where open sizes are twice as large; None where it is not known."""
+        known = self._doubled.get(value)
+        return None if known is None else known.shape
 
     def differ(self, a, b):
         """Whether two values of one shape have two where open sizes are larger: a batch of one has the shape of a fixed 1."""
@@ -147,11 +165,32 @@ class Context:
         self.report.append(Refusal(self.kind, node.name, reason))
 
 
-def example_shapes(graph, batch=1):
-    """A shape for each input: `batch` for an open batch size, a size of its own (a multiple of 64) for each other open dimension."""
+def example_shapes(graph):
+    """A shape for each input of a graph."""
+    return _shapes(graph, _example(graph)[0])
+
+
+def _shapes(graph, sizes, batch=1):
+    """A shape for each input: `batch` for an open batch size, a multiple of it for each other open dimension."""
+    return {v.name: tuple(d if isinstance(d, int) else batch * sizes.get(d, 1) for d in v.shape)
+            for v in graph.inputs if v.shape is not None}
+
+
+def _example(graph):
+    """(a size for each open dimension but batches, what is then known of the graph's values): one of its own for each
+    name or, where names must agree or a table is short, one for all, so that most values are known."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
-    sizes = {name: 64 * batch * (i + 3) for i, name in enumerate(names)}
-    return {v.name: tuple(d if isinstance(d, int) else sizes.get(d, batch) for d in v.shape) for v in graph.inputs if v.shape is not None}
+    choices = [{name: 64 * (i + 3) for i, name in enumerate(names)}]
+    choices += [dict.fromkeys(names, size) for size in _COMMON] if names else []
+    values = {*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs if v)}
+    found = None
+    for sizes in choices:
+        known = infer(graph, _shapes(graph, sizes), strict=False)
+        if found is None or len(known) > len(found[1]):
+            found = sizes, known
+        if len(known) == len(values):
+            break
+    return found
 
 
 def check_names(disabled):

@@ -13,6 +13,8 @@ def run(context):
             _residual(context, node)
         elif node.op == "Activation":
             _activation(context, node)
+        elif node.op == "LayerNormalization":
+            _added_before(context, node)
 
 
 def _as_activation(context, node):
@@ -48,6 +50,28 @@ def _residual(context, node):
         reasons.append(why)
     if reasons:
         context.refused(node, reasons[0])
+    return None
+
+
+def _added_before(context, norm):
+    """The addition in front of a norm, which no other operation has taken: the norm's first pass adds."""
+    add = context.producers.get(norm.inputs[0])
+    if add is None or add.op != "Add" or add.residual or any(v in context.graph.constants for v in add.inputs):
+        return None
+    why, (x, other) = _why_not(context, add, norm), add.inputs
+    if why is None and add.activation is not None:
+        why = f"{add.op} {add.name} has an activation"
+    if why is None and not context.shape(x) == context.shape(other) == context.shape(add.output) is not None:
+        why = f"{x} of shape {context.shape(x)} and {other} of shape {context.shape(other)} are not of one known shape"
+    if why is None and context.differ(x, other):
+        why = f"{x} or {other} is broadcast over a batch of more than one"
+    if why:
+        return context.refused(norm, why)
+    before = norm.inputs
+    norm.inputs = [x, *(*norm.inputs[1:3], "")[:2], other]
+    context.reads_instead(norm, before)
+    context.remove(add)
+    context.fused([add], norm, passes=2)
     return None
 
 

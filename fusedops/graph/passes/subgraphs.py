@@ -27,18 +27,19 @@ def run(context):
     from . import optimize
     for node in context.nodes():
         graphs, before = graphs_of(node), list(node.inputs)
+        if not graphs:
+            continue
         take_constants(context.graph, node)
         for key, inner in graphs.items():
             context.report += [_named(r, f"{node.name}.{key}/") for r in optimize(inner, **context.options)]
         drop_unused(node)
         context.reads_instead(node, before)
-        if graphs:
-            reason = (
-                "its condition is known only when the network runs: each branch is a network of its own"
-                if node.op == "If"
-                else "its body is a network of its own, called once a round"
-            )
-            context.refused(node, reason)
+        reason = (
+            "its condition is known only when the network runs: each branch is a network of its own"
+            if node.op == "If"
+            else "its body is a network of its own, called once a round"
+        )
+        context.refused(node, reason)
 
 
 def _named(record, prefix):

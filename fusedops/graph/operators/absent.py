@@ -1,0 +1,16 @@
+"""Operators of ONNX that fusedops does not have, with the reason and what to do instead."""
+from .record import Absent
+
+_STRINGS = "strings: turn text into numbers before the network"
+_OPTIONAL = "optional values: give the network a tensor, or export it without"
+RECORDS = {
+    "ImageDecoder": Absent("image decoding: decode before the network"),
+    "Multinomial": Absent("random numbers: draw before or behind the network"),
+    "Optional": Absent(_OPTIONAL),
+    "OptionalGetElement": Absent(_OPTIONAL),
+    "OptionalHasElement": Absent(_OPTIONAL),
+    "RegexFullMatch": Absent(_STRINGS),
+    "StringConcat": Absent(_STRINGS),
+    "StringNormalizer": Absent(_STRINGS),
+    "StringSplit": Absent(_STRINGS),
+}
