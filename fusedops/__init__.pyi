@@ -62,7 +62,6 @@ __all__ = [
     "attention", "available_isas", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d",
     "depthwise_conv2d", "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm",
     "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
-    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm",
-    "rnn", "rnn_cell", "set_isa",
-    "set_num_threads", "show_config", "softmax",
+    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn",
+    "rnn_cell", "set_isa", "set_num_threads", "show_config", "softmax",
 ]

@@ -90,7 +90,8 @@ cdef ndarray byte_rows(ndarray a, Py_ssize_t *ld):
     cdef Py_ssize_t size = cnp.PyArray_ITEMSIZE(a)
     cdef int nd = cnp.PyArray_NDIM(a)
     if not cnp.PyArray_IS_C_CONTIGUOUS(a) and not (nd == 2 and cnp.PyArray_STRIDE(a, 1) == size
-                                                  and cnp.PyArray_STRIDE(a, 0) > 0 and cnp.PyArray_STRIDE(a, 0) % size == 0):
+                                                  and cnp.PyArray_STRIDE(a, 0) > 0
+                                                  and cnp.PyArray_STRIDE(a, 0) % size == 0):
         a = copied(a)
     ld[0] = cnp.PyArray_STRIDE(a, 0) // size if nd == 2 else cnp.PyArray_DIM(a, nd - 1)
     return a
@@ -180,7 +181,8 @@ cdef class QLinearPlan:
         cdef fo_status status
         if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
             raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: "
-                             f"the last axis of x must have length {self.k}" + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
+                             f"the last axis of x must have length {self.k}"
+                             + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         shape = (*np.shape(a)[:nd - 1], self.n)
         r = byte_residual(residual, self.residual_q, shape)
         dtype = byte_dtype(out, shape, self.y_q, a)

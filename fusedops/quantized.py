@@ -63,7 +63,8 @@ def _number(q, name):
     scale, zero = _pair(q, name)
     if scale.size != 1 or zero.size != 1:
         raise ValueError(
-            f"{name} has a scale of shape {scale.shape} and a zero point of shape {zero.shape}, but activations have one number of each: "
+            f"{name} has a scale of shape {scale.shape} and a zero point of shape {zero.shape}, but activations "
+            f"have one number of each: "
             "only weights have one for each output channel"
         )
     return float(scale.item()), int(zero.item())
@@ -82,7 +83,8 @@ def _rows(q, name, shape, dtype):
     )
     if rows is None or rows not in ((), (1,)) and (not shape or rows != shape[:1]):
         raise ValueError(
-            f"{name} has a scale of shape {scale.shape} and a zero point of shape {zero.shape}, but must have numbers, or one for each "
+            f"{name} has a scale of shape {scale.shape} and a zero point of shape {zero.shape}, but must have "
+            f"numbers, or one for each "
             f"of the {shape[0] if shape else 1} channels of the first axis of {shape}"
         )
     for value in np.unique(zero):
@@ -120,7 +122,8 @@ def quantize(x, q, dtype=np.uint8, *, out=None):
     TypeError
         An array or a parameter has the wrong type.
     ValueError
-        A scale that is zero, negative or not finite, a zero point that the type does not have, another number of them than channels.
+        A scale that is zero, negative or not finite, a zero point that the type does not have, another number of
+        them than channels.
 
     See Also
     --------
@@ -128,7 +131,8 @@ def quantize(x, q, dtype=np.uint8, *, out=None):
 
     References
     ----------
-    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018, arXiv:1712.05877
+    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only
+           inference", 2018, arXiv:1712.05877
 
     Examples
     --------
@@ -191,7 +195,8 @@ def _weights(w, w_q, ndim, bias, bn):
     w = _core.as_bytes(w, "w", "a layer with w_q")
     if w.dtype != np.int8:
         raise TypeError(
-            f"w has dtype {w.dtype}, but weights are int8: pass (w.astype(np.int16) - 128).astype(np.int8) with zero point 0"
+            f"w has dtype {w.dtype}, but weights are int8: pass (w.astype(np.int16) - 128).astype(np.int8) with "
+            f"zero point 0"
         )
     if w.ndim != ndim:
         raise ValueError(f"w has shape {w.shape}, but must have {ndim} axes")
@@ -206,13 +211,14 @@ def _short(w):
     steps = w[:1].size
     if steps > _core.BYTE_STEPS:
         raise ValueError(
-            f"w has shape {w.shape}: sums of {steps} products of bytes do not fit 32 bits, at most {_core.BYTE_STEPS} do"
+            f"w has shape {w.shape}: sums of {steps} products of bytes do not fit 32 bits, at most "
+            f"{_core.BYTE_STEPS} do"
         )
     return w
 
 
 def symmetric(w):
-    """The quantisation of float32 weights by int8: for each output channel the least scale that holds them in -127..127."""
+    """Float32 weights by int8: for each output channel the least scale that holds them in -127..127."""
     most = np.abs(w.reshape(len(w), -1)).max(1, initial=0) if w.size else np.zeros(len(w), np.float32)
     if not np.isfinite(most).all():
         raise ValueError("w has elements that are not finite: they cannot be quantised")
@@ -257,17 +263,20 @@ class QLinear(_Layer, _core.QLinearPlan):
     TypeError
         An array or an option has the wrong type.
     ValueError
-        Shapes that do not fit, scales that are not positive, zero points that a type does not have, sums that may not fit 32 bits.
+        Shapes that do not fit, scales that are not positive, zero points that a type does not have, sums that may
+        not fit 32 bits.
 
     Notes
     -----
-    ``layer(x, residual=None, out=None)`` takes x (..., k) of uint8, int8 or, without `x_q`, float32, and returns y (..., n): of x's type, uint8
-    where that is float32, or of out's; float32 without `y_q`. The integers are the same on every instruction set.
+    ``layer(x, residual=None, out=None)`` takes x (..., k) of uint8, int8 or, without `x_q`, float32, and returns y
+    (..., n): of x's type, uint8 where that is float32, or of out's; float32 without `y_q`.
+    The integers are the same on every instruction set.
 
     Examples
     --------
     >>> import numpy as np, fusedops as fo
-    >>> layer = fo.QLinear(np.eye(3, dtype=np.float32), x_q=fo.Quantization(0.1, 10), y_q=fo.Quantization(0.1, 0), activation="relu")
+    >>> x_q, y_q = fo.Quantization(0.1, 10), fo.Quantization(0.1, 0)
+    >>> layer = fo.QLinear(np.eye(3, dtype=np.float32), x_q=x_q, y_q=y_q, activation="relu")
     >>> layer(np.uint8([[0, 10, 30]]))
     array([[ 0,  0, 20]], dtype=uint8)
     >>> fo.QLinear(np.eye(3, dtype=np.float32))(np.float32([[-1, 0, 1]])).round(2)
@@ -286,7 +295,8 @@ class QLinear(_Layer, _core.QLinearPlan):
         (w, bias), options = self._arguments
         kind = "float32 by rows" if options["x_q"] is None else "bytes"
         return (
-            f"QLinear({w.shape[1]} -> {w.shape[0]}, {kind} -> {'float32' if options['y_q'] is None else 'bytes'}, bias={bias is not None}, "
+            f"QLinear({w.shape[1]} -> {w.shape[0]}, {kind} -> {'float32' if options['y_q'] is None else 'bytes'}, "
+            f"bias={bias is not None}, "
             f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')"
         )
 
@@ -313,12 +323,15 @@ class QConv2d(_Layer, _core.QConv2dPlan):
     TypeError
         An array or an option has the wrong type.
     ValueError
-        Shapes that do not fit, scales that are not positive, zero points that a type does not have, sums that may not fit 32 bits.
+        Shapes that do not fit, scales that are not positive, zero points that a type does not have, sums that may
+        not fit 32 bits.
 
     Notes
     -----
-    ``layer(x, residual=None, out=None)`` takes x (n, ic, ih, iw) of uint8 or int8 and returns y (n, oc, oh, ow) of the same type, or of out's;
-    float32 without `y_q`. With ``layout="NHWC"`` all have their channels last, and so they are fastest: images with their channels first are transposed
+    ``layer(x, residual=None, out=None)`` takes x (n, ic, ih, iw) of uint8 or int8 and returns y (n, oc, oh, ow) of
+    the same type, or of out's;
+    float32 without `y_q`. With ``layout="NHWC"`` all have their channels last, and so they are fastest: images with
+    their channels first are transposed
     on the way. The integers are the same on every instruction set.
 
     Examples
@@ -438,7 +451,8 @@ def qconv2d(
 
     References
     ----------
-    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018, arXiv:1712.05877
+    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only
+           inference", 2018, arXiv:1712.05877
 
     Examples
     --------
@@ -504,7 +518,8 @@ def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residu
 
     References
     ----------
-    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018, arXiv:1712.05877
+    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only
+           inference", 2018, arXiv:1712.05877
 
     Examples
     --------

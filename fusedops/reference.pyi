@@ -142,7 +142,8 @@ class QLinear:
 
 class QConv2d:
     def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *, x_q: Quantization,
-                 w_q: Quantization | None = None, y_q: Quantization | None = None, residual_q: Quantization | None = None,
+                 w_q: Quantization | None = None, y_q: Quantization | None = None,
+                 residual_q: Quantization | None = None,
                  activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW") -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: NDArray[Any] | None = None) -> NDArray[Any]: ...

@@ -45,7 +45,7 @@ def ended(
     residual_q=None,
     axis=-1,
 ):
-    """What becomes of sums whose axis -1 is that of channels. Other activations than clips: what they are within a step."""
+    """What becomes of sums whose axis -1 is that of channels. Not of clips: within a step."""
     bounds = in_registers(activation)
     unit = float(F(y_q.scale)) if y_q and bounds else 1.0
     y, scale = sums.astype(F), (x_scale * np.asarray(w_scale, F).astype(np.float64) / unit).astype(F)
