@@ -374,3 +374,25 @@ def test_views_of_integers_are_no_steps():
     x = np.arange(12).reshape(3, 4)
     np.testing.assert_array_equal(net(x), x.T[:1])
     assert len(net.plan(x)[0].steps) == 1
+
+
+def test_integers_that_decide_on_shapes_stay_open_too(monkeypatch):
+    """A target size as an input: one plan for all."""
+    net, calls = network("float[n, t, 8] x, int64[1] k", "y = Slice(x, zero, k, one)", zero=ints(0), one=ints(1)), []
+    monkeypatch.setattr(plan, "infer", lambda *a: calls.append(a) or shapes.infer(*a))
+    x = WEIGHTS.standard_normal((1, 30, 8), np.float32)
+    for k in range(2, 25):
+        np.testing.assert_array_equal(net(x, ints(k)), x[:, :k])
+    np.testing.assert_array_equal(net(x, ints(-3)), x[:, :-3])
+    np.testing.assert_array_equal(net(x, ints(99)), x)
+    assert len(calls) <= 6
+
+
+def test_a_reduction_of_sizes_that_objects_lack():
+    net = network(
+        "float[n, t, 8] x",
+        "s = Shape(x) m = ReduceMax<keepdims=1>(s) z = ConstantOfShape(m) a = ReduceSum(z) y = Add(x, a)",
+    )
+    for t in (9, 12, 20, 5):
+        x = np.zeros((1, t, 8), np.float32)
+        np.testing.assert_array_equal(net(x), x + max(t, 8))

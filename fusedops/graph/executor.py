@@ -237,8 +237,10 @@ class Model:
     def _from_template(self, shapes, values, threads):
         """The plan that a template has for these sizes. Of sizes without one, the second makes a template for all sizes
         of its axes."""
-        key = threads, *map(len, shapes), *((name, x.tobytes()) for name, x in values.items())
-        given, templates = tuple(n for shape in shapes for n in shape), self._templates.get(key, [])
+        fixed = [(name, x.tobytes()) for name, x in values.items() if not _counts(x)]
+        key = threads, *map(len, shapes), *fixed
+        counts = [n for x in values.values() if _counts(x) for n in x.reshape(-1).tolist()]
+        given, templates = (*(n for shape in shapes for n in shape), *counts), self._templates.get(key, [])
         for i, template in enumerate(templates):
             plan = template.plan(given)
             if plan is not None:
@@ -246,7 +248,7 @@ class Model:
                 return plan
         plan, self._planned_anew = None, self._planned_anew + 1
         if (
-            self._open
+            (self._open or counts)
             and self._planned_anew > 1
             and self._failures < TEMPLATES
             and max(len(templates), len(self._templates)) < TEMPLATES
@@ -265,8 +267,9 @@ class Model:
         if trace.given:
             sizes = iter(trace.given)
             shapes = [tuple(next(sizes) for _ in shape) for shape in shapes]
+            values = {name: _with_sizes(x, sizes) if _counts(x) else x for name, x in values.items()}
             shapes = [
-                shape if v.shape is None
+                shape if v.shape is None or self._inner
                 else tuple(m if isinstance(m, int) else n for n, m in zip(shape, v.shape, strict=True))
                 for shape, v in zip(shapes, self._graph.inputs, strict=True)
             ]
@@ -453,6 +456,15 @@ class Model:
 
     def __repr__(self):
         return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"
+
+
+def _counts(x):
+    """Whether an input that decides on shapes holds integers that plans may leave open."""
+    return x.dtype == np.int64
+
+
+def _with_sizes(x, sizes):
+    return np.array([next(sizes) for _ in range(x.size)], object).reshape(x.shape)
 
 
 def _executed(plan, arenas, arrays):

@@ -1,4 +1,5 @@
 """Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run time."""
+import contextlib
 import math
 
 import numpy as np
@@ -118,8 +119,9 @@ def _open(node, arrays, residual, found):
     """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of Sizes, others
     when sizes are given."""
     if OPERATORS[node.op].sizes and residual is None and _counts(arrays, found.values()):
-        results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
-        return {v: constant(r if is_open(r) else r.astype(found[v].dtype)) for v, r in results.items()}
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
+            results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
+            return {v: constant(r if is_open(r) else r.astype(found[v].dtype)) for v, r in results.items()}
     each = Later(evaluate, (node, arrays, residual))
     return {
         v: known._replace(
