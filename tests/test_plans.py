@@ -391,7 +391,8 @@ def test_integers_that_decide_on_shapes_stay_open_too(monkeypatch):
 def test_a_reduction_of_sizes_that_objects_lack():
     net = network(
         "float[n, t, 8] x",
-        "s = Shape(x) m = ReduceMax<keepdims=1>(s) z = ConstantOfShape(m) a = ReduceSum(z) y = Add(x, a)",
+        "s = Shape(x) m = ReduceMax<keepdims=1>(s) z = Expand(unit, m) a = ReduceSum(z) y = Add(x, a)",
+        unit=np.ones(1, np.float32),
     )
     for t in (9, 12, 20, 5):
         x = np.zeros((1, t, 8), np.float32)
