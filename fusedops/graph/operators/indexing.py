@@ -140,8 +140,9 @@ def _gather_shape(node, x, i):
     size = x.shape[axis]
     if size == 0 and 0 not in i.shape:
         raise ValueError("there are indices into an axis of 0")
-    if i.data is not None and 0 not in i.shape and not decide(_are_inside, i.data, size):
-        raise ValueError(f"there are indices {i.data.min()} to {i.data.max()} into an axis of {size}")
+    if 0 not in i.shape and (size == 0 or i.data is not None and not decide(_are_inside, i.data, size)):
+        given = "" if i.data is None else f" {i.data.min()} to {i.data.max()}"
+        raise ValueError(f"there are indices{given} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
 
 

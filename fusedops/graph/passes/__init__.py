@@ -51,19 +51,10 @@ class Context:
 
     def run(self, each):
         self.kind = each.name
-        self.__dict__.pop("producers", None)
-        self.__dict__.pop("consumers", None)
+        self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
         self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
         self.graph.nodes = sorted(self.place, key=self.place.get)
-
-    @cached_property
-    def producers(self):
-        return self.graph.producers()
-
-    @cached_property
-    def consumers(self):
-        return self.graph.consumers()
 
     def nodes(self, reverse=False):
         """The nodes in order, but those that are removed meanwhile."""
