@@ -59,6 +59,14 @@ def _each(function):
     return lambda node, *xs: function(*xs)
 
 
+def _rounded(function):
+    """Of integers too, whose result is one again: what a reduction of integers takes the root or logarithm of."""
+    def run(node, x):
+        with np.errstate(divide="ignore"):
+            return function(x).astype(x.dtype)
+    return run
+
+
 def _largest(function):
     return lambda node, *xs: function.reduce(np.broadcast_arrays(*xs))
 
@@ -231,7 +239,7 @@ RECORDS = {
     "IsNaN": _test(np.isnan),
     "Less": _test(np.less),
     "LessOrEqual": _test(np.less_equal),
-    "Log": _unary("log", np.log, formula=True),
+    "Log": _unary("log", np.log, formula=True)._replace(evaluate=_rounded(np.log)),
     "Max": _binary("max", _largest(np.maximum), note="of two values"),
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
     "Min": _binary("min", _largest(np.minimum), note="of two values"),
@@ -248,7 +256,7 @@ RECORDS = {
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
     "Softsign": _numpy(lambda x: x / (1 + np.abs(x))),
-    "Sqrt": _unary("sqrt", np.sqrt, formula=True),
+    "Sqrt": _unary("sqrt", np.sqrt, formula=True)._replace(evaluate=_rounded(np.sqrt)),
     "Sub": _binary("sub", _each(np.subtract), formula=True),
     "Sum": Rewrite(_read_sum, ("Add",)),
     "Tan": _numpy(np.tan),

@@ -208,7 +208,7 @@ def _lower_scatter_nd(p: Builder, node):
 
 
 _SINGLE = "no kernel that picks single elements"
-_OWN = "its shape depends on values: a plan is made for each"
+_OWN = "its shape depends on values: the network runs in stages there"
 
 
 def _nonzero(node, x):

@@ -5,10 +5,9 @@ import numpy as np
 
 from ...batchnorm import BatchNorm, scale_and_shift
 from ..builder import Builder
-from ..ir import Node
 from ..memory import in_order_of, row_major, same_order
 from ..reader import Reader
-from .record import Operator, Rewrite, axis_of, floats, read_to_end, same_shape
+from .record import Operator, axis_of, floats, read_to_end, same_shape
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
@@ -163,30 +162,15 @@ def _read_batch_norm(r: Reader, node):
     r.add(node)
 
 
-def _read_skip_layer_norm(r: Reader, node):
-    """The sum of two values and perhaps a bias, which may be a result too, then its norm."""
-    x, skip, scale, shift, bias = (*node.inputs, "", "")[:5]
-    if bias:
-        biased = r.fresh(f"{node.name}.biased")
-        r.add(Node("Add", f"{node.name}.bias", [x, bias], [biased]))
-        x = biased
-    y, mean, inverse, total = (*node.outputs, "", "", "")[:4]
-    total = total or r.fresh(f"{node.name}.sum")
-    r.add(Node("Add", f"{node.name}.add", [x, skip], [total]))
-    outputs = [y, mean, inverse] if mean or inverse else [y]
-    eps = {"epsilon": node.attrs.get("epsilon", 1e-12)}
-    r.add(Node("LayerNormalization", node.name, [total, scale, shift] if shift else [total, scale], outputs, eps))
-
-
 _PARAMETERS = "constant parameters"
 RECORDS = {
     "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True, activates=True, channels=True,
                                    anywhere=True, note="up to two spatial axes, constant parameters"),
     "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm, note="one or two spatial axes, constant parameters"),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
-    "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm, note=_PARAMETERS),
+    "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm,
+                                   note=_PARAMETERS + "; an addition in front of it is part of its step"),
     "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
     "LpNormalization": Operator(_lp_normalized, _softmax_shape, "no kernel: rare"),
-    "com.microsoft.SkipLayerNormalization": Rewrite(_read_skip_layer_norm, ("Add", "LayerNormalization")),
     "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
 }

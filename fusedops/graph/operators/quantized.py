@@ -81,6 +81,12 @@ def _dynamic(node, x):
     return quantize(x, scale, zero_point, np.uint8), scale, zero_point
 
 
+def requantized(x):
+    """x as it is in 8 bits."""
+    q, scale, zero_point = _dynamic(None, x)
+    return (q.astype(np.float32) - zero_point) * scale
+
+
 def _dynamic_type(node, inputs, i):
     return np.dtype(np.float32 if i == 1 else np.uint8)
 

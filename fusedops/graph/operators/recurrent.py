@@ -6,6 +6,7 @@ from ..builder import Builder
 from ..ir import Node
 from ..memory import Buffer, Tensor, row_major
 from .activation import sigmoid
+from .quantized import requantized
 from .record import Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {
@@ -57,6 +58,7 @@ def _gru_step(node, f, xw, h, c, r, rb, p):
 
 
 def _lstm_step(node, f, xw, h, c, r, rb, p):
+    h = requantized(h) if node.attrs.get("dynamic") else h  # as com.microsoft's DynamicQuantizeLSTM has it
     i, o, forget, new = np.split(xw + h @ r.T + rb, 4, 1)
     pi, po, pf = np.split(p, 3) if p is not None else (0, 0, 0)
     i, forget = f[0](i + pi * c), f[0](forget + pf * c)
@@ -127,7 +129,8 @@ def _lower(p: Builder, node):
     w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
     given = [node.input(i) for i in (3, 7)]
     activation = _gates(node, w)
-    if w is None or r is None or activation is None or node.attrs.get("input_forget", 0) or not node.attrs.get("clip", 1) > 0 or \
+    if w is None or r is None or activation is None or not node.attrs.get("clip", 1) > 0 or \
+            any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic")) or \
             any(v and a is None for v, a in zip(given, (b, peephole), strict=True)):
         return False
     layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, activation))

@@ -1,4 +1,6 @@
 """Reductions, sums along an axis, and what is the largest."""
+import math
+
 import numpy as np
 
 from ..builder import Builder
@@ -27,7 +29,17 @@ def _reduce(function):
     return run
 
 
+def _mean(x, axes, keepdims):
+    """The mean; that of integers is rounded towards zero."""
+    if x.dtype.kind == "f":
+        return x.mean(axes, keepdims=keepdims)
+    total, count = x.sum(axes, keepdims=keepdims, dtype=x.dtype), math.prod(x.shape[a] for a in axes)
+    return (np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
+
+
 def _log_sum_exp(x, axes, keepdims):
+    if x.dtype.kind != "f":
+        return _log_sum_exp(x.astype(np.float64), axes, keepdims).astype(x.dtype)
     most = x.max(axes, keepdims=True, initial=-np.inf)
     most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
     with np.errstate(divide="ignore"):
@@ -156,7 +168,7 @@ RECORDS = {
     "ReduceL2": _norm("Mul", root=True),
     "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),
     "ReduceMax": _reduction(lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), _lower_reduce("max")),
-    "ReduceMean": _reduction(lambda x, a, k: x.mean(a, keepdims=k), _lower_reduce("mean"), weightless=True),
+    "ReduceMean": _reduction(_mean, _lower_reduce("mean"), weightless=True),
     "ReduceMin": _reduction(lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), "no kernel: rare"),
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), "no kernel: rare"),
     "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),

@@ -1,0 +1,26 @@
+"""What documentation says that the code knows better."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnx")
+ROOT = Path(__file__).parent.parent
+
+
+def operators():
+    spec = importlib.util.spec_from_file_location("operators", ROOT / "docs/operators.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_table_of_operators_is_that_of_the_records():
+    made = operators()
+    assert made.PAGE.read_text(encoding="utf-8") == made.page(), "run python docs/operators.py"
+
+
+def test_every_operator_of_onnx_has_a_row():
+    made = operators()
+    assert not [name for name in made.names() if made.computed_by(name)[1] == "nothing"]
