@@ -260,3 +260,22 @@ def test_more_than_eight_axes():
     net = fo.load_onnx(model(nodes, [info("x", shape)], [info("y", None)]))
     expected = (np.maximum(x, 0) + x).transpose(0, 1, 2, 4, 3, 5, 7, 6, 8, 9)
     np.testing.assert_allclose(net(x), 1 / (1 + np.exp(-expected)), rtol=1e-5)
+
+
+def test_three_errors_each_with_its_mend(tmp_path):
+    """An operator that fusedops lacks and a damaged file are two things; data that is not there is the third."""
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, [2]) for name in "xy")
+    nodes = [
+        helper.make_node("Magic", ["x"], ["a"], domain="own"),
+        helper.make_node("Scaler", ["a"], ["y"], domain="ai.onnx.ml"),
+    ]
+    opsets = [helper.make_opsetid(domain, version) for domain, version in (("", 17), ("own", 1), ("ai.onnx.ml", 3))]
+    unknown = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=opsets, ir_version=8)
+    listed = r"ai\.onnx\.ml\.Scaler \(#1\), trees.*; own\.Magic \(#0\); .*FunctionProto"
+    with pytest.raises(ValueError, match=listed) as first:
+        fo.load_onnx(unknown)
+    damaged = tmp_path / "damaged.onnx"
+    damaged.write_bytes(b"\x08\x08 no model")
+    with pytest.raises(ValueError, match="damaged one.*export or download it again") as second:
+        fo.load_onnx(damaged)
+    assert "damaged" not in str(first.value) and "operators" not in str(second.value)

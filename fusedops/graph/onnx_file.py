@@ -41,7 +41,10 @@ def _one_error(onnx, what):
     try:
         yield
     except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
-        raise ValueError(f"{what} is not an ONNX model, or a damaged one: {str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__}") from None
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise ValueError(
+            f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again"
+        ) from None
 
 
 def _check(onnx, proto):

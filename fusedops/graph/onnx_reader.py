@@ -49,7 +49,9 @@ def _full_name(node):
 
 
 def _reason(op):
-    return f", {RECORDS[op].why}" if isinstance(RECORDS.get(op), Absent) else ""
+    """Why an operator is left out, where that is known: for it, or for its whole domain."""
+    record = RECORDS.get(op, RECORDS.get(op.rpartition(".")[0] + ".*"))
+    return f", {record.why}" if isinstance(record, Absent) else ""
 
 
 def _is_number(dtype):
@@ -134,7 +136,10 @@ class _Library:
                 f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
                 for op, names in sorted(unknown.items())
             )
-            raise ValueError(f"the model (opset {opset}) has operators that fusedops does not have: {listed}")
+            raise ValueError(
+                f"the model (opset {opset}) has operators that fusedops does not have: {listed}; "
+                "export it without them, or give it a function of that name (onnx.FunctionProto) for each"
+            )
 
     def ordered(self, graph, wanted):
         """As _ordered; what a graph's outputs need is found once."""

@@ -143,7 +143,7 @@ def layer_norm(r: Reader, node, x, gamma, beta, eps, outputs):
     r.add(
         Node(
             "LayerNormalization",
-            unique(node.name, r.names),
+            node.name,
             [x, gamma, *[beta] * bool(beta)],
             outputs,
             {"axis": -1, "epsilon": eps},
