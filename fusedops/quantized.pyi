@@ -9,13 +9,13 @@ from .batchnorm import BatchNorm
 
 __all__ = ["QConv2d", "QLinear", "Quantization", "dequantize", "qconv2d", "qlinear", "quantize"]
 
-Bytes: TypeAlias = ndarray[tuple[int, ...], dtype[uint8]] | ndarray[tuple[int, ...], dtype[int8]]
+_Bytes: TypeAlias = ndarray[tuple[int, ...], dtype[uint8]] | ndarray[tuple[int, ...], dtype[int8]]
 
 class Quantization(NamedTuple):
     scale: float | NDArray[Any]
     zero_point: int | NDArray[Any] = 0
 
-def quantize(x: Input, q: Quantization, dtype: DTypeLike = ..., *, out: Bytes | None = None) -> NDArray[Any]: ...
+def quantize(x: Input, q: Quantization, dtype: DTypeLike = ..., *, out: _Bytes | None = None) -> NDArray[Any]: ...
 def dequantize(x: Input, q: Quantization, *, out: Array | None = None) -> Array: ...
 def symmetric(w: Array) -> Quantization: ...
 

@@ -22,6 +22,7 @@ fusedops\._core\..*
 fusedops\._types
 fusedops\.recurrent\.(Optional)?Weights
 fusedops\.graph\.executor\.Model\.__init__
+fusedops\.graph\.memory\.physical_memory
 fusedops\.graph\.torch_(check|recurrent|values)\..*
 """
 

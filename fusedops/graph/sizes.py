@@ -5,7 +5,6 @@ the condition that other sizes must meet for the plan to be theirs too. What nee
 and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
 operators that compute with Sizes to the end are planned once, others once a size.
 """
-from collections.abc import Callable
 from operator import index
 
 import numpy as np
@@ -19,7 +18,7 @@ class Trace:
 
     def __init__(self, given):
         self.formulas, self.found, self.values, self.constants = [], {}, [], {}
-        self.decisions: list[tuple[Callable, tuple, object]] = []
+        self.decisions = []
         self.given = [Size(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
 
     def note(self, kind, a, b, value=0):

@@ -263,14 +263,14 @@ static void dw_band_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
 /* From the row before, unless it lies outside; the last band overlaps. */
 static void dw_relay_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
     static dw_relay_fn *const relays[] = SIDES(dw_relay_);
-    enum { MOST = 8 };
-    _Alignas(64) float sums[MOST * DW_BAND * VL];
+    enum { VECTORS = 8 };
+    _Alignas(64) float sums[VECTORS * DW_BAND * VL];
     const dw_tile_form f = {.k = 3, .s = 2, .rows = 1, .cols = DW_BAND};
     dw_place p = dw_start(g);
-    for (; v.count > 0; v.c += MOST * VL, v.w += MOST * 9 * VL, v.bias += g->bias ? MOST * VL : 0, v.count -= MOST)
+    for (; v.count > 0; v.c += VECTORS * VL, v.w += VECTORS * 9 * VL, v.bias += g->bias ? VECTORS * VL : 0, v.count -= VECTORS)
         for (ptrdiff_t h = g->h0 - (g->h0 > 0 || !g->z->top); h < g->h1; h++) {
             dw_place_tile(f, g, true, h, w, g->z->ow, &p);
-            dw_call(NULL, &p, (dw_span){v.c, v.count < MOST ? v.count : MOST, v.w, v.bias});
+            dw_call(NULL, &p, (dw_span){v.c, v.count < VECTORS ? v.count : VECTORS, v.w, v.bias});
             const dw_relay r = {&p.tile, sums, h >= g->h0, h + 1 < g->h1};
             relays[(p.u < 0 ? DW_NO_FIRST : 0) + (p.after > 0 ? DW_NO_LAST : 0)](&r);
         }

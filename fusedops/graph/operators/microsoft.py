@@ -81,7 +81,8 @@ def product(r: Reader, node, a, b, result=None, scale=1.0):
 
 
 def _read_fused_matmul(r: Reader, node):
-    activated(r, node, product(r, node, *node.inputs, scale=node.attrs.get("alpha", 1.0)), node.output)
+    a, b = node.inputs
+    activated(r, node, product(r, node, a, b, scale=node.attrs.get("alpha", 1.0)), node.output)
 
 
 def _read_gelu(form):
@@ -118,7 +119,8 @@ def simplified_norm(r: Reader, node, x, scale, eps, result, inverse=""):
 
 
 def _read_simplified(r: Reader, node):
-    simplified_norm(r, node, *node.inputs[:2], node.attrs.get("epsilon", 1e-5), node.output, _output(node, 1))
+    x, scale = node.inputs[:2]
+    simplified_norm(r, node, x, scale, node.attrs.get("epsilon", 1e-5), node.output, _output(node, 1))
 
 
 def _read_skip_norm(simplified):

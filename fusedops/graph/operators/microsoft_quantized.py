@@ -110,7 +110,8 @@ def _scaled_product(r, node, a, b, scales, zero_points, bias):
 
 
 def _read_matmul(r: Reader, node):
-    _scaled_product(r, node, *node.inputs[:2], node.inputs[2:4], [node.input(4), node.input(5)], node.input(6))
+    a, b, *scales = node.inputs[:4]
+    _scaled_product(r, node, a, b, scales, [node.input(4), node.input(5)], node.input(6))
 
 
 def _read_dynamic_matmul(r: Reader, node):

@@ -151,7 +151,8 @@ def _dequantize_bits(node, q, scales, zero_points=None):
 
 
 def _bits_shape(node, q, scales, zero_points=None):
-    n, k, block, bits = *(node.attrs[name] for name in ("N", "K", "block_size")), node.attrs.get("bits", 4)
+    n, k, block = (node.attrs[name] for name in ("N", "K", "block_size"))
+    bits = node.attrs.get("bits", 4)
     blocks = -(-k // block) if block > 0 else 0
     if (
         min(n, k, block) < 1

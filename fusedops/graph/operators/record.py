@@ -53,7 +53,7 @@ def broadcast_shape(node, *xs):
 class Operator(NamedTuple):
     """An operator of the graph. The first three fields have no default: a kernel, or the reason why there is none, is said for each."""
     evaluate: Callable  # (node, *arrays) -> its result, or a tuple of them: the meaning that all else must keep
-    shape: Callable  # (node, *Knowns) -> the shape of its result, or a list of shapes
+    shape: Callable | None  # (node, *Knowns) -> the shape of its result, or a list of shapes; None: see infer
     lower: Callable | str  # (builder, node) -> whether it added steps, else NumPy computes this node; or why NumPy always does
     read: Callable | None = plain  # (reader, node): adds it in the form of the newest opset; None where no file has it
     dtype: Callable = as_first  # (node, inputs, i) -> the type of elements of the i-th result

@@ -28,7 +28,8 @@ def _spectrum(v, length, axis, onesided):
 
 
 def _dft(node, x, length=None, axis=None):
-    axis, length, onesided = *_dft_size(node, x, length, axis), node.attrs.get("onesided", 0)
+    axis, length = _dft_size(node, x, length, axis)
+    onesided = node.attrs.get("onesided", 0)
     v = _complex(x)
     if not node.attrs.get("inverse", 0):
         return _parts(_spectrum(v, length, axis, onesided), x.dtype)

@@ -32,7 +32,7 @@ def _convolution(context, node):
 
 def _instance_norm(context, node):
     """The scale and shift of each channel, behind a norm with 1 and 0."""
-    shape, scale, shift = context.shape(node.inputs[0]), *node.inputs[1:3]
+    shape, (scale, shift) = context.shape(node.inputs[0]), node.inputs[1:3]
     channels = _fixed(context, scale)
     if shape is None or channels is None or not any(_is_computed(context, v) for v in (scale, shift)):
         return
