@@ -55,11 +55,8 @@ TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE, *TRACE]
 # Kernels of bytes once more, with the processor's dot product of bytes.
-DOTS = {"avx2vnni": [*X86_SETS["avx2"], "-mavxvnni"], "avx512vnni": [*X86_SETS["avx512"], "-mavx512vnni"]}
-if SETS is not X86_SETS:
-    DOTS = {}
-if "avx512" not in SETS or "-DFO_EMULATED" in SETS["avx512"]:
-    DOTS.pop("avx512vnni", None)
+VNNI = {"avx2": "-mavxvnni", "avx512": "-mavx512vnni"}
+DOTS = {f"{isa}vnni": [*flags, VNNI[isa]] for isa, flags in SETS.items() if isa in VNNI and "-DFO_EMULATED" not in flags}
 # As the linker needs them: each before what it calls.
 UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
