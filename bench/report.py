@@ -29,7 +29,7 @@ PICTURES = {
 }
 FAMILIES = {"conv": ("convolution", "#d95f02"), "dw": ("depthwise", "#1b9e77"), "separable": ("block", "#7570b3"),
             "inverted": ("block", "#7570b3"), "linear": ("linear", "#e7298a"), "rnn": ("recurrent", "#4477aa"),
-            "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa")}
+            "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"), "attention": ("attention", "#a6761d")}
 
 
 def measure(path, options):
@@ -123,7 +123,8 @@ def roofline(run, plt):
 
     if not run.roof:
         return None
-    table = {n: v for n, v in run.table("operation", "name", "variant").items() if n not in NETWORKS and "unfused" in v}
+    table = {n: v for n, v in run.table("operation", "name", "variant").items()
+             if n not in NETWORKS and "unfused" in v and n.startswith(tuple(FAMILIES))}
     figure, axes = plt.subplots(figsize=(8.5, 5))
     peak, bandwidth = run.roof["peak"], {int(size): rate for size, rate in run.roof["bandwidth"].items()}
     sizes = sorted(bandwidth)
