@@ -56,7 +56,8 @@ TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE, *TRACE]
 # Kernels of bytes once more, with the processor's dot product of bytes.
 VNNI = {"avx2": "-mavxvnni", "avx512": "-mavx512vnni"}
-DOTS = {f"{isa}vnni": [*flags, VNNI[isa]] for isa, flags in SETS.items() if isa in VNNI and "-DFO_EMULATED" not in flags}
+DOTS = {f"{isa}vnni": [*flags, VNNI[isa]] for isa, flags in SETS.items()
+        if isa in VNNI and "-DFO_EMULATED" not in flags}
 # As the linker needs them: each before what it calls.
 UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))

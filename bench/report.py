@@ -29,7 +29,8 @@ PICTURES = {
 }
 FAMILIES = {"conv": ("convolution", "#d95f02"), "dw": ("depthwise", "#1b9e77"), "separable": ("block", "#7570b3"),
             "inverted": ("block", "#7570b3"), "linear": ("linear", "#e7298a"), "rnn": ("recurrent", "#4477aa"),
-            "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"), "attention": ("attention", "#a6761d")}
+            "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"),
+            "attention": ("attention", "#a6761d")}
 
 
 def measure(path, options):
