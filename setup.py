@@ -69,7 +69,8 @@ def library(name, sources, flags):
 
 def kernels(isa, flags, units):
     """A library for each unit, so that they are compiled side by side."""
-    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in units]
+    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"])
+            for unit in units]
 
 
 class BuildClib(build_clib):
@@ -100,7 +101,7 @@ class BuildExt(build_ext):
 
 
 core = Extension(
-    "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=["csrc/fusedops.h"],
+    "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=glob("csrc/*.h"),
     define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
                    ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")],  # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
     extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=LINK_OPENMP + SANITIZE, libraries=["m"])

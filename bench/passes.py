@@ -12,7 +12,7 @@ from fusedops import reference
 
 @dataclass(frozen=True)
 class Pass:
-    """A function of fusedops on one array; `channels_last` is how an image lies in memory."""
+    """A function of fusedops on one array; `channels_last` is the order of an image in memory."""
 
     function: str
     shape: tuple[int, ...]

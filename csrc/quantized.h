@@ -21,7 +21,7 @@ typedef struct {
     int32_t zero_point;
 } fo_quantization;
 
-/* What a layer of 8 bits is made of, beside int8 weights of zero point 0: a scale for each output, bias or NULL. x of
+/* What a layer of 8 bits is made of, besides int8 weights of zero point 0: a scale for each output, bias or NULL. x of
  * floats: each row gets the quantisation that fits its least and largest element. y of floats has the results as they
  * are. */
 typedef struct {
@@ -38,7 +38,7 @@ typedef struct {
 /* Most products in a sum: more may not fit 32 bits. */
 #define FO_BYTE_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
 
-/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]; ld*:
+/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]; ld*:
  * elements from row to row. */
 typedef struct fo_qlinear fo_qlinear;
 fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,

@@ -206,7 +206,7 @@ cdef inline void *memory(ndarray a) noexcept nogil:
 
 
 cdef fo_byte_image byte_image(ndarray a, bint nhwc) noexcept:
-    """How an image lies; strides of an axis of one may be anything."""
+    """The order of an image in memory; strides of an axis of one may be anything."""
     cdef fo_byte_image image
     cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
     cdef Py_ssize_t s[4]

@@ -76,7 +76,7 @@ def _choice(value, name, known):
 
 
 def windows(w, stride, padding, dilation, groups, layout):
-    """A convolution's options as the binding takes them, or the error that says why not; layout as whether it is NHWC."""
+    """A convolution's options as the binding takes them, or the error that says why not; layout is True for NHWC."""
     groups = integer(groups, "groups")
     if groups > max(len(w), 1) or len(w) % groups:
         raise ValueError(f"groups={groups} must divide the {len(w)} output channels of w {w.shape}")

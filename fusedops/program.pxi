@@ -579,7 +579,7 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
 
 
 cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """Layer norm of x + residual over first_axis and those behind it, along which scale and shift have an element each."""
+    """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each."""
     cdef int d
     normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
     for d in range(t.nd if t[2].slot != ABSENT else 0):

@@ -19,7 +19,7 @@ class Quantization(NamedTuple):
     scale : float or ndarray, (channels,)
         Positive. Weights may have one for each output channel, their first axis.
     zero_point : int or ndarray, (channels,)
-        The integer that stands for 0, one of the type's; of weights 0.
+        The integer that represents 0, one of the type's; of weights 0.
 
     Examples
     --------

@@ -39,7 +39,8 @@ cdef class Formulas:
         for i in range(self.count):
             if self.formulas[i].kind == FO_SIZE_GIVEN and not 0 <= self.formulas[i].a < sizes.size:
                 raise ValueError(f"formula {i} reads size {self.formulas[i].a} of {sizes.size}")
-        found = fo_formulas_run(self.formulas, self.count, <const int64_t *>cnp.PyArray_DATA(sizes), <int64_t *>cnp.PyArray_DATA(values))
+        found = fo_formulas_run(self.formulas, self.count, <const int64_t *>cnp.PyArray_DATA(sizes),
+                                <int64_t *>cnp.PyArray_DATA(values))
         return values if found else None
 
 
@@ -101,8 +102,8 @@ cdef class Template:
         return len(self.kinds)
 
     def append(self, str kind, list tensors, str name):
-        """Adds a step. Each of its tensors is None, the number of a constant, or (slot or -1 for a constant, number of the constant or the
-        buffer or -1, and numbers of formulas: offset, advance, shape, strides)."""
+        """Adds a step. Each of its tensors is None, the number of a constant, or (slot or -1 for a constant, number of
+        the constant or the buffer or -1, and numbers of formulas: offset, advance, shape, strides)."""
         cdef StepKind k = STEPS[kind]
         cdef Py_ssize_t i, d, first = len(self.kinds) * MOST_TENSORS
         cdef tensor_form *f
@@ -152,8 +153,8 @@ cdef class Template:
             p.repeat(start, rounds)
         return p
 
-    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v, const int64_t *at,
-                    list constants) except -1:
+    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v,
+                    const int64_t *at, list constants) except -1:
         """Fills in one tensor of a step."""
         cdef int d
         cdef ndarray base

@@ -1,4 +1,4 @@
-"""An addition in front of a layer norm is part of its step, in networks that spell it out and in ONNX Runtime's operator for both."""
+"""An addition in front of a layer norm is part of its step, spelled out or as ONNX Runtime's operator for both."""
 
 import numpy as np
 import pytest
@@ -13,7 +13,7 @@ WIDTH = 37
 
 
 def model(nodes, inputs, outputs, constants, contrib=False):
-    """Inputs and outputs by name with their shapes; in front of the addition stands a sine, which takes no addition itself."""
+    """Inputs and outputs by name with their shapes; before the addition is a sine, which takes no addition itself."""
     described = [
         [helper.make_tensor_value_info(k, TensorProto.FLOAT, s) for k, s in names.items()]
         for names in (inputs, outputs)
@@ -52,8 +52,8 @@ def test_addition_and_norm_are_one_step(isa, threads, draw, constants, with_bias
         x, r = draw(n, 5, WIDTH), draw(n, 5, WIDTH)
         expected = oracle.layer_norm(np.sin(x.astype(np.float64)), *constants.values(), residual=r).value
         np.testing.assert_allclose(net(x, r), expected, rtol=1e-5, atol=1e-5)
-        apart = fo.load_onnx(model([*SPELLED[:2], norm], {"x": shape, "r": shape}, {"y": shape}, constants), fuse=False)
-        np.testing.assert_allclose(apart(x, r), expected, rtol=1e-5, atol=1e-5)
+        unfused = fo.load_onnx(model([*SPELLED[:2], norm], {"x": shape, "r": shape}, {"y": shape}, constants), fuse=False)
+        np.testing.assert_allclose(unfused(x, r), expected, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -179,11 +179,11 @@ def test_attention_with_past_or_bias():
     agree("Attention", inputs | {"past": None, "bias": floats(2, 4, 5, 5)}, num_heads=4)
 
 
-@pytest.mark.parametrize("kind", ["apart", "bias", "mask", "past"])
+@pytest.mark.parametrize("kind", ["separate", "bias", "mask", "past"])
 def test_multi_head_attention(kind):
     q, k, v = floats(2, 5, 16), floats(2, 7, 16), floats(2, 7, 16)
     given = {
-        "apart": {"q": q, "k": k, "v": v},
+        "separate": {"q": q, "k": k, "v": v},
         "bias": {"q": q, "k": k, "v": v, "b": floats(48)},
         "mask": {
             "q": q,
@@ -217,9 +217,9 @@ def test_packed_heads(parts):
         model("MultiHeadAttention", {"q": packed} if parts == 3 else {"q": q, "k": packed}, {}, (np.float32,), *attrs)
     )
     each = [packed[:, :, :, i].reshape(2, 5, 16) for i in range(parts)]
-    apart = ([] if parts == 3 else [q]) + each
-    plain = fo.load_onnx(model("MultiHeadAttention", dict(zip("qkv", apart, strict=True)), {}, (np.float32,), *attrs))
-    np.testing.assert_allclose(net(*([packed] if parts == 3 else [q, packed])), plain(*apart), 1e-6, 1e-6)
+    separate = ([] if parts == 3 else [q]) + each
+    plain = fo.load_onnx(model("MultiHeadAttention", dict(zip("qkv", separate, strict=True)), {}, (np.float32,), *attrs))
+    np.testing.assert_allclose(net(*([packed] if parts == 3 else [q, packed])), plain(*separate), 1e-6, 1e-6)
 
 
 @pytest.mark.parametrize("interleaved", [0, 1])

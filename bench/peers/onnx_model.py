@@ -69,9 +69,10 @@ class OnnxBuilder(Builder):
                 return self.node("LayerNormalization", x, *parameters, axis=-1)
             case "resize":
                 scales = self.constant(np.float32([1, 1, options["scale"], options["scale"]]))
-                linear = options.get("mode") == "linear"
-                return self.node("Resize", x, "", scales, mode="linear" if linear else "nearest",
-                                 **({} if linear else {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}))
+                if options.get("mode") == "linear":
+                    return self.node("Resize", x, "", scales, mode="linear")
+                return self.node("Resize", x, "", scales, mode="nearest", nearest_mode="floor",
+                                 coordinate_transformation_mode="asymmetric")
             case _:
                 return super().passed(x, operation, a)
 

@@ -1,6 +1,6 @@
 """How good the choices of the cost model (csrc/conv/cost.c) are, by the recorded times of all algorithms.
 
-    python -m bench.tune.judge                  every file beside this script
+    python -m bench.tune.judge                  every file of this folder
     python -m bench.tune.judge zen4.csv -v      and each shape that loses 5 % and more
     python -m bench.tune.judge --most 1.03      fails where a mean is above
 

@@ -261,6 +261,7 @@ int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *z, const c
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan) {
     const ptrdiff_t ic = plan->s.ic;
     /* ResNet-50: 0.96 of the time */
-    const bool aliases = ic % FO_SHARED_SETS_FLOATS == 0 && (fo_is_depthwise(plan) ? !plan->kn->vec_is_line : ic >= FO_PAGE_FLOATS);
+    const bool far = fo_is_depthwise(plan) ? !plan->kn->vec_is_line : ic >= FO_PAGE_FLOATS;
+    const bool aliases = ic % FO_SHARED_SETS_FLOATS == 0 && far;
     return aliases ? ic + 16 : ic;
 }

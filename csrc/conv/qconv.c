@@ -106,7 +106,7 @@ typedef struct {
     ptrdiff_t n, c, h, w;
 } extent;
 
-/* Whether pixels are `ld` elements apart throughout, their channels neighbours. */
+/* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
 static bool is_uniform(const fo_byte_image *x, extent e, ptrdiff_t *ld) {
     *ld = e.n > 1 ? x->sn : e.c;
     if (e.h > 1) *ld = x->sh;

@@ -11,7 +11,7 @@
 
 typedef enum { SCORES_ALONE, SCORES_ADDED, SCORES_TAKEN } scores_mask;
 
-/* e^-fall, 0 from 87.7 on. Beyond 20, where it is small beside a weight of 1, it is off by 2e-7 of itself. */
+/* e^-fall, 0 from 87.7 on. Beyond 20, where it is small against a weight of 1, it is off by 2e-7 of itself. */
 INLINE vf attention_power(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), false); }
 
 /* The mask's row for row r of the block: as it is, or the elements of one that is not contiguous; for TAKEN 1 or 0. */

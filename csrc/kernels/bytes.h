@@ -14,7 +14,7 @@
  * or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
  * sets have the same bits. */
 typedef struct {
-    const int32_t *start; /* what sums start with; beside row_zero the sums of weights; a channel, whole vectors */
+    const int32_t *start; /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
     const float *scale, *bias; /* a channel, whole vectors */
     const void *residual; /* laid out as C with its own ldr, or NULL */
     ptrdiff_t ldr;
@@ -31,7 +31,7 @@ typedef struct {
     fo_activation act;
 } fo_byte_epilogue;
 
-/* C[m,n] = epilogue(A B). k counts groups of four steps, the last one padded: 4 * phases bytes of A. B stands in panels
+/* C[m,n] = epilogue(A B). k counts groups of four steps, the last one padded: 4 * phases bytes of A. B is in panels
  * of 4, 2 or 1 vectors (fo_byte_panel), each k groups of four bytes a column. row_zero and row_scale: those of A's
  * rows, zero points negated, or NULL. */
 typedef struct {
@@ -57,14 +57,14 @@ typedef struct {
 } fo_byte_patches;
 
 /* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
- * apart, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in the order of
+ * from one to the next, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in the order of
  * quads (fo_quad_channel), scale and bias here in that of channels. */
 typedef struct {
     fo_byte_patches p;
     const int8_t *w;
     ptrdiff_t block;
     const float *scale, *bias;
-    void *c; /* pixels `ldc` elements apart */
+    void *c; /* pixels at a distance of `ldc` elements */
     ptrdiff_t ldc;
     fo_byte_epilogue ep;
 } fo_byte_depthwise_args;

@@ -76,12 +76,12 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
     }
 }
 
-/* sums with what stands at x, n whole vectors. */
+/* sums with what is at x, n whole vectors. */
 INLINE void pool_into(const fo_pool_kind kind, float *sums, const float *x, ptrdiff_t n) {
     for (ptrdiff_t v = 0; v < n; v += VL) v_store(sums + v, pool_two(kind, v_load(sums + v), v_load(x + v)));
 }
 
-/* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines a pixel apart
+/* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines at the distance of pixels
  * would be read. Returns how many channels are done. */
 INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t channels) {
     enum { FLOATS = FO_POOL_FLOATS / POOL_VECTORS };
@@ -114,7 +114,8 @@ INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t c
 /* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
-    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL), windows = room < reach ? 0 : (room - reach) / g->sw + 1;
+    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL);
+    const ptrdiff_t windows = room < reach ? 0 : (room - reach) / g->sw + 1;
     if (!windows) {
         pool_taps(kind, nv, whole, p);
         return;

@@ -40,8 +40,10 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
         UNROLL for (int v = 0; v < nv; v++) {
-            const vf at = log ? v_load_strided(from + p * from_step + v * VL, from_lane, w) : v_load_strided(e + p * e_step + v * VL, e_lane, w);
-            v_store_strided(y + p * f->y.step + v * VL, y_lane, log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]), w);
+            const vf at = log ? v_load_strided(from + p * from_step + v * VL, from_lane, w)
+                              : v_load_strided(e + p * e_step + v * VL, e_lane, w);
+            const vf result = log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]);
+            v_store_strided(y + p * f->y.step + v * VL, y_lane, result, w);
         }
 }
 

@@ -97,7 +97,8 @@ INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strass
 /* Steps of a product in straight code: 12 or 24 multiply-adds are among 20 or 33 instructions, and what a loop adds to them counts in full on a
  * processor whose other thread is busy. While operands are made fewer of them: where three chains meet a pair of pixels, each of another function,
  * their code would pass the first-level cache (256 -> 64 at 56x56, AVX-512: 0.91 of the time). */
-enum { STRASSEN_GROUP = FMA_FROM_MEM || (!MANY_REGS && !IS_SCALAR) ? 4 : 1, STRASSEN_MAKING_GROUP = FMA_FROM_MEM ? 2 : STRASSEN_GROUP };
+enum { STRASSEN_GROUP = FMA_FROM_MEM || (!MANY_REGS && !IS_SCALAR) ? 4 : 1 };
+enum { STRASSEN_MAKING_GROUP = FMA_FROM_MEM ? 2 : STRASSEN_GROUP };
 
 enum { STRASSEN_AHEAD = 64 * NR }; /* floats of weights that are on their way */
 
@@ -106,7 +107,9 @@ enum { STRASSEN_REACH = FMA_FROM_MEM ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN
 
 /* Whether the multiply-adds of row i read its element of A themselves, an instruction less: not all, for a cycle has two loads, and of rows as they
  * lie those at which a pointer stands, for with two registers in the address they are two instructions again. */
-INLINE bool strassen_reads(const bool panels, const int i) { return FMA_FROM_MEM && (panels ? i % 3 : i % STRASSEN_REACH == 0); }
+INLINE bool strassen_reads(const bool panels, const int i) {
+    return FMA_FROM_MEM && (panels ? i % 3 : i % STRASSEN_REACH == 0);
+}
 
 /* One step: the row of B at b, less another, which goes to `to` where operands are made, and column p of A, or a panel's row. */
 INLINE void strassen_step(const float *b, const float *less, float *to, const float *const *a, const float *panel, const ptrdiff_t lda,

@@ -192,7 +192,7 @@ typedef struct {
 } fo_elementwise_rows;
 
 /* What reductions, softmax and norms work on: w fibres of n elements each, of the tensors y, x and scale (and shift):
- * element p of fibre l stands at l * lane + p * step. Either axis may be the contiguous one. */
+ * element p of fibre l is at l * lane + p * step. Either axis may be the contiguous one. */
 typedef struct {
     ptrdiff_t w, n;
     struct {
@@ -250,7 +250,7 @@ typedef struct {
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
-    bool vec_is_line; /* simd/traits.h; products of shorter vectors take long beside what memory takes */
+    bool vec_is_line; /* simd/traits.h; products of shorter vectors take long in relation to memory */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);

@@ -12,23 +12,25 @@ enum {
     FO_PAGE_FLOATS = 1024,        /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
     FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
     FO_LONG_STEPS = 256,          /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
-    /* up to which results are most of what moves: C is written along its rows by vectors of a line, 16 -> 64 at 112x112 0.8 (Xeon, AVX-512); lines
-     * of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024 0.95, but 10000x16x100 1.03 */
+    /* up to which results are most of what moves: C is written along its rows by vectors of a line, 16 -> 64 at
+     * 112x112 0.8 (Xeon, AVX-512); lines of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024
+     * 0.95, but 10000x16x100 1.03 */
     FO_FEW_STEPS = 64,
     FO_LEAST_PANELS = 16,         /* of pixels, for that order */
     FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
     FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
     FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
-    FO_NEAR_FLOATS = 160 << 10,   /* of rows and two panels, up to which the next panel is fetched while one is read (32 registers) */
-    FO_LARGE_FLOATS = 1 << 20,    /* of a result whose lines are fetched before they are written: third levels keep less */
-    /* Steps of a long reduction at a time, and columns of its sums: a panel that is read and the next stay in the cache. 128x3072x768 0.93 (AVX2,
-     * 512 KB); 64x4096x1024 0.82 (AVX-512, 1 MB); 2048 -> 512 channels 0.70 (AVX-512), 0.79 (AVX2) */
+    FO_NEAR_FLOATS = 160 << 10,   /* of rows and two panels, up to which the next panel is fetched (32 registers) */
+    FO_LARGE_FLOATS = 1 << 20,    /* of a result whose lines are fetched before they are written */
+    /* Steps of a long reduction at a time, and columns of its sums: a panel that is read and the next stay in the
+     * cache. 128x3072x768 0.93 (AVX2, 512 KB); 64x4096x1024 0.82 (AVX-512, 1 MB); 2048 -> 512 channels 0.70
+     * (AVX-512), 0.79 (AVX2) */
     FO_PIECE_STEPS = 1024,
     FO_PIECE_COLUMNS = 256,
-    FO_LEAST_ROWS = 48,           /* of a block, or weights would pass by too often: 24 rows on two threads 1.03 (AVX2) */
+    FO_LEAST_ROWS = 48,           /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
     FO_FINER_COLUMNS = 256,       /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
-    FO_FINER_STEPS = 48,          /* up to which stores of half a line serve better there: k = 16 to 48 0.91 to 0.97 (Zen 4) */
-    FO_TASKS_A_THREAD = 4,        /* of products, depthwise planes, im2col and stem: a slow thread does not hold up all */
+    FO_FINER_STEPS = 48,          /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
+    FO_TASKS_A_THREAD = 4,        /* of most operations: a slow thread does not hold up all */
 };
 
 /* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0,
@@ -246,7 +248,7 @@ static const struct {
     ptrdiff_t partial_floats;   /* of results of single blocks, a thread */
 } fo_attention_cut = {256, 32, 64 << 10, 48, 512, 64 << 10, 96, 4, 64 << 10};
 
-/* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which comes from a cache further away. */
+/* Nanoseconds to copy a float to packed weights, and to fold a scale into one, which is in a farther cache. */
 #define FO_PACK_NS 0.1
 #define FO_FOLD_NS 0.3
 
@@ -262,7 +264,7 @@ enum {
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
     FO_LEAST_SPARE = 64 << 10, /* bytes of such a block */
-    FO_ALIAS_OFFSET = 2560    /* bytes by which a result lies in its page behind the input: 512x14x14 0.5 (Zen 4) */
+    FO_ALIAS_OFFSET = 2560    /* bytes by which a result is placed behind the input in its page: 512x14x14 0.5 (Zen 4) */
 };
 
 #endif

@@ -19,7 +19,7 @@ typedef struct {
     fo_activation act;
 } fo_byte_plan;
 
-/* w element (output o of all groups, step p) stands at w[o*wn + p*wk]. False where memory is short; free it all the
+/* w element (output o of all groups, step p) is at w[o*wn + p*wk]. False where memory is short; free it all the
  * same. */
 bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn,
                        ptrdiff_t wk, const fo_quantized *q);
@@ -35,7 +35,7 @@ struct fo_byte_product {
     const fo_byte_plan *plan;
     fo_byte_types types;
     ptrdiff_t m;
-    const uint8_t *a; /* rows as they lie, `lda` bytes apart, a group's k bytes behind another's, if the kernels can
+    const uint8_t *a; /* rows as they are, `lda` bytes from row to row, a group's k bytes behind another's, if the kernels can
                          take them so: fo_byte_direct */
     ptrdiff_t lda;
     fo_byte_row *row; /* else this makes them, of source */

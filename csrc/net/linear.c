@@ -95,7 +95,8 @@ static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)siz
 /* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside them (128 x 1024 x 1024 in 0.94 of
  * the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
-    const ptrdiff_t fitting = near_floats() / max_(k, 1), fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
+    const ptrdiff_t fitting = near_floats() / max_(k, 1);
+    const ptrdiff_t fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
     return !kn->vec_is_line ? fitting : min_(fitting, fetching);
 }
 
@@ -119,7 +120,8 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const ptrdiff_t floats = near_floats();
     const bool few_rows = narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS;
     if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
-    const ptrdiff_t blocks = max_(div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr)), min_(tasks, div_up(m, FO_LEAST_ROWS)));
+    const ptrdiff_t fitting = div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr));
+    const ptrdiff_t blocks = max_(fitting, min_(tasks, div_up(m, FO_LEAST_ROWS)));
     job.rows = div_up(m, blocks);
     const ptrdiff_t down = div_up(m, job.rows);
     ptrdiff_t across = div_up(tasks, down);

@@ -1,4 +1,4 @@
-/* The vocabulary of integers and bytes: the contract that each simd/X_bytes.h fulfils, beside simd.h. Four bytes fill a
+/* The vocabulary of integers and bytes: the contract that each simd/X_bytes.h fulfils, besides simd.h. Four bytes fill a
  * lane, byte 0 first in memory.
  *
  *   vi                                 VL integers of 32 bits, or 4*VL bytes

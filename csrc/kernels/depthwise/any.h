@@ -155,7 +155,7 @@ INLINE void dw_any(const dw_lanes lanes, const int rows, const int nv, const boo
     vf acc[DW_ANY];
     UNROLL for (int q = 0; q < rows * nv; q++) acc[q] = start;
     for (ptrdiff_t i = 0, t = h * s->sh - g->z->top; i < s->kh; i++, t += s->dh) {
-        ptrdiff_t q0 = 0, q1 = last; /* those whose input row lies in the image */
+        ptrdiff_t q0 = 0, q1 = last; /* those whose input row is in the image */
         while (q0 < q1 && t + q0 * s->sh < 0) q0++;
         while (q0 < q1 && t + (q1 - 1) * s->sh >= g->z->ih) q1--;
         for (ptrdiff_t j = 0, column = w * s->sw - g->z->left; j < s->kw && q0 < q1; j++, column += s->dw) {

@@ -22,7 +22,7 @@ typedef struct {
     float *y;
 } dw_line_vector;
 
-/* The pixels from output column w on. Literals: whether the window's first or last column lies outside the image. */
+/* The pixels from output column w on. Literals: whether the window's first or last column is outside the image. */
 INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right, const fo_depthwise_line_args *g,
                          const dw_line_vector *l, const vf start, const ep_bounds *ep, ptrdiff_t w) {
     const dw_tile_form tile = {3, f.s, 1, DW_COLS, false, left, right};

@@ -260,14 +260,14 @@ static void dw_band_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
     dw_call(bands[(p.u < 0 ? DW_NO_FIRST : 0) + (p.after > 0 ? DW_NO_LAST : 0)], &p, v);
 }
 
-/* From the row before, unless it lies outside; the last band overlaps. */
+/* From the row before, unless it is outside; the last band overlaps. */
 static void dw_relay_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
     static dw_relay_fn *const relays[] = SIDES(dw_relay_);
-    enum { VECTORS = 8 };
+    enum { VECTORS = 8, NEXT = VECTORS * VL };
     _Alignas(64) float sums[VECTORS * DW_BAND * VL];
     const dw_tile_form f = {.k = 3, .s = 2, .rows = 1, .cols = DW_BAND};
     dw_place p = dw_start(g);
-    for (; v.count > 0; v.c += VECTORS * VL, v.w += VECTORS * 9 * VL, v.bias += g->bias ? VECTORS * VL : 0, v.count -= VECTORS)
+    for (; v.count > 0; v.c += NEXT, v.w += 9 * NEXT, v.bias += g->bias ? NEXT : 0, v.count -= VECTORS)
         for (ptrdiff_t h = g->h0 - (g->h0 > 0 || !g->z->top); h < g->h1; h++) {
             dw_place_tile(f, g, true, h, w, g->z->ow, &p);
             dw_call(NULL, &p, (dw_span){v.c, v.count < VECTORS ? v.count : VECTORS, v.w, v.bias});
@@ -288,7 +288,7 @@ static void dw_all_bands(const fo_depthwise_args *g) {
             (s == 1 ? dw_band_down : dw_relay_down)(g, spans[v], w);
 }
 
-/* Pixels a multiple of 2 KB apart share two of the 64 sets of a first-level cache of 32 KB, which hold less than a
+/* Pixels whose distance is a multiple of 2 KB share two of the 64 sets of a first-level cache of 32 KB, which hold less than a
  * tile's window: each half of a line would be fetched by itself. Some channels of some rows are copied to a buffer
  * first; false where a few rows would not fit. */
 static bool dw_copied(const fo_depthwise_args *g, const dw_kernels *kn) {

@@ -22,7 +22,7 @@ typedef struct {
     int left, right; /* else: how many of the window's first and last columns lie outside */
 } dw_tile_form;
 
-/* `tiles` of them along a row, `count` vectors of channels each. Not more than half of the kernel lies above or below
+/* `tiles` of them along a row, `count` vectors of channels each. Not more than half of the kernel is above or below
  * the image, unless tiles are masked. */
 typedef struct {
     const float *x, *w, *bias; /* of the first tile and vector */
@@ -50,7 +50,7 @@ INLINE bool dw_by_columns(const dw_tile_form f) {
     return f.rows == 2 && (DW_32 ? f.k == 5 : f.k == 3 && f.rows * f.cols + dw_window(f) >= REGISTERS);
 }
 
-/* Column u of the window, at x. What lies outside is multiplied as zeros, as everywhere: a weight may be infinite. */
+/* Column u of the window, at x. What is outside is multiplied as zeros, as everywhere: a weight may be infinite. */
 INLINE vf dw_column(const dw_tile_form f, const vm *in, const float *x, const int u) {
     if (f.masked) return v_load_mask(x, in[u]);
     return u < f.left || u >= dw_window(f) - f.right ? v_zero() : v_load(x);

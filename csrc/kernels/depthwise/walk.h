@@ -187,7 +187,7 @@ INLINE void dw_row(const dw_form f, dw_state *s, ptrdiff_t dw, const int i, cons
     }
 }
 
-/* Input row i of output row `first`; where it lies outside the image, sums that would begin with it begin empty. */
+/* Input row i of output row `first`; where it is outside the image, sums that would begin with it begin empty. */
 INLINE void dw_input(const dw_form f, const dw_plane *a, const dw_columns *c, dw_state *s, const int i, const int first,
                      const bool ahead) {
     if (__builtin_expect((size_t)s->t < a->ih, 1)) {

@@ -76,7 +76,7 @@ INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv
         v_store_quads_tail(c, bytes, whole ? nv * VL : n);
 }
 
-/* mr rows of sums, ldt apart, of n columns; r and c are their places in the residual and in C. */
+/* mr rows of sums, ldt elements from row to row, of n columns; r and c are their places in the residual and in C. */
 typedef struct {
     const fo_byte_epilogue *e;
     const int32_t *sums;

@@ -6,7 +6,7 @@ from ..memory import broadcast, broadcast_shapes
 from ..sizes import decide
 from .record import Operator
 
-LOW = -1e4  # exporters' least fill: beside a key that is seen its weight is 0
+LOW = -1e4  # exporters' least fill: next to a key that is seen its weight is 0
 
 
 def _attend(node, a, b, v, mask=None):

@@ -181,7 +181,7 @@ def _read_embeddings(r: Reader, node):
 
 
 def _read_bias_softmax(r: Reader, node):
-    """softmax(x + bias); a bias of fewer axes lies behind those of x, or of the same with 1 between."""
+    """softmax(x + bias); a bias of fewer axes has the last ones of x, or of the same with 1 between."""
     x = r.step("Add", node, *node.inputs)
     r.add(Node("Softmax", node.name, [x], node.outputs, {"axis": node.attrs.get("axis", 1), "to_end": True}))
 

@@ -271,7 +271,7 @@ def _read_grouped(r: Reader, node):
 
 _NUMPY = "no kernel: rows have lengths of their own"
 RECORDS = {
-    "AttentionMask": Operator(_mask, _mask_shape, "small beside the scores", None),
+    "AttentionMask": Operator(_mask, _mask_shape, "small against the scores", None),
     "com.microsoft.Attention": Rewrite(_read_attention, ("MatMul", "Softmax")),
     "com.microsoft.GroupQueryAttention": Operator(_grouped, _grouped_shape, _NUMPY, _read_grouped, shaping=(6,)),
     "com.microsoft.MultiHeadAttention": Rewrite(_read_multi_head, ("MatMul", "Softmax")),

@@ -162,7 +162,7 @@ RECORDS = {
     "ArgMax": Operator(_best(np.argmax), _best_shape, "its results are integers", dtype=always(np.int64)),
     "ArgMin": Operator(_best(np.argmin), _best_shape, "its results are integers", dtype=always(np.int64)),
     "CumProd": Operator(_cumulative(np.multiply, 1), same_shape, "no kernel: rare"),
-    "CumSum": Operator(_cumulative(np.add, 0), same_shape, "no kernel: each sum waits for the one before"),
+    "CumSum": Operator(_cumulative(np.add, 0), same_shape, "no kernel: each sum needs the one before"),
     "Hardmax": Operator(_hardmax, same_shape, "no kernel: rare", read_to_end),
     "ReduceL1": _norm("Abs"),
     "ReduceL2": _norm("Mul", root=True),

@@ -141,9 +141,9 @@ def _count_grams(node, x):
             known[tuple(pool[i:i + n])], entry = places[entry], entry + 1
     for row, counts in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True):
         for n in range(a["min_gram_length"], a["max_gram_length"] + 1):
-            for apart in range(1, 2 if n == 1 else a["max_skip_count"] + 2):
-                for start in range(row.size - (n - 1) * apart):
-                    place = known.get(tuple(row[start:start + (n - 1) * apart + 1:apart].tolist()))
+            for distance in range(1, 2 if n == 1 else a["max_skip_count"] + 2):
+                for start in range(row.size - (n - 1) * distance):
+                    place = known.get(tuple(row[start:start + (n - 1) * distance + 1:distance].tolist()))
                     if place is not None:
                         counts[place] += 1
     return y if a["mode"] == "TF" else (np.minimum(y, 1) if a["mode"] == "IDF" else y) * weights

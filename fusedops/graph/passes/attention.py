@@ -2,7 +2,7 @@
 
 It is found from the second product backwards: its first operand is a softmax over the last axis; between that and the
 first product there may be scales by a number, masks that are added, and masks by Where. What a mask hides is -infinity,
-or so low that no score matters beside it.
+or so low that no other score matters.
 """
 import numpy as np
 

@@ -1,4 +1,4 @@
-"""Sequences whose elements are known: what takes one apart, or joins it, reads the elements themselves."""
+"""Sequences whose elements are known: what splits or joins one reads the elements themselves."""
 import numpy as np
 
 from ..ir import Node, unique
@@ -71,7 +71,7 @@ def _erased(work, node, elements):
 
 
 def _split(work, node, elements):
-    """The parts, made by a Split beside the node, which nothing may need any more."""
+    """The parts, made by a Split before the node, which nothing may need any more."""
     x, sizes = work.known.get(node.inputs[0]), work.data(node.input(1))
     if x is None or not x.shape or node.input(1) and sizes is None:
         return None

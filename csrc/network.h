@@ -1,0 +1,245 @@
+/* fusedops: the C interface for networks, the part of fusedops.h that includes it: the steps between layers, the sizes of
+ * a network, and programs of prepared calls. */
+#ifndef FO_NETWORK_H
+#define FO_NETWORK_H
+
+/* ---- between a network's layers ---------------------------------------------------------------------------------- */
+
+/* The axes that up to three tensors share, outermost first; stride 0 repeats an element. The first tensor is the output.
+ * fo_fold orders the axes by the output's strides and merges those that lie as one in every tensor: nd becomes as small as it
+ * can be, and at least 1. */
+enum { FO_AXES = 8, FO_TENSORS = 3 };
+typedef struct {
+    int nd;
+    ptrdiff_t size[FO_AXES], stride[FO_TENSORS][FO_AXES];
+} fo_axes;
+void fo_fold(fo_axes *axes);
+
+/* y = x and y = value; axes: y, x. */
+typedef struct {
+    fo_axes axes;
+    float *y;
+    const float *x;
+} fo_copy_args;
+fo_status fo_strided_copy(const fo_copy_args *args);
+typedef struct {
+    fo_axes axes;
+    float *y, value;
+} fo_fill_args;
+fo_status fo_fill(const fo_fill_args *args);
+
+/* y[.., i, ..] = x[.., indices[i], ..] for count indices in -size..size-1, negative ones from the end.
+ * axes: y, x without the axis that is indexed, whose strides are sy and sx. */
+typedef struct {
+    fo_axes axes;
+    float *y;
+    const float *x;
+    const int64_t *indices;
+    ptrdiff_t count, size, sy, sx;
+} fo_gather_args;
+fo_status fo_gather(const fo_gather_args *args);
+
+/* y = activation(f(a, b)), element by element; axes: y, a, b. Functions of one argument leave b alone. */
+typedef enum {
+    FO_SAME, FO_SQRT, FO_EXP, FO_LOG, FO_ERF, FO_RECIPROCAL, FO_NEG, FO_ABS,
+    FO_ADD, FO_SUB, FO_MUL, FO_DIV, FO_POW, FO_MAX, FO_MIN,
+    FO_SLOPE, /* a > 0 ? a : b a */
+    FO_FUNCTIONS
+} fo_function;
+typedef struct {
+    fo_axes axes;
+    fo_function f;
+    float *y;
+    const float *a, *b;
+    fo_activation act;
+} fo_elementwise_args;
+fo_status fo_elementwise(const fo_elementwise_args *args);
+
+/* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the image;
+ * the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1. */
+typedef enum { FO_POOL_MAX, FO_POOL_AVERAGE } fo_pool_kind;
+typedef struct {
+    fo_pool_kind kind;
+    ptrdiff_t n, c, ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, top, left, h_lo, h_hi, w_lo, w_hi;
+    fo_image x, y;
+} fo_pool_args;
+fo_status fo_pool(const fo_pool_args *args);
+
+/* y = the mean, sum or maximum of x over the axes `over` (x's strides stand first there); kept: y, x. over.nd <= 3. */
+typedef enum { FO_MEAN, FO_SUM, FO_LARGEST } fo_reduction;
+typedef struct {
+    fo_axes kept, over;
+    fo_reduction kind;
+    float *y;
+    const float *x;
+} fo_reduce_args;
+fo_status fo_reduce(const fo_reduce_args *args);
+
+/* Along n elements whose strides are sy and sx, for each point of kept (y, x): softmax(x) or its logarithm. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sy, sx;
+    bool log;
+    float *y;
+    const float *x;
+} fo_softmax_args;
+fo_status fo_softmax(const fo_softmax_args *args);
+
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift, mean and variance over n elements with strides sy, sx and ss,
+ * for each point of kept (y, x, scale and shift alike, which may be NULL). Where ss is 1, `span` elements in a row share a scale (0: one).
+ * x is x + residual where that is given, which lies as x does. rms: the mean counts as 0. y may be x. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sy, sx, ss;
+    float eps;
+    float *y;
+    const float *x, *scale, *shift, *residual;
+    ptrdiff_t span;
+    bool rms;
+} fo_norm_args;
+fo_status fo_norm(const fo_norm_args *args);
+
+/* y[n,c,h,w] = x[n,c,h,w] / (bias + alpha/size * sum of x[n,d,h,w]^2 over the size channels d around c)^beta. */
+typedef struct {
+    ptrdiff_t n, c, h, w, size;
+    float alpha, beta, bias;
+    fo_image x, y;
+} fo_lrn_args;
+fo_status fo_lrn(const fo_lrn_args *args);
+
+/* y[n,c,h,w] = x interpolated between rows h0[h] and h1[h] at th[h], and columns w0[w] and w1[w] at tw[w];
+ * without h1 and w1: x[n, c, h0[h], w0[w]]. */
+typedef struct {
+    ptrdiff_t n, c, oh, ow;
+    fo_image x, y;
+    const int64_t *h0, *h1, *w0, *w1;
+    const float *th, *tw;
+} fo_resize_args;
+fo_status fo_resize(const fo_resize_args *args);
+
+/* y[m,n] = activation(scale a[m,k] b[k,n]) for each point of batch (y, a, b); row and column strides of each. */
+typedef struct {
+    fo_axes batch;
+    ptrdiff_t m, n, k, ym, yn, am, ak, bk, bn;
+    float *y;
+    const float *a, *b;
+    float scale;
+    fo_activation act;
+} fo_matmul_args;
+fo_status fo_matmul(const fo_matmul_args *args);
+
+/* y[h,i,:] = sum over j of w[h,i,j] v[g,j,:], w[h,i,:] = softmax over j of (scale q[h,i,:] . k[g,j,:] + mask[h,i,j]),
+ * g = h / (heads / kv_heads), for each point of rows (y, q, mask) and keys (no tensor, k, v), of the same sizes. heads
+ * is a multiple of kv_heads. A mask is `added`, or a key takes part where `taken` is not 0; one or both are NULL.
+ * causal: query i sees the keys j <= i + diagonal. A query that sees none, or whose scores are all -infinity, gives
+ * zeros. A row's bits depend on its query and on the keys that it sees; others may be read, and values whose weight is
+ * 0 must be finite. Nothing of t x s elements is in memory. */
+typedef struct {
+    fo_axes rows, keys;
+    ptrdiff_t heads, kv_heads, t, s, d, dv; /* queries, keys; elements of a key, of a value */
+    ptrdiff_t yh, yt, yd, qh, qt, qd, kh, ks, kd, vh, vs, vd, mh, mt, ms;
+    float *y;
+    const float *q, *k, *v, *added;
+    const uint8_t *taken;
+    float scale;
+    bool causal;
+    ptrdiff_t diagonal;
+} fo_attention_args;
+fo_status fo_attention(const fo_attention_args *args);
+
+/* ---- sizes of a network ------------------------------------------------------------------------------------------ */
+
+/* A buffer of a network's arena: it is in use from step `first` to step `last`. */
+typedef struct {
+    ptrdiff_t bytes, first, last, offset;
+} fo_lifetime;
+/* Gives each buffer its offset; returns the bytes of the arena, -1 where there is no memory to lay it out. */
+ptrdiff_t fo_lay_out(fo_lifetime *buffers, ptrdiff_t n);
+
+/* An integer that follows from earlier ones (a and b are their numbers), a constant a, the a-th given; or a
+ * condition. */
+typedef enum {
+    FO_SIZE_CONSTANT, FO_SIZE_GIVEN, FO_SIZE_ADD, FO_SIZE_SUBTRACT, FO_SIZE_MULTIPLY, FO_SIZE_DIVIDE, FO_SIZE_REMAINDER,
+    FO_SIZE_EQUAL, FO_SIZE_UNEQUAL, FO_SIZE_LESS, FO_SIZE_AT_MOST
+} fo_formula_kind;
+typedef struct {
+    int64_t kind, a, b;
+} fo_formula;
+/* Computes n values, division as in Python. Returns whether all conditions hold and nothing overflows. */
+bool fo_formulas_run(const fo_formula *formulas, ptrdiff_t n, const int64_t *given, int64_t *values);
+
+/* ---- programs: a whole network in one call ----------------------------------------------------------------------- */
+
+typedef struct {
+    const fo_conv2d *plan;
+    fo_conv2d_size size;
+    fo_image x, residual, y; /* residual.data may be NULL */
+    fo_conv2d_call *calls[2]; /* fo_program_prepare */
+} fo_conv2d_args;
+typedef struct {
+    fo_separable block;
+    fo_conv2d_size size;
+    fo_image x, residual, y;
+    fo_separable_call *calls[2];
+} fo_separable_args;
+typedef struct {
+    const fo_conv_transpose *plan;
+    fo_conv2d_size size;
+    fo_image x, residual, y;
+} fo_conv_transpose_args;
+typedef struct {
+    const fo_linear *plan;
+    ptrdiff_t m, ldx, ldr, ldy;
+    const float *x, *residual;
+    float *y;
+} fo_linear_args;
+
+typedef enum {
+    FO_CALL_CONV2D, FO_CALL_SEPARABLE, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
+    FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL,
+    FO_CALL_ATTENTION
+} fo_call_kind;
+
+/* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
+ * which each run chooses; the other pointers are final. Steps in a row may run several times as a section, on one part of
+ * their memory after the other: the last of them knows how often and how far back the first is. */
+typedef struct {
+    fo_call_kind kind;
+    ptrdiff_t rounds, back;
+    int bindings;
+    struct {
+        ptrdiff_t at; /* of the pointer, in bytes from the step's start */
+        ptrdiff_t advance; /* bytes from one round to the next */
+        int slot;
+    } binding[8];
+    union {
+        fo_conv2d_args conv2d;
+        fo_separable_args separable;
+        fo_conv_transpose_args conv_transpose;
+        fo_linear_args linear;
+        fo_sequence sequence;
+        fo_pointwise_args pointwise;
+        fo_elementwise_args elementwise;
+        fo_copy_args copy;
+        fo_fill_args fill;
+        fo_gather_args gather;
+        fo_pool_args pool;
+        fo_reduce_args reduce;
+        fo_softmax_args softmax;
+        fo_norm_args norm;
+        fo_lrn_args lrn;
+        fo_resize_args resize;
+        fo_matmul_args matmul;
+        fo_attention_args attention;
+    };
+} fo_call;
+
+/* Binds the pointer at `pointer` inside step to a slot. */
+void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance);
+/* Prepares the call of a step whose arguments are bound, so that no run chooses anything; frees what steps have prepared. */
+void fo_program_prepare(fo_call *step);
+void fo_program_release(fo_call *steps, ptrdiff_t count);
+/* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */
+fo_status fo_program_run(const fo_call *steps, ptrdiff_t count, char *const *slots, double *seconds);
+
+#endif
