@@ -1,11 +1,12 @@
 """Builds the C kernels, one static library for each instruction set, and the Cython binding around them.
 
-csrc/kernels/*.c is compiled once for each instruction set, everything else for the baseline processor, so that the module loads on any machine
-of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets are those of the processor that is built for, which need not be
-the one that builds. FUSEDOPS_OPENMP=0 builds without threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's,
-FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew --prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install .
-FUSEDOPS_SANITIZE=address,undefined with the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 for tests, which then know the kernel
-variants that ran (csrc/runtime/trace.c). Objects of one kind of build are not those of another: each in a copy of its own.
+csrc/kernels/*.c is compiled once for each instruction set, everything else for the baseline processor, so that the
+module loads on any machine of its architecture; which set runs is decided at run time (csrc/machine/isa.c). The sets
+are those of the processor that is built for, which need not be the one that builds. FUSEDOPS_OPENMP=0 builds without
+threads: the default on macOS, whose compiler comes without OpenMP; with Homebrew's, FUSEDOPS_OPENMP=1 CPPFLAGS=-I$(brew
+--prefix libomp)/include LDFLAGS=-L$(brew --prefix libomp)/lib pip install . FUSEDOPS_SANITIZE=address,undefined with
+the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 for tests, which then know the kernel variants that ran
+(csrc/runtime/trace.c). Objects of one kind of build are not those of another: each in a copy of its own.
 """
 import os
 import platform
@@ -22,7 +23,8 @@ from setuptools import Extension, setup
 from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 
-# Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C stands in for an FMA.
+# Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C
+# stands in for an FMA.
 SCALAR = ["-fno-tree-slp-vectorize"]
 X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
 ARM_SETS = {"scalar": SCALAR, "neon": []}
@@ -36,24 +38,32 @@ def target():
     return sysconfig.get_platform().split("-")[-1]
 
 
-SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64", "arm64") else {"scalar": SCALAR}
+SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64",
+                                                                                 "arm64") else {"scalar": SCALAR}
 
 THREADS = os.environ.get("FUSEDOPS_OPENMP", "0" if MACOS else "1") != "0"
 OPENMP = ([] if not THREADS else ["-Xclang", "-fopenmp"] if MACOS else ["-fopenmp"])
 LINK_OPENMP = ["-lomp"] if THREADS and MACOS else OPENMP
-SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-O1", "-g1", "-fno-sanitize-recover=all"] if os.environ.get("FUSEDOPS_SANITIZE") else []
-# Of a kernel's pointers the other checks say what AddressSanitizer says, or nothing on these processors, and took the compiler as long as all else.
+SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-O1", "-g1", "-fno-sanitize-recover=all"
+            ] if os.environ.get("FUSEDOPS_SANITIZE") else []
+# Of a kernel's pointers the other checks say what AddressSanitizer says, or nothing on these processors, and took the
+# compiler as long as all else.
 POINTERS = ["-fno-sanitize=null,alignment,object-size,pointer-overflow"] if SANITIZE else []
 WITHOUT = []
-if os.environ.get("FUSEDOPS_EMULATE_AVX512"):  # the kernels of 16 lanes on a processor that has none: for their bits, not for time
+# the kernels of 16 lanes on a processor that has none: for their bits, not for time
+if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
     SETS["avx512"] = ["-mavx2", "-mfma", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
     WITHOUT = ["-DFO_EMULATED"]
-if SANITIZE and SETS is X86_SETS:  # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
+# AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
+if SANITIZE and SETS is X86_SETS:
     del SETS["avx512"]
     WITHOUT = ["-DFO_WITHOUT_AVX512"]
 TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
-CFLAGS = ["-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall", "-Wextra", *SANITIZE, *TRACE]
+CFLAGS = [
+    "-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall",
+    "-Wextra", *SANITIZE, *TRACE
+]
 # Kernels of bytes once more, with the processor's dot product of bytes.
 VNNI = {"avx2": "-mavxvnni", "avx512": "-mavx512vnni"}
 DOTS = {f"{isa}vnni": [*flags, VNNI[isa]] for isa, flags in SETS.items()
@@ -101,14 +111,22 @@ class BuildExt(build_ext):
 
 
 core = Extension(
-    "fusedops._core", ["fusedops/_core.pyx"], include_dirs=["csrc", numpy.get_include()], depends=glob("csrc/*.h"),
-    define_macros=[("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
-                   ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")],  # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
-    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE], extra_link_args=LINK_OPENMP + SANITIZE, libraries=["m"])
+    "fusedops._core",
+    ["fusedops/_core.pyx"],
+    include_dirs=["csrc", numpy.get_include()],
+    depends=glob("csrc/*.h"),
+    define_macros=[
+        ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
+        # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
+        ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")
+    ],
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE],
+    extra_link_args=LINK_OPENMP + SANITIZE,
+    libraries=["m"])
 
 setup(
-    ext_modules=cythonize([core], language_level=3),
-    libraries=[library("base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))), OPENMP + WITHOUT),
-               *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
-               *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"]))],
-    cmdclass={"build_clib": BuildClib, "build_ext": BuildExt})
+    ext_modules=cythonize([core], language_level=3), libraries=[
+        library("base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))),
+                OPENMP + WITHOUT), *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
+        *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"]))
+    ], cmdclass={"build_clib": BuildClib, "build_ext": BuildExt})

@@ -1,7 +1,8 @@
 """C files as clang-format would space and indent them: ``c_style.py FILE...``
 
-clang-format has no way to keep an author's line breaks inside initialisers, enums and chains of conditionals. So only what
-stands between two tokens on one line, and the indentation of lines that clang-format begins at the same token, is compared.
+clang-format has no way to keep an author's line breaks inside initialisers, enums and chains of conditionals. So only
+what stands between two tokens on one line, and the indentation of lines that clang-format begins at the same token, is
+compared.
 """
 import re
 import subprocess
@@ -20,7 +21,8 @@ def differences(path, source):
     lines, line = set(), 1
     for (mine, _), (theirs, _) in zip(gaps(source), gaps(wanted), strict=True):
         line += mine.count("\n")
-        if ("\n" in mine) == ("\n" in theirs) and mine.split("\n")[-1] != theirs.split("\n")[-1] or mine.count("\n") > 2:
+        if ("\n" in mine) == ("\n"
+                              in theirs) and mine.split("\n")[-1] != theirs.split("\n")[-1] or mine.count("\n") > 2:
             lines.add(line)
     return lines
 
@@ -29,7 +31,8 @@ failed = False
 for path in sys.argv[1:]:
     with open(path) as file:
         source = file.read()
-    # UNROLL for (...) is a macro and a loop, or a loop: clang-format indents what follows in two ways, and both will do.
+    # UNROLL for (...) is a macro and a loop, or a loop: clang-format indents what follows in two ways, and both will
+    # do.
     for line in sorted(differences(path, source) & differences(path, re.sub(r"\bUNROLL (?=for)", "", source))):
         print(f"{path}:{line}: {source.splitlines()[line - 1]}")
         failed = True

@@ -1,4 +1,5 @@
-"""What is measured: operations at the shapes of known networks, blocks, and whole networks. Their data comes from a fixed seed."""
+"""What is measured: operations at the shapes of known networks, blocks, and whole networks. Their data comes from a
+fixed seed."""
 from dataclasses import dataclass
 from functools import lru_cache
 from types import SimpleNamespace
@@ -169,8 +170,8 @@ class Network:
 
 def _mobilenet_v1():
     parts, size = [Convolution(3, 224, 32, 3, 2)], 112
-    for channels, outputs, stride in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
-                                      *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
+    for channels, outputs, stride in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1),
+                                      (256, 512, 2), *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
         parts.append(Block(channels, size, outputs, stride))
         size //= stride
     return Network(tuple(parts), Product(1, 1024, 1000, None))
@@ -198,8 +199,10 @@ def _resnet(counts, bottleneck):
                 body = (Convolution(channels, size, width), Convolution(width, size, width, 3, stride),
                         Convolution(width, after, outputs, activation=None))
             else:
-                body = (Convolution(channels, size, width, 3, stride), Convolution(width, after, width, 3, activation=None))
-            skip = None if stride == 1 and channels == outputs else Convolution(channels, size, outputs, 1, stride, activation=None)
+                body = (Convolution(channels, size, width, 3,
+                                    stride), Convolution(width, after, width, 3, activation=None))
+            skip = None if stride == 1 and channels == outputs else Convolution(channels, size, outputs, 1, stride,
+                                                                                activation=None)
             parts.append(Residual(body, skip))
             channels, size = outputs, after
     return Network(tuple(parts), Product(1, channels, 1000, None))

@@ -11,7 +11,8 @@ from . import machine
 def pytest_addoption(parser):
     group = parser.getgroup("fusedops")
     group.addoption("--quick", action="store_true", help="fewer rounds and cases: all of it within two minutes")
-    group.addoption("--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)")
+    group.addoption("--threads", type=int, default=1, metavar="N",
+                    help="threads of fusedops and of its peers (default: 1)")
 
 
 @pytest.hookimpl(tryfirst=True)

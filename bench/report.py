@@ -1,7 +1,7 @@
 """Measures with ``pytest bench`` and draws what came of it: ``python -m bench.report``, from the top of a checkout.
 
-Writes fusion.png, peers.png, roofline.png, sizes.png, scaling.png, and index.html with the pictures inside, which opens anywhere.
-The pictures come from one run, run.json; a run that is there already is drawn again with ``--run FILE``.
+Writes fusion.png, peers.png, roofline.png, sizes.png, scaling.png, and index.html with the pictures inside, which opens
+anywhere. The pictures come from one run, run.json; a run that is there already is drawn again with ``--run FILE``.
 """
 import argparse
 import base64
@@ -18,12 +18,16 @@ from .cases import CASES, NETWORKS
 from .peers import PEERS
 
 PICTURES = {
-    "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates as passes of their own; "
-              "or with the batch norm folded into the weights alone; or all in one kernel.",
-    "peers": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every result compared first; "
-             "TVM's kernels are not tuned.",
-    "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs are measured, the "
-                "bandwidths by passes over so many bytes. Operations of a Winograd convolution are counted for the direct one, which it beats.",
+    "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
+              "as passes of their own; "
+    "or with the batch norm folded into the weights alone; or all in one kernel.",
+    "peers": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every "
+             "result compared first; "
+    "TVM's kernels are not tuned.",
+    "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs "
+                "are measured, the "
+    "bandwidths by passes over so many bytes. Operations of a Winograd convolution are counted for the direct one, "
+    "which it beats.",
     "sizes": "Speed over sizes.",
     "scaling": "What more threads buy, and larger batches.",
 }
@@ -51,10 +55,13 @@ def measure(path, options):
         def pytest_runtest_logfinish(self):
             display.advance(self.task)
 
-    arguments = [str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}", "-p", "no:cacheprovider"]
+    arguments = [
+        str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}", "-p", "no:cacheprovider"
+    ]
     log = path.with_suffix(".txt")
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns, console=Console(stderr=True)) as display, log.open("w") as file, contextlib.redirect_stdout(file):
+    with Progress(*columns,
+                  console=Console(stderr=True)) as display, log.open("w") as file, contextlib.redirect_stdout(file):
         status = pytest.main(arguments + ["--quick"] * options.quick, plugins=[Told()])
     if status:
         sys.exit(f"bench.report: a benchmark failed; {log} has the details")
@@ -94,7 +101,8 @@ def fusion(run, plt):
     axes.set(ylim=(len(table) - 0.4, -0.6), xlabel="speed, unfused = 1")
     axes.axvline(1, color="black", linewidth=0.6)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[v]) for v in ("folded", "fused", "block")]
-    axes.legend(handles, [VARIANTS[v] for v in ("folded", "fused", "block")], frameon=False, loc="lower right", fontsize=8)
+    axes.legend(handles, [VARIANTS[v] for v in ("folded", "fused", "block")], frameon=False, loc="lower right",
+                fontsize=8)
     return figure
 
 
@@ -105,7 +113,8 @@ def peers(run, plt):
     table = run.table("peer", "name", "peer")
     names = [n for n in CASES if "fusedops" in table.get(n, ())]
     columns = [p for p in PEERS if p != "fusedops" and any(p in table[n] for n in names)]
-    ratios = np.array([[table[n][p][0] / table[n]["fusedops"][0] if p in table[n] else np.nan for p in columns] for n in names])
+    ratios = np.array([[table[n][p][0] / table[n]["fusedops"][0] if p in table[n] else np.nan for p in columns]
+                       for n in names])
     figure, axes = plt.subplots(figsize=(2.6 + 0.8 * len(columns), 0.26 * len(names) + 1.1))
     axes.imshow(np.log2(ratios), cmap="RdYlGn", vmin=-2, vmax=2, aspect="auto")
     for (i, j), ratio in np.ndenumerate(ratios):
@@ -151,7 +160,8 @@ def roofline(run, plt):
 def sizes(run, plt):
     figure, axes = plt.subplots(figsize=(8.5, 4.2))
     for sweep, points in run.table("size", "sweep", "size").items():
-        axes.plot(list(points), [info["flop"] / seconds * 1e-9 for seconds, info in points.values()], marker=".", label=sweep)
+        axes.plot(list(points), [info["flop"] / seconds * 1e-9 for seconds, info in points.values()], marker=".",
+                  label=sweep)
     if run.roof:
         axes.axhline(run.roof["peak"], color="#666666", linewidth=0.8, linestyle="--", label="multiply-add peak")
     axes.set(xscale="log", xlabel="n, or the image's side", ylabel="GFLOP/s", ylim=(0, None))
@@ -169,7 +179,8 @@ def scaling(run, plt):
     threads.plot(counts, counts, color="#666666", linewidth=0.8, linestyle="--", label="as many as threads")
     threads.set(xlabel="threads", ylabel="speed, one thread = 1", xticks=counts, ylim=(0, None))
     for name, points in run.table("batch", "name", "number").items():
-        batches.plot(list(points), [n * points[1][0] / seconds for n, (seconds, _) in points.items()], marker=".", label=name)
+        batches.plot(list(points), [n * points[1][0] / seconds for n, (seconds, _) in points.items()], marker=".",
+                     label=name)
         counts = list(points)
     batches.set(xlabel="batch", ylabel="speed an item, batch 1 = 1", xscale="log", ylim=(0, None))
     batches.set_xticks(counts, counts)
@@ -202,35 +213,48 @@ def draw(run, folder):
 
 def page(run, pictures):
     """The HTML page: pictures inlined, then every median."""
-    parts = [f"<!doctype html><html lang=en><meta charset=utf-8><title>fusedops: benchmarks</title><style>{STYLE}</style>",
-             f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}"]
+    parts = [
+        f"<!doctype html><html lang=en><meta charset=utf-8><title>fusedops: benchmarks</title><style>{STYLE}</style>",
+        f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}"
+    ]
     for name, path in pictures.items():
         data = base64.b64encode(path.read_bytes()).decode()
-        parts.append(f"<h2>{name.capitalize()}</h2><p>{PICTURES[name]}<p><img alt='{name}' src='data:image/png;base64,{data}'>")
+        parts.append(
+            f"<h2>{name.capitalize()}</h2><p>{PICTURES[name]}<p><img alt='{name}' src='data:image/png;base64,{data}'>")
     labels = {name: peer.label for name, peer in PEERS.items()}
-    for title, kind, column, columns in (("Fusion", "operation", "variant", VARIANTS), ("Blocks of MobileNet", "block", "variant", VARIANTS),
-                                         ("Peers", "peer", "peer", labels)):
+    for title, kind, column, columns in (("Fusion", "operation", "variant", VARIANTS),
+                                         ("Blocks of MobileNet", "block", "variant", VARIANTS), ("Peers", "peer",
+                                                                                                 "peer", labels)):
         parts.append(_table(f"{title}: median microseconds", run.table(kind, "name", column), columns))
     return "\n".join(parts) + "</html>\n"
 
 
-STYLE = ("body{font:15px sans-serif;max-width:62em;margin:2em auto;padding:0 1em}img{max-width:100%}"
-         "table{border-collapse:collapse;font-size:13px}td,th{padding:2px 9px;text-align:right}th:first-child,td:first-child{text-align:left}"
-         "tr:nth-child(even){background:#f3f3f3}")
+STYLE = (
+    "body{font:15px sans-serif;max-width:62em;margin:2em auto;padding:0 1em}img{max-width:100%}"
+    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px "
+    "9px;text-align:right}th:first-child,td:first-child{text-align:left}"
+    "tr:nth-child(even){background:#f3f3f3}")
 
 
 def _table(title, table, columns):
     columns = {key: label for key, label in columns.items() if any(key in row for row in table.values())}
-    rows = [f"<tr><td>{name}" + "".join(f"<td>{1e6 * row[c][0]:.4g}" if c in row else "<td>" for c in columns) for name, row in table.items()]
+    rows = [
+        f"<tr><td>{name}" + "".join(f"<td>{1e6 * row[c][0]:.4g}" if c in row else "<td>" for c in columns)
+        for name, row in table.items()
+    ]
     head = "<tr><th>" + "".join(f"<th>{html.escape(label)}" for label in columns.values())
     return f"<h2>{title}</h2><table>{head}{''.join(rows)}</table>"
 
 
 def main():
-    arguments = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--run", type=Path, metavar="FILE", help="draw this run of pytest bench --benchmark-json=FILE; do not measure")
-    arguments.add_argument("--output", type=Path, default=Path("bench-report"), metavar="FOLDER", help="default: bench-report")
-    arguments.add_argument("--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)")
+    arguments = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__,
+                                        formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("--run", type=Path, metavar="FILE",
+                           help="draw this run of pytest bench --benchmark-json=FILE; do not measure")
+    arguments.add_argument("--output", type=Path, default=Path("bench-report"), metavar="FOLDER",
+                           help="default: bench-report")
+    arguments.add_argument("--threads", type=int, default=1, metavar="N",
+                           help="threads of fusedops and of its peers (default: 1)")
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
     options = arguments.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""A real-time example: a noise suppressor's network, frame by frame as a sound card delivers them, and the time of each.
+"""A real-time example: a noise suppressor's network, frame by frame as a sound card delivers them, and the time of
+each.
 
     python bench/stream.py [--frames 20000] [--hidden 256]
 

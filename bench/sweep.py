@@ -1,7 +1,8 @@
-"""Sweeps sizes through tile borders, odd and prime sizes and powers of two, and looks for cliffs: ``python bench/sweep.py``.
+"""Sweeps sizes through tile borders, odd and prime sizes and powers of two, and looks for cliffs: ``python
+bench/sweep.py``.
 
-A point is a cliff where its work is over 1 MFLOP and its rate under 70 % of the median of its neighbours (two on either side).
-A point that looks like one is measured again before it is called that: the machine may have been busy.
+A point is a cliff where its work is over 1 MFLOP and its rate under 70 % of the median of its neighbours (two on either
+side). A point that looks like one is measured again before it is called that: the machine may have been busy.
 
     --plot FILE.png   GFLOP/s over each sweep
     --threads N       default 1
@@ -14,9 +15,10 @@ import numpy as np
 
 import fusedops as fo
 
-SIZES = (1, 2, 3, 5, 7, 8, 11, 12, 13, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 97, 127, 128, 129, 192, 193, 255, 256,
-         257, 384, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025)
-IMAGES = (4, 5, 7, 8, 9, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 48, 49, 55, 56, 57, 63, 64, 65, 96, 112, 113, 127, 128, 129)
+SIZES = (1, 2, 3, 5, 7, 8, 11, 12, 13, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 97, 127, 128, 129,
+         192, 193, 255, 256, 257, 384, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025)
+IMAGES = (4, 5, 7, 8, 9, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 48, 49, 55, 56, 57, 63, 64, 65, 96, 112, 113, 127,
+          128, 129)
 LIMIT = 0.7
 
 
@@ -30,7 +32,8 @@ def product(m, n, k):
 
 
 def convolution(size, channels, outputs, kernel, stride=1, groups=1):
-    layer = fo.Conv2d(_random(outputs, channels // groups, kernel, kernel), activation="relu", padding=kernel // 2, stride=stride, groups=groups)
+    layer = fo.Conv2d(_random(outputs, channels // groups, kernel, kernel), activation="relu", padding=kernel // 2,
+                      stride=stride, groups=groups)
     x = _random(1, channels, size, size)
     return layer, x, 2 * layer(x).size * kernel**2 * channels // groups
 
@@ -94,7 +97,10 @@ def main():
     results = {}
     for name, (sizes, make) in SWEEPS.items():
         rates, cliffs = results[name] = sweep(sizes, make)
-        print(f"{name:42} up to {max(rates):6.1f} GFLOP/s, {'cliffs at ' + ', '.join(map(str, cliffs)) if cliffs else 'no cliff'}", flush=True)
+        print(
+            f"{name:42} up to {max(rates):6.1f} GFLOP/s, "
+            f"{'cliffs at ' + ', '.join(map(str, cliffs)) if cliffs else 'no cliff'}",
+            flush=True)
     if options.plot:
         plot(results, options.plot)
 

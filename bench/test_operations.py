@@ -4,7 +4,8 @@ import pytest
 from . import cases
 
 
-@pytest.mark.parametrize("name, variant", [(name, variant) for name in cases.CASES for variant in cases.variants_of(name)])
+@pytest.mark.parametrize("name, variant",
+                         [(name, variant) for name in cases.CASES for variant in cases.variants_of(name)])
 def test_operation(benchmark, name, variant):
     if name in cases.NETWORKS:
         pytest.importorskip("onnx", reason="networks need onnx: pip install 'fusedops[onnx]'")

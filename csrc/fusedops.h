@@ -1,9 +1,9 @@
 /* fusedops: the C interface.
  *
- * Arrays are float32. Sizes and strides are in elements. A plan (fo_linear, fo_conv2d, ...) holds folded, packed weights for the
- * instruction set that was active when it was made; it is constant afterwards, so its run function may be called from many threads.
- * Functions that can fail return FO_OK or why they did: FO_NO_MEMORY, or FO_OUTSIDE for an index outside its axis. Nothing has been written
- * to the output then.
+ * Arrays are float32. Sizes and strides are in elements. A plan (fo_linear, fo_conv2d, ...) holds folded, packed
+ * weights for the instruction set that was active when it was made; it is constant afterwards, so its run function may
+ * be called from many threads. Functions that can fail return FO_OK or why they did: FO_NO_MEMORY, or FO_OUTSIDE for an
+ * index outside its axis. Nothing has been written to the output then.
  *
  * Names: m n k of a product; n g ic ih iw oc oh ow kh kw sh sw ph pw dh dw of a convolution (dilation 1 is dense);
  * tensors x w bias residual y; gates i f g o and r z n. An input's arrays are only read.
@@ -19,26 +19,30 @@ typedef enum { FO_OK, FO_NO_MEMORY, FO_OUTSIDE } fo_status;
 
 /* ---- runtime ---------------------------------------------------------------------------------------------------- */
 
-/* Instruction sets in ascending order of preference; fo_isa_count of them, of which fo_isa_available says what this machine runs. */
+/* Instruction sets in ascending order of preference; fo_isa_count of them, of which fo_isa_available says what this
+ * machine runs. */
 int fo_isa_count(void);
 const char *fo_isa_name(int isa);
 bool fo_isa_available(int isa);
 int fo_get_isa(void);
 void fo_set_isa(int isa);
 
-/* Threads of the next operations; the default is what the affinity mask, the cgroup's quota and OMP_NUM_THREADS allow. */
+/* Threads of the next operations; the default is what the affinity mask, the cgroup's quota and OMP_NUM_THREADS allow.
+ */
 void fo_set_num_threads(int n);
 int fo_get_num_threads(void);
-/* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets no limit. */
+/* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets
+ * no limit. */
 int fo_cgroup_quota(const char *folder);
 const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 
-/* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never bits. */
+/* Bytes of a core's second-level cache, at most 1 MB, for which blocks are made; they decide cuts and scratch, never
+ * bits. */
 ptrdiff_t fo_near_bytes(void);
 
-/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It decides the algorithms of plans, which
- * remember it from when they are made. Tests set it. */
+/* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It
+ * decides the algorithms of plans, which remember it from when they are made. Tests set it. */
 bool fo_half_rate(void);
 void fo_set_half_rate(bool half);
 /* For tests: the kernel variants that ran since they were last forgotten, some names twice, NULL between them. Only a
@@ -56,9 +60,11 @@ typedef enum {
 } fo_place;
 size_t fo_place_after(const void *x, fo_place place);             /* in a page, for x */
 float *fo_place_in(float *room, const void *x, fo_place place);   /* the first such place in room */
-size_t fo_place_of_step(size_t at, size_t bytes, size_t step);    /* from `at` on, for what step `step` of a network writes */
+/* from `at` on, for what step `step` of a network writes */
+size_t fo_place_of_step(size_t at, size_t bytes, size_t step);
 
-/* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a page's start, a multiple of 16. */
+/* Memory of a caller's results, NULL where it cannot be had. The next ones of this thread begin `at` bytes behind a
+ * page's start, a multiple of 16. */
 void fo_place_results(size_t at);
 void *fo_alloc_result(size_t bytes);
 void *fo_realloc_result(void *result, size_t bytes);
@@ -92,13 +98,15 @@ typedef struct {
 
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
-/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]. bias may be NULL. */
+/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]. bias may
+ * be NULL. */
 typedef struct fo_linear fo_linear;
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act);
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                            fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 void fo_linear_free(fo_linear *plan);
-fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
-                        float *y, ptrdiff_t ldy);
+fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
+                        ptrdiff_t ldr, float *y, ptrdiff_t ldy);
 
 /* ---- convolution ------------------------------------------------------------------------------------------------ */
 
@@ -117,53 +125,57 @@ typedef struct {
     bool nhwc; /* the memory order of the images that it is made for; those of the other one have the same bits */
 } fo_conv2d_shape;
 
-/* The sizes of one call: n images of ih x iw give n of oh x ow. top rows and left columns of zeros stand before each image;
- * those behind it follow from the sizes. */
+/* The sizes of one call: n images of ih x iw give n of oh x ow. top rows and left columns of zeros stand before each
+ * image; those behind it follow from the sizes. */
 typedef struct {
     ptrdiff_t n, ih, iw, oh, ow, top, left;
 } fo_conv2d_size;
 
-/* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous,
- * y[n,o,h,w] = sum over c, i, j of w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left].
- * FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with dilation 1, 2, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1;
- * FO_WINOGRAD_1D sh < kh <= 16, dh 1, not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output
- * channel, by which w is multiplied as by fo_fold_scale. */
+/* y = activation(conv(x, w) + bias + residual), w (oc, ic/groups, kh, kw) contiguous, y[n,o,h,w] = sum over c, i, j of
+ * w[o,c,i,j] x[n, c, h*sh + i*dh - top, w*sw + j*dw - left]. FO_WINOGRAD needs kh = kw = 3, sh = sw of 1 or, with
+ * dilation 1, 2, groups 1; FO_STRASSEN kh = kw = 1, stride 1, no zeros, groups 1; FO_WINOGRAD_1D sh < kh <= 16, dh 1,
+ * not depthwise. bias may be NULL; so may residual, which has y's shape, and scale, one for each output channel, by
+ * which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
 void fo_conv2d_weights(const fo_conv2d *plan, float *w); /* back again, scaled */
 const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
-fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                        const fo_image *y);
 
-/* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that there are here, and one for a team
- * that is kept together, or NULL where that is the same. They are constant: any number of threads may run them. Both are NULL where memory is short. */
+/* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that
+ * there are here, and one for a team that is kept together, or NULL where that is the same. They are constant: any
+ * number of threads may run them. Both are NULL where memory is short. */
 typedef struct fo_conv2d_call fo_conv2d_call;
-void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
-                       const fo_image *y);
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
+                       const fo_image *residual, const fo_image *y);
 void fo_conv2d_release(fo_conv2d_call *call);
 
 /* fo_conv2d_run by one of these calls of the same arguments, if one is for as many threads as there are now. */
-fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
-                                 const fo_image *residual, const fo_image *y);
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size,
+                                 const fo_image *x, const fo_image *residual, const fo_image *y);
 
-/* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in bytes; NULL: it is FO_NO_MEMORY. */
+/* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in
+ * bytes; NULL: it is FO_NO_MEMORY. */
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bool nhwc, ptrdiff_t *scratch);
 /* The algorithms that have a kernel for images of this size, best known first; how many. */
 enum { FO_ALGORITHM_NAMES = 8 };
 int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char *names[FO_ALGORITHM_NAMES]);
 /* How often an algorithm has been chosen: calls of sizes that a plan or a program knows choose none. */
 ptrdiff_t fo_conv2d_choices(void);
-/* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the channels, or more. */
+/* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the
+ * channels, or more. */
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
-/* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous,
- * y[n,o,h,w] = sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
- * y's channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
+/* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous, y[n,o,h,w] =
+ * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left. y's
+ * channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
 typedef struct fo_conv_transpose fo_conv_transpose;
 fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
 void fo_conv_transpose_free(fo_conv_transpose *plan);
-fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
-                                const fo_image *y);
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x,
+                                const fo_image *residual, const fo_image *y);
 
 /* ---- recurrent networks ----------------------------------------------------------------------------------------- */
 
@@ -171,7 +183,8 @@ typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
 
 /* One layer in one direction. s = w_ih x + b_ih + w_hh h + b_hh for each gate, and
  *   RNN   h' = activation(s)
- *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); with a projection h' = w_hr (sigmoid(o) tanh(c'))
+ *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); with a projection h' = w_hr (sigmoid(o)
+ *   tanh(c'))
  *   GRU   r = sigmoid(r), z = sigmoid(z), n = tanh(w_in x + b_in + r (w_hn h + b_hn)), h' = (1 - z) n + z h;
  *         without reset_after n = tanh(w_in x + b_in + w_hn (r h) + b_hn) */
 typedef struct {
@@ -179,11 +192,13 @@ typedef struct {
     ptrdiff_t inputs, hidden, outputs; /* of x, c and h; without a projection outputs = hidden */
     bool reset_after;                  /* GRU */
     fo_activation act;                 /* RNN; not FO_PRELU */
-    float clip;                        /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
+    /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
+    float clip;
 } fo_cell_shape;
 
-/* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden, outputs),
- * b_ih and b_hh (gates*hidden), w_hr (outputs, hidden), peephole (3, hidden) for i, f and o. All but w_ih and w_hh may be NULL. */
+/* Contiguous; the gates stand one after another, i f g o or r z n: w_ih (gates*hidden, inputs), w_hh (gates*hidden,
+ * outputs), b_ih and b_hh (gates*hidden), w_hr (outputs, hidden), peephole (3, hidden) for i, f and o. All but w_ih and
+ * w_hh may be NULL. */
 typedef struct {
     const float *w_ih, *w_hh, *b_ih, *b_hh, *w_hr, *peephole;
 } fo_cell_weights;
@@ -192,8 +207,8 @@ typedef struct fo_cell fo_cell;
 fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weights);
 void fo_cell_free(fo_cell *cell);
 
-/* One step of a batch of rows: x (batch, inputs), h (batch, outputs), c (batch, hidden). h_out is neither x nor h; c_out may be c.
- * Only an LSTM has c and c_out. */
+/* One step of a batch of rows: x (batch, inputs), h (batch, outputs), c (batch, hidden). h_out is neither x nor h;
+ * c_out may be c. Only an LSTM has c and c_out. */
 typedef struct {
     const float *x, *h, *c;
     ptrdiff_t ldx, ldh, ldc;
@@ -202,9 +217,9 @@ typedef struct {
 } fo_cell_io;
 fo_status fo_cell_run(const fo_cell *cell, ptrdiff_t batch, const fo_cell_io *io);
 
-/* A stack of layers over a batch of sequences: layer i reads the outputs of layer i - 1, those of its directions side by side.
- * Arrays without strides are contiguous. The state of a row runs over its lengths[row] first steps only, from the last of them where
- * the direction is backwards; y is 0 from there on. */
+/* A stack of layers over a batch of sequences: layer i reads the outputs of layer i - 1, those of its directions side
+ * by side. Arrays without strides are contiguous. The state of a row runs over its lengths[row] first steps only, from
+ * the last of them where the direction is backwards; y is 0 from there on. */
 typedef struct {
     const fo_cell *const *cells; /* layers x directions */
     int layers, directions;
@@ -220,29 +235,33 @@ typedef struct {
 } fo_sequence;
 fo_status fo_sequence_run(const fo_sequence *sequence);
 
-/* y = pointwise(depthwise(expand(x))) + residual inside pointwise's activation, in one pass without intermediate images. expand may be
- * NULL; it and pointwise are 1x1 convolutions of one group, stride 1 and no padding, depthwise has one filter for each channel.
- * The size is the depthwise part's. fo_separable_layers: the three one after the other, with the bits that they have by themselves.
- * fo_separable_pays: whether one pass is faster than that; it depends on the size of one image, as the bits of its parts do. */
+/* y = pointwise(depthwise(expand(x))) + residual inside pointwise's activation, in one pass without intermediate
+ * images. expand may be NULL; it and pointwise are 1x1 convolutions of one group, stride 1 and no padding, depthwise
+ * has one filter for each channel. The size is the depthwise part's. fo_separable_layers: the three one after the
+ * other, with the bits that they have by themselves. fo_separable_pays: whether one pass is faster than that; it
+ * depends on the size of one image, as the bits of its parts do. */
 typedef struct {
     const fo_conv2d *expand, *depthwise, *pointwise;
 } fo_separable;
-fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
-fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual, const fo_image *y);
+fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                           const fo_image *residual, const fo_image *y);
+fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                              const fo_image *residual, const fo_image *y);
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bool nhwc);
 
 /* Calls of fo_separable_run that are prepared, as fo_conv2d_prepare does. */
 typedef struct fo_separable_call fo_separable_call;
-void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
-                          const fo_image *y);
+void fo_separable_prepare(fo_separable_call *calls[2], const fo_separable *block, const fo_conv2d_size *size,
+                          const fo_image *x, const fo_image *residual, const fo_image *y);
 void fo_separable_release(fo_separable_call *call);
-fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
-                                    const fo_image *residual, const fo_image *y);
+fo_status fo_separable_run_prepared(fo_separable_call *const calls[2], const fo_separable *block,
+                                    const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                    const fo_image *y);
 
 /* scale = gamma / sqrt(var + eps), shift = beta - mean * scale, for each of n channels; gamma and beta may be NULL.
  * False where some var + eps is not positive. */
-bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
-                         double *scale, double *shift);
+bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var,
+                         double eps, double *scale, double *shift);
 
 /* folded = bias * scale + shift in double, rounded once; bias may be NULL. */
 void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const double *shift, float *folded);
@@ -250,10 +269,11 @@ void fo_fold_bias(ptrdiff_t n, const float *bias, const double *scale, const dou
 /* folded[o, :] = w[o, :] * scale[o] in double, rounded once; a result below the normal range becomes 0. */
 void fo_fold_scale(ptrdiff_t oc, ptrdiff_t each, const float *w, const double *scale, float *folded);
 
-/* ---- passes over memory, one at a time: the unfused path, and what a network needs between its layers ------------- */
+/* ---- passes over memory, one at a time: the unfused path, and what a network needs between its layers -------------
+ */
 
-/* y[i,j] = activation(x[i,j] * factor[i,j] * scale[c] + shift[c] + residual[i,j]), c = i % channel_rows where channels are rows,
- * else j. factor, scale, shift and residual may be NULL; y may be any of the matrices. */
+/* y[i,j] = activation(x[i,j] * factor[i,j] * scale[c] + shift[c] + residual[i,j]), c = i % channel_rows where channels
+ * are rows, else j. factor, scale, shift and residual may be NULL; y may be any of the matrices. */
 typedef struct {
     ptrdiff_t m, n;
     const float *x, *factor, *residual;

@@ -1,13 +1,13 @@
-/* fusedops: the C interface for networks, the part of fusedops.h that includes it: the steps between layers, the sizes of
- * a network, and programs of prepared calls. */
+/* fusedops: the C interface for networks, the part of fusedops.h that includes it: the steps between layers, the sizes
+ * of a network, and programs of prepared calls. */
 #ifndef FO_NETWORK_H
 #define FO_NETWORK_H
 
 /* ---- between a network's layers ---------------------------------------------------------------------------------- */
 
-/* The axes that up to three tensors share, outermost first; stride 0 repeats an element. The first tensor is the output.
- * fo_fold orders the axes by the output's strides and merges those that lie as one in every tensor: nd becomes as small as it
- * can be, and at least 1. */
+/* The axes that up to three tensors share, outermost first; stride 0 repeats an element. The first tensor is the
+ * output. fo_fold orders the axes by the output's strides and merges those that lie as one in every tensor: nd becomes
+ * as small as it can be, and at least 1. */
 enum { FO_AXES = 8, FO_TENSORS = 3 };
 typedef struct {
     int nd;
@@ -55,8 +55,9 @@ typedef struct {
 } fo_elementwise_args;
 fo_status fo_elementwise(const fo_elementwise_args *args);
 
-/* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the image;
- * the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1. */
+/* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the
+ * image; the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1.
+ */
 typedef enum { FO_POOL_MAX, FO_POOL_AVERAGE } fo_pool_kind;
 typedef struct {
     fo_pool_kind kind;
@@ -86,8 +87,9 @@ typedef struct {
 fo_status fo_softmax(const fo_softmax_args *args);
 
 /* y = (x - mean) / sqrt(variance + eps) * scale + shift, mean and variance over n elements with strides sy, sx and ss,
- * for each point of kept (y, x, scale and shift alike, which may be NULL). Where ss is 1, `span` elements in a row share a scale (0: one).
- * x is x + residual where that is given, which lies as x does. rms: the mean counts as 0. y may be x. */
+ * for each point of kept (y, x, scale and shift alike, which may be NULL). Where ss is 1, `span` elements in a row
+ * share a scale (0: one). x is x + residual where that is given, which lies as x does. rms: the mean counts as 0. y may
+ * be x. */
 typedef struct {
     fo_axes kept;
     ptrdiff_t n, sy, sx, ss;
@@ -195,14 +197,29 @@ typedef struct {
 } fo_linear_args;
 
 typedef enum {
-    FO_CALL_CONV2D, FO_CALL_SEPARABLE, FO_CALL_CONV_TRANSPOSE, FO_CALL_LINEAR, FO_CALL_SEQUENCE, FO_CALL_POINTWISE, FO_CALL_ELEMENTWISE, FO_CALL_COPY, FO_CALL_FILL, FO_CALL_GATHER,
-    FO_CALL_POOL, FO_CALL_REDUCE, FO_CALL_SOFTMAX, FO_CALL_NORM, FO_CALL_LRN, FO_CALL_RESIZE, FO_CALL_MATMUL,
+    FO_CALL_CONV2D,
+    FO_CALL_SEPARABLE,
+    FO_CALL_CONV_TRANSPOSE,
+    FO_CALL_LINEAR,
+    FO_CALL_SEQUENCE,
+    FO_CALL_POINTWISE,
+    FO_CALL_ELEMENTWISE,
+    FO_CALL_COPY,
+    FO_CALL_FILL,
+    FO_CALL_GATHER,
+    FO_CALL_POOL,
+    FO_CALL_REDUCE,
+    FO_CALL_SOFTMAX,
+    FO_CALL_NORM,
+    FO_CALL_LRN,
+    FO_CALL_RESIZE,
+    FO_CALL_MATMUL,
     FO_CALL_ATTENTION
 } fo_call_kind;
 
-/* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's memory,
- * which each run chooses; the other pointers are final. Steps in a row may run several times as a section, on one part of
- * their memory after the other: the last of them knows how often and how far back the first is. */
+/* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's
+ * memory, which each run chooses; the other pointers are final. Steps in a row may run several times as a section, on
+ * one part of their memory after the other: the last of them knows how often and how far back the first is. */
 typedef struct {
     fo_call_kind kind;
     ptrdiff_t rounds, back;
@@ -236,7 +253,8 @@ typedef struct {
 
 /* Binds the pointer at `pointer` inside step to a slot. */
 void fo_bind(fo_call *step, void *pointer, int slot, ptrdiff_t offset, ptrdiff_t advance);
-/* Prepares the call of a step whose arguments are bound, so that no run chooses anything; frees what steps have prepared. */
+/* Prepares the call of a step whose arguments are bound, so that no run chooses anything; frees what steps have
+ * prepared. */
 void fo_program_prepare(fo_call *step);
 void fo_program_release(fo_call *steps, ptrdiff_t count);
 /* Runs the steps in order on this run's memory; seconds, if given, gets the time of each. */

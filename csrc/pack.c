@@ -32,7 +32,8 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
     fo_pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
 }
 
-void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed) {
+void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
+             float *packed) {
     packing p = {kn, n, k, bk, bn, b, packed};
     fo_parallel_for(k ? div_up(n, kn->nr) : 0, fo_pack_threads(n * k), pack_task, &p);
 }
@@ -50,8 +51,8 @@ float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
     return copy;
 }
 
-bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
-                         double *scale, double *shift) {
+bool fo_batch_norm_scale(ptrdiff_t n, const float *gamma, const float *beta, const float *mean, const float *var,
+                         double eps, double *scale, double *shift) {
     bool positive = true;
     for (ptrdiff_t c = 0; c < n; c++) {
         const double v = var[c] + eps;

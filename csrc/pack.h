@@ -15,9 +15,10 @@ static inline ptrdiff_t clamp_(ptrdiff_t v, ptrdiff_t least, ptrdiff_t most) { r
 static inline ptrdiff_t div_up(ptrdiff_t a, ptrdiff_t b) { return (a + b - 1) / b; }
 static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b) * b; }
 
-/* The kernels for a product with n columns of weights and k steps, of many rows or perhaps of few. With AVX-512 at half rate (Zen 4) vectors of 8 lanes are
- * as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8
- * and 0.9. Their stores, of half a line a cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
+/* The kernels for a product with n columns of weights and k steps, of many rows or perhaps of few. With AVX-512 at half
+ * rate (Zen 4) vectors of 8 lanes are as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels
+ * at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8 and 0.9. Their stores, of half a line a
+ * cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
 static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
     enum { LANES = 16 };
     const bool wasted = (n - 1) % LANES < LANES / 2 && n <= FO_FINER_COLUMNS;
@@ -31,7 +32,9 @@ static inline ptrdiff_t fo_leading(const fo_kernels *kn, ptrdiff_t n) {
 }
 
 /* Floats of a B[k,n] packed into panels of nr columns. */
-static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k) { return round_up(n, kn->nr) * k; }
+static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k) {
+    return round_up(n, kn->nr) * k;
+}
 
 /* Packs B[k,n], element (p, j) at b[p*bk + j*bn], into panels of nr columns, the last padded with zeros:
  *
@@ -45,8 +48,8 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel);
 
-/* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep less. Before activations that
- * take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
+/* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep
+ * less. Before activations that take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
 static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
     return fo_in_registers(&(fo_activation){.kind = kind}) && floats > FO_LARGE_FLOATS;
 }
@@ -57,7 +60,8 @@ static inline double fo_act_cost(const fo_activation *act) { return act->kind <=
 /* Threads to write so many floats of packed weights; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(FO_PACK_NS * (double)floats); }
 
-/* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory is short). */
+/* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory
+ * is short). */
 enum { MAX_LANES = 16 };
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 

@@ -21,7 +21,8 @@ numpydoc_validation_checks = {
     "ES01", "SA01", "SA04", "YD01",  # sections that not every name has
     "GL01", "GL02", "GL03",  # where the text of a docstring begins and ends
     "PR03", "PR04",  # arguments that another docstring describes stand together, in the order of what they are
-    "PR06", "PR07", "PR08", "PR09", "RT02", "RT03", "RT04", "RT05",  # types with shapes, and descriptions that would repeat the name
+    # types with shapes, and descriptions that would repeat the name
+    "PR06", "PR07", "PR08", "PR09", "RT02", "RT03", "RT04", "RT05",
     "SS03", "SS05", "SS06",  # a summary may go on with a formula
 }
 numpydoc_validation_exclude = {

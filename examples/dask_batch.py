@@ -1,4 +1,5 @@
-"""Runs a network over many images on a local Dask cluster: worker processes with one kernel thread each, the network sent to each once.
+"""Runs a network over many images on a local Dask cluster: worker processes with one kernel thread each, the network
+sent to each once.
 
     python examples/dask_batch.py MODEL.onnx --images 512 --workers 4
 
@@ -26,11 +27,12 @@ def classify(block, network):
 def batch(client, model, images):
     """The network's output for a dask array of images, lazily; each chunk is a batch."""
     client.run(one_thread)
-    # The weights travel once to each worker, not with each task. A key of their own, not their content's: the scheduler would drop them
-    # with what an earlier call lets go, and cancel the tasks.
+    # The weights travel once to each worker, not with each task. A key of their own, not their content's: the scheduler
+    # would drop them with what an earlier call lets go, and cancel the tasks.
     network = client.scatter(model, broadcast=True, hash=False)
     width = model(images[:1].compute()).shape[1]
-    return da.map_blocks(classify, images, network, dtype=np.float32, drop_axis=(2, 3), chunks=(images.chunks[0], (width,)))
+    return da.map_blocks(classify, images, network, dtype=np.float32, drop_axis=(2, 3),
+                         chunks=(images.chunks[0], (width, )))
 
 
 def best_classes(client, model, images):
@@ -57,8 +59,10 @@ def main():
         wait(images)
         batch(client, model, images).compute()  # starts the workers: each unpacks the network and plans its memory
         classes, seconds = best_classes(client, model, images)
-    print(f"\n{options.images} images on {options.workers} workers in {seconds:.2f} s: {options.images / seconds:.0f} a second; "
-          f"{len(np.unique(classes))} classes seen")
+    print(
+        f"\n{options.images} images on {options.workers} workers in {seconds:.2f} s: {options.images / seconds:.0f} a "
+        f"second; "
+        f"{len(np.unique(classes))} classes seen")
 
 
 if __name__ == "__main__":

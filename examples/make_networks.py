@@ -42,8 +42,9 @@ def digits():
     y = torch.from_numpy(data.target)
     shuffled = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
     held_out, seen = shuffled[:200], shuffled[200:]
-    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(), *separable(16, 32, 1), *separable(32, 64, 2),
-                        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
+    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
+                        *separable(16, 32, 1), *separable(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+                        nn.Linear(64, 10))
     loss = nn.CrossEntropyLoss()
 
     def batch_loss(step):

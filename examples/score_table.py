@@ -1,9 +1,10 @@
-"""A NumPy pipeline whose dense layers are fused: a table is standardised, goes through three layers and is scored, batch by batch.
+"""A NumPy pipeline whose dense layers are fused: a table is standardised, goes through three layers and is scored,
+batch by batch.
 
     python examples/score_table.py [--rows 100000] [--columns 64] [--hidden 128]
 
-The same in plain NumPy stands beside it and is timed: each layer there is a product and then a pass for each of bias, residual and activation.
-Weights and table are made up.
+The same in plain NumPy stands beside it and is timed: each layer there is a product and then a pass for each of bias,
+residual and activation. Weights and table are made up.
 """
 import argparse
 import time
@@ -16,21 +17,26 @@ BATCH = 1024
 
 
 class Layers:
-    """One hidden layer, one with a residual, one that scores; the standardisation is part of the first one's weights."""
+    """One hidden layer, one with a residual, one that scores; the standardisation is part of the first one's
+    weights."""
 
     def __init__(self, rng, table, hidden):
         def w(n, k):
             return rng.standard_normal((n, k), np.float32) / np.float32(np.sqrt(k))
 
         mean, deviation = table.mean(axis=0), table.std(axis=0)
-        first = w(hidden, table.shape[1]) / deviation  # w ((x - mean) / deviation) = (w / deviation) x - (w / deviation) mean
+        # w ((x - mean) / deviation) = (w / deviation) x - (w / deviation) mean
+        first = w(hidden, table.shape[1]) / deviation
         self.weights = [(first, -first @ mean), (w(hidden, hidden), w(hidden, 1)[:, 0]), (w(1, hidden), w(1, 1)[:, 0])]
 
 
 class Fused(Layers):
     def __init__(self, *arguments):
         super().__init__(*arguments)
-        self.layers = [fo.Linear(w, bias, activation=activation) for (w, bias), activation in zip(self.weights, ("relu", "relu", "sigmoid"))]
+        self.layers = [
+            fo.Linear(w, bias, activation=activation)
+            for (w, bias), activation in zip(self.weights, ("relu", "relu", "sigmoid"))
+        ]
         self.hidden = [np.empty((BATCH, len(w)), np.float32) for w, _ in self.weights[:2]]
 
     def __call__(self, x, out):
@@ -67,7 +73,8 @@ def main():
     parser.add_argument("--hidden", type=int, default=128)
     options = parser.parse_args()
     table = np.random.default_rng(0).normal(3, 2, (options.rows, options.columns)).astype(np.float32)
-    (fused, fast), (plain, slow) = (run(kind(np.random.default_rng(1), table, options.hidden), table) for kind in (Fused, Plain))
+    (fused, fast), (plain, slow) = (run(kind(np.random.default_rng(1), table, options.hidden), table)
+                                    for kind in (Fused, Plain))
     assert np.abs(fused - plain).max() < 1e-4
     print(f"{options.rows} rows: fused {1e3 * fast:.1f} ms, plain NumPy {1e3 * slow:.1f} ms: {slow / fast:.1f}x; "
           f"the scores differ by {np.abs(fused - plain).max():.0e} at most")

@@ -1,4 +1,5 @@
-"""Operator fusion on CPUs: convolution, GEMM and recurrent kernels with everything that follows them fused in, as NumPy functions."""
+"""Operator fusion on CPUs: convolution, GEMM and recurrent kernels with everything that follows them fused in, as NumPy
+functions."""
 from importlib import import_module
 
 from .batchnorm import BatchNorm, fold_batch_norm

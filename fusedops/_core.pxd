@@ -44,7 +44,8 @@ cdef extern from "fusedops.h" nogil:
 
     ctypedef struct fo_linear:
         pass
-    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk, const float *bias, fo_activation act)
+    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
+                                const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
@@ -98,7 +99,8 @@ cdef extern from "fusedops.h" nogil:
     void fo_conv2d_weights(const fo_conv2d *plan, float *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)
-    fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+    fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
+                            const fo_image *residual,
                             const fo_image *y)
     const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc, Py_ssize_t *scratch)
     enum: FO_ALGORITHM_NAMES
@@ -173,13 +175,16 @@ cdef extern from "fusedops.h" nogil:
         const fo_conv2d *expand
         const fo_conv2d *depthwise
         const fo_conv2d *pointwise
-    fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+    fo_status fo_separable_run(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                               const fo_image *residual,
                                const fo_image *y)
-    fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+    fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *size, const fo_image *x,
+                                  const fo_image *residual,
                                const fo_image *y)
     bint fo_separable_pays(const fo_separable *block, const fo_conv2d_size *size, bint nhwc)
 
-    bint fo_batch_norm_scale(Py_ssize_t n, const float *gamma, const float *beta, const float *mean, const float *var, double eps,
+    bint fo_batch_norm_scale(Py_ssize_t n, const float *gamma, const float *beta, const float *mean, const float *var,
+                             double eps,
                              double *scale, double *shift)
     void fo_fold_bias(Py_ssize_t n, const float *bias, const double *scale, const double *shift, float *folded)
     void fo_fold_scale(Py_ssize_t oc, Py_ssize_t each, const float *w, const double *scale, float *folded)
@@ -364,7 +369,8 @@ cdef extern from "fusedops.h" nogil:
     fo_status fo_attention(const fo_attention_args *args)
     fo_status fo_norm(const fo_norm_args *args)
     fo_status fo_resize(const fo_resize_args *args)
-    fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+    fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *size, const fo_image *x,
+                                    const fo_image *residual,
                                     const fo_image *y)
     void fo_bind(fo_call *step, void *pointer, int slot, Py_ssize_t offset, Py_ssize_t advance)
     void fo_program_prepare(fo_call *step)

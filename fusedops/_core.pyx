@@ -1,5 +1,6 @@
 # cython: boundscheck=False, wraparound=False, cdivision=True, freethreading_compatible=True
-"""The binding: checks arguments, finds how arrays lie in memory, allocates results and makes one C call without the GIL."""
+"""The binding: checks arguments, finds how arrays lie in memory, allocates results and makes one C call without the
+GIL."""
 import contextvars
 
 import numpy as np
@@ -17,7 +18,7 @@ cnp.import_array()
 cdef object FLOAT32 = np.dtype(np.float32)
 
 
-# ---- runtime ----------------------------------------------------------------------------------------------------------
+# ---- runtime --------------------------------------------------------------------------------------------------------
 
 def isa_names():
     return [fo_isa_name(i).decode() for i in range(fo_isa_count()) if fo_isa_available(i)]
@@ -78,7 +79,8 @@ def set_half_rate(bint half):
 
 
 def variants():
-    """For tests: the names of the kernel variants that ran since the last call of this; None in a build without FUSEDOPS_TRACE=1."""
+    """For tests: the names of the kernel variants that ran since the last call of this; None in a build without
+    FUSEDOPS_TRACE=1."""
     cdef int i, most = fo_variants_most()
     if not most:
         return None
@@ -87,10 +89,11 @@ def variants():
     return names
 
 
-# ---- memory of results ------------------------------------------------------------------------------------------------
+# ---- memory of results ----------------------------------------------------------------------------------------------
 
-# NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there. Results that begin at
-# a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED bytes the allocation costs as much as it gains.
+# NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there.
+# Results that begin at a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED
+# bytes the allocation costs as much as it gains.
 PLACED = FO_PLACED
 
 
@@ -117,10 +120,12 @@ strcpy(result_memory.name, b"fusedops")
 result_memory.version = 1
 result_memory.allocator = cnp.PyDataMemAllocator(NULL, result_malloc, result_calloc, result_realloc, result_free)
 cdef object RESULT_MEMORY = PyCapsule_New(&result_memory, b"mem_handler", NULL)
-cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())  # whatever the user has set in his own context
+# whatever the user has set in his own context
+cdef object NUMPY_MEMORY = contextvars.Context().run(lambda: cnp.PyDataMem_GetHandler())
 
 
-cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND, int dtype=cnp.NPY_FLOAT32):
+cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place place=FO_BEHIND,
+                        int dtype=cnp.NPY_FLOAT32):
     """A new array, placed behind x, if it is not small and the user has no handler of NumPy's memory."""
     cdef double nbytes = sizeof(float) if dtype == cnp.NPY_FLOAT32 else cnp.PyArray_DescrFromType(dtype).itemsize
     cdef int i
@@ -136,7 +141,7 @@ cdef ndarray new_result(int nd, cnp.npy_intp *dims, const void *x=NULL, fo_place
         cnp.PyDataMem_SetHandler(before)
 
 
-# ---- arrays -----------------------------------------------------------------------------------------------------------
+# ---- arrays ---------------------------------------------------------------------------------------------------------
 
 cdef inline bint ready(object x) noexcept:
     """A float32 array in native byte order, aligned: what kernels read."""
@@ -152,7 +157,8 @@ cpdef ndarray as_array(object x, str name):
         return np.asarray(x)
     kind = type(x).__name__
     if getattr(x, "requires_grad", False):
-        raise TypeError(f"{name} is a {kind} that requires grad, but fusedops records no gradients: pass {name}.detach()")
+        raise TypeError(f"{name} is a {kind} that requires grad, but fusedops records no gradients: pass "
+                        f"{name}.detach()")
     dlpack = hasattr(x, "__dlpack__")
     try:
         elsewhere = dlpack and x.__dlpack_device__()[0] != 1  # kDLCPU
@@ -162,7 +168,8 @@ cpdef ndarray as_array(object x, str name):
         narrow = "bfloat16" in str(getattr(x, "dtype", ""))  # which NumPy lacks
         raise TypeError(f"{name} is a {kind} that cannot be read as a dense float32 array: {e}"
                         + (f": pass {conversion(x, name)}" if narrow else "")) from e
-    raise TypeError(f"{name} is a {kind} on {getattr(x, 'device', 'another device')}, but fusedops computes on the CPU: "
+    raise TypeError(f"{name} is a {kind} on {getattr(x, 'device', 'another device')}, but fusedops computes on the "
+                    f"CPU: "
                     + (f"pass {name}.cpu()" if hasattr(x, "cpu") else f"move {name} there first"))
 
 
@@ -204,7 +211,8 @@ cdef ndarray as_float32(object x, str name):
     if a.dtype.kind not in "biufc" and not isinstance(x, np.ndarray):
         raise TypeError(f"{name} must be a float32 array, not {type(x).__name__}")
     if a.dtype != np.float32 or not a.dtype.isnative:
-        raise TypeError(f"{name} has dtype {a.dtype.str if a.dtype == np.dtype('>f4') else a.dtype}, but fusedops computes in float32: "
+        raise TypeError(f"{name} has dtype {a.dtype.str if a.dtype == np.dtype('>f4') else a.dtype}, but fusedops "
+                        f"computes in float32: "
                         f"pass {conversion(x, name)}")
     return a if ready(a) else a.copy()
 
@@ -212,11 +220,13 @@ cdef ndarray as_float32(object x, str name):
 cpdef ndarray checked_out(object out, tuple shape):
     """out, if it can take a result of this shape, or the error that says why not."""
     if not isinstance(out, np.ndarray):
-        raise TypeError(f"out must be a numpy array, not {type(out).__name__}" + (": pass out.numpy()" if hasattr(out, "numpy") else ""))
+        raise TypeError(f"out must be a numpy array, not {type(out).__name__}"
+                        + (": pass out.numpy()" if hasattr(out, "numpy") else ""))
     if isinstance(out, np.ma.MaskedArray):
         raise TypeError("out is a masked array, and nothing would be written where its mask is hard: pass out.data")
     if out.dtype != np.float32 or not out.dtype.isnative:
-        raise TypeError(f"out has dtype {out.dtype}, but results are float32: make it with np.empty({shape}, np.float32)")
+        raise TypeError(f"out has dtype {out.dtype}, but results are float32: make it with np.empty({shape}, "
+                        f"np.float32)")
     if out.shape != shape:
         raise ValueError(f"out has shape {out.shape}, but the result has shape {shape}")
     if not out.flags.writeable:
@@ -228,7 +238,8 @@ cpdef tuple as_pair(object given, str name):
     """The h and c of an LSTM."""
     if not isinstance(given, (tuple, list)) or len(given) != 2:
         raise TypeError(f"{name} must be a pair of arrays (h, c), not "
-                        + (f"{len(given)} of them" if isinstance(given, (tuple, list)) else f"a single {type(given).__name__}"))
+                        + (f"{len(given)} of them" if isinstance(given, (tuple, list))
+                           else f"a single {type(given).__name__}"))
     return tuple(given)
 
 
@@ -245,9 +256,11 @@ cpdef ndarray as_lengths(object lengths, Py_ssize_t steps, Py_ssize_t batch):
     if n.dtype.kind not in "iu" and n.size:  # NumPy's dtype of an empty list says nothing
         raise TypeError(f"lengths has dtype {n.dtype}, but must be integers of at most 64 bits")
     if n.shape != (batch,):
-        raise ValueError(f"lengths has shape {n.shape}, but must have shape ({batch},), one for each row of the batch of x")
+        raise ValueError(f"lengths has shape {n.shape}, but must have shape ({batch},), one for each row of the batch "
+                         f"of x")
     if n.size and (n.min() < 0 or n.max() > steps):
-        raise ValueError(f"lengths must be in 0..{steps}, the steps of x, but one is {n.min() if n.min() < 0 else n.max()}")
+        raise ValueError(f"lengths must be in 0..{steps}, the steps of x, but one is "
+                         f"{n.min() if n.min() < 0 else n.max()}")
     return np.array(n, np.int64)  # a copy: out may overlap it
 
 
@@ -300,7 +313,8 @@ cdef inline double *doubles(ndarray a) noexcept nogil:
 
 
 cdef ndarray contiguous(ndarray a):
-    """a itself, if its elements lie one after the other; else a copy. The strides of an axis of length 1 may be anything."""
+    """a itself, if its elements lie one after the other; else a copy. The strides of an axis of length 1 may be
+    anything."""
     return cnp.PyArray_GETCONTIGUOUS(a)
 
 
@@ -364,7 +378,7 @@ cdef int make_once(object layer, bint made) except -1:
     return 0
 
 
-# ---- linear -----------------------------------------------------------------------------------------------------------
+# ---- linear ---------------------------------------------------------------------------------------------------------
 
 cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
@@ -385,7 +399,8 @@ cdef class LinearPlan:
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_linear_create(n, k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4, data(bias), act)
+            plan = fo_linear_create(n, k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4,
+                                    data(bias), act)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
@@ -399,7 +414,8 @@ cdef class LinearPlan:
         if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
             if self.k == UNMADE:
                 raise unmade(self)
-            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must have length {self.k}"
+            raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: the last axis of x must "
+                             f"have length {self.k}"
                              + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
         for i in range(nd - 1):
             dims[i] = cnp.PyArray_DIM(a, i)
@@ -424,7 +440,7 @@ cdef class LinearPlan:
         return delivered(y, out)
 
 
-# ---- convolution ------------------------------------------------------------------------------------------------------
+# ---- convolution ----------------------------------------------------------------------------------------------------
 
 cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
     """Whether kernels can read a as it lies: strides of whole elements, and pixels or channels that are neighbours."""
@@ -440,8 +456,8 @@ cdef bint as_image(ndarray a, bint nhwc, fo_image *image) noexcept:
     return image.sc == 1 or image.sw == 1
 
 
-# Multiply-adds up to which a call keeps the GIL: to give it away and take it back costs up to 0.09 us, 4 to 8 % of a call of half a
-# microsecond to two, and nobody waits longer for it than for the interpreter's own switch.
+# Multiply-adds up to which a call keeps the GIL: to give it away and take it back costs up to 0.09 us, 4 to 8 % of a
+# call of half a microsecond to two, and nobody waits longer for it than for the interpreter's own switch.
 cdef enum: SMALL = 1 << 18
 
 
@@ -456,11 +472,13 @@ cdef int possible(tuple shape, str name) except -1:
 
 
 cdef class ImagePlan:
-    """What makes images of images: the checks of a call, and its arrays. A subclass says the sizes and makes the C call."""
+    """What makes images of images: the checks of a call, and its arrays. A subclass says the sizes and makes the C
+    call."""
     cdef Py_ssize_t ic, oc
     cdef double work  # multiply-adds a pixel, of x or of the result, with a few more for each output's epilogue
     cdef bint nhwc
-    cdef bint light  # so little work that loads count as stores do: best where x and the result begin alike within a line
+    # so little work that loads count as stores do: best where x and the result begin alike within a line
+    cdef bint light
 
     def __cinit__(self):
         self.ic = UNMADE
@@ -470,7 +488,8 @@ cdef class ImagePlan:
         z.n, z.ih, z.iw, z.top, z.left, z.oh, z.ow = n, ih, iw, 0, 0, ih, iw
         return 0
 
-    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) noexcept nogil:
         return FO_OK
 
     cdef str weights(self):
@@ -488,7 +507,8 @@ cdef class ImagePlan:
                 fixes.append("x[np.newaxis]")
             if self.ic == (first if self.nhwc else last) and first != last:
                 fixes.append(f"layout={'NCHW' if self.nhwc else 'NHWC'!r}")
-        return ValueError(f"x has shape {shape}, but {self.weights()} needs " + (f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)")
+        needed = f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)"
+        return ValueError(f"x has shape {shape}, but {self.weights()} needs {needed}"
                           + (f": pass {' and '.join(fixes)}" if fixes else ""))
 
     cdef int size_for(self, object shape, fo_conv2d_size *z) except -1:
@@ -561,7 +581,8 @@ cdef class ImagePlan:
         if y is None or not as_image(y, self.nhwc, &yi):
             y = self.empty_like(a, dims, xi.sc == 1 and xi.sw != 1)
             as_image(y, self.nhwc, &yi)
-        if r is not None and not (ri.sc == 1 if yi.sc == 1 else ri.sw == 1):  # read together with y, so in y's memory order
+        # read together with y, so in y's memory order
+        if r is not None and not (ri.sc == 1 if yi.sc == 1 else ri.sw == 1):
             same_order = np.empty_like(y)
             same_order[...] = r
             r = same_order
@@ -620,7 +641,8 @@ cdef class WindowPlan(ImagePlan):
         ih += self.top + self.bottom
         iw += self.left + self.right
         if ih < eh or iw < ew:
-            raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} (dilation {s.dh}, {s.dw})")
+            raise ValueError(f"x padded is {ih} x {iw} pixels, smaller than the kernel of w, which spans {eh} x {ew} "
+                             f"(dilation {s.dh}, {s.dw})")
         z.oh, z.ow = (ih - eh) // s.sh + 1, (iw - ew) // s.sw + 1
         return 0
 
@@ -644,9 +666,11 @@ cdef class Conv2dPlan(WindowPlan):
     def __dealloc__(self):
         fo_conv2d_free(self.plan)
 
-    def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation, Py_ssize_t groups,
+    def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
+              Py_ssize_t groups,
               bint nhwc, int algorithm):
-        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom), (left, right)) or "same"."""
+        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom),
+        (left, right)) or "same"."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef fo_conv2d *plan
         make_once(self, self.plan != NULL)
@@ -722,9 +746,11 @@ cdef class Conv2dPlan(WindowPlan):
 
     cdef bint pixelwise(self) noexcept:
         cdef fo_conv2d_shape *s = &self.shape
-        return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (self.same or not (self.top or self.bottom or self.left or self.right))
+        return s.kh == s.kw == s.sh == s.sw == s.groups == 1 and (
+            self.same or not (self.top or self.bottom or self.left or self.right))
 
-    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) noexcept nogil:
         return fo_conv2d_run(self.plan, z, x, residual, y)
 
 
@@ -738,9 +764,11 @@ cdef class SeparablePlan(ImagePlan):
         make_once(self, self.depthwise is not None)
         for name, part in (("expand", expand), ("pointwise", pointwise)):
             if part is not None and not part.pixelwise():
-                raise ValueError(f"{name} must be a 1x1 convolution with stride 1, no padding and groups=1, not {part!r}")
+                raise ValueError(f"{name} must be a 1x1 convolution with stride 1, no padding and groups=1, not "
+                                 f"{part!r}")
         if not depthwise.shape.ic == depthwise.shape.oc == depthwise.shape.groups:
-            raise ValueError(f"depthwise must have one filter for each channel: groups = input channels = output channels, not {depthwise!r}")
+            raise ValueError(f"depthwise must have one filter for each channel: groups = input channels = output "
+                             f"channels, not {depthwise!r}")
         if pointwise.ic != depthwise.oc or expand is not None and expand.oc != depthwise.ic:
             raise ValueError(f"the channels of the parts do not fit: {expand!r}, {depthwise!r}, {pointwise!r}")
         if pointwise.nhwc != depthwise.nhwc or expand is not None and expand.nhwc != depthwise.nhwc:
@@ -763,7 +791,8 @@ cdef class SeparablePlan(ImagePlan):
         self.depthwise.size(n, ih, iw, z)
         return self.pointwise.size(n, z.oh, z.ow, &other)
 
-    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) noexcept nogil:
         cdef fo_separable b = self.block()
         return fo_separable_run(&b, z, x, residual, y)
 
@@ -771,7 +800,8 @@ cdef class SeparablePlan(ImagePlan):
         return (self.depthwise if self.expand is None else self.expand).weights()
 
     def fuses(self, shape):
-        """Whether one pass is faster than the parts one after the other, for an x of this shape: what a block's call takes.
+        """Whether one pass is faster than the parts one after the other, for an x of this shape: what a block's call
+        takes.
 
         Parameters
         ----------
@@ -809,9 +839,11 @@ cdef class SeparablePlan(ImagePlan):
 
 
 cdef class BlockPlan(SeparablePlan):
-    """One pass where that is faster, else the same parts one after the other, the images between them in scratch memory."""
+    """One pass where that is faster, else the same parts one after the other, the images between them in scratch
+    memory."""
 
-    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) noexcept nogil:
         cdef fo_separable b = self.block()
         if fo_separable_pays(&b, z, self.nhwc):
             return fo_separable_run(&b, z, x, residual, y)
@@ -839,7 +871,7 @@ cdef class ResidualPlan(BlockPlan):
         return BlockPlan.__call__(self, a, a if self.adds and self.keeps_shape(a) else None, out)
 
 
-# ---- recurrent cells --------------------------------------------------------------------------------------------------
+# ---- recurrent cells ------------------------------------------------------------------------------------------------
 
 cdef class CellPlan:
     """h' = cell(x, h) with all gates' weights packed once: an RNN or a GRU; :class:`LSTMCellPlan` has c as well."""
@@ -864,7 +896,8 @@ cdef class CellPlan:
         s.inputs, s.outputs = w_ih.shape[1], w_hh.shape[1]
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
         s.act, s.reset_after, s.clip = activation_of(activation), reset_after, clip
-        w.w_ih, w.w_hh, w.b_ih, w.b_hh, w.w_hr, w.peephole = data(w_ih), data(w_hh), data(b_ih), data(b_hh), data(w_hr), data(peephole)
+        w.w_ih, w.w_hh, w.b_ih, w.b_hh = data(w_ih), data(w_hh), data(b_ih), data(b_hh)
+        w.w_hr, w.peephole = data(w_hr), data(peephole)
         with nogil:
             cell = fo_cell_create(&s, &w)
         if cell == NULL:
@@ -881,9 +914,11 @@ cdef class CellPlan:
             if width == UNMADE:
                 raise unmade(self)
             if x is None:
-                raise ValueError(f"x has shape {np.shape(a)}, but w_ih has shape {((1, 4, 3)[<int>self.shape.kind] * self.shape.hidden, width)}: "
+                raise ValueError(f"x has shape {np.shape(a)}, but w_ih has shape "
+                                 f"{((1, 4, 3)[<int>self.shape.kind] * self.shape.hidden, width)}: "
                                  f"x must be (batch, {width}) or ({width},)")
-            raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape {(*np.shape(x)[:cnp.PyArray_NDIM(x) - 1], width)}")
+            raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: {name} must have shape "
+                             f"{(*np.shape(x)[:cnp.PyArray_NDIM(x) - 1], width)}")
         if not as_rows(a, &m, ld):
             a = copied(a)
             as_rows(a, &m, ld)
@@ -939,7 +974,7 @@ cdef class LSTMCellPlan(CellPlan):
         return delivered(y, h_out), delivered(cy, c_out)
 
 
-# ---- sequences --------------------------------------------------------------------------------------------------------
+# ---- sequences ------------------------------------------------------------------------------------------------------
 
 cdef bint as_steps(ndarray a, bint batch_first, Py_ssize_t *t, Py_ssize_t *b) noexcept:
     """Whether kernels can read a as it lies, and its strides over steps and rows of the batch."""
@@ -948,7 +983,8 @@ cdef bint as_steps(ndarray a, bint batch_first, Py_ssize_t *t, Py_ssize_t *b) no
     b[0] = 0 if unbatched else cnp.PyArray_STRIDE(a, 0 if batch_first else 1)
     if cnp.PyArray_SIZE(a) == 0:
         return True
-    if t[0] % 4 or b[0] % 4 or cnp.PyArray_DIM(a, cnp.PyArray_NDIM(a) - 1) > 1 and cnp.PyArray_STRIDE(a, cnp.PyArray_NDIM(a) - 1) != 4:
+    cdef int last = cnp.PyArray_NDIM(a) - 1
+    if t[0] % 4 or b[0] % 4 or cnp.PyArray_DIM(a, last) > 1 and cnp.PyArray_STRIDE(a, last) != 4:
         return False
     t[0] //= 4
     b[0] //= 4
@@ -990,7 +1026,8 @@ cdef class SequencePlan:
         """An initial state, contiguous."""
         cdef ndarray a = as_float32(given, name)
         if np.shape(a) != shape:
-            raise ValueError(f"{name} has shape {np.shape(a)}, but must have shape {shape} (layers * directions, batch, width), as x has its rows")
+            raise ValueError(f"{name} has shape {np.shape(a)}, but must have shape {shape} (layers * directions, "
+                             f"batch, width), as x has its rows")
         return contiguous(a)
 
     def __call__(self, x, state=None, lengths=None, out=None):
@@ -1004,10 +1041,12 @@ cdef class SequencePlan:
             if self.inputs == UNMADE:
                 raise unmade(self)
             order = "batch, steps" if self.batch_first else "steps, batch"
-            raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {self.inputs} columns: x must be ({order}, {self.inputs}) or (steps, {self.inputs})")
+            raise ValueError(f"x has shape {np.shape(a)}, but w_ih has {self.inputs} columns: x must be ({order}, "
+                             f"{self.inputs}) or (steps, {self.inputs})")
         s.steps = cnp.PyArray_DIM(a, 1 if self.batch_first and not unbatched else 0)
         s.batch = 1 if unbatched else cnp.PyArray_DIM(a, 0 if self.batch_first else 1)
-        h_shape, c_shape = self.state_shape(unbatched, s.batch, self.outputs), self.state_shape(unbatched, s.batch, self.hidden)
+        h_shape = self.state_shape(unbatched, s.batch, self.outputs)
+        c_shape = self.state_shape(unbatched, s.batch, self.hidden)
         if state is not None:
             if self.lstm:
                 h, c = as_pair(state, "state")
@@ -1039,9 +1078,11 @@ cdef class SequencePlan:
 
 
 cdef class Stream:
-    """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one thread at a time.
+    """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one
+    thread at a time.
 
-    The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of its own.
+    The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of
+    its own.
 
     Examples
     --------
@@ -1095,8 +1136,10 @@ cdef class Stream:
         cdef Py_ssize_t m
         cdef fo_sequence s = self.sequence  # a copy: another thread's step must not find these arrays in it
         cdef fo_status status
-        if nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != s.batch:
-            raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape {(s.batch, self.layer.inputs)}")
+        if (nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs
+                or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != s.batch):
+            raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape "
+                             f"{(s.batch, self.layer.inputs)}")
         if not as_rows(a, &m, &s.xb):
             a = copied(a)
             as_rows(a, &m, &s.xb)
@@ -1142,7 +1185,7 @@ cdef class Stream:
         self.c[...] = c
 
 
-# ---- weights and passes -----------------------------------------------------------------------------------------------
+# ---- weights and passes ---------------------------------------------------------------------------------------------
 
 cdef ndarray vector(object a, str name, Py_ssize_t channels):
     """A parameter of each output channel, contiguous."""
@@ -1151,15 +1194,19 @@ cdef ndarray vector(object a, str name, Py_ssize_t channels):
         return None
     v = as_float32(a, name)
     if cnp.PyArray_NDIM(v) != 1 or cnp.PyArray_DIM(v, 0) != channels:
-        raise ValueError(f"{name} has shape {np.shape(v)}, but there are {channels} output channels: it must have shape ({channels},)")
+        raise ValueError(f"{name} has shape {np.shape(v)}, but there are {channels} output channels: it must have "
+                         f"shape ({channels},)")
     return contiguous(v)
 
 
 def batch_norm_scale(gamma, beta, mean, var, double eps, Py_ssize_t channels):
-    """scale and shift in float64 of a batch norm, or the error that says what is wrong; None where some var + eps is not positive."""
+    """scale and shift in float64 of a batch norm, or the error that says what is wrong; None where some var + eps is
+    not positive."""
     cdef cnp.npy_intp n = channels
-    cdef ndarray g = vector(gamma, "bn.gamma", n), b = vector(beta, "bn.beta", n), m = vector(mean, "bn.mean", n), v = vector(var, "bn.var", n)
-    cdef ndarray scale = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0), shift = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0)
+    cdef ndarray g = vector(gamma, "bn.gamma", n), b = vector(beta, "bn.beta", n)
+    cdef ndarray m = vector(mean, "bn.mean", n), v = vector(var, "bn.var", n)
+    cdef ndarray scale = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0)
+    cdef ndarray shift = cnp.PyArray_EMPTY(1, &n, cnp.NPY_FLOAT64, 0)
     if fo_batch_norm_scale(n, data(g), data(b), data(m), data(v), eps, doubles(scale), doubles(shift)):
         return scale, shift
 
@@ -1185,7 +1232,8 @@ def as_input(x, str name, ndim=None):
     """x as a float32 array of ndim axes (an int or a tuple of ints), or the error that says what is wrong."""
     cdef object a = as_float32(x, name)
     if ndim is not None and a.ndim not in ((ndim,) if isinstance(ndim, int) else ndim):
-        raise ValueError(f"{name} has shape {a.shape}, but must have {ndim if isinstance(ndim, int) else ' or '.join(map(str, ndim))} axes")
+        raise ValueError(f"{name} has shape {a.shape}, but must have "
+                         f"{ndim if isinstance(ndim, int) else ' or '.join(map(str, ndim))} axes")
     return a
 
 
@@ -1193,9 +1241,11 @@ cdef inline Py_ssize_t row_stride(ndarray a) noexcept:
     return 0 if a is None else cnp.PyArray_STRIDE(a, 0) // 4
 
 
-def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor=None, ndarray scale=None, ndarray shift=None,
+def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor=None, ndarray scale=None,
+              ndarray shift=None,
               ndarray residual=None, tuple activation=(0, 0.0, 0.0, None)):
-    """y = activation(x * factor * scale + shift + residual) as one pass over (m, n) matrices with contiguous rows; y may be x."""
+    """y = activation(x * factor * scale + shift + residual) as one pass over (m, n) matrices with contiguous rows; y
+    may be x."""
     cdef fo_pointwise_args g
     g.m, g.n = x.shape[0], x.shape[1]
     g.x, g.factor, g.residual, g.y = data(x), data(factor), data(residual), data(y)
@@ -1207,7 +1257,7 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
         fo_pointwise(&g)
 
 
-# ---- networks ---------------------------------------------------------------------------------------------------------
+# ---- networks -------------------------------------------------------------------------------------------------------
 
 include "program.pxi"
 include "template.pxi"

@@ -1,7 +1,8 @@
-# What surrounds the products, as functions: pools, softmax, norms, resizing. And transposed convolutions. Included by _core.pyx.
+# What surrounds the products, as functions: pools, softmax, norms, resizing. And transposed convolutions. Included by
+# _core.pyx.
 #
-# Each checks its arguments, takes `out` where kernels can write there or a new array, and makes one C call; `delivered` ends it.
-# Shapes and options that follow from one another are the business of functional.py.
+# Each checks its arguments, takes `out` where kernels can write there or a new array, and makes one C call; `delivered`
+# ends it. Shapes and options that follow from one another are the business of functional.py.
 
 # ---- results: for every call that takes `out`
 
@@ -16,15 +17,20 @@ cdef bint same_place(ndarray y, ndarray x) noexcept:
     return True
 
 
-cdef ndarray writable(object out, int nd, cnp.npy_intp *dims, ndarray a, ndarray b=None, ndarray c=None, bint in_place=False):
-    """out, checked, if a kernel that reads a, b and c can write there; else None: the result goes to a new array, and `delivered` copies it.
+cdef ndarray writable(object out, int nd, cnp.npy_intp *dims, ndarray a, ndarray b=None, ndarray c=None,
+                      bint in_place=False):
+    """out, checked, if a kernel that reads a, b and c can write there; else None: the result goes to a new array, and
+    `delivered` copies it.
 
     in_place: the kernel may write an element of a, b or c where it has read it.
     """
     cdef ndarray y
     if out is None:
         return None
-    y = <ndarray>out if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims) else checked_out(out, shape_of(nd, dims))
+    if ready(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out) and same_shape(<ndarray>out, nd, dims):
+        y = <ndarray>out
+    else:
+        y = checked_out(out, shape_of(nd, dims))
     if not ready(y) or in_the_way(y, a, in_place) or in_the_way(y, b, in_place) or in_the_way(y, c, in_place):
         return None
     return y
@@ -104,7 +110,8 @@ cdef bint join_axis(fo_axes *fibre, Py_ssize_t size, Py_ssize_t y, Py_ssize_t x)
     return True
 
 
-cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t groups, fo_axes *kept, fo_axes *fibre) noexcept:
+cdef bint split_axes(ndarray y, ndarray x, int first, int last, Py_ssize_t groups, fo_axes *kept,
+                     fo_axes *fibre) noexcept:
     """The axes first .. last of y and x as those of a fibre, the others as kept. False where kernels cannot read it so.
 
     groups > 0: the first axis of the fibre is cut into so many, each with a scale of its own, behind one another.
@@ -153,7 +160,8 @@ def softmax(x, int along, bint log, out=None):
 
 
 def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias=None, residual=None, out=None):
-    """The norm of x + residual over the axes from `first` on, of which that one is cut into groups where there are some.
+    """The norm of x + residual over the axes from `first` on, of which that one is cut into groups where there are
+    some.
 
     weight and bias have an element for each point of the axis `first`, or of the last one where there are no groups.
     """
@@ -194,7 +202,8 @@ cdef ndarray parameter(object values, str name, ndarray x, int axis):
         return None
     cdef ndarray a = as_float32(values, name)
     if cnp.PyArray_NDIM(a) != 1 or cnp.PyArray_DIM(a, 0) != cnp.PyArray_DIM(x, axis):
-        raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: it must have shape ({cnp.PyArray_DIM(x, axis)},)")
+        raise ValueError(f"{name} has shape {np.shape(a)}, but x has shape {np.shape(x)}: it must have shape "
+                         f"({cnp.PyArray_DIM(x, axis)},)")
     return contiguous(a)
 
 
@@ -295,7 +304,8 @@ cdef ndarray image_of(object x, bint nhwc, fo_image *image):
     return a
 
 
-cdef ndarray resized_image(object out, ndarray x, bint nhwc, Py_ssize_t oh, Py_ssize_t ow, const fo_image *xi, fo_image *yi):
+cdef ndarray resized_image(object out, ndarray x, bint nhwc, Py_ssize_t oh, Py_ssize_t ow, const fo_image *xi,
+                           fo_image *yi):
     """Where an image of x's channels and another size goes, in x's memory order where it is new."""
     cdef int c = 3 if nhwc else 1, h = 1 if nhwc else 2
     cdef cnp.npy_intp dims[4]
@@ -312,8 +322,10 @@ cdef ndarray resized_image(object out, ndarray x, bint nhwc, Py_ssize_t oh, Py_s
     return y
 
 
-def pool(x, bint average, tuple kernel, tuple stride, tuple before, tuple dilation, tuple size, tuple counted, bint nhwc, out=None):
-    """The maximum or mean of windows, pairs of (rows, columns); the mean's divisor: points with h_lo, h_hi, w_lo, w_hi = counted."""
+def pool(x, bint average, tuple kernel, tuple stride, tuple before, tuple dilation, tuple size, tuple counted,
+         bint nhwc, out=None):
+    """The maximum or mean of windows, pairs of (rows, columns); the mean's divisor: points with h_lo, h_hi, w_lo, w_hi
+    = counted."""
     cdef fo_pool_args g
     cdef fo_status status
     cdef ndarray a = image_of(x, nhwc, &g.x), y
@@ -330,11 +342,14 @@ def pool(x, bint average, tuple kernel, tuple stride, tuple before, tuple dilati
 
 
 def resize(x, tuple rows, tuple columns, bint nhwc, out=None):
-    """rows and columns: (i0, i1, t) of int64, int64 and float32, contiguous, y = (1 - t) x[i0] + t x[i1]; or (i0, None, None), y = x[i0]."""
+    """rows and columns: (i0, i1, t) of int64, int64 and float32, contiguous, y = (1 - t) x[i0] + t x[i1]; or (i0, None,
+    None), y = x[i0]."""
     cdef fo_resize_args g
     cdef fo_status status
-    cdef ndarray a = image_of(x, nhwc, &g.x), y, h0 = rows[0], h1 = rows[1], th = rows[2], w0 = columns[0], w1 = columns[1], tw = columns[2]
-    g.n, g.c, g.oh, g.ow = cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, 3 if nhwc else 1), cnp.PyArray_SIZE(h0), cnp.PyArray_SIZE(w0)
+    cdef ndarray a = image_of(x, nhwc, &g.x), y, h0 = rows[0], h1 = rows[1], th = rows[2], w0 = columns[0]
+    cdef ndarray w1 = columns[1], tw = columns[2]
+    g.n, g.c = cnp.PyArray_DIM(a, 0), cnp.PyArray_DIM(a, 3 if nhwc else 1)
+    g.oh, g.ow = cnp.PyArray_SIZE(h0), cnp.PyArray_SIZE(w0)
     y = resized_image(out, a, nhwc, g.oh, g.ow, &g.x, &g.y)
     g.h0, g.h1, g.w0, g.w1 = positions(h0), positions(h1), positions(w0), positions(w1)
     g.th, g.tw = data(th), data(tw)
@@ -361,8 +376,10 @@ cdef class TransposedPlan(ImagePlan):
     def __dealloc__(self):
         fo_conv_transpose_free(self.plan)
 
-    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple output_padding, tuple dilation, Py_ssize_t groups, bint nhwc):
-        """w (ic, oc/groups, kh, kw) and bias (oc,) or None, contiguous; padding ((top, bottom), (left, right)) or "same"."""
+    def _pack(self, ndarray w, ndarray bias, tuple activation, tuple stride, padding, tuple output_padding,
+              tuple dilation, Py_ssize_t groups, bint nhwc):
+        """w (ic, oc/groups, kh, kw) and bias (oc,) or None, contiguous; padding ((top, bottom), (left, right)) or
+        "same"."""
         cdef fo_conv2d_shape s
         cdef fo_conv_transpose *plan
         s.ic, s.oc, s.groups, s.kh, s.kw = w.shape[0], w.shape[1] * groups, groups, w.shape[2], w.shape[3]
@@ -388,7 +405,8 @@ cdef class TransposedPlan(ImagePlan):
             z.top, z.left = max(z.oh - ih * s.sh, 0) // 2, max(z.ow - iw * s.sw, 0) // 2
             z.oh, z.ow = ih * s.sh, iw * s.sw
         if ih < 1 or iw < 1 or z.oh < 1 or z.ow < 1:
-            raise ValueError(f"x is {ih} x {iw} pixels, of which the kernel of w, the stride and the padding leave {z.oh} x {z.ow}")
+            raise ValueError(f"x is {ih} x {iw} pixels, of which the kernel of w, the stride and the padding leave "
+                             f"{z.oh} x {z.ow}")
         return 0
 
     def _weights_shape(self):
@@ -401,8 +419,10 @@ cdef class TransposedPlan(ImagePlan):
     cdef str weights(self):
         return f"w {self._weights_shape()} with groups={self.shape.groups}"
 
-    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual, const fo_image *y) noexcept nogil:
-        """Pixels of a phase of y stand apart, so channels must be neighbours: a y of planes is made of one that has them so."""
+    cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                       const fo_image *y) noexcept nogil:
+        """Pixels of a phase of y stand apart, so channels must be neighbours: a y of planes is made of one that has
+        them so."""
         cdef fo_image pixels, added
         cdef fo_status status
         cdef Py_ssize_t floats = z.n * z.oh * z.ow * self.oc

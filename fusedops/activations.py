@@ -7,8 +7,8 @@ import numpy as np
 from . import _core
 
 # The order of fo_act_kind in csrc/fusedops.h.
-KINDS = ("identity", "clip", "leaky_relu", "prelu", "elu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu", "hardsigmoid",
-         "hardswish", "softplus", "mish")
+KINDS = ("identity", "clip", "leaky_relu", "prelu", "elu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu",
+         "hardsigmoid", "hardswish", "softplus", "mish")
 _CODE = {name: code for code, name in enumerate(KINDS)}
 _DEFAULTS = {"leaky_relu": (0.01,), "elu": (1.0,)}
 NAMES = ("relu", "relu6", *(k for k in KINDS if k != "identity"))
@@ -37,7 +37,8 @@ def parse(activation, channels=None):
         return _PLAIN[activation]
     name, *parameters = activation if isinstance(activation, (tuple, list)) and len(activation) else (activation,)
     if not isinstance(name, str):
-        raise TypeError(f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}")
+        raise TypeError(
+            f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}")
     if name not in NAMES:
         raise ValueError(f"unknown activation {name!r}; known are {', '.join(NAMES)}")
     if name == "prelu":
@@ -45,7 +46,8 @@ def parse(activation, channels=None):
     bounds = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}.get(name)
     wanted = 2 if name == "clip" else len(_DEFAULTS.get(name, ()))
     if len(parameters) > wanted or name == "clip" and len(parameters) != 2:
-        raise ValueError(f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}")
+        raise ValueError(
+            f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}")
     parameters = [number(p, f"a parameter of activation {name!r}") for p in parameters]
     if name == "clip" and not parameters[0] <= parameters[1]:
         raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")
@@ -76,9 +78,14 @@ def _prelu(parameters, channels):
         raise ValueError("activation 'prelu' takes the slopes: ('prelu', slopes), one slope for each output channel")
     slopes = _core.as_array(parameters[0], "slopes")
     if slopes.dtype != np.float32:
-        raise TypeError(f"the slopes of 'prelu' have dtype {slopes.dtype}, but fusedops computes in float32: pass slopes.astype(np.float32)")
+        raise TypeError(
+            f"the slopes of 'prelu' have dtype {slopes.dtype}, but fusedops computes in float32: pass "
+            f"slopes.astype(np.float32)"
+        )
     if channels is not None and slopes.size != channels:
-        raise ValueError(f"the slopes of 'prelu' have shape {slopes.shape}, but there are {channels} output channels: one slope each")
+        raise ValueError(
+            f"the slopes of 'prelu' have shape {slopes.shape}, but there are {channels} output channels: one slope each"
+        )
     return _CODE["prelu"], 0.0, 0.0, slopes.flatten()
 
 

@@ -8,7 +8,8 @@ from .activations import number
 
 
 class BatchNorm(NamedTuple):
-    """The parameters of an inference batch norm, ``y = gamma (x - mean) / sqrt(var + eps) + beta``, one of each per channel.
+    """The parameters of an inference batch norm, ``y = gamma (x - mean) / sqrt(var + eps) + beta``, one of each per
+    channel.
 
     Parameters
     ----------
@@ -71,12 +72,14 @@ def scale_and_shift(bn, channels):
 
 
 def silence():
-    """What infinite statistics give, and what passes float32's range, comes without NumPy's warnings, as from kernels."""
+    """What infinite statistics give, and what passes float32's range, comes without NumPy's warnings, as from
+    kernels."""
     return np.errstate(over="ignore", invalid="ignore")
 
 
 def scale_and_bias(bias, bn, channels):
-    """What a batch norm makes of the weights and bias before it: `w` times a float64 `scale` of its channels, and the float32 `bias`."""
+    """What a batch norm makes of the weights and bias before it: `w` times a float64 `scale` of its channels, and the
+    float32 `bias`."""
     scale, shift = scale_and_shift(bn, channels)
     return scale, _core.fold_bias(bias, scale, shift)
 
@@ -84,8 +87,8 @@ def scale_and_bias(bias, bn, channels):
 def fold_batch_norm(w, bias, bn):
     """Folds a batch norm into the weights and bias before it: ``bn(op(x, w) + bias) = op(x, w') + bias'``.
 
-    ``w' = w gamma / sqrt(var + eps)``, ``bias' = (bias - mean) gamma / sqrt(var + eps) + beta``, by output channel. Computed in
-    float64 and rounded once; weights that would be denormal become 0.
+    ``w' = w gamma / sqrt(var + eps)``, ``bias' = (bias - mean) gamma / sqrt(var + eps) + beta``, by output channel.
+    Computed in float64 and rounded once; weights that would be denormal become 0.
 
     Parameters
     ----------
@@ -108,8 +111,8 @@ def fold_batch_norm(w, bias, bn):
 
     References
     ----------
-    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference", 2018,
-       section 3.2, arXiv:1712.05877
+    .. [1] Jacob et al., "Quantization and training of neural networks for efficient integer-arithmetic-only inference",
+       2018, section 3.2, arXiv:1712.05877
 
     Examples
     --------

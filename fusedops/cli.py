@@ -47,19 +47,21 @@ def _parser():
     info.set_defaults(run=_info)
 
     bench = commands.add_parser(
-        "bench", help="time fused, folded only, unfused and NumPy side by side", formatter_class=argparse.RawTextHelpFormatter,
-        epilog=_examples(
+        "bench", help="time fused, folded only, unfused and NumPy side by side",
+        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
             ("fusedops bench --quick", "all workloads on one thread, in 15 seconds"),
-            ("fusedops bench --threads 4 --plot speeds.png --json speeds.json", "on four, with a picture and the figures"),
+            ("fusedops bench --threads 4 --plot speeds.png --json speeds.json",
+             "on four, with a picture and the figures"),
             ("fusedops bench resnet50.onnx", "a network as a whole and node by node"),
             ("fusedops bench model.onnx --dim batch=8 --dim height=320", "one whose dimensions have names"),
             ("fusedops bench model.onnx --disable-pass epilogue", "what a pass buys, by leaving it out"),
             ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set")),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
-                    "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
-                    "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
-                    "forms (a saved one alone: it comes without the others), and each of its nodes.")
-    bench.add_argument("model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote").complete = _FILES
+        "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
+        "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
+        "forms (a saved one alone: it comes without the others), and each of its nodes.")
+    bench.add_argument("model", nargs="?", metavar="MODEL",
+                       help="a network to time instead: ONNX, or what model.save wrote").complete = _FILES
     bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
                        help="size of a network's dimension that has a name (default: 1)")
     _takes_passes(bench)
@@ -71,15 +73,16 @@ def _parser():
     bench.set_defaults(run=_bench)
 
     explain = commands.add_parser(
-        "explain", help="show what is fused in a network, and what is not and why", formatter_class=argparse.RawTextHelpFormatter,
-        epilog=_examples(("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
+        "explain", help="show what is fused in a network, and what is not and why",
+        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
+            ("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
     explain.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
     _takes_passes(explain)
     explain.set_defaults(run=_explain)
 
     completion = commands.add_parser(
-        "completion", help="print the completion of commands and options for a shell", formatter_class=argparse.RawTextHelpFormatter,
-        epilog=_examples(
+        "completion", help="print the completion of commands and options for a shell",
+        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
             ('eval "$(fusedops completion bash)"', "in ~/.bashrc"),
             ("fusedops completion zsh > ~/.zfunc/_fusedops", "with ~/.zfunc in fpath")))
     completion.add_argument("shell", choices=list(_FILES))
@@ -133,7 +136,8 @@ def _bench(options):
         print(report.table(results))
     else:
         sizes = dict(options.dim)
-        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick, options.disabled)
+        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick,
+                                                         options.disabled)
         print(times, profile, sep="\n\n")
     if options.json:
         report.write_json(results, options.json)

@@ -16,7 +16,8 @@ __all__ = [
 
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
            layout="NCHW", algorithm="auto", out=None):
-    """2-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
+    """2-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) +
+    residual)``.
 
     ``conv(x, w)[n, o, h, w] = sum over c, i, j of w[o, c, i, j] x[n, c, h sh + i dh - top, w sw + j dw - left]``
 
@@ -31,20 +32,21 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     residual : ndarray, float32, of the result's shape, optional
         Added before the activation.
     activation : None, str or tuple
-        ``"relu"``, ``"relu6"``, ``("clip", lo, hi)``, ``("leaky_relu", slope)``, ``("elu", alpha)``, ``"sigmoid"``, ``"tanh"``,
-        ``"gelu"`` (erf), ``"gelu_tanh"``, ``"silu"``, ``"hardsigmoid"``, ``"hardswish"``, ``"softplus"``, ``"mish"`` or
-        ``("prelu", slopes)`` with one slope for each output channel.
+        ``"relu"``, ``"relu6"``, ``("clip", lo, hi)``, ``("leaky_relu", slope)``, ``("elu", alpha)``, ``"sigmoid"``,
+        ``"tanh"``, ``"gelu"`` (erf), ``"gelu_tanh"``, ``"silu"``, ``"hardsigmoid"``, ``"hardswish"``, ``"softplus"``,
+        ``"mish"`` or ``("prelu", slopes)`` with one slope for each output channel.
     stride, dilation : int or (int, int)
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
-        Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more stands behind.
+        Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more
+        stands behind.
     groups : int
     layout : {"NCHW", "NHWC"}
     algorithm : {"auto", "direct", "winograd", "winograd1d", "strassen"}
-        "auto" depends on the shapes and the processor alone. The last three take fewer multiplications. "winograd" (3x3, stride 1, or 2
-        without dilation, not depthwise) works on tiles, and rounds more than "direct": by 2e-5 of the largest output at most, in large images
-        of stride 1 by 5e-5. "winograd1d" (kernels higher than their stride, not depthwise) works on two or three output rows, and does not.
-        "strassen" (1x1, stride 1, no padding, one group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and
-        rounds a little more.
+        "auto" depends on the shapes and the processor alone. The last three take fewer multiplications. "winograd"
+        (3x3, stride 1, or 2 without dilation, not depthwise) works on tiles, and rounds more than "direct": by 2e-5 of
+        the largest output at most, in large images of stride 1 by 5e-5. "winograd1d" (kernels higher than their stride,
+        not depthwise) works on two or three output rows, and does not. "strassen" (1x1, stride 1, no padding, one
+        group) multiplies 7 blocks in place of 8 from 64 pixels and 64 output channels on, and rounds a little more.
     out : ndarray, float32, optional
         Where the result goes: any strides; it may overlap an input.
 
@@ -66,12 +68,15 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
 
     Notes
     -----
-    Weights are packed at each call, which takes about as long as reading and writing them a few times; :class:`Conv2d` does it once.
+    Weights are packed at each call, which takes about as long as reading and writing them a few times; :class:`Conv2d`
+    does it once.
 
     References
     ----------
-    .. [1] Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in panels
-    .. [2] Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's algorithm
+    .. [1] Goto and van de Geijn, "Anatomy of high-performance matrix multiplication", ACM TOMS 34(3), 2008: products in
+           panels
+    .. [2] Lavin and Gray, "Fast algorithms for convolutional neural networks", 2016, arXiv:1509.09308: Winograd's
+           algorithm
     .. [3] Strassen, "Gaussian elimination is not optimal", 1969
 
     Examples
@@ -87,7 +92,8 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
 
 def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
            layout="NCHW", algorithm="auto", out=None):
-    """One-dimensional convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) + residual)``.
+    """One-dimensional convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) +
+    bias) + residual)``.
 
     ``conv(x, w)[n, o, l] = sum over c, j of w[o, c, j] x[n, c, l s + j d - before]``
 
@@ -133,17 +139,20 @@ def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     return layer(x, residual, out)
 
 
-def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0, dilation=1, groups=1,
-                     layout="NCHW", out=None):
-    """Transposed 2-D convolution, which spreads pixels: ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``.
+def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
+                     dilation=1, groups=1, layout="NCHW", out=None):
+    """Transposed 2-D convolution, which spreads pixels: ``y = activation(batch_norm(conv_transpose(x, w) + bias) +
+    residual)``.
 
-    ``conv_transpose(x, w)[n, o, h, w]`` is the sum of ``w[c, o, i, j] x[n, c, p, q]`` over all c, i, j, p, q with ``h = p sh + i dh - top`` and
-    ``w = q sw + j dw - left``. No sum is scattered: each phase of the output is an ordinary convolution, with its epilogue fused.
+    ``conv_transpose(x, w)[n, o, h, w]`` is the sum of ``w[c, o, i, j] x[n, c, p, q]`` over all c, i, j, p, q with ``h =
+    p sh + i dh - top`` and ``w = q sw + j dw - left``. No sum is scattered: each phase of the output is an ordinary
+    convolution, with its epilogue fused.
 
     Parameters
     ----------
     x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
-        Any strides. An NCHW-shaped array whose memory is NHWC gives a result like itself; a stride above 1 is fastest so.
+        Any strides. An NCHW-shaped array whose memory is NHWC gives a result like itself; a stride above 1 is fastest
+        so.
     w : ndarray, float32, (ic, oc/groups, kh, kw)
         As PyTorch's ``nn.ConvTranspose2d.weight``.
     bias, bn, residual, activation, groups, layout, out
@@ -179,8 +188,8 @@ def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     >>> fo.conv_transpose2d(np.array([[[[1, 2]]]], np.float32), np.ones((1, 1, 1, 2), np.float32), stride=2)
     array([[[[1., 1., 2., 2.]]]], dtype=float32)
     """
-    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding, output_padding=output_padding,
-                            dilation=dilation, groups=groups, layout=layout)
+    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding,
+                            output_padding=output_padding, dilation=dilation, groups=groups, layout=layout)
     return layer(x, residual, out)
 
 
@@ -217,12 +226,12 @@ def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0
     >>> fo.conv_bn_relu(np.ones((1, 2, 4, 4), np.float32), -np.ones((3, 2, 3, 3), np.float32)).max()
     np.float32(0.0)
     """
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding, dilation=dilation,
-                  groups=groups, layout=layout, algorithm=algorithm, out=out)
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
+                  dilation=dilation, groups=groups, layout=layout, algorithm=algorithm, out=out)
 
 
-def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, layout="NCHW",
-                     out=None):
+def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1,
+                     layout="NCHW", out=None):
     """Depthwise 2-D convolution: each channel of `x` has its own kernel, or `m` of them.
 
     ``y[n, c m + q] = activation(batch_norm(conv(x[n, c], w[c m + q]) + bias) + residual)``
@@ -254,8 +263,8 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     (1, 8, 5, 5)
     """
     x, w, channels = depthwise_operands(x, w, layout)
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding, dilation=dilation,
-                  groups=channels, layout=layout, out=out)
+    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding,
+                  dilation=dilation, groups=channels, layout=layout, out=out)
 
 
 def depthwise_operands(x, w, layout):
@@ -265,14 +274,19 @@ def depthwise_operands(x, w, layout):
     if channels == 0:
         raise ValueError(f"x has shape {x.shape}, but a depthwise convolution needs at least one channel")
     if w.ndim == 4 and w.shape[1] != 1 or w.shape[0] % channels:
-        raise ValueError(f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or ({channels}*m, kh, kw)")
+        raise ValueError(
+            f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or "
+            f"({channels}*m, kh, kw)"
+        )
     if w.ndim == 3:
         w = w[:, np.newaxis]
     return x, w, channels
 
 
-def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None):
-    """Depthwise convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
+def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW",
+                           out=None):
+    """Depthwise convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual,
+    0)``.
 
     :func:`depthwise_conv2d` with ``activation="relu"``.
 
@@ -299,8 +313,8 @@ def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1,
     >>> fo.depthwise_conv_bn_relu(np.ones((1, 8, 5, 5), np.float32), np.ones((8, 3, 3), np.float32), stride=2).shape
     (1, 8, 2, 2)
     """
-    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
-                            dilation=dilation, layout=layout, out=out)
+    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride,
+                            padding=padding, dilation=dilation, layout=layout, out=out)
 
 
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None):

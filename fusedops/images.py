@@ -8,7 +8,8 @@ from .layers import LAYOUTS, _choice, _padding, _pair
 
 
 def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
-    """The largest value of each window: ``y[n, c, h, w] = max over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
+    """The largest value of each window: ``y[n, c, h, w] = max over i, j of x[n, c, h sh + i dh - top, w sw + j dw -
+    left]``.
 
     Parameters
     ----------
@@ -19,7 +20,8 @@ def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     stride : int or (int, int), optional
         The kernel's size where it is not given.
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
-        What stands around the image is smaller than any value. At most half of the window, so that each meets the image.
+        What stands around the image is smaller than any value. At most half of the window, so that each meets the
+        image.
     dilation : int or (int, int)
     ceil_mode : bool
         One window more where the last would leave the padded image, if it begins inside of it.
@@ -50,7 +52,8 @@ def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     return _core.pool(windows[0], False, *windows[1:6], (0, 0, 0, 0), layout == "NHWC", out)
 
 
-def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, count_include_pad=True, layout="NCHW", out=None):
+def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, count_include_pad=True,
+               layout="NCHW", out=None):
     """The mean of each window: ``y[n, c, h, w] = mean over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
 
     Parameters
@@ -87,7 +90,8 @@ def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
 
 
 def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
-    """x checked, and pairs of (rows, columns): kernel, stride, zeros before, dilation, size of the result, zeros behind, size of the image."""
+    """x checked, and pairs of (rows, columns): kernel, stride, zeros before, dilation, size of the result, zeros
+    behind, size of the image."""
     x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
     image, kernel = x.shape[row:row + 2], _pair(kernel_size, "kernel_size", 1)
     strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
@@ -100,9 +104,14 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
         raise ValueError(f"padding={padding!r} is more than half of a window of {spans[0]} x {spans[1]}")
     padded = [i + sum(side) for i, side in zip(image, zeros)]
     if min(image) < 1 or any(p < span for p, span in zip(padded, spans)):
-        raise ValueError(f"x has shape {x.shape}: {padded[0]} x {padded[1]} pixels when padded, but a window of kernel_size={kernel_size!r} "
-                         f"spans {spans[0]} x {spans[1]}")
-    size = [_outputs(p - span, s, i + side[0], ceil_mode) for p, span, s, i, side in zip(padded, spans, strides, image, zeros)]
+        raise ValueError(
+            f"x has shape {x.shape}: {padded[0]} x {padded[1]} pixels when padded, but a window of "
+            f"kernel_size={kernel_size!r} "
+            f"spans {spans[0]} x {spans[1]}")
+    size = [
+        _outputs(p - span, s, i + side[0], ceil_mode)
+        for p, span, s, i, side in zip(padded, spans, strides, image, zeros)
+    ]
     before, after = zip(*zeros)
     return x, kernel, strides, before, dilations, tuple(size), after, image
 
@@ -114,7 +123,8 @@ def _outputs(room, stride, end, ceil_mode):
 
 
 def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, layout="NCHW", out=None):
-    """Images of another size: ``y[n, c, h, w] = x`` at row ``(h + 1/2) ih / oh - 1/2`` and the like column, or the nearest point above and left of it.
+    """Images of another size: ``y[n, c, h, w] = x`` at row ``(h + 1/2) ih / oh - 1/2`` and the like column, or the
+    nearest point above and left of it.
 
     As PyTorch's ``interpolate``.
 
@@ -127,7 +137,8 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, lay
     scale : float or (float, float), optional
         In place of `size`: ``size = floor(scale * input)``, and points are 1 / scale apart.
     mode : {"nearest", "linear"}
-        "nearest": pixel ``floor(h ih / oh)``. "linear": between the two next rows and columns; the image's border goes on outside.
+        "nearest": pixel ``floor(h ih / oh)``. "linear": between the two next rows and columns; the image's border goes
+        on outside.
     align_corners : bool
         With "linear": the centres of the corner pixels meet, so points are (ih - 1) / (oh - 1) apart.
     layout : {"NCHW", "NHWC"}

@@ -16,7 +16,8 @@ def _bias(bias, channels):
         return None
     bias = _core.as_input(bias, "bias")
     if bias.shape != (channels,):
-        raise ValueError(f"bias has shape {bias.shape}, but there are {channels} outputs: it must have shape ({channels},)")
+        raise ValueError(
+            f"bias has shape {bias.shape}, but there are {channels} outputs: it must have shape ({channels},)")
     return np.ascontiguousarray(bias)
 
 
@@ -88,7 +89,8 @@ def windows(w, stride, padding, dilation, groups, layout):
 
 
 def _winograd_applies(w_shape, stride, dilation, groups):
-    return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and (w_shape[1] > 1 or groups == 1)
+    return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and (w_shape[1] > 1
+                                                                                                        or groups == 1)
 
 
 def _winograd1d_applies(w_shape, stride, dilation, groups):
@@ -154,8 +156,8 @@ class Linear(_Layer, _core.LinearPlan):
 
     Notes
     -----
-    ``layer(x, residual=None, out=None)`` takes x (..., k), adds `residual` (..., n) before the activation, and returns y (..., n): `out`
-    where it is given. It may be called from many threads, copied and pickled.
+    ``layer(x, residual=None, out=None)`` takes x (..., k), adds `residual` (..., n) before the activation, and returns
+    y (..., n): `out` where it is given. It may be called from many threads, copied and pickled.
 
     Examples
     --------
@@ -201,9 +203,9 @@ class Conv2d(_Layer, _core.Conv2dPlan):
     Notes
     -----
     ``layer(x, residual=None, out=None)`` takes x (n, ic, ih, iw), adds `residual` before the activation, and returns
-    y (n, oc, oh, ow): `out` where it is given; with ``layout="NHWC"`` all three have their channels last. ``layer.output_shape(x.shape)``
-    is y's shape, and ``layer.kernel(x.shape)`` the name of the kernel that serves it with the bytes of its scratch memory.
-    A layer may be called from many threads, copied and pickled.
+    y (n, oc, oh, ow): `out` where it is given; with ``layout="NHWC"`` all three have their channels last.
+    ``layer.output_shape(x.shape)`` is y's shape, and ``layer.kernel(x.shape)`` the name of the kernel that serves it
+    with the bytes of its scratch memory. A layer may be called from many threads, copied and pickled.
 
     Examples
     --------
@@ -215,28 +217,36 @@ class Conv2d(_Layer, _core.Conv2dPlan):
            [4., 6., 4.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
-                 algorithm="auto"):
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
+                 layout="NCHW", algorithm="auto"):
         w = _core.as_input(w, "w", 4)
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
         _choice(algorithm, "algorithm", ALGORITHMS)
         if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
-            raise ValueError(f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w {w.shape}, "
-                             f"stride {stride}, dilation {dilation}, groups={groups}")
+            raise ValueError(
+                f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w "
+                f"{w.shape}, "
+                f"stride {stride}, dilation {dilation}, groups={groups}")
         if algorithm == "winograd1d" and not _winograd1d_applies(w.shape, stride, dilation, groups):
-            raise ValueError(f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation and not "
-                             f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
+            raise ValueError(
+                f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation "
+                f"and not "
+                f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
         if algorithm == "strassen" and not _strassen_applies(w.shape, stride, zeros, groups):
-            raise ValueError(f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride {stride}, "
-                             f"padding {padding!r}, groups={groups}")
+            raise ValueError(
+                f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride "
+                f"{stride}, "
+                f"padding {padding!r}, groups={groups}")
         parsed = activations.parse(activation, oc)
         bias, scale = _bias(bias, oc), None
         if bn is not None:
             scale, bias = scale_and_bias(bias, bn, oc)
-        self._pack(np.ascontiguousarray(w), scale, bias, parsed, stride, zeros, dilation, groups, nhwc, ALGORITHMS.index(algorithm))
-        self._options = dict(activation=_kept(activation, parsed), stride=stride, padding=padding if isinstance(padding, (int, str)) else zeros,
-                             dilation=dilation, groups=groups, layout=layout, algorithm=algorithm)
+        self._pack(np.ascontiguousarray(w), scale, bias, parsed, stride, zeros, dilation, groups, nhwc,
+                   ALGORITHMS.index(algorithm))
+        self._options = dict(activation=_kept(activation, parsed), stride=stride,
+                             padding=padding if isinstance(padding, (int, str)) else zeros, dilation=dilation,
+                             groups=groups, layout=layout, algorithm=algorithm)
 
     @property
     def _arguments(self):
@@ -276,9 +286,9 @@ class Conv1d(_Layer):
 
     Notes
     -----
-    ``layer(x, residual=None, out=None)`` takes x (n, ic, l), adds `residual` before the activation, and returns y (n, oc, ol): `out` where it
-    is given; with ``layout="NHWC"`` all three have their channels last. It is a :class:`Conv2d` of images of one row.
-    A layer may be called from many threads, copied and pickled.
+    ``layer(x, residual=None, out=None)`` takes x (n, ic, l), adds `residual` before the activation, and returns y (n,
+    oc, ol): `out` where it is given; with ``layout="NHWC"`` all three have their channels last. It is a :class:`Conv2d`
+    of images of one row. A layer may be called from many threads, copied and pickled.
 
     Examples
     --------
@@ -287,15 +297,17 @@ class Conv1d(_Layer):
     array([[[2., 3., 3., 2.]]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW", algorithm="auto"):
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
+                 layout="NCHW", algorithm="auto"):
         w = _core.as_input(w, "w", 3)
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         if not isinstance(padding, str):
             padding = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
-        self._layer = Conv2d(w[:, :, np.newaxis], bias, bn, activation=activation, stride=(1, stride), padding=padding, dilation=(1, dilation),
-                             groups=groups, layout=layout, algorithm=algorithm)
+        self._layer = Conv2d(w[:, :, np.newaxis], bias, bn, activation=activation, stride=(1, stride), padding=padding,
+                             dilation=(1, dilation), groups=groups, layout=layout, algorithm=algorithm)
         self._row = 1 if layout == "NHWC" else 2
-        self._options = dict(self._layer._options, stride=stride, dilation=dilation, padding=padding if isinstance(padding, str) else padding[1])
+        self._options = dict(self._layer._options, stride=stride, dilation=dilation,
+                             padding=padding if isinstance(padding, str) else padding[1])
 
     @property
     def _arguments(self):
@@ -343,8 +355,9 @@ class Conv1d(_Layer):
         if not isinstance(shape, (tuple, list)):
             raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}")
         if len(shape) != 3 or shape[2 if last else 1] != ic:
-            raise ValueError(f"x has shape {tuple(shape)}, but w {(oc, icg, k)} with groups={self._options['groups']} needs "
-                             f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}")
+            raise ValueError(
+                f"x has shape {tuple(shape)}, but w {(oc, icg, k)} with groups={self._options['groups']} needs "
+                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}")
         shape = self._layer.output_shape((*shape[:self._row], 1, *shape[self._row:]))
         return shape[:self._row] + shape[self._row + 1:]
 
@@ -352,12 +365,16 @@ class Conv1d(_Layer):
         oc, icg, _, k = self._layer._weights_shape()
         usual = dict(stride=1, padding=(0, 0), dilation=1, groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {name}={self._options[name]!r}" for name, v in usual.items() if self._options[name] != v)
-        return (f"Conv1d({icg * self._options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
-                f"activation={activations.described(self._options['activation'])}{changed}, kernel='{self._layer.isa} direct')")
+        return (
+            f"Conv1d({icg * self._options['groups']} -> {oc}, {k}, bias={self._layer._has_bias()}, "
+            f"activation={activations.described(self._options['activation'])}{changed}, kernel='{self._layer.isa} "
+            f"direct')"
+        )
 
 
 class ConvTranspose2d(_Layer, _core.TransposedPlan):
-    """A transposed 2-D convolution, ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``, folded and packed once.
+    """A transposed 2-D convolution, ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``, folded and
+    packed once.
 
     Parameters
     ----------
@@ -389,17 +406,24 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
            [1., 1., 2., 2.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1, groups=1, layout="NCHW"):
+    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
+                 groups=1, layout="NCHW"):
         w, groups = _core.as_input(w, "w", 4), integer(groups, "groups")
         oc = w.shape[1] * groups
         if 0 in w.shape or w.shape[0] % groups:
-            raise ValueError(f"w has shape {w.shape}, but must be (ic, oc/groups, kh, kw) with at least one of each; groups={groups} must divide ic")
-        stride, dilation, more = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1), _pair(output_padding, "output_padding", 0)
+            raise ValueError(
+                f"w has shape {w.shape}, but must be (ic, oc/groups, kh, kw) with at least one of each; "
+                f"groups={groups} must divide ic"
+            )
+        stride, dilation, more = _pair(stride, "stride", 1), _pair(dilation, "dilation",
+                                                                   1), _pair(output_padding, "output_padding", 0)
         if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation)):
-            raise ValueError(f"output_padding={output_padding!r} must be less than the stride {stride} or the dilation {dilation}")
+            raise ValueError(
+                f"output_padding={output_padding!r} must be less than the stride {stride} or the dilation {dilation}")
         zeros, parsed, bias = _padding(padding), activations.parse(activation, oc), _bias(bias, oc)
         if zeros == "same" and any(more):
-            raise ValueError(f"padding='same' says how large the result is: output_padding must be 0, not {output_padding!r}")
+            raise ValueError(
+                f"padding='same' says how large the result is: output_padding must be 0, not {output_padding!r}")
         w = np.ascontiguousarray(w)
         if bn is not None:
             scale, bias = scale_and_bias(bias, bn, oc)
@@ -408,15 +432,21 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
             w = np.ascontiguousarray(folded.reshape(by_output.shape).swapaxes(1, 2)).reshape(w.shape)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
         self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc)
-        self._arguments = ((w if bn is not None else w.copy()), None if bias is None else bias.copy()), dict(
-            activation=_kept(activation, parsed), stride=stride, padding=zeros, output_padding=more, dilation=dilation, groups=groups, layout=layout)
+        self._arguments = ((w if bn is not None else w.copy()),
+                           None if bias is None else bias.copy()), dict(activation=_kept(activation,
+                                                                                         parsed), stride=stride,
+                                                                        padding=zeros, output_padding=more,
+                                                                        dilation=dilation, groups=groups, layout=layout)
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        usual = dict(stride=(1, 1), padding=((0, 0), (0, 0)), output_padding=(0, 0), dilation=(1, 1), groups=1, layout="NCHW")
+        usual = dict(stride=(1, 1), padding=((0, 0), (0, 0)), output_padding=(0, 0), dilation=(1, 1), groups=1,
+                     layout="NCHW")
         changed = "".join(f", {name}={options[name]!r}" for name, v in usual.items() if options[name] != v)
-        return (f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, bias={bias is not None}, "
-                f"activation={activations.described(options['activation'])}{changed})")
+        return (
+            f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, "
+            f"bias={bias is not None}, "
+            f"activation={activations.described(options['activation'])}{changed})")
 
 
 def _convolutions(**parts):
@@ -429,13 +459,14 @@ def _convolutions(**parts):
 class DepthwiseSeparable(_Layer, _core.BlockPlan):
     """A depthwise convolution and the 1x1 convolution behind it, ``y = pointwise(depthwise(x))``, as one kernel.
 
-    A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image would stay in
-    the cache anyway, the two layers run one after the other, which is faster then.
+    A tile of rows goes through both while it is in the cache; the image between them does not exist. Where that image
+    would stay in the cache anyway, the two layers run one after the other, which is faster then.
 
     Parameters
     ----------
     depthwise : Conv2d
-        One filter for each channel (``groups`` = input channels = output channels), any kernel, stride, padding and activation.
+        One filter for each channel (``groups`` = input channels = output channels), any kernel, stride, padding and
+        activation.
     pointwise : Conv2d
         1x1, stride 1, no padding, one group, any activation.
 
@@ -473,8 +504,8 @@ class DepthwiseSeparable(_Layer, _core.BlockPlan):
 class InvertedResidual(_Layer, _core.ResidualPlan):
     """MobileNetV2's block, ``y = project(depthwise(expand(x))) + x``, as one kernel.
 
-    As in :class:`DepthwiseSeparable`, tiles go through all parts while they are in the cache. The expanded image, which is several
-    times as large as `x`, is never in memory.
+    As in :class:`DepthwiseSeparable`, tiles go through all parts while they are in the cache. The expanded image, which
+    is several times as large as `x`, is never in memory.
 
     Parameters
     ----------
@@ -494,7 +525,8 @@ class InvertedResidual(_Layer, _core.ResidualPlan):
 
     Notes
     -----
-    ``layer(x, out=None)`` takes x (n, c, ih, iw) and returns y (n, oc, oh, ow), or both with their channels last, as the parts have it.
+    ``layer(x, out=None)`` takes x (n, c, ih, iw) and returns y (n, oc, oh, ow), or both with their channels last, as
+    the parts have it.
 
     References
     ----------

@@ -79,7 +79,8 @@ def _along(x, axis):
 
 
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
-    """Each row by its own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias``, ``s = x + residual``, over the last axis.
+    """Each row by its own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias``, ``s = x +
+    residual``, over the last axis.
 
     The residual is added in the same pass.
 
@@ -108,7 +109,8 @@ def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None, out=None):
 
     Notes
     -----
-    The variance is that of all d elements, not of d - 1. Values far from zero, as 1.6e7 + 0..3, and of any finite size keep their digits.
+    The variance is that of all d elements, not of d - 1. Values far from zero, as 1.6e7 + 0..3, and of any finite size
+    keep their digits.
 
     References
     ----------
@@ -174,10 +176,11 @@ def _eps(eps):
 
 
 def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW", out=None):
-    """Groups of channels of each image by their own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) * weight + bias``, ``s = x + residual``.
+    """Groups of channels of each image by their own mean and variance: ``y = (s - mean(s)) / sqrt(var(s) + eps) *
+    weight + bias``, ``s = x + residual``.
 
-    Mean and variance are those of c / groups channels with all of their points. With one group this is a layer norm of the image, with c groups an
-    instance norm.
+    Mean and variance are those of c / groups channels with all of their points. With one group this is a layer norm of
+    the image, with c groups an instance norm.
 
     Parameters
     ----------
@@ -217,7 +220,8 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'}")
     if x.shape[-1 if last else 1] % groups:
-        raise ValueError(f"x has shape {x.shape}, but groups={groups} must divide its {x.shape[-1 if last else 1]} channels")
+        raise ValueError(
+            f"x has shape {x.shape}, but groups={groups} must divide its {x.shape[-1 if last else 1]} channels")
     if not last:
         return _core.norm(x, 1, groups, eps, False, weight, bias, residual, out)
     if residual is not None:
@@ -226,6 +230,7 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
             raise ValueError(f"residual has shape {residual.shape}, but x has shape {x.shape}")
         residual = np.moveaxis(residual, -1, 1)
     if out is not None:
-        _core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual, np.moveaxis(_core.checked_out(out, x.shape), -1, 1))
+        _core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual,
+                   np.moveaxis(_core.checked_out(out, x.shape), -1, 1))
         return out
     return np.moveaxis(_core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual), 1, -1)

@@ -1,9 +1,9 @@
 # Programs: a network's operations as prepared steps that run in one C call. Included by _core.pyx.
 #
-# What a kind of step takes stands in STEPS at the end, and one function that fills its arguments in C; `Program.append` does the rest.
-# A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each run chooses, or
-# an ndarray, which is bound for good. A fifth number is its distance in bytes from one round to the next (see `repeat`).
-# Images are (n, c, h, w) with any strides, in practice channels last.
+# What a kind of step takes stands in STEPS at the end, and one function that fills its arguments in C; `Program.append`
+# does the rest. A tensor argument of a step is `(slot, offset in bytes, shape, strides in elements)`, memory that each
+# run chooses, or an ndarray, which is bound for good. A fifth number is its distance in bytes from one round to the
+# next (see `repeat`). Images are (n, c, h, w) with any strides, in practice channels last.
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
@@ -134,7 +134,8 @@ ctypedef int (*fill_call)(Program program, fo_call *s, tensor *t, tuple options)
 
 
 cdef class StepKind:
-    """What one kind of step takes: the names of its arguments in order; which are tensors, and which of these it writes."""
+    """What one kind of step takes: the names of its arguments in order; which are tensors, and which of these it
+    writes."""
     cdef readonly str name
     cdef readonly tuple names, tensors, results
     cdef readonly frozenset indices  # tensors of int64, whose axes are not those of the others
@@ -152,8 +153,10 @@ cdef class StepKind:
     cdef dict bound(self, tuple given, dict named):
         """Arguments by their names."""
         found = {**self.defaults, **dict(zip(self.names, given)), **named}
-        if len(given) > len(self.names) or len(found) != len(self.names) or any([name not in found for name in self.names]):
-            raise TypeError(f"a step {self.name} takes {', '.join(self.names)}, not {len(given)} arguments and {', '.join(named) or 'no names'}")
+        missing = any([name not in found for name in self.names])
+        if len(given) > len(self.names) or len(found) != len(self.names) or missing:
+            raise TypeError(f"a step {self.name} takes {', '.join(self.names)}, not {len(given)} arguments and "
+                            f"{', '.join(named) or 'no names'}")
         return found
 
 
@@ -332,7 +335,8 @@ cdef int fill_separable(Program p, fo_call *s, tensor *t, tuple o) except -1:
 cdef int fill_conv_transpose(Program p, fo_call *s, tensor *t, tuple o) except -1:
     """top and left are rows and columns cut off."""
     cdef ConvTranspose2dPlan layer = <ConvTranspose2dPlan?>o[0]
-    s.conv_transpose.plan, s.conv_transpose.size = layer.plan, conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
+    s.conv_transpose.plan = layer.plan
+    s.conv_transpose.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[1], o[2])
 
 
 cdef int fill_linear(Program p, fo_call *s, tensor *t, tuple o) except -1:
@@ -378,7 +382,8 @@ cdef int fill_recurrent(Program p, fo_call *s, tensor *t, tuple o) except -1:
 
 cdef int check_state(fo_sequence *a, tensor *t, str name, Py_ssize_t width) except -1:
     shape = a.layers * a.directions, a.batch, width
-    if t.slot != ABSENT and (shape_text(t) != shape or t.stride[2] != 1 or t.stride[1] != width or t.stride[0] != shape[1] * width):
+    if t.slot != ABSENT and (shape_text(t) != shape or t.stride[2] != 1 or t.stride[1] != width
+                             or t.stride[0] != shape[1] * width):
         raise ValueError(f"{name} has shape {shape_text(t)}, but must be contiguous and have shape {shape}")
     return 0
 
@@ -661,14 +666,16 @@ STEPS = {}  # name: StepKind
 
 
 cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list at, dict defaults={}) except -1:
-    """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of another, `!` if it
-    is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or channels are neighbours, in `pixels` if channels
-    are; `rows`, if the last axis is contiguous; `indices` of int64; any other `tensor`. `at` are the places of their pointers in fo_call."""
+    """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
+    another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
+    channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
+    any other `tensor`. `at` are the places of their pointers in fo_call."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
     words = [word.partition(":") for word in arguments.split()]
     marks = [(*word.rstrip("!?").partition("~"), word, form) for word, colon, form in words if colon]
-    k.name, k.names, k.call, k.fill = name, tuple([word.rstrip("!?").partition("~")[0] for word, *_ in words]), call, fill
+    k.name, k.names, k.call, k.fill = name, tuple([word.rstrip("!?").partition("~")[0] for word,
+                                                   *_ in words]), call, fill
     k.tensors, k.forms = tuple([m[0] for m in marks]), tuple([m[4] for m in marks])
     k.alike = tuple([k.tensors.index(m[2]) if m[2] else None for m in marks])
     k.results, k.optional = tuple([m[0] for m in marks if "!" in m[3]]), frozenset([m[0] for m in marks if "?" in m[3]])
@@ -696,15 +703,18 @@ cdef describe_steps():
          [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("separable", FO_CALL_SEPARABLE, fill_separable, "layer x:lines y!:lines residual~y?:image top left",
          [at(&s.separable.x), at(&s.separable.y), at(&s.separable.residual)], padding)
-    step("conv_transpose", FO_CALL_CONV_TRANSPOSE, fill_conv_transpose, "layer x:lines y!:pixels residual~y?:pixels top left",
+    step("conv_transpose", FO_CALL_CONV_TRANSPOSE, fill_conv_transpose,
+         "layer x:lines y!:pixels residual~y?:pixels top left",
          [at(&s.conv_transpose.x), at(&s.conv_transpose.y), at(&s.conv_transpose.residual)], padding)
     step("linear", FO_CALL_LINEAR, fill_linear, "layer x:rows y!:rows residual~y?:rows",
          [at(&s.linear.x), at(&s.linear.y), at(&s.linear.residual)])
-    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor cn!?:tensor lengths?:indices",
+    step("recurrent", FO_CALL_SEQUENCE, fill_recurrent, "layer x:rows y!:rows h0?:tensor c0?:tensor hn!?:tensor "
+                                                        "cn!?:tensor lengths?:indices",
          [at(&s.sequence.x), at(&s.sequence.y), at(&s.sequence.h0), at(&s.sequence.c0), at(&s.sequence.hn),
           at(&s.sequence.cn), at(&s.sequence.lengths)])
     step("affine", FO_CALL_POINTWISE, fill_affine, "x~y:tensor y!:tensor residual~y?:tensor scale shift activation",
-         [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)], {"scale": None, "shift": None, "activation": None})
+         [at(&s.pointwise.x), at(&s.pointwise.y), at(&s.pointwise.residual)],
+         {"scale": None, "shift": None, "activation": None})
     step("unary", FO_CALL_ELEMENTWISE, fill_unary, "name x~y:tensor y!:tensor activation",
          [at(&s.elementwise.a), at(&s.elementwise.y)], plain)
     step("binary", FO_CALL_ELEMENTWISE, fill_binary, "name a~y:tensor b~y:tensor y!:tensor activation",
@@ -720,7 +730,8 @@ cdef describe_steps():
     step("resize", FO_CALL_RESIZE, fill_resize, "x:pixels y!:pixels rows columns", [at(&s.resize.x), at(&s.resize.y)])
     step("lrn", FO_CALL_LRN, fill_lrn, "x~y:pixels y!:pixels size alpha beta bias", [at(&s.lrn.x), at(&s.lrn.y)])
     step("reduce", FO_CALL_REDUCE, fill_reduce, "name x:tensor y!:tensor axes", [at(&s.reduce.x), at(&s.reduce.y)])
-    step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis log", [at(&s.softmax.x), at(&s.softmax.y)],
+    step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis "
+                                                   "log", [at(&s.softmax.x), at(&s.softmax.y)],
          {"log": False})
     step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor",
          [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)], {"scale": None, "shift": None, "first_axis": -1})

@@ -82,7 +82,8 @@ class RNNCell(_Cell, _core.CellPlan):
 
     Notes
     -----
-    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h'; `out` may be h.
+    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h';
+    `out` may be h.
 
     References
     ----------
@@ -130,15 +131,16 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
 
     Notes
     -----
-    ``cell(x, h, c, out=None)`` takes x (batch, inputs), h (batch, hidden) and c (batch, hidden), or all without a batch, and returns
-    (h', c'); `out` is a pair of arrays, and may be (h, c).
+    ``cell(x, h, c, out=None)`` takes x (batch, inputs), h (batch, hidden) and c (batch, hidden), or all without a
+    batch, and returns (h', c'); `out` is a pair of arrays, and may be (h, c).
 
     References
     ----------
     .. [1] Hochreiter and Schmidhuber, "Long short-term memory", Neural Computation 9(8), 1997
-    .. [2] Gers, Schraudolph and Schmidhuber, "Learning precise timing with LSTM recurrent networks", JMLR 3, 2002: peepholes
-    .. [3] Sak, Senior and Beaufays, "Long short-term memory based recurrent neural network architectures for large vocabulary
-       speech recognition", 2014, arXiv:1402.1128: projections
+    .. [2] Gers, Schraudolph and Schmidhuber, "Learning precise timing with LSTM recurrent networks", JMLR 3, 2002:
+           peepholes
+    .. [3] Sak, Senior and Beaufays, "Long short-term memory based recurrent neural network architectures for large
+       vocabulary speech recognition", 2014, arXiv:1402.1128: projections
 
     Examples
     --------
@@ -183,12 +185,13 @@ class GRUCell(_Cell, _core.CellPlan):
 
     Notes
     -----
-    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h'; `out` may be h.
+    ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h';
+    `out` may be h.
 
     References
     ----------
-    .. [1] Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation", 2014,
-       arXiv:1406.1078
+    .. [1] Cho et al., "Learning phrase representations using RNN encoder-decoder for statistical machine translation",
+       2014, arXiv:1406.1078
 
     Examples
     --------
@@ -248,7 +251,10 @@ class _Sequence(_Layer):
 
     def __repr__(self):
         options = dict(zip(("bidirectional", "reverse", "batch_first"), self._options))
-        shown = [f"num_layers={len(self.cells) // (1 + options['bidirectional'])}", *(f"{k}=True" for k, v in options.items() if v)]
+        shown = [
+            f"num_layers={len(self.cells) // (1 + options['bidirectional'])}",
+            *(f"{k}=True" for k, v in options.items() if v)
+        ]
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
     def stream(self, batch=1):
@@ -264,8 +270,8 @@ class _Sequence(_Layer):
         Returns
         -------
         Stream
-            ``.step(x)`` takes x (batch, inputs), or (inputs,) for a batch of one, and returns y alike; ``.reset()`` sets the state to
-            zeros; ``.state`` is a copy of it, and may be assigned to.
+            ``.step(x)`` takes x (batch, inputs), or (inputs,) for a batch of one, and returns y alike; ``.reset()``
+            sets the state to zeros; ``.state`` is a copy of it, and may be assigned to.
 
         Raises
         ------
@@ -380,7 +386,8 @@ class RNN(_Sequence, _core.SequencePlan):
         Parameters
         ----------
         *weights : ndarray, float32
-            kernel (inputs, hidden), recurrent_kernel (hidden, hidden) and, where there is one, bias (hidden,), for each direction.
+            kernel (inputs, hidden), recurrent_kernel (hidden, hidden) and, where there is one, bias (hidden,), for each
+            direction.
         activation : str or tuple
         batch_first : bool
             Keras's order; see :class:`RNN`.
@@ -478,7 +485,8 @@ class LSTM(_Sequence, _core.SequencePlan):
         Parameters
         ----------
         *weights : ndarray, float32
-            kernel (inputs, 4*hidden), recurrent_kernel (hidden, 4*hidden) and, where there is one, bias (4*hidden,), for each direction.
+            kernel (inputs, 4*hidden), recurrent_kernel (hidden, 4*hidden) and, where there is one, bias (4*hidden,),
+            for each direction.
         batch_first : bool
             Keras's order; see :class:`RNN`.
 
@@ -578,8 +586,8 @@ class GRU(_Sequence, _core.SequencePlan):
         Parameters
         ----------
         *weights : ndarray, float32
-            kernel (inputs, 3*hidden), recurrent_kernel (hidden, 3*hidden) and, where there is one, bias (3*hidden,) or (2, 3*hidden),
-            for each direction.
+            kernel (inputs, 3*hidden), recurrent_kernel (hidden, 3*hidden) and, where there is one, bias (3*hidden,) or
+            (2, 3*hidden), for each direction.
         reset_after : bool
             As the Keras layer has it.
         batch_first : bool
@@ -639,7 +647,8 @@ def rnn_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", out=N
 def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None, *, out=None):
     """One step of an LSTM: ``(h', c')``, with gates in PyTorch's order i f g o.
 
-    ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``, ``h' = sigmoid(o) tanh(c')``
+    ``i, f, g, o = w_ih x + b_ih + w_hh h + b_hh``, ``c' = sigmoid(f) c + sigmoid(i) tanh(g)``, ``h' = sigmoid(o)
+    tanh(c')``
 
     Parameters
     ----------
@@ -710,7 +719,8 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
 
 
 def rnn(x, state, w_ih, w_hh, b_ih=None, b_hh=None, *, lengths=None, out=None, **options):
-    """Simple recurrent layers over a sequence: ``(y, state)``, where ``y[t] = activation(w_ih x[t] + b_ih + w_hh y[t-1] + b_hh)``.
+    """Simple recurrent layers over a sequence: ``(y, state)``, where ``y[t] = activation(w_ih x[t] + b_ih + w_hh y[t-1]
+    + b_hh)``.
 
     Parameters
     ----------

@@ -49,7 +49,8 @@ class _Unfused:
                 and (residual is None or residual.shape == out.shape and not np.may_share_memory(out, residual)))
 
     def _matrix(self, y):
-        """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty, one number or does not lie so."""
+        """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty, one number or does not lie
+        so."""
         if y.size and y.ndim and self._channels_last:
             return (y.reshape(-1, y.shape[-1]), 0) if y.flags.c_contiguous else None
         if y.size and y.ndim == 3:  # a sequence is an image of one row
@@ -130,8 +131,9 @@ class ConvTranspose2d(_Unfused):
         channels = w.shape[1] * layers.integer(groups, "groups")
 
         def kernel(bias):
-            return layers.ConvTranspose2d(w, bias, bn if fold_bn else None, stride=stride, padding=padding, output_padding=output_padding,
-                                          dilation=dilation, groups=groups, layout=layout)
+            return layers.ConvTranspose2d(w, bias, bn if fold_bn else None, stride=stride, padding=padding,
+                                          output_padding=output_padding, dilation=dilation, groups=groups,
+                                          layout=layout)
 
         super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
 
@@ -144,11 +146,12 @@ def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     return layer(x, residual, out)
 
 
-def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
-                     groups=1, layout="NCHW", out=None, fold_bn=False):
+def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
+                     dilation=1, groups=1, layout="NCHW", out=None, fold_bn=False):
     """:func:`fusedops.conv_transpose2d`, unfused."""
-    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding, output_padding=output_padding,
-                            dilation=dilation, groups=groups, layout=layout, fold_bn=fold_bn)
+    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding,
+                            output_padding=output_padding, dilation=dilation, groups=groups, layout=layout,
+                            fold_bn=fold_bn)
     return layer(x, residual, out)
 
 
@@ -446,7 +449,10 @@ class _Sequence:
                  batch_first=False, fold_bn=False, **options):
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
-        self._cells = [self._cell(**each, fold_bn=fold_bn, **options) for each in recurrent._each_layer(num_layers, bidirectional, **weights)]
+        self._cells = [
+            self._cell(**each, fold_bn=fold_bn, **options)
+            for each in recurrent._each_layer(num_layers, bidirectional, **weights)
+        ]
         self._directions = recurrent._directions([cell._weights[:2] for cell in self._cells], bidirectional, reverse)
         self._reverse, self._batch_first = reverse, batch_first
 
@@ -455,7 +461,10 @@ class _Sequence:
         x = _core.as_input(x, "x", (2, 3))
         if x.shape[-1] != inputs:
             order = "batch, steps" if self._batch_first else "steps, batch"
-            raise ValueError(f"x has shape {x.shape}, but w_ih has {inputs} columns: x must be ({order}, {inputs}) or (steps, {inputs})")
+            raise ValueError(
+                f"x has shape {x.shape}, but w_ih has {inputs} columns: x must be ({order}, {inputs}) or (steps, "
+                f"{inputs})"
+            )
         unbatched = x.ndim == 2
         y = x[:, np.newaxis] if unbatched else x.swapaxes(0, 1) if self._batch_first else x
         lengths = np.full(y.shape[1], len(y)) if lengths is None else _core.as_lengths(lengths, *y.shape[:2])

@@ -108,9 +108,11 @@ def write_json(results, path):
 def check_picture(path):
     """A ValueError where matplotlib cannot draw a file of this name."""
     import matplotlib.backend_bases
-    kinds, ending = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes(), os.path.splitext(path)[1][1:].lower()
+    kinds, ending = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes(), os.path.splitext(
+        path)[1][1:].lower()
     if ending and ending not in kinds:
-        raise ValueError(f"{path!r}: pictures of the kind {ending!r} cannot be drawn; known are {', '.join(sorted(kinds))}")
+        raise ValueError(
+            f"{path!r}: pictures of the kind {ending!r} cannot be drawn; known are {', '.join(sorted(kinds))}")
 
 
 def plot(results, path):
@@ -163,7 +165,10 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
     model = network(path, disabled_passes)
     names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
     if unknown := set(sizes) - names:
-        raise ValueError(f"no dimension of the network has the name {min(unknown)!r}; these have names: {', '.join(sorted(names)) or 'none'}")
+        raise ValueError(
+            f"no dimension of the network has the name {min(unknown)!r}; these have names: "
+            f"{', '.join(sorted(names)) or 'none'}"
+        )
     arrays = [_random_input(value, sizes) for value in model.inputs]
     with _conditions(threads) as progress:
         number, repeat = (2, 5) if quick else (10, 20)

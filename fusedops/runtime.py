@@ -39,8 +39,9 @@ def set_num_threads(n):
 def get_num_threads():
     """How many threads an operation may use.
 
-    The default is what the affinity mask, the cgroup's CPU quota and ``OMP_NUM_THREADS`` allow; ``FUSEDOPS_NUM_THREADS``
-    overrides it, and so does :func:`set_num_threads`. ``threadpoolctl.threadpool_limits`` holds as well.
+    The default is what the affinity mask, the cgroup's CPU quota and ``OMP_NUM_THREADS`` allow;
+    ``FUSEDOPS_NUM_THREADS`` overrides it, and so does :func:`set_num_threads`. ``threadpoolctl.threadpool_limits``
+    holds as well.
 
     Returns
     -------
@@ -89,7 +90,8 @@ def isa():
 
 
 def set_isa(name):
-    """Chooses the instruction set for operations and layers made from now on; a prepared layer keeps the one it was packed for.
+    """Chooses the instruction set for operations and layers made from now on; a prepared layer keeps the one it was
+    packed for.
 
     Parameters
     ----------
@@ -109,7 +111,10 @@ def set_isa(name):
     >>> fo.set_isa(before)
     """
     if not isinstance(name, str):
-        raise TypeError(f"the name of an instruction set is a str, not {type(name).__name__}; this machine has {', '.join(available_isas())}")
+        raise TypeError(
+            f"the name of an instruction set is a str, not {type(name).__name__}; this machine has "
+            f"{', '.join(available_isas())}"
+        )
     _core.set_isa(name)
 
 
@@ -130,7 +135,10 @@ def show_config():
     ['available_isas', 'compiler', 'isa']
     """
     from . import __version__
-    config = {"version": __version__, "isa": isa(), "available_isas": available_isas(), "num_threads": get_num_threads(), **_core.build_info()}
+    config = {
+        "version": __version__, "isa": isa(), "available_isas": available_isas(), "num_threads": get_num_threads(),
+        **_core.build_info()
+    }
     for key, value in config.items():
         print(f"{key:16}{', '.join(value) if isinstance(value, list) else value}")
     return config
@@ -142,7 +150,8 @@ def _read_environment():
         try:
             set_num_threads(int(threads))
         except ValueError:
-            raise ValueError(f"FUSEDOPS_NUM_THREADS must be a whole number between 1 and 1024, not {threads!r}") from None
+            raise ValueError(
+                f"FUSEDOPS_NUM_THREADS must be a whole number between 1 and 1024, not {threads!r}") from None
     if name:
         try:
             set_isa(name)

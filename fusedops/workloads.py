@@ -6,7 +6,8 @@ example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch nor
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
 runs layer by layer, and "fused block" is one kernel.
 
-An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more of them.
+An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
+of them.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +62,8 @@ class Convolution:
 
     def arrays(self, rng):
         fan_in = self.channels // self.groups * self.kernel**2
-        w = _normal(rng, self.outputs, self.channels // self.groups, self.kernel, self.kernel) / np.float32(np.sqrt(fan_in))
+        w = _normal(rng, self.outputs, self.channels // self.groups, self.kernel, self.kernel) / np.float32(
+            np.sqrt(fan_in))
         gamma, beta, mean = (_normal(rng, self.outputs) for _ in range(3))
         bn = BatchNorm(gamma, beta, mean, var=rng.uniform(0.5, 1.5, self.outputs).astype(np.float32))
         return SimpleNamespace(x=_normal(rng, self.batch, self.channels, self.size, self.size), w=w, bn=bn)
@@ -72,10 +74,17 @@ class Convolution:
                              groups=self.groups, **options)
 
     def variants(self, a):
-        made = {"unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True), "fused": self.layer(a)}
+        made = {
+            "unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True),
+            "fused": self.layer(a)
+        }
         convolution = _numpy_convolution if self.groups == 1 else _numpy_depthwise
-        return {"numpy": lambda: ACTIVATIONS[self.activation](_numpy_bn(convolution(a.x, a.w, self.stride, self.padding), a.bn)),
-                **{variant: into_one_array(layer, a.x) for variant, layer in made.items()}}
+        return {
+            "numpy": lambda: ACTIVATIONS[self.activation]
+            (_numpy_bn(convolution(a.x, a.w, self.stride, self.padding), a.bn)),
+            **{variant: into_one_array(layer, a.x)
+               for variant, layer in made.items()}
+        }
 
 
 def depthwise(channels, size, kernel=3, stride=1, **options):
@@ -97,7 +106,8 @@ class Cell:
     @property
     def traffic(self):
         """Bytes of weights, input and states."""
-        return 4 * (2 * GATES[self.mode] * self.hidden**2 + self.batch * self.hidden * (5 if self.mode == "LSTM" else 3))
+        return 4 * (2 * GATES[self.mode] * self.hidden**2 + self.batch * self.hidden *
+                    (5 if self.mode == "LSTM" else 3))
 
     def arrays(self, rng):
         states = [np.tanh(_normal(rng, self.batch, self.hidden)) for _ in range(2 if self.mode == "LSTM" else 1)]
@@ -106,7 +116,9 @@ class Cell:
 
     def variants(self, a):
         fused, unfused = (getattr(module, f"{self.mode}Cell") for module in (recurrent, reference))
-        cells = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
+        cells = {
+            "unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)
+        }
         step = NUMPY_STEPS[self.mode]
         return {"numpy": lambda: step(a.x, *a.states, *a.weights),
                 **{variant: lambda cell=cell: cell(a.x, *a.states) for variant, cell in cells.items()}}
@@ -154,13 +166,17 @@ class Block:
 
     def variants(self, a):
         def made(module, **options):
-            return [part.layer(b, module, layout="NHWC", **options) for part, b in zip(self.parts, a.parts, strict=True)]
+            return [
+                part.layer(b, module, layout="NHWC", **options) for part, b in zip(self.parts, a.parts, strict=True)
+            ]
 
         fused = made(layers)
         block = layers.DepthwiseSeparable(*fused) if self.expansion is None else layers.InvertedResidual(*fused)
         x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
-        calls = {"unfused": self._in_a_row(made(reference), x), "folded": self._in_a_row(made(reference, fold_bn=True), x),
-                 "fused": self._in_a_row(fused, x), "block": into_one_array(block, x)}
+        calls = {
+            "unfused": self._in_a_row(made(reference), x), "folded": self._in_a_row(made(reference, fold_bn=True), x),
+            "fused": self._in_a_row(fused, x), "block": into_one_array(block, x)
+        }
         return {variant: lambda call=call: call().transpose(0, 3, 1, 2) for variant, call in calls.items()}
 
     def _in_a_row(self, parts, x):
@@ -204,7 +220,8 @@ def _numpy_convolution(x, w, stride, padding):
     if kh == kw == stride == 1:
         return np.matmul(w.reshape(oc, ic), x.reshape(len(x), ic, -1)).reshape(len(x), oc, *x.shape[2:])
     padded = np.pad(x, ((0, 0), (0, 0), (padding, padding), (padding, padding)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::stride, ::stride]  # n c oh ow kh kw
+    # n c oh ow kh kw
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (kh, kw), axis=(2, 3))[:, :, ::stride, ::stride]
     n, _, oh, ow = windows.shape[:4]
     columns = windows.transpose(0, 1, 4, 5, 2, 3).reshape(n, ic * kh * kw, oh * ow)
     return np.matmul(w.reshape(oc, -1), columns).reshape(n, oc, oh, ow)
@@ -306,7 +323,8 @@ def check(name, calls):
         for got, want in zip(_arrays(calls[variant]()), expected, strict=True):
             error = float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
             if not error < 1e-4:
-                raise ArithmeticError(f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value")
+                raise ArithmeticError(
+                    f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value")
 
 
 def _arrays(result):

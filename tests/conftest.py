@@ -28,7 +28,8 @@ def isa(request):
 
 @pytest.fixture(params=[False, True], ids=["full-rate", "half-rate"])
 def half_rate(request):
-    """As where AVX-512 runs at either rate, whichever it is here: other tiles, other algorithms, other sets for some products."""
+    """As where AVX-512 runs at either rate, whichever it is here: other tiles, other algorithms, other sets for some
+    products."""
     if "isa" in request.fixturenames:
         request.getfixturevalue("isa")
     if request.param and fo.isa() != "avx512":

@@ -5,7 +5,8 @@ from torch import nn
 
 
 def conv_bn(i, o, k=1, s=1, g=1, act=nn.ReLU):
-    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), *([act()] if act else []))
+    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o),
+                         *([act()] if act else []))
 
 
 class Residual(nn.Module):
@@ -65,15 +66,16 @@ def resnet(counts, expansion):
 
 def mobilenet_v1():
     layers = [conv_bn(3, 32, 3, 2)]
-    for i, o, s in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), *[(512, 512, 1)] * 5,
-                    (512, 1024, 2), (1024, 1024, 1)]:
+    for i, o, s in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
+                    *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
         layers += [conv_bn(i, i, 3, s, i), conv_bn(i, o)]
     return Classifier(layers, 1024)
 
 
 def mobilenet_v2(counts=(1, 2, 3, 4, 3, 3, 1)):
     layers, i = [conv_bn(3, 32, 3, 2, act=nn.ReLU6)], 32
-    for count, t, o, s in zip(counts, (1, 6, 6, 6, 6, 6, 6), (16, 24, 32, 64, 96, 160, 320), (1, 2, 2, 2, 1, 2, 1), strict=True):
+    for count, t, o, s in zip(counts, (1, 6, 6, 6, 6, 6, 6), (16, 24, 32, 64, 96, 160, 320), (1, 2, 2, 2, 1, 2, 1),
+                              strict=True):
         for j in range(count):
             layers.append(Inverted(i, o, s if j == 0 else 1, t))
             i = o
@@ -82,8 +84,8 @@ def mobilenet_v2(counts=(1, 2, 3, 4, 3, 3, 1)):
 
 def efficientnet_b0():
     layers, i = [conv_bn(3, 32, 3, 2, act=nn.SiLU)], 32
-    for t, o, count, s, k in [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
-                              (6, 320, 1, 1, 3)]:
+    for t, o, count, s, k in [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
+                              (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)]:
         for j in range(count):
             layers.append(Inverted(i, o, s if j == 0 else 1, t, k, nn.SiLU, excite=True))
             i = o
@@ -98,7 +100,9 @@ class UNet(nn.Module):
         def double(i, o):
             return nn.Sequential(conv_bn(i, o, 3), conv_bn(o, o, 3, act=nn.LeakyReLU))
         self.down = nn.ModuleList(double(i, o) for i, o in zip([3, *sizes], sizes, strict=False))
-        self.up = nn.ModuleList(nn.Sequential(nn.ConvTranspose2d(2 * s, s, 2, 2, bias=False), nn.BatchNorm2d(s), nn.ReLU()) for s in sizes[:-1])
+        self.up = nn.ModuleList(
+            nn.Sequential(nn.ConvTranspose2d(2 * s, s, 2, 2, bias=False), nn.BatchNorm2d(s), nn.ReLU())
+            for s in sizes[:-1])
         self.merge = nn.ModuleList(double(2 * s, s) for s in sizes[:-1])
         self.head = nn.Conv2d(width, 2, 1)
 
@@ -118,8 +122,10 @@ class CRNN(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(conv_bn(1, 32, 3), nn.MaxPool2d(2), conv_bn(32, 64, 3), nn.MaxPool2d((2, 1)), conv_bn(64, 64, 3))
-        self.lstm, self.head = nn.LSTM(64 * 8, 48, num_layers=2, bidirectional=True, batch_first=True), nn.Linear(96, 37)
+        self.features = nn.Sequential(conv_bn(1, 32, 3), nn.MaxPool2d(2), conv_bn(32, 64, 3), nn.MaxPool2d((2, 1)),
+                                      conv_bn(64, 64, 3))
+        self.lstm, self.head = nn.LSTM(64 * 8, 48, num_layers=2, bidirectional=True,
+                                       batch_first=True), nn.Linear(96, 37)
 
     def forward(self, x):
         v = self.features(x)
@@ -133,9 +139,11 @@ class Encoder(nn.Module):
     def __init__(self, width=64, heads=4, layers=2, words=50):
         super().__init__()
         self.words, self.places = nn.Embedding(words, width), nn.Parameter(torch.randn(1, 128, width) * 0.1)
-        self.blocks = nn.ModuleList(nn.ModuleDict(dict(
-            n1=nn.LayerNorm(width), qkv=nn.Linear(width, 3 * width), out=nn.Linear(width, width),
-            n2=nn.LayerNorm(width), a=nn.Linear(width, 4 * width), b=nn.Linear(4 * width, width))) for _ in range(layers))
+        self.blocks = nn.ModuleList(
+            nn.ModuleDict(
+                dict(n1=nn.LayerNorm(width), qkv=nn.Linear(width, 3 * width), out=nn.Linear(width, width),
+                     n2=nn.LayerNorm(width), a=nn.Linear(width, 4 * width), b=nn.Linear(4 * width, width)))
+            for _ in range(layers))
         self.heads, self.norm = heads, nn.LayerNorm(width)
 
     def attention(self, block, x):
@@ -157,12 +165,17 @@ def image(*shape):
 
 
 NETWORKS = {
-    "resnet18": (lambda: resnet([2, 2, 2, 2], 1), image(2, 3, 64, 64)), "resnet50": (lambda: resnet([3, 4, 6, 3], 4), image(2, 3, 64, 64)),
-    "mobilenet_v1": (mobilenet_v1, image(2, 3, 64, 64)), "mobilenet_v2": (mobilenet_v2, image(2, 3, 64, 64)),
-    "efficientnet_b0": (efficientnet_b0, image(2, 3, 64, 64)), "unet": (UNet, image(2, 3, 48, 64)), "crnn": (CRNN, image(2, 1, 32, 40)),
+    "resnet18": (lambda: resnet([2, 2, 2, 2], 1), image(2, 3, 64, 64)),
+    "resnet50": (lambda: resnet([3, 4, 6, 3], 4), image(2, 3, 64, 64)),
+    "mobilenet_v1": (mobilenet_v1, image(2, 3, 64, 64)),
+    "mobilenet_v2": (mobilenet_v2, image(2, 3, 64, 64)),
+    "efficientnet_b0": (efficientnet_b0, image(2, 3, 64, 64)),
+    "unet": (UNet, image(2, 3, 48, 64)),
+    "crnn": (CRNN, image(2, 1, 32, 40)),
     "encoder": (Encoder, lambda: torch.randint(0, 50, (2, 24))),
 }
-SHORT = {"mobilenet_v2": (lambda: mobilenet_v2((1, 2, 0, 0, 0, 0, 1)), image(2, 3, 64, 64))}  # each kind of block, for an exporter that takes long
+# each kind of block, for an exporter that takes long
+SHORT = {"mobilenet_v2": (lambda: mobilenet_v2((1, 2, 0, 0, 0, 0, 1)), image(2, 3, 64, 64))}
 
 
 def build(name, short=False):

@@ -102,8 +102,8 @@ def _sequence(function, gates, **options):
     axis = 0 if options.get("batch_first") else 1
     shape = [7, 7]
     shape[axis] = 2
-    return Operation(lambda x, **others: function(x, None, **others), dict(x=(*shape, 17)) | _weights(gates, 17, 24), options,
-                     [(*shape, 24)], axis)
+    return Operation(lambda x, **others: function(x, None, **others),
+                     dict(x=(*shape, 17)) | _weights(gates, 17, 24), options, [(*shape, 24)], axis)
 
 
 def _image(function, x, w, y, **options):
@@ -377,8 +377,8 @@ def misaligned(a, offset):
 
 
 def _field(a):
-    """A copy in records of an odd size, one for each index of the first axis: of a single record, the array is aligned and contiguous, and
-    its first stride nothing that one could count in elements."""
+    """A copy in records of an odd size, one for each index of the first axis: of a single record, the array is aligned
+    and contiguous, and its first stride nothing that one could count in elements."""
     records = np.zeros(a.shape[0], [("array", np.float32, a.shape[1:]), ("after", np.uint8)])
     records["array"] = a
     return records["array"]

@@ -82,7 +82,8 @@ def test_images(isa, draw, layout, ic, size, oc, kernel, options):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, oc, size, stride", [(3, 64, (9, 11), 2), (65, 66, (23, 29), 2), (9, 70, (1, 37), (1, 3)), (64, 64, (34, 17), (3, 1))])
+@pytest.mark.parametrize("ic, oc, size, stride", [(3, 64, (9, 11), 2), (65, 66, (23, 29), 2), (9, 70, (1, 37), (1, 3)),
+                                                  (64, 64, (34, 17), (3, 1))])
 def test_pixels_that_a_stride_leaves(isa, draw, layout, ic, oc, size, stride):
     test_images(isa, draw, layout, ic, size, oc, (1, 1), dict(stride=stride))
 
@@ -99,7 +100,9 @@ def test_strips_of_rows(isa, draw, stride, left, right):
 @pytest.mark.parametrize("k", [3, 5])
 def test_pixels_that_are_copied_aside(isa, draw, k):
     x = 1, 9, 7, 512
-    check(Operation(fo.depthwise_conv2d, dict(x=x, w=(512, k, k), residual=x), dict(padding=k // 2, layout="NHWC"), [x]), draw)
+    check(
+        Operation(fo.depthwise_conv2d, dict(x=x, w=(512, k, k), residual=x), dict(padding=k // 2, layout="NHWC"), [x]),
+        draw)
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 9, 13])
@@ -108,7 +111,8 @@ def test_pixels_that_are_copied_aside(isa, draw, k):
 def test_steps(isa, draw, m, function, gates, options):
     for hidden in (1, 16, 17, 40):
         states = dict.fromkeys("hc" if gates == 4 else "h", (m, hidden))
-        arrays = dict(x=(m, 5), w_ih=(gates * hidden, 5), w_hh=(gates * hidden, hidden), b_hh=(gates * hidden,)) | states
+        arrays = dict(x=(m, 5), w_ih=(gates * hidden, 5), w_hh=(gates * hidden, hidden),
+                      b_hh=(gates * hidden, )) | states
         check(Operation(function, arrays, options, list(states.values())), draw)
 
 

@@ -17,7 +17,9 @@ def test_info_names_the_machine_and_the_build(capsys):
     assert cli.main(["info"]) == 0
     shown = capsys.readouterr().out
     assert report.processor() in shown and fo.isa() in shown and fo.__version__ in shown
-    assert all(re.search(rf"^{key} +\w", shown, re.MULTILINE) for key in ("caches", "available_isas", "num_threads", "compiler"))
+    assert all(
+        re.search(rf"^{key} +\w", shown, re.MULTILINE)
+        for key in ("caches", "available_isas", "num_threads", "compiler"))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells of its caches")
@@ -31,7 +33,8 @@ def test_version(capsys):
     assert stopped.value.code == 0 and capsys.readouterr().out == f"fusedops {fo.__version__}\n"
 
 
-@pytest.mark.parametrize("raised, status, told", [(MemoryError("no memory for it"), 1, "fusedops: no memory for it\n"), (KeyboardInterrupt(), 130, "")])
+@pytest.mark.parametrize("raised, status, told", [(MemoryError("no memory for it"), 1, "fusedops: no memory for it\n"),
+                                                  (KeyboardInterrupt(), 130, "")])
 def test_no_traceback(raised, status, told, monkeypatch, capsys):
     def stop(*_):
         raise raised
@@ -43,8 +46,8 @@ def test_a_reader_that_has_read_enough():
     """As of `fusedops completion bash | head -n 1`."""
     pytest.importorskip("shtab", reason="shtab is not installed")
     command = 'set -o pipefail; "$PYTHON" -m fusedops completion bash | true'
-    done = subprocess.run(["bash", "-c", command], env=os.environ | {"PYTHON": sys.executable}, cwd=Path(fo.__file__).parent.parent,
-                          capture_output=True, text=True)
+    done = subprocess.run(["bash", "-c", command], env=os.environ | {"PYTHON": sys.executable},
+                          cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
     assert done.stderr == "" and done.returncode in (0, 1)
 
 
@@ -74,8 +77,8 @@ def test_completion_works_in_bash():
         _shtab_fusedops fusedops --th bench
         echo "${COMPREPLY[@]}"
     """
-    done = subprocess.run(["bash", "-c", script], env=os.environ | {"PYTHON": sys.executable}, cwd=Path(fo.__file__).parent.parent,
-                          capture_output=True, text=True)
+    done = subprocess.run(["bash", "-c", script], env=os.environ | {"PYTHON": sys.executable},
+                          cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
     assert done.stdout.split() == ["--threads"], done.stderr
 
 
@@ -86,7 +89,8 @@ def test_variants_of_a_workload_agree(name):
 
 
 def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
-    monkeypatch.setattr(workloads.Cell, "variants", lambda *_: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)})
+    monkeypatch.setattr(workloads.Cell, "variants",
+                        lambda *_: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)})
     with pytest.raises(ArithmeticError, match="rnn_cell: fused differs from NumPy by 1.0e-03"):
         workloads.build("rnn_cell")
 
@@ -137,7 +141,8 @@ def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     shown = capsys.readouterr().err
-    assert stopped.value.code == 2 and "usage: fusedops" in shown and ("--threads" not in arguments or "between 1 and 1024, not" in shown)
+    assert stopped.value.code == 2 and "usage: fusedops" in shown and ("--threads" not in arguments
+                                                                       or "between 1 and 1024, not" in shown)
 
 
 @pytest.fixture
@@ -162,11 +167,13 @@ def test_explain_tells_what_is_fused(network, capsys):
 def test_a_pass_left_out(network, capsys, tmp_path):
     assert cli.main(["explain", network, "--disable-pass", "epilogue"]) == 0
     assert capsys.readouterr().out.startswith("0 fusions")
-    assert cli.main(["explain", network, "--disable-pass", "eplogue"]) == 1 and "the passes are" in capsys.readouterr().err
+    assert cli.main(["explain", network, "--disable-pass", "eplogue"
+                     ]) == 1 and "the passes are" in capsys.readouterr().err
     assert cli.main(["bench", "--disable-pass", "epilogue"]) == 1 and "name a MODEL" in capsys.readouterr().err
     saved = str(tmp_path / "small.fo")
     fo.load_onnx(network).save(saved)
-    assert cli.main(["explain", saved, "--disable-pass", "epilogue"]) == 1 and "saved after the passes" in capsys.readouterr().err
+    assert cli.main(["explain", saved, "--disable-pass", "epilogue"
+                     ]) == 1 and "saved after the passes" in capsys.readouterr().err
 
 
 def test_bench_of_a_network(network, capsys, tmp_path):
@@ -207,8 +214,10 @@ def test_a_network_without_products_is_drawn(tmp_path):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     pytest.importorskip("rich", reason="rich is not installed")
     path, picture = tmp_path / "relu.onnx", tmp_path / "relu.png"
-    path.write_bytes(onnx.parse_model('<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }')
-                     .SerializeToString())
+    path.write_bytes(
+        onnx.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }').
+        SerializeToString())
     assert cli.main(["bench", str(path), "--quick", "--dim", "n=2000", "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -96,7 +96,8 @@ def test_every_activation(isa, draw, layout, name):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, kernel, options", [
     (300, (19, 21), 17, (1, 1), {}),
-    (60, (90, 91), 41, (1, 1), {}),  # few steps, a result larger than the cache: tiles go along its rows; the last columns are two vectors
+    # few steps, a result larger than the cache: tiles go along its rows; the last columns are two vectors
+    (60, (90, 91), 41, (1, 1), {}),
     (5, (59, 139), 70, (1, 1), {}),  # or one
     (16, (30, 31), 40, (3, 3), dict(padding=1)),
     (24, (40, 41), 24, (3, 3), dict(groups=24, padding=1)),
@@ -113,11 +114,19 @@ def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, si
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu"])
 @pytest.mark.parametrize("ic, size, oc", [
-    (4, (23, 25), 6), (5, (23, 25), 13), (7, (23, 25), 15), (16, (23, 25), 17), (37, (23, 25), 29), (64, (23, 25), 34), (63, (23, 25), 48),
-    (16, (5, 6), 33), (18, (5, 7), 70),
+    (4, (23, 25), 6),
+    (5, (23, 25), 13),
+    (7, (23, 25), 15),
+    (16, (23, 25), 17),
+    (37, (23, 25), 29),
+    (64, (23, 25), 34),
+    (63, (23, 25), 48),
+    (16, (5, 6), 33),
+    (18, (5, 7), 70),
 ])
 def test_few_steps(isa, draw, layout, activation, ic, size, oc):
-    """Tiles along the rows of the result, of each height that they may have; a tile ends where the next begins, or by itself."""
+    """Tiles along the rows of the result, of each height that they may have; a tile ends where the next begins, or by
+    itself."""
     x, w = inputs(draw, layout, 1, ic, size, oc, (1, 1))
     options = dict(bias=draw(oc), activation=activation, layout=layout)
     y = fo.conv2d(x, w, **options)
@@ -210,15 +219,27 @@ def test_tall_image(threads, draw, layout):
     if layout == "NHWC":
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     y = fo.conv2d(x, w, padding=1, algorithm="direct")
-    np.testing.assert_array_equal(y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)), algorithm="direct"))
-    np.testing.assert_array_equal(y[:, :, 989:], fo.conv2d(x[:, :, 988:], w, padding=((0, 1), (1, 1)), algorithm="direct"))
+    np.testing.assert_array_equal(y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)),
+                                                          algorithm="direct"))
+    np.testing.assert_array_equal(y[:, :, 989:],
+                                  fo.conv2d(x[:, :, 988:], w, padding=((0, 1), (1, 1)), algorithm="direct"))
 
 
-# input channels, image, output channels, kernel, stride: each window is copied, and becomes a pixel, where there is no padding.
+# input channels, image, output channels, kernel, stride: each window is copied, and becomes a pixel, where there is no
+# padding.
 APART = [
-    (3, (32, 48), 64, 4, 4), (3, (65, 33), 32, 8, 8), (3, (50, 75), 70, 5, 5), (1, (29, 31), 64, 6, 7), (20, (30, 18), 64, (2, 3), (2, 3)),
-    (33, (19, 40), 65, 2, 2), (18, (41, 17), 64, 3, 4), (40, (16, 21), 64, (1, 3), (2, 3)), (16, (9, 9), 64, 1, 3), (64, (14, 14), 64, 2, 2),
-    (3, (64, 96), 64, 16, 16), (17, (8, 300), 64, 4, 4),
+    (3, (32, 48), 64, 4, 4),
+    (3, (65, 33), 32, 8, 8),
+    (3, (50, 75), 70, 5, 5),
+    (1, (29, 31), 64, 6, 7),
+    (20, (30, 18), 64, (2, 3), (2, 3)),
+    (33, (19, 40), 65, 2, 2),
+    (18, (41, 17), 64, 3, 4),
+    (40, (16, 21), 64, (1, 3), (2, 3)),
+    (16, (9, 9), 64, 1, 3),
+    (64, (14, 14), 64, 2, 2),
+    (3, (64, 96), 64, 16, 16),
+    (17, (8, 300), 64, 4, 4),
 ]
 
 
@@ -256,14 +277,19 @@ def test_long_strides_at_every_width(isa, draw, layout, stride):
     for width in (*range(6, 20), 31, 63, 64, 65, 66, 127, 130, 259):
         x, w = draw(*dims(layout, 1, 2, 9, width)), draw(5, 2, 6, 6)
         for padding in 2, ((0, 3), (4, 0)):
-            check(fo.conv2d(x, w, stride=stride, padding=padding, layout=layout), oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))
+            check(fo.conv2d(x, w, stride=stride, padding=padding, layout=layout),
+                  oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, k, options", [
-    (32, (17, 19), 48, 7, dict(padding=(0, 3))), (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
-    (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))), (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
-    (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))), (40, (1, 300), 40, 3, {}), (130, (20, 21), 5, 4, {}),
+    (32, (17, 19), 48, 7, dict(padding=(0, 3))),
+    (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
+    (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))),
+    (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
+    (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))),
+    (40, (1, 300), 40, 3, {}),
+    (130, (20, 21), 5, 4, {}),
     (3, (40, 3), 64, 3, dict(padding=(0, 1))),
 ])
 def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc, k, options):
@@ -289,10 +315,13 @@ def test_scratch_of_kernels_of_one_row(draw, layout):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("k", [3, 5])
 def test_large_results(isa, half_rate, draw, layout, k):
-    """Two images together have more than 4 MB, whose lines are fetched before they are written, and one alone has not."""
-    x, w, bias, residual = draw(*dims(layout, 2, 3, 95, 96)), draw(64, 3, k, k), draw(64), draw(*dims(layout, 2, 64, 95, 96))
+    """Two images together have more than 4 MB, whose lines are fetched before they are written, and one alone has
+    not."""
+    x, w, bias, residual = draw(*dims(layout, 2, 3, 95, 96)), draw(64, 3, k,
+                                                                   k), draw(64), draw(*dims(layout, 2, 64, 95, 96))
     for given in (dict(), dict(residual=residual)):
         y = fo.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout)
         part = {name: a[1:] for name, a in given.items()}
-        np.testing.assert_array_equal(y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout))
+        np.testing.assert_array_equal(
+            y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout))
         check(y, oracle.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout), 5e-6)

@@ -366,7 +366,8 @@ def test_what_is_no_shape(draw, shape):
             method(shape)
 
 
-@pytest.mark.parametrize("kernel, size", [((3, 3), (2**21, 2**26)), ((1, 1), (2**21, 2**26)), ((5, 5), (2**28, 2**20)), ((7, 1), (2**46, 8))])
+@pytest.mark.parametrize("kernel, size", [((3, 3), (2**21, 2**26)), ((1, 1), (2**21, 2**26)), ((5, 5), (2**28, 2**20)),
+                                          ((7, 1), (2**46, 8))])
 def test_no_kernel_has_a_name_for_an_image_that_a_call_refuses(draw, kernel, size):
     for layout in "NCHW", "NHWC":
         layer, shape = fo.Conv2d(draw(4, 4, *kernel), layout=layout), dims(layout, 1, 4, *size)

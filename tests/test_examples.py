@@ -12,7 +12,8 @@ import fusedops as fo
 from fusedops import _core
 
 ROOT = Path(__file__).parent.parent
-NEEDS = ("torch", "onnx", "matplotlib", "threadpoolctl")  # where an example imports one that is not there, it is skipped
+# where an example imports one that is not there, it is skipped
+NEEDS = ("torch", "onnx", "matplotlib", "threadpoolctl")
 
 
 def public():
@@ -21,7 +22,8 @@ def public():
         thing = getattr(fo, name)
         yield name, thing
         for method, f in inspect.getmembers(thing, inspect.isroutine) if inspect.isclass(thing) else ():
-            if not method.startswith("_") and (getattr(f, "__module__", None) or "").startswith("fusedops"):  # those of tuple are no business of ours
+            # those of tuple are no business of ours
+            if not method.startswith("_") and (getattr(f, "__module__", None) or "").startswith("fusedops"):
                 yield f"{name}.{method}", f
 
 
@@ -43,7 +45,9 @@ def test_what_is_written(name):
     assert re.match(r"[A-Z2].*[.:]", found["summary"]), "no summary"
     signature = inspect.signature(thing)
     described = re.findall(r"\**\w+", " ".join(re.findall(r"^\S.*", found.get("Parameters", ""), re.MULTILINE)))
-    parameters = [str(p).split("=")[0].split(":")[0] for p in signature.parameters.values() if p.name not in ("self", "cls")]
+    parameters = [
+        str(p).split("=")[0].split(":")[0] for p in signature.parameters.values() if p.name not in ("self", "cls")
+    ]
     if thing is not fo.Model:  # it is made by the functions that load a network
         assert set(parameters) <= set(described), f"not described: {sorted(set(parameters) - set(described))}"
     assert ">>> " in found.get("Examples", ""), "no example"
@@ -58,7 +62,8 @@ def test_what_is_written_of_functions(name):
 
 
 def run(text, name, names):
-    """Runs code, or the examples of a text and compares what they give with what is shown; `names` is their namespace."""
+    """Runs code, or the examples of a text and compares what they give with what is shown; `names` is their
+    namespace."""
     for module in NEEDS:
         if re.search(rf"^[ >.]*(import|from) {module}\b", text, re.MULTILINE):
             pytest.importorskip(module, reason=f"{module} is not installed")
@@ -87,7 +92,8 @@ def test_pages(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="not in a checkout")
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))],
+                         ids=lambda page: str(page.relative_to(ROOT)))
 def test_links(page):
     """Links to files of this repository lead somewhere."""
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

@@ -20,7 +20,14 @@ def test_tile_borders(isa, draw, m, n):
 
 
 @pytest.mark.parametrize("m, k, n", [
-    (1, 1031, 67), (67, 1, 131), (130, 259, 1), (13, 700, 523), (97, 513, 33), (150, 64, 97), (15, 900, 67), (2, 1500, 100),
+    (1, 1031, 67),
+    (67, 1, 131),
+    (130, 259, 1),
+    (13, 700, 523),
+    (97, 513, 33),
+    (150, 64, 97),
+    (15, 900, 67),
+    (2, 1500, 100),
 ])
 def test_block_borders(isa, draw, threads, m, k, n):
     """Larger than the blocks for the caches, and none of them a multiple."""
@@ -67,13 +74,15 @@ def test_a_vector_and_a_half(isa, half_rate, draw, n, activation):
         wider = np.concatenate([w, draw(40, 37)])
         for given in (dict(), dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual)):
             check(fo.linear(x, w, **given, activation=activation), oracle.linear(x, w, **given, activation=activation))
-        np.testing.assert_array_equal(fo.linear(x, w, activation=activation), fo.linear(x, wider, activation=activation)[:, :n])
+        np.testing.assert_array_equal(fo.linear(x, w, activation=activation),
+                                      fo.linear(x, wider, activation=activation)[:, :n])
 
 
 @pytest.mark.parametrize("n", [24, 40, 48, 56, 64, 72, 73])
 @pytest.mark.parametrize("k", [37, 128, 131, 1026])
 def test_three_vectors(isa, draw, n, k):
-    """Tiles of 4 x 24, one below the other, beside those of 6 x 16: any epilogue, sums of long reductions, and the bits of a row alone."""
+    """Tiles of 4 x 24, one below the other, beside those of 6 x 16: any epilogue, sums of long reductions, and the bits
+    of a row alone."""
     for m in 19, 20, 21, 22, 23, 63, 64, 97:
         x, w, bias, residual = draw(m, k), draw(n, k), draw(n), draw(m, n)
         for activation in None, "relu6", "tanh":
@@ -108,13 +117,15 @@ def test_few_steps(isa, half_rate, draw, m, k):
 @pytest.mark.parametrize("k", [16, 63, 64, 113, 145, 1024])
 @pytest.mark.parametrize("name", [None, "relu", "prelu", "gelu"])
 def test_few_columns(isa, half_rate, draw, n, k, name):
-    """Rows are lanes: around blocks of them, with rows that share a set of the cache, and with the bits of a row alone."""
+    """Rows are lanes: around blocks of them, with rows that share a set of the cache, and with the bits of a row
+    alone."""
     for m in 7, 8, 9, 16, 31, 64, 75:
         x, w, bias, residual, activation = draw(m, k), draw(n, k), draw(n), draw(m, n), draw.activation(name, n)
         y = fo.linear(x, w, bias, residual=residual, activation=activation)
         check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
         for i in range(0, m, 6):
-            np.testing.assert_array_equal(y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+            np.testing.assert_array_equal(
+                y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
         out = np.zeros((m, 2 * n), np.float32)
         fo.linear(x, w, bias, residual=residual, activation=activation, out=out[:, ::2])
         np.testing.assert_array_equal(out[:, ::2], y)
@@ -147,7 +158,12 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(isa, draw, k, n):
 
 
 @pytest.mark.parametrize("m, k, n, name", [
-    (70, 1027, 21, "gelu"), (130, 2049, 8, "relu"), (33, 3001, 261, None), (65, 1100, 260, "prelu"), (70, 4096, 261, "relu"), (90, 1024, 70, None),
+    (70, 1027, 21, "gelu"),
+    (130, 2049, 8, "relu"),
+    (33, 3001, 261, None),
+    (65, 1100, 260, "prelu"),
+    (70, 4096, 261, "relu"),
+    (90, 1024, 70, None),
     (70, 4096, 2, "gelu"),
 ])
 def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
@@ -157,7 +173,8 @@ def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
     y = fo.linear(x, w, bias, residual=residual, activation=activation)
     check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
     for i in (0, m // 2, m - 1):
-        np.testing.assert_array_equal(y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+        np.testing.assert_array_equal(y[i:i + 1],
+                                      fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
 
 
 def test_many_terms(isa, draw):

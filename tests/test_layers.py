@@ -81,10 +81,21 @@ def test_calls_that_differ_in_one_thing(isa, draw):
     """What a layer keeps of its last call serves calls that are like it alone."""
     w, x, residual = draw(5, 3, 3, 3), draw(2, 3, 6, 7), draw(2, 5, 6, 7)
     layer, oneshot = _conv2d(w, padding=1, algorithm="direct")
-    channels_last, strided = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), draw(2, 3, 6, 14)[..., ::2]
+    channels_last, strided = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), draw(2, 3, 6,
+                                                                                                       14)[..., ::2]
     out = np.empty((2, 5, 6, 14), np.float32)[..., ::2]
-    calls = [dict(x=x), dict(x=x[:1]), dict(x=x[:, :, :4]), dict(x=x[..., :5]), dict(x=channels_last), dict(x=strided), dict(x=x, residual=residual),
-             dict(x=x, residual=residual.copy(order="F")), dict(x=x, out=out), dict(x=draw(2, 3, 6, 7))]
+    calls = [
+        dict(x=x),
+        dict(x=x[:1]),
+        dict(x=x[:, :, :4]),
+        dict(x=x[..., :5]),
+        dict(x=channels_last),
+        dict(x=strided),
+        dict(x=x, residual=residual),
+        dict(x=x, residual=residual.copy(order="F")),
+        dict(x=x, out=out),
+        dict(x=draw(2, 3, 6, 7))
+    ]
     expected = [oneshot(**call).copy() for call in calls]
     for i in [j for a in range(len(calls)) for b in range(len(calls)) for j in (a, b)]:
         np.testing.assert_array_equal(layer(**calls[i]), expected[i])
@@ -132,7 +143,8 @@ class Backwards(fo.GRU):
         self.name = name
 
 
-@pytest.mark.parametrize("layer, shape", [(Named("first", 5, 3), (2, 3)), (Backwards("second"), (4, 2, 3))], ids=["layer", "sequence"])
+@pytest.mark.parametrize("layer, shape", [(Named("first", 5, 3), (2, 3)), (Backwards("second"), (4, 2, 3))],
+                         ids=["layer", "sequence"])
 def test_a_subclass_travels_with_what_it_adds(draw, layer, shape):
     x, other = draw(*shape), pickle.loads(pickle.dumps(layer))
     assert type(other) is type(layer) and other.name == layer.name and repr(other) == repr(layer)
@@ -195,8 +207,10 @@ def test_reentrant(draw, kind):
     assert not wrong
 
 
-UNMADE = {fo.Conv2d: [(1, 0, 5, 5)], fo.DepthwiseSeparable: [(1, 0, 5, 5)], fo.Linear: [(2, 0)], fo.RNNCell: [(2, 0)] * 2,
-          fo.GRUCell: [(2, 0)] * 2, fo.LSTMCell: [(2, 0)] * 3, fo.RNN: [(3, 2, 0)]}
+UNMADE = {
+    fo.Conv2d: [(1, 0, 5, 5)], fo.DepthwiseSeparable: [(1, 0, 5, 5)], fo.Linear: [(2, 0)], fo.RNNCell: [(2, 0)] * 2,
+    fo.GRUCell: [(2, 0)] * 2, fo.LSTMCell: [(2, 0)] * 3, fo.RNN: [(3, 2, 0)]
+}
 
 
 @pytest.mark.parametrize("layer", UNMADE, ids=lambda layer: layer.__name__)

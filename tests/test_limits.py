@@ -42,11 +42,15 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 STARVING = {
     "result": ("x = np.ones((4096, 8), np.float32); w = np.ones((2048, 8), np.float32)", "fo.linear(x, w)"),
     "packed_weights": ("x = np.ones((1, 4096), np.float32); w = np.ones((4096, 4096), np.float32)", "fo.linear(x, w)"),
-    "packed_kernel": ("x = np.ones((1, 1024, 3, 3), np.float32); w = np.ones((1024, 1024, 3, 3), np.float32)", "fo.conv2d(x, w)"),
-    "packed_cell": ("x = np.ones((1, 2048), np.float32); w = np.ones((8192, 2048), np.float32)", "fo.lstm_cell(x, x, x, w, w)"),
+    "packed_kernel": ("x = np.ones((1, 1024, 3, 3), np.float32); w = np.ones((1024, 1024, 3, 3), np.float32)",
+                      "fo.conv2d(x, w)"),
+    "packed_cell": ("x = np.ones((1, 2048), np.float32); w = np.ones((8192, 2048), np.float32)",
+                    "fo.lstm_cell(x, x, x, w, w)"),
     "winograd": ("layer = fo.Conv2d(np.ones((64, 64, 3, 3), np.float32), algorithm='winograd'); "
-                 "x = np.ones((4, 64, 250, 250), np.float32); y = np.empty((4, 64, 248, 248), np.float32)", "layer(x, out=y)"),
-    "overlapping": ("layer = fo.Linear(np.ones((512, 512), np.float32)); x = np.ones((8192, 512), np.float32)", "layer(x, out=x)"),
+                 "x = np.ones((4, 64, 250, 250), np.float32); y = np.empty((4, 64, 248, 248), np.float32)",
+                 "layer(x, out=y)"),
+    "overlapping": ("layer = fo.Linear(np.ones((512, 512), np.float32)); x = np.ones((8192, 512), np.float32)",
+                    "layer(x, out=x)"),
     "sequence": ("layer = fo.GRU(np.ones((768, 256), np.float32), np.ones((768, 256), np.float32)); "
                  "x = np.ones((200, 64, 256), np.float32)", "layer(x)"),
 }
@@ -88,18 +92,26 @@ def layers(draw):
     x, w, w_ih, w_hh = draw(1, 5, 9, 9), draw(7, 5, 3, 3), draw(28, 5), draw(28, 7)
     depthwise, pointwise = fo.Conv2d(draw(5, 1, 3, 3), groups=5, padding=1), fo.Conv2d(draw(7, 5, 1, 1))
     return {
-        "Conv2d": lambda: fo.Conv2d(w, algorithm="direct")(x), "Conv2d_winograd": lambda: fo.Conv2d(w, algorithm="winograd")(x),
-        "Linear": lambda: fo.Linear(w_ih)(x[0, :, 0, :5]), "LSTM": lambda: fo.LSTM(w_ih, w_hh)(x[0, :, :, :5]),
-        "DepthwiseSeparable": lambda: fo.DepthwiseSeparable(depthwise, pointwise)(x), "stream": lambda: fo.LSTM(w_ih, w_hh).stream(1).step(x[0, 0, 0, :5]),
-        "an_error": lambda: refused(x, w_hh), "unfused": lambda: fo.reference.linear(w_ih, w_ih, activation="tanh"),
+        "Conv2d": lambda: fo.Conv2d(w, algorithm="direct")(x),
+        "Conv2d_winograd": lambda: fo.Conv2d(w, algorithm="winograd")(x),
+        "Linear": lambda: fo.Linear(w_ih)(x[0, :, 0, :5]),
+        "LSTM": lambda: fo.LSTM(w_ih, w_hh)(x[0, :, :, :5]),
+        "DepthwiseSeparable": lambda: fo.DepthwiseSeparable(depthwise, pointwise)(x),
+        "stream": lambda: fo.LSTM(w_ih, w_hh).stream(1).step(x[0, 0, 0, :5]),
+        "an_error": lambda: refused(x, w_hh),
+        "unfused": lambda: fo.reference.linear(w_ih, w_ih, activation="tanh"),
     }
 
 
 @linux
 @pytest.mark.slow
 def test_memory_is_flat(draw):
-    """10^5 calls of each operation and of each prepared layer, made and dropped, and of a network; 1000 networks saved, loaded and dropped."""
-    calls = {name: lambda operation=operation, arrays=operation.draw(draw): operation(arrays) for name, operation in OPERATIONS.items()}
+    """10^5 calls of each operation and of each prepared layer, made and dropped, and of a network; 1000 networks saved,
+    loaded and dropped."""
+    calls = {
+        name: lambda operation=operation, arrays=operation.draw(draw): operation(arrays)
+        for name, operation in OPERATIONS.items()
+    }
     model, batches = networks(), cycle([draw(n, 5) for n in range(1, 41)])  # more sizes than plans are kept
     calls |= layers(draw) | {"network": lambda x=draw(3, 5): model(x), "sizes": lambda: model(next(batches))}
     for name, call in calls.items():
@@ -125,7 +137,8 @@ def test_memory_is_flat_over_networks(tmp_path):
 @linux
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="where a block's size is known")
 def test_one_shot_calls_take_no_new_memory(draw):
-    """The C library gives blocks at its heap's end back to the system, and to have such a page again takes a microsecond or two."""
+    """The C library gives blocks at its heap's end back to the system, and to have such a page again takes a
+    microsecond or two."""
     w, x, out = draw(256, 128, 1, 1), draw(1, 128, 16, 16), np.empty((1, 256, 16, 16), np.float32)
     resource = pytest.importorskip("resource")
     faults = []
@@ -205,7 +218,8 @@ KERNELS = {
     "winograd_2": (fo.conv2d, dict(x=(1, 128, 7, 7), w=(128, 128, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_4": (fo.conv2d, dict(x=(1, 64, 14, 14), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_6": (fo.conv2d, dict(x=(1, 64, 96, 96), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
-    "winograd_strided": (fo.conv2d, dict(x=(1, 64, 56, 56), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1, stride=2)),
+    "winograd_strided": (fo.conv2d, dict(x=(1, 64, 56, 56),
+                                         w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1, stride=2)),
     "depthwise": (fo.depthwise_conv2d, dict(x=(1, 256, 28, 28), w=(256, 3, 3)), dict(padding=1)),
     "depthwise_nhwc": (fo.depthwise_conv2d, dict(x=(1, 28, 28, 256), w=(256, 3, 3)), dict(padding=1, layout="NHWC")),
     "linear": (fo.linear, dict(x=(64, 512), w=(512, 512)), dict(activation="gelu")),
@@ -213,10 +227,15 @@ KERNELS = {
     "rnn_cell": (fo.rnn_cell, cell(1, "h"), {}),
     "lstm_cell": (fo.lstm_cell, cell(4, "h", "c"), {}),
     "gru_cell": (fo.gru_cell, cell(3, "h"), {}),
-    "lstm": (lambda x, w_ih, w_hh: fo.lstm(x, None, w_ih, w_hh), dict(x=(20, 4, 64), w_ih=(512, 64), w_hh=(512, 128)), {}),
-    "unfused": (fo.reference.conv2d, dict(x=(1, 64, 28, 28), w=(64, 64, 1, 1), bias=(64,), residual=(1, 64, 28, 28)), dict(activation="silu")),
+    "lstm": (lambda x, w_ih, w_hh: fo.lstm(x, None, w_ih, w_hh), dict(x=(20, 4, 64), w_ih=(512, 64),
+                                                                      w_hh=(512, 128)), {}),
+    "unfused": (fo.reference.conv2d, dict(x=(1, 64, 28, 28), w=(64, 64, 1, 1), bias=(64, ),
+                                          residual=(1, 64, 28, 28)), dict(activation="silu")),
 }
-PREPARED = {fo.conv2d: fo.Conv2d, fo.linear: fo.Linear, fo.rnn_cell: fo.RNNCell, fo.lstm_cell: fo.LSTMCell, fo.gru_cell: fo.GRUCell}
+PREPARED = {
+    fo.conv2d: fo.Conv2d, fo.linear: fo.Linear, fo.rnn_cell: fo.RNNCell, fo.lstm_cell: fo.LSTMCell,
+    fo.gru_cell: fo.GRUCell
+}
 
 
 def as_layer(function, arrays, options):
@@ -234,7 +253,8 @@ def test_denormals_are_not_slow(draw, name, value):
     function, shapes, options = KERNELS[name]
     usual = {k: draw(*shape) for k, shape in shapes.items()}
     tiny = {k: np.full(shape, value, np.float32) for k, shape in shapes.items()}
-    for form in (lambda arrays: lambda: function(**arrays, **options), *[lambda arrays: as_layer(function, arrays, options)] * (function in PREPARED)):
+    for form in (lambda arrays: lambda: function(**arrays, **options),
+                 *[lambda arrays: as_layer(function, arrays, options)] * (function in PREPARED)):
         ratio = min(seconds(form(tiny)) / seconds(form(usual)) for _ in range(3))
         print(f"{name}: {ratio:.2f} times as long with denormals")
         assert ratio < 1.3
@@ -260,13 +280,16 @@ print(*sys.argv[1:], *fo.available_isas(), digest.hexdigest())
 @pytest.mark.skipif(not shutil.which("qemu-x86_64"), reason="qemu-user is not installed")
 @pytest.mark.skipif(not linux.args[0] and os.uname().machine != "x86_64", reason="a processor of x86")
 def test_a_processor_without_avx():
-    """On the first x86 that NumPy runs on, in an emulator: the module loads, finds no set but the plain one and has its bits."""
-    environment = {k: v for k, v in os.environ.items() if k != "FUSEDOPS_ISA"}  # it may name a set that this processor has not
-    here = subprocess.run([sys.executable, "-c", WITHOUT_AVX], capture_output=True, text=True, check=True, env=environment,
-                          cwd=Path(fo.__file__).parent.parent)
+    """On the first x86 that NumPy runs on, in an emulator: the module loads, finds no set but the plain one and has its
+    bits."""
+    # it may name a set that this processor has not
+    environment = {k: v for k, v in os.environ.items() if k != "FUSEDOPS_ISA"}
+    here = subprocess.run([sys.executable, "-c", WITHOUT_AVX], capture_output=True, text=True, check=True,
+                          env=environment, cwd=Path(fo.__file__).parent.parent)
     # Under qemu OpenBLAS takes a missing XGETBV for AVX; told what the processor is, it does not ask.
-    there = subprocess.run(["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", WITHOUT_AVX], capture_output=True, text=True,
-                           env=environment | {"OPENBLAS_CORETYPE": "NEHALEM", "OPENBLAS_NUM_THREADS": "1"}, cwd=Path(fo.__file__).parent.parent)
+    there = subprocess.run(["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", WITHOUT_AVX], capture_output=True,
+                           text=True, env=environment | {"OPENBLAS_CORETYPE": "NEHALEM", "OPENBLAS_NUM_THREADS": "1"},
+                           cwd=Path(fo.__file__).parent.parent)
     assert there.returncode == 0, there.stderr
     assert there.stdout.split() == ["scalar", here.stdout.split()[-1]]
 
@@ -277,7 +300,8 @@ MODULE = _core.__file__
 @pytest.mark.skipif(not (shutil.which("objdump") and shutil.which("nm")), reason="binutils are not installed")
 @pytest.mark.skipif(not linux.args[0] and os.uname().machine != "x86_64", reason="x86 alone has such registers")
 def test_wide_instructions_stand_in_their_sets_alone():
-    """Every function of the extension that touches a ymm or zmm register was compiled from the file of its instruction set."""
+    """Every function of the extension that touches a ymm or zmm register was compiled from the file of its instruction
+    set."""
     source, home = "", {}
     for line in subprocess.run(["nm", "-ap", MODULE], capture_output=True, text=True, check=True).stdout.splitlines():
         kind, name = line[17:].partition(" ")[::2]
@@ -287,7 +311,8 @@ def test_wide_instructions_stand_in_their_sets_alone():
             home[int(line[:16], 16)] = source
     if "avx2.c" not in home.values():
         pytest.skip("the extension has been stripped")
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", MODULE], capture_output=True, text=True, check=True).stdout
+    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", MODULE], capture_output=True, text=True,
+                          check=True).stdout
     wide = set()
     for function in re.split(r"\n(?=[0-9a-f]{16} <)", text)[1:]:
         if re.search(r"%[yz]mm\d", function):

@@ -223,10 +223,12 @@ def test_a_large_result_does_not_lie_where_the_input_does_in_a_page(draw, channe
     for byte in (0, 16, 48):
         x = at_byte(draw(1, 32, 32, 32), byte)
         y = fo.depthwise_conv2d(x.transpose(0, 3, 1, 2) if channels_last else x, draw(32, 1, 1, 1))
-        assert (y.ctypes.data - x.ctypes.data) % 4096 == 2560  # no store is waited for by a load that follows, and both begin alike in a line
+        # no store is waited for by a load that follows, and both begin alike in a line
+        assert (y.ctypes.data - x.ctypes.data) % 4096 == 2560
 
 
-@pytest.mark.parametrize("sizes", [[401408] * 6, [1 << 20, 65536, 401408, 100, 802816, 1 << 19]], ids=["alike", "mixed"])
+@pytest.mark.parametrize("sizes", [[401408] * 6, [1 << 20, 65536, 401408, 100, 802816, 1 << 19]],
+                         ids=["alike", "mixed"])
 def test_images_of_a_network_do_not_lie_where_their_input_does_in_a_page(sizes):
     chain = [memory.Buffer(nbytes, first=step, last=step + 1) for step, nbytes in enumerate(sizes)]
     kept = memory.Buffer(sizes[0], first=0, last=len(sizes))  # as an image that a later step adds
@@ -282,7 +284,8 @@ def test_misaligned_image(isa, draw):
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("shape", [(1, 4, 6, 4), (0, 4, 6, 4), (1, 4, 1, 4)])
 def test_a_field_of_one_record(isa, draw, layout, shape):
-    """NumPy calls it contiguous and aligned: the strides of an axis of one element, or of an array of none, mean nothing."""
+    """NumPy calls it contiguous and aligned: the strides of an axis of one element, or of an array of none, mean
+    nothing."""
     x, residual = draw(*shape), draw(*shape)
     layer = fo.Conv2d(draw(4, 4, 1, 1), layout=layout)
     field = VIEWS["field_of_records"]

@@ -218,7 +218,8 @@ def test_packed_heads(parts):
     )
     each = [packed[:, :, :, i].reshape(2, 5, 16) for i in range(parts)]
     separate = ([] if parts == 3 else [q]) + each
-    plain = fo.load_onnx(model("MultiHeadAttention", dict(zip("qkv", separate, strict=True)), {}, (np.float32,), *attrs))
+    plain = fo.load_onnx(
+        model("MultiHeadAttention", dict(zip("qkv", separate, strict=True)), {}, (np.float32, ), *attrs))
     np.testing.assert_allclose(net(*([packed] if parts == 3 else [q, packed])), plain(*separate), 1e-6, 1e-6)
 
 

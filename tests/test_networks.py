@@ -1,4 +1,5 @@
-"""Networks against PyTorch, and what a loaded network promises: open batch size, threads, pickling, files, refusals, clear errors."""
+"""Networks against PyTorch, and what a loaded network promises: open batch size, threads, pickling, files, refusals,
+clear errors."""
 import io
 import itertools
 import json
@@ -44,7 +45,10 @@ def networks():
         if name not in made:
             module, x = build(name)
             source = fo.from_torch(module, x, fold=False, fuse=False)
-            made[name] = module, x, {f: source if f == (False, False) else fo.Model.built(source._source, *f) for f in FORMS}
+            made[name] = module, x, {
+                f: source if f == (False, False) else fo.Model.built(source._source, *f)
+                for f in FORMS
+            }
         return made[name]
     return get
 
@@ -72,7 +76,8 @@ def test_current_exporter(name):
 @pytest.mark.parametrize("scale", [0.7, 1.5, 1.6])
 @pytest.mark.parametrize("mode", [{}, {"mode": "bilinear"}, {"mode": "bilinear", "align_corners": True}])
 def test_resizing_by_a_factor(scale, mode):
-    """Sizes that are no whole multiples: 10 * 0.7 is 7 in torch's arithmetic, and the corners meet in images of those sizes."""
+    """Sizes that are no whole multiples: 10 * 0.7 is 7 in torch's arithmetic, and the corners meet in images of those
+    sizes."""
     module, x = nn.Upsample(scale_factor=scale, **mode), torch.randn(2, 3, 10, 7)
     assert_close(fo.from_torch(module, x)(x.numpy()), run_torch(module, x))
 
@@ -100,18 +105,21 @@ def test_of_blocks_that_share_a_convolution_the_longer_one_is_chosen():
     def depthwise(c, stride):
         return nn.Conv2d(c, c, 3, stride, 1, groups=c), nn.ReLU()
 
-    module = nn.Sequential(*depthwise(32, 1), nn.Conv2d(32, 64, 1), nn.ReLU(), *depthwise(64, 2), nn.Conv2d(64, 24, 1), nn.AdaptiveAvgPool2d(1)).eval()
+    module = nn.Sequential(*depthwise(32, 1), nn.Conv2d(32, 64, 1), nn.ReLU(), *depthwise(64, 2), nn.Conv2d(64, 24, 1),
+                           nn.AdaptiveAvgPool2d(1)).eval()
     x = torch.randn(1, 32, 112, 112)
     net = fo.from_torch(module, x)
-    assert [(step.kind, len(step.inner)) for step in net.plan(x.numpy())[0].steps if step.kind in ("conv2d", "separable")] == [("conv2d", 0), ("separable", 2)]
+    assert [(step.kind, len(step.inner)) for step in net.plan(x.numpy())[0].steps
+            if step.kind in ("conv2d", "separable")] == [("conv2d", 0), ("separable", 2)]
     assert_close(net(x.numpy()), run_torch(module, x))
 
 
 @pytest.mark.parametrize("channels", [256, 272, 1024])
 def test_pixels_stand_apart_where_they_would_share_few_sets(channels, threads):
-    """Of many channels or, for depthwise layers, with short vectors, an image that convolutions alone use has longer pixels; the bits stay those of the
-    layers, and of a batch."""
-    net = nn.Sequential(nn.Conv2d(5, channels, 1), nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.ReLU(), nn.Conv2d(channels, 70, 1)).eval()
+    """Of many channels or, for depthwise layers, with short vectors, an image that convolutions alone use has longer
+    pixels; the bits stay those of the layers, and of a batch."""
+    net = nn.Sequential(nn.Conv2d(5, channels, 1), nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.ReLU(),
+                        nn.Conv2d(channels, 70, 1)).eval()
     x = torch.randn(3, 5, 9, 11)
     model = fo.from_torch(net, x)
     found = {t.strides[3] for step in model.plan(x.numpy())[0].steps for t in step.tensors()}
@@ -126,7 +134,8 @@ def test_pixels_stand_side_by_side_where_others_than_convolutions_read_them():
     class TwoReaders(nn.Module):
         def __init__(self):
             super().__init__()
-            self.image, self.depthwise, self.pool = nn.Conv2d(5, 256, 1), nn.Conv2d(256, 256, 3, 1, 1, groups=256), nn.MaxPool2d(3, 1, 1)
+            self.image, self.depthwise, self.pool = nn.Conv2d(5, 256, 1), nn.Conv2d(256, 256, 3, 1, 1,
+                                                                                    groups=256), nn.MaxPool2d(3, 1, 1)
 
         def forward(self, x):
             y = self.image(x)
@@ -139,17 +148,23 @@ def test_pixels_stand_side_by_side_where_others_than_convolutions_read_them():
 
 
 def test_blocks_are_explained_and_counted():
-    """A block's operations are those of its three convolutions, and what it saves is its two images, written and read."""
+    """A block's operations are those of its three convolutions, and what it saves is its two images, written and
+    read."""
     shapes = {"s": (32, 3, 3, 3), "e": (192, 32, 1, 1), "d": (192, 1, 3, 3), "p": (32, 192, 1, 1)}
-    nodes = [helper.make_node("Conv", ["x", "s"], ["g"], "stem", pads=[1] * 4), helper.make_node("Conv", ["g", "e"], ["h"], "expand"),
-             helper.make_node("Conv", ["h", "d"], ["i"], "depthwise", group=192, pads=[1] * 4),
-             helper.make_node("Conv", ["i", "p"], ["j"], "project"), helper.make_node("GlobalAveragePool", ["j"], ["y"], "pool")]
+    nodes = [
+        helper.make_node("Conv", ["x", "s"], ["g"], "stem", pads=[1] * 4),
+        helper.make_node("Conv", ["g", "e"], ["h"], "expand"),
+        helper.make_node("Conv", ["h", "d"], ["i"], "depthwise", group=192, pads=[1] * 4),
+        helper.make_node("Conv", ["i", "p"], ["j"], "project"),
+        helper.make_node("GlobalAveragePool", ["j"], ["y"], "pool")
+    ]
     for side, merged in ((64, True), (8, False)):
         weights = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
         net = fo.load_onnx(model(nodes, {"x": [1, 3, side, side]}, {"y": [1, 32, 1, 1]}, weights))
         told, profile = net.explain(), net.profile(np.ones((1, 3, side, side), "f4"), repeat=1)
         layers = {n.name: n for n in profile.layers}
-        assert [(f.nodes, f.into, f.bytes) for f in told.fusions] == [(("expand", "depthwise"), "project", 4 * 4 * 192 * side**2)] * merged
+        assert [(f.nodes, f.into, f.bytes)
+                for f in told.fusions] == [(("expand", "depthwise"), "project", 4 * 4 * 192 * side**2)] * merged
         assert [r.node for r in told.refusals] == ["project"] * (not merged)
         assert list(layers) == ["stem", *["expand", "depthwise"] * (not merged), "project", "pool"]
         assert layers["project"].gflop == pytest.approx(2e-9 * side**2 * 192 * (32 + (32 + 9) * merged))
@@ -226,7 +241,9 @@ def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
 
 def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
     path = tmp_path / "network.fo"
-    fo.load_onnx(model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": [1]}, {"y": [250_000]}, {"c": np.ones(250_000, np.float32)})).save(path)
+    fo.load_onnx(
+        model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": [1]}, {"y": [250_000]},
+              {"c": np.ones(250_000, np.float32)})).save(path)
     with np.load(path) as archive:
         arrays = dict(archive)
     header = json.loads(bytes(arrays["header"]))
@@ -240,13 +257,15 @@ def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
     assert peak < 3 * 250_000 * 4  # the file has it in 16 bits
 
 
-# ---- small graphs -----------------------------------------------------------------------------------------------------
+# ---- small graphs ---------------------------------------------------------------------------------------------------
 
 def model(nodes, inputs, outputs, constants=None, opset=17):
     """An ONNX model; inputs and outputs map names to shapes."""
     def values(shapes):
         return [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in shapes.items()]
-    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs), [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()])
+
+    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs),
+                              [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
@@ -284,8 +303,10 @@ def x():
 
 
 def test_a_result_of_more_axes_than_arrays_have_is_refused():
-    proto = model([helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64), helper.make_node("Reshape", ["i", "shape"], ["y"])],
-                  {"x": [6]}, {"y": [6] + [1] * 99}, {"shape": np.int64([6] + [1] * 99)})
+    proto = model([
+        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+        helper.make_node("Reshape", ["i", "shape"], ["y"])
+    ], {"x": [6]}, {"y": [6] + [1] * 99}, {"shape": np.int64([6] + [1] * 99)})
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     net = fo.load_onnx(proto)
     with pytest.raises(ValueError, match="100 axes"):
@@ -318,7 +339,8 @@ def test_scale_and_shift_around_batch_norm(x, second, swapped):
 def test_batch_norm_behind_a_transposed_convolution(groups):
     rng = np.random.default_rng(0)
     constants = conv_bn_parts(6) | {"w": rng.standard_normal((4, 6 // groups, 3, 3)).astype(np.float32)}
-    up = helper.make_node("ConvTranspose", ["x", "w"], ["c"], name="up", strides=[2, 2], group=groups, output_padding=[1, 0])
+    up = helper.make_node("ConvTranspose", ["x", "w"], ["c"], name="up", strides=[2, 2], group=groups,
+                          output_padding=[1, 0])
     proto = model([up, bn()], {"x": [2, 4, 5, 6]}, {"y": [2, 6, 12, 13]}, constants)
     net = agree(proto, rng.standard_normal((2, 4, 5, 6)).astype(np.float32))
     assert [f.into for f in net.explain().fusions] == ["up"]
@@ -329,7 +351,8 @@ def refusals(proto):
 
 
 def test_refused_with_two_consumers(x):
-    proto = model([CONV, bn(), helper.make_node("Relu", ["c"], ["r"], name="relu")], IMAGE, RESULT | {"r": [1, 4, 6, 7]}, conv_bn_parts())
+    proto = model([CONV, bn(), helper.make_node("Relu", ["c"], ["r"], name="relu")], IMAGE,
+                  RESULT | {"r": [1, 4, 6, 7]}, conv_bn_parts())
     agree(proto, x)
     assert "2 consumers" in refusals(proto)["batch norm"]
 
@@ -341,7 +364,8 @@ def test_refused_for_an_output(x):
 
 
 def test_refused_in_training_mode(x):
-    norm = helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y", "m", "v"], name="bn", training_mode=1)
+    norm = helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y", "m", "v"], name="bn",
+                            training_mode=1)
     proto = model([CONV, norm], IMAGE, RESULT, conv_bn_parts())
     agree(proto, x)
     assert "training mode" in refusals(proto)["batch norm"]
@@ -374,17 +398,23 @@ def test_residual_that_is_broadcast_is_no_residual(x):
 
 
 def test_padding_and_activation_are_fused(x):
-    nodes = [helper.make_node("Pad", ["x", "pads"], ["p"], name="pad"), helper.make_node("Conv", ["p", "w"], ["c"], name="conv", strides=[2, 2]),
-             helper.make_node("LeakyRelu", ["c"], ["y"], name="act", alpha=0.2)]
+    nodes = [
+        helper.make_node("Pad", ["x", "pads"], ["p"], name="pad"),
+        helper.make_node("Conv", ["p", "w"], ["c"], name="conv", strides=[2, 2]),
+        helper.make_node("LeakyRelu", ["c"], ["y"], name="act", alpha=0.2)
+    ]
     proto = model(nodes, IMAGE, {"y": [1, 4, 3, 4]}, conv_bn_parts() | {"pads": np.array([0, 0, 0, 1, 0, 0, 1, 2])})
     net = agree(proto, x)
     assert [f.kind for f in net.explain().fusions] == ["padding", "epilogue"] and len(net.plan(x)[0].steps) == 1
 
 
 SPELLED_OUT = {
-    "gelu": lambda v: v * 0.5 * (1 + torch.erf(v / 2 ** 0.5)), "gelu_tanh": lambda v: 0.5 * v * (1 + torch.tanh(0.7978845608 * (v + 0.044715 * v ** 3))),
-    "silu": lambda v: v * torch.sigmoid(v), "hardswish": lambda v: v * torch.clamp(v + 3, 0, 6) / 6,
-    "hardsigmoid": lambda v: torch.clamp(v + 3, 0, 6) / 6, "mish": lambda v: v * torch.tanh(nn.functional.softplus(v)),
+    "gelu": lambda v: v * 0.5 * (1 + torch.erf(v / 2**0.5)),
+    "gelu_tanh": lambda v: 0.5 * v * (1 + torch.tanh(0.7978845608 * (v + 0.044715 * v**3))),
+    "silu": lambda v: v * torch.sigmoid(v),
+    "hardswish": lambda v: v * torch.clamp(v + 3, 0, 6) / 6,
+    "hardsigmoid": lambda v: torch.clamp(v + 3, 0, 6) / 6,
+    "mish": lambda v: v * torch.tanh(nn.functional.softplus(v)),
 }
 
 
@@ -411,7 +441,7 @@ def test_expression_that_is_used_elsewhere_stays():
     assert "used elsewhere" in refusals(proto)["activation patterns"]
 
 
-# ---- errors -----------------------------------------------------------------------------------------------------------
+# ---- errors ---------------------------------------------------------------------------------------------------------
 
 def test_all_unknown_operators_are_named():
     """With the reason, where ONNX defines them and fusedops leaves them out."""
@@ -444,9 +474,13 @@ def test_damaged_model(networks):
 
 @pytest.mark.parametrize("given, shape", [(3, (1, 12)), (4, (3,)), (5, (1, 2, 4)), (6, (1, 2, 5)), (7, (1, 3))])
 def test_optional_inputs_of_an_lstm_that_do_not_fit(given, shape):
-    """Zeros too: torch's current exporter writes an LSTM with projections as one without, whose cells have the wrong width."""
+    """Zeros too: torch's current exporter writes an LSTM with projections as one without, whose cells have the wrong
+    width."""
     shapes = {"w": (1, 12, 4), "r": (1, 12, 3), "o": shape}
-    constants = {name: np.zeros(s, np.int32 if name == "o" and given == 4 else np.float32) for name, s in shapes.items()}
+    constants = {
+        name: np.zeros(s, np.int32 if name == "o" and given == 4 else np.float32)
+        for name, s in shapes.items()
+    }
     node = helper.make_node("LSTM", ["x", "w", "r", *[""] * (given - 3), "o"], ["y"], hidden_size=3)
     with pytest.raises(ValueError, match=re.escape(f"of shape {shape} must have")):
         fo.load_onnx(model([node], {"x": [5, 2, 4]}, {"y": [5, 1, 2, 3]}, constants))
@@ -457,7 +491,8 @@ def test_weights_in_another_file(tmp_path, monkeypatch, x):
     parts = conv_bn_parts()
     expected = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts))(x)
     path = tmp_path / "net.onnx"
-    onnx.save(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts), path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    onnx.save(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts), path, save_as_external_data=True,
+              location="weights.bin", size_threshold=0)
     np.testing.assert_array_equal(fo.load_onnx(path)(x), expected)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "net.onnx").symlink_to(path)
@@ -531,7 +566,8 @@ def test_profile_and_benchmark(networks):
     times = net.benchmark(x.numpy(), number=1, repeat=2)
     assert set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "median" in str(times)
     profile = net.profile(x.numpy(), repeat=1)
-    assert len(profile.layers) == len(net.plan(x.numpy())[0].steps) and all(n.ms > 0 for n in profile.layers) and "of peak" in str(profile)
+    assert len(profile.layers) == len(net.plan(x.numpy())[0].steps) and all(
+        n.ms > 0 for n in profile.layers) and "of peak" in str(profile)
 
 
 def test_the_peak_of_a_profile_is_the_best_that_was_seen(x, monkeypatch):
@@ -573,18 +609,21 @@ def assert_agrees(module, *inputs, numpy_steps=()):
             for y, e in pairs:
                 assert y.dtype == e.detach().numpy().dtype
                 assert_close(y, e.detach().numpy())
-        assert [s.node.op for s in net.plan(*(x.numpy() for x in inputs))[0].steps if s.kind == "numpy"] == list(numpy_steps)
+        assert [s.node.op for s in net.plan(*(x.numpy() for x in inputs))[0].steps
+                if s.kind == "numpy"] == list(numpy_steps)
 
 
 def test_attention_modules_of_torch():
     """Exported without torch's own kernel for them, which has no ONNX form, and with the batch open."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, activation="gelu", batch_first=True, norm_first=True)
-    encoder, mask = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Transformer.generate_square_subsequent_mask(6)
+    encoder, mask = nn.TransformerEncoder(layer, 2,
+                                          enable_nested_tensor=False), nn.Transformer.generate_square_subsequent_mask(6)
     attention = nn.MultiheadAttention(16, 2, batch_first=True)
     encoder.eval().requires_grad_(False), attention.eval().requires_grad_(False)
     x = torch.randn(3, 6, 16)
-    for module in (encoder, Called(lambda x: encoder(x, mask=mask)), Called(lambda x: attention(x, x, x, need_weights=False)[0])):
+    for module in (encoder, Called(lambda x: encoder(x, mask=mask)),
+                   Called(lambda x: attention(x, x, x, need_weights=False)[0])):
         assert_agrees(module, x)
     assert torch.backends.mha.get_fastpath_enabled()
 
@@ -598,9 +637,13 @@ def test_zeros_beside_weights_are_added_without_a_warning():
 
 
 @pytest.mark.parametrize("equation, shapes, numpy_steps", [
-    ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []), ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
-    ("be,bed->bd", [(3, 4), (3, 4, 5)], []), ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]), ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),
-    ("...ij,...kj->...ki", [(3, 2, 4, 5), (3, 2, 6, 5)], ["Einsum"]), ("bi,bj,bij->bj", [(3, 4), (3, 5), (3, 4, 5)], ["Einsum"]),
+    ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []),
+    ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
+    ("be,bed->bd", [(3, 4), (3, 4, 5)], []),
+    ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]),
+    ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),
+    ("...ij,...kj->...ki", [(3, 2, 4, 5), (3, 2, 6, 5)], ["Einsum"]),
+    ("bi,bj,bij->bj", [(3, 4), (3, 5), (3, 4, 5)], ["Einsum"]),
     ("bii->bi", [(3, 4, 4)], ["Einsum"]),
 ])
 def test_einsum(equation, shapes, numpy_steps):
@@ -608,19 +651,24 @@ def test_einsum(equation, shapes, numpy_steps):
     assert_agrees(Called(lambda *xs: torch.einsum(equation, *xs)), *map(torch.randn, shapes), numpy_steps=numpy_steps)
 
 
-@pytest.mark.parametrize("function, shape, numpy_steps", [
-    (nn.Sequential(nn.Conv2d(3, 12, 3), nn.PixelShuffle(2), nn.Conv2d(3, 4, 1)), (3, 3, 8, 7), []),
-    (nn.Sequential(nn.Linear(6, 12), nn.SELU(), nn.Linear(12, 8), nn.CELU(0.5), nn.Unflatten(1, (2, 4))), (3, 6), []),
-    (lambda x: nn.functional.normalize(x, dim=-1) + torch.norm(x, p=1, dim=1, keepdim=True), (3, 5), []),
-    (lambda x: torch.cat([x.repeat(1, 2, 3), x[:, :2].repeat(1, 4, 3)], 1), (3, 4, 5), []),
-    (lambda x: (x.softmax(1).argmax(1), x.argmin(-1), *x.topk(2), x.sort(1)[0]), (3, 4, 5), ["ArgMax", "ArgMin", "TopK", "TopK"]),
-    (lambda x: (x.cumsum(1), x.amin(1), x.prod(1), x.logsumexp(-1)), (3, 4, 5), ["CumSum", "ReduceMin", "ReduceProd", "ReduceLogSumExp"]),
-    (lambda x: torch.gather(x, 1, x.argmax(1, keepdim=True)), (3, 4, 5), ["ArgMax", "GatherElements"]),
-    (lambda x: torch.zeros_like(x).scatter(1, x.argmin(1, keepdim=True), 2.0), (3, 4, 5), ["ArgMin", "ScatterElements"]),
-    (lambda x: torch.tril(x) + x.sin().round() + x.cos().floor() + x.sign().ceil(), (3, 4, 4),
-     ["Trilu", "Sin", "Round", "Cos", "Floor", "Sign", "Ceil"]),
-    (nn.AdaptiveAvgPool2d((2, 3)), (3, 2, 5, 7), []),
-], ids=["shuffle", "selu", "norms", "tile", "order", "sums", "gather", "scatter", "rounding", "adaptive"])
+@pytest.mark.parametrize(
+    "function, shape, numpy_steps", [
+        (nn.Sequential(nn.Conv2d(3, 12, 3), nn.PixelShuffle(2), nn.Conv2d(3, 4, 1)), (3, 3, 8, 7), []),
+        (nn.Sequential(nn.Linear(6, 12), nn.SELU(), nn.Linear(12, 8), nn.CELU(0.5), nn.Unflatten(1,
+                                                                                                 (2, 4))), (3, 6), []),
+        (lambda x: nn.functional.normalize(x, dim=-1) + torch.norm(x, p=1, dim=1, keepdim=True), (3, 5), []),
+        (lambda x: torch.cat([x.repeat(1, 2, 3), x[:, :2].repeat(1, 4, 3)], 1), (3, 4, 5), []),
+        (lambda x: (x.softmax(1).argmax(1), x.argmin(-1), *x.topk(2), x.sort(1)[0]),
+         (3, 4, 5), ["ArgMax", "ArgMin", "TopK", "TopK"]),
+        (lambda x: (x.cumsum(1), x.amin(1), x.prod(1), x.logsumexp(-1)),
+         (3, 4, 5), ["CumSum", "ReduceMin", "ReduceProd", "ReduceLogSumExp"]),
+        (lambda x: torch.gather(x, 1, x.argmax(1, keepdim=True)), (3, 4, 5), ["ArgMax", "GatherElements"]),
+        (lambda x: torch.zeros_like(x).scatter(1, x.argmin(1, keepdim=True), 2.0),
+         (3, 4, 5), ["ArgMin", "ScatterElements"]),
+        (lambda x: torch.tril(x) + x.sin().round() + x.cos().floor() + x.sign().ceil(),
+         (3, 4, 4), ["Trilu", "Sin", "Round", "Cos", "Floor", "Sign", "Ceil"]),
+        (nn.AdaptiveAvgPool2d((2, 3)), (3, 2, 5, 7), []),
+    ], ids=["shuffle", "selu", "norms", "tile", "order", "sums", "gather", "scatter", "rounding", "adaptive"])
 def test_operators_that_users_meet(function, shape, numpy_steps):
     torch.manual_seed(0)
     module, x = function if isinstance(function, nn.Module) else Called(function), torch.randn(shape)

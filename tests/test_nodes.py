@@ -25,7 +25,7 @@ def x():
     return np.random.default_rng(0).standard_normal((2, 3)).astype(np.float32)
 
 
-# ---- scalars ----------------------------------------------------------------------------------------------------------
+# ---- scalars --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index", [0, 2, -1, -3])
 def test_gather_of_one_index_drops_the_axis(x, index):
@@ -33,7 +33,8 @@ def test_gather_of_one_index_drops_the_axis(x, index):
         np.testing.assert_array_equal(net(x), x[:, index])
 
 
-@pytest.mark.parametrize("op, function", [("Add", np.add), ("Mul", np.multiply), ("Max", np.maximum), ("Pow", np.power)])
+@pytest.mark.parametrize("op, function", [("Add", np.add), ("Mul", np.multiply), ("Max", np.maximum),
+                                          ("Pow", np.power)])
 def test_arithmetic_of_scalars(x, op, function):
     text = f"(float[n, 3] x) => (float y) <float k = {{2}}> {{ s = ReduceSum<keepdims = 0>(x)  y = {op}(s, k) }}"
     for net in networks(text):
@@ -47,7 +48,7 @@ def test_a_constant_scalar_as_output(x):
         assert net(x)[1].shape == () and net(x)[1] == 2
 
 
-# ---- views ------------------------------------------------------------------------------------------------------------
+# ---- views ----------------------------------------------------------------------------------------------------------
 
 VIEWS = {
     "permuted": ("Transpose<perm = [0, 2, 1, 3]>(h)", lambda x: x.transpose(0, 2, 1, 3)),
@@ -69,12 +70,15 @@ def batch_norm(x, scale, shift):
 
 def instance_norm(x, scale, shift):
     axes = tuple(range(2, x.ndim))
-    return batch_norm((x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5) * np.sqrt(1 + 1e-5), scale, shift)
+    return batch_norm(
+        (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5) * np.sqrt(1 + 1e-5), scale,
+        shift)
 
 
 @pytest.mark.parametrize("view", VIEWS)
 @pytest.mark.parametrize("norm", [batch_norm, instance_norm])
-@pytest.mark.parametrize("before", ["Relu(x)", "Conv(x, eye)"])  # an image with its columns and one with its channels as neighbours
+# an image with its columns and one with its channels as neighbours
+@pytest.mark.parametrize("before", ["Relu(x)", "Conv(x, eye)"])
 def test_norms_of_views(view, norm, before, draw):
     text, function = VIEWS[view]
     x = np.abs(draw(3, 4, 5, 6))
@@ -92,7 +96,7 @@ def test_norms_of_views(view, norm, before, draw):
         np.testing.assert_allclose(net(x), np.maximum(norm(v, scale, shift), 0), rtol=1e-4, atol=1e-4)
 
 
-# ---- blocks -----------------------------------------------------------------------------------------------------------
+# ---- blocks ---------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("pads", [[0, 0, 2, 2], [2, 2, 0, 0], [0, 2, 2, 0], [1, 1, 1, 1]])
 def test_blocks_with_padding_on_one_side(pads, draw):
@@ -119,9 +123,11 @@ def test_a_convolution_whose_name_is_that_of_a_block(draw):
     np.testing.assert_allclose(fused(x), plain(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)), ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))])
+@pytest.mark.parametrize("slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)),
+                                           ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))])
 def test_slopes_beside_open_dimensions(slopes, shape, draw):
-    """One slope for all, for each channel, or for each point of an axis whose length is open: here the batch, made the second."""
+    """One slope for all, for each channel, or for each point of an axis whose length is open: here the batch, made the
+    second."""
     x, s = draw(*shape), np.float32(slopes)
     axes = "".join(f", {c}" for c in "ncd"[:len(shape)])[2:]
     swap = shape[0] == len(slopes)
@@ -132,7 +138,7 @@ def test_slopes_beside_open_dimensions(slopes, shape, draw):
         np.testing.assert_array_equal(net(x), np.where(v > 0, v, each * v))
 
 
-# ---- refused ----------------------------------------------------------------------------------------------------------
+# ---- refused --------------------------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])
 def test_gather_outside(x, index):
@@ -145,7 +151,10 @@ def test_gather_outside(x, index):
 @pytest.mark.parametrize("index", [6, -7])
 def test_gather_outside_when_it_runs(draw, node, index):
     """As where the index is known before; the network is as good as before."""
-    for net in networks(f"(float[6, 3] x, int64[n] i) => (float[a, b] y) <int64[2] s = {{1, -1}}> {{ r = Reshape(i, s)  y = {node} }}"):
+    for net in networks(
+            f"(float[6, 3] x, int64[n] i) => (float[a, b] y) <int64[2] s = {{1, -1}}> {{ r = Reshape(i, s)  y = {node} "
+            f"}}"
+    ):
         x = draw(6, 3)
         for _ in range(2):
             with pytest.raises(ValueError, match=node[:node.index("(")]):
@@ -167,11 +176,20 @@ def test_gather_from_an_empty_axis(x, given):
 
 
 DAMAGED = {
-    "Unsqueeze(x, i)": [[0, 0], [0, -4], [4], [-5]], "Squeeze(x, i)": [[0], [1, 1], [2]], "Flatten<axis = 3>(x)": [[]],
-    "ReduceSum(x, i)": [[2], [-3], [0, -2]], "Reshape(x, i)": [[-2, -3], [-1, -1, -1], [-1, 4], [6, 0, 0]],
-    "Transpose<perm = [0, 0]>(x)": [[]], "Transpose<perm = [0]>(x)": [[]], "Transpose<perm = [0, 1, 2]>(x)": [[]], "Softmax<axis = 2>(x)": [[]],
-    "Pad(x, i)": [[-2, 0, -1, 0], [-3, 0, 4, 0]], "Pad<mode = \"edge\">(x, i)": [[-2, 0, 1, 0]],
-    "MaxPool<kernel_shape = [1]>(x)": [[]], "Concat<axis = 2>(x, x)": [[]], "Gather<axis = -3>(x, i)": [[0]],
+    "Unsqueeze(x, i)": [[0, 0], [0, -4], [4], [-5]],
+    "Squeeze(x, i)": [[0], [1, 1], [2]],
+    "Flatten<axis = 3>(x)": [[]],
+    "ReduceSum(x, i)": [[2], [-3], [0, -2]],
+    "Reshape(x, i)": [[-2, -3], [-1, -1, -1], [-1, 4], [6, 0, 0]],
+    "Transpose<perm = [0, 0]>(x)": [[]],
+    "Transpose<perm = [0]>(x)": [[]],
+    "Transpose<perm = [0, 1, 2]>(x)": [[]],
+    "Softmax<axis = 2>(x)": [[]],
+    "Pad(x, i)": [[-2, 0, -1, 0], [-3, 0, 4, 0]],
+    "Pad<mode = \"edge\">(x, i)": [[-2, 0, 1, 0]],
+    "MaxPool<kernel_shape = [1]>(x)": [[]],
+    "Concat<axis = 2>(x, x)": [[]],
+    "Gather<axis = -3>(x, i)": [[0]],
 }
 
 
@@ -185,8 +203,10 @@ def test_damaged_nodes(x, node, values):
             fo.load_onnx(proto, fold=fold, fuse=fuse)
 
 
-@pytest.mark.parametrize("sizes", ["a, b = Split(x, two)", "a, b = Split(x, four)", "a, b = Split(x, negative)", "a, b = Split(x, three)",
-                                   "a, b, c, d = Split<num_outputs = 4>(x)", "a, b = Split<num_outputs = 3>(x)"])
+@pytest.mark.parametrize("sizes", [
+    "a, b = Split(x, two)", "a, b = Split(x, four)", "a, b = Split(x, negative)", "a, b = Split(x, three)",
+    "a, b, c, d = Split<num_outputs = 4>(x)", "a, b = Split<num_outputs = 3>(x)"
+])
 def test_split_into_parts_that_are_not_the_whole(sizes):
     proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 18]> net (float[5] x) => (float[n] y)
         <int64[2] two = {{2, 2}}, int64[2] four = {{4, 4}}, int64[2] negative = {{6, -1}}, int64[3] three = {{1, 2, 2}}> {{ {sizes}  y = Relu(b) }}''')
@@ -195,7 +215,7 @@ def test_split_into_parts_that_are_not_the_whole(sizes):
             fo.load_onnx(proto, fold=fold, fuse=fuse)
 
 
-# ---- recurrent nodes --------------------------------------------------------------------------------------------------
+# ---- recurrent nodes ------------------------------------------------------------------------------------------------
 
 def test_a_clip_that_the_kernel_does_not_have(draw):
     """A clip of 0 leaves sigmoid(0) and tanh(0)."""
@@ -204,16 +224,19 @@ def test_a_clip_that_the_kernel_does_not_have(draw):
         np.testing.assert_array_equal(net(draw(3, 2, 2)), np.zeros((3, 1, 2, 1)))
 
 
-@pytest.mark.parametrize("x, w, r", [((3, 2, 5, 2), (1, 4, 2), (1, 4, 1)), ((3, 2, 3), (1, 4, 2), (1, 4, 1)), ((3, 2, 2), (1, 3, 2), (1, 3, 1)),
-                                     ((3, 2, 2), (1, 4, 2), (1, 4, 2)), ((3, 2, 2), (2, 4, 2), (1, 4, 1))])
+@pytest.mark.parametrize("x, w, r", [((3, 2, 5, 2), (1, 4, 2), (1, 4, 1)), ((3, 2, 3), (1, 4, 2), (1, 4, 1)),
+                                     ((3, 2, 2), (1, 3, 2), (1, 3, 1)), ((3, 2, 2), (1, 4, 2), (1, 4, 2)),
+                                     ((3, 2, 2), (2, 4, 2), (1, 4, 1))])
 def test_weights_that_do_not_fit(x, w, r):
-    for net in networks("(float[a, b, c, d] x, float[e, f, g] w, float[h, i, j] r) => (float y) { y = LSTM<hidden_size = 1>(x, w, r) }".replace(
-            "[a, b, c, d]", str(list(x)))):
+    for net in networks(
+            "(float[a, b, c, d] x, float[e, f, g] w, float[h, i, j] r) => (float y) { y = LSTM<hidden_size = 1>(x, w, "
+            "r) }"
+            .replace("[a, b, c, d]", str(list(x)))):
         with pytest.raises(ValueError, match="do not fit"):
             net(*(np.ones(shape, np.float32) for shape in (x, w, r)))
 
 
-# ---- calls ------------------------------------------------------------------------------------------------------------
+# ---- calls ----------------------------------------------------------------------------------------------------------
 
 def test_inputs_at_odd_addresses(draw):
     """As where a file is mapped: kernels get an aligned copy."""

@@ -1,4 +1,5 @@
-"""ONNX's own conformance cases, from the onnx package: single operators, small networks and those that PyTorch exported, and real networks.
+"""ONNX's own conformance cases, from the onnx package: single operators, small networks and those that PyTorch
+exported, and real networks.
 
 A case runs if LEFT_OUT does not name it.
 """
@@ -42,7 +43,10 @@ LIGHT = os.path.join(os.path.dirname(onnx.__file__), "backend", "test", "data", 
 def cases():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return [c for kind in ("node", "simple", "pytorch-operator", "pytorch-converted") for c in load_model_tests(kind=kind)]
+        return [
+            c for kind in ("node", "simple", "pytorch-operator", "pytorch-converted")
+            for c in load_model_tests(kind=kind)
+        ]
 
 
 def model_of(case):
@@ -63,12 +67,14 @@ def read(path):
 def data_of(case):
     """The (inputs, outputs) of a case."""
     if case.data_sets:
-        return [[[numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a for a in arrays] for arrays in pair] for pair in case.data_sets]
+        return [[[numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a for a in arrays]
+                 for arrays in pair] for pair in case.data_sets]
     found = []
     for folder in sorted(f.path for f in os.scandir(case.model_dir) if f.is_dir()):
         files = os.listdir(folder)
-        found.append([[read(os.path.join(folder, f"{kind}_{i}.pb")) for i in range(sum(f.startswith(kind) for f in files))]
-                      for kind in ("input", "output")])
+        found.append(
+            [[read(os.path.join(folder, f"{kind}_{i}.pb")) for i in range(sum(f.startswith(kind) for f in files))]
+             for kind in ("input", "output")])
     return found
 
 
@@ -125,8 +131,10 @@ def test_how_many_run():
     assert all(any(fnmatch.fnmatch(c.name, p) for c in CASES) for p in LEFT_OUT)
 
 
-@pytest.mark.parametrize("name", ["bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet",
-                                  "vgg19", "zfnet512"])
+@pytest.mark.parametrize("name", [
+    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
+    "zfnet512"
+])
 def test_real_network(name):
     path = os.path.join(LIGHT, f"light_{name}.onnx")
     net = fo.load_onnx(path)

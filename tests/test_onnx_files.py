@@ -18,7 +18,8 @@ def info(name, shape, kind=TensorProto.FLOAT):
 def model(nodes, inputs, outputs, constants=None, opset=17, ir_version=8, **more):
     weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *more.pop("domains", [])], ir_version=ir_version, **more)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *more.pop("domains", [])],
+                             ir_version=ir_version, **more)
 
 
 def relu(**more):
@@ -45,7 +46,8 @@ def test_nodes_in_a_circle():
 def test_what_nothing_needs():
     """A dead node of an unknown operator, and outputs that have a name but no reader."""
     nodes = [make("Relu", ["x"], ["y"]), make("Unheard", ["x"], ["z"], domain="other"), make("Relu", ["z"], ["w"])]
-    net = fo.load_onnx(model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], domains=[helper.make_opsetid("other", 1)]))
+    net = fo.load_onnx(model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], domains=[helper.make_opsetid("other",
+                                                                                                           1)]))
     assert np.array_equal(net(X), np.maximum(X, 0))
     image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     pool = make("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])
@@ -60,7 +62,8 @@ def test_a_part_that_nothing_reads():
     assert np.array_equal(net(X), X[:1])
 
 
-@pytest.mark.parametrize("change", ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"])
+@pytest.mark.parametrize("change",
+                         ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"])
 def test_what_the_checker_refuses(change):
     proto = relu(constants={"w": np.float32(1)})
     if change == "no name":
@@ -113,7 +116,8 @@ def test_many_inputs_and_outputs():
 
 def test_layer_norm_before_its_opset():
     scale = np.float32([1, 2, 3])
-    proto = model([make("LayerNormalization", ["x", "s"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {"s": scale}, opset=12)
+    proto = model([make("LayerNormalization", ["x", "s"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])],
+                  {"s": scale}, opset=12)
     x = X.astype(np.float64)
     expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * scale
     np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
@@ -127,7 +131,8 @@ net (float[2, 3] x) => (float[2, 3] y) {{ y = my.f{given}(x) }}
 
 @pytest.mark.parametrize("given, slope", [("", 0.3), ("<al = 0.5>", 0.5)])
 def test_defaults_of_a_functions_attributes(given, slope):
-    text = FUNCTION.format(opset=18, own=18, given=given, attributes="<al : float = 0.3>", body="b = LeakyRelu<alpha : float = @al>(a)")
+    text = FUNCTION.format(opset=18, own=18, given=given, attributes="<al : float = 0.3>",
+                           body="b = LeakyRelu<alpha : float = @al>(a)")
     net = fo.load_onnx(onnx.parser.parse_model(text))
     np.testing.assert_allclose(net(X), np.where(X > 0, X, np.float32(slope) * X), rtol=1e-6)
 

@@ -22,18 +22,23 @@ def some(*shape):
 
 
 def network(graph, inputs, constants=None, axes=1, opset=17):
-    """An ONNX model of lines such as "y = Gemm beta=2 x w c", whose result, of so many axes, is that of the last one; "-" is no input. The
-    first axis of an input is open, unless it is 1."""
+    """An ONNX model of lines such as "y = Gemm beta=2 x w c", whose result, of so many axes, is that of the last one;
+    "-" is no input. The first axis of an input is open, unless it is 1."""
     nodes = []
     for line in graph.split("; "):
         result, call = line.split(" = ")
         op, *words = call.split()
         attributes = {k: float(v) for k, v in (w.split("=") for w in words if "=" in w)}
         nodes.append(helper.make_node(op, [w.replace("-", "") for w in words if "=" not in w], [result], **attributes))
-    shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)] for k, a in inputs.items()} | {nodes[-1].output[0]: [None] * axes}
-    x, y = ([helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names] for names in (inputs, nodes[-1].output))
-    weights = [numpy_helper.from_array(np.asarray(a, getattr(a, "dtype", "f4")), k) for k, a in (constants or {}).items()]
-    return helper.make_model(helper.make_graph(nodes, "g", x, y, weights), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)]
+              for k, a in inputs.items()} | {nodes[-1].output[0]: [None] * axes}
+    x, y = ([helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names]
+            for names in (inputs, nodes[-1].output))
+    weights = [
+        numpy_helper.from_array(np.asarray(a, getattr(a, "dtype", "f4")), k) for k, a in (constants or {}).items()
+    ]
+    return helper.make_model(helper.make_graph(nodes, "g", x, y, weights),
+                             opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
 def check(expected, graph, inputs, constants=None, rtol=1e-5):
@@ -65,9 +70,13 @@ def test_arithmetic_with_a_constant_behind_weights(layer, op, swapped):
 
 
 @pytest.mark.parametrize("graph, scale, nodes", [
-    ("h = MatMul x z; y = Div h c", 1 / 3, 1), ("h = MatMul x z; y = Mul c h", 3, 1), ("q = Mul x c; y = MatMul q z", 3, 1),
-    ("q = Mul x c; k = Div z c; h = MatMul q k; s = Mul h c; y = Div s c", 1, 1), ("h = MatMul x z; g = Mul h c; y = Relu g", 3, 1),
-    ("q = Mul x c; h = MatMul q z; y = Add h h", 6, 2), ("h = MatMul x z; g = Mul h c; y = Add g h", 4, 3),
+    ("h = MatMul x z; y = Div h c", 1 / 3, 1),
+    ("h = MatMul x z; y = Mul c h", 3, 1),
+    ("q = Mul x c; y = MatMul q z", 3, 1),
+    ("q = Mul x c; k = Div z c; h = MatMul q k; s = Mul h c; y = Div s c", 1, 1),
+    ("h = MatMul x z; g = Mul h c; y = Relu g", 3, 1),
+    ("q = Mul x c; h = MatMul q z; y = Add h h", 6, 2),
+    ("h = MatMul x z; g = Mul h c; y = Add g h", 4, 3),
 ])
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_factor_of_a_product(graph, scale, nodes, shape):
@@ -83,14 +92,17 @@ def test_factor_of_a_product(graph, scale, nodes, shape):
 def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
     """It would make z 0 or infinite, while the result is a number."""
     x, z = some(3, 2) * np.float32(x_size), some(1, 2, 4) * np.float32(z_size)
-    net = check(x.astype(np.float64) @ z * factor, graph, {"x": x, "z": z}, {"c": np.float32(1 / factor if "Div" in graph else factor)})
+    net = check(
+        x.astype(np.float64) @ z * factor, graph, {"x": x, "z": z},
+        {"c": np.float32(1 / factor if "Div" in graph else factor)})
     assert len(net._graph.nodes) == 2
 
 
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_concatenation_of_heads(axis, heads, monkeypatch):
-    """As rotary embeddings have it: what has four axes need not be an image, and lies as its parts do, unless they are channels."""
+    """As rotary embeddings have it: what has four axes need not be an image, and lies as its parts do, unless they are
+    channels."""
     orders, add = {}, Builder.add
 
     def recording(builder, kind, node, **arguments):
@@ -100,8 +112,13 @@ def test_concatenation_of_heads(axis, heads, monkeypatch):
     monkeypatch.setattr(Builder, "add", recording)
     x = some(2, heads, 5, 4)
     n, whole = helper.make_node, np.concatenate([-x, x], axis)
-    nodes = [n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]), n("Neg", ["t"], ["m"]), n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
-             n("Concat", ["a", "x"], ["c"], axis=axis), n("Mul", ["c", "w"], ["y"])]
+    nodes = [
+        n("Transpose", ["x"], ["t"], perm=[0, 2, 1, 3]),
+        n("Neg", ["t"], ["m"]),
+        n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
+        n("Concat", ["a", "x"], ["c"], axis=axis),
+        n("Mul", ["c", "w"], ["y"])
+    ]
     w = some(*whole.shape[2:])
     values = [[helper.make_tensor_value_info(k, TensorProto.FLOAT, a.shape)] for k, a in (("x", x), ("y", whole))]
     graph = helper.make_graph(nodes, "g", *values, [numpy_helper.from_array(w, "w")])
@@ -113,8 +130,10 @@ def test_concatenation_of_heads(axis, heads, monkeypatch):
 
 
 @pytest.mark.parametrize("graph, expected", [
-    ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c), ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
-    ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x), ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),
+    ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c),
+    ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
+    ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x),
+    ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),
 ])
 def test_what_is_no_factor_of_a_product(graph, expected):
     x, z, c = some(1, 4, 4), some(1, 4, 4), some(4)
@@ -132,10 +151,13 @@ def test_addend_of_a_gemm(rows, shape):
 FAR = np.float32([0, 1, 19, 25, 50, 88, 100, 1e6, 1e30, np.inf])
 
 
-@pytest.mark.parametrize("graph", ["h = Clip x lo hi; y = Softplus h", "h = Clip x lo hi; y = Sigmoid h", "s = Sigmoid x; h = Mul x s; y = Clip h lo hi",
-                                   "s = Sigmoid x; h = Mul x s; y = Clip h lo", "s = Sigmoid x; h = Mul x s; y = Clip h - hi",
-                                   "h = Clip x lo hi; y = HardSwish h", "h = Clip x - hi; s = Softplus h; t = Tanh s; y = Mul h t",
-                                   "h = Clip x lo hi; s = Sigmoid h; y = Mul x s", "h = Clip x lo; y = Gelu h"])
+@pytest.mark.parametrize("graph", [
+    "h = Clip x lo hi; y = Softplus h", "h = Clip x lo hi; y = Sigmoid h",
+    "s = Sigmoid x; h = Mul x s; y = Clip h lo hi", "s = Sigmoid x; h = Mul x s; y = Clip h lo",
+    "s = Sigmoid x; h = Mul x s; y = Clip h - hi", "h = Clip x lo hi; y = HardSwish h",
+    "h = Clip x - hi; s = Softplus h; t = Tanh s; y = Mul h t", "h = Clip x lo hi; s = Sigmoid h; y = Mul x s",
+    "h = Clip x lo; y = Gelu h"
+])
 @pytest.mark.parametrize("bound", [20, 30, 80, 65504, np.finfo(np.float32).max])
 def test_clamps_beyond_the_bend_of_an_activation_stay(graph, bound):
     x = np.concatenate([FAR, -FAR[:-1]])  # at minus infinity x sigmoid(x) is no number, and silu its limit
@@ -155,14 +177,16 @@ def test_slopes_inside_an_expression():
     np.testing.assert_allclose(fo.load_onnx(proto)(x), x * np.where(x > 0, x, slopes.reshape(3, 1, 1) * x), rtol=1e-5)
 
 
-@pytest.mark.parametrize("graph, expected", [
-    ("y.product = Relu c; y = Gemm x w c; z = Mul y y.product", lambda x, w, c, d: (x @ w + c) * c),
-    ("Gemm_0.scaled = Relu c; y.scaled = Relu d; y = Gemm beta=2 x w c; g = Add Gemm_0.scaled y.scaled; z = Add y g",
-     lambda x, w, c, d: x @ w + 2 * c + c + d),
-    ("v.T = Relu x; y = MatMul x v; z = Add y v.T", lambda x, w, c, d: 2 * x),
-    ("v.packed = Relu x; y = Gemm alpha=2 x v; z = Add y v.packed", lambda x, w, c, d: 3 * x),
-    ("v.packed.folded = Relu x; h = Gemm x v; y = Mul h two; z = Add y v.packed.folded", lambda x, w, c, d: 3 * x),
-    ("Gemm_1.bias.folded = Relu x; h = Gemm x v; y = Add h two; z = Add y Gemm_1.bias.folded", lambda x, w, c, d: 2 * x + 2)])
+@pytest.mark.parametrize(
+    "graph, expected",
+    [("y.product = Relu c; y = Gemm x w c; z = Mul y y.product", lambda x, w, c, d: (x @ w + c) * c),
+     ("Gemm_0.scaled = Relu c; y.scaled = Relu d; y = Gemm beta=2 x w c; g = Add Gemm_0.scaled y.scaled; z = Add y g",
+      lambda x, w, c, d: x @ w + 2 * c + c + d),
+     ("v.T = Relu x; y = MatMul x v; z = Add y v.T", lambda x, w, c, d: 2 * x),
+     ("v.packed = Relu x; y = Gemm alpha=2 x v; z = Add y v.packed", lambda x, w, c, d: 3 * x),
+     ("v.packed.folded = Relu x; h = Gemm x v; y = Mul h two; z = Add y v.packed.folded", lambda x, w, c, d: 3 * x),
+     ("Gemm_1.bias.folded = Relu x; h = Gemm x v; y = Add h two; z = Add y Gemm_1.bias.folded",
+      lambda x, w, c, d: 2 * x + 2)])
 def test_values_with_the_names_that_passes_give(graph, expected):
     inputs = {"x": some(3, 2), "w": some(2, 4), "c": some(3, 4), "d": some(3, 4)}
     check(expected(**inputs), graph, inputs, {"v": np.eye(2, dtype="f4"), "two": 2})
@@ -189,8 +213,10 @@ def test_residual_of_an_open_batch_beside_another():
     np.testing.assert_allclose(net(x[:1], r), x[:1] @ w + r, rtol=1e-5)
 
 
-@pytest.mark.parametrize("graph", ["c = Expand one far; y = Add x c", "c = ConstantOfShape far; y = Add x c", "c = MatMul column row; y = Add x c",
-                                   "c = Mul column row; y = Add x c", "s = Softmax column; c = Gemm s row; y = Add x c"])
+@pytest.mark.parametrize("graph", [
+    "c = Expand one far; y = Add x c", "c = ConstantOfShape far; y = Add x c", "c = MatMul column row; y = Add x c",
+    "c = Mul column row; y = Add x c", "s = Softmax column; c = Gemm s row; y = Add x c"
+])
 def test_constants_larger_than_memory(graph):
     n = 1 << 21
     constants = {"one": [1], "far": np.array([1 << 46]), "column": np.ones((n, 1), "f4"), "row": np.ones((1, n), "f4")}

@@ -8,7 +8,8 @@ from operations import dims
 from oracle import check
 
 LAYOUTS = ["NCHW", "NHWC"]
-# kernel, options, image. Outputs that do not meet the image with some kernel rows or columns; phases of a stride; dilations that are larger than it.
+# kernel, options, image. Outputs that do not meet the image with some kernel rows or columns; phases of a stride;
+# dilations that are larger than it.
 SMALL = [
     ((3, 3), dict(padding=1), (1, 1)),
     ((3, 3), dict(padding=1), (2, 2)),
@@ -52,7 +53,8 @@ def test_small_images(isa, draw, layout, ic, oc, groups, kernel, options, size):
     check(layer(x), oracle.conv2d(x, w, **options))
     for activation in "relu", ("prelu", draw(oc)):
         epilogue = dict(bias=bias, activation=activation)
-        check(fo.conv2d(x, w, **epilogue, residual=residual, **options, algorithm="direct"), oracle.conv2d(x, w, **epilogue, residual=residual, **options))
+        check(fo.conv2d(x, w, **epilogue, residual=residual, **options, algorithm="direct"),
+              oracle.conv2d(x, w, **epilogue, residual=residual, **options))
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -63,7 +65,8 @@ def test_narrow_images(isa, threads, draw, layout, ic, oc, groups, kernel, optio
     options = options | dict(bias=draw(oc), groups=groups, layout=layout)
     residual = draw(*oracle.conv2d(x, w, **options).value.shape)
     assert fo.Conv2d(w, **options, algorithm="direct").kernel(x.shape)[0] == "direct, patches as rows"
-    check(fo.conv2d(x, w, residual=residual, **options, algorithm="direct"), oracle.conv2d(x, w, residual=residual, **options))
+    check(fo.conv2d(x, w, residual=residual, **options, algorithm="direct"),
+          oracle.conv2d(x, w, residual=residual, **options))
 
 
 @pytest.mark.parametrize("ic, oc, groups", [(64, 130, 1), (48, 70, 2)])
@@ -71,7 +74,10 @@ def test_narrow_images(isa, threads, draw, layout, ic, oc, groups, kernel, optio
 def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
     """Threads, batches, memory orders and gaps between pixels, of images and of results."""
     x, w, bias = draw(5, ic, *size), draw(oc, ic // groups, *kernel), draw(oc)
-    layers = {layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct") for layout in LAYOUTS}
+    layers = {
+        layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct")
+        for layout in LAYOUTS
+    }
     y, before = layers["NCHW"](x), fo.get_num_threads()
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
     for threads in 1, 2, 5:
@@ -80,7 +86,9 @@ def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
         np.testing.assert_array_equal(layers["NHWC"](last).transpose(0, 3, 1, 2), y)
         np.testing.assert_array_equal(layers["NCHW"](x[3:4]), y[3:4])
     fo.set_num_threads(before)
-    for image in np.repeat(x, 2, axis=3)[..., ::2], last.transpose(0, 3, 1, 2), np.asfortranarray(x), np.repeat(x, 2, axis=1)[:, ::2]:
+    for image in np.repeat(x, 2, axis=3)[..., ::2], last.transpose(0, 3, 1,
+                                                                   2), np.asfortranarray(x), np.repeat(x, 2,
+                                                                                                       axis=1)[:, ::2]:
         np.testing.assert_array_equal(layers["NCHW"](image), y)
     wide = np.zeros((*y.shape[:3], y.shape[3] + 3), np.float32)
     layers["NCHW"](x, out=wide[..., :y.shape[3]])
@@ -105,7 +113,8 @@ def test_windows_of_zeros_alone(isa, draw, layout, batch, dilation):
 def test_every_number_of_pixels(isa, draw, layout, pixels):
     for oc in 1, 31, 64, 130:
         x, w = draw(*dims(layout, 1, 20, 2, pixels)), draw(oc, 20, 3, 3)
-        check(fo.conv2d(x, w, padding=1, layout=layout, algorithm="direct"), oracle.conv2d(x, w, padding=1, layout=layout))
+        check(fo.conv2d(x, w, padding=1, layout=layout, algorithm="direct"),
+              oracle.conv2d(x, w, padding=1, layout=layout))
 
 
 def test_weights_that_are_larger_than_the_cache(isa, threads, draw):
@@ -117,6 +126,7 @@ def test_scratch_of_a_thread_is_bounded():
     before = fo.get_num_threads()
     fo.set_num_threads(1)
     for size in (1, 100000), (100000, 1), (7, 7):
-        kernel, scratch = fo.Conv2d(np.zeros((64, 256, 3, 3), np.float32), padding=1, algorithm="direct").kernel((4, 256, *size))
+        kernel, scratch = fo.Conv2d(np.zeros((64, 256, 3, 3), np.float32), padding=1, algorithm="direct").kernel(
+            (4, 256, *size))
         assert "patches" in kernel and 0 < scratch <= 2 << 20
     fo.set_num_threads(before)

@@ -1,4 +1,5 @@
-"""Processes and threads around fusedops: forks, workers, many callers, other libraries, signals, and what the system allows.
+"""Processes and threads around fusedops: forks, workers, many callers, other libraries, signals, and what the system
+allows.
 
 Each test is a process of its own, which must end: one that hangs is a failure after a minute.
 """
@@ -138,8 +139,10 @@ assert not wrong
     assert int(shown or 0) <= 1 + CALLERS + THREADS, "there is one team, with its keeper"
 
 
-@pytest.mark.parametrize("pool", ["concurrent.futures.ThreadPoolExecutor(4).map", "multiprocessing.pool.ThreadPool(4).map",
-                                  "concurrent.futures.ProcessPoolExecutor(2).map"])
+@pytest.mark.parametrize("pool", [
+    "concurrent.futures.ThreadPoolExecutor(4).map", "multiprocessing.pool.ThreadPool(4).map",
+    "concurrent.futures.ProcessPoolExecutor(2).map"
+])
 def test_inside_of_a_pool(pool):
     passes(f"""
 import concurrent.futures, multiprocessing.pool
@@ -188,8 +191,10 @@ with concurrent.futures.ThreadPoolExecutor(64) as pool:
 
 
 OTHERS = {
-    "torch": "import torch; other = lambda: torch.nn.functional.conv2d(torch.ones(1, 64, 28, 28), torch.ones(64, 64, 3, 3)).sum()",
-    "sklearn": "import sklearn.cluster; other = lambda: sklearn.cluster.KMeans(3, n_init=1, random_state=0).fit(np.eye(300)).inertia_",
+    "torch": "import torch; other = lambda: torch.nn.functional.conv2d(torch.ones(1, 64, 28, 28), torch.ones(64, 64, "
+             "3, 3)).sum()",
+    "sklearn": "import sklearn.cluster; other = lambda: sklearn.cluster.KMeans(3, n_init=1, "
+               "random_state=0).fit(np.eye(300)).inertia_",
     "scipy": "import scipy.linalg; other = lambda: scipy.linalg.lu(np.eye(300))[0].sum()",
 }
 
@@ -201,8 +206,9 @@ def test_beside_another_library(library, first):
     if not importlib.util.find_spec(library):
         pytest.skip(f"{library} is not installed")
     parts = ["import numpy as np\n" + OTHERS[library], WORK]
-    done = python("\n".join(parts if first else parts[::-1]) + "\nbefore = other()\nassert right() and other() == before and right()",
-                  OMP_NUM_THREADS=str(THREADS))
+    done = python(
+        "\n".join(parts if first else parts[::-1]) +
+        "\nbefore = other()\nassert right() and other() == before and right()", OMP_NUM_THREADS=str(THREADS))
     assert done.returncode == 0, done.stderr
 
 

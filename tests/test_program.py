@@ -200,7 +200,8 @@ def test_reduce(name, axes, layout, isa, threads, draw):
     expected = getattr(np, name)(x.astype(np.float64), axes, keepdims=True)
     y = empty(*expected.shape)
     run("reduce", name, x, y, axes)
-    error = {"sum": np.sum, "mean": np.mean, "max": lambda *_, **__: 0}[name](np.abs(np.float64(x)), axes, keepdims=True)
+    error = {"sum": np.sum, "mean": np.mean, "max": lambda *_, **__: 0}[name](np.abs(np.float64(x)), axes,
+                                                                              keepdims=True)
     check(y, Approx(expected, 30 * U * error))
 
 
@@ -373,7 +374,8 @@ TRANSPOSED = [
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
 def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, isa, draw):
     x, w, bias = layout(draw(2, 6, 5, 4)), draw(6, 8, *kernel), draw(8 * groups)
-    size = [(i - 1) * s + d * (k - 1) + 1 + more - 2 * c for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)]
+    size = [(i - 1) * s + d * (k - 1) + 1 + more - 2 * c
+            for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)]
     size = [max(s, 1) for s in size]
     y, r = nhwc(empty(2, 8 * groups, *size)), nhwc(draw(2, 8 * groups, *size))
     layer = _core.ConvTranspose2dPlan(w, bias, activations.parse("relu"), stride, dilation, groups)

@@ -1,4 +1,5 @@
-"""Sequences of recurrent cells against a float64 loop over the formulas, and the ways in which their results must have the same bits."""
+"""Sequences of recurrent cells against a float64 loop over the formulas, and the ways in which their results must have
+the same bits."""
 import copy
 import pickle
 from itertools import permutations
@@ -18,7 +19,8 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=np.inf, reset_after=True, activation=np.tanh):
+def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=np.inf, reset_after=True,
+         activation=np.tanh):
     """One step in float64: h and c after it."""
     def held(s):
         return np.clip(s, -clip, clip)
@@ -60,14 +62,16 @@ def sequence(kind, x, h, c, weights, directions=1, reverse=False, lengths=None, 
 class Case:
     """Random weights, x and initial state of a layer."""
 
-    def __init__(self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None, peephole=False):
+    def __init__(self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None,
+                 peephole=False):
         self.kind, self.directions = kind, directions
         rows, width = GATES[kind] * hidden, hidden if outputs is None else outputs
         self.weights = [
-            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2, w_hh=draw(rows, width) / np.float32(max(width, 1)**0.5),
-                 b_ih=draw(rows), b_hh=draw(rows),
-                 **({} if outputs is None else dict(w_hr=draw(outputs, hidden))), **(dict(peephole=draw(3, hidden)) if peephole else {}))
-            for i in range(layers * directions)]
+            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2,
+                 w_hh=draw(rows, width) / np.float32(max(width, 1)**0.5), b_ih=draw(rows), b_hh=draw(rows),
+                 **({} if outputs is None else dict(w_hr=draw(outputs, hidden))),
+                 **(dict(peephole=draw(3, hidden)) if peephole else {})) for i in range(layers * directions)
+        ]
         self.x = draw(steps, batch, inputs)
         self.h, self.c = draw(layers * directions, batch, width), draw(layers * directions, batch, hidden)
         self.state = (self.h, self.c) if kind == "LSTM" else self.h
@@ -100,9 +104,20 @@ def kind(request):
 
 
 @pytest.mark.parametrize("shape", [
-    dict(), dict(steps=1), dict(batch=1, hidden=1, inputs=1), dict(batch=1, hidden=64, steps=9), dict(layers=3), dict(directions=2),
-    dict(layers=2, directions=2, batch=14), dict(batch=40, hidden=33, steps=3), dict(inputs=70, hidden=16, batch=17), dict(hidden=130, inputs=3),
-    dict(hidden=0, layers=2, directions=2), dict(batch=2, hidden=40, steps=5), dict(batch=9, hidden=272, steps=2), dict(batch=50, hidden=24, steps=3),
+    dict(),
+    dict(steps=1),
+    dict(batch=1, hidden=1, inputs=1),
+    dict(batch=1, hidden=64, steps=9),
+    dict(layers=3),
+    dict(directions=2),
+    dict(layers=2, directions=2, batch=14),
+    dict(batch=40, hidden=33, steps=3),
+    dict(inputs=70, hidden=16, batch=17),
+    dict(hidden=130, inputs=3),
+    dict(hidden=0, layers=2, directions=2),
+    dict(batch=2, hidden=40, steps=5),
+    dict(batch=9, hidden=272, steps=2),
+    dict(batch=50, hidden=24, steps=3),
 ], ids=str)
 def test_agrees_with_float64(isa, threads, kind, draw, shape):
     case = Case(draw, kind, **shape)
@@ -125,14 +140,22 @@ def test_lengths(isa, threads, kind, draw, directions, batch):
 
 
 @pytest.mark.parametrize("options", [
-    dict(outputs=6), dict(outputs=20), dict(peephole=True), dict(outputs=35, peephole=True), dict(outputs=0), dict(hidden=0, outputs=3), dict(hidden=0)
+    dict(outputs=6),
+    dict(outputs=20),
+    dict(peephole=True),
+    dict(outputs=35, peephole=True),
+    dict(outputs=0),
+    dict(hidden=0, outputs=3),
+    dict(hidden=0)
 ], ids=str)
 def test_projection_and_peephole(isa, threads, draw, options):
     case = Case(draw, "LSTM", layers=2, directions=2, batch=9, **options)
     layer = case.layer()
     case.check(layer(case.x, case.state))
     state = layer.cells[0](case.x[0], case.h[0], case.c[0])
-    assert same(fo.LSTM(**case.weights[0])(case.x[:1], (case.h[:1], case.c[:1])), (state[0][None], tuple(s[None] for s in state)))
+    assert same(
+        fo.LSTM(**case.weights[0])(case.x[:1], (case.h[:1], case.c[:1])),
+        (state[0][None], tuple(s[None] for s in state)))
 
 
 @pytest.mark.parametrize("kind, options", [
@@ -171,7 +194,8 @@ def test_bits_of_a_row_alone_and_of_threads(isa, kind, draw):
 
 @pytest.mark.parametrize("options", [dict(), dict(reverse=True), dict(lengths=[25, 40, 1])], ids=str)
 def test_bits_of_layers_that_follow_one_another(isa, kind, draw, options):
-    """Two and more threads work on different layers at a time; every layer reads what the one before has finished, and no more."""
+    """Two and more threads work on different layers at a time; every layer reads what the one before has finished, and
+    no more."""
     options = dict(options)
     lengths = options.pop("lengths", None)
     case = Case(draw, kind, steps=40, batch=3 if lengths else 1, hidden=64, inputs=9, layers=4)
@@ -224,7 +248,8 @@ def test_stream(kind, draw):
         stream.state = draw(1, 20)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))], ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))],
+                         ids=["copy", "deepcopy", "pickle"])
 def test_copies_of_a_stream(kind, draw, copied):
     """They go on from the same state, each with its own."""
     case = Case(draw, kind, layers=2, batch=2)
@@ -246,7 +271,8 @@ def test_memory_of_every_kind(kind, draw):
     for x in (case.x[..., ::-1].copy()[..., ::-1], np.pad(case.x, 2)[2:-2, 2:-2, 2:-2], np.asfortranarray(case.x)):
         assert same(layer(x, case.state), expected)
     wide = np.full((5, 4, 50), 7, np.float32)
-    assert layer(case.x, case.state, out=wide[..., 3:23])[0].base is wide and np.array_equal(wide[..., 3:23], expected[0])
+    assert layer(case.x, case.state, out=wide[..., 3:23])[0].base is wide and np.array_equal(
+        wide[..., 3:23], expected[0])
     assert (wide[..., :3] == 7).all() and (wide[..., 23:] == 7).all()
     for out in (np.empty((5, 20, 4), np.float32).transpose(0, 2, 1), np.empty((5, 4, 20), np.float32)[::-1]):
         assert np.array_equal(layer(case.x, case.state, out=out)[0], expected[0]) and np.array_equal(out, expected[0])
@@ -307,8 +333,10 @@ def test_one_shot_functions_and_copies(kind, draw):
     (TypeError, r"x has dtype float64.*astype", lambda f, d: f(d(3, 4, 7).astype(np.float64))),
     (ValueError, r"h has shape \(4, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(4, 20), d(1, 4, 20)))),
     (ValueError, r"c has shape \(1, 3, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(1, 4, 20), d(1, 3, 20)))),
-    (TypeError, r"state must be a pair of arrays \(h, c\), not a single ndarray", lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
-    (TypeError, r"state must be a pair of arrays \(h, c\), not 3 of them", lambda f, d: f(d(3, 4, 7), [d(1, 4, 20)] * 3)),
+    (TypeError, r"state must be a pair of arrays \(h, c\), not a single ndarray",
+     lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
+    (TypeError, r"state must be a pair of arrays \(h, c\), not 3 of them",
+     lambda f, d: f(d(3, 4, 7), [d(1, 4, 20)] * 3)),
     (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 4, 7), None, [1.0, 2, 3, 3])),
     (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 1, 7), None, [2.5])),
     (ValueError, r"lengths has shape \(3,\), but must have shape \(4,\)", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3])),
@@ -340,13 +368,16 @@ def test_errors_of_the_results_of_a_cell(draw, path, error, text, out):
     (ValueError, "w_ih holds 1 array, but num_layers=2", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=2)),
     (ValueError, "num_layers must be at least 1", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=0)),
     (ValueError, r"w_ih has shape \(20, 7\) and w_hh has shape \(20, 21\)", dict(w_ih=(20, 7), w_hh=(20, 21))),
-    (ValueError, r"b_hh has shape \(19,\).*\(20,\)", dict(w_ih=(20, 7), w_hh=(20, 20), b_hh=(19,))),
-    (ValueError, "bidirectional layer has both", dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, bidirectional=True, reverse=True)),
-    (ValueError, r"w_ih\[1\] has shape \(20, 7\).*\(20, 20\)", dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, num_layers=2)),
+    (ValueError, r"b_hh has shape \(19,\).*\(20,\)", dict(w_ih=(20, 7), w_hh=(20, 20), b_hh=(19, ))),
+    (ValueError, "bidirectional layer has both",
+     dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, bidirectional=True, reverse=True)),
+    (ValueError, r"w_ih\[1\] has shape \(20, 7\).*\(20, 20\)",
+     dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, num_layers=2)),
     (ValueError, "clip must be", dict(w_ih=(20, 7), w_hh=(20, 20), clip=-1.0)),
     (ValueError, "prelu", dict(w_ih=(20, 7), w_hh=(20, 20), activation=("prelu", 0.1))),
     (ValueError, "unknown activation", dict(w_ih=(20, 7), w_hh=(20, 20), activation="nope")),
-    (ValueError, r"w_ih\[1\] has shape \(10, 7\).*\(20, 7\)", dict(w_ih=[(20, 7), (10, 7)], w_hh=[(20, 20), (10, 10)], bidirectional=True)),
+    (ValueError, r"w_ih\[1\] has shape \(10, 7\).*\(20, 7\)",
+     dict(w_ih=[(20, 7), (10, 7)], w_hh=[(20, 20), (10, 10)], bidirectional=True)),
 ], ids=lambda v: None)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 def test_errors_of_a_layer(draw, path, error, text, options):
@@ -358,8 +389,8 @@ def test_errors_of_a_layer(draw, path, error, text, options):
         path.RNN(**{k: drawn(v) for k, v in options.items()})
 
 
-# Weights from elsewhere: results that the frameworks computed (data/make_recurrent.py). Weights are random and unscaled, so that the
-# gates in any other order give something else.
+# Weights from elsewhere: results that the frameworks computed (data/make_recurrent.py). Weights are random and
+# unscaled, so that the gates in any other order give something else.
 
 VECTORS = np.load(Path(__file__).parent / "data" / "recurrent.npz")
 
@@ -382,7 +413,8 @@ def agree(result, *expected):
 def torch_layer(name, v):
     layers, directions = (2, 2) if "2_bidirectional" in name else (1, 1)
     names = [f"l{i}{s}" for i in range(layers) for s in ("", "_reverse")[:directions]]
-    options = dict(w_hr=[v["weight_hr_l0"]]) if "projection" in name else dict(activation="relu") if "relu" in name else {}
+    options = dict(w_hr=[v["weight_hr_l0"]]) if "projection" in name else dict(
+        activation="relu") if "relu" in name else {}
     return getattr(fo, name.split("_")[0].upper())(
         *([v[f"{k}_{n}"] for n in names] for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
         num_layers=layers, bidirectional=directions == 2, batch_first=name == "lstm_2_bidirectional", **options)
@@ -397,7 +429,9 @@ def test_vectors_of_pytorch(isa, name):
 ONNX_OPTIONS = {
     "lstm_clip": dict(clip=0.4), "gru_clip": dict(clip=0.4), "gru_linear_before_reset": dict(linear_before_reset=1),
     "lstm_reverse": dict(direction="reverse"), "lstm_bidirectional": dict(direction="bidirectional"),
-    "gru_bidirectional": dict(direction="bidirectional"), "lstm_layout_1": dict(layout=1), "gru_layout_1": dict(layout=1)}
+    "gru_bidirectional": dict(direction="bidirectional"), "lstm_layout_1": dict(layout=1),
+    "gru_layout_1": dict(layout=1)
+}
 
 
 @pytest.mark.parametrize("name", vectors("onnx"))
@@ -449,7 +483,10 @@ def test_no_other_order_of_gates_agrees(framework):
         if framework == "keras" and name in ("lstm", "gru_reset_after", "gru_reset_before"):
             kind = name.split("_")[0].upper()
             for order in permutations(range(GATES[kind])):
-                w = [np.concatenate([np.split(v[str(i)], len(order), axis=-1)[j] for j in order], axis=-1) for i in range(3)]
+                w = [
+                    np.concatenate([np.split(v[str(i)], len(order), axis=-1)[j] for j in order], axis=-1)
+                    for i in range(3)
+                ]
                 options = dict(reset_after=name == "gru_reset_after") if kind == "GRU" else {}
                 y = getattr(fo, kind).from_keras(*w, **options)(v["x"])[0]
                 assert np.allclose(y, v["y"], atol=1e-4) == (order == tuple(range(GATES[kind])))

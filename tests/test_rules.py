@@ -35,7 +35,9 @@ def test_compiler_flags():
         assert not re.search(r"ffast-math|march=native|Ofast", (ROOT / name).read_text())
 
 
-PAGES = [path for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")] if path.exists()]
+PAGES = [
+    path for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")] if path.exists()
+]
 
 
 @pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")

@@ -155,7 +155,9 @@ def test_two_operands(run, draw, name):
             same(run(name, np.hstack([a, b])), BINARY[name](a, b))
 
 
-UNARY = {"v_sqrt": np.sqrt, "v_abs": np.abs, "v_isnan": lambda a: np.isnan(a).astype(np.float32), "v_force_reg": lambda a: a}
+UNARY = {
+    "v_sqrt": np.sqrt, "v_abs": np.abs, "v_isnan": lambda a: np.isnan(a).astype(np.float32), "v_force_reg": lambda a: a
+}
 
 
 @pytest.mark.parametrize("name", UNARY)
@@ -258,7 +260,8 @@ def test_scaling(run, draw):
             same(np.where(normal, run("v_scale", np.hstack([a, n])), 0), np.where(normal, exact, 0))
 
 
-@pytest.mark.parametrize("name, first", [("v_uzp_even", 0), ("v_uzp_odd", 1), ("v_uzp_inlane_even", 0), ("v_uzp_inlane_odd", 1)])
+@pytest.mark.parametrize("name, first", [("v_uzp_even", 0), ("v_uzp_odd", 1), ("v_uzp_inlane_even", 0),
+                                         ("v_uzp_inlane_odd", 1)])
 def test_every_second_lane(run, draw, name, first):
     both = draw(5, 2 * run.lanes)
     same(run(name, both), both[:, first::2])

@@ -48,8 +48,10 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
 
 
 def test_pixels_that_stand_apart(monkeypatch):
-    """Images of 1024 channels lie as the convolution behind them wants, in slices too: 16 floats further apart, for depthwise ones with short vectors."""
-    net = nn.Sequential(nn.Conv2d(4, 1024, 1), nn.ReLU(), nn.Conv2d(1024, 1024, 3, padding=1, groups=1024), nn.ReLU(), nn.Conv2d(1024, 4, 1))
+    """Images of 1024 channels lie as the convolution behind them wants, in slices too: 16 floats further apart, for
+    depthwise ones with short vectors."""
+    net = nn.Sequential(nn.Conv2d(4, 1024, 1), nn.ReLU(), nn.Conv2d(1024, 1024, 3, padding=1, groups=1024), nn.ReLU(),
+                        nn.Conv2d(1024, 4, 1))
     x = np.random.default_rng(0).standard_normal((4, 4, 5, 5), np.float32)
     net = fo.from_torch(net, torch.zeros(1, 4, 5, 5))
     expected = np.concatenate([net(image[np.newaxis]) for image in x])
@@ -57,7 +59,9 @@ def test_pixels_that_stand_apart(monkeypatch):
     net = copy.copy(net)
     steps = net.plan(x)[0].steps
     assert {step.slices for step in steps} == {4}
-    assert {t.strides[-1] for step in steps for t in step.tensors() if t.shape[1] == 1024} == {1040, 1024 + 16 * (fo.isa() != "avx512")}
+    assert {t.strides[-1]
+            for step in steps
+            for t in step.tensors() if t.shape[1] == 1024} == {1040, 1024 + 16 * (fo.isa() != "avx512")}
     np.testing.assert_array_equal(net(x), expected)
 
 

@@ -99,7 +99,8 @@ with {context}:
 
 
 def count(before="", context="threadpool_limits(None)", size=400):
-    """What get_num_threads() says, and how many threads the operating system counts, after some products: a team has a keeper, too."""
+    """What get_num_threads() says, and how many threads the operating system counts, after some products: a team has a
+    keeper, too."""
     code = COUNT.format(before=before, context=context, size=size)
     done = python(code, OPENBLAS_NUM_THREADS="1", OMP_NUM_THREADS="4")
     assert done.returncode == 0, done.stderr
@@ -113,12 +114,16 @@ def test_as_many_threads_as_asked_for(n):
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_limits_of_threadpoolctl_hold(limit):
-    assert count("fo.set_num_threads(3)", f"threadpool_limits({limit}, user_api='openmp')") == (limit, limit + (limit > 1))
+    assert count("fo.set_num_threads(3)",
+                 f"threadpool_limits({limit}, user_api='openmp')") == (limit, limit + (limit > 1))
 
 
 def test_a_team_that_grows():
     """A smaller one after it wakes as many as it needs."""
-    assert count("for n in (2, 5, 3, 6, 2): fo.set_num_threads(n); fo.linear(np.ones((400, 400), np.float32), np.ones((400, 400), np.float32))") == (2, 7)
+    assert count(
+        "for n in (2, 5, 3, 6, 2): fo.set_num_threads(n); fo.linear(np.ones((400, 400), np.float32), np.ones((400, "
+        "400), np.float32))"
+    ) == (2, 7)
 
 
 def test_limits_of_threadpoolctl_end():

@@ -128,7 +128,8 @@ def test_a_module_as_a_layer(draw, options):
 @pytest.mark.parametrize("module, error, fix", [
     (torch.nn.LSTM(4, 3).double(), TypeError, r"torch.float64.*pass module.float\(\)"),
     (torch.nn.Linear(4, 3).bfloat16(), TypeError, r"torch.bfloat16.*pass module.float\(\)"),
-    (torch.nn.Conv2d(4, 8, 3, padding=1, padding_mode="reflect"), ValueError, r"reflect.*from_torch\(module, example_inputs\)"),
+    (torch.nn.Conv2d(4, 8, 3, padding=1,
+                     padding_mode="reflect"), ValueError, r"reflect.*from_torch\(module, example_inputs\)"),
     (torch.nn.Softmax(1), TypeError, r"Softmax.*Conv2d, Linear.*from_torch\(module, example_inputs\)"),
 ], ids=lambda m: type(m).__name__ if isinstance(m, torch.nn.Module) else "")
 def test_a_module_that_has_no_layer(module, error, fix):

@@ -23,27 +23,31 @@ def test_shapes(isa, draw, layout, ic, oc, size, stride):
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ic, oc, size", [(1, 1, (5, 6)), (5, 18, (13, 9)), (33, 31, (8, 22)), (64, 64, (28, 25))])
-@pytest.mark.parametrize("dilation, paddings", [(2, (0, 1, 2)), (3, (3, ((3, 0), (1, 5)))), ((1, 4), (4, ((0, 2), (4, 3)))), (12, (12, 11))])
+@pytest.mark.parametrize("dilation, paddings", [(2, (0, 1, 2)), (3, (3, ((3, 0), (1, 5)))),
+                                                ((1, 4), (4, ((0, 2), (4, 3)))), (12, (12, 11))])
 def test_dilation(isa, draw, layout, ic, oc, size, dilation, paddings):
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
     for padding in paddings:
         options = dict(padding=padding, layout=layout, dilation=dilation)
         residual = draw(*oracle.conv2d(x, w, **options).value.shape)
         for epilogue in {}, dict(bias=draw(oc), residual=residual, activation="relu"):
-            check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"), oracle.conv2d(x, w, **options, **epilogue), error=BOUND)
+            check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"),
+                  oracle.conv2d(x, w, **options, **epilogue), error=BOUND)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("groups, ic, oc, size", [
-    (2, 2, 3, (7, 9)), (2, 2, 2, (4, 4)), (3, 5, 7, (13, 10)), (2, 17, 33, (9, 6)), (4, 32, 16, (14, 25)), (5, 16, 18, (20, 3))])
+@pytest.mark.parametrize("groups, ic, oc, size", [(2, 2, 3, (7, 9)), (2, 2, 2, (4, 4)), (3, 5, 7, (13, 10)),
+                                                  (2, 17, 33, (9, 6)), (4, 32, 16, (14, 25)), (5, 16, 18, (20, 3))])
 @pytest.mark.parametrize("stride, dilation", [(1, 1), (2, 1), (1, 2)])
 def test_groups(isa, draw, threads, layout, groups, ic, oc, size, stride, dilation):
     """ic and oc channels a group, which are vectors or not, of pixels that have more."""
     x, w = draw(*dims(layout, 2, groups * ic, *size)), draw(groups * oc, ic, 3, 3)
     options = dict(padding=dilation, layout=layout, stride=stride, dilation=dilation, groups=groups)
     residual = draw(*oracle.conv2d(x, w, **options).value.shape)
-    for epilogue in {}, dict(bias=draw(groups * oc), residual=residual, activation="relu"), dict(residual=residual, activation=("prelu", draw(groups * oc))):
-        check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"), oracle.conv2d(x, w, **options, **epilogue), error=BOUND)
+    for epilogue in {}, dict(bias=draw(groups * oc), residual=residual,
+                             activation="relu"), dict(residual=residual, activation=("prelu", draw(groups * oc))):
+        check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"), oracle.conv2d(x, w, **options, **epilogue),
+              error=BOUND)
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -58,7 +62,8 @@ def test_two_limits(isa, draw, layout, oc, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("groups, channels, size, stride", [(2, 96, 28, 1), (3, 96, 14, 1), (4, 256, 14, 1), (2, 128, 28, 2)])
+@pytest.mark.parametrize("groups, channels, size, stride", [(2, 96, 28, 1), (3, 96, 14, 1), (4, 256, 14, 1),
+                                                            (2, 128, 28, 2)])
 def test_same_bits_of_groups(isa, draw, layout, groups, channels, size, stride):
     """More threads than groups share them, or blocks of one; a group's bits are those of a convolution of its own."""
     x, w = draw(*dims(layout, 2, channels, size, size)), draw(channels, channels // groups, 3, 3)
@@ -159,7 +164,8 @@ def test_accuracy_of_each_tile(draw, threads, layout, tile, bound, channels, siz
 @pytest.mark.parametrize("padding", [0, 1, ((2, 0), (3, 1)), 9, ((0, 1), (17, 8))])
 @pytest.mark.parametrize("ic, oc, size", [(70, 35, (20, 22)), (20, 33, (9, 47)), (16, 40, (13, 64)), (9, 24, (7, 129))])
 def test_planes_a_vector_of_columns_at_a_time(isa, draw, padding, ic, oc, size):
-    """Columns beside the image, behind the last whole vector, and rows that a last tile does not have; what is added may be y itself."""
+    """Columns beside the image, behind the last whole vector, and rows that a last tile does not have; what is added
+    may be y itself."""
     x, w, bias = draw(2, ic, *size), draw(oc, ic, 3, 3), draw(oc)
     options = dict(bias=bias, padding=padding, activation=("clip", -1, 1e4))
     exact = oracle.conv2d(x, w, **options)
@@ -170,22 +176,34 @@ def test_planes_a_vector_of_columns_at_a_time(isa, draw, padding, ic, oc, size):
     check(y, exact, error=BOUND)
 
 
-PROMISED = {1: {"F(2x2,3x3)": 2e-6, "F(4x4,3x3)": 2e-5, "F(6x6,3x3)": 5e-5}, 2: {"F(2x2,3x3)": 5e-6, "F(4x4,3x3)": 2e-5}}  # of each stride
+# of each stride
+PROMISED = {
+    1: {"F(2x2,3x3)": 2e-6, "F(4x4,3x3)": 2e-5, "F(6x6,3x3)": 5e-5}, 2: {"F(2x2,3x3)": 5e-6, "F(4x4,3x3)": 2e-5}
+}
 SCALES = {
-    "unit": lambda draw, c: (1, 0, 1), "large": lambda draw, c: (1e15, 0, 1e15), "small": lambda draw, c: (1e-15, 0, 1e-15),
-    "channels_apart": lambda draw, c: (10 ** (3 * draw(c, 1, 1)), 0, 1), "weights_apart": lambda draw, c: (1, 0, 10 ** (3 * draw(1, c, 1, 1))),
+    "unit": lambda draw, c: (1, 0, 1),
+    "large": lambda draw, c: (1e15, 0, 1e15),
+    "small": lambda draw, c: (1e-15, 0, 1e-15),
+    "channels_apart": lambda draw, c: (10**(3 * draw(c, 1, 1)), 0, 1),
+    "weights_apart": lambda draw, c: (1, 0, 10**(3 * draw(1, c, 1, 1))),
     "offset": lambda draw, c: (1, 100, 1),
 }
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("scale", SCALES)
-@pytest.mark.parametrize("stride, channels, size", [*((1, c, size) for c, size in [
-    (64, 224), (128, 112), (256, 56), (512, 28), (512, 14), (64, 56), (128, 28), (256, 14), (512, 7)]), (2, 64, 56), (2, 128, 56), (2, 256, 28), (2, 512, 14)])
+@pytest.mark.parametrize("stride, channels, size", [
+    *((1, c, size)
+      for c, size in [(64, 224), (128, 112), (256, 56), (512, 28), (512, 14), (64, 56), (128, 28), (256, 14), (512,
+                                                                                                               7)]),
+    (2, 64, 56), (2, 128, 56), (2, 256, 28), (2, 512, 14)
+])
 def test_promised_accuracy_on_vgg_and_resnet(draw, stride, channels, size, scale):
-    """Of unit scale against max |y|; of bad scales against the largest sum of |w x|, which cancellation leaves alone."""
+    """Of unit scale against max |y|; of bad scales against the largest sum of |w x|, which cancellation leaves
+    alone."""
     of_x, offset, of_w = SCALES[scale](draw, channels)
-    x, w = (draw(1, channels, size, size) * of_x + offset).astype(np.float32), (draw(channels, channels, 3, 3) * of_w).astype(np.float32)
+    x, w = (draw(1, channels, size, size) * of_x + offset).astype(np.float32), (draw(channels, channels, 3, 3) *
+                                                                                of_w).astype(np.float32)
     options = dict(padding=1, stride=stride)
     layer = fo.Conv2d(w, **options, algorithm="winograd")
     exact = oracle.conv2d(x, w, **options).value
@@ -208,7 +226,8 @@ def test_epilogue(isa, draw, layout, activation, stride, size):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("stride, dilation, size", [(1, 1, (18, 21)), (2, 1, (36, 41)), (2, 1, (13, 14)), (1, 2, (36, 41)), (1, 5, (13, 14))])
+@pytest.mark.parametrize("stride, dilation, size", [(1, 1, (18, 21)), (2, 1, (36, 41)), (2, 1, (13, 14)),
+                                                    (1, 2, (36, 41)), (1, 5, (13, 14))])
 def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, dilation, size):
     x, w = draw(*dims(layout, 3, 16, *size)), draw(32, 16, 3, 3)
     options = dict(padding=dilation, layout=layout, stride=stride, dilation=dilation, algorithm="winograd")
@@ -225,7 +244,8 @@ def test_same_bits_for_threads_and_batches(isa, draw, layout, stride, dilation, 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("ic, oc, size", [(1, 256, (18, 32)), (64, 64, (26, 20)), (128, 64, (14, 14))])
 def test_same_bits_where_threads_share_a_block(isa, draw, layout, ic, oc, size):
-    """One image of few tiles, which one thread transforms by rows and several at once; the last tile of a row is two columns wide."""
+    """One image of few tiles, which one thread transforms by rows and several at once; the last tile of a row is two
+    columns wide."""
     x, w = draw(*dims(layout, 1, ic, *size)), draw(oc, ic, 3, 3)
     before, ys = fo.get_num_threads(), []
     for n in (1, 2):
@@ -239,7 +259,8 @@ def test_same_bits_where_threads_share_a_block(isa, draw, layout, ic, oc, size):
 def test_scratch_of_a_thread_is_bounded(draw, ic, oc):
     before = fo.get_num_threads()
     fo.set_num_threads(1)
-    kernel, scratch = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, algorithm="winograd").kernel((1, ic, 60, 60))
+    kernel, scratch = fo.Conv2d(np.zeros((oc, ic, 3, 3), np.float32), padding=1, algorithm="winograd").kernel(
+        (1, ic, 60, 60))
     fo.set_num_threads(before)
     assert "winograd" in kernel and 0 < scratch <= 8 << 20
 
@@ -310,7 +331,8 @@ def test_rows_together(isa, draw, layout, kernel, options, height):
 def test_rows_together_whose_weights_pass_once_for_all(isa, draw, threads, layout, size):
     x, w = draw(*dims(layout, 2, 96, *size)), draw(100, 96, 3, 3)
     residual = draw(*oracle.conv2d(x, w, stride=2, padding=1, layout=layout).value.shape)
-    options = dict(stride=2, padding=1, bias=draw(100), residual=residual, activation=("prelu", draw(100)), layout=layout)
+    options = dict(stride=2, padding=1, bias=draw(100), residual=residual, activation=("prelu", draw(100)),
+                   layout=layout)
     check(fo.conv2d(x, w, **options, algorithm="winograd1d"), oracle.conv2d(x, w, **options), error=BOUND)
 
 
@@ -321,7 +343,8 @@ def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, option
     for oc, width in ((19, 40), (40, 19)):
         x, w = draw(*dims(layout, 2, 12, 9, width)), draw(oc, 12, *kernel)
         residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
-        epilogue = dict(bias=draw(oc), bn=draw.batch_norm(oc), residual=residual, activation=("prelu", draw(oc)) if activation == "prelu" else activation)
+        epilogue = dict(bias=draw(oc), bn=draw.batch_norm(oc), residual=residual,
+                        activation=("prelu", draw(oc)) if activation == "prelu" else activation)
         check(fo.conv2d(x, w, **epilogue, **options, layout=layout, algorithm="winograd1d"),
               oracle.conv2d(x, w, **epilogue, **options, layout=layout), error=BOUND)
 
@@ -346,10 +369,12 @@ FIRST = [(3, 32, (33, 98), dict(padding=1)), (3, 16, (24, 109), dict(padding=((0
 @pytest.mark.parametrize("activation", [None, "relu6", "tanh", "prelu"])
 @pytest.mark.parametrize("ic, oc, size, options", FIRST)
 def test_first_layer_of_a_network(isa, draw, threads, activation, ic, oc, size, options):
-    """Two lines at once, in tiles of two heights; images and results in either memory order, the last line without another."""
+    """Two lines at once, in tiles of two heights; images and results in either memory order, the last line without
+    another."""
     x, w = draw(2, *size, ic), draw(oc, ic, 3, 3)
     residual = draw(*oracle.conv2d(x, w, stride=2, **options, layout="NHWC").value.shape)
-    options = options | dict(stride=2, bias=draw(oc), activation=("prelu", draw(oc)) if activation == "prelu" else activation, layout="NHWC")
+    options = options | dict(stride=2, bias=draw(oc),
+                             activation=("prelu", draw(oc)) if activation == "prelu" else activation, layout="NHWC")
     layer = fo.Conv2d(w, **options)
     assert ("F(2 rows)" in layer.kernel(x.shape)[0]) == (isa != "avx512")
     planes = np.ascontiguousarray(x.transpose(0, 3, 1, 2)).transpose(0, 2, 3, 1)
@@ -366,4 +391,5 @@ def test_strides_whose_product_overflows(draw):
     """33 * 998724481 * 1119412321 is 1 modulo 2^64."""
     x, w = draw(1, 64, 67, 3), draw(64, 64, 3, 3)
     y = fo.conv2d(x, w, stride=(998724481, 1119412321), dilation=(33, 1))
-    np.testing.assert_allclose(y[0, :, 0, 0], np.einsum("chw,ochw->o", x[0, :, ::33].astype(float), w.astype(float)), atol=1e-4)
+    np.testing.assert_allclose(y[0, :, 0, 0], np.einsum("chw,ochw->o", x[0, :, ::33].astype(float), w.astype(float)),
+                               atol=1e-4)

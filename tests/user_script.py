@@ -112,7 +112,8 @@ def network(model: fo.Model, path: Path) -> Array:
     shape = tuple(n if isinstance(n, int) else 1 for n in model.inputs[0].shape or ())
     x = random(*shape)
     explanation = model.explain()
-    print(explanation, explanation.bytes, [f.into for f in explanation.fusions], [r.reason for r in explanation.refusals])
+    print(explanation, explanation.bytes, [f.into for f in explanation.fusions],
+          [r.reason for r in explanation.refusals])
     print(model.benchmark(x, number=1, repeat=2).as_dict()["fused"]["median"], model.memory(shape))
     print([layer.ms for layer in model.profile(x, repeat=2).layers])
     model.save(path)

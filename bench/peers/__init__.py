@@ -1,6 +1,7 @@
 """The systems that fusedops is compared with, a module each: ``prepare(operation, a, threads)`` makes a :class:`Call`.
 
-A module walks through a case with a :class:`Builder` of its own and reports what it does not have as :class:`Unsupported`.
+A module walks through a case with a :class:`Builder` of its own and reports what it does not have as
+:class:`Unsupported`.
 """
 from collections.abc import Callable
 from typing import NamedTuple
@@ -81,7 +82,8 @@ class Builder:
             case Residual():
                 x, skip = self.fork(x, True)
                 y = self._in_a_row(operation.body, a.body, x)
-                return self.add(y, skip if operation.skip is None else self.convolution(skip, operation.skip, a.skip), "relu")
+                return self.add(y, skip if operation.skip is None else self.convolution(skip, operation.skip, a.skip),
+                                "relu")
             case Network():
                 x = self._in_a_row(operation.parts, a.parts, x)
                 return self.product(self.mean(x, operation), operation.head, a.head)

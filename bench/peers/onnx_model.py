@@ -45,7 +45,8 @@ class OnnxBuilder(Builder):
         return self.activation(y, operation.activation)
 
     def product(self, x, operation, a):
-        return self.activation(self.node("Gemm", x, self.constant(a.w), self.constant(a.bias), transB=1), operation.activation)
+        return self.activation(self.node("Gemm", x, self.constant(a.w), self.constant(a.bias), transB=1),
+                               operation.activation)
 
     def add(self, x, y, activation):
         return self.activation(self.node("Add", x, y), activation)
@@ -117,7 +118,8 @@ def onnx_model(operation, a):
     builder = OnnxBuilder()
     y = builder.build(operation, a, *names)
     graph = helper.make_graph(
-        builder.nodes, "case", [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in zip(names, values, strict=True)],
+        builder.nodes, "case",
+        [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in zip(names, values, strict=True)],
         [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], builder.constants)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     return onnx.shape_inference.infer_shapes(model).SerializeToString()

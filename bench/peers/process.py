@@ -1,6 +1,7 @@
 """A peer in a process of its own, alone: no thread pool of another waits, spinning, on the cores that it needs.
 
-The process measures itself. `clock` is pytest-benchmark's timer: what it has counted is the time of a call as the process tells it.
+The process measures itself. `clock` is pytest-benchmark's timer: what it has counted is the time of a call as the
+process tells it.
 """
 import importlib
 import os

@@ -1,4 +1,5 @@
-"""TVM's Relax with its default pipeline for processors, not tuned: tuning takes hours, and would be another comparison."""
+"""TVM's Relax with its default pipeline for processors, not tuned: tuning takes hours, and would be another
+comparison."""
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx

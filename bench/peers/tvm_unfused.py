@@ -1,4 +1,5 @@
-"""TVM with fusion limited to one operator a kernel: limited, not disabled, as the pass also makes the kernels' functions."""
+"""TVM with fusion limited to one operator a kernel: limited, not disabled, as the pass also makes the kernels'
+functions."""
 from . import tvm_relax
 
 

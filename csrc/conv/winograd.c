@@ -233,9 +233,9 @@ static fo_winograd_output_args output_args(const winograd *w, const block *b, co
     /* of this phase */
     const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw);
     const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
-    return (fo_winograd_output_args){(int)w->plan->s.sh, w->tile, r->height, r->last, r->whole, channels, products + r->slot * w->ldp + o,
-                                     products + r->last_slot * w->ldp + o, w->ldp, w->p_position,
-                                     phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
+    return (fo_winograd_output_args){(int)w->plan->s.sh, w->tile, r->height, r->last, r->whole, channels,
+                                     products + r->slot * w->ldp + o, products + r->last_slot * w->ldp + o,
+                                     w->ldp, w->p_position, phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
                                      phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, channel, h, q) : NULL),
                                      min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q),
                                      ep.bias, ep.act, NULL, w->mid_row};

@@ -57,8 +57,8 @@ typedef struct {
 } fo_byte_patches;
 
 /* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
- * from one to the next, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in the order of
- * quads (fo_quad_channel), scale and bias here in that of channels. */
+ * from one to the next, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in
+ * the order of quads (fo_quad_channel), scale and bias here in that of channels. */
 typedef struct {
     fo_byte_patches p;
     const int8_t *w;

@@ -7,7 +7,8 @@ INLINE void finish_vectors(const fo_act_kind kind, const bool all, const finish_
     vf slope = kind == FO_PRELU && !f->channel_rows ? v_load_mask(f->slopes + j, m) : v_zero();
     for (int i = 0; i < f->mr; i++) {
         if (kind == FO_PRELU && f->channel_rows) slope = v_set1(f->slopes[i]);
-        finish_vector(kind, all, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL, f->c + i * f->ldc + j, f->n - j, m, slope);
+        finish_vector(kind, all, f, v_load(f->tile + i * f->ldt + j), f->r ? f->r + i * f->ldr + j : NULL,
+                      f->c + i * f->ldc + j, f->n - j, m, slope);
     }
 }
 
@@ -18,8 +19,10 @@ INLINE void finish_rows(const fo_act_kind kind, const finish_args *args) {
     if (j < f.n) finish_vectors(kind, false, &f, j);
 }
 
-/* VL columns from j on of VL rows from i on, of which the first n, lanes m, are there, in t: from the registers to C. */
-INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, int n, vm m) {
+/* VL columns from j on of VL rows from i on, of which the first n, lanes m, are there, in t: from the registers to C.
+ */
+INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_args *f, int i, int j, vf *t, int n,
+                         vm m) {
     float *c = f->c + j * f->ldc + i;
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
     if (r)
@@ -62,7 +65,8 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
             for (int l = 0; l < VL && j + l < f.n; l++) {
                 ptrdiff_t at = j + l;
                 if (kind == FO_PRELU && !f.channel_rows) slope = v_set1(f.slopes[at]);
-                finish_vector(kind, false, &f, v_load(block + l * VL), f.r ? f.r + at * f.ldr + i : NULL, f.c + at * f.ldc + i, left, m, slope);
+                finish_vector(kind, false, &f, v_load(block + l * VL), f.r ? f.r + at * f.ldr + i : NULL,
+                              f.c + at * f.ldc + i, left, m, slope);
             }
         }
     }
@@ -75,10 +79,13 @@ void FO_NAME(fo_finish_tile)(const finish_args *f, fo_act_kind kind, bool transp
         WITH_ACTIVATION(kind, finish_rows(KIND, f));
 }
 
-void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c, ptrdiff_t ldc) {
+void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c,
+             ptrdiff_t ldc) {
     const ptrdiff_t row = ep->transposed ? j : i, column = ep->transposed ? i : j;
-    const finish_args f = {.tile = tile, .mr = mr, .n = n, .ldt = ldt, .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL, .ldr = ep->ldr,
-                           .c = c + row * ldc + column, .ldc = ldc, .channel_rows = ep->channel_rows, .p0 = ep->act.p0, .p1 = ep->act.p1,
+    const finish_args f = {.tile = tile, .mr = mr, .n = n, .ldt = ldt,
+                           .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL, .ldr = ep->ldr,
+                           .c = c + row * ldc + column, .ldc = ldc, .channel_rows = ep->channel_rows, .p0 = ep->act.p0,
+                           .p1 = ep->act.p1,
                            .slopes = ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? i : j) : NULL};
     FO_NAME(fo_finish_tile)(&f, ep->act.kind, ep->transposed);
 }

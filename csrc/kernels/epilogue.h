@@ -3,7 +3,8 @@
  *   sums in registers   ep_start once a call; ep_vector, ep_store, ep_store_mask, or ep_rows for a tile
  *   sums in memory      ep_tile: edges, transposed tiles, activations that are not a clip
  *
- * Sums are float32. Other ends (sums of bytes, results of bytes) belong into ep_start, ep_vector and the stores, and in finish_vector.
+ * Sums are float32. Other ends (sums of bytes, results of bytes) belong into ep_start, ep_vector and the stores, and in
+ * finish_vector.
  */
 #ifndef FO_EPILOGUE_H
 #define FO_EPILOGUE_H
@@ -67,13 +68,15 @@ INLINE void ep_row(const ep_bounds *e, const bool bounded, const int n, vf acc[]
 
 enum { EP_VECTORS = 8 }; /* most vectors of a tile's row */
 
-/* mr rows of nv vectors, plus the residual's rows at r unless it is NULL, to c; a literal each: mr, nv and half, which tells of half a vector more:
- * that of rows i and i + 1 is acc[i][nv]. */
-INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool half, vf acc[][EP_VECTORS], const float *r, ptrdiff_t ldr, float *c, ptrdiff_t ldc) {
+/* mr rows of nv vectors, plus the residual's rows at r unless it is NULL, to c; a literal each: mr, nv and half, which
+ * tells of half a vector more: that of rows i and i + 1 is acc[i][nv]. */
+INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool half, vf acc[][EP_VECTORS],
+                    const float *r, ptrdiff_t ldr, float *c, ptrdiff_t ldc) {
     if (r)
         UNROLL for (int i = 0; i < mr; i++, r += ldr) {
             UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_add(acc[i][j], v_load(r + j * VL));
-            if (half && i % 2 == 0) acc[i][nv] = v_add(acc[i][nv], v_load_halves(r + nv * VL, r + nv * VL + (i + 1 < mr ? ldr : 0)));
+            if (half && i % 2 == 0)
+                acc[i][nv] = v_add(acc[i][nv], v_load_halves(r + nv * VL, r + nv * VL + (i + 1 < mr ? ldr : 0)));
             v_launder(r); /* or each row would take a pointer */
         }
     UNROLL for (int i = 0; i < mr; i++, c += ldc) {
@@ -111,8 +114,10 @@ typedef struct {
     float p0, p1;
 } finish_args;
 
-/* One vector: the first n lanes, m, of acc[] + r[] through the activation to c[]; all: m has every lane, and no mask is applied. */
-INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_args *f, vf acc, const float *r, float *c, int n, vm m, vf slope) {
+/* One vector: the first n lanes, m, of acc[] + r[] through the activation to c[]; all: m has every lane, and no mask is
+ * applied. */
+INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_args *f, vf acc, const float *r,
+                          float *c, int n, vm m, vf slope) {
     if (r) acc = v_add(acc, all ? v_load(r) : v_load_mask(r, m));
     acc = v_act(kind, acc, f->p0, f->p1, slope);
     if (all)
@@ -124,8 +129,10 @@ INLINE void finish_vector(const fo_act_kind kind, const bool all, const finish_a
 /* A tile that does not leave its registers by itself. */
 void FO_NAME(fo_finish_tile)(const finish_args *f, fo_act_kind kind, bool transposed);
 
-/* Such a tile of a product, whose sums stand in memory in rows of ldt floats: mr rows and n columns of C, from row i and column j on. */
+/* Such a tile of a product, whose sums stand in memory in rows of ldt floats: mr rows and n columns of C, from row i
+ * and column j on. */
 #define ep_tile FO_NAME(fo_ep_tile)
-void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c, ptrdiff_t ldc);
+void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c,
+             ptrdiff_t ldc);
 
 #endif

@@ -1,4 +1,5 @@
-/* What each unit of kernels begins with: the vocabulary of the set that it is compiled for (-DFO_ISA=avx2), the epilogue, and the kernels. */
+/* What each unit of kernels begins with: the vocabulary of the set that it is compiled for (-DFO_ISA=avx2), the
+ * epilogue, and the kernels. */
 #ifndef FO_KERNELS_H
 #define FO_KERNELS_H
 

@@ -1,9 +1,10 @@
-/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; rms: the mean counts as 0. A residual is added first, in y.
+/* y = (x - mean) / sqrt(variance + eps) * scale + shift along fibres; rms: the mean counts as 0. A residual is added
+ * first, in y.
  *
- * The mean is a float and a rest, the mean of what is left, so that values far from zero keep their differences d; the variance is the mean
- * of d^2 less rest^2. Where squares pass the largest float, all is computed once more of x * NORM_SMALL.
- * Sums have one order, whether a vector holds elements of one fibre or an element of each of VL: bits do not depend on strides.
- * And local response normalisation, whose window runs over the channels of a pixel. */
+ * The mean is a float and a rest, the mean of what is left, so that values far from zero keep their differences d; the
+ * variance is the mean of d^2 less rest^2. Where squares pass the largest float, all is computed once more of x *
+ * NORM_SMALL. Sums have one order, whether a vector holds elements of one fibre or an element of each of VL: bits do
+ * not depend on strides. And local response normalisation, whose window runs over the channels of a pixel. */
 
 enum { NORM_SUMS = 4 /* at a time, of a vector each */, NORM_TIMES = 2 /* that a mean is made better */ };
 #define NORM_SMALL 0x1p-100f
@@ -46,7 +47,8 @@ INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *
     vf sums[VL], all[VL];
     for (int l = 0; l < VL; l++) sums[l] = all[l] = v_zero();
     for (ptrdiff_t p = 0; p < f->n; p += SUM_BLOCK * VL) {
-        const ptrdiff_t count = f->n - p < SUM_BLOCK * VL ? f->n - p : SUM_BLOCK * VL, whole = count / (NORM_SUMS * VL) * (NORM_SUMS * VL);
+        const ptrdiff_t count = f->n - p < SUM_BLOCK * VL ? f->n - p : SUM_BLOCK * VL,
+                        whole = count / (NORM_SUMS * VL) * (NORM_SUMS * VL);
         const int slots = whole ? NORM_SUMS * VL : VL;
         vf s[NORM_SUMS * VL], q[NORM_SUMS * VL];
         for (int i = 0; i < slots; i++) s[i] = q[i] = v_zero();
@@ -55,7 +57,8 @@ INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *
             const vf d = v_fma(v_load_strided(f->x + (p + i) * f->step, f->lane, f->w), unit, minus);
             s[slot] = v_add(s[slot], d), q[slot] = v_fma(d, d, q[slot]);
         }
-        for (int i = 0; i < slots; i++) sums[i % VL] = v_add(sums[i % VL], s[i]), all[i % VL] = v_add(all[i % VL], q[i]);
+        for (int i = 0; i < slots; i++)
+            sums[i % VL] = v_add(sums[i % VL], s[i]), all[i % VL] = v_add(all[i % VL], q[i]);
     }
     *sum = v_sum_vectors(sums), *squares = v_sum_vectors(all);
 }
@@ -110,9 +113,10 @@ INLINE vf norm_element(const bool rms, vf x, const norm_moments *m) {
 }
 
 /* Elements p .. end-1 of a contiguous fibre, which have one scale and one shift (same), or one each. */
-INLINE void norm_put(const bool same, const bool rms, const float *x, float *y, const float *scale, const float *shift, ptrdiff_t p, ptrdiff_t end,
-                     const norm_moments *m) {
-    const vf one_scale = same && scale ? v_set1(*scale) : v_zero(), one_shift = same && shift ? v_set1(*shift) : v_zero();
+INLINE void norm_put(const bool same, const bool rms, const float *x, float *y, const float *scale, const float *shift,
+                     ptrdiff_t p, ptrdiff_t end, const norm_moments *m) {
+    const vf one_scale = same && scale ? v_set1(*scale) : v_zero(),
+             one_shift = same && shift ? v_set1(*shift) : v_zero();
     for (; p + VL <= end; p += VL) {
         vf v = norm_element(rms, v_load(x + p), m);
         if (scale) v = v_mul(v, same ? one_scale : v_load(scale + p));
@@ -127,8 +131,8 @@ INLINE void norm_put(const bool same, const bool rms, const float *x, float *y, 
     v_store_mask(y + p, v, inside);
 }
 
-INLINE void norm_contiguous(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale, const float *shift,
-                            float *y) {
+INLINE void norm_contiguous(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each,
+                            const float *scale, const float *shift, float *y) {
     const norm_moments m = norm_moments_of(false, rms, f, a->eps);
     if (a->ss && each == 1) {
         norm_put(false, rms, f->x, y, scale, shift, 0, f->n, &m);
@@ -139,11 +143,12 @@ INLINE void norm_contiguous(const bool rms, const norm_fibre *f, const fo_norm_a
 }
 
 /* Of a fibre a lane; l: the first of them. */
-INLINE void norm_lanes(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale, const float *shift,
-                       ptrdiff_t lane, float *y, ptrdiff_t step, ptrdiff_t y_lane) {
+INLINE void norm_lanes(const bool rms, const norm_fibre *f, const fo_norm_args *a, ptrdiff_t each, const float *scale,
+                       const float *shift, ptrdiff_t lane, float *y, ptrdiff_t step, ptrdiff_t y_lane) {
     const norm_moments m = norm_moments_of(true, rms, f, a->eps);
     for (ptrdiff_t p = 0; p < f->n; scale += scale ? a->ss : 0, shift += shift ? a->ss : 0) {
-        const vf factor = scale ? v_load_strided(scale, lane, f->w) : v_zero(), term = shift ? v_load_strided(shift, lane, f->w) : v_zero();
+        const vf factor = scale ? v_load_strided(scale, lane, f->w) : v_zero(),
+                 term = shift ? v_load_strided(shift, lane, f->w) : v_zero();
         for (const ptrdiff_t end = p + each; p < end; p++) {
             vf v = norm_element(rms, v_load_strided(f->x + p * f->step, f->lane, f->w), &m);
             if (scale) v = v_mul(v, factor);
@@ -161,14 +166,15 @@ INLINE void norm_add(const fo_fibres *f, const float *residual) {
     for (ptrdiff_t i = 0; i < count[outer]; i++)
         for (ptrdiff_t j = 0; j < count[!outer]; j += VL) {
             const ptrdiff_t at = i * x[outer] + j * x[!outer], left = count[!outer] - j;
-            const vf sum = v_add(v_load_strided(f->from + at, x[!outer], left), v_load_strided(residual + at, x[!outer], left));
+            const vf sum = v_add(v_load_strided(f->from + at, x[!outer], left),
+                                 v_load_strided(residual + at, x[!outer], left));
             v_store_strided(f->to + i * y[outer] + j * y[!outer], y[!outer], sum, left);
         }
 }
 
 /* w fibres from the first one on: one that is contiguous, or up to VL. */
-INLINE void norm_some(const bool rms, const bool contiguous, fo_fibres f, const fo_norm_args *a, const float *residual, const float *scale,
-                      const float *shift) {
+INLINE void norm_some(const bool rms, const bool contiguous, fo_fibres f, const fo_norm_args *a, const float *residual,
+                      const float *scale, const float *shift) {
     if (residual) {
         norm_add(&f, residual);
         f.from = f.to, f.x.lane = f.y.lane, f.x.step = f.y.step;
@@ -185,7 +191,8 @@ INLINE void norm_fibres(const bool rms, const fo_fibres *f, const fo_norm_args *
     const bool contiguous = f->x.step == 1 && f->y.step == 1 && f->x.lane != 1;
     for (ptrdiff_t l = 0; l < f->w; l += contiguous ? 1 : VL) {
         const float *residual = a->residual ? a->residual + l * f->x.lane : NULL;
-        const float *scale = a->scale ? a->scale + l * f->scale.lane : NULL, *shift = a->shift ? a->shift + l * f->scale.lane : NULL;
+        const float *scale = a->scale ? a->scale + l * f->scale.lane : NULL,
+                    *shift = a->shift ? a->shift + l * f->scale.lane : NULL;
         fo_fibres some = *f;
         some.from += l * f->x.lane, some.to += l * f->y.lane, some.w = f->w - l;
         if (contiguous) {
@@ -221,7 +228,8 @@ INLINE vf lrn_power(vf v, float beta) {
 
 /* Row h of image n, channels contiguous: vectors of channels, whose neighbours are loads shifted by one. */
 void FO_NAME(fo_lrn_row)(const fo_lrn_args *g, ptrdiff_t n, ptrdiff_t h) {
-    const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower; /* perhaps far more than there are channels */
+    /* perhaps far more than there are channels */
+    const ptrdiff_t lower = (g->size - 1) / 2, upper = g->size - 1 - lower;
     const ptrdiff_t before = lower < g->c ? lower : g->c - 1, after = upper < g->c ? upper : g->c - 1;
     const vf alpha = v_set1(g->alpha / (float)g->size), bias = v_set1(g->bias);
     for (ptrdiff_t w = 0; w < g->w; w++) {

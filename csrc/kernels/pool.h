@@ -1,5 +1,5 @@
-/* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in memory. Vectors run along the
- * channels where these are neighbours, else along the columns. */
+/* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in
+ * memory. Vectors run along the channels where these are neighbours, else along the columns. */
 
 enum { POOL_VECTORS = 4 };
 
@@ -16,7 +16,8 @@ INLINE pool_range taps_inside(ptrdiff_t base, ptrdiff_t taps, ptrdiff_t step, pt
     return (pool_range){first < last ? first : last, last};
 }
 
-/* What a row of output pixels meets: its window's rows inside the image, and those that count for a mean; x: tap (0, 0) of an output at column 0. */
+/* What a row of output pixels meets: its window's rows inside the image, and those that count for a mean; x: tap (0, 0)
+ * of an output at column 0. */
 typedef struct {
     const fo_pool_args *g;
     const float *x;
@@ -28,7 +29,8 @@ typedef struct {
 INLINE vf pool_two(const fo_pool_kind kind, vf a, vf b) { return kind == FO_POOL_MAX ? v_largest(a, b) : v_add(a, b); }
 
 /* acc, of nv vectors, and what stands at p. nv, whole and kind are literals. */
-INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes, vf acc[POOL_VECTORS]) {
+INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes,
+                     vf acc[POOL_VECTORS]) {
     UNROLL for (int v = 0; v < nv; v++) {
         const vf at = whole ? v_load(p + v * VL) : v_load_mask(p, lanes);
         acc[v] = pool_two(kind, acc[v], at);
@@ -40,7 +42,8 @@ INLINE void pool_start(const fo_pool_kind kind, const int nv, vf acc[POOL_VECTOR
 }
 
 /* Output column w. */
-INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p, ptrdiff_t w, vf acc[POOL_VECTORS]) {
+INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p, ptrdiff_t w,
+                     vf acc[POOL_VECTORS]) {
     const fo_pool_args *g = p->g;
     const pool_range counted = taps_inside(w * g->sw - g->left, g->kw, g->dw, g->w_lo, g->w_hi);
     const vf divisor = v_set1((float)((p->counted.last - p->counted.first) * (counted.last - counted.first)));
@@ -81,8 +84,8 @@ INLINE void pool_into(const fo_pool_kind kind, float *sums, const float *x, ptrd
     for (ptrdiff_t v = 0; v < n; v += VL) v_store(sums + v, pool_two(kind, v_load(sums + v), v_load(x + v)));
 }
 
-/* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines at the distance of pixels
- * would be read. Returns how many channels are done. */
+/* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines at the distance
+ * of pixels would be read. Returns how many channels are done. */
 INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t channels) {
     enum { FLOATS = FO_POOL_FLOATS / POOL_VECTORS };
     const fo_pool_args *g = p->g;
@@ -111,7 +114,8 @@ INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t c
     return c;
 }
 
-/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some windows at a time. */
+/* Windows that share much: first what the rows of each column come to, once for all windows, then kw of those; some
+ * windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
     const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL);
@@ -122,7 +126,8 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
     }
     float sums[FO_POOL_FLOATS];
     for (ptrdiff_t w = 0; w < g->ow; w += windows) {
-        const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left, u1 = (end - 1) * g->sw - g->left + reach;
+        const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left,
+                        u1 = (end - 1) * g->sw - g->left + reach;
         for (ptrdiff_t u = u0 > 0 ? u0 : 0; u < u1 && u < g->iw; u++) {
             vf acc[POOL_VECTORS];
             pool_start(kind, nv, acc);
@@ -142,7 +147,8 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
     }
 }
 
-/* Where windows share less than half of their columns, to keep those takes longer (3 x 3 of stride 2, 64 channels at 112 x 112: 98 us instead of 75). */
+/* Where windows share less than half of their columns, to keep those takes longer (3 x 3 of stride 2, 64 channels at
+ * 112 x 112: 98 us instead of 75). */
 INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     if (p->g->kw >= 2 * p->g->sw && p->g->kh > 1)
         pool_shared(kind, nv, whole, p);
@@ -153,8 +159,8 @@ INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whol
 INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n, ptrdiff_t h) {
     const ptrdiff_t h0 = h * g->sh - g->top;
     pool_place p = {.g = g, .x = g->x.data + n * g->x.sn + h0 * g->x.sh, .y = g->y.data + n * g->y.sn + h * g->y.sh,
-                    .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih), .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi),
-                    .lanes = v_range(0, g->c % VL)};
+                    .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
+                    .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi), .lanes = v_range(0, g->c % VL)};
     ptrdiff_t c = g->oh == 1 && g->ow == 1 ? pool_stream(kind, &p, g->c) : 0;
     for (; c + POOL_VECTORS * VL <= g->c; c += POOL_VECTORS * VL, p.x += POOL_VECTORS * VL, p.y += POOL_VECTORS * VL)
         pool_channels(kind, POOL_VECTORS, true, &p);
@@ -170,30 +176,35 @@ void FO_NAME(fo_pool_row)(const fo_pool_args *g, ptrdiff_t n, ptrdiff_t h) {
         pool_row(g, FO_POOL_AVERAGE, n, h);
 }
 
-/* What the rows of each column come to: nv vectors of a plane's columns from u on; whole: neighbours, all of them inside. */
-INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const fo_pool_args *g, const float *x, ptrdiff_t height, ptrdiff_t u,
-                         float *columns) {
+/* What the rows of each column come to: nv vectors of a plane's columns from u on; whole: neighbours, all of them
+ * inside. */
+INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const fo_pool_args *g, const float *x,
+                         ptrdiff_t height, ptrdiff_t u, float *columns) {
     const ptrdiff_t down = g->dh * g->x.sh, inside = g->iw - u;
     vf acc[POOL_VECTORS], outside[POOL_VECTORS];
     pool_start(kind, nv, acc), pool_start(kind, nv, outside);
     x += u * g->x.sw;
     for (ptrdiff_t i = 0; i < height; i++, x += down)
-        UNROLL for (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], whole ? v_load(x + v * VL) : v_load_strided(x, g->x.sw, inside));
+        UNROLL for (int v = 0; v < nv; v++)
+            acc[v] = pool_two(kind, acc[v], whole ? v_load(x + v * VL) : v_load_strided(x, g->x.sw, inside));
     if (!whole) acc[0] = v_select(v_range(0, inside), acc[0], outside[0]);
     UNROLL for (int v = 0; v < nv; v++) v_store(columns + u + v * VL, acc[v]);
 }
 
-/* Row h of a plane. columns: the image's columns in their places, others around them as a window finds them outside the image. */
-INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_pool_args *g, const float *x, float *y, ptrdiff_t h, float *columns,
-                           const float *counts) {
+/* Row h of a plane. columns: the image's columns in their places, others around them as a window finds them outside the
+ * image. */
+INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_pool_args *g, const float *x, float *y,
+                           ptrdiff_t h, float *columns, const float *counts) {
     const ptrdiff_t h0 = h * g->sh - g->top;
-    const pool_range rows = taps_inside(h0, g->kh, g->dh, 0, g->ih), counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi);
+    const pool_range rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
+                     counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi);
     const float *from = x + (h0 + rows.first * g->dh) * g->x.sh;
     ptrdiff_t u = 0;
     if (g->x.sw == 1) {
         for (; u + POOL_VECTORS * VL <= g->iw; u += POOL_VECTORS * VL)
             pool_columns(kind, POOL_VECTORS, true, g, from, rows.last - rows.first, u, columns + g->left);
-        for (; u + VL <= g->iw; u += VL) pool_columns(kind, 1, true, g, from, rows.last - rows.first, u, columns + g->left);
+        for (; u + VL <= g->iw; u += VL)
+            pool_columns(kind, 1, true, g, from, rows.last - rows.first, u, columns + g->left);
     }
     for (; u < g->iw; u += VL) pool_columns(kind, 1, false, g, from, rows.last - rows.first, u, columns + g->left);
     for (ptrdiff_t w = 0; w < g->ow; w += VL) {
@@ -201,16 +212,20 @@ INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_p
         pool_start(kind, 1, acc);
         for (ptrdiff_t j = 0; j < g->kw; j++) {
             const float *at = columns + w * g->sw + j * g->dw;
-            acc[0] = pool_two(kind, acc[0], stride == 1 ? v_load(at) : stride == 2 ? v_uzp_inlane_even(v_load(at), v_load(at + VL)) : v_load_strided(at, g->sw, VL));
+            acc[0] = pool_two(kind, acc[0],
+                              stride == 1   ? v_load(at)
+                              : stride == 2 ? v_uzp_inlane_even(v_load(at), v_load(at + VL))
+                                            : v_load_strided(at, g->sw, VL));
         }
         if (stride == 2) acc[0] = v_lane_order(acc[0]);
-        if (kind != FO_POOL_MAX) acc[0] = v_div(acc[0], v_mul(v_set1((float)(counted.last - counted.first)), v_load(counts + w)));
+        if (kind != FO_POOL_MAX)
+            acc[0] = v_div(acc[0], v_mul(v_set1((float)(counted.last - counted.first)), v_load(counts + w)));
         v_store_strided(y + h * g->y.sh + w * g->y.sw, g->y.sw, acc[0], g->ow - w);
     }
 }
 
-INLINE void pool_plane(const fo_pool_kind kind, const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns,
-                       ptrdiff_t width, const float *counts) {
+INLINE void pool_plane(const fo_pool_kind kind, const fo_pool_args *g, const float *x, float *y, ptrdiff_t first,
+                       ptrdiff_t last, float *columns, ptrdiff_t width, const float *counts) {
     for (ptrdiff_t i = 0; i < width; i++) columns[i] = kind == FO_POOL_MAX ? -INFINITY : 0;
     for (ptrdiff_t h = first; h < last; h++)
         if (g->sw == 1)
@@ -221,10 +236,10 @@ INLINE void pool_plane(const fo_pool_kind kind, const fo_pool_args *g, const flo
             pool_plane_row(kind, 0, g, x, y, h, columns, counts);
 }
 
-/* Output rows first .. last-1 of the plane of an image's channel, x to y. columns: `width` floats; counts: points of each output column that count for a
- * mean, whole vectors of them. */
-void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
-                            const float *counts) {
+/* Output rows first .. last-1 of the plane of an image's channel, x to y. columns: `width` floats; counts: points of
+ * each output column that count for a mean, whole vectors of them. */
+void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
+                            float *columns, ptrdiff_t width, const float *counts) {
     if (g->kind == FO_POOL_MAX)
         pool_plane(FO_POOL_MAX, g, x, y, first, last, columns, width, counts);
     else

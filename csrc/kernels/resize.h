@@ -1,10 +1,11 @@
-/* Nearest and linear resizing: columns first, then rows. Vectors run along the channels of a pixel where these are neighbours, else along the columns. */
+/* Nearest and linear resizing: columns first, then rows. Vectors run along the channels of a pixel where these are
+ * neighbours, else along the columns. */
 
 INLINE vf v_between(vf a, vf b, vf t) { return v_fma(t, v_sub(b, a), a); }
 
 /* VL channels of an output, or (not whole) those of a mask; upper and lower: the two pixels of either row. */
-INLINE vf resize_pixel(const fo_resize_args *g, const bool whole, const float *const upper[2], const float *const lower[2], ptrdiff_t c, vf across,
-                       vf down, vm inside) {
+INLINE vf resize_pixel(const fo_resize_args *g, const bool whole, const float *const upper[2],
+                       const float *const lower[2], ptrdiff_t c, vf across, vf down, vm inside) {
     vf v = whole ? v_load(upper[0] + c) : v_load_mask(upper[0] + c, inside);
     if (g->w1) v = v_between(v, whole ? v_load(upper[1] + c) : v_load_mask(upper[1] + c, inside), across);
     if (!g->h1) return v;
@@ -17,7 +18,8 @@ INLINE vf resize_pixel(const fo_resize_args *g, const bool whole, const float *c
 void FO_NAME(fo_resize_row)(const fo_resize_args *args, ptrdiff_t n, ptrdiff_t h) {
     const fo_resize_args g = *args; /* a copy, which the compiler knows that no store changes */
     const fo_image *s = &g.x;
-    const float *image = s->data + n * s->sn, *upper = image + g.h0[h] * s->sh, *lower = g.h1 ? image + g.h1[h] * s->sh : upper;
+    const float *image = s->data + n * s->sn, *upper = image + g.h0[h] * s->sh,
+                *lower = g.h1 ? image + g.h1[h] * s->sh : upper;
     const vf down = v_set1(g.h1 ? g.th[h] : 0);
     const ptrdiff_t whole = g.c / VL * VL;
     const vm inside = v_range(0, g.c - whole);
@@ -26,8 +28,11 @@ void FO_NAME(fo_resize_row)(const fo_resize_args *args, ptrdiff_t n, ptrdiff_t h
         const ptrdiff_t left = g.w0[w] * s->sw, right = g.w1 ? g.w1[w] * s->sw : left;
         const float *const two[2] = {upper + left, upper + right}, *const below[2] = {lower + left, lower + right};
         const vf across = v_set1(g.w1 ? g.tw[w] : 0);
-        for (ptrdiff_t c = 0; c < whole; c += VL) v_store(y + c, resize_pixel(&g, true, two, below, c, across, down, inside));
-        if (whole < g.c) v_store_first(y + whole, resize_pixel(&g, false, two, below, whole, across, down, inside), g.c - whole, inside);
+        for (ptrdiff_t c = 0; c < whole; c += VL)
+            v_store(y + c, resize_pixel(&g, true, two, below, c, across, down, inside));
+        if (whole < g.c)
+            v_store_first(y + whole, resize_pixel(&g, false, two, below, whole, across, down, inside), g.c - whole,
+                          inside);
     }
 }
 
@@ -50,7 +55,8 @@ typedef struct {
 } resize_rows;
 
 /* Row h of x; row `other` stays. */
-INLINE const float *resize_row_of(const fo_resize_args *g, const float *x, resize_rows *made, ptrdiff_t h, ptrdiff_t other) {
+INLINE const float *resize_row_of(const fo_resize_args *g, const float *x, resize_rows *made, ptrdiff_t h,
+                                  ptrdiff_t other) {
     for (int i = 0; i < 2; i++)
         if (made->held[i] == h) return made->rows + i * made->width;
     const int i = made->held[0] == other;
@@ -60,12 +66,14 @@ INLINE const float *resize_row_of(const fo_resize_args *g, const float *x, resiz
 }
 
 /* Output rows first .. last-1 of a plane, x to y. rows: 2 ow floats. */
-void FO_NAME(fo_resize_plane)(const fo_resize_args *args, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows) {
+void FO_NAME(fo_resize_plane)(const fo_resize_args *args, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
+                              float *rows) {
     const fo_resize_args g = *args;
     resize_rows made = {rows, g.ow, {-1, -1}};
     for (ptrdiff_t h = first; h < last; h++) {
         const ptrdiff_t below = g.h1 ? g.h1[h] : g.h0[h];
-        const float *upper = resize_row_of(&g, x, &made, g.h0[h], below), *lower = resize_row_of(&g, x, &made, below, g.h0[h]);
+        const float *upper = resize_row_of(&g, x, &made, g.h0[h], below),
+                    *lower = resize_row_of(&g, x, &made, below, g.h0[h]);
         const vf down = v_set1(g.h1 ? g.th[h] : 0);
         float *to = y + h * g.y.sh;
         for (ptrdiff_t w = 0; w < g.ow; w += VL) {

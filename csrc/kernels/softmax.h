@@ -1,13 +1,15 @@
-/* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is max - x. A NaN reaches all of
- * its fibre by way of the sum, whose order is one, whether a vector holds elements of one fibre or an element of each of VL. */
+/* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is
+ * max - x. A NaN reaches all of its fibre by way of the sum, whose order is one, whether a vector holds elements of one
+ * fibre or an element of each of VL. */
 
 enum { SOFTMAX_VECTORS = 4, SOFTMAX_FLOATS = 8 << 10 };
 
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
 
-/* nv vectors of fibres from l on, one a lane. What is between the passes stands together where there is room, else in y: elements of fibres
- * that are a power of two apart would push one another out of the caches. nv and log are literals; more than one vector is whole. */
+/* nv vectors of fibres from l on, one a lane. What is between the passes stands together where there is room, else in
+ * y: elements of fibres that are a power of two apart would push one another out of the caches. nv and log are
+ * literals; more than one vector is whole. */
 INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrdiff_t l) {
     float own[SOFTMAX_FLOATS];
     const bool fits = f->n * nv * VL <= SOFTMAX_FLOATS;
@@ -86,7 +88,8 @@ INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff
     v_store_mask(y + whole, log ? v_sub(v_sub(v, most), total) : v_mul(v, total), rest);
 }
 
-/* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials. */
+/* Short fibres go together even where each is contiguous: sums and maxima of lanes take longer than the exponentials.
+ */
 INLINE void softmax_fibres(const bool log, const fo_fibres *f) {
     const bool contiguous = f->x.step == 1 && f->y.step == 1 && f->x.lane != 1;
     ptrdiff_t l = 0;

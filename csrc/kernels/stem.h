@@ -1,16 +1,19 @@
-/* The convolution that a network of images begins with, 3x3 of stride 2 with few channels: two output rows ("lines") together.
+/* The convolution that a network of images begins with, 3x3 of stride 2 with few channels: two output rows ("lines")
+ * together.
  *
  *     lines   y0 = shared + (d0-d2) g0 + d1 g1        shared = d2 (g0+g2): the rows of the image that both meet
  *             y1 = shared + (d4-d2) g2 + d3 g1        5 products of rows instead of 6
  *
- * Rows stand in scratch in the order in which they are met, d2, d0-d2, d1, d4-d2, d3, each of them a plane for every channel, so that a tile of
- * pixels walks down the planes: no table. Three taps of a plane are straight code. The reduction is so short that what stands around
- * it counts: all panels and both lines of a tile go through one function, and a line's sums go from registers to the result.
+ * Rows stand in scratch in the order in which they are met, d2, d0-d2, d1, d4-d2, d3, each of them a plane for every
+ * channel, so that a tile of pixels walks down the planes: no table. Three taps of a plane are straight code. The
+ * reduction is so short that what stands around it counts: all panels and both lines of a tile go through one function,
+ * and a line's sums go from registers to the result.
  */
 enum { STEM_TAPS = 3, STEM_STRIDE = 2 };
 
 /* acc += `planes` planes from x on, times as many rows of taps from w on. */
-INLINE void stem_planes(const int mr, vf acc[MR][EP_VECTORS], const float *x, const ptrdiff_t plane, const float *w, ptrdiff_t planes) {
+INLINE void stem_planes(const int mr, vf acc[MR][EP_VECTORS], const float *x, const ptrdiff_t plane, const float *w,
+                        ptrdiff_t planes) {
     for (; planes > 0; planes--, x += plane, w += STEM_TAPS * NR)
         UNROLL for (int p = 0; p < STEM_TAPS; p++) {
             vf taps[NV];
@@ -23,8 +26,8 @@ INLINE void stem_planes(const int mr, vf acc[MR][EP_VECTORS], const float *x, co
         }
 }
 
-/* Tiles of mr pixels from pixel i on. Each fetches its share of the image rows that the next lines need, and the lines of y that the tile after
- * the next stores to: both may come from memory. */
+/* Tiles of mr pixels from pixel i on. Each fetches its share of the image rows that the next lines need, and the lines
+ * of y that the tile after the next stores to: both may come from memory. */
 INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdiff_t tiles) {
     static const float zeros[NR];
     const fo_stem_args g = *args; /* a copy, which the compiler knows that no store changes */
@@ -51,26 +54,33 @@ INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdif
                 UNROLL for (int q = 0; q < mr; q++) UNROLL for (int v = 0; v < NV; v++) acc[q][v] = shared[q][v];
                 const ptrdiff_t before = 1 + 2 * l;
                 stem_planes(mr, acc, x + before * once * plane, plane, w + before * step, 2 * once);
-                ep_rows(&end, mr, NV, false, acc, g.residual[l] ? g.residual[l] + i * g.ldr + j : NULL, g.ldr, g.y[l] + i * g.ldy + j, g.ldy);
+                ep_rows(&end, mr, NV, false, acc, g.residual[l] ? g.residual[l] + i * g.ldr + j : NULL, g.ldr,
+                        g.y[l] + i * g.ldy + j, g.ldy);
             }
         }
     }
 }
 
-static __attribute__((noinline)) void stem_high(const fo_stem_args *g, ptrdiff_t i, ptrdiff_t tiles) { stem_run(g, MR, i, tiles); }
-static __attribute__((noinline)) void stem_low(const fo_stem_args *g, ptrdiff_t i, ptrdiff_t tiles) { stem_run(g, MR - 1, i, tiles); }
+static __attribute__((noinline)) void stem_high(const fo_stem_args *g, ptrdiff_t i, ptrdiff_t tiles) {
+    stem_run(g, MR, i, tiles);
+}
+static __attribute__((noinline)) void stem_low(const fo_stem_args *g, ptrdiff_t i, ptrdiff_t tiles) {
+    stem_run(g, MR - 1, i, tiles);
+}
 
 /* One tile whose epilogue is another, or whose result stands in planes: a panel at a time, by way of the stack. */
 static void stem_by_panels(const fo_stem_args *g, const int mr, ptrdiff_t i) {
     float sums[2][MR * NR];
     fo_stem_args one = *g;
-    one.x += i * STEM_STRIDE, one.oc = NR, one.ldy = NR, one.act.kind = FO_IDENTITY, one.residual[0] = one.residual[1] = NULL, one.channels_fetched = 0;
+    one.x += i * STEM_STRIDE, one.oc = NR, one.ldy = NR, one.act.kind = FO_IDENTITY,
+                              one.residual[0] = one.residual[1] = NULL, one.channels_fetched = 0;
     one.y[0] = sums[0], one.y[1] = g->y[1] ? sums[1] : NULL;
     for (ptrdiff_t j = 0; j < g->oc; j += NR, one.w += 5 * g->ic * STEM_TAPS * NR) {
         if (g->bias) one.bias = g->bias + j;
         (mr == MR ? stem_high : stem_low)(&one, 0, 1);
         for (int l = 0; l < 2 && g->y[l]; l++) {
-            const fo_epilogue ep = {.act = g->act, .residual = g->residual[l], .ldr = g->ldr, .transposed = g->transposed};
+            const fo_epilogue ep = {
+                .act = g->act, .residual = g->residual[l], .ldr = g->ldr, .transposed = g->transposed};
             ep_tile(&ep, sums[l], NR, mr, NR, i, j, g->y[l], g->ldy);
         }
     }

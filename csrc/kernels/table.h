@@ -22,7 +22,9 @@ typedef struct {
     ptrdiff_t ldr;
     bool channel_rows; /* channels are the rows of C, else its columns */
     bool transposed;   /* C and residual stand column after column: element (i, j) at c[j*ldc + i] */
-    bool large;        /* C is part of more than a core's own caches hold: tiles that are functions of their own fetch its lines before they make sums */
+    /* C is part of more than a core's own caches hold: tiles that are functions of their own fetch its lines before
+     * they make sums */
+    bool large;
     fo_activation act;
 } fo_epilogue;
 
@@ -39,7 +41,8 @@ typedef enum {
  * magnitudes of the terms. */
 enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128 };
 
-/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart, the last one padded but for FO_B_PACKING. */
+/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart, the last one padded but for
+ * FO_B_PACKING. */
 typedef struct {
     fo_form form;
     ptrdiff_t m, n, k;
@@ -49,19 +52,23 @@ typedef struct {
     ptrdiff_t ldb, panel;
     float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
     const ptrdiff_t *table;
-    const float *next; /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
+    /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
+    const float *next;
     ptrdiff_t next_floats;
-    const float *start, *accum2; /* sums start at start + sign * accum2, whose rows are lds apart, instead of the bias; both may be NULL */
+    /* sums start at start + sign * accum2, whose rows are lds apart, instead of the bias; both may be NULL */
+    const float *start, *accum2;
     float sign;
     ptrdiff_t lds;
     float *c;
     ptrdiff_t ldc;
     fo_epilogue ep;
-    ptrdiff_t run; /* FO_A_TABLE: so many steps from any multiple of it on stand side by side, a multiple of 4; 0: they may not */
+    /* FO_A_TABLE: so many steps from any multiple of it on stand side by side, a multiple of 4; 0: they may not */
+    ptrdiff_t run;
 } fo_gemm_args;
 
-/* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes of x are for each row 3 taps wide; y[1] may be NULL.
- * next: what is fetched for the next rows, `fetched` floats for each pixel in so many planes. */
+/* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes
+ * of x are for each row 3 taps wide; y[1] may be NULL. next: what is fetched for the next rows, `fetched` floats for
+ * each pixel in so many planes. */
 typedef struct {
     ptrdiff_t ic, oc, ow;
     const float *x, *w; /* planes `plane` apart; panels of nr columns */
@@ -75,12 +82,13 @@ typedef struct {
     ptrdiff_t next_plane, fetched, channels_fetched;
 } fo_stem_args;
 
-/* One step of Strassen's algorithm (kernels/strassen.h): matrices of 2 x 2 blocks, whose lower rows and right columns may be fewer;
- * what they lack counts as zeros. */
+/* One step of Strassen's algorithm (kernels/strassen.h): matrices of 2 x 2 blocks, whose lower rows and right columns
+ * may be fewer; what they lack counts as zeros. */
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
 
-/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, `part` apart; copies: and X00, X01 (right: X10)
- * and X11 behind them. X00 stands at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are padded to whole vectors. */
+/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, `part` apart; copies: and X00,
+ * X01 (right: X10) and X11 behind them. X00 stands at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are
+ * padded to whole vectors. */
 typedef struct {
     bool right, copies; /* X is B, else A */
     ptrdiff_t rows[2], columns[2]; /* of the upper and lower, the left and right blocks */
@@ -95,11 +103,12 @@ typedef struct {
     ptrdiff_t ld;
 } fo_strassen_block;
 
-/* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k: half of the
- * reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element (i, p) at data[p*ld + i]. operands:
- * where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 as far apart as b has T1 and T2, from a B whose blocks b has and that reads B01
- * beside B00; or NULL. next: the pixels of a later call, which are fetched ahead, as k rows of 2 nr floats, `ld` apart, or where weights are B as
- * lines of `ld` floats; ld is 0 where there are none. */
+/* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k:
+ * half of the reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element
+ * (i, p) at data[p*ld + i]. operands: where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 as far apart as b
+ * has T1 and T2, from a B whose blocks b has and that reads B01 beside B00; or NULL. next: the pixels of a later call,
+ * which are fetched ahead, as k rows of 2 nr floats, `ld` apart, or where weights are B as lines of `ld` floats; ld is
+ * 0 where there are none. */
 typedef struct {
     ptrdiff_t rows[2], k;
     fo_strassen_block a[FO_STRASSEN_PRODUCTS], b[FO_STRASSEN_PRODUCTS];
@@ -159,10 +168,10 @@ typedef enum {
     FO_STEP_GRU_NEW    /* 1: n, from h = r h, c = z and old = h */
 } fo_stage_kind;
 
-/* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the columns).
- * s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where start has x's part in it.
- * Where the gates are odd, `from` and `to` are even. Steps that alternate between forwards and backwards find the weights that the
- * step before read last still in the cache. */
+/* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the
+ * columns). s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where
+ * start has x's part in it. Where the gates are odd, `from` and `to` are even. Steps that alternate between forwards
+ * and backwards find the weights that the step before read last still in the cache. */
 typedef struct {
     fo_stage_kind kind;
     int gates;
@@ -202,21 +211,25 @@ typedef struct {
     const float *from;
 } fo_fibres;
 
-/* Output rows h0 .. h1 of output channels c0 .. c1 of one image of a depthwise convolution. x, y and r start at the image;
- * r.data is NULL where there is no residual. Lanes are columns, or channels (nhwc), which are neighbours in y and r then.
- * Taps of channel c: w[c*ldw + tap]; nhwc: w[(c/vl * taps + tap) * vl + c%vl]. Input channel of c: c / multiplier. */
+/* Output rows h0 .. h1 of output channels c0 .. c1 of one image of a depthwise convolution. x, y and r start at the
+ * image; r.data is NULL where there is no residual. Lanes are columns, or channels (nhwc), which are neighbours in y
+ * and r then. Taps of channel c: w[c*ldw + tap]; nhwc: w[(c/vl * taps + tap) * vl + c%vl]. Input channel of c: c /
+ * multiplier. */
 typedef struct {
     const fo_conv2d_shape *s;
     const fo_conv2d_size *z;
     fo_image x, y, r;
-    bool nhwc, half_rate; /* half_rate: AVX-512 by halves, beside 32 KB of first-level cache: bands of columns where pixels crowd into few sets, shuffles within quarters */
+    /* half_rate: AVX-512 by halves, beside 32 KB of first-level cache: bands of columns where pixels crowd into few
+     * sets, shuffles within quarters */
+    bool nhwc, half_rate;
     const float *w, *bias;
     ptrdiff_t ldw, multiplier, c0, c1, h0, h1;
     fo_activation act;
 } fo_depthwise_args;
 
-/* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise_line.h): `vectors` of channels, their taps and bias.
- * Input rows are iw pixels long, `left` (0 or 1) columns of zeros stand before them and at most one behind; NULL: outside the image. */
+/* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise_line.h): `vectors` of
+ * channels, their taps and bias. Input rows are iw pixels long, `left` (0 or 1) columns of zeros stand before them and
+ * at most one behind; NULL: outside the image. */
 typedef struct {
     int stride;
     const float *rows[3];
@@ -254,7 +267,8 @@ typedef struct {
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);
-    /* The planes that it reads, `step` floats apart, of n pixels of the five image rows that two output rows meet, whole vectors */
+    /* The planes that it reads, `step` floats apart, of n pixels of the five image rows that two output rows meet,
+     * whole vectors */
     void (*stem_rows)(ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step);
     void (*strassen_operands)(const fo_strassen_operands *);
     void (*strassen)(const fo_strassen_args *);
@@ -270,8 +284,8 @@ typedef struct {
     void (*elementwise)(const fo_elementwise_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
     void (*pool_whole)(const fo_pool_args *, ptrdiff_t first, ptrdiff_t count); /* the one window of up to vl planes */
-    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns, ptrdiff_t width,
-                       const float *counts);
+    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns,
+                       ptrdiff_t width, const float *counts);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
     void (*softmax)(const fo_fibres *, bool log);
@@ -283,14 +297,16 @@ typedef struct {
     void (*attention_end)(ptrdiff_t n, const float *values, float sum, float *y, ptrdiff_t sy);
     void (*lrn_row)(const fo_lrn_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
-    void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *rows);
+    void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
+                         float *rows);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */
-    void (*sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign, float *y, ptrdiff_t ldy);
+    void (*sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, const float *b, ptrdiff_t ldb, float sign,
+                float *y, ptrdiff_t ldy);
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
-    void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first, ptrdiff_t step, float *y,
-                ptrdiff_t ldy);
+    void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
+                ptrdiff_t step, float *y, ptrdiff_t ldy);
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */
     void (*fold)(ptrdiff_t n, const float *w, double scale, float *folded);
 } fo_kernels;

@@ -16,9 +16,11 @@ static atomic_bool known;
 
 static bool runs_at_half_rate(void) {
 #ifdef __x86_64__
-    enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 }; /* AMD's leaf; a hypervisor may show it empty */
+    /* AMD's leaf; a hypervisor may show it empty */
+    enum { OPTIMIZATIONS = 0x8000001a, FP256 = 1 << 2, FP512 = 1 << 3 };
     unsigned a, b, c, d;
-    return __builtin_cpu_supports("avx512f") && __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) && (a & (FP256 | FP512)) == FP256;
+    return __builtin_cpu_supports("avx512f") && __get_cpuid(OPTIMIZATIONS, &a, &b, &c, &d) &&
+           (a & (FP256 | FP512)) == FP256;
 #else
     return false;
 #endif
@@ -51,7 +53,8 @@ static void override(fo_machine *m) {
     static const struct {
         const char *name;
         size_t at;
-    } fields[] = {{"l1=", offsetof(fo_machine, l1)}, {"l2=", offsetof(fo_machine, l2)}, {"l3=", offsetof(fo_machine, l3)}};
+    } fields[] = {
+        {"l1=", offsetof(fo_machine, l1)}, {"l2=", offsetof(fo_machine, l2)}, {"l3=", offsetof(fo_machine, l3)}};
     if (!text) return;
     for (size_t f = 0; f < sizeof fields / sizeof *fields; f++) {
         const char *found = strstr(text, fields[f].name);

@@ -9,7 +9,8 @@ typedef struct {
     ptrdiff_t l1, l2, l3; /* bytes of data cache: of a core, of a core, of a core's share */
     ptrdiff_t line;       /* bytes of a cache line */
     bool dot_product;     /* of bytes: used where there is one */
-    bool half_rate;       /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
+    /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
+    bool half_rate;
 } fo_machine;
 
 /* The same at every call, unless a test changes it: fo_set_half_rate; FUSEDOPS_MACHINE="l2=524288,half_rate=1".

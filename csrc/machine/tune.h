@@ -9,16 +9,19 @@
 /* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
 
 enum {
-    FO_PAGE_FLOATS = 1024,        /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
+    /* 4 KB: what lies so far apart shares a set of the first-level cache and has a page of its own */
+    FO_PAGE_FLOATS = 1024,
     FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
-    FO_LONG_STEPS = 256,          /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
+    /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
+    FO_LONG_STEPS = 256,
     /* up to which results are most of what moves: C is written along its rows by vectors of a line, 16 -> 64 at
      * 112x112 0.8 (Xeon, AVX-512); lines of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024
      * 0.95, but 10000x16x100 1.03 */
     FO_FEW_STEPS = 64,
     FO_LEAST_PANELS = 16,         /* of pixels, for that order */
     FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
-    FO_NEAR_PIXELS_FLOATS = 80 << 10, /* of pixels, for that order: they stay in the second-level cache while the channels pass */
+    /* of pixels, for that order: they stay in the second-level cache while the channels pass */
+    FO_NEAR_PIXELS_FLOATS = 80 << 10,
     FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
     FO_NEAR_FLOATS = 160 << 10,   /* of rows and two panels, up to which the next panel is fetched (32 registers) */
     FO_LARGE_FLOATS = 1 << 20,    /* of a result whose lines are fetched before they are written */
@@ -33,8 +36,8 @@ enum {
     FO_TASKS_A_THREAD = 4,        /* of most operations: a slow thread does not hold up all */
 };
 
-/* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of 64 0.7, three of 64 1.0,
- * of 16 1.25 (Zen 4, AVX2). */
+/* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of
+ * 64 0.7, three of 64 1.0, of 16 1.25 (Zen 4, AVX2). */
 #define FO_NARROW_STEPS(n) (48 * (n) - 32)
 
 /* ---- depthwise (kernels/depthwise, conv/depthwise.c) ---- */
@@ -264,7 +267,8 @@ enum {
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
     FO_LEAST_SPARE = 64 << 10, /* bytes of such a block */
-    FO_ALIAS_OFFSET = 2560    /* bytes by which a result is placed behind the input in its page: 512x14x14 0.5 (Zen 4) */
+    /* bytes by which a result is placed behind the input in its page: 512x14x14 0.5 (Zen 4) */
+    FO_ALIAS_OFFSET = 2560
 };
 
 #endif

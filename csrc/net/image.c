@@ -23,9 +23,10 @@ typedef struct {
 static void resize_block(void *context, ptrdiff_t task, int thread) {
     const plane_job *job = context;
     const fo_resize_args *a = job->a;
-    const ptrdiff_t plane = task / job->blocks, n = plane / a->c, c = plane % a->c, first = task % job->blocks * job->rows;
-    job->kn->resize_plane(a, a->x.data + n * a->x.sn + c * a->x.sc, a->y.data + n * a->y.sn + c * a->y.sc, first, min_(first + job->rows, a->oh),
-                          job->memory + thread * 2 * a->ow);
+    const ptrdiff_t plane = task / job->blocks, n = plane / a->c, c = plane % a->c,
+                    first = task % job->blocks * job->rows;
+    job->kn->resize_plane(a, a->x.data + n * a->x.sn + c * a->x.sc, a->y.data + n * a->y.sn + c * a->y.sc, first,
+                          min_(first + job->rows, a->oh), job->memory + thread * 2 * a->ow);
 }
 
 static fo_status resize_planes(const fo_kernels *kn, const fo_resize_args *a, int threads) {

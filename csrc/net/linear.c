@@ -1,7 +1,8 @@
 /* y = activation(x w^T + bias + residual) on packed weights: the output is cut into blocks of rows and columns.
  *
- * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is bound by
- * reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces, whose sums wait in scratch. */
+ * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is
+ * bound by reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces,
+ * whose sums wait in scratch. */
 #include "../pack.h"
 
 struct fo_linear {
@@ -11,7 +12,8 @@ struct fo_linear {
     fo_activation act;
 };
 
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias, fo_activation act) {
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                            fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
     const fo_kernels *kn = fo_kernels_for(n, k, false);
@@ -81,8 +83,8 @@ static void gemm_block(void *context, fo_piece piece, int thread) {
         job->kn->gemm(&g);
 }
 
-/* Blocks have multiples of so many columns: of four panels, or of what gives few rows enough independent sums where each thread would have less than
- * two blocks. Of one it had none: 16x4096x64 took 1.00 of the time of one thread. */
+/* Blocks have multiples of so many columns: of four panels, or of what gives few rows enough independent sums where
+ * each thread would have less than two blocks. Of one it had none: 16x4096x64 took 1.00 of the time of one thread. */
 static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, int threads, ptrdiff_t down) {
     ptrdiff_t panels = 4;
     while (panels * m > 4 && panels > 1 && down * div_up(n, panels * kn->nr) < 2 * threads) panels /= 2;
@@ -92,28 +94,36 @@ static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, in
 /* Floats of x in a block. */
 static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); }
 
-/* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside them (128 x 1024 x 1024 in 0.94 of
- * the time, Zen 4). */
+/* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside
+ * them (128 x 1024 x 1024 in 0.94 of the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
     const ptrdiff_t fitting = near_floats() / max_(k, 1);
     const ptrdiff_t fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
     return !kn->vec_is_line ? fitting : min_(fitting, fetching);
 }
 
-/* Whether to fetch lines of a large result: 4096x128x512 in 0.90 of the time, 4096x200x1024 in 0.95; but of few steps 10000x16x100 in 1.03. */
+/* Whether to fetch lines of a large result: 4096x128x512 in 0.90 of the time, 4096x200x1024 in 0.95; but of few steps
+ * 10000x16x100 in 1.03. */
 static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
     return plan->k >= FO_FEW_STEPS && fo_is_large(m * plan->n, plan->act.kind);
 }
 
-fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual, ptrdiff_t ldr,
-                        float *y, ptrdiff_t ldy) {
+fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
+                        ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t n = plan->n, k = plan->k;
     if (!m || !n) return FO_OK;
-    gemm_job job = {
-        .g = {.form = FO_ROWS, .m = m, .n = n, .k = k, .a = x, .lda = ldx, .b = plan->w, .ldb = kn->nr, .panel = kn->nr * k, .c = y,
-              .ldc = ldy, .ep = {.bias = plan->bias, .residual = residual, .ldr = ldr, .large = wants_lines(plan, m), .act = plan->act}},
-        .kn = kn, .rows = m, .columns = n, .across = 1, .piece = k};
+    gemm_job job = {.g = {.form = FO_ROWS, .m = m, .n = n, .k = k, .a = x, .lda = ldx, .b = plan->w, .ldb = kn->nr,
+                          .panel = kn->nr * k, .c = y, .ldc = ldy, .ep = {.bias = plan->bias,
+                                 .residual = residual,
+                                 .ldr = ldr,
+                                 .large = wants_lines(plan, m),
+                                 .act = plan->act}},
+                    .kn = kn,
+                    .rows = m,
+                    .columns = n,
+                    .across = 1,
+                    .piece = k};
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
     const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const bool narrow = !kn->vec_is_line;
@@ -138,4 +148,3 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     if (job.sums) fo_arena_release(job.sums);
     return FO_OK;
 }
-

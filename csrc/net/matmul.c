@@ -1,4 +1,5 @@
-/* Products of matrices that both change from call to call: each B is packed into scratch, then blocks of rows are tasks. */
+/* Products of matrices that both change from call to call: each B is packed into scratch, then blocks of rows are
+ * tasks. */
 #include "axes.h"
 
 enum { ROWS = 96 }; /* of a block: enough to pay for its panel of B coming into the first-level cache */
@@ -30,9 +31,9 @@ static void multiply_block(void *context, ptrdiff_t task, int thread) {
     ptrdiff_t offset[FO_TENSORS];
     fo_offsets(&a->batch, a->batch.nd, product, offset);
     fo_gemm_args g = {.form = FO_ROWS, .m = min_(ROWS, a->m - i), .n = a->n, .k = a->k,
-                      .a = a->a + offset[1] + i * a->am, .lda = a->am, .b = job->b + product * job->b_each, .ldb = job->kn->nr, .panel = job->kn->nr * a->k,
-                      .c = a->y + offset[0] + i * a->ym, .ldc = a->yn == 1 ? a->ym : a->yn,
-                      .ep = {.transposed = a->yn != 1, .act = a->act}};
+                      .a = a->a + offset[1] + i * a->am, .lda = a->am, .b = job->b + product * job->b_each,
+                      .ldb = job->kn->nr, .panel = job->kn->nr * a->k, .c = a->y + offset[0] + i * a->ym,
+                      .ldc = a->yn == 1 ? a->ym : a->yn, .ep = {.transposed = a->yn != 1, .act = a->act}};
     if (a->ak != 1) { /* the kernel reads contiguous rows of A */
         float *rows = job->rows + thread * job->rows_each;
         for (ptrdiff_t r = 0; r < g.m; r++)

@@ -19,9 +19,10 @@ static void pool_row(void *context, ptrdiff_t task, int thread) {
 static void pool_block(void *context, ptrdiff_t task, int thread) {
     const pool_job *job = context;
     const fo_pool_args *a = job->a;
-    const ptrdiff_t plane = task / job->blocks, n = plane / a->c, c = plane % a->c, first = task % job->blocks * job->rows;
-    job->kn->pool_plane(a, a->x.data + n * a->x.sn + c * a->x.sc, a->y.data + n * a->y.sn + c * a->y.sc, first, min_(first + job->rows, a->oh),
-                        job->columns + thread * job->width, job->width, job->counts);
+    const ptrdiff_t plane = task / job->blocks, n = plane / a->c, c = plane % a->c,
+                    first = task % job->blocks * job->rows;
+    job->kn->pool_plane(a, a->x.data + n * a->x.sn + c * a->x.sc, a->y.data + n * a->y.sn + c * a->y.sc, first,
+                        min_(first + job->rows, a->oh), job->columns + thread * job->width, job->width, job->counts);
 }
 
 /* How many columns of each window count for a mean. */

@@ -1,4 +1,5 @@
-/* A network as an array of prepared calls: a run copies each one's arguments, puts in its own addresses and makes it. */
+/* A network as an array of prepared calls: a run copies each one's arguments, puts in its own addresses and makes it.
+ */
 #define _POSIX_C_SOURCE 199309L
 #include <string.h>
 #include <time.h>
@@ -24,10 +25,12 @@ static bool is_given(const fo_call *step, float *const *pointer) {
 void fo_program_prepare(fo_call *step) {
     if (step->kind == FO_CALL_CONV2D) {
         fo_conv2d_args *a = &step->conv2d;
-        fo_conv2d_prepare(a->calls, a->plan, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
+        fo_conv2d_prepare(a->calls, a->plan, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL,
+                          &a->y);
     } else if (step->kind == FO_CALL_SEPARABLE) {
         fo_separable_args *a = &step->separable;
-        fo_separable_prepare(a->calls, &a->block, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
+        fo_separable_prepare(a->calls, &a->block, &a->size, &a->x,
+                             is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
     }
 }
 
@@ -43,11 +46,13 @@ static fo_status run_step(const fo_call *s) {
     switch (s->kind) {
         case FO_CALL_CONV2D: {
             const fo_conv2d_args *a = &s->conv2d;
-            return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+            return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL,
+                                          &a->y);
         }
         case FO_CALL_SEPARABLE: {
             const fo_separable_args *a = &s->separable;
-            return fo_separable_run_prepared(a->calls, &a->block, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+            return fo_separable_run_prepared(a->calls, &a->block, &a->size, &a->x,
+                                             a->residual.data ? &a->residual : NULL, &a->y);
         }
         case FO_CALL_CONV_TRANSPOSE: {
             const fo_conv_transpose_args *a = &s->conv_transpose;

@@ -66,7 +66,7 @@ typedef struct {
 } member;
 static member team[MOST_THREADS]; /* the leader is the first */
 static uint_fast64_t loops, claimed; /* loops and units in all */
-static __thread int region;       /* the size of the team that this thread leads, between its loops: OpenMP's parallel region */
+static __thread int region;       /* the size of the team that this thread leads: OpenMP's parallel region */
 static __thread int used;       /* whether it has led one since it was last asked */
 
 static void in_child(void) {

@@ -16,7 +16,7 @@ typedef struct {
 } fo_team;
 fo_team fo_team_here(void);
 fo_team fo_region_team(void);
-static inline int fo_threads_of(fo_team team, double nanoseconds) { return nanoseconds < team.least ? 1 : team.threads; }
+static inline int fo_threads_of(fo_team team, double ns) { return ns < team.least ? 1 : team.threads; }
 
 /* fn(context, task, thread) for task 0 .. tasks-1, on `threads` threads that claim the next task when they have done
  * one; 0 <= thread < threads. Tasks write disjoint outputs, so the result does not depend on who runs what. Denormals

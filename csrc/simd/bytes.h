@@ -1,5 +1,5 @@
-/* The vocabulary of integers and bytes: the contract that each simd/X_bytes.h fulfils, besides simd.h. Four bytes fill a
- * lane, byte 0 first in memory.
+/* The vocabulary of integers and bytes: the contract that each simd/X_bytes.h fulfils, besides simd.h. Four bytes fill
+ * a lane, byte 0 first in memory.
  *
  *   vi                                 VL integers of 32 bits, or 4*VL bytes
  *   BYTE_VECTORS, BYTE_ROWS            GEMM register tile: rows of so many vectors; those of fewer are up to twice as

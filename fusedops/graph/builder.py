@@ -19,8 +19,9 @@ class NoKernel(Exception):
 class Builder:
     """Steps as they are added, and where every value of the graph stands.
 
-    `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors of; `homes` are the images
-    that are written straight into their part of a concatenation along the channels: (concat's node, offset in channels).
+    `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors
+    of; `homes` are the images that are written straight into their part of a concatenation along the channels:
+    (concat's node, offset in channels).
     """
 
     def __init__(self, graph, known, layers, logits, homes):
@@ -28,7 +29,8 @@ class Builder:
         self.steps, self.buffers = [], []
         self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
-        self.targets = dict(zip(reversed(graph.results), reversed(self.outputs), strict=True))  # of two outputs with one value the first
+        # of two outputs with one value the first
+        self.targets = dict(zip(reversed(graph.results), reversed(self.outputs), strict=True))
 
     @staticmethod
     def _slot(i, known):
@@ -67,8 +69,8 @@ class Builder:
         return Tensor(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
 
     def result(self, value, like=None, image=False, direct=True):
-        """Where a node writes a value: an output of the network (if `direct`), its part of a concatenation, or new memory, in which an
-        image has its channels last and another value the order of the tensor `like`."""
+        """Where a node writes a value: an output of the network (if `direct`), its part of a concatenation, or new
+        memory, in which an image has its channels last and another value the order of the tensor `like`."""
         known = self.known[value]
         if value in self.targets and direct:
             t = self.targets[value]
@@ -126,7 +128,8 @@ class Builder:
         return y
 
     def image(self, node, value):
-        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbours; (n, c, w) gets h = 1."""
+        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbours; (n, c, w) gets h =
+        1."""
         x = self.as_2d(self.at(value))
         x = x._replace(strides=tuple(1 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)))
         return x if 1 in (x.strides[1], x.strides[3]) else self.dense(node, x, channels_last(x.shape))
@@ -169,7 +172,8 @@ class Builder:
         return self.dense(node, r, row_major(r.shape))
 
     def layer(self, key, make):
-        """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all shapes."""
+        """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all
+        shapes."""
         if key not in self.layers:
             self.layers[key] = make()
         return self.layers[key]

@@ -4,7 +4,8 @@ from .operators.activation import activate
 
 
 def evaluate(node, inputs, residual=None):
-    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``; ValueError where its inputs or attributes have none."""
+    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``; ValueError where its inputs or
+    attributes have none."""
     try:
         results = OPERATORS[node.op].evaluate(node, *inputs)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as e:

@@ -39,9 +39,9 @@ if hasattr(os, "register_at_fork"):
 class Model:
     """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.from_torch` or :func:`fusedops.load`.
 
-    ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many threads.
-    Memory for the values inside the network is planned for each set of input shapes at its first call, and kept for the next ones; for
-    more than 64 sets, those used last keep theirs, and one that comes back is planned anew.
+    ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many
+    threads. Memory for the values inside the network is planned for each set of input shapes at its first call, and
+    kept for the next ones; for more than 64 sets, those used last keep theirs, and one that comes back is planned anew.
 
     Attributes
     ----------
@@ -115,7 +115,10 @@ class Model:
         """What is given for each of the inputs, with that input."""
         inputs = self._graph.inputs
         if len(given) != len(inputs):
-            raise ValueError(f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got {len(given)}")
+            raise ValueError(
+                f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got "
+                f"{len(given)}"
+            )
         return zip(given, inputs, strict=True)
 
     def run(self, inputs):
@@ -146,7 +149,10 @@ class Model:
         """
         names = [v.name for v in self._graph.inputs]
         if not isinstance(inputs, Mapping):
-            raise TypeError(f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) takes them in order")
+            raise TypeError(
+                f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) "
+                f"takes them in order"
+            )
         defaults = [v.name for v in self._graph.defaults]
         if set(names) < set(inputs) <= {*names, *defaults}:
             return self._taking([name for name in defaults if name in inputs]).run(inputs)
@@ -154,12 +160,15 @@ class Model:
             taken = ", ".join(names) + (f" (and may take {', '.join(defaults)})" if defaults else "")
             raise ValueError(f"the network takes the inputs {taken}, got {', '.join(map(str, inputs)) or 'none'}")
         results = self(*(inputs[name] for name in names))
-        return dict(zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results,), strict=True))
+        return dict(
+            zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results, ),
+                strict=True))
 
     def _taking(self, names):
         """The network with inputs that have a default as inputs that must be given."""
         if self._source is None:
-            raise ValueError(f"the network was saved with the defaults of {', '.join(names)}: load the ONNX file to give them")
+            raise ValueError(
+                f"the network was saved with the defaults of {', '.join(names)}: load the ONNX file to give them")
         key = tuple(names)
         if key not in self._variants:
             source = self._source.copy()
@@ -180,8 +189,8 @@ class Model:
         return stages.timed(plan, arenas, arrays, _seconds) if plan.staged else (plan, _seconds(plan, arenas, arrays))
 
     def _planned(self, arrays):
-        """As plan, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory, not in a cache, behind the
-        network's weights: it looks at little."""
+        """As plan, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory,
+        not in a cache, behind the network's weights: it looks at little."""
         shapes = _core.plain_shapes(arrays)
         found = shapes and self._plans.get((self._threads(shapes), shapes))
         if found:
@@ -324,7 +333,8 @@ class Model:
         Returns
         -------
         Explanation
-            ``fusions`` and ``refusals`` are lists, ``operations`` and ``bytes`` what is saved in all; ``str()`` is a table.
+            ``fusions`` and ``refusals`` are lists, ``operations`` and ``bytes`` what is saved in all; ``str()`` is a
+            table.
 
         Examples
         --------
@@ -337,14 +347,17 @@ class Model:
         ...
         """
         shapes = example_shapes(self._graph)
-        known = len(shapes) == len(self._graph.inputs) and not self._shaping  # else the plan depends on what the inputs hold
+        # else the plan depends on what the inputs hold
+        known = len(shapes) == len(self._graph.inputs) and not self._shaping
         blocks = known and any("block" in node.attrs for node in self._graph.nodes)
         return Explanation.of([*self._report, *(self._plan(list(shapes.values()))[0].report if blocks else [])])
 
     def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
-        """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing fused or folded.
+        """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing
+        fused or folded.
 
-        A network from :func:`fusedops.load`, a copy or an unpickled one is timed alone: it comes without its other forms.
+        A network from :func:`fusedops.load`, a copy or an unpickled one is timed alone: it comes without its other
+        forms.
 
         Parameters
         ----------
@@ -391,7 +404,8 @@ class Model:
         Returns
         -------
         Profile
-            ``layers`` is a list with name, operator, kernels, times, operations and bytes of each node; ``str()`` is a table.
+            ``layers`` is a list with name, operator, kernels, times, operations and bytes of each node; ``str()`` is a
+            table.
 
         Raises
         ------
@@ -414,7 +428,10 @@ class Model:
         """The network and the forms that it is compared with."""
         if self._source is None:
             return {"fused": self}
-        return {"fused": self, "folded only": self.built(self._source, True, False), "unfused": self.built(self._source, False, False)}
+        return {
+            "fused": self, "folded only": self.built(self._source, True, False),
+            "unfused": self.built(self._source, False, False)
+        }
 
     @classmethod
     def built(cls, source, fold, fuse, disabled=()):
@@ -511,7 +528,10 @@ def _checked(x, value, any_shape=False):
         return [np.ascontiguousarray(a).reshape(np.shape(a)) for a in x]
     a = _core.as_array(x, value.name)
     if a.dtype != value.dtype:
-        raise TypeError(f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass {_core.conversion(x, value.name, value.dtype)}")
+        raise TypeError(
+            f"{value.name} has dtype {a.dtype}, but the network takes {value.dtype}: pass "
+            f"{_core.conversion(x, value.name, value.dtype)}"
+        )
     if not any_shape:
         _fits(a.shape, value)
     return a if a.flags.c_contiguous and a.flags.aligned else a.copy()
@@ -528,7 +548,7 @@ def _shape(given, value):
 
 
 def _fits(shape, value):
-    wrong = value.shape is not None and (len(shape) != len(value.shape)
-                                         or any(isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True)))
+    wrong = value.shape is not None and (len(shape) != len(value.shape) or any(
+        isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True)))
     if wrong or min(shape, default=0) < 0:
         raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}")

@@ -21,8 +21,9 @@ class Refusal(NamedTuple):
 class Explanation(NamedTuple):
     """What the passes did to a network; ``str()`` is a table.
 
-    Operations and bytes are those saved in one call with a batch of one: arithmetic of nodes that vanished into constants or into the
-    operation before them, and the writing and reading of values between nodes that no longer stand in memory.
+    Operations and bytes are those saved in one call with a batch of one: arithmetic of nodes that vanished into
+    constants or into the operation before them, and the writing and reading of values between nodes that no longer
+    stand in memory.
     """
 
     fusions: list[Fusion]
@@ -45,7 +46,8 @@ class Explanation(NamedTuple):
                 "operations": self.operations, "bytes": self.bytes}
 
     def __str__(self):
-        rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B")) for f in self.fusions]
+        rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
+                for f in self.fusions]
         made = "1 fusion saves" if len(rows) == 1 else f"{len(rows)} fusions save"
         head = f"{made} {_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic a call"
         lines = [head, *table(("pass", "nodes", "", "", "operations", "traffic"), rows)]
@@ -66,7 +68,9 @@ def table(head, rows):
     rows = [tuple(map(str, r)) for r in rows]
     widths = [min(max(len(r[i]) for r in (head, *rows)), 60) for i in range(len(head))]
     right = [all(r[i][:1].isdigit() or not r[i] for r in rows) for i in range(len(head))]
-    return ["  ".join(_cell(c, w, r) for c, w, r in zip(row, widths, right, strict=True)).rstrip() for row in (head, *rows)]
+    return [
+        "  ".join(_cell(c, w, r) for c, w, r in zip(row, widths, right, strict=True)).rstrip() for row in (head, *rows)
+    ]
 
 
 def _cell(text, width, right):

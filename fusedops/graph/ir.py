@@ -1,7 +1,8 @@
 """The graph: nodes over named values. ONNX's operators in the form of its newest opset, and what fusion makes of them.
 
-Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activation, in the form of fusedops.activations) and ``Linear``
-(x w^T + bias with constant w). A node's result is ``activation(op(inputs) + residual)``: fusion fills these two fields.
+Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activation, in the form of
+fusedops.activations) and ``Linear`` (x w^T + bias with constant w). A node's result is ``activation(op(inputs) +
+residual)``: fusion fills these two fields.
 """
 from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
@@ -10,7 +11,8 @@ import numpy as np
 
 
 def unique(name, taken):
-    """A name like this one that is not taken; it is from now on. `taken`: a dict from names to how many were made of each."""
+    """A name like this one that is not taken; it is from now on. `taken`: a dict from names to how many were made of
+    each."""
     found = name
     while found in taken:
         taken[name] += 1
@@ -103,7 +105,10 @@ class Graph:
 
     def copy(self):
         """A graph of its own nodes and the same constants."""
-        nodes = [replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
-                         attrs={k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()}) for n in self.nodes]
+        nodes = [
+            replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
+                    attrs={k: a.copy() if isinstance(a, Graph) else a
+                           for k, a in n.attrs.items()}) for n in self.nodes
+        ]
         return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset,
                      list(self.defaults), self.captures)

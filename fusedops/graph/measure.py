@@ -14,7 +14,8 @@ from .plan import Program
 
 
 class Benchmark(NamedTuple):
-    """Execution times of a network's forms; ``str()`` is a table. `mean`, `median`, `max`, `min` and `std` are those of the network itself."""
+    """Execution times of a network's forms; ``str()`` is a table. `mean`, `median`, `max`, `min` and `std` are those of
+    the network itself."""
 
     times: dict[str, Summary]
 
@@ -32,8 +33,8 @@ class Benchmark(NamedTuple):
 
 
 def benchmark(models, arrays, number, repeat, progress):
-    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls after one that brings back into the
-    caches what the others drove out."""
+    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls after one that
+    brings back into the caches what the others drove out."""
     samples = {name: [] for name in models}
     for done in range(repeat):
         for name, model in models.items():
@@ -44,9 +45,9 @@ def benchmark(models, arrays, number, repeat, progress):
 
 
 class Layer(NamedTuple):
-    """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone (None where the
-    network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs, weights and results, `share` its
-    speed over that of a large product."""
+    """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone
+    (None where the network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs,
+    weights and results, `share` its speed over that of a large product."""
     name: str
     op: str
     kernels: str
@@ -68,11 +69,12 @@ class Profile(NamedTuple):
         return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
     def __str__(self):
-        rows = [(n.name, n.op, n.kernels, f"{n.ms:.4f}", "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}", f"{n.gflop:.4f}",
-                 f"{100 * n.share:.0f}%" if n.gflop else "") for n in self.layers]
+        rows = [(n.name, n.op, n.kernels, f"{n.ms:.4f}", "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}",
+                 f"{n.gflop:.4f}", f"{100 * n.share:.0f}%" if n.gflop else "") for n in self.layers]
         unfused = [n.unfused_ms for n in self.layers]
-        rows.append(("all", "", "", f"{sum(n.ms for n in self.layers):.4f}", f"{sum(unfused):.4f}" if None not in unfused else "",
-                     f"{sum(n.gflop for n in self.layers):.4f}", ""))
+        rows.append(
+            ("all", "", "", f"{sum(n.ms for n in self.layers):.4f}",
+             f"{sum(unfused):.4f}" if None not in unfused else "", f"{sum(n.gflop for n in self.layers):.4f}", ""))
         return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
                           f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s"])
 
@@ -92,9 +94,11 @@ def profile(model, unfused, arrays, repeat=20):
         kernels = ", ".join(dict.fromkeys(s.kind for s in steps))
         before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
         inner = {n.output for n in nodes[:-1]}
-        traffic = 4 * sum(math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner)
-        rows.append(Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop, traffic,
-                          gflop / seconds / peak))
+        traffic = 4 * sum(
+            math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner)
+        rows.append(
+            Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop,
+                  traffic, gflop / seconds / peak))
     return Profile(rows, peak, _bandwidth())
 
 

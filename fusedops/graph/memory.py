@@ -15,7 +15,8 @@ ALIGNMENT = 64
 
 @dataclass(slots=True, eq=False)
 class Buffer:
-    """Memory that steps read and write: in the arena, an input or output of the network (a slot of its own), or a constant."""
+    """Memory that steps read and write: in the arena, an input or output of the network (a slot of its own), or a
+    constant."""
     nbytes: int
     slot: int = 0
     array: np.ndarray | None = None
@@ -33,7 +34,8 @@ class Buffer:
 
 
 class Tensor(NamedTuple):
-    """A strided view of a buffer. Strides are in elements; `offset` and `advance`, the distance to the next slice of a batch, in bytes."""
+    """A strided view of a buffer. Strides are in elements; `offset` and `advance`, the distance to the next slice of a
+    batch, in bytes."""
     buffer: Buffer
     shape: tuple
     strides: tuple
@@ -69,7 +71,8 @@ class Tensor(NamedTuple):
 def broadcast(t, shape):
     """t as a view of the given shape."""
     strides, sizes = (0,) * (len(shape) - len(t.shape)) + t.strides, (1,) * (len(shape) - len(t.shape)) + t.shape
-    return t._replace(shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in zip(strides, sizes, shape, strict=True)))
+    return t._replace(shape=tuple(shape),
+                      strides=tuple(s if n == m else 0 for s, n, m in zip(strides, sizes, shape, strict=True)))
 
 
 def transposed(t):

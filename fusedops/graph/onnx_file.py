@@ -28,7 +28,8 @@ def parse(onnx, model):
     _load_outside(onnx, proto, path)
     opset = next((i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")), None)
     if opset is None:
-        raise ValueError("the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
+        raise ValueError(
+            "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
     if opset < OPSETS[0]:
         return _upgraded(onnx, proto, opset), OPSETS[0], True
     return proto, opset, False
@@ -48,7 +49,8 @@ def _one_error(onnx, what):
 
 
 def _check(onnx, proto):
-    """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are checked as they are read."""
+    """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are
+    checked as they are read."""
     if not proto.graph.node and not proto.graph.output:
         raise ValueError("it has no graph")
     context = onnx.checker.C.CheckerContext()
@@ -91,8 +93,12 @@ def graphs(onnx, graph):
 
 
 def _load_outside(onnx, proto, path):
-    """Reads the data of tensors that lies in other files, which must be in the model's folder, or in that of the file it links to."""
-    outside = [t for graph in graphs(onnx, proto.graph) for t in graph.initializer if onnx.external_data_helper.uses_external_data(t)]
+    """Reads the data of tensors that lies in other files, which must be in the model's folder, or in that of the file
+    it links to."""
+    outside = [
+        t for graph in graphs(onnx, proto.graph) for t in graph.initializer
+        if onnx.external_data_helper.uses_external_data(t)
+    ]
     if outside and path is None:
         raise ValueError(f"the data of tensor {outside[0].name!r} lies in another file: load the model by its path")
     folder = os.path.dirname(os.path.abspath(path or ""))
@@ -101,13 +107,19 @@ def _load_outside(onnx, proto, path):
         info = onnx.external_data_helper.ExternalDataInfo(tensor)
         there = os.path.realpath(os.path.join(folder, info.location))
         if os.path.isabs(info.location) or not any(os.path.commonpath([root, there]) == root for root in roots):
-            raise ValueError(f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {info.location!r}, outside its folder")
+            raise ValueError(
+                f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {info.location!r}, "
+                f"outside its folder"
+            )
         try:
             with open(there, "rb") as f:
                 f.seek(info.offset or 0)
                 tensor.raw_data = f.read(-1 if info.length is None else info.length)
         except FileNotFoundError:
-            raise FileNotFoundError(f"{path!r} has its weights in another file, {info.location!r}, which is not there: put it beside the model") from None
+            raise FileNotFoundError(
+                f"{path!r} has its weights in another file, {info.location!r}, which is not there: put it beside the "
+                f"model"
+            ) from None
         except ValueError as e:
             raise ValueError(f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r}: {e}") from None
         tensor.data_location = onnx.TensorProto.DEFAULT
@@ -119,4 +131,6 @@ def _upgraded(onnx, proto, opset):
     try:
         return onnx.version_converter.convert_version(proto, OPSETS[0])
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
-        raise ValueError(f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}") from None
+        raise ValueError(
+            f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"
+        ) from None

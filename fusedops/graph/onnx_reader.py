@@ -1,4 +1,5 @@
-"""Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader knows of opsets."""
+"""Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
+knows of opsets."""
 import contextlib
 import sys
 
@@ -31,7 +32,8 @@ def read_onnx(model):
     Raises
     ------
     ValueError
-        Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of them named.
+        Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of
+        them named.
     OSError
         The file, or one with its weights, cannot be read.
     """
@@ -112,7 +114,10 @@ def _sorted(nodes, makers, reads, wanted):
             state.setdefault(i, 1)
             waiting = [j for j in before[i] if j not in state]
             if any(state.get(j) == 1 for j in before[i]):
-                raise ValueError(f"the model is damaged: node {nodes[i].name!r} ({nodes[i].op_type}) reads what depends on its own result")
+                raise ValueError(
+                    f"the model is damaged: node {nodes[i].name!r} ({nodes[i].op_type}) reads what depends on its own "
+                    f"result"
+                )
             if waiting:
                 stack.append(waiting[0])
             else:
@@ -127,7 +132,8 @@ class _Library:
     """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
 
     def __init__(self, onnx, proto, opset):
-        self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version for i in proto.opset_import} | {"": opset}
+        self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version
+                                                            for i in proto.opset_import} | {"": opset}
         self.functions = {(_domain(f), f.name): f for f in proto.functions}
         unknown, self.orders = {}, {}
         self._collect(proto.graph, opset, unknown, set())
@@ -208,7 +214,8 @@ class _Library:
             at = [v for v in schema.function_opset_versions if v <= opset]
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
-            at = [v for v in schema.context_dependent_function_opset_versions if v <= opset] or schema.context_dependent_function_opset_versions
+            at = [v for v in schema.context_dependent_function_opset_versions if v <= opset
+                  ] or schema.context_dependent_function_opset_versions
             make = onnx.helper.make_tensor_type_proto
             kinds = [
                 make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
@@ -227,12 +234,18 @@ class _Library:
 
 
 class _Reader(Reader):
-    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the `outer` reader."""
+    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the
+    `outer` reader."""
 
     def __init__(self, library, proto, upgraded=False, outer=None):
         self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
-        taken = dict.fromkeys([v for n in proto.node for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)], 0)
-        constants = {t.name: self.array(t) for t in proto.initializer} | {t.values.name: self.sparse_array(t) for t in proto.sparse_initializer}
+        taken = dict.fromkeys([v for n in proto.node
+                               for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)],
+                              0)
+        constants = {t.name: self.array(t)
+                     for t in proto.initializer
+                     } | {t.values.name: self.sparse_array(t)
+                          for t in proto.sparse_initializer}
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
@@ -243,7 +256,10 @@ class _Reader(Reader):
         self.given = {}  # attributes of the function that is being read
         self.nodes(proto, [o.name for o in proto.output], lambda v: v)
         self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
-        self.graph.outputs = [self.value(o, self.types.get(v, self.dtype(v))) for o, v in zip(proto.output, self.graph.results, strict=True)]
+        self.graph.outputs = [
+            self.value(o, self.types.get(v, self.dtype(v)))
+            for o, v in zip(proto.output, self.graph.results, strict=True)
+        ]
 
     # ---- values
 
@@ -272,7 +288,8 @@ class _Reader(Reader):
             else:
                 dense[tuple(at.T)] = found
         except (IndexError, ValueError) as e:
-            raise ValueError(f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}") from None
+            raise ValueError(
+                f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}") from None
         return dense
 
     def value(self, info, dtype=None):
@@ -295,8 +312,9 @@ class _Reader(Reader):
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
         if t.HasField("shape"):
-            shape = tuple(d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
-                          for i, d in enumerate(t.shape.dim))
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
+                for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
     def resolve(self, name, reader):
@@ -312,8 +330,8 @@ class _Reader(Reader):
                 self.captured.append(outside)
                 self.graph.captures += 1
         if name not in self.scope:
-            raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader != "its output"
-                             else f"the model is damaged: nothing makes its output {name!r}")
+            raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader !=
+                             "its output" else f"the model is damaged: nothing makes its output {name!r}")
         return self.scope[name]
 
     def add(self, node):
@@ -338,7 +356,9 @@ class _Reader(Reader):
             try:
                 self.read(proto, name, inputs, [self.scope[v] for v in made])
             except (KeyError, IndexError, TypeError, AttributeError) as e:
-                raise ValueError(f"the model is damaged: node {name!r} ({proto.op_type}) lacks or misuses an input or attribute: {e}") from e
+                raise ValueError(
+                    f"the model is damaged: node {name!r} ({proto.op_type}) lacks or misuses an input or attribute: {e}"
+                ) from e
 
     def read(self, proto, name, inputs, outputs):
         while inputs and not inputs[-1]:

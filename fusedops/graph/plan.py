@@ -1,9 +1,9 @@
 """Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some
 axes, and from that a Plan for each set of sizes.
 
-Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that every operator's axes mean
-what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can express it. What C has no step for runs as a
-NumPy step between two programs, on the same memory.
+Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that
+every operator's axes mean what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can
+express it. What C has no step for runs as a NumPy step between two programs, on the same memory.
 """
 import math
 from dataclasses import replace
@@ -92,8 +92,8 @@ class _Part:
 
 class Template:
     """The steps of a graph for input shapes that Sizes of a trace may be in, a dict from name to tuple. `values` has
-    the data of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a step
-    should run, not on results.
+    the data of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
+    step should run, not on results.
 
     Attributes
     ----------
@@ -247,8 +247,11 @@ def batch_of(shapes):
 
 
 def _homes(graph, known):
-    """The images that are written straight into their part of a concatenation along the channels: (concat's node, offset in channels)."""
-    homes, images = {}, {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(graph.results)
+    """The images that are written straight into their part of a concatenation along the channels: (concat's node,
+    offset in channels)."""
+    homes, images = {}, {n.output
+                         for n in graph.nodes
+                         if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(graph.results)
     for node in graph.nodes:
         if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
             continue
@@ -303,7 +306,8 @@ def _write_outputs(builder):
 
 
 def _space_pixels(steps):
-    """Lets the pixels of an image stand as far apart as the convolution that reads it wants, where convolutions alone use its memory."""
+    """Lets the pixels of an image stand as far apart as the convolution that reads it wants, where convolutions alone
+    use its memory."""
     users = {}
     for step in steps:
         for t in step.tensors():
@@ -314,7 +318,8 @@ def _space_pixels(steps):
         if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
             continue
         using, dense = users[id(x.buffer)], channels_last(x.shape)
-        if any(s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense) for s, t in using):
+        if any(s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense)
+               for s, t in using):
             continue
         n, _, *pixels = x.shape
         spaced = x._replace(strides=channels_last((n, floats, *pixels)))
@@ -324,7 +329,8 @@ def _space_pixels(steps):
 
 
 def _share(steps):
-    """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads afterwards."""
+    """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads
+    afterwards."""
     for i, step in enumerate(steps):
         if step.kind not in RULES or not RULES[step.kind].in_place:
             continue

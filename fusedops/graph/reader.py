@@ -5,7 +5,8 @@ from .ir import Graph, Node, unique
 
 
 class Reader:
-    """`upgraded`: whether ONNX brought the model up from an older opset. `taken` are the names of values, `names` those of nodes."""
+    """`upgraded`: whether ONNX brought the model up from an older opset. `taken` are the names of values, `names` those
+    of nodes."""
 
     def __init__(self, graph: Graph, upgraded, taken):
         self.graph, self.opset, self.upgraded, self.taken = graph, graph.opset, upgraded, taken

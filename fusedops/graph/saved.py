@@ -1,5 +1,5 @@
-"""Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is code, and NumPy
-alone reads it."""
+"""Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is
+code, and NumPy alone reads it."""
 import functools
 import json
 import os
@@ -112,7 +112,10 @@ def _read(path, file):
             if not isinstance(header, dict) or header.get("format") != FORMAT:
                 raise ValueError("it has another format")
             if header.get("version") != VERSION:
-                raise _OtherVersion(f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops reads version {VERSION}")
+                raise _OtherVersion(
+                    f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops "
+                    f"reads version {VERSION}"
+                )
             arrays = functools.cache(  # a header may name one more than once
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind))
             return _graph(header, arrays), _report(header)
@@ -194,7 +197,8 @@ def _value(described):
 def _node(n, arrays):
     activation = _decoded(n["activation"], arrays)
     attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
-    return Node(_text(n["op"]), _text(n["name"]), _texts(n["inputs"]), _texts(n["outputs"]), attrs, _text(n["residual"]),
+    return Node(_text(n["op"]), _text(n["name"]), _texts(n["inputs"]), _texts(n["outputs"]), attrs,
+                _text(n["residual"]),
                 tuple(activation) if isinstance(activation, list) else activation, _texts(n["absorbed"]))
 
 

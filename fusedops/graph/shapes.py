@@ -1,4 +1,5 @@
-"""Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run time."""
+"""Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run
+time."""
 import contextlib
 import math
 
@@ -56,8 +57,9 @@ def _shaping(node):
 
 
 def infer(graph, shapes, values=(), strict=True):
-    """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple; `values` has the data
-    of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left out."""
+    """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple;
+    `values` has the data of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left
+    out."""
     inputs = {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
     return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict)
 
@@ -104,7 +106,8 @@ def infer_node(node, inputs, residual=None):
     if constants or record.grows:
         for shape, dtype, _ in found.values():
             if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
-                raise ValueError(f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
+                raise ValueError(
+                    f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
     if constants:
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
         if is_open((*arrays, addend)) or any(is_open(known.shape) for known in found.values()):

@@ -19,7 +19,8 @@ from .steps import RULES
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
 # convolution with residual at 56x56 (7 MB an image) 416 419 484 711, at 28x28 (4 MB) 409 404 415 505; the 3x3 one at
 # 7x7 with its 9 MB of weights 674 576 556 540. Two threads want slices of twice the images, to share them.
-# With 512 KB of second-level cache half of it is better, batch 8 over 1: MobileNetV1 0.95 (8 MB: 1.01), ResNet-50 1.01 (1.02).
+# With 512 KB of second-level cache half of it is better, batch 8 over 1: MobileNetV1 0.95 (8 MB: 1.01), ResNet-50 1.01
+# (1.02).
 CACHE_BYTES = 8 * _core.near_bytes()
 MOST = 8  # times as many slices as needed, where the batch has no better divisor; else the step runs at once
 
@@ -52,7 +53,8 @@ def _needed(step, n, cache):
 
 def _keeps_apart(step, n):
     rule = RULES.get(step.kind)
-    return rule is not None and rule.apart(step.arguments) and all(_in_parts(step.arguments[name], n) for name in step.with_rows())
+    return rule is not None and rule.apart(step.arguments) and all(
+        _in_parts(step.arguments[name], n) for name in step.with_rows())
 
 
 def _in_parts(t, n):

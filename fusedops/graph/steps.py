@@ -9,25 +9,41 @@ from .memory import Tensor
 
 
 class Rule(NamedTuple):
-    """`apart`: whether a step with these arguments keeps the rows of axis 0 apart. `in_place`: whether it may write over its first operand."""
+    """`apart`: whether a step with these arguments keeps the rows of axis 0 apart. `in_place`: whether it may write
+    over its first operand."""
     apart: Callable[[dict], bool] = lambda arguments: True
     in_place: bool = False
 
 
 RULES = {
     "attention": Rule(lambda a: len(a["y"].shape) > 3),
-    "affine": Rule(in_place=True), "avg_pool": Rule(), "binary": Rule(in_place=True), "conv2d": Rule(), "conv_transpose": Rule(), "copy": Rule(),
-    "fill": Rule(), "gather": Rule(lambda a: a["along"] > 0), "instance_norm": Rule(), "linear": Rule(), "lrn": Rule(),
-    "matmul": Rule(lambda a: len(a["y"].shape) > 2), "max_pool": Rule(), "norm": Rule(lambda a: a["first_axis"] > 0),
-    "recurrent": Rule(lambda a: False), "reduce": Rule(lambda a: 0 not in a["axes"]), "resize": Rule(), "separable": Rule(),
-    "softmax": Rule(lambda a: a["axis"] > 0), "unary": Rule(in_place=True),
+    "affine": Rule(in_place=True),
+    "avg_pool": Rule(),
+    "binary": Rule(in_place=True),
+    "conv2d": Rule(),
+    "conv_transpose": Rule(),
+    "copy": Rule(),
+    "fill": Rule(),
+    "gather": Rule(lambda a: a["along"] > 0),
+    "instance_norm": Rule(),
+    "linear": Rule(),
+    "lrn": Rule(),
+    "matmul": Rule(lambda a: len(a["y"].shape) > 2),
+    "max_pool": Rule(),
+    "norm": Rule(lambda a: a["first_axis"] > 0),
+    "recurrent": Rule(lambda a: False),
+    "reduce": Rule(lambda a: 0 not in a["axes"]),
+    "resize": Rule(),
+    "separable": Rule(),
+    "softmax": Rule(lambda a: a["axis"] > 0),
+    "unary": Rule(in_place=True),
 }
 
 
 @dataclass(slots=True, eq=False)
 class Step:
-    """One step: a kind of _core.STEPS with its arguments by name, or (kind "numpy") a node to evaluate; `inner` are the nodes before it that
-    it computes too, `slices` the parts of the batch that it runs on one after the other."""
+    """One step: a kind of _core.STEPS with its arguments by name, or (kind "numpy") a node to evaluate; `inner` are the
+    nodes before it that it computes too, `slices` the parts of the batch that it runs on one after the other."""
     kind: str
     node: Node
     arguments: dict
@@ -41,7 +57,8 @@ class Step:
         """A step of a program; its description says what it reads and writes."""
         results = _core.STEPS[kind].results
         tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
-        return cls(kind, node, arguments, [t for name, t in tensors.items() if name not in results], [tensors[name] for name in results if name in tensors])
+        return cls(kind, node, arguments, [t for name, t in tensors.items() if name not in results],
+                   [tensors[name] for name in results if name in tensors])
 
     def tensors(self):
         return [t for t in (*self.reads, *self.writes) if t is not None]
@@ -49,7 +66,9 @@ class Step:
     def with_rows(self):
         """Names of the arguments that have a row for each image of a batch."""
         described = _core.STEPS[self.kind]
-        return [name for name in described.tensors if name not in described.indices and self.arguments.get(name) is not None]
+        return [
+            name for name in described.tensors if name not in described.indices and self.arguments.get(name) is not None
+        ]
 
     def replace(self, arguments):
         """Takes other tensors, by the name of the argument that each replaces."""

@@ -1,5 +1,5 @@
-/* Runs the C interface on the cases of a file and compares the results: on every instruction set of the machine, and twice, with
- * each array right behind and right before memory that may not be touched.
+/* Runs the C interface on the cases of a file and compares the results: on every instruction set of the machine, and
+ * twice, with each array right behind and right before memory that may not be touched.
  *
  * A case (vectors.py writes them) is a line of text,
  *
@@ -40,7 +40,8 @@ static void die(const char *what) {
 
 static void on_signal(int number) { die(number == SIGSEGV ? "memory outside of the arrays is touched" : "signal"); }
 
-/* ---- memory between pages that may not be touched -------------------------------------------------------------------- */
+/* ---- memory between pages that may not be touched
+ * -------------------------------------------------------------------- */
 
 static size_t whole_pages(size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -60,7 +61,8 @@ static void give_back(const float *p, ptrdiff_t n) {
     munmap((char *)p - at % page - page, whole_pages((size_t)n * sizeof(float)) + 2 * page);
 }
 
-/* ---- one function for each kind of case ------------------------------------------------------------------------------ */
+/* ---- one function for each kind of case
+ * ------------------------------------------------------------------------------ */
 
 static fo_activation activation(const test_case *t, const float *slopes) {
     return (fo_activation){(fo_act_kind)t->activation, t->scalars[0], t->scalars[1], slopes};
@@ -93,7 +95,9 @@ static fo_status linear(const test_case *t) { /* m n k; slopes x w bias residual
  * slopes x w bias residual */
 static fo_status convolution(const test_case *t, bool transposed) {
     const ptrdiff_t *i = t->i;
-    const fo_conv2d_shape s = {i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, t->in[0]), (fo_named_algorithm)i[18], i[17] != 0};
+    const fo_conv2d_shape s = {
+        i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8],
+        activation(t, t->in[0]), (fo_named_algorithm)i[18], i[17] != 0};
     const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
     const fo_image x = image((float *)t->in[1], i[16], s.ic, z.ih, z.iw), y = image(t->y[0], i[17], s.oc, z.oh, z.ow);
     fo_image r = y, *residual = t->in[4] ? &r : NULL;
@@ -106,7 +110,8 @@ static fo_status convolution(const test_case *t, bool transposed) {
     } else {
         fo_conv2d *plan = fo_conv2d_create(&s, t->in[2], NULL, t->in[3]);
         ptrdiff_t scratch;
-        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19]) die("another tile is chosen");
+        if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19])
+            die("another tile is chosen");
         status = fo_conv2d_run(plan, &z, &x, residual, &y);
         fo_conv2d_free(plan);
     }
@@ -119,7 +124,8 @@ static fo_status conv_transpose(const test_case *t) { return convolution(t, true
 /* kind inputs hidden outputs reset_after; w_ih w_hh b_ih b_hh w_hr peephole from input `first` on */
 static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
     const float *const *in = t->in + first;
-    const fo_cell_shape s = {(fo_cell_kind)t->i[0], inputs, t->i[2], t->i[3], t->i[4], activation(t, NULL), t->scalars[2]};
+    const fo_cell_shape s = {(fo_cell_kind)t->i[0], inputs, t->i[2], t->i[3], t->i[4],
+                             activation(t, NULL), t->scalars[2]};
     return fo_cell_create(&s, &(fo_cell_weights){in[0], in[1], in[2], in[3], in[4], in[5]});
 }
 
@@ -141,12 +147,26 @@ static fo_status sequence(const test_case *t) {
     const int layers = (int)t->i[5], directions = (int)t->i[6];
     fo_cell *cells[CELLS];
     int64_t lengths[16];
-    for (int i = 0; i < layers * directions; i++) cells[i] = cell_of(t, i < directions ? inputs : directions * outputs, 3 + 6 * i);
+    for (int i = 0; i < layers * directions; i++)
+        cells[i] = cell_of(t, i < directions ? inputs : directions * outputs, 3 + 6 * i);
     for (ptrdiff_t b = 0; b < batch; b++) lengths[b] = t->i[11 + b];
-    const fo_sequence s = {.cells = (const fo_cell *const *)cells, .layers = layers, .directions = directions,
-                           .reverse = t->i[7], .steps = t->i[8], .batch = batch, .lengths = t->i[10] ? lengths : NULL,
-                           .x = t->in[0], .xt = batch * inputs, .xb = inputs, .h0 = t->in[1], .c0 = t->in[2],
-                           .y = t->y[0], .yt = batch * directions * outputs, .yb = directions * outputs, .hn = t->y[1], .cn = t->y[2]};
+    const fo_sequence s = {.cells = (const fo_cell *const *)cells,
+                           .layers = layers,
+                           .directions = directions,
+                           .reverse = t->i[7],
+                           .steps = t->i[8],
+                           .batch = batch,
+                           .lengths = t->i[10] ? lengths : NULL,
+                           .x = t->in[0],
+                           .xt = batch * inputs,
+                           .xb = inputs,
+                           .h0 = t->in[1],
+                           .c0 = t->in[2],
+                           .y = t->y[0],
+                           .yt = batch * directions * outputs,
+                           .yb = directions * outputs,
+                           .hn = t->y[1],
+                           .cn = t->y[2]};
     const fo_status status = fo_sequence_run(&s);
     for (int i = 0; i < layers * directions; i++) fo_cell_free(cells[i]);
     return status;
@@ -154,8 +174,8 @@ static fo_status sequence(const test_case *t) {
 
 static fo_status pointwise(const test_case *t) { /* m n channel_rows; slopes x factor residual scale shift */
     const ptrdiff_t m = t->i[0], n = t->i[1];
-    fo_pointwise(&(fo_pointwise_args){m, n, t->in[1], t->in[2], t->in[3], t->y[0], n, n, n, n, t->in[4], t->in[5], t->i[2],
-                                      activation(t, t->in[0])});
+    fo_pointwise(&(fo_pointwise_args){m, n, t->in[1], t->in[2], t->in[3], t->y[0], n, n, n, n, t->in[4], t->in[5],
+                                      t->i[2], activation(t, t->in[0])});
     return FO_OK;
 }
 
@@ -195,10 +215,12 @@ static fo_status norm(const test_case *t) { /* n sy sx ss, axes; x scale shift; 
 static fo_status lrn(const test_case *t) { /* n c h w size; x in NHWC; scalars alpha beta bias */
     const ptrdiff_t *i = t->i;
     return fo_lrn(&(fo_lrn_args){i[0], i[1], i[2], i[3], i[4], t->scalars[0], t->scalars[1], t->scalars[2],
-                                 image((float *)t->in[0], true, i[1], i[2], i[3]), image(t->y[0], true, i[1], i[2], i[3])});
+                                 image((float *)t->in[0], true, i[1], i[2], i[3]),
+                                 image(t->y[0], true, i[1], i[2], i[3])});
 }
 
-static fo_status resize(const test_case *t) { /* n c ih iw oh ow, linear, h0[oh] h1[oh] w0[ow] w1[ow]; x in NHWC, th, tw */
+/* n c ih iw oh ow, linear, h0[oh] h1[oh] w0[ow] w1[ow]; x in NHWC, th, tw */
+static fo_status resize(const test_case *t) {
     enum { SIDE = 8 };
     const ptrdiff_t n = t->i[0], c = t->i[1], oh = t->i[4], ow = t->i[5];
     const bool linear = t->i[6];
@@ -229,12 +251,25 @@ static fo_status attention(const test_case *t) {
 static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
-} kinds[] = {
-    {"linear", linear}, {"conv2d", conv2d}, {"conv_transpose", conv_transpose}, {"cell", cell}, {"sequence", sequence},
-    {"pointwise", pointwise}, {"elementwise", elementwise}, {"copy", copy}, {"pool", pool}, {"reduce", reduce}, {"softmax", softmax},
-    {"norm", norm}, {"lrn", lrn}, {"resize", resize}, {"matmul", matmul}, {"attention", attention}};
+} kinds[] = {{"linear", linear},
+             {"conv2d", conv2d},
+             {"conv_transpose", conv_transpose},
+             {"cell", cell},
+             {"sequence", sequence},
+             {"pointwise", pointwise},
+             {"elementwise", elementwise},
+             {"copy", copy},
+             {"pool", pool},
+             {"reduce", reduce},
+             {"softmax", softmax},
+             {"norm", norm},
+             {"lrn", lrn},
+             {"resize", resize},
+             {"matmul", matmul},
+             {"attention", attention}};
 
-/* ---- cases ----------------------------------------------------------------------------------------------------------- */
+/* ---- cases
+ * ----------------------------------------------------------------------------------------------------------- */
 
 static ptrdiff_t read_list(FILE *f, ptrdiff_t most, ptrdiff_t *values) {
     ptrdiff_t n;

@@ -1,5 +1,6 @@
 /* AVX-512 intrinsics, lane by lane, for a build that runs the kernels of 16 lanes on a processor that has none
- * (FUSEDOPS_EMULATE_AVX512=1, setup.py): for correctness and bits, not for time. csrc/simd/avx512.h alone includes it. */
+ * (FUSEDOPS_EMULATE_AVX512=1, setup.py): for correctness and bits, not for time. csrc/simd/avx512.h alone includes
+ * it. */
 #ifndef FO_EMULATED_H
 #define FO_EMULATED_H
 
@@ -24,9 +25,14 @@ EMULATED __m512 e_join(__m256 low, __m256 high) {
     return y;
 }
 #define E_UNARY(f, half) EMULATED __m512 f(__m512 a) { return e_join(half(e_low(a)), half(e_high(a))); }
-#define E_BINARY(f, half) EMULATED __m512 f(__m512 a, __m512 b) { return e_join(half(e_low(a), e_low(b)), half(e_high(a), e_high(b))); }
+#define E_BINARY(f, half) \
+    EMULATED __m512 f(__m512 a, __m512 b) { \
+        return e_join(half(e_low(a), e_low(b)), half(e_high(a), e_high(b))); \
+    }
 #define E_TERNARY(f, half) \
-    EMULATED __m512 f(__m512 a, __m512 b, __m512 c) { return e_join(half(e_low(a), e_low(b), e_low(c)), half(e_high(a), e_high(b), e_high(c))); }
+    EMULATED __m512 f(__m512 a, __m512 b, __m512 c) { \
+        return e_join(half(e_low(a), e_low(b), e_low(c)), half(e_high(a), e_high(b), e_high(c))); \
+    }
 E_UNARY(e_sqrt_ps, _mm256_sqrt_ps)
 E_BINARY(e_add_ps, _mm256_add_ps)
 E_BINARY(e_sub_ps, _mm256_sub_ps)
@@ -50,17 +56,22 @@ EMULATED __m256i e_lanes(unsigned m) { /* all bits of the lanes of m */
     return _mm256_cmpeq_epi32(_mm256_and_si256(_mm256_set1_epi32((int)(m & 255)), bit), bit);
 }
 EMULATED __m512 e_maskz_loadu_ps(__mmask16 m, const void *p) {
-    return e_join(_mm256_maskload_ps((const float *)p, e_lanes(m)), _mm256_maskload_ps((const float *)p + 8, e_lanes(m >> 8)));
+    return e_join(_mm256_maskload_ps((const float *)p, e_lanes(m)),
+                  _mm256_maskload_ps((const float *)p + 8, e_lanes(m >> 8)));
 }
 EMULATED void e_mask_storeu_ps(void *p, __mmask16 m, __m512 v) {
-    _mm256_maskstore_ps((float *)p, e_lanes(m), e_low(v)), _mm256_maskstore_ps((float *)p + 8, e_lanes(m >> 8), e_high(v));
+    _mm256_maskstore_ps((float *)p, e_lanes(m), e_low(v)),
+        _mm256_maskstore_ps((float *)p + 8, e_lanes(m >> 8), e_high(v));
 }
 EMULATED __m512 e_mask_blend_ps(__mmask16 m, __m512 a, __m512 b) {
     return e_join(_mm256_blendv_ps(e_low(a), e_low(b), _mm256_castsi256_ps(e_lanes(m))),
                   _mm256_blendv_ps(e_high(a), e_high(b), _mm256_castsi256_ps(e_lanes(m >> 8))));
 }
-EMULATED __mmask16 e_mask(__m256 low, __m256 high) { return (__mmask16)(_mm256_movemask_ps(low) | _mm256_movemask_ps(high) << 8); }
-#define e_cmp_ps_mask(a, b, how) e_mask(_mm256_cmp_ps(e_low(a), e_low(b), how), _mm256_cmp_ps(e_high(a), e_high(b), how))
+EMULATED __mmask16 e_mask(__m256 low, __m256 high) {
+    return (__mmask16)(_mm256_movemask_ps(low) | _mm256_movemask_ps(high) << 8);
+}
+#define e_cmp_ps_mask(a, b, how) \
+    e_mask(_mm256_cmp_ps(e_low(a), e_low(b), how), _mm256_cmp_ps(e_high(a), e_high(b), how))
 
 EMULATED __m512 e_setzero_ps(void) { return e_join(_mm256_setzero_ps(), _mm256_setzero_ps()); }
 EMULATED __m512 e_set1_ps(float x) { return e_join(_mm256_set1_ps(x), _mm256_set1_ps(x)); }
@@ -97,10 +108,12 @@ EMULATED __m512d e_permutexvar_pd(__m512i at, __m512d a) {
     EACH(l, 8) y[l] = a[at[l] & 7];
     return y;
 }
-#define e_shuffle_ps(a, b, how) e_join(_mm256_shuffle_ps(e_low(a), e_low(b), how), _mm256_shuffle_ps(e_high(a), e_high(b), how))
+#define e_shuffle_ps(a, b, how) \
+    e_join(_mm256_shuffle_ps(e_low(a), e_low(b), how), _mm256_shuffle_ps(e_high(a), e_high(b), how))
 EMULATED __m128 e_quarter(__m512 a, int q) { return *((__m128 *)&a + (q & 3)); }
 EMULATED __m512 e_shuffle_f32x4(__m512 a, __m512 b, int how) {
-    return e_join(_mm256_set_m128(e_quarter(a, how >> 2), e_quarter(a, how)), _mm256_set_m128(e_quarter(b, how >> 6), e_quarter(b, how >> 4)));
+    return e_join(_mm256_set_m128(e_quarter(a, how >> 2), e_quarter(a, how)),
+                  _mm256_set_m128(e_quarter(b, how >> 6), e_quarter(b, how >> 4)));
 }
 EMULATED __m512i e_alignr_epi32(__m512i b, __m512i a, int n) {
     ei32 y;

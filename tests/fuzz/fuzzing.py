@@ -1,4 +1,5 @@
-"""How long a fuzzer runs: some hundred examples, the same each time, as many as FUSEDOPS_FUZZ_EXAMPLES says, or random ones for a time.
+"""How long a fuzzer runs: some hundred examples, the same each time, as many as FUSEDOPS_FUZZ_EXAMPLES says, or random
+ones for a time.
 
 ``FUSEDOPS_FUZZ_SECONDS=600 pytest -s tests/fuzz`` is ten minutes of each.
 """
@@ -34,7 +35,8 @@ def fuzz(strategy):
 
 @contextmanager
 def little_memory():
-    """512 MB of address space more than now: who asks for a huge result gets a MemoryError at once, and does not wait for it either."""
+    """512 MB of address space more than now: who asks for a huge result gets a MemoryError at once, and does not wait
+    for it either."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     with open("/proc/self/statm") as f:
         used = int(f.read().split()[0]) * resource.getpagesize()

@@ -45,7 +45,8 @@ static float *at_the_start(ptrdiff_t n) { return near - n; }
 #define TERNARY(name) \
     static void op_##name(const record *r, float *y) { v_store(y, name(A, B, C)); }
 #define EACH_BINARY(X) \
-    X(v_add) X(v_sub) X(v_mul) X(v_div) X(v_max) X(v_min) X(v_copysign) X(v_uzp_even) X(v_uzp_odd) X(v_halves) X(v_largest)
+    X(v_add) X(v_sub) X(v_mul) X(v_div) X(v_max) X(v_min) X(v_copysign) X(v_uzp_even) X(v_uzp_odd) \
+    X(v_halves) X(v_largest)
 #define EACH_UNARY(X) X(v_sqrt) X(v_abs) X(v_pow2) X(v_sum_lanes) X(v_largest_lane)
 #define EACH_TERNARY(X) X(v_fma) X(v_fnma)
 EACH_BINARY(BINARY)
@@ -229,12 +230,11 @@ static void op_v_dot(const record *r, float *y) {
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
-    X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) X(v_force_reg) \
-    X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) X(v_store_first) X(v_uzp_inlane_even) \
-    X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) X(v_store_halves) X(v_transpose) X(v_load_transposed) \
-    X(v_load_strided) X(v_store_strided) \
-    X(v_iload) X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) \
-    X(v_load_bytes_tail) \
+    X(v_scale) X(v_load) X(v_store) X(v_zero) X(v_set1) X(v_first) X(v_range) X(v_lt) X(v_isnan) X(v_select) \
+    X(v_force_reg) X(v_fma_to) X(v_fma_at) X(v_load_mask) X(v_store_mask) X(v_load_tail) X(v_store_tail) \
+    X(v_store_first) X(v_uzp_inlane_even) X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) \
+    X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
+    X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_pack) X(v_pack_inlane) X(v_quads) X(v_dot)
 static const struct {
     const char *name;

@@ -1,7 +1,9 @@
-/* Races, as ThreadSanitizer sees them: several threads call the same prepared layers, which are large enough for teams of threads.
+/* Races, as ThreadSanitizer sees them: several threads call the same prepared layers, which are large enough for teams
+ * of threads.
  *
- * GCC's libgomp is not instrumented, so its joins look like races. Here the few functions of it that parallel.c uses stand on POSIX
- * threads, which ThreadSanitizer knows; everything else is the library as it is. Each result is compared with that of one thread. */
+ * GCC's libgomp is not instrumented, so its joins look like races. Here the few functions of it that parallel.c uses
+ * stand on POSIX threads, which ThreadSanitizer knows; everything else is the library as it is. Each result is compared
+ * with that of one thread. */
 #include <omp.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -13,7 +15,8 @@
 
 enum { CALLERS = 4, TEAM = 3, ROUNDS = 6 };
 
-/* ---- OpenMP on POSIX threads ----------------------------------------------------------------------------------------- */
+/* ---- OpenMP on POSIX threads
+ * ----------------------------------------------------------------------------------------- */
 
 static __thread int member, members = 1;
 static atomic_int teams;
@@ -50,7 +53,8 @@ int omp_get_num_threads(void) { return members; }
 int omp_in_parallel(void) { return members > 1; }
 int omp_get_max_threads(void) { return TEAM; }
 
-/* ---- layers that all callers share -------------------------------------------------------------------------------------- */
+/* ---- layers that all callers share
+ * -------------------------------------------------------------------------------------- */
 
 enum { C = 32, H = 24, M = 64, K = 96, STEPS = 12, BATCH = 4, HIDDEN = 48, LAYERS = 2, KINDS = 5 };
 static const int floats[KINDS] = {C * H * H, C * H * H, C * H * H, M * K, STEPS * BATCH * HIDDEN};
@@ -67,7 +71,8 @@ static float *drawn(size_t n) {
 
 /* Plans whose weights are packed by the first call, or by several at once. */
 static void make_plans(void) {
-    fo_conv2d_shape s = {.ic = C, .oc = C, .groups = 1, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .algorithm = FO_DIRECT};
+    fo_conv2d_shape s = {
+        .ic = C, .oc = C, .groups = 1, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .algorithm = FO_DIRECT};
     s.act.kind = FO_GELU;
     direct = fo_conv2d_create(&s, drawn(C * C * 9), NULL, drawn(C));
     s.algorithm = FO_WINOGRAD;
@@ -76,7 +81,8 @@ static void make_plans(void) {
     depthwise = fo_conv2d_create(&s, drawn(C * 9), NULL, drawn(C));
     linear = fo_linear_create(K, K, drawn(K * K), K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
-        const fo_cell_shape shape = {.kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
+        const fo_cell_shape shape = {
+            .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
         const fo_cell_weights w = {.w_ih = drawn(4 * HIDDEN * HIDDEN), .w_hh = drawn(4 * HIDDEN * HIDDEN)};
         cells[i] = fo_cell_create(&shape, &w);
     }
@@ -86,8 +92,9 @@ static void compute(int kind, float *y) {
     const fo_conv2d_size size = {.n = 1, .ih = H, .iw = H, .oh = H, .ow = H, .top = 1, .left = 1};
     const fo_image in = {x, C * H * H, 1, H * C, C}, out = {y, C * H * H, 1, H * C, C};
     float state[4][LAYERS * BATCH * HIDDEN] = {{0}};
-    const fo_sequence sequence = {.cells = cells, .layers = LAYERS, .directions = 1, .steps = STEPS, .batch = BATCH, .x = x, .xt = BATCH * HIDDEN,
-                                  .xb = HIDDEN, .h0 = state[0], .c0 = state[1], .hn = state[2], .cn = state[3], .y = y, .yt = BATCH * HIDDEN, .yb = HIDDEN};
+    const fo_sequence sequence = {.cells = cells, .layers = LAYERS, .directions = 1, .steps = STEPS, .batch = BATCH,
+                                  .x = x, .xt = BATCH * HIDDEN, .xb = HIDDEN, .h0 = state[0], .c0 = state[1],
+                                  .hn = state[2], .cn = state[3], .y = y, .yt = BATCH * HIDDEN, .yb = HIDDEN};
     switch (kind) {
         case 0: fo_conv2d_run(direct, &size, &in, NULL, &out); break;
         case 1: fo_conv2d_run(winograd, &size, &in, NULL, &out); break;
@@ -131,7 +138,7 @@ int main(void) {
     for (int kind = 0; kind < KINDS; kind++) compute(kind, expected[kind] = malloc(sizeof *x * (size_t)floats[kind]));
     fo_set_num_threads(TEAM);
     const size_t wrong = call_from_many();
-    printf("%d calls from %d threads at once, %d teams of up to %d: %zu differ from those of one thread\n", 2 * ROUNDS * KINDS * CALLERS, CALLERS, teams,
-           TEAM, wrong);
+    printf("%d calls from %d threads at once, %d teams of up to %d: %zu differ from those of one thread\n",
+           2 * ROUNDS * KINDS * CALLERS, CALLERS, teams, TEAM, wrong);
     return wrong || !teams;
 }

@@ -288,9 +288,9 @@ static void dw_all_bands(const fo_depthwise_args *g) {
             (s == 1 ? dw_band_down : dw_relay_down)(g, spans[v], w);
 }
 
-/* Pixels whose distance is a multiple of 2 KB share two of the 64 sets of a first-level cache of 32 KB, which hold less than a
- * tile's window: each half of a line would be fetched by itself. Some channels of some rows are copied to a buffer
- * first; false where a few rows would not fit. */
+/* Pixels whose distance is a multiple of 2 KB share two of the 64 sets of a first-level cache of 32 KB, which hold less
+ * than a tile's window: each half of a line would be fetched by itself. Some channels of some rows are copied to a
+ * buffer first; false where a few rows would not fit. */
 static bool dw_copied(const fo_depthwise_args *g, const dw_kernels *kn) {
     enum { CHANNELS = 8 * VL, FLOATS = 6 << 10 };
     const ptrdiff_t k = g->s->kh, s = g->s->sh, iw = g->z->iw, line = iw * CHANNELS, fit = line ? FLOATS / line : 0;

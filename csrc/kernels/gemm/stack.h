@@ -1,9 +1,12 @@
-/* Tiles of one shape in one function, down the rows of C, and at each place across the panels of B: what stands around a tile's multiply-adds, 150
- * instructions with a call for each, is a third of those of 16 steps.
+/* Tiles of one shape in one function, down the rows of C, and at each place across the panels of B: what stands around
+ * a tile's multiply-adds, 150 instructions with a call for each, is a third of those of 16 steps.
  *
- *      C          panel 0    panel 1    panel 2      One panel at a time its B stays in the first-level cache while the rows of A pass.
- *   rows 0..11  [ tile 0 ] [ tile 1 ] [ tile 2 ]     Products of few steps write more than they read: with vectors of a whole line
- *   rows 12..   [ tile 3 ] ...                       they go across all panels, so that C is written in long runs.
+ *      C          panel 0    panel 1    panel 2
+ *   rows 0..11  [ tile 0 ] [ tile 1 ] [ tile 2 ]
+ *   rows 12..   [ tile 3 ] ...
+ *
+ * One panel at a time its B stays in the first-level cache while the rows of A pass. Products of few steps write more
+ * than they read: with vectors of a whole line they go across all panels, so that C is written in long runs.
  */
 
 /* `count` tiles of one shape, the first at row i and column j. */
@@ -23,7 +26,8 @@ INLINE void stack_fetch_row(const float *row, const int nv) {
 }
 
 /* The rows of a tile of C, if `results`, and of the residual. */
-INLINE void stack_fetch(const fo_gemm_args *g, const bool results, const float *c, const float *r, const int mr, const int nv) {
+INLINE void stack_fetch(const fo_gemm_args *g, const bool results, const float *c, const float *r, const int mr,
+                        const int nv) {
     for (int i = 0; i < mr; i++) {
         if (results) stack_fetch_row(c + i * g->ldc, nv);
         if (r) stack_fetch_row(r + i * g->ep.ldr, nv);
@@ -37,32 +41,38 @@ static __attribute__((noinline)) const float *stack_bias(const float *bias, int 
 }
 
 /* The sums that a tile starts with: rows at `from`, ld apart, or (by_rows) a value for each row. */
-INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld) {
+INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VECTORS], const float *from,
+                        const ptrdiff_t ld) {
     UNROLL for (int r = 0; r < s.mr; r++, from += by_rows ? 1 : ld) {
         UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = by_rows ? v_set1(*from) : v_load(from + v * VL);
         if (!s.half || r % 2) continue;
         const int below = r + 1 < s.mr;
-        acc[r][s.nv] = by_rows ? v_halves(v_set1(*from), v_set1(from[below])) : v_load_halves(from + s.nv * VL, from + s.nv * VL + (below ? ld : 0));
+        acc[r][s.nv] = by_rows ? v_halves(v_set1(*from), v_set1(from[below]))
+                               : v_load_halves(from + s.nv * VL, from + s.nv * VL + (below ? ld : 0));
     }
 }
 
 /* Adds sign times other sums, laid out as the first. */
-INLINE void stack_add(const tile_shape s, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld, const float sign) {
+INLINE void stack_add(const tile_shape s, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld,
+                      const float sign) {
     UNROLL for (int r = 0; r < s.mr; r++, from += ld)
         UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = v_fma(v_set1(sign), v_load(from + v * VL), acc[r][v]);
 }
 
 /* The end of a tile that does not go to C from its registers. */
-INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VECTORS], ptrdiff_t i, ptrdiff_t j, float *tile) {
+INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VECTORS], ptrdiff_t i, ptrdiff_t j,
+                      float *tile) {
     const int width = (s.nv + s.half) * VL;
     UNROLL for (int r = 0; r < s.mr; r++) {
         UNROLL for (int v = 0; v < s.nv; v++) v_store(tile + r * width + v * VL, acc[r][v]);
-        if (s.half && r % 2 == 0) v_store_halves(tile + r * width + s.nv * VL, tile + (r + 1) * width + s.nv * VL, acc[r][s.nv]);
+        if (s.half && r % 2 == 0)
+            v_store_halves(tile + r * width + s.nv * VL, tile + (r + 1) * width + s.nv * VL, acc[r][s.nv]);
     }
     ep_tile(&t->g->ep, tile, width, s.mr, t->wanted, i, j, t->g->c, t->g->ldc);
 }
 
-/* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile reads a panel what follows in it. */
+/* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile
+ * reads a panel what follows in it. */
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */
     enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* at once: the reduction goes by STRAIGHT */
@@ -79,11 +89,13 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     const fo_epilogue *ep = &g->ep;
     const ep_bounds bounds = ep_start(&ep->act);
     const bool bias = !g->start && ep->bias, by_rows = bias && ep->channel_rows;
-    const ptrdiff_t lds = g->start ? g->lds : 0, down = t->across ? 0 : s.mr, right = t->across ? NR : 0;
-    const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, next_a = down * lda, next_b = t->across ? g->panel : 0, next_c = down * ldc + right;
-    const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0, next_sums = g->start ? down * lds + right : bias ? right : 0;
-    const ptrdiff_t i = t->i, j = t->j;
-    const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel, *r = ep->residual ? ep->residual + i * ldr + j : NULL;
+    const ptrdiff_t i = t->i, j = t->j, down = t->across ? 0 : s.mr, right = t->across ? NR : 0;
+    const ptrdiff_t lda = g->lda, ldc = g->ldc, ldr = ep->ldr, lds = g->start ? g->lds : 0;
+    const ptrdiff_t next_a = down * lda, next_b = t->across ? g->panel : 0, next_c = down * ldc + right;
+    const ptrdiff_t next_r = ep->residual ? down * ldr + right : 0;
+    const ptrdiff_t next_sums = g->start ? down * lds + right : bias ? right : 0;
+    const float *a = g->a + i * lda, *b = g->b + j / NR * g->panel,
+                *r = ep->residual ? ep->residual + i * ldr + j : NULL;
     const float *from = g->start ? g->start + i * lds + j : bias ? ep->bias + j : zeros;
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
     if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);
@@ -100,7 +112,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
         tile_place place = {.b = b};
         UNROLL for (int q = 0; q < s.mr; q += REACH) {
             place.rows[q / REACH] = a + q * lda;
-            v_launder(place.rows[q / REACH]); /* or all that is read from there has an address of its own, kept on the stack */
+            v_launder(place.rows[q / REACH]); /* or each address that is read there is kept on the stack */
         }
         tile_steps(g, s, acc, &place, &ahead);
         if (t->direct)
@@ -131,12 +143,15 @@ typedef void tile_fn(const tile_stack *t);
     EACH_HEIGHT(TILE, form, width) \
     static tile_fn *const tiles_##form##_##width[] = {EACH_HEIGHT(PLACE, form, width)};
 _Static_assert(MR <= 12, "a height for each number of rows");
-TILES(FO_ROWS, 2) TILES(FO_ROWS, 4) TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4)
-TILES(FO_ROWS, 3) TILES(FO_ROWS, 6) TILES(FO_ROWS, 8) TILES(FO_ROWS, 16) TILES(FO_A_TABLE, 6) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
+TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 6) TILES(FO_ROWS, 8) TILES(FO_ROWS, 16)
+TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 6)
+TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
 static tile_fn *const *const tiles[][17] = {
-    [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6, [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
+    [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6,
+                 [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
     [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
-    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6, [8] = tiles_FO_B_TABLE_8}};
+    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6,
+                    [8] = tiles_FO_B_TABLE_8}};
 #undef FITS
 #undef TILE
 #undef PLACE

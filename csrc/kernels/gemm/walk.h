@@ -4,12 +4,14 @@
 #include "stack.h"
 #include "narrow.h"
 
-/* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that enough independent sums hide
- * the multiply-add's latency; the last three vectors are one tile, for one alone would load an element of A for each multiply-add. */
+/* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that
+ * enough independent sums hide the multiply-add's latency; the last three vectors are one tile, for one alone would
+ * load an element of A for each multiply-add. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
     if (IS_SCALAR) return vectors < 2 ? 2 : 4;
-    if (g->form == FO_ROWS && g->m * 8 <= MR * NV && left > 3 * NR) return 16; /* all panels that a tile reads are there */
+    /* all panels that a tile reads are there */
+    if (g->form == FO_ROWS && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
     if (g->form == FO_ROWS && g->m * 4 <= MR * NV && left > NR) return 8;
     if (g->form == FO_B_TABLE && g->m * 4 <= MR * NV && left > 3 * VL) return 8;
     if (vectors == 3 && g->form != FO_B_PACKING) return 6;
@@ -17,12 +19,15 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     return vectors < 2 ? 2 : 4;
 }
 
-/* The rows from i on of a panel, or of `panels` panels, in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4. */
+/* The rows from i on of a panel, or of `panels` panels, in tiles of nearly equal heights, for 8 + 8 rows beat 12 + 4.
+ */
 INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdiff_t panels) {
     const fo_epilogue *ep = &g->ep;
     const int columns = width * VL / 2;
-    const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS, clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
-    const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
+    const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS,
+               clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
+    const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high,
+                    mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
@@ -52,10 +57,11 @@ static __attribute__((noinline)) void gemm_packing(const fo_gemm_args *args, con
     gemm_rows(&g, width, j, 0);
 }
 
-/* Products of few steps whose rows are written in long runs: all whole panels, or where pixels are columns as many as the second-level cache keeps;
- * returns the columns that are done. */
+/* Products of few steps whose rows are written in long runs: all whole panels, or where pixels are columns as many as
+ * the second-level cache keeps; returns the columns that are done. */
 INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
-    const bool planes = args->form == FO_B_PACKING && args->ep.channel_rows, pixels = args->form == FO_ROWS && args->ldb == NR && !args->ep.channel_rows;
+    const bool planes = args->form == FO_B_PACKING && args->ep.channel_rows,
+               pixels = args->form == FO_ROWS && args->ldb == NR && !args->ep.channel_rows;
     const ptrdiff_t panels = args->n / NR;
     if (!VEC_IS_LINE || args->k > FO_FEW_STEPS || args->ep.transposed || args->start) return 0;
     if (planes ? panels < FO_LEAST_PANELS : !pixels || args->n * args->k >= FO_NEAR_B_FLOATS) return 0;

@@ -27,13 +27,19 @@ def activate(x, activation, channel_axis=1):
     v, zero = x.astype(np.float64), np.zeros(())
     with np.errstate(over="ignore", invalid="ignore"):
         y = {
-            "identity": lambda: v, "clip": lambda: np.minimum(np.maximum(v, p0), p1),
-            "leaky_relu": lambda: np.where(v > 0, v, p0 * v), "prelu": lambda: np.where(v > 0, v, slopes * v),
-            "elu": lambda: np.where(v > 0, v, p0 * np.expm1(np.minimum(v, zero))), "sigmoid": lambda: sigmoid(v), "tanh": lambda: np.tanh(v),
+            "identity": lambda: v,
+            "clip": lambda: np.minimum(np.maximum(v, p0), p1),
+            "leaky_relu": lambda: np.where(v > 0, v, p0 * v),
+            "prelu": lambda: np.where(v > 0, v, slopes * v),
+            "elu": lambda: np.where(v > 0, v, p0 * np.expm1(np.minimum(v, zero))),
+            "sigmoid": lambda: sigmoid(v),
+            "tanh": lambda: np.tanh(v),
             "gelu": lambda: v / 2 * (1 + erf(v / math.sqrt(2))),
-            "gelu_tanh": lambda: v / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v ** 3))),
-            "silu": lambda: v * sigmoid(v), "hardsigmoid": lambda: np.clip(v / 6 + 0.5, 0, 1),
-            "hardswish": lambda: v * np.clip(v / 6 + 0.5, 0, 1), "softplus": lambda: np.logaddexp(v, 0),
+            "gelu_tanh": lambda: v / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+            "silu": lambda: v * sigmoid(v),
+            "hardsigmoid": lambda: np.clip(v / 6 + 0.5, 0, 1),
+            "hardswish": lambda: v * np.clip(v / 6 + 0.5, 0, 1),
+            "softplus": lambda: np.logaddexp(v, 0),
             "mish": lambda: v * np.tanh(np.logaddexp(v, 0)),
         }[activations.KINDS[kind]]()
     return y.astype(x.dtype)
@@ -75,7 +81,9 @@ def _read_hard_sigmoid(r: Reader, node):
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
         return r.add(Node("Activation", node.name, node.inputs, node.outputs, activation="hardsigmoid"))
     scaled, shifted = r.fresh(node.name + ".scaled"), r.fresh(node.name + ".shifted")
-    r.add(Node("Mul", node.name + ".scale", [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]))
+    r.add(
+        Node("Mul", node.name + ".scale",
+             [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]))
     r.add(Node("Add", node.name + ".shift", [scaled, r.constant(node.name + ".beta", beta, np.float32)], [shifted]))
     r.add(Node("Activation", node.name, [shifted], node.outputs, activation=("clip", 0.0, 1.0)))
 
@@ -93,7 +101,9 @@ def _read_selu(r: Reader, node):
     """gamma elu(x)."""
     y = r.fresh(f"{node.name}.elu")
     gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
-    r.add(Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772))))
+    r.add(
+        Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha",
+                                                                                          1.6732632423543772))))
     r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
 
 
@@ -102,7 +112,8 @@ def _as(form):
 
 
 RECORDS = {
-    "Activation": Operator(lambda node, x: x, broadcast_shape, _lower_activation, None, anywhere=True, weightless=True, formula=True),
+    "Activation": Operator(lambda node, x: x, broadcast_shape, _lower_activation, None, anywhere=True, weightless=True,
+                           formula=True),
     "Celu": Rewrite(_read_celu, ("Div", "Activation", "Mul")),
     "Elu": _as(lambda a: ("elu", a.get("alpha", 1.0))),
     "Gelu": _as(_gelu_form),

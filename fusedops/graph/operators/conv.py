@@ -18,7 +18,8 @@ def convolution(node, x, w, b=None):
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     v = windows.view(windows.padded(x, pads, 0), kernel, strides, dilations)
     out, taps = v.shape[2:2 + len(kernel)], math.prod(kernel)
-    v = np.moveaxis(v.reshape(x.shape[0], groups, -1, *v.shape[2:]), 2, 2 + len(kernel))  # n, groups, out..., c, kernel...
+    # n, groups, out..., c, kernel...
+    v = np.moveaxis(v.reshape(x.shape[0], groups, -1, *v.shape[2:]), 2, 2 + len(kernel))
     v = v.reshape(x.shape[0], groups, math.prod(out), w.shape[1] * taps)
     y = v @ w.reshape(groups, -1, w.shape[1] * taps).swapaxes(1, 2)
     y = y.swapaxes(2, 3).reshape(x.shape[0], w.shape[0], *out)
@@ -29,7 +30,9 @@ def _conv_transpose(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
     sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], kernel)
     reach = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
-    full = np.zeros((x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]), x.dtype)
+    full = np.zeros(
+        (x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]),
+        x.dtype)
     xg = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
     for tap in np.ndindex(*kernel):
         wt = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1])
@@ -106,12 +109,16 @@ def _lower_conv(p: Builder, node):
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
     groups = node.attrs.get("group", 1)
-    exact = node.output in p.logits  # a softmax makes factors of differences: where logits are large, channels must round alike
-    layer = p.layer(node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
-                                              groups=groups, layout="NHWC", algorithm="direct" if exact else "auto"))
-    outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1  # an input of the network is read as it lies, by the ungrouped kernel
+    # a softmax makes factors of differences: where logits are large, channels must round alike
+    exact = node.output in p.logits
+    layer = p.layer(
+        node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
+                                  groups=groups, layout="NHWC", algorithm="direct" if exact else "auto"))
+    # an input of the network is read as it lies, by the ungrouped kernel
+    outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1
     mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
-    x, y = (p.image if outer else p.pixels)(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
+    x, y = (p.image if outer else p.pixels)(node,
+                                            node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
     p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
     return True
 
@@ -127,14 +134,18 @@ def _lower_conv_transpose(p: Builder, node):
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)
-    layer = p.layer(node.name, lambda: _core.ConvTranspose2dPlan(w, b, p.activation(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups))
+    layer = p.layer(
+        node.name, lambda: _core.ConvTranspose2dPlan(w, b, p.activation(node, w.shape[1] * groups), tuple(strides),
+                                                     tuple(dilations), groups))
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     p.add("conv_transpose", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=begins[0], left=begins[1])
     return True
 
 
-_FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True, note="one or two spatial axes, constant weights")
+_FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True,
+                              note="one or two spatial axes, constant weights")
 RECORDS = {
     "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
-    "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose, weighted="transposed convolution", grows=True, **_FUSES),
+    "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose,
+                              weighted="transposed convolution", grows=True, **_FUSES),
 }

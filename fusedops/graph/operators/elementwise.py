@@ -45,8 +45,10 @@ def _cast(node, x):
 
 # TensorProto's numbers for the types of elements; bfloat16, which NumPy lacks, is float32 here.
 INT64 = 7
-CAST_TYPES = {1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_, 10: np.float16,
-              11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32}
+CAST_TYPES = {
+    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
+    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32
+}
 
 
 def _is_inf(node, x):
@@ -87,7 +89,8 @@ def _lower_binary(name):
         shape = p.known[node.output].shape
         whole = [t for t in (a, b) if t.shape == shape and t.buffer.array is None]
         y = p.result(node.output, like=whole[0] if whole else None)
-        p.add("binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y, activation=p.activation(node))
+        p.add("binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y,
+              activation=p.activation(node))
         return True
     return lower
 
@@ -158,7 +161,8 @@ def _read_prelu(r: Reader, node):
 
 def _read_cast(r: Reader, node):
     if node.attrs["to"] not in CAST_TYPES:
-        raise ValueError(f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
+        raise ValueError(
+            f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
     r.add(node)
 
 
@@ -209,12 +213,12 @@ RECORDS = {
     "Asinh": _numpy(np.arcsinh),
     "Atan": _numpy(np.arctan),
     "Atanh": _numpy(np.arctanh),
-    "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type, note="between floats of one size, where nothing is to be done",
-                     sizes=True,
+    "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type,
+                     note="between floats of one size, where nothing is to be done", sizes=True,
                      idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
     "CastLike": Operator(lambda node, x, like: x.astype(like.dtype), lambda node, x, like: x.shape, _lower_cast,
-                         dtype=lambda node, inputs, i: inputs[1].dtype,
-                         idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
+                         dtype=lambda node, inputs, i: inputs[1].dtype, idle=lambda node, x, like: None not in
+                         (x, like) and x.dtype == like.dtype),
     "Ceil": _numpy(np.ceil),
     "Clip": Operator(
         _clip,
@@ -258,7 +262,7 @@ RECORDS = {
     "Softsign": _numpy(lambda x: x / (1 + np.abs(x))),
     "Sqrt": _unary("sqrt", np.sqrt, formula=True)._replace(evaluate=_rounded(np.sqrt)),
     "Sub": _binary("sub", _each(np.subtract), formula=True),
-    "Sum": Rewrite(_read_sum, ("Add",)),
+    "Sum": Rewrite(_read_sum, ("Add", )),
     "Tan": _numpy(np.tan),
     "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
     "Xor": _test(np.logical_xor),

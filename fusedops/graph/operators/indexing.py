@@ -163,7 +163,9 @@ def _lower_gather(p: Builder, node):
     if p.data(node.inputs[1]) is not None and i.shape == ():
         at = int(p.data(node.inputs[1])) % x.shape[axis]
         part = along(x, axis, at, 1)
-        p.view(node.output, part._replace(shape=x.shape[:axis] + x.shape[axis + 1:], strides=x.strides[:axis] + x.strides[axis + 1:]))
+        p.view(
+            node.output,
+            part._replace(shape=x.shape[:axis] + x.shape[axis + 1:], strides=x.strides[:axis] + x.strides[axis + 1:]))
         return True
     if i.dtype != np.int64 or not same_order(i.shape, i.strides, row_major(i.shape)):
         return False

@@ -49,7 +49,8 @@ def _lrn(node, x):
     squares = np.zeros_like(x)
     for c in range(channels):
         squares[:, c] = np.square(x[:, max(0, c - (size - 1) // 2):min(channels, c + size // 2 + 1)]).sum(1)
-    return x / (node.attrs.get("bias", 1.0) + node.attrs.get("alpha", 1e-4) / size * squares) ** node.attrs.get("beta", 0.75)
+    return x / (node.attrs.get("bias", 1.0) + node.attrs.get("alpha", 1e-4) / size * squares)**node.attrs.get(
+        "beta", 0.75)
 
 
 def _softmax(node, x):
@@ -86,15 +87,18 @@ def _layer_norm_shape(node, x, scale, shift=None, residual=None):
 
 
 def _norm_result(p: Builder, node, x):
-    """Where a norm over the pixels of x writes: as x lies where that is row-major, else with its channels last. Both are evenly spaced."""
+    """Where a norm over the pixels of x writes: as x lies where that is row-major, else with its channels last. Both
+    are evenly spaced."""
     return p.result(node.output, image=not same_order(x.shape, x.strides, row_major(x.shape)))
 
 
 def _lower_batch_norm(p: Builder, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
-    if any(a is None for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
+    if any(a is None
+           for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
         return False
-    if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] + node.attrs.get("epsilon", 1e-5) > 0):
+    if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] +
+                                                                               node.attrs.get("epsilon", 1e-5) > 0):
         return False
     gamma, beta, mean, var = bn
     scale, shift = scale_and_shift(BatchNorm(gamma, beta, mean, var, node.attrs.get("epsilon", 1e-5)), x.shape[1])
@@ -113,7 +117,8 @@ def _lower_batch_norm(p: Builder, node):
 def _lower_layer_norm(p: Builder, node):
     parameters, x = [p.data(v) for v in node.inputs[1:3] if v], p.at(node.inputs[0])
     axis = node.attrs.get("axis", -1) % len(x.shape)
-    if any(node.outputs[1:]) or not floats(*parameters) or [np.shape(a) for a in parameters] != [x.shape[axis:]] * len(parameters):
+    if any(node.outputs[1:]) or not floats(*parameters) or [np.shape(a)
+                                                            for a in parameters] != [x.shape[axis:]] * len(parameters):
         return False
     y, order = p.result(node.output), row_major(x.shape)
     scale, shift = (*parameters, None)[:2]
@@ -137,7 +142,8 @@ def _lower_lrn(p: Builder, node):
     if len(x.shape) != 4:
         return False
     x, y, a = p.pixels(node, node.inputs[0]), p.result(node.output, image=True, direct=False), node.attrs
-    p.add("lrn", node, x=x, y=y, size=a["size"], alpha=a.get("alpha", 1e-4), beta=a.get("beta", 0.75), bias=a.get("bias", 1.0))
+    p.add("lrn", node, x=x, y=y, size=a["size"], alpha=a.get("alpha", 1e-4), beta=a.get("beta", 0.75),
+          bias=a.get("bias", 1.0))
     return True
 
 
@@ -158,15 +164,18 @@ def _read_batch_norm(r: Reader, node):
     if node.attrs.get("spatial", 1) == 0:
         raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
     if r.opset < 14 and len(node.outputs) > 1:
-        raise ValueError(f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
+        raise ValueError(
+            f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
     r.add(node)
 
 
 _PARAMETERS = "constant parameters"
 RECORDS = {
-    "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True, activates=True, channels=True,
-                                   anywhere=True, note="up to two spatial axes, constant parameters"),
-    "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm, note="one or two spatial axes, constant parameters"),
+    "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True,
+                                   activates=True, channels=True, anywhere=True,
+                                   note="up to two spatial axes, constant parameters"),
+    "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm,
+                                      note="one or two spatial axes, constant parameters"),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
     "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm,
                                    note=_PARAMETERS + "; an addition in front of it is part of its step"),

@@ -108,7 +108,8 @@ def _constant_of_shape(node, shape):
 
 
 def blocks(node, shape):
-    """How DepthToSpace and SpaceToDepth move squares of pixels: (x's shape with the squares as axes, the order of those in y, y's shape)."""
+    """How DepthToSpace and SpaceToDepth move squares of pixels: (x's shape with the squares as axes, the order of those
+    in y, y's shape)."""
     (n, c, h, w), b = shape, node.attrs["blocksize"]
     if node.op == "SpaceToDepth":
         if b < 1 or h % b or w % b:
@@ -158,11 +159,13 @@ def _slice_shape(node, x, *where):
 
 def _split_shape(node, x, sizes=None):
     axis = axis_of(node, len(x.shape))
-    return [(*x.shape[:axis], s, *x.shape[axis + 1:]) for s in _split_sizes(node, x.shape[axis], values(sizes, "sizes"))]
+    return [(*x.shape[:axis], s, *x.shape[axis + 1:])
+            for s in _split_sizes(node, x.shape[axis], values(sizes, "sizes"))]
 
 
 def _pad_shape(node, x, pads, value=None, axes=None):
-    amounts, repeats = _pad_amounts(len(x.shape), values(pads, "padding"), values(axes, "axes")), node.attrs.get("mode", "constant") != "constant"
+    amounts, repeats = _pad_amounts(len(x.shape), values(pads, "padding"),
+                                    values(axes, "axes")), node.attrs.get("mode", "constant") != "constant"
     for s, (b, e) in zip(x.shape, amounts, strict=True):
         if s + min(b, 0) + min(e, 0) < (repeats and max(b, e) > 0):
             raise ValueError(f"an axis of {s} is too short for padding {b}, {e}")
@@ -235,7 +238,8 @@ def _lower_concat(p: Builder, node):
     shape, start = p.known[node.output].shape, 0
     axis = node.attrs["axis"] % len(shape)
     first = next((t for t in map(p.at, node.inputs) if t.buffer.array is None), None)
-    like = None if first is None else first._replace(shape=shape)  # the rows of attention's heads, say, which are no images
+    # the rows of attention's heads, say, which are no images
+    like = None if first is None else first._replace(shape=shape)
     y = p.places.get(node.output) or p.result(node.output, like, image=len(shape) == 4 and axis == 1)
     for v in node.inputs:
         part, size = p.at(v), p.known[v].shape[axis]
@@ -261,7 +265,8 @@ def _lower_tile(p: Builder, node):
     x, y = p.at(node.inputs[0]), p.result(node.output)
     pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
     axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r > 1 else []) + [(n, s)]]
-    p.copy(node, x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)), p.reshape(node, y, tuple(n for n, _ in axes)))
+    p.copy(node, x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)),
+           p.reshape(node, y, tuple(n for n, _ in axes)))
     return True
 
 
@@ -294,8 +299,11 @@ def _lower_pad(p: Builder, node):
 
 
 def _read_constant(r: Reader, node):
-    values = {"value": lambda v: v, "value_float": np.float32, "value_int": np.int64, "value_floats": lambda v: np.array(v, np.float32),
-              "value_ints": lambda v: np.array(v, np.int64), "sparse_value": lambda v: v}
+    values = {
+        "value": lambda v: v, "value_float": np.float32, "value_int": np.int64,
+        "value_floats": lambda v: np.array(v, np.float32), "value_ints": lambda v: np.array(v, np.int64),
+        "sparse_value": lambda v: v
+    }
     (kind, value), = node.attrs.items()
     if kind not in values:
         raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")

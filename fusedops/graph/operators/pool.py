@@ -10,7 +10,8 @@ from .reduce import lower_reduction
 
 
 def _pool_windows(node, x, border, beyond):
-    """The windows of a pool and the axes to reduce. The padding has the value `border`, cells past it (ceil_mode) `beyond`."""
+    """The windows of a pool and the axes to reduce. The padding has the value `border`, cells past it (ceil_mode)
+    `beyond`."""
     kernel = node.attrs["kernel_shape"]
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     sizes = windows.output_sizes(node, x.shape[2:], kernel)
@@ -81,7 +82,8 @@ def _max_unpool_shape(node, x, numbers, shape=None):
 
 def _average_pool(node, x):
     v, axes = _pool_windows(node, x, 0, 0)
-    counted, _ = _pool_windows(node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad", 0)), 0)
+    counted, _ = _pool_windows(node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad",
+                                                                                                0)), 0)
     return v.sum(axes) / counted.sum(axes)
 
 
@@ -109,8 +111,12 @@ def _lower_pool(kind):
         counted = {}
         if kind == "avg_pool":
             h, w = x.shape[2:]
-            counted = {"counted": (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else (0, h, 0, w)}
-        p.add(kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides), before=(top, left), dilation=tuple(dilations), **counted)
+            counted = {
+                "counted": (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else
+                (0, h, 0, w)
+            }
+        p.add(kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides), before=(top, left),
+              dilation=tuple(dilations), **counted)
         return True
     return lower
 

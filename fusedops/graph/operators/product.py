@@ -28,14 +28,16 @@ def _einsum(node, *xs):
 
 
 def _einsum_terms(equation, ndims):
-    """([the letters of each operand's axes], the letters of the result's axes); an ellipsis becomes capital letters of its own."""
+    """([the letters of each operand's axes], the letters of the result's axes); an ellipsis becomes capital letters of
+    its own."""
     left, arrow, right = equation.replace(" ", "").partition("->")
     terms = left.split(",")
     spare = [c for c in string.ascii_uppercase if c not in equation]
     hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
     ellipsis = "".join(spare[:max(hidden)])
     if not arrow:
-        right = "..." * any("..." in t for t in terms) + "".join(sorted(c for c in set(left) - {",", "."} if left.count(c) == 1))
+        right = "..." * any("..." in t
+                            for t in terms) + "".join(sorted(c for c in set(left) - {",", "."} if left.count(c) == 1))
     terms = [t.replace("...", ellipsis[len(ellipsis) - n:]) for t, n in zip(terms, hidden, strict=True)]
     if [len(t) for t in terms] != list(ndims):
         raise ValueError(f"the equation {equation!r} does not fit inputs of {', '.join(map(str, ndims))} axes")
@@ -43,7 +45,8 @@ def _einsum_terms(equation, ndims):
 
 
 def _gemm_shape(node, a, b, c=None):
-    (m, k), (k2, n) = (a.shape[::-1] if node.attrs.get("transA", 0) else a.shape), (b.shape[::-1] if node.attrs.get("transB", 0) else b.shape)
+    (m, k), (k2, n) = (a.shape[::-1] if node.attrs.get("transA", 0) else a.shape), (b.shape[::-1] if node.attrs.get(
+        "transB", 0) else b.shape)
     if k != k2:
         raise ValueError("the inner sizes differ")
     return m, n
@@ -70,7 +73,8 @@ def _einsum_shape(node, *xs):
     for term, x in zip(terms, xs, strict=True):
         for letter, n in zip(term, x.shape, strict=True):
             if n != sizes.setdefault(letter, n) and 1 not in (n, sizes[letter]):
-                raise ValueError(f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}")
+                raise ValueError(
+                    f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}")
             sizes[letter] = n if sizes[letter] == 1 else sizes[letter]
     return tuple(sizes[letter] for letter in result)
 
@@ -104,7 +108,8 @@ def _lower_product(p: Builder, node, a, b, scale=1.0):
     shape = p.known[node.output].shape
     y = p.result(node.output)
     if len(a.shape) == 1:
-        a, shape = a._replace(shape=(1, *a.shape), strides=(1, *a.strides)), (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1,)
+        a, shape = a._replace(shape=(1, *a.shape),
+                              strides=(1, *a.strides)), (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1, )
     if len(b.shape) == 1:
         b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
     rows = _as_rows(a, shape) if len(b.shape) == 2 else None
@@ -131,26 +136,32 @@ def _lower_gemm(p: Builder, node):
 
 
 def _read_einsum(r: Reader, node):
-    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the columns."""
+    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the
+    columns."""
     left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
     terms = left.split(",")
     a, b = map(set, terms) if len(terms) == 2 else (set(), set())
     y = set(right)
     shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(right) and a | b == shared | rows | inner | columns
+    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(
+        right) and a | b == shared | rows | inner | columns
     if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
         return r.add(node)
-    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s) for s in (rows, columns)), "".join(inner)
+    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s)
+                                                                       for s in (rows, columns)), "".join(inner)
 
     def part(x, term, first, last):
-        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or columns."""
+        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or
+        columns."""
         order = [*batch, *first, *last]
         x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
         return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
 
     def step(op, x, attrs, axes=None, result=None):
         result = result or r.fresh(f"{node.name}.{op}")
-        r.add(Node(op, unique(f"{node.name}.{op}", r.names), [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
+        r.add(
+            Node(op, unique(f"{node.name}.{op}", r.names),
+                 [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
         return result
 
     operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
@@ -168,7 +179,8 @@ def _det(node, x):
 
 RECORDS = {
     "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
-    "Einsum": Operator(_einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum),
+    "Einsum": Operator(_einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy",
+                       _read_einsum),
     "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
     "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
     "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),

@@ -1,5 +1,5 @@
-"""What is known of an operator, in one record. Passes, shapes, evaluation and planning ask the record; nothing else knows operators by name,
-but a pass that is about one."""
+"""What is known of an operator, in one record. Passes, shapes, evaluation and planning ask the record; nothing else
+knows operators by name, but a pass that is about one."""
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -51,10 +51,12 @@ def broadcast_shape(node, *xs):
 
 
 class Operator(NamedTuple):
-    """An operator of the graph. The first three fields have no default: a kernel, or the reason why there is none, is said for each."""
+    """An operator of the graph. The first three fields have no default: a kernel, or the reason why there is none, is
+    said for each."""
     evaluate: Callable  # (node, *arrays) -> its result, or a tuple of them: the meaning that all else must keep
     shape: Callable | None  # (node, *Knowns) -> the shape of its result, or a list of shapes; None: see infer
-    lower: Callable | str  # (builder, node) -> whether it added steps, else NumPy computes this node; or why NumPy always does
+    # (builder, node) -> whether it added steps, else NumPy computes this node; or why NumPy always does
+    lower: Callable | str
     read: Callable | None = plain  # (reader, node): adds it in the form of the newest opset; None where no file has it
     dtype: Callable = as_first  # (node, inputs, i) -> the type of elements of the i-th result
     note: str = ""  # for which nodes there are kernels, for the documentation
@@ -68,7 +70,8 @@ class Operator(NamedTuple):
     adds: bool = False  # its steps add a residual
     activates: bool = False  # its steps apply an activation
     channels: bool = False  # an activation may have a slope for each of its channels
-    anywhere: bool = False  # its steps write an image with any distance between its pixels, such as a part of a concatenation
+    # its steps write an image with any distance between its pixels, such as a part of a concatenation
+    anywhere: bool = False
     weighted: str = ""  # it has weights, into which scales fold: what it is in words
     weightless: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
     logits: bool = False  # differences of its inputs become factors

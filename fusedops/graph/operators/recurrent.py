@@ -110,11 +110,15 @@ def _checked_lengths(node, lengths, steps):
 
 def _recurrent_shape(node, x, w, r, *optional):
     batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
-    if len(x.shape) != 3 or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden, x.shape[2]) or r.shape != (*w.shape[:2], hidden):
+    if len(x.shape) != 3 or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden,
+                                        x.shape[2]) or r.shape != (*w.shape[:2], hidden):
         raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
     steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
     state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
-    needed = {"B": (w.shape[0], 2 * w.shape[1]), "sequence_lens": (batch,), "initial_h": state, "initial_c": state, "P": (w.shape[0], 3 * hidden)}
+    needed = {
+        "B": (w.shape[0], 2 * w.shape[1]), "sequence_lens": (batch, ), "initial_h": state, "initial_c": state,
+        "P": (w.shape[0], 3 * hidden)
+    }
     for (name, shape), given in zip(needed.items(), optional, strict=False):
         if given is not None and given.shape != shape:
             raise ValueError(f"{name} of shape {given.shape} must have {shape}")
@@ -125,7 +129,8 @@ _DEFAULTS = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigm
 
 
 def _lower(p: Builder, node):
-    """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the kernels."""
+    """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the
+    kernels."""
     w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
     given = [node.input(i) for i in (3, 7)]
     activation = _gates(node, w)
@@ -146,9 +151,11 @@ def _lower(p: Builder, node):
     p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
     inner = (directions * hidden, hidden, 1)
     if batch_first:
-        p.view(node.outputs[0], y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])))
+        p.view(node.outputs[0],
+               y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])))
     else:
-        p.view(node.outputs[0], y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)))
+        p.view(node.outputs[0],
+               y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)))
     for v, t in zip(node.outputs[1:], last, strict=False):
         p.view(v, _swapped(t) if batch_first else t)
     return True
@@ -168,7 +175,9 @@ def _lengths(p: Builder, node, steps, axis):
 
 def _gates(node, w):
     """The activation of an RNN's steps, "tanh" for gates of the usual functions, or None for others."""
-    names = [name.lower() for name in node.attrs.get("activations") or _DEFAULTS[node.op] * (0 if w is None else w.shape[0])]
+    names = [
+        name.lower() for name in node.attrs.get("activations") or _DEFAULTS[node.op] * (0 if w is None else w.shape[0])
+    ]
     alphas = [node.attrs.get(f"activation_{name}") or [] for name in ("alpha", "beta")]
     if w is None or any(alphas) and any(name in _TAKES for name in names):
         return None
@@ -197,11 +206,13 @@ def _state(p: Builder, node, value, batch_first):
 
 
 def _swapped(t):
-    return t._replace(shape=(t.shape[1], t.shape[0], *t.shape[2:]), strides=(t.strides[1], t.strides[0], *t.strides[2:]))
+    return t._replace(shape=(t.shape[1], t.shape[0], *t.shape[2:]),
+                      strides=(t.strides[1], t.strides[0], *t.strides[2:]))
 
 
 def _sequence(step, *gates, count):
-    return Operator(_recurrent(step, count, list(gates)), _recurrent_shape, _lower, note="constant weights, the gates' usual functions")
+    return Operator(_recurrent(step, count, list(gates)), _recurrent_shape, _lower,
+                    note="constant weights, the gates' usual functions")
 
 
 RECORDS = {

@@ -25,7 +25,8 @@ def _reduce(function):
     def run(node, x, axes=None):
         if (axes is None or axes.size == 0) and node.attrs.get("noop_with_empty_axes", 0):
             return x
-        return function(x, axes_of(axes if axes is not None and axes.size else None, x.ndim), bool(node.attrs.get("keepdims", 1)))
+        return function(x, axes_of(axes if axes is not None and axes.size else None, x.ndim),
+                        bool(node.attrs.get("keepdims", 1)))
     return run
 
 
@@ -173,5 +174,6 @@ RECORDS = {
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), "no kernel: rare"),
     "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),
     "ReduceSumSquare": _norm("Mul"),
-    "TopK": Operator(_top_k, _top_k_shape, _ORDER, with_inputs("k"), lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype, shaping=(1,)),
+    "TopK": Operator(_top_k, _top_k_shape, _ORDER, with_inputs("k"), lambda node, inputs, i: np.dtype(np.int64)
+                     if i else inputs[0].dtype, shaping=(1, )),
 }

@@ -12,7 +12,8 @@ from .record import Operator, Rewrite, values
 
 
 def _resize_sizes(node, shape, roi, scales, sizes):
-    """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is 7."""
+    """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is
+    7."""
     axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     out, scale = list(shape), [1.0] * len(shape)
     if sizes is not None and sizes.size:
@@ -31,7 +32,8 @@ def _resize_sizes(node, shape, roi, scales, sizes):
 def _places(node, size, out, scale, roi):
     """Where the points of a result lie on an axis of the input.
 
-    As in PyTorch and ONNX Runtime, `align_corners` lets the corners of the two images meet, where ONNX's reference takes those of size * scale.
+    As in PyTorch and ONNX Runtime, `align_corners` lets the corners of the two images meet, where ONNX's reference
+    takes those of size * scale.
     """
     o, transform = np.arange(out, dtype=np.float64), _transform(node)
     if transform == "align_corners":
@@ -198,7 +200,7 @@ def _read_upsample(r: Reader, node):
 
 
 RECORDS = {
-    "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True, anywhere=True,
-                       note="one or two spatial axes, but tf_crop_and_resize"),
-    "Upsample": Rewrite(_read_upsample, ("Resize",)),
+    "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True,
+                       anywhere=True, note="one or two spatial axes, but tf_crop_and_resize"),
+    "Upsample": Rewrite(_read_upsample, ("Resize", )),
 }

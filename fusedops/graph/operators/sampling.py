@@ -113,8 +113,8 @@ def _affine_grid_shape(node, theta, size):
 
 
 def _deform_conv(node, x, w, offset, b=None, mask=None):
-    """A convolution each of whose taps reads the image at an offset from its place, one for each point of the result, and
-    times a mask."""
+    """A convolution each of whose taps reads the image at an offset from its place, one for each point of the result,
+    and times a mask."""
     kernel, parts, groups = w.shape[2:], node.attrs.get("offset_group", 1), node.attrs.get("group", 1)
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     out, taps_, n = offset.shape[2:], math.prod(kernel), x.shape[0]

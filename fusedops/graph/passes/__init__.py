@@ -1,7 +1,8 @@
 """What is done to a graph before it is planned: each pass changes it, and tells what it did or why it did not.
 
-`fold` switches the passes that compute with constants alone, `fuse` those that let one kernel do the work of several. What belongs to
-neither, such as the removal of identities, saves nothing that anyone would want to measure, and is always done.
+`fold` switches the passes that compute with constants alone, `fuse` those that let one kernel do the work of several.
+What belongs to neither, such as the removal of identities, saves nothing that anyone would want to measure, and is
+always done.
 """
 from functools import cached_property
 from typing import NamedTuple
@@ -41,8 +42,9 @@ _COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an examp
 
 
 class Context:
-    """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the report. While a pass
-    runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values and the `place` of each node."""
+    """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the
+    report. While a pass runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values
+    and the `place` of each node."""
 
     def __init__(self, graph, **options):
         self.graph, self.report, self.kind, self.options = graph, [], "", options
@@ -137,7 +139,8 @@ class Context:
         return None if known is None else known.shape
 
     def differ(self, a, b):
-        """Whether two values of one shape have two where open sizes are larger: a batch of one has the shape of a fixed 1."""
+        """Whether two values of one shape have two where open sizes are larger: a batch of one has the shape of a fixed
+        1."""
         found = [self._doubled.get(v) for v in (a, b)]
         return all(found) and found[0].shape != found[1].shape
 
@@ -149,11 +152,13 @@ class Context:
         return n
 
     def fused(self, nodes, into, *, passes=0, per_element=0, value=None):
-        """Notes that `nodes` became part of `into`: `passes` readings or writings of an array like `value` and `per_element` operations
-        on each of its elements are saved."""
+        """Notes that `nodes` became part of `into`: `passes` readings or writings of an array like `value` and
+        `per_element` operations on each of its elements are saved."""
         value = into.output if value is None else value
         into.absorbed += [name for n in nodes for name in (n.name, *n.absorbed)]
-        self.report.append(Fusion(self.kind, tuple(n.name for n in nodes), into.name, per_element * self.size(value), 4 * passes * self.size(value)))
+        self.report.append(
+            Fusion(self.kind, tuple(n.name for n in nodes), into.name, per_element * self.size(value),
+                   4 * passes * self.size(value)))
 
     def refused(self, node, reason):
         self.report.append(Refusal(self.kind, node.name, reason))
@@ -199,7 +204,8 @@ def check_names(disabled):
 
 
 def optimize(graph, *, fold, fuse, disabled=()):
-    """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and Refusal."""
+    """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and
+    Refusal."""
     disabled = check_names(disabled)
     subgraphs.inline_known(graph)
     context = Context(graph, fold=fold, fuse=fuse, disabled=disabled)

@@ -1,9 +1,10 @@
-"""Batch norm, and any other scale and shift of channels by constants, into the weights before it: w' = w scale, b' = b scale + shift.
+"""Batch norm, and any other scale and shift of channels by constants, into the weights before it: w' = w scale, b' = b
+scale + shift.
 
 A single constant that scales a product of two computed values, or one of its operands, becomes a factor of the product.
 
-A row of such nodes is composed in float64 and rounded once. Behind anything but weights the row becomes one batch norm. It is left alone
-where folding would change another result, or has nothing constant to fold into; the report says which.
+A row of such nodes is composed in float64 and rounded once. Behind anything but weights the row becomes one batch norm.
+It is left alone where folding would change another result, or has nothing constant to fold into; the report says which.
 """
 import numpy as np
 
@@ -12,7 +13,8 @@ from ...batchnorm import BatchNorm, scale_and_shift
 from ..operators import OPERATORS
 
 _ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
-_LARGEST_FACTOR = 2.0**24  # of a product, which is applied to one operand: more, or less than its reciprocal, could leave the range of float32
+# of a product, which is applied to one operand: more, or less than its reciprocal, could leave the range of float32
+_LARGEST_FACTOR = 2.0**24
 
 
 def fold_scales(context):
@@ -39,9 +41,11 @@ def _run(context, allowed):
 
 
 def _row(context, node, allowed, last):
-    """The nodes behind `node` that scale and shift its channels, each the only reader of the one before, and what they do together."""
+    """The nodes behind `node` that scale and shift its channels, each the only reader of the one before, and what they
+    do together."""
     consumers, row, total, value = context.consumers, [], None, node.output
-    while value not in context.graph.results and len(consumers.get(value, ())) == 1 and consumers[value][0].op in allowed:
+    while value not in context.graph.results and len(consumers.get(value,
+                                                                   ())) == 1 and consumers[value][0].op in allowed:
         behind = consumers[value][0]
         step = _scale_and_shift(context, behind, value, last)
         if step is None:
@@ -64,12 +68,14 @@ def _fold(context, node, allowed):
     channels = w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
     if np.any(scale != 1):  # c - y has a scale too
-        scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
+        scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(
+            np.ascontiguousarray(w), np.ascontiguousarray(scale))
         node.inputs[1] = context.add_constant(node.inputs[1] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
     node.inputs[2:] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     context.merge(row, node)
-    context.fused(row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
+    context.fused(row, node, passes=2 * len(row),
+                  per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
 
 
 def _fold_into_product(context, node):
@@ -115,14 +121,16 @@ def _scaled_transposed(w, scale, groups):
 
 
 def _scale_and_shift(context, node, value, last):
-    """What a node does to the channels of `value` as (scale, shift), or None; `last`: its channels are the last axis, else axis 1."""
+    """What a node does to the channels of `value` as (scale, shift), or None; `last`: its channels are the last axis,
+    else axis 1."""
     graph, shape = context.graph, context.shape(value)
     if node.activation is not None or node.residual or shape is None:
         return None
     if node.op == "BatchNormalization":
         if _unfoldable(graph, node) or last and len(shape) != 2:
             return None
-        return scale_and_shift(BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1])
+        return scale_and_shift(
+            BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1])
     second = node.inputs[0] == value
     c = graph.constants.get(node.inputs[1 if second else 0])
     if c is None or c.dtype != np.float32 or node.op == "Div" and not second or c.ndim > len(shape):
@@ -182,7 +190,8 @@ def _join(context, node, allowed):
     if not row:
         return
     graph, channels = context.graph, context.shape(node.output)[1]
-    scale, shift = scale_and_shift(BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels)
+    scale, shift = scale_and_shift(
+        BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels)
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
     node.inputs[1:] = [context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
                        for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True)]

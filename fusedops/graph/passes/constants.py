@@ -1,4 +1,5 @@
-"""Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to say why."""
+"""Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to
+say why."""
 
 
 def run(context):

@@ -1,4 +1,5 @@
-"""Gemm and MatMul with constant weights become Linear, whose weights are packed once; a Gemm's addition that is no bias stands for itself."""
+"""Gemm and MatMul with constant weights become Linear, whose weights are packed once; a Gemm's addition that is no bias
+stands for itself."""
 import numpy as np
 
 from ..ir import Node
@@ -8,7 +9,10 @@ def run(context):
     graph = context.graph
     for node in context.nodes():
         if node.op == "MatMul" and _weights(graph, node) is not None:
-            node.op, node.inputs = "Linear", [node.inputs[0], context.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)]
+            node.op, node.inputs = "Linear", [
+                node.inputs[0], context.add_constant(node.inputs[1] + ".T",
+                                                     _weights(graph, node).T)
+            ]
         elif node.op == "Gemm":
             _gemm(context, node)
 

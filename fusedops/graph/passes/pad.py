@@ -17,7 +17,8 @@ def _fold(context, node):
         return f"it is read by {readers[0].op + ' ' + readers[0].name if readers else 'nothing'}, not by convolutions alone"
     if node.output in graph.results:
         return "its result is an output of the network"
-    if node.attrs.get("mode", "constant") != "constant" or node.input(2) and (value is None or value.size and value.item() != 0):
+    if node.attrs.get(
+            "mode", "constant") != "constant" or node.input(2) and (value is None or value.size and value.item() != 0):
         return "it pads with something else than zeros"
     if pads is None or node.input(3) or pads[:2].any() or pads[pads.size // 2:][:2].any() or (pads < 0).any():
         return "it does not add a constant number of rows and columns"

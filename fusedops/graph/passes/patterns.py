@@ -1,7 +1,7 @@
 """Activations that are spelled out, such as x/2 (1 + erf(x / sqrt 2)), become one node.
 
-An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at some points and
-compared with the activations that the kernels have.
+An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at
+some points and compared with the activations that the kernels have.
 """
 import numpy as np
 
@@ -14,7 +14,8 @@ from ..operators.activation import activate
 _NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
 _ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
 _NEAR = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]])
-_FAR = np.concatenate([2.0 ** np.arange(7, 128, 8), [np.inf]])  # no activation bends here, and whatever clamp an expression has shows
+# no activation bends here, and whatever clamp an expression has shows
+_FAR = np.concatenate([2.0 ** np.arange(7, 128, 8), [np.inf]])
 _POINTS = np.concatenate([_NEAR, _FAR, -_FAR]).astype(np.float32)
 _LARGEST = 9  # nodes of an expression
 
@@ -40,7 +41,9 @@ def _recognize(context, root, known):
         name = next((name for name, same in zip(_NAMES, _same(y, known), strict=True) if same), None)
         if name is None:
             continue
-        escaping = [n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])]
+        escaping = [
+            n for n in nodes[:-1] if n.output in graph.results or any(c not in nodes for c in consumers[n.output])
+        ]
         if escaping:
             return context.refused(root, f"it computes {name}, but {escaping[0].name} inside it is used elsewhere too")
         fused = Node("Activation", root.name, [x], root.outputs, activation=name)
@@ -67,7 +70,8 @@ def _is_part(node):
 
 
 def _between(context, root, x, producers):
-    """The nodes that compute root from x and numbers alone, in order; None where something else goes in, or gives the result more axes."""
+    """The nodes that compute root from x and numbers alone, in order; None where something else goes in, or gives the
+    result more axes."""
     graph, found, axes = context.graph, [], len(context.shape(x) or ())
 
     def visit(node):
@@ -85,10 +89,12 @@ def _between(context, root, x, producers):
 
 
 def _same(y, known):
-    """Which of the activations an expression computes: nearly, and far out exactly, but where it overflows and the activation does not."""
+    """Which of the activations an expression computes: nearly, and far out exactly, but where it overflows and the
+    activation does not."""
     far = np.arange(y.size) >= _NEAR.size
     with np.errstate(invalid="ignore"):
-        tolerance = np.where(np.isfinite(known), 2e-6 * np.abs(known) + np.where(far, np.finfo(np.float32).tiny, 2e-6), 0)
+        tolerance = np.where(np.isfinite(known), 2e-6 * np.abs(known) + np.where(far,
+                                                                                 np.finfo(np.float32).tiny, 2e-6), 0)
         return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
 
 
