@@ -306,6 +306,40 @@ def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc,
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, k, options", [
+    (32, (70, 1), 48, 5, dict(padding=(2, 0))),
+    (17, (33, 1), 33, 3, dict(stride=(2, 1), padding=((1, 0), (0, 0)))),
+    (24, (40, 2), 40, 5, dict(stride=(2, 1), padding=(2, 0), dilation=(2, 1))),
+    (16, (30, 8), 20, 7, dict(padding=(3, 1), stride=(1, 2))),
+    (64, (30, 9), 20, 3, {}),
+    (12, (50, 1), 12, 3, dict(groups=12, padding=(1, 0))),
+    (12, (50, 3), 24, 3, dict(groups=4, padding=(1, 0))),
+    (130, (7, 1), 65, 3, {}),
+])
+def test_kernels_of_one_column(isa, threads, draw, layout, ic, size, oc, k, options):
+    """On images of few columns, which are rows of few rows."""
+    x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // options.get("groups", 1), k, 1)
+    options = dict(bias=draw(oc), activation="relu", layout=layout, **options)
+    options["residual"] = draw(*fo.conv2d(x, w, **options).shape)
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options), 5e-6)
+    channels = 3 if layout == "NHWC" else 1
+    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
+    np.testing.assert_array_equal(fo.conv2d(other, w, **options), y)
+    rows = 1 if layout == "NHWC" else 2
+    spaced = np.moveaxis(np.moveaxis(np.repeat(x, 2, rows), rows, 0)[1::2], 0, rows)  # rows that are no neighbours
+    np.testing.assert_array_equal(fo.conv2d(spaced, w, **options), y)
+
+
+def test_columns_are_rows(draw):
+    """By the same steps as the row that they are, with no copy where their elements are neighbours."""
+    w, x = draw(48, 32, 5, 1), draw(1, 300, 1, 32)
+    column, row = fo.Conv2d(w, layout="NHWC"), fo.Conv2d(w.swapaxes(2, 3).copy(), layout="NHWC")
+    assert column.kernel(x.shape) == row.kernel((1, 1, 300, 32))
+    np.testing.assert_array_equal(column(x), row(x.swapaxes(1, 2)).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 def test_scratch_of_kernels_of_one_row(draw, layout):
     layers = [fo.Conv2d(draw(128, 128, 1, 7), padding=(0, 3), layout=layout, algorithm=a) for a in ("auto", "direct")]
     (_, scratch), (name, _) = (layer.kernel(dims(layout, 1, 128, 17, 17)) for layer in layers)

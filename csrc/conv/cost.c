@@ -177,6 +177,8 @@ double fo_cost_winograd(const fo_costing *c) {
 bool fo_rewrite_pays(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
     if (fo_costing_of(plan, z).im2col) return false;
     if (fo_rewrites_windows(to)) return true;
+    /* Rows shorter than a tile: 64 -> 64 channels, 3x1, of 1 column 0.23 of the time, of 4 0.56, of 8 0.72. */
+    if (fo_rewrites_columns(to)) return z->ow < plan->kn->mr && z->oh > z->ow;
     /* In either memory order: to copy planes takes a fifth of the time that is gained. */
     const fo_conv2d_size size = fo_rewrite_size(to, z);
     return size.oh > 1 && winograd1d_pays(to, &size);

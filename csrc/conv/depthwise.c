@@ -5,7 +5,8 @@
  *      x  c0 [ pixels ]  ->  [ pixel 0: c0 c1 .. c15 ]  ->  kernel, channels last  ->  y  c0 [ pixels ]
  *         c1 [ pixels ]      [ pixel 1: c0 c1 .. c15 ]                                    c1 [ pixels ]
  *
- * which takes as long as five multiply-adds of each vector in x and in y.
+ * which takes as long as five multiply-adds of each vector in x and in y. Pixels of a layer with several outputs a
+ * channel are copied with each channel as often, some channels and rows at a time, and are those of one output each.
  */
 #include "depthwise.h"
 
@@ -23,7 +24,8 @@ typedef struct {
     ptrdiff_t channels, rows;      /* of a task */
     ptrdiff_t across, down, tasks; /* of an image, and in all */
     ptrdiff_t phases;              /* images that an image is to a dilated kernel, or 1 */
-    transposing transpose;
+    transposing transpose, repeat; /* repeat: copies of pixels, each channel as often as it has outputs */
+    ptrdiff_t unit;                /* channels that are not cut */
     float *scratch;
     ptrdiff_t each; /* floats of a thread */
 } depthwise_job;
@@ -125,11 +127,12 @@ static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->ow <= min_(vl, stride == 2 ? 32 / vl : long_vectors ? 4 : 6);
 }
 
-/* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. A
- * second-level cache holds either. */
+/* Floats of what is transposed at once: a second-level cache holds either. And vectors of channels. */
+enum { NEAR = 24 << 10, FAR = 96 << 10, WIDE = 16 };
+
+/* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. */
 static transposing transposing_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
                                   const fo_image *y) {
-    enum { NEAR = 24 << 10, FAR = 96 << 10, WIDE = 16 };
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t vl = plan->kn->vl, all = transposed_floats(s, z, r != NULL, z->oh);
     const bool planes = x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow &&
@@ -170,13 +173,39 @@ static void transposed_part(const depthwise_job *job, const fo_depthwise_args *g
     job->kn->transpose(outputs, n, to, block, g->y.data + g->c0 * g->y.sc + g->h0 * z->ow, g->y.sc);
 }
 
-static void transposed_run(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
+/* Channels and rows of copies whose window takes FAR floats at most, unless it is of one row. */
+static transposing repeating_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x) {
+    const ptrdiff_t block = plan->ocg * plan->kn->vl;
+    if (plan->ocg == 1 || x->sc != 1) return (transposing){0, 0};
+    const ptrdiff_t rows = (FAR / block / max_(z->iw, 1) - window_rows(&plan->s, 0)) / plan->s.sh;
+    return (transposing){block, clamp_(rows, 1, z->oh)};
+}
+
+static void repeated_part(const depthwise_job *job, const fo_depthwise_args *g, float *room) {
+    const fo_conv2d_size *z = g->z;
+    const ptrdiff_t n = g->c1 - g->c0, m = g->multiplier, top = g->h0 * g->s->sh - z->top;
+    const ptrdiff_t t0 = clamp_(top, 0, z->ih), t1 = clamp_(top + window_rows(g->s, g->h1 - g->h0), t0, z->ih);
+    fo_depthwise_args part = *g;
+    part.x = fo_contiguous(n, z->ih, z->iw, true), part.x.data = room - t0 * part.x.sh;
+    for (ptrdiff_t t = t0; t < t1; t++)
+        for (ptrdiff_t w = 0; w < z->iw; w++)
+            job->kn->transpose(m, n / m, fo_at(&g->x, 0, g->c0 / m, t, w), 0, fo_at(&part.x, 0, 0, t, w), m);
+    part.multiplier = 1, part.c0 = 0, part.c1 = n, part.w += g->c0 * g->s->kh * g->s->kw;
+    part.y.data += g->c0 * g->y.sc, part.r.data += g->r.data ? g->c0 * g->r.sc : 0;
+    if (g->bias) part.bias += g->c0;
+    if (g->act.slopes) part.act.slopes += g->c0;
+    job->kn->depthwise(&part);
+}
+
+/* Calls `run` for parts of g, whose scratch `room` holds. */
+static void in_parts(const depthwise_job *job, const fo_depthwise_args *g, const transposing *of, float *room,
+                     void (*run)(const depthwise_job *, const fo_depthwise_args *, float *)) {
     fo_depthwise_args part = *g;
     for (; part.c0 < g->c1; part.c0 = part.c1) {
-        part.c1 = min_(part.c0 + job->transpose.channels, g->c1);
+        part.c1 = min_(part.c0 + of->channels, g->c1);
         for (part.h0 = g->h0; part.h0 < g->h1; part.h0 = part.h1) {
-            part.h1 = min_(part.h0 + job->transpose.rows, g->h1);
-            transposed_part(job, &part, room);
+            part.h1 = min_(part.h0 + of->rows, g->h1);
+            run(job, &part, room);
         }
     }
 }
@@ -198,11 +227,14 @@ static void depthwise_task(void *context, fo_piece piece, int thread) {
     if (by_rows)
         fo_divide(piece, FO_DEPTHWISE_ROWS_AT_ONCE, &g.h0, &rows);
     else
-        fo_divide(piece, g.nhwc ? job->kn->vl : 1, &g.c0, &channels);
+        fo_divide(piece, job->unit, &g.c0, &channels);
     if (!rows || !channels) return;
     g.c1 = g.c0 + channels, g.h1 = g.h0 + rows;
+    float *const room = job->each ? job->scratch + thread * job->each : NULL;
     if (transposed)
-        transposed_run(job, &g, job->scratch + thread * job->each);
+        in_parts(job, &g, &job->transpose, room, transposed_part);
+    else if (job->repeat.channels)
+        in_parts(job, &g, &job->repeat, room, repeated_part);
     else
         job->kn->depthwise(&g);
 }
@@ -217,9 +249,9 @@ static void depthwise_cut(depthwise_job *job, const fo_conv2d_size *z, int threa
     const bool pixels = g->nhwc && !job->transpose.channels;
     const bool flat = pixels && oh < 8 && oh % threads && g->c1 >= threads * FO_DEPTHWISE_WIDE;
     const ptrdiff_t each = !pixels ? FO_TASKS_A_THREAD : oh % threads && !flat ? 2 : 1;
-    const ptrdiff_t unit = g->nhwc ? job->kn->vl : 1, tasks = threads > 1 ? div_up(each * threads, images) : 1;
+    const ptrdiff_t tasks = threads > 1 ? div_up(each * threads, images) : 1;
     const ptrdiff_t down = pixels && !flat ? min_(min_(threads, tasks), oh) : 1;
-    job->channels = round_up(div_up(g->c1, div_up(tasks, down)), unit);
+    job->channels = round_up(div_up(g->c1, div_up(tasks, down)), job->unit);
     job->across = div_up(g->c1, job->channels);
     const ptrdiff_t parts = div_up(job->transpose.channels ? min_(tasks, threads) : tasks, job->across); /* of planes */
     job->rows = pixels ? div_up(oh, down) : max_(div_up(oh, parts), min_(oh, 8));
@@ -265,17 +297,22 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
     if (job->transpose.channels) job->g.nhwc = true, job->each = job->transpose.channels * floats;
     job->phases = job->g.nhwc && x->sc == 1 && !job->transpose.channels ? phases_of(plan) : 1;
     fo_depthwise_shape(plan, &job->g);
+    if (job->g.nhwc && !job->transpose.channels) job->repeat = repeating_of(plan, z, x);
+    if (job->repeat.channels) job->each = job->repeat.channels * window_rows(&plan->s, job->repeat.rows) * z->iw;
+    job->unit = job->repeat.channels ? job->repeat.channels : job->g.nhwc ? plan->kn->vl : 1;
     depthwise_cut(job, z, call->threads);
     const char *lanes = job->g.nhwc ? "depthwise, channels as lanes" : "depthwise, columns as lanes";
-    call->kernel = job->each ? "depthwise, planes become pixels" : lanes;
+    call->kernel = job->transpose.channels ? "depthwise, planes become pixels" : lanes;
     call->scratch = job->each * call->threads * (ptrdiff_t)sizeof(float);
     return FO_OK;
 }
 
 fo_status fo_depthwise_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     depthwise_job job = *(const depthwise_job *)call->state;
-    if (job.each)
+    if (job.transpose.channels)
         FO_RAN("conv depthwise planes to pixels");
+    else if (job.repeat.channels)
+        FO_RAN("conv depthwise repeated channels");
     else if (job.g.nhwc)
         FO_RAN("conv depthwise channel lanes");
     else

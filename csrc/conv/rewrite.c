@@ -4,6 +4,7 @@
  *               they are copied
  *     one row   of taps is one column of them on an image whose rows and columns change places: strides do, planes
  *               are copied to pixels and back
+ *     one column  of taps on an image of few columns is one row of them, in the same way
  *
  * Copies are scratch of a call. Sizes of an image alone decide, in either memory order.
  */
@@ -43,6 +44,11 @@ static bool is_1xk(const fo_conv2d *plan) {
            plan->kn->vec_is_line;
 }
 
+/* A kernel of one column is one of one row: where an image has few columns, a product has few rows else, on any set. */
+static bool is_kx1(const fo_conv2d *plan) {
+    return plan->s.kw == 1 && plan->s.kh > 1 && (plan->s.algorithm == FO_AUTO || plan->s.algorithm == FO_DIRECT);
+}
+
 bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape) {
     const fo_conv2d_shape *s = &plan->s;
     *shape = *s;
@@ -50,10 +56,10 @@ bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape) {
         shape->kh = shape->kw = shape->sh = shape->sw = 1, shape->ic = plan->k;
         return true;
     }
-    shape->kh = s->kw, shape->kw = 1;
+    shape->kh = s->kw, shape->kw = s->kh;
     shape->sh = s->sw, shape->sw = s->sh;
     shape->dh = s->dw, shape->dw = s->dh;
-    return is_1xk(plan);
+    return is_1xk(plan) || is_kx1(plan);
 }
 
 /* Floats of an image and its result, and of a residual. */
@@ -63,6 +69,7 @@ static ptrdiff_t swapped_floats(const fo_conv2d *plan, const fo_conv2d_size *z, 
 
 bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
+    if (fo_rewrites_columns(to) && z->iw == 1 && z->ow == 1) return true; /* contiguous ones are rows as they are */
     if (!fo_rewrites_windows(to)) return swapped_floats(plan, z, true) <= FO_REWRITE_BYTES / 4;
     return !z->top && !z->left && (z->oh - 1) * s->sh + s->kh <= z->ih && (z->ow - 1) * s->sw + s->kw <= z->iw;
 }
@@ -110,11 +117,18 @@ static void swapped_layout(const rewrite *w, const fo_conv2d *to, const fo_layou
     *inner = l;
 }
 
+/* Whether rows and columns of images change places by strides alone. */
+static bool swaps_by_strides(const fo_layout *l) {
+    const bool columns = l->z.iw == 1 && l->z.ow == 1 && l->x.sh == 1 && l->y.sh == 1 && (!l->adds || l->r.sh == 1);
+    return columns || (l->x.sc == 1 && l->y.sc == 1 && (!l->adds || l->r.sc == 1));
+}
+
 fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layout inner[2]) {
     const fo_layout *l = &call->layout;
     const fo_conv2d *plan = call->plan;
-    const bool windows = fo_rewrites_windows(to), pixels = l->x.sc == 1 && l->y.sc == 1 && (!l->adds || l->r.sc == 1);
-    rewrite w = {.plan = plan, .z = l->z, .some = windows_at_once(plan, &l->z), .copies = windows || !pixels};
+    const bool windows = fo_rewrites_windows(to);
+    rewrite w = {.plan = plan, .z = l->z, .some = windows_at_once(plan, &l->z), .copies = windows ||
+                                                                                  !swaps_by_strides(l)};
     if (windows)
         w.bytes = windows_bytes(plan, &w.some), window_layouts(&w, l, inner);
     else
@@ -219,11 +233,14 @@ static void run_windows(void *context) {
         }
 }
 
-/* ---- rows as columns --------------------------------------------------------------------------------------------- */
+/* ---- rows and columns change places ------------------------------------------------------------------------------ */
 
-/* Of images whose channels are neighbours. */
+/* Of images whose channels are neighbours, or that are single columns. */
 static fo_status swapped_pixels(const fo_conv2d_call *inner, const fo_image *x, const fo_image *r, const fo_image *y) {
-    FO_RAN("conv rewrite rows as columns");
+    if (fo_rewrites_columns(inner->plan))
+        FO_RAN("conv rewrite columns as rows");
+    else
+        FO_RAN("conv rewrite rows as columns");
     const fo_image in = swapped_image(x), out = swapped_image(y), residual = r ? swapped_image(r) : (fo_image){0};
     return fo_call_run(inner, &in, r ? &residual : NULL, &out);
 }

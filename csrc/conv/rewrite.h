@@ -8,8 +8,9 @@
 /* The shape of the other convolution; false: there is none. */
 bool fo_rewrite_shape(const fo_conv2d *plan, fo_conv2d_shape *shape);
 
-/* Whether windows become pixels; else rows become columns. */
-static inline bool fo_rewrites_windows(const fo_conv2d *to) { return to->s.kh == 1; }
+/* Whether windows become pixels, or columns rows; else rows become columns. */
+static inline bool fo_rewrites_windows(const fo_conv2d *to) { return to->s.kh == 1 && to->s.kw == 1; }
+static inline bool fo_rewrites_columns(const fo_conv2d *to) { return to->s.kh == 1 && to->s.kw > 1; }
 
 /* The size of a rewritten image. */
 static inline fo_conv2d_size fo_rewrite_size(const fo_conv2d *to, const fo_conv2d_size *z) {
