@@ -285,9 +285,7 @@ typedef struct {
 } fo_pointwise_args;
 void fo_pointwise(const fo_pointwise_args *args);
 
-#include "network.h"
-#ifndef FO_ISA /* kernels of floats do without */
 #include "quantized.h"
-#endif
+#include "network.h"
 
 #endif

@@ -15,16 +15,20 @@ typedef struct {
 } fo_axes;
 void fo_fold(fo_axes *axes);
 
-/* y = x and y = value; axes: y, x. */
+/* y = x and y = value; axes: y, x. Elements have `size` bytes, 1, 2, 4 or 8; 0: they are floats. A value is filled in
+ * as a float or, of size 1, as an integer. */
 typedef struct {
     fo_axes axes;
-    float *y;
-    const float *x;
+    void *y;
+    const void *x;
+    ptrdiff_t size;
 } fo_copy_args;
 fo_status fo_strided_copy(const fo_copy_args *args);
 typedef struct {
     fo_axes axes;
-    float *y, value;
+    void *y;
+    float value;
+    ptrdiff_t size;
 } fo_fill_args;
 fo_status fo_fill(const fo_fill_args *args);
 
@@ -149,6 +153,18 @@ typedef struct {
 } fo_attention_args;
 fo_status fo_attention(const fo_attention_args *args);
 
+/* ---- the same on bytes (quantized.h) ----------------------------------------------------------------------------- */
+
+/* n floats as bytes of `type`, or bytes as floats, as fo_quantize and fo_dequantize. */
+typedef struct {
+    ptrdiff_t n;
+    const void *x;
+    void *y;
+    fo_type from, to; /* one of them FO_FLOAT32 */
+    fo_quantization q;
+} fo_convert_args;
+void fo_convert(const fo_convert_args *args);
+
 /* ---- sizes of a network ------------------------------------------------------------------------------------------ */
 
 /* A buffer of a network's arena: it is in use from step `first` to step `last`. */
@@ -195,6 +211,19 @@ typedef struct {
     const float *x, *residual;
     float *y;
 } fo_linear_args;
+typedef struct {
+    const fo_qconv2d *plan;
+    fo_byte_types types;
+    fo_conv2d_size size;
+    fo_byte_image x, residual, y;
+} fo_qconv2d_args;
+typedef struct {
+    const fo_qlinear *plan;
+    fo_byte_types types;
+    ptrdiff_t m, ldx, ldr, ldy;
+    const void *x, *residual;
+    void *y;
+} fo_qlinear_args;
 
 typedef enum {
     FO_CALL_CONV2D,
@@ -214,7 +243,10 @@ typedef enum {
     FO_CALL_LRN,
     FO_CALL_RESIZE,
     FO_CALL_MATMUL,
-    FO_CALL_ATTENTION
+    FO_CALL_ATTENTION,
+    FO_CALL_QCONV2D,
+    FO_CALL_QLINEAR,
+    FO_CALL_CONVERT
 } fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's
@@ -248,6 +280,9 @@ typedef struct {
         fo_resize_args resize;
         fo_matmul_args matmul;
         fo_attention_args attention;
+        fo_qconv2d_args qconv2d;
+        fo_qlinear_args qlinear;
+        fo_convert_args convert;
     };
 } fo_call;
 

@@ -211,12 +211,14 @@ cdef extern from "fusedops.h" nogil:
     void fo_fold(fo_axes *axes)
     ctypedef struct fo_copy_args:
         fo_axes axes
-        float *y
-        const float *x
+        void *y
+        const void *x
+        Py_ssize_t size
     ctypedef struct fo_fill_args:
         fo_axes axes
-        float *y
+        void *y
         float value
+        Py_ssize_t size
     ctypedef struct fo_gather_args:
         fo_axes axes
         float *y
@@ -312,6 +314,25 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *residual
         float *y
+    ctypedef struct fo_qconv2d_args:
+        const fo_qconv2d *plan
+        fo_byte_types types
+        fo_conv2d_size size
+        fo_byte_image x, residual, y
+    ctypedef struct fo_qlinear_args:
+        const fo_qlinear *plan
+        fo_byte_types types
+        Py_ssize_t m, ldx, ldr, ldy
+        const void *x
+        const void *residual
+        void *y
+    ctypedef struct fo_convert_args:
+        Py_ssize_t n
+        const void *x
+        void *y
+        fo_type from_ "from"
+        fo_type to
+        fo_quantization q
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset
     Py_ssize_t fo_lay_out(fo_lifetime *buffers, Py_ssize_t n)
@@ -342,6 +363,9 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_RESIZE
         FO_CALL_MATMUL
         FO_CALL_ATTENTION
+        FO_CALL_QCONV2D
+        FO_CALL_QLINEAR
+        FO_CALL_CONVERT
     ctypedef struct fo_call:
         fo_call_kind kind
         Py_ssize_t rounds, back
@@ -363,6 +387,9 @@ cdef extern from "fusedops.h" nogil:
         fo_resize_args resize
         fo_matmul_args matmul
         fo_attention_args attention
+        fo_qconv2d_args qconv2d
+        fo_qlinear_args qlinear
+        fo_convert_args convert
     fo_status fo_strided_copy(const fo_copy_args *args)
     fo_status fo_pool(const fo_pool_args *args)
     fo_status fo_softmax(const fo_softmax_args *args)

@@ -14,6 +14,8 @@ Tensor: TypeAlias = tuple[int, int, Shape, Shape] | Array  # (slot, byte offset,
 FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
 IDENTITY: Activation
+IMAGES: tuple[str, ...]
+TYPES: dict[dtype[Any], int]
 PLACED: int
 
 CONSTANT: int

@@ -82,7 +82,7 @@ cdef int copy_array(ndarray y, ndarray x) except -1:
     cdef int d
     if cnp.PyArray_SIZE(y) == 0:
         return 0
-    copy.x, copy.y, copy.axes.nd = data(x), data(y), 0
+    copy.x, copy.y, copy.size, copy.axes.nd = data(x), data(y), 0, 0
     for d in range(cnp.PyArray_NDIM(y)):
         if not add_axis(&copy.axes, cnp.PyArray_DIM(y, d), stride_of(y, d), stride_of(x, d), 0):
             y[...] = x
@@ -445,7 +445,7 @@ cdef class TransposedPlan(ImagePlan):
 
 cdef void copy_image(const fo_conv2d_size *z, Py_ssize_t channels, const fo_image *x, const fo_image *y) noexcept nogil:
     cdef fo_copy_args copy
-    copy.x, copy.y, copy.axes.nd = x.data, y.data, 0
+    copy.x, copy.y, copy.size, copy.axes.nd = x.data, y.data, 0, 0
     add_axis(&copy.axes, z.n, y.sn, x.sn, 0)
     add_axis(&copy.axes, channels, y.sc, x.sc, 0)
     add_axis(&copy.axes, z.oh, y.sh, x.sh, 0)

@@ -13,6 +13,8 @@ FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
 cdef int FIRST_BINARY = 8  # of FUNCTIONS
 REDUCTIONS = {"mean": 0, "sum": 1, "max": 2}
 IDENTITY = (0, 0.0, 0.0, None)
+IMAGES = ("image", "lines", "pixels", "byte_image")
+TYPES = {np.dtype(t): code for code, t in enumerate((np.float32, np.uint8, np.int8))}  # fo_type
 
 cdef enum:
     MOST_TENSORS = 8  # of a step
@@ -58,7 +60,7 @@ cdef int check_form(tensor *t, str form, str name) except -1:
     """What a step asks of a tensor's place in memory."""
     if form == "rows" and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
         raise ValueError(f"the last axis of {name} must be contiguous")
-    if form in ("image", "lines", "pixels"):
+    if form in IMAGES:
         check_axes(t, 4, name)
         if form == "pixels" and neighbour_distance(t, 1) != 1:
             raise ValueError(f"the channels of {name} must be neighbours in memory")
@@ -197,7 +199,7 @@ cdef class Program:
                 check_same(&t[i], &t[<Py_ssize_t>k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
         k.fill(self, s, t, options)
         for i in range(n):
-            if t[i].slot != ABSENT and k.forms[i] in ("image", "lines", "pixels"):
+            if t[i].slot != ABSENT and k.forms[i] in IMAGES:
                 place_image(s, <fo_image *>(<char *>s + k.at[i]), &t[i])
             elif t[i].slot != ABSENT:
                 place(s, <char *>s + k.at[i], &t[i])
@@ -240,7 +242,9 @@ cdef class Program:
 
     cdef int read_array(self, ndarray a, tensor *out, str name, str form) except -1:
         cdef int d
-        if form != "indices":
+        if form in ("bytes", "byte_image"):
+            pass
+        elif form != "indices":
             a = as_float32(a, name)
         elif a.dtype != np.int64:
             raise TypeError(f"{name} has dtype {a.dtype}, but must be int64")
@@ -441,12 +445,18 @@ cdef int fill_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
 
 
 cdef int fill_copy(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """Elements of any type that has `size` bytes."""
     axes_of(&s.copy.axes, t + 1, t, NULL)
+    s.copy.size = o[0]
+    if o[0] not in (1, 2, 4, 8):
+        raise ValueError(f"elements of {o[0]} bytes cannot be copied")
 
 
 cdef int fill_fill(Program p, fo_call *s, tensor *t, tuple o) except -1:
     axes_of(&s.fill.axes, t, NULL, NULL)
-    s.fill.value = o[0]
+    s.fill.value, s.fill.size = o
+    if o[1] not in (1, 4):
+        raise ValueError(f"elements of {o[1]} bytes cannot be filled")
 
 
 cdef int fill_gather(Program p, fo_call *s, tensor *t, tuple o) except -1:
@@ -569,7 +579,7 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
     cdef fo_norm_args *a = &s.norm
     cdef fo_call copy = empty_call()
     if not along(t, t + 1, axes, scaled, &a.kept, &a.n, &a.sy, &a.sx):
-        fill_copy(p, &copy, t, ())
+        fill_copy(p, &copy, t, (4,))
         place(&copy, &copy.copy.x, t)
         place(&copy, &copy.copy.y, t + 1)
         copy.kind = FO_CALL_COPY
@@ -660,6 +670,49 @@ cdef int fill_attention(Program p, fo_call *s, tensor *t, tuple o) except -1:
     g.scale, g.causal, g.diagonal = o
 
 
+cdef fo_byte_types types_of(tuple given) except *:
+    """Of the types of x, the residual and y."""
+    cdef fo_byte_types types
+    types.x, types.residual, types.y = [TYPES[FLOAT32 if dtype is None else dtype] for dtype in given]
+    return types
+
+
+cdef int fill_qconv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """types: those of x, residual and y."""
+    cdef QConv2dPlan layer = <QConv2dPlan?>o[0]
+    s.qconv2d.plan, s.qconv2d.types = layer.plan, types_of(o[1])
+    s.qconv2d.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[2], o[3])
+
+
+cdef int fill_qlinear(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """x (m, k), y and residual (m, n); types as of qconv2d."""
+    cdef QLinearPlan layer = <QLinearPlan?>o[0]
+    cdef fo_qlinear_args *a = &s.qlinear
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef int i
+    check_axes(x, 2, "x")
+    check_axes(y, 2, "y")
+    if x.shape[1] != layer.k or y.shape[1] != layer.n or x.shape[0] != y.shape[0]:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit w {layer.n, layer.k}")
+    for i in range(3):
+        if t[i].slot != ABSENT and t[i].shape[1] > 1 and t[i].stride[1] != 1:
+            raise ValueError("the last axis of x, y and residual must be contiguous")
+    a.plan, a.types = layer.plan, types_of(o[1])
+    a.m, a.ldx, a.ldy = x.shape[0], x.stride[0], y.stride[0]
+    a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
+
+
+cdef int fill_convert(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """Floats as bytes of a type, or back: to and from are types, q is (scale, zero_point)."""
+    cdef fo_axes axes
+    cdef fo_convert_args *a = &s.convert
+    axes_of(&axes, t + 1, t, NULL)
+    if axes.nd > 1 or axes.size[0] > 1 and not axes.stride[0][0] == axes.stride[1][0] == 1:
+        raise ValueError("x and y must be dense and of one order")
+    a.n, a.from_, a.to, a.q = axes.size[0], TYPES[o[0]], TYPES[o[1]], quantization_of(o[2])
+
+
 # ---- the kinds of steps
 
 STEPS = {}  # name: StepKind
@@ -669,7 +722,7 @@ cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list a
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
-    any other `tensor`. `at` are the places of their pointers in fo_call."""
+    any other `tensor`. `bytes` and `byte_image` have elements of any type. `at` are the places of their pointers in fo_call."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
     words = [word.partition(":") for word in arguments.split()]
@@ -719,8 +772,8 @@ cdef describe_steps():
          [at(&s.elementwise.a), at(&s.elementwise.y)], plain)
     step("binary", FO_CALL_ELEMENTWISE, fill_binary, "name a~y:tensor b~y:tensor y!:tensor activation",
          [at(&s.elementwise.a), at(&s.elementwise.b), at(&s.elementwise.y)], plain)
-    step("copy", FO_CALL_COPY, fill_copy, "x~y:tensor y!:tensor", [at(&s.copy.x), at(&s.copy.y)])
-    step("fill", FO_CALL_FILL, fill_fill, "y!:tensor value", [at(&s.fill.y)])
+    step("copy", FO_CALL_COPY, fill_copy, "x~y:bytes y!:bytes size", [at(&s.copy.x), at(&s.copy.y)], {"size": 4})
+    step("fill", FO_CALL_FILL, fill_fill, "y!:bytes value size", [at(&s.fill.y)], {"size": 4})
     step("gather", FO_CALL_GATHER, fill_gather, "x:tensor indices:indices y!:tensor along",
          [at(&s.gather.x), at(&s.gather.indices), at(&s.gather.y)])
     step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
@@ -743,6 +796,13 @@ cdef describe_steps():
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
          {"scale": 1.0, "causal": False, "diagonal": 0})
+    step("qconv2d", FO_CALL_QCONV2D, fill_qconv2d,
+         "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
+         [at(&s.qconv2d.x), at(&s.qconv2d.y), at(&s.qconv2d.residual)], padding)
+    step("qlinear", FO_CALL_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
+         [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)])
+    step("convert", FO_CALL_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
+         [at(&s.convert.x), at(&s.convert.y)])
 
 
 describe_steps()

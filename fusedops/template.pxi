@@ -167,7 +167,8 @@ cdef class Template:
         t.offset, t.advance, t.nd = v[f.offset], v[f.advance], f.nd
         if f.slot == BOUND:
             base = constants[f.source]
-            if base.dtype != (np.int64 if k.forms[j] == "indices" else np.float32):
+            if k.forms[j] not in ("bytes", "byte_image") and base.dtype != (
+                    np.int64 if k.forms[j] == "indices" else np.float32):
                 raise TypeError(f"{k.tensors[j]} has dtype {base.dtype}")
             t.offset += <Py_ssize_t>cnp.PyArray_DATA(base)
             p.kept.append(base)

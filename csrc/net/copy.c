@@ -3,13 +3,16 @@
 #include <string.h>
 
 #include "axes.h"
+#include "../kernels/bytes.h"
 
 /* A copy of n elements along the last axis, for each of m points of axis `row` and each point of the others. */
 typedef struct {
     const fo_axes *axes;
     const fo_kernels *kn;
-    float *y;
-    const float *x;
+    const fo_byte_kernels *bytes;
+    ptrdiff_t size; /* of an element; strides are in elements */
+    char *y;
+    const char *x;
     /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
     int row;
     bool transposes;      /* x is contiguous along `row` */
@@ -17,20 +20,38 @@ typedef struct {
     fo_axes outer;
 } copy_job;
 
-static void copy_rows(const copy_job *job, ptrdiff_t m, float *y, const float *x) {
+#define COPY_ELEMENTS(type) \
+    for (ptrdiff_t j = 0; j < n; j++) ((type *)y)[j * sy] = ((const type *)x)[j * sx]
+
+static void copy_elements(ptrdiff_t size, ptrdiff_t n, void *y, ptrdiff_t sy, const void *x, ptrdiff_t sx) {
+    if (size == 4)
+        COPY_ELEMENTS(uint32_t);
+    else if (size == 1)
+        COPY_ELEMENTS(uint8_t);
+    else if (size == 2)
+        COPY_ELEMENTS(uint16_t);
+    else
+        COPY_ELEMENTS(uint64_t);
+}
+
+static void copy_rows(const copy_job *job, ptrdiff_t m, char *y, const char *x) {
     const int last = job->axes->nd - 1;
     const ptrdiff_t n = job->axes->size[last], sy = job->axes->stride[0][last], sx = job->axes->stride[1][last];
     const ptrdiff_t ldy = job->row < 0 ? 0 : job->axes->stride[0][job->row];
     const ptrdiff_t ldx = job->row < 0 ? 0 : job->axes->stride[1][job->row];
-    if (job->transposes) {
-        job->kn->transpose(n, m, x, sx, y, ldy);
+    if (job->transposes && job->size == 1) {
+        job->bytes->transpose(n, m, (const uint8_t *)x, sx, (uint8_t *)y, ldy);
         return;
     }
-    for (ptrdiff_t i = 0; i < m; i++, y += ldy, x += ldx)
+    if (job->transposes) {
+        job->kn->transpose(n, m, (const float *)x, sx, (float *)y, ldy);
+        return;
+    }
+    for (ptrdiff_t i = 0; i < m; i++, y += ldy * job->size, x += ldx * job->size)
         if (sy == 1 && sx == 1)
-            memcpy(y, x, (size_t)n * sizeof *y);
+            memcpy(y, x, (size_t)(n * job->size));
         else
-            for (ptrdiff_t j = 0; j < n; j++) y[j * sy] = x[j * sx];
+            copy_elements(job->size, n, y, sy, x, sx);
 }
 
 static void copy_block(void *context, ptrdiff_t task, int thread) {
@@ -39,20 +60,21 @@ static void copy_block(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t i = task % job->blocks * job->block;
     ptrdiff_t offset[FO_TENSORS];
     fo_offsets(&job->outer, job->outer.nd, task / job->blocks, offset);
-    float *y = job->y + offset[0];
-    const float *x = job->x + offset[1];
+    char *y = job->y + offset[0] * job->size;
+    const char *x = job->x + offset[1] * job->size;
     if (job->row < 0)
         copy_rows(job, 1, y, x);
     else
-        copy_rows(job, min_(job->block, job->axes->size[job->row] - i), y + i * job->axes->stride[0][job->row],
-                  x + i * job->axes->stride[1][job->row]);
+        copy_rows(job, min_(job->block, job->axes->size[job->row] - i),
+                  y + i * job->axes->stride[0][job->row] * job->size,
+                  x + i * job->axes->stride[1][job->row] * job->size);
 }
 
 /* The axis that forms rows with the last one: where the last is contiguous in y alone, the one that is so in x. */
-static int row_axis(const fo_axes *a, bool *transposes) {
+static int row_axis(const fo_axes *a, ptrdiff_t size, bool *transposes) {
     const int last = a->nd - 1;
     *transposes = false;
-    if (a->stride[0][last] == 1 && a->stride[1][last] != 1)
+    if ((size == 4 || size == 1) && a->stride[0][last] == 1 && a->stride[1][last] != 1)
         for (int d = 0; d < last; d++)
             if (a->stride[1][d] == 1) {
                 *transposes = true;
@@ -63,8 +85,15 @@ static int row_axis(const fo_axes *a, bool *transposes) {
 
 fo_status fo_strided_copy(const fo_copy_args *args) {
     const fo_axes *a = &args->axes;
-    copy_job job = {.axes = a, .kn = fo_active(), .y = args->y, .x = args->x, .block = 1, .blocks = 1};
-    job.row = row_axis(a, &job.transposes);
+    copy_job job = {.axes = a,
+                    .kn = fo_active(),
+                    .bytes = fo_active_bytes(),
+                    .size = args->size ? args->size : (ptrdiff_t)sizeof(float),
+                    .y = args->y,
+                    .x = args->x,
+                    .block = 1,
+                    .blocks = 1};
+    job.row = row_axis(a, job.size, &job.transposes);
     for (int d = 0; d < a->nd - 1; d++) {
         if (d == job.row) continue;
         const int e = job.outer.nd++;
@@ -73,10 +102,10 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     }
     const ptrdiff_t n = max_(a->size[a->nd - 1], 1);
     if (job.row >= 0) {
-        job.block = round_up(max_(1, FO_COPY_BYTES / (ptrdiff_t)sizeof(float) / n), job.transposes ? job.kn->vl : 1);
+        job.block = round_up(max_(1, FO_COPY_BYTES / job.size / n), job.transposes ? job.kn->vl : 1);
         job.blocks = div_up(a->size[job.row], job.block);
     }
-    const double bytes = 8.0 * (double)fo_points(a, a->nd);
+    const double bytes = 2.0 * (double)(job.size * fo_points(a, a->nd));
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, 0, 2 * bytes));
     fo_parallel_for(fo_points(&job.outer, job.outer.nd) * job.blocks, threads, copy_block, &job);
     return FO_OK;
@@ -88,7 +117,13 @@ fo_status fo_fill(const fo_fill_args *args) {
     for (ptrdiff_t i = 0, rows = fo_points(a, last); i < rows; i++) {
         ptrdiff_t offset[FO_TENSORS];
         fo_offsets(a, last, i, offset);
-        for (ptrdiff_t j = 0; j < a->size[last]; j++) args->y[offset[0] + j * a->stride[0][last]] = args->value;
+        for (ptrdiff_t j = 0; j < a->size[last]; j++) {
+            const ptrdiff_t at = offset[0] + j * a->stride[0][last];
+            if (args->size == 1)
+                ((uint8_t *)args->y)[at] = (uint8_t)(int)args->value;
+            else
+                ((float *)args->y)[at] = args->value;
+        }
     }
     return FO_OK;
 }

@@ -42,26 +42,42 @@ void fo_program_release(fo_call *steps, ptrdiff_t count) {
         }
 }
 
+/* What has weights: a layer with a plan of its own. */
+static fo_status run_layer(const fo_call *s) {
+    if (s->kind == FO_CALL_CONV2D) {
+        const fo_conv2d_args *a = &s->conv2d;
+        return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL,
+                                      &a->y);
+    }
+    if (s->kind == FO_CALL_SEPARABLE) {
+        const fo_separable_args *a = &s->separable;
+        return fo_separable_run_prepared(a->calls, &a->block, &a->size, &a->x, a->residual.data ? &a->residual : NULL,
+                                         &a->y);
+    }
+    if (s->kind == FO_CALL_CONV_TRANSPOSE) {
+        const fo_conv_transpose_args *a = &s->conv_transpose;
+        return fo_conv_transpose_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+    }
+    if (s->kind == FO_CALL_QCONV2D) {
+        const fo_qconv2d_args *a = &s->qconv2d;
+        return fo_qconv2d_run(a->plan, a->types, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
+    }
+    if (s->kind == FO_CALL_QLINEAR) {
+        const fo_qlinear_args *a = &s->qlinear;
+        return fo_qlinear_run(a->plan, a->types, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
+    }
+    const fo_linear_args *a = &s->linear;
+    return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
+}
+
 static fo_status run_step(const fo_call *s) {
     switch (s->kind) {
-        case FO_CALL_CONV2D: {
-            const fo_conv2d_args *a = &s->conv2d;
-            return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL,
-                                          &a->y);
-        }
-        case FO_CALL_SEPARABLE: {
-            const fo_separable_args *a = &s->separable;
-            return fo_separable_run_prepared(a->calls, &a->block, &a->size, &a->x,
-                                             a->residual.data ? &a->residual : NULL, &a->y);
-        }
-        case FO_CALL_CONV_TRANSPOSE: {
-            const fo_conv_transpose_args *a = &s->conv_transpose;
-            return fo_conv_transpose_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
-        }
-        case FO_CALL_LINEAR: {
-            const fo_linear_args *a = &s->linear;
-            return fo_linear_run(a->plan, a->m, a->x, a->ldx, a->residual, a->ldr, a->y, a->ldy);
-        }
+        case FO_CALL_CONV2D:
+        case FO_CALL_SEPARABLE:
+        case FO_CALL_CONV_TRANSPOSE:
+        case FO_CALL_LINEAR:
+        case FO_CALL_QCONV2D:
+        case FO_CALL_QLINEAR: return run_layer(s);
         case FO_CALL_SEQUENCE: return fo_sequence_run(&s->sequence);
         case FO_CALL_POINTWISE: fo_pointwise(&s->pointwise); return FO_OK;
         case FO_CALL_ELEMENTWISE: return fo_elementwise(&s->elementwise);
@@ -76,6 +92,7 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_RESIZE: return fo_resize(&s->resize);
         case FO_CALL_MATMUL: return fo_matmul(&s->matmul);
         case FO_CALL_ATTENTION: return fo_attention(&s->attention);
+        case FO_CALL_CONVERT: fo_convert(&s->convert); return FO_OK;
     }
     return FO_OK;
 }

@@ -43,3 +43,10 @@ void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scal
     convert(rows, (conversion){
                       .floats = true, .n = n, .x = x, .y = y, .scale = scale, .zero_point = zero_point, .type = type});
 }
+
+void fo_convert(const fo_convert_args *a) {
+    if (a->to == FO_FLOAT32)
+        fo_dequantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->from, a->y);
+    else
+        fo_quantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->to, a->y);
+}

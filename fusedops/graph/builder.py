@@ -115,9 +115,9 @@ class Builder:
         self.steps.append(Step("numpy", node, {}, reads, writes))
 
     def copy(self, node, x, y):
-        if x.dtype != np.float32:
+        if x.dtype != y.dtype or x.dtype.itemsize not in (1, 2, 4, 8):
             raise NoKernel
-        self.add("copy", node, x=x, y=y)
+        self.add("copy", node, x=x, y=y, size=x.dtype.itemsize)
 
     def dense(self, node, x, strides):
         """x with exactly these strides, copied if need be."""

@@ -276,12 +276,12 @@ def _logits(graph):
 
 
 def _is_image(known):
-    return len(known.shape) == 4 and known.dtype == np.float32 and known.data is None
+    return len(known.shape) == 4 and known.dtype in (np.float32, np.uint8, np.int8) and known.data is None
 
 
 def _lower(builder, node):
     record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
-    if callable(record.lower) and (builder.known[made].dtype == np.float32 or record.views):
+    if callable(record.lower) and (builder.known[made].dtype == np.float32 or record.views or record.bytes):
         before = len(builder.steps)
         try:
             if record.lower(builder, node):
@@ -299,9 +299,9 @@ def _write_outputs(builder):
         if builder.at(v).buffer is target.buffer:
             continue
         node = Node("Identity", f"output {output.name}", [v], [v])
-        if target.dtype == np.float32:
+        try:
             builder.copy(node, builder.at(v), target)
-        else:
+        except NoKernel:
             builder.numpy(node, [builder.at(v)], [target])
 
 

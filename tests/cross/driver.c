@@ -185,7 +185,7 @@ static fo_status elementwise(const test_case *t) { /* function, axes; a b */
 }
 
 static fo_status copy(const test_case *t) { /* axes; x */
-    return fo_strided_copy(&(fo_copy_args){axes(t->i), t->y[0], t->in[0]});
+    return fo_strided_copy(&(fo_copy_args){axes(t->i), t->y[0], t->in[0], 0});
 }
 
 /* kind n c ih iw oh ow kh kw sh sw dh dw top left h_lo h_hi w_lo w_hi; x in NHWC */

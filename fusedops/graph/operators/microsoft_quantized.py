@@ -81,20 +81,16 @@ def _read_conv(r: Reader, node):
         moved(r, node, y, 1, -1, node.output)
 
 
-def _transposed(r, node, i):
-    """The i-th input as a factor of a product."""
-    return moved(r, node, node.inputs[i], -1, -2) if node.attrs.get("trans" + "A--B"[i], 0) else node.inputs[i]
-
-
 def _read_gemm(r: Reader, node):
-    """alpha (a - a_zero) (b - b_zero) + c, exactly in integers, then in the scale of y, or as reals without one."""
-    a, b = _transposed(r, node, 0), _transposed(r, node, 3)
-    sums = r.step("MatMulInteger", node, a, b, *_given(node, 2, 5))
-    sums = r.step("Add", node, sums, node.inputs[6]) if node.input(6) else sums
-    scale = r.step("Mul", node, node.inputs[1], node.inputs[4])
-    if node.attrs.get("alpha", 1.0) != 1:
-        scale = r.step("Mul", node, scale, r.constant(f"{node.name}.alpha", node.attrs["alpha"], np.float32))
-    y = r.step("Mul", node, r.step("Cast", node, sums, to=1), scale, result=None if node.input(7) else node.output)
+    """alpha a b + c, where c has the scale of the product, in the scale of y, or as reals without one."""
+    attrs = {name: node.attrs[name] for name in ("alpha", "transA", "transB") if name in node.attrs}
+    reals = [real(r, node, 0), real(r, node, 3, axis=0 if attrs.get("transB", 0) else 1)]
+    if node.input(6):
+        scale = r.step("Mul", node, node.inputs[1], node.inputs[4])
+        if attrs.get("alpha", 1.0) != 1:
+            scale = r.step("Mul", node, scale, r.constant(f"{node.name}.alpha", attrs["alpha"], np.float32))
+        reals.append(r.step("DequantizeLinear", node, node.inputs[6], scale, axis=-1))
+    y = r.step("Gemm", node, *reals, result=None if node.input(7) else node.output, **attrs)
     if node.input(7):
         _quantized(r, node, y, 7)
 
@@ -185,7 +181,7 @@ RECORDS = {
         "DynamicQuantizeMatMul": Rewrite(_read_dynamic_matmul, ("DynamicQuantizeLinear", "MatMulInteger")),
         "MatMulIntegerToFloat": Rewrite(_read_matmul, ("MatMulInteger",)),
         "MatMulNBits": Rewrite(_read_bits, ("DequantizeBits", "MatMul")),
-        "QGemm": Rewrite(_read_gemm, ("MatMulInteger", "QuantizeLinear")),
+        "QGemm": Rewrite(_read_gemm, ("DequantizeLinear", "Gemm", "QuantizeLinear")),
         "QLinearAdd": _binary("Add"),
         "QLinearAveragePool": _by_reals(_average, 0, scale=3),
         "QLinearConcat": Rewrite(_read_concat, ("DequantizeLinear", "Concat", "QuantizeLinear")),

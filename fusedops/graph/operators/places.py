@@ -277,8 +277,8 @@ def _padded_places(size, before, behind, mode):
 
 def _lower_pad(p: Builder, node):
     mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
-    value = p.data(node.input(2))
-    if node.input(2) and value is None:
+    value, size = p.data(node.input(2)), x.dtype.itemsize
+    if node.input(2) and value is None or x.dtype != np.float32 and (mode != "constant" or size > 1):
         return False
     amounts = _pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3)))
     x = part(x, [slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, amounts, strict=True)])
@@ -293,7 +293,7 @@ def _lower_pad(p: Builder, node):
         p.view(node.output, x)
         return True
     y = p.result(node.output, image=len(x.shape) == 4)
-    p.add("fill", node, y=y, value=0.0 if value is None or value.size == 0 else value.item())
+    p.add("fill", node, y=y, value=0.0 if value is None or value.size == 0 else float(value.item()), size=size)
     p.copy(node, x, part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)]))
     return True
 
@@ -330,6 +330,10 @@ def _blocks_shape(node, x):
     return blocks(node, x.shape)[2]
 
 
+def _first(node):
+    return slice(0, 1)
+
+
 RECORDS = {
     "Concat": Operator(
         lambda node, *xs: np.concatenate(xs, node.attrs["axis"]),
@@ -338,6 +342,8 @@ RECORDS = {
         anywhere=True,
         sizes=True,
         idle=lambda node, *xs: len(xs) == 1,
+        bytes=True,
+        carries=lambda node: slice(None),
     ),
     "Constant": Rewrite(_read_constant, ()),
     "ConstantOfShape": Operator(
@@ -348,7 +354,7 @@ RECORDS = {
         shaping=(0,),
         grows=True,
     ),
-    "DepthToSpace": Operator(_move_blocks, _blocks_shape, _lower_move_blocks),
+    "DepthToSpace": Operator(_move_blocks, _blocks_shape, _lower_move_blocks, bytes=True, carries=_first),
     "Dropout": Operator(
         _dropout,
         lambda node, x: [x.shape, x.shape],
@@ -358,11 +364,14 @@ RECORDS = {
         idle=lambda node, x: True,
         weightless=True,
     ),
-    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True, views=True),
-    "Flatten": Operator(_flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True),
+    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True, views=True, carries=_first),
+    "Flatten": Operator(
+        _flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True, carries=_first
+    ),
     "Identity": Operator(
         lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True,
         views=True,
+        carries=_first,
     ),
     "Pad": Operator(
         _pad,
@@ -372,6 +381,7 @@ RECORDS = {
         shaping=(1, 3),
         grows=True,
         idle=lambda node, x, pads, *_: pads is not None and pads.data is not None and not pads.data.any(),
+        bytes=True, carries=_first,
     ),
     "Range": Operator(_arange, _range_shape, "constant as soon as its length is known", shaping=(0, 1, 2), grows=True),
     "Reshape": Operator(
@@ -382,6 +392,7 @@ RECORDS = {
         weightless=True,
         sizes=True,
         views=True,
+        carries=_first,
     ),
     "Shape": Operator(
         _shape, lambda node, x: [], "known as soon as shapes are", dtype=always(np.int64), from_shapes=True
@@ -401,9 +412,12 @@ RECORDS = {
         shaping=(1, 2, 3, 4),
         sizes=True,
         views=True,
+        carries=_first,
     ),
-    "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks),
-    "Split": Operator(_split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True, views=True),
+    "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks, bytes=True, carries=_first),
+    "Split": Operator(
+        _split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True, views=True, carries=_first
+    ),
     "Squeeze": Operator(
         lambda node, x, axes=None: x.reshape(_squeezed(x.shape, axes)),
         lambda node, x, axes=None: _squeezed(x.shape, values(axes, "axes")),
@@ -413,6 +427,7 @@ RECORDS = {
         weightless=True,
         sizes=True,
         views=True,
+        carries=_first,
     ),
     "Tile": Operator(
         lambda node, x, repeats: np.tile(x, repeats.tolist()),
@@ -421,6 +436,7 @@ RECORDS = {
         shaping=(1,),
         grows=True,
         sizes=True,
+        bytes=True, carries=_first,
     ),
     "Transpose": Operator(
         lambda node, x: x.transpose(node.attrs.get("perm")),
@@ -430,6 +446,7 @@ RECORDS = {
         sizes=True,
         idle=lambda node, x: x is not None and list(node.attrs.get("perm") or ()) == list(range(len(x.shape))),
         views=True,
+        carries=_first,
     ),
     "Unsqueeze": Operator(
         lambda node, x, axes: x.reshape(_unsqueezed(x.shape, axes)),
@@ -440,5 +457,6 @@ RECORDS = {
         weightless=True,
         sizes=True,
         views=True,
+        carries=_first,
     ),
 }

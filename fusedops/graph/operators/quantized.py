@@ -7,6 +7,7 @@ import numpy as np
 
 from ..reader import Reader
 from .conv import convolution, convolution_shape
+from .eight_bits import lower_convert
 from .elementwise import CAST_TYPES
 from .product import matmul_shape
 from .record import Operator, always
@@ -195,16 +196,21 @@ def _type_of(place):
     return lambda node, inputs, i: inputs[place].dtype
 
 
-_BYTES = "no kernel for 8 bits"
+_BYTES = "no kernel of its own: fusion makes a layer of 8 bits of it"
+_CONVERTED = "float32 and bytes, one constant scale"
 RECORDS = {
     "ConvInteger": Operator(_conv_integer, _conv_integer_shape, _BYTES, dtype=always(np.int32)),
     "DequantizeBits": Operator(
         _dequantize_bits, _bits_shape, "constant as soon as the weights are", None, dtype=_type_of(1), grows=True
     ),
-    "DequantizeLinear": Operator(_dequantize, _scale_shape, _BYTES, read_typed, _real_type),
+    "DequantizeLinear": Operator(
+        _dequantize, _scale_shape, lower_convert(1), read_typed, _real_type, note=_CONVERTED, bytes=True
+    ),
     "DynamicQuantizeLinear": Operator(_dynamic, lambda node, x: [x.shape, (), ()], _BYTES, dtype=_dynamic_type),
     "MatMulInteger": Operator(_matmul_integer, _matmul_integer_shape, _BYTES, dtype=always(np.int32)),
     "QLinearConv": Operator(_qlinear_conv, _qlinear_conv_shape, _BYTES, dtype=_type_of(7)),
     "QLinearMatMul": Operator(_qlinear_matmul, _qlinear_matmul_shape, _BYTES, dtype=_type_of(7)),
-    "QuantizeLinear": Operator(_quantize, _scale_shape, _BYTES, read_typed, _quantized_type),
+    "QuantizeLinear": Operator(
+        _quantize, _scale_shape, lower_convert(0), read_typed, _quantized_type, note=_CONVERTED, bytes=True
+    ),
 }

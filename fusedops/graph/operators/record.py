@@ -73,6 +73,10 @@ class Operator(NamedTuple):
     # its steps write an image with any distance between its pixels, such as a part of a concatenation
     anywhere: bool = False
     weighted: str = ""  # it has weights, into which scales fold: what it is in words
+    scales: int = 1  # the input that a scale of its channels folds into
+    bytes: bool = False  # its steps take and make bytes
+    # the inputs whose elements, or the largest of them, the result has in other places: a slice of them, by the node
+    carries: Callable | None = None
     weightless: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
     logits: bool = False  # differences of its inputs become factors
     formula: bool = False  # activations that are spelled out may consist of it

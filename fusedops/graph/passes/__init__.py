@@ -11,7 +11,20 @@ from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
 from ..shapes import infer
-from . import affine, attention, cleanup, constants, epilogue, linear, operands, pad, patterns, subgraphs, types
+from . import (
+    affine,
+    attention,
+    cleanup,
+    constants,
+    eight_bits,
+    epilogue,
+    linear,
+    operands,
+    pad,
+    patterns,
+    subgraphs,
+    types,
+)
 
 
 class Pass(NamedTuple):
@@ -23,6 +36,8 @@ class Pass(NamedTuple):
 PASSES = [
     Pass("constant folding", "fold", constants.run),
     Pass("clean-up", "", cleanup.run),
+    Pass("8-bit layers", "fuse", eight_bits.layers),
+    Pass("dequantised constants", "fold", constants.dequantised),
     Pass("linear", "", linear.run),
     Pass("computed operands", "", operands.run),
     Pass("activation patterns", "fuse", patterns.run),
@@ -31,6 +46,7 @@ PASSES = [
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
+    Pass("8-bit results", "fuse", eight_bits.results),
     Pass("blocks", "fuse", blocks.mark),
     Pass("subgraphs", "", subgraphs.run),
     Pass("dead code", "", cleanup.remove_dead),

@@ -58,21 +58,24 @@ def _row(context, node, allowed, last):
 
 
 def _fold(context, node, allowed):
-    w, b = context.graph.constant(node, 1), context.graph.constant(node, 2)
+    at = OPERATORS[node.op].scales
+    w, b = context.graph.constant(node, at), context.graph.constant(node, 2)
     if node.activation is not None or node.residual or w is None or w.dtype != np.float32 or node.input(2) and b is None:
         return
-    row, total = _row(context, node, allowed, node.op == "Linear")
+    row, total = _row(context, node, allowed, "Linear" in node.op)
     if not row:
         return
     groups = node.attrs.get("group", 1)
     channels = w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
+    if at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
+        return  # scales of int8 weights are positive
     if np.any(scale != 1):  # c - y has a scale too
         scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(
             np.ascontiguousarray(w), np.ascontiguousarray(scale))
-        node.inputs[1] = context.add_constant(node.inputs[1] + ".folded", scaled)
+        node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
-    node.inputs[2:] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
+    node.inputs[2:3] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     context.merge(row, node)
     context.fused(row, node, passes=2 * len(row),
                   per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))

@@ -1,10 +1,19 @@
 """Constant folding: a node whose inputs are all constant is computed now. One that has no result stays, for the plan to
-say why."""
+say why. Quantised constants stay until layers of 8 bits have taken their weights from them."""
 
 
 def run(context):
+    _fold(context, [node for node in context.nodes() if node.op != "DequantizeLinear"])
+
+
+def dequantised(context):
+    """What is left of quantised constants, and what is computed from them."""
+    _fold(context, context.nodes())
+
+
+def _fold(context, nodes):
     graph = context.graph
-    for node in context.nodes():
+    for node in nodes:
         results = {v: context.known[v].data for v in node.outputs if v in context.known}
         if (
             results

@@ -13,12 +13,14 @@ def _fold(context, node):
     """Folds one Pad, or returns why not."""
     graph, pads, value = context.graph, context.graph.constant(node, 1), context.graph.constant(node, 2)
     readers = context.consumers.get(node.output, [])
-    if not readers or any(r.op != "Conv" or r.inputs[0] != node.output for r in readers):
-        return f"it is read by {readers[0].op + ' ' + readers[0].name if readers else 'nothing'}, not by convolutions alone"
+    if not readers or any(r.op not in ("Conv", "QuantizedConv") or r.inputs[0] != node.output for r in readers):
+        reader = readers[0].op + " " + readers[0].name if readers else "nothing"
+        return f"it is read by {reader}, not by convolutions alone"
     if node.output in graph.results:
         return "its result is an output of the network"
-    if node.attrs.get(
-            "mode", "constant") != "constant" or node.input(2) and (value is None or value.size and value.item() != 0):
+    constant = node.attrs.get("mode", "constant") == "constant" and (value is not None or not node.input(2))
+    padded = value.item() if constant and value is not None and value.size else 0
+    if not constant or any(padded != r.attrs.get("x_q", (1, 0))[1] for r in readers):
         return "it pads with something else than zeros"
     if pads is None or node.input(3) or pads[:2].any() or pads[pads.size // 2:][:2].any() or (pads < 0).any():
         return "it does not add a constant number of rows and columns"

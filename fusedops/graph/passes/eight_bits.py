@@ -1,0 +1,394 @@
+"""Layers of 8 bits: one operator on bytes where exporters write DequantizeLinear, one of floats and QuantizeLinear.
+
+`layers` comes first: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up
+through what only moves elements, equal pairs cancel, and products of bytes by int8 weights become QuantizedConv and
+QuantizedLinear, whose results are floats. The passes between take these as any other layer, and put scales, biases,
+residuals and activations into them. `results` comes last: QuantizeLinear goes into the layer before it.
+"""
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import _core
+from ..ir import Known, Node
+from ..operators import OPERATORS
+from ..operators.eight_bits import BYTES, quantization
+
+
+class Source(NamedTuple):
+    """What a DequantizeLinear reads: bytes of a type and their quantisation."""
+    node: Node
+    value: str
+    q: tuple
+    dtype: np.dtype
+
+
+def layers(context):
+    for node in context.nodes():
+        if node.op in ("QLinearConv", "QLinearMatMul"):
+            _spell_out(context, node)
+    for node in context.nodes():
+        _share(context, node)
+        _sink(context, node)
+    for node in context.nodes(reverse=True):
+        _lift(context, node)
+    for node in context.nodes():
+        _cancel(context, node)
+    for node in context.nodes():
+        if node.op in _FORMS:
+            _form(context, node)
+
+
+def results(context):
+    for node in context.nodes():
+        if node.op in ("QuantizedConv", "QuantizedLinear") and node.residual:
+            _residual(context, node)
+    for node in context.nodes():
+        if node.op == "QuantizeLinear":
+            _store(context, node)
+    for node in context.nodes():
+        if node.op in ("DequantizeLinear", "QuantizeLinear"):
+            _explain(context, node)
+
+
+# ---- what is known of bytes
+
+
+def _source(context, value):
+    """The Source of a float value, or why it is none."""
+    node = context.producers.get(value)
+    if node is None or node.op != "DequantizeLinear":
+        return "it takes floats"
+    zero, known = context.graph.constant(node, 2), context.known.get(node.inputs[0])
+    dtype = known.dtype if zero is None and known is not None else None if zero is None else zero.dtype
+    if dtype not in BYTES:
+        return f"its input has type {dtype}, not uint8 or int8"
+    if node.input(2) and zero is None:
+        return "the zero point of its input is not constant"
+    q = quantization(context.graph.constant(node, 1), zero)
+    return f"of its input, {q}" if isinstance(q, str) else Source(node, node.inputs[0], q, dtype)
+
+
+def _target(context, node):
+    """(quantisation, type) of a QuantizeLinear, or why it has none."""
+    zero = context.graph.constant(node, 2)
+    if node.input(2) and zero is None:
+        return "its zero point is not constant"
+    dtype = context.known[node.output].dtype if node.output in context.known else None if zero is None else zero.dtype
+    if dtype not in BYTES:
+        return f"its result has type {dtype}, not uint8 or int8"
+    q = quantization(context.graph.constant(node, 1), zero)
+    return q if isinstance(q, str) else (q, dtype)
+
+
+def _drop(context, value):
+    """Removes a DequantizeLinear that nothing reads any more."""
+    node = context.producers.get(value)
+    read = context.consumers.get(value) or value in context.graph.results
+    if node is not None and node in context.place and not read:
+        context.remove(node)
+
+
+def _known(context, value, like, dtype):
+    known = context.known.get(like)
+    if known is not None:
+        context.known[value] = Known(known.shape, dtype)
+
+
+# ---- QDQ form
+
+
+def _spell_out(context, node):
+    """An operator of ONNX on quantised values as that of floats between DequantizeLinear and QuantizeLinear."""
+    graph, conv = context.graph, node.op == "QLinearConv"
+    x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
+    if any(v not in graph.constants for v in (xs, ws, ys)):
+        return
+    before, y = node.inputs, node.output
+
+    def dequantized(v, *given, **attrs):
+        result = context.fresh(f"{v}.real")
+        added = Node("DequantizeLinear", f"{node.name}.{v}", [v, *given], [result], attrs)
+        context.add(added, node)
+        context.place[added] -= 0.5
+        _known(context, result, v, np.dtype(np.float32))
+        return result
+
+    ndim = np.ndim(graph.constants[w]) if w in graph.constants else len(context.shape(w) or ())
+    inputs = [dequantized(x, xs, xz), dequantized(w, ws, wz, axis=0 if conv else ndim - 1)]
+    if node.input(8):
+        scale = np.float32(graph.constants[xs].reshape(()) * graph.constants[ws])
+        inputs.append(dequantized(node.input(8), context.add_constant(f"{node.name}.bias.scale", scale), axis=0))
+    node.op, node.inputs, node.outputs = "Conv" if conv else "MatMul", inputs, [context.fresh(f"{y}.real")]
+    context.reads_instead(node, before)
+    context.producers[node.output] = node
+    _known(context, node.output, y, np.dtype(np.float32))
+    context.add(Node("QuantizeLinear", f"{node.name}.quantized", [node.output, ys, yz], [y]), node)
+
+
+def _share(context, node):
+    """Of two equal conversions of one value the first stands for both."""
+    if node.op not in ("DequantizeLinear", "QuantizeLinear"):
+        return
+    if node.output in context.graph.results:
+        return
+    for other in list(context.consumers.get(node.inputs[0], ())):
+        later = context.place[other] > context.place[node]
+        if later and other.output not in context.graph.results and _alike(context, node, other):
+            context.rename(other.output, node.output)
+            context.remove(other)
+
+
+def _alike(context, a, b):
+    """Whether two conversions are the same."""
+    if a.op != b.op or a.attrs != b.attrs:
+        return False
+    pairs = [(context.graph.constant(a, i), context.graph.constant(b, i)) for i in (1, 2)]
+    given = len([v for v in a.inputs if v]) == len([v for v in b.inputs if v])
+    return given and all(p is q or p is not None and q is not None and p.dtype == q.dtype and np.array_equal(p, q)
+                         for p, q in pairs)
+
+
+def _carried(node):
+    """The slice of a node's inputs whose elements its result has, or None."""
+    carries = OPERATORS[node.op].carries
+    plain = node.activation is None and not node.residual
+    return carries(node) if carries is not None and plain else None
+
+
+def _sink(context, node):
+    """op(dequantize(x)) = dequantize(op(x)) of an operator that only moves elements."""
+    where = _carried(node)
+    if where is None or not node.inputs[where]:
+        return
+    if node.op == "Transpose" and _sink_weights(context, node):
+        return
+    sources = [_source(context, v) for v in node.inputs[where]]
+    if any(isinstance(s, str) for s in sources) or any(s.q != sources[0].q or s.dtype != sources[0].dtype
+                                                       for s in sources):
+        return
+    first, before = sources[0], node.inputs
+    inputs = list(before)
+    inputs[where] = [s.value for s in sources]
+    if node.op == "Pad" and (inputs := _padded(context, node, inputs, first)) is None:
+        return
+    node.inputs = inputs
+    context.reads_instead(node, before)
+    for v in before[where]:
+        _drop(context, v)
+    results, node.outputs = node.outputs, [v and context.fresh(f"{v}.bytes") for v in node.outputs]
+    for old, new in zip(results, node.outputs, strict=True):
+        if old:
+            _known(context, new, old, first.dtype)
+            context.producers[new] = node
+            context.add(Node("DequantizeLinear", context.fresh(f"{node.name}.dequantized"),
+                             [new, *first.node.inputs[1:]], [old], dict(first.node.attrs)), node)
+
+
+def _padded(context, node, inputs, source):
+    """The inputs of a Pad of bytes, which pads with the zero point; None where it pads with something else than 0."""
+    value = context.graph.constant(node, 2)
+    if node.attrs.get("mode", "constant") != "constant":
+        return inputs
+    if node.input(2) and (value is None or value.size and value.item() != 0):
+        return None
+    zero = context.add_constant(f"{node.name}.zero", np.array(source.q[1], source.dtype))
+    return [*inputs[:2], zero, *inputs[3:]]
+
+
+def _sink_weights(context, node):
+    """A transposition of constant weights, whose scales go along with their axis."""
+    made = context.producers.get(node.inputs[0])
+    w = context.graph.constant(made, 0) if made is not None and made.op == "DequantizeLinear" else None
+    if w is None or made.attrs.get("block_size", 0):
+        return False
+    perm = list(node.attrs.get("perm") or range(w.ndim)[::-1])
+    moved = context.add_constant(f"{made.inputs[0]}.transposed", np.ascontiguousarray(w.transpose(perm)))
+    before = node.inputs
+    node.op, node.inputs = "DequantizeLinear", [moved, *made.inputs[1:]]
+    node.attrs = made.attrs | {"axis": perm.index(made.attrs.get("axis", 1) % w.ndim)}
+    context.reads_instead(node, before)
+    _drop(context, before[0])
+    return True
+
+
+def _lift(context, node):
+    """quantize(op(x)) = op(quantize(x)) of an operator that only moves elements, where its inputs are as few."""
+    found = _target(context, node) if node.op == "QuantizeLinear" else ""
+    into = context.producers.get(node.inputs[0]) if not isinstance(found, str) else None
+    where = _carried(into) if into is not None else None
+    if where is None or into.op == "Pad" or len(into.outputs) > 1 or into.output in context.graph.results:
+        return
+    carried = into.inputs[where]
+    few = into.op == "MaxPool" or sum(map(context.size, carried)) <= context.size(into.output)
+    if len(context.consumers[into.output]) > 1 or not few or any(v in context.graph.constants for v in carried):
+        return
+    before, inputs, added = into.inputs, list(into.inputs), []
+    for v in carried:
+        q = Node("QuantizeLinear", context.fresh(f"{node.name}.{v}"), [v, *node.inputs[1:]],
+                 [context.fresh(f"{v}.bytes")], dict(node.attrs))
+        context.add(q, into)
+        context.place[q] -= 0.5
+        _known(context, q.output, v, found[1])
+        added.append(q)
+    inputs[where] = [q.output for q in added]
+    into.inputs = inputs
+    context.reads_instead(into, before)
+    context.merge([node], into)
+    for q in added:
+        _lift(context, q)
+
+
+def _cancel(context, node):
+    """quantize(dequantize(x)) = x of equal quantisations."""
+    found = _target(context, node) if node.op == "QuantizeLinear" else ""
+    source = _source(context, node.inputs[0]) if not isinstance(found, str) else ""
+    if isinstance(source, str) or found != (source.q, source.dtype):
+        return
+    context.rename(node.output, source.value)
+    context.remove(node)
+    _drop(context, node.inputs[0])
+
+
+# ---- layers
+
+
+def _weights(context, value, axis):
+    """(int8 weights, their node, a scale for each point of an axis), or why there are none."""
+    node = context.producers.get(value)
+    if node is None or node.op != "DequantizeLinear":
+        return "its weights are floats"
+    q, scale, zero = (context.graph.constant(node, i) for i in range(3))
+    if q is None or scale is None or node.input(2) and zero is None:
+        return "its weights are not constant"
+    if q.dtype not in BYTES or scale.dtype != np.float32:
+        return f"its weights have type {q.dtype}, with scales of {scale.dtype}"
+    if node.attrs.get("block_size", 0):
+        return "its weights have a scale a block"
+    if scale.size > 1 and node.attrs.get("axis", 1) % q.ndim != axis:
+        return "its weights have scales along another axis than its output channels"
+    shape = [-1 if a == axis else 1 for a in range(q.ndim)]
+    each = np.broadcast_to(scale.reshape(-1), q.shape[axis])
+    w = q.astype(np.int16) - (0 if zero is None else np.broadcast_to(zero.reshape(-1), q.shape[axis]).reshape(shape))
+    if w.size and (w.min() < -128 or w.max() > 127):
+        return "its weights are not symmetric: less their zero points they do not fit int8"
+    if not np.all((each >= np.finfo(np.float32).tiny) & np.isfinite(each)):
+        return "a scale of its weights is not positive"
+    if w.size // max(q.shape[axis], 1) > _core.BYTE_STEPS:
+        return f"its sums have more than {_core.BYTE_STEPS} products"
+    return w.astype(np.int8), node, np.ascontiguousarray(each)
+
+
+def _bias(context, value, n):
+    """A constant bias as n floats; None where it is something else."""
+    known = context.known.get(value)
+    a = context.graph.constants.get(value, None if known is None else known.data)
+    made = context.producers.get(value)
+    if a is None and made is not None and made.op == "DequantizeLinear" and made.inputs[0] in context.graph.constants:
+        q, scale, zero = (context.graph.constant(made, i) for i in range(3))
+        a = None if scale is None or made.input(2) and zero is None else (
+            q.astype(np.int64) - (0 if zero is None else zero)).astype(np.float32) * scale
+    if a is None or a.dtype != np.float32 or not (a.size == 1 or a.size == n == a.shape[-1]):
+        return None
+    return np.ascontiguousarray(np.broadcast_to(a.reshape(-1), (n,)))
+
+
+def _conv(context, node):
+    return _weights(context, node.inputs[1], 0), 1.0, 1.0
+
+
+def _matmul(context, node):
+    return _as_rows(_weights(context, node.inputs[1], 1)), 1.0, 1.0
+
+
+def _gemm(context, node):
+    alpha, beta, rows = node.attrs.get("alpha", 1.0), node.attrs.get("beta", 1.0), node.attrs.get("transB", 0)
+    if node.attrs.get("transA", 0):
+        return "its input is transposed", alpha, beta
+    if alpha <= 0:
+        return f"its result is scaled by {alpha}", alpha, beta
+    found = _weights(context, node.inputs[1], 0 if rows else 1)
+    return found if rows else _as_rows(found), alpha, beta
+
+
+def _as_rows(found):
+    """Weights (k, n) as (n, k)."""
+    if isinstance(found, str):
+        return found
+    w, node, scale = found
+    return (np.ascontiguousarray(w.T), node, scale) if w.ndim == 2 else "its weights are not one matrix"
+
+
+_FORMS = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm}
+
+
+def _form(context, node):
+    """Makes a layer of 8 bits of a layer whose input and weights are bytes, or tells why not."""
+    source, (weights, alpha, beta) = _source(context, node.inputs[0]), _FORMS[node.op](context, node)
+    bytes_here = any(getattr(context.producers.get(v), "op", "") == "DequantizeLinear" for v in node.inputs[:2])
+    if isinstance(source, str) or isinstance(weights, str):
+        return context.refused(node, source if isinstance(source, str) else weights) if bytes_here else None
+    w, made, scale = weights
+    bias = _bias(context, node.input(2), len(w)) if node.input(2) else None
+    if node.input(2) and bias is None:
+        return context.refused(node, "its bias is not a constant for each output channel")
+    name, before = made.inputs[0], node.inputs
+    scale = scale if alpha == 1 else (scale.astype(np.float64) * alpha).astype(np.float32)
+    bias = bias if bias is None or beta == 1 else (bias.astype(np.float64) * beta).astype(np.float32)
+    node.inputs = [
+        source.value,
+        context.add_constant(f"{name}.int8", w),
+        "" if bias is None else context.add_constant(f"{node.name}.bias", bias),
+        context.add_constant(f"{name}.scale", scale),
+    ]
+    conv = node.op == "Conv"
+    node.op, node.attrs = "QuantizedConv" if conv else "QuantizedLinear", (node.attrs if conv else {})
+    node.attrs = node.attrs | {"x_q": source.q}
+    context.reads_instead(node, before)
+    for v in before:
+        _drop(context, v)
+    context.fused([source.node, made], node, passes=2, per_element=2, value=before[0])
+    return None
+
+
+# ---- results
+
+
+def _residual(context, node):
+    """Bytes in the place of a residual that is dequantised for this alone."""
+    source = _source(context, node.residual)
+    if isinstance(source, str):
+        return
+    before = node.residual
+    context.consumers[before].remove(node)
+    context.add_residual(node, source.value)
+    node.attrs["residual_q"] = source.q
+    _drop(context, before)
+    context.fused([source.node], node, passes=2, per_element=2, value=before)
+
+
+def _store(context, node):
+    """quantize(layer) as the layer's own last step."""
+    found, into = _target(context, node), context.producers.get(node.inputs[0])
+    if isinstance(found, str):
+        return context.refused(node, found)
+    readers = len(context.consumers[node.inputs[0]])
+    if into is None or into.op not in ("QuantizedConv", "QuantizedLinear") or into.attrs.get("y_q"):
+        return None
+    if into.output in context.graph.results or readers > 1:
+        return context.refused(node, f"the result of {into.op} {into.name} is read as floats too")
+    into.attrs["y_q"], into.attrs["y_type"] = found[0], str(found[1])
+    value = node.inputs[0]
+    context.merge([node], into)
+    context.fused([node], into, passes=2, per_element=2, value=value)
+    return None
+
+
+def _explain(context, node):
+    """Names what stays in floats between bytes."""
+    down = node.op == "DequantizeLinear"
+    others = context.consumers.get(node.output, ()) if down else [context.producers.get(node.inputs[0])]
+    for other in others:
+        if other is not None and other.op not in ("DequantizeLinear", "QuantizeLinear"):
+            side = "takes" if down else "makes"
+            context.refused(node, f"{other.op} {other.name} {side} floats")

@@ -1,0 +1,210 @@
+"""Networks of 8 bits: one step for what exporters write as several nodes, with the integers of ONNX Runtime."""
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+ort = pytest.importorskip("onnxruntime")
+from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+
+import fusedops as fo  # noqa: E402
+
+KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
+         np.dtype(np.float32): TensorProto.FLOAT}
+
+
+class Net:
+    """A graph that is written node by node."""
+
+    def __init__(self, seed=0):
+        self.nodes, self.constants, self.rng = [], [], np.random.default_rng(seed)
+
+    def constant(self, a):
+        name = f"c{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(np.asarray(a), name))
+        return name
+
+    def add(self, op, *inputs, domain="", **attrs):
+        given = [v if isinstance(v, str) else self.constant(v) for v in inputs]
+        result = f"{op.lower()}{len(self.nodes)}"
+        self.nodes.append(helper.make_node(op, given, [result], result, domain=domain, **attrs))
+        return result
+
+    def quantize(self, x, scale=0.05, zero=120, dtype=np.uint8, **attrs):
+        return self.add("QuantizeLinear", x, np.float32(scale), np.asarray(zero, dtype), **attrs)
+
+    def dequantize(self, q, scale=0.05, zero=120, dtype=np.uint8, **attrs):
+        return self.add("DequantizeLinear", q, np.float32(scale), np.asarray(zero, dtype), **attrs)
+
+    def between(self, x, *q):
+        return self.dequantize(self.quantize(x, *q), *q)
+
+    def weights(self, *shape, axis=0, each=True, dtype=np.int8, zero=0):
+        info = np.iinfo(dtype)
+        w = self.rng.integers(max(info.min, -127), info.max, shape, dtype, endpoint=True)
+        n = shape[axis] if each else 1
+        scale = self.rng.uniform(0.001, 0.003, n).astype(np.float32)
+        zeros = np.full(n, zero, dtype)
+        return self.add("DequantizeLinear", w, *((scale, zeros) if each else (scale[0], zeros[0])), axis=axis)
+
+    def bias(self, n):
+        q = self.rng.integers(-3000, 3000, n, dtype=np.int32)
+        return self.add("DequantizeLinear", q, np.float32(2e-4), np.int32(0))
+
+    def model(self, inputs, *results, shapes=None, types=None, opset=17):
+        values = [helper.make_tensor_value_info(name, KINDS[np.dtype(d)], s) for name, (d, s) in inputs.items()]
+        outputs = [helper.make_tensor_value_info(r, KINDS[np.dtype(types[i] if types else np.float32)], None)
+                   for i, r in enumerate(results)]
+        graph = helper.make_graph(self.nodes, "net", values, outputs, self.constants)
+        opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+        return helper.make_model(graph, opset_imports=opsets, ir_version=9)
+
+
+def runtime(proto, *arrays, fused=True):
+    options = ort.SessionOptions()
+    if not fused:
+        options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    session = ort.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return session.run(None, dict(zip([i.name for i in session.get_inputs()], arrays, strict=True)))
+
+
+def kinds(model, *arrays):
+    return [step.kind if step.kind != "numpy" else step.node.op for step in model.plan(*arrays)[0].steps]
+
+
+def same_bytes(y, want):
+    """At most one in 1,000 off, by one."""
+    assert y.dtype == want.dtype and y.shape == want.shape
+    off = np.abs(y.astype(int) - want.astype(int))
+    assert off.max(initial=0) <= 1 and np.count_nonzero(off) <= max(1, off.size // 1000)
+
+
+def some_bytes(shape, dtype, seed=1):
+    info = np.iinfo(dtype)
+    return np.random.default_rng(seed).integers(info.min, info.max, shape, dtype, endpoint=True)
+
+
+def conv_model(shape, oc, kernel, groups, dtype, zero, residual=None, **attrs):
+    """A convolution between bytes; residual: the shape of one, which is added."""
+    net, inputs = Net(), {"x": (dtype, shape)}
+    w = net.weights(oc, shape[1] // groups, *kernel)
+    y = net.add("Conv", net.dequantize("x", 0.05, zero, dtype), w, net.bias(oc), group=groups, **attrs)
+    if residual:
+        inputs["r"] = dtype, residual
+        y = net.add("Add", net.dequantize("r", 0.03, zero, dtype), y)
+    return net.model(inputs, net.quantize(net.add("Relu", y), 0.11, zero, dtype), types=[dtype])
+
+
+@pytest.mark.parametrize("dtype, zero", [(np.uint8, 131), (np.int8, -7)])
+@pytest.mark.parametrize("residual", [False, True])
+@pytest.mark.parametrize(
+    "shape, oc, kernel, groups, attrs",
+    [
+        ((1, 5, 9, 8), 7, (3, 3), 1, {"pads": [1, 1, 1, 1]}),
+        ((2, 16, 7, 7), 33, (1, 1), 1, {}),
+        ((1, 24, 9, 9), 24, (3, 3), 24, {"strides": [2, 2], "auto_pad": "SAME_UPPER"}),
+        ((1, 12, 8, 6), 8, (3, 2), 4, {"dilations": [2, 1], "pads": [2, 0, 2, 1]}),
+        ((2, 6, 11), 5, (3,), 1, {"pads": [1, 1]}),
+        ((1, 3, 4, 5, 6), 4, (3, 3, 3), 1, {"pads": [1] * 6}),
+    ],
+)
+def test_a_convolution_is_one_step(shape, oc, kernel, groups, attrs, residual, dtype, zero):
+    arrays, form = [some_bytes(shape, dtype)], (shape, oc, kernel, groups, dtype, zero)
+    proto = conv_model(*form, **attrs)
+    if residual:
+        arrays.append(some_bytes(runtime(proto, *arrays)[0].shape, dtype, 2))
+        proto = conv_model(*form, arrays[1].shape, **attrs)
+    model = fo.load_onnx(proto)
+    same_bytes(model(*arrays), runtime(proto, *arrays, fused=False)[0])
+    assert kinds(model, *arrays) == ["qconv2d" if len(shape) < 5 else "QuantizedConv"]
+
+
+@pytest.mark.parametrize("batch", [(5,), (2, 3), ()])
+@pytest.mark.parametrize("op", ["MatMul", "Gemm", "QLinearMatMul", "QGemm"])
+def test_a_product_is_one_step(op, batch):
+    net, shape = Net(), (*batch, 18)
+    if op in ("Gemm", "QGemm") and len(batch) != 1:
+        pytest.skip("a Gemm takes matrices")
+    w, scale = net.rng.integers(-127, 127, (18, 21), np.int8), np.full(21, 0.002, np.float32)
+    one, zero, out = np.float32(0.05), np.uint8(100), (np.float32(0.07), np.uint8(90))
+    if op == "QLinearMatMul":
+        y = net.add(op, "x", one, zero, w, np.float32(0.002), np.int8(0), *out)
+    elif op == "QGemm":
+        bias = net.rng.integers(-900, 900, 21, np.int32)
+        y = net.add(op, "x", one, zero, w, scale, np.zeros(21, np.int8), bias, *out, domain="com.microsoft")
+    else:
+        x, w = net.dequantize("x", one, zero), net.add("DequantizeLinear", w, scale, np.zeros(21, np.int8), axis=1)
+        bias = net.bias(21)
+        y = net.add(op, x, w, bias) if op == "Gemm" else net.add("Add", net.add(op, x, w), bias)
+        y = net.quantize(net.add("Relu", y), *out)
+    proto = net.model({"x": (np.uint8, shape)}, y, types=[np.uint8])
+    model, x = fo.load_onnx(proto), some_bytes(shape, np.uint8)
+    same_bytes(model(x), runtime(proto, x, fused=False)[0])
+    assert kinds(model, x) == ["qlinear"]
+
+
+@pytest.mark.parametrize("kind", ["uint8", "blocks", "floats", "x16"])
+def test_what_stays_float_is_named(kind):
+    net = Net()
+    wide = np.uint16 if kind == "x16" else np.uint8
+    x = net.dequantize(net.quantize("x", 0.01, 120, wide), 0.01, 120, wide)
+    if kind == "uint8":
+        w = net.weights(4, 6, 1, 1, dtype=np.uint8, zero=3)
+    elif kind == "floats":
+        w = net.constant(net.rng.standard_normal((4, 6, 1, 1)).astype(np.float32))
+    elif kind == "blocks":
+        q = net.rng.integers(-9, 9, (4, 6, 1, 1), np.int8)
+        w = net.add("DequantizeLinear", q, np.full((4, 2, 1, 1), 0.1, np.float32), axis=1, block_size=3)
+    else:
+        w = net.weights(4, 6, 1, 1)
+    proto = net.model({"x": (np.float32, (1, 6, 5, 5))}, net.add("Conv", x, w), opset=21)
+    model, x = fo.load_onnx(proto), np.random.default_rng(0).standard_normal((1, 6, 5, 5)).astype(np.float32)
+    want = runtime(proto, x, fused=False)[0]
+    np.testing.assert_allclose(model(x), want, rtol=1e-4, atol=1e-4 * np.abs(want).max())
+    reasons = {
+        "uint8": "not symmetric",
+        "blocks": "a scale a block",
+        "floats": "its weights are floats",
+        "x16": "has type uint16",
+    }
+    assert any(r.kind == "8-bit layers" and reasons[kind] in r.reason for r in model.explain().refusals)
+    assert "conv2d" in kinds(model, x)
+
+
+def small_network():
+    """Two convolutions, a block with a skip between them, and a product."""
+    net = Net()
+    x = net.between("x", 0.03, 120)
+    a = net.between(net.add("Relu", net.add("Conv", x, net.weights(8, 3, 3, 3), net.bias(8), pads=[1] * 4)), 0.02, 0)
+    b = net.add("Conv", a, net.weights(8, 8, 3, 3), net.bias(8), pads=[1] * 4)
+    b = net.between(net.add("Relu", net.add("Add", b, a)), 0.03, 0)
+    b = net.add("Reshape", net.add("Transpose", b, perm=[0, 2, 3, 1]), np.int64([0, -1]))
+    y = net.add("MatMul", b, net.weights(8 * 36, 5, axis=1))
+    return net.model({"x": (np.float32, ("n", 3, 6, 6))}, net.add("Add", y, net.bias(5)))
+
+
+def test_a_network_is_the_same_for_every_batch_and_file(isa, threads, tmp_path):
+    proto = small_network()
+    model = fo.load_onnx(proto)
+    x = np.random.default_rng(0).standard_normal((5, 3, 6, 6)).astype(np.float32)
+    y = model(x)
+    want = runtime(proto, x, fused=False)[0]
+    np.testing.assert_allclose(y, want, rtol=0, atol=0.02 * np.abs(want).max())
+    assert not {"conv2d", "linear", "QuantizeLinear", "DequantizeLinear"}.intersection(kinds(model, x))
+    for n in (1, 2, 3):
+        np.testing.assert_array_equal(model(x[:n]), y[:n])
+    model.save(tmp_path / "net.fo")
+    np.testing.assert_array_equal(fo.load(tmp_path / "net.fo")(x), y)
+
+
+def test_unfused_each_node_is_a_pass():
+    proto = small_network()
+    x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
+    want = runtime(proto, x, fused=False)[0]
+    for options in ({"fuse": False}, {"fuse": False, "fold": False}, {"disabled_passes": ("8-bit layers",)},
+                    {"disabled_passes": ("8-bit results",)}):
+        model = fo.load_onnx(proto, **options)
+        np.testing.assert_allclose(model(x), want, rtol=0, atol=0.02 * np.abs(want).max())
+        found = kinds(model, x)
+        assert ("qconv2d" in found) == (options == {"disabled_passes": ("8-bit results",)})
+        assert found.count("convert") >= 3
