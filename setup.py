@@ -26,7 +26,8 @@ from setuptools.command.build_ext import build_ext
 # Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C
 # stands in for an FMA.
 SCALAR = ["-fno-tree-slp-vectorize"]
-X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
+X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma", "-mf16c"],
+            "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
 ARM_SETS = {"scalar": SCALAR, "neon": []}
 MACOS = sys.platform == "darwin"
 
@@ -52,7 +53,7 @@ POINTERS = ["-fno-sanitize=null,alignment,object-size,pointer-overflow"] if SANI
 WITHOUT = []
 # the kernels of 16 lanes on a processor that has none: for their bits, not for time
 if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
-    SETS["avx512"] = ["-mavx2", "-mfma", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
+    SETS["avx512"] = ["-mavx2", "-mfma", "-mf16c", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
     WITHOUT = ["-DFO_EMULATED"]
 # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
 if SANITIZE and SETS is X86_SETS:

@@ -96,13 +96,19 @@ typedef struct {
     const float *slopes; /* FO_PRELU: one a channel; a plan keeps a copy */
 } fo_activation;
 
+/* Weights of float32, or halves: of float16, which stay so and are widened, exactly, where they are read. */
+typedef struct {
+    const void *data;
+    bool halves;
+} fo_weights;
+
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]. bias may
  * be NULL. */
 typedef struct fo_linear fo_linear;
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
-                            fo_activation act);
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                            const float *bias, fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 void fo_linear_free(fo_linear *plan);
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
@@ -200,7 +206,8 @@ typedef struct {
  * outputs), b_ih and b_hh (gates*hidden), w_hr (outputs, hidden), peephole (3, hidden) for i, f and o. All but w_ih and
  * w_hh may be NULL. */
 typedef struct {
-    const float *w_ih, *w_hh, *b_ih, *b_hh, *w_hr, *peephole;
+    fo_weights w_ih, w_hh, w_hr; /* of one type */
+    const float *b_ih, *b_hh, *peephole;
 } fo_cell_weights;
 
 typedef struct fo_cell fo_cell;

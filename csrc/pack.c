@@ -18,23 +18,39 @@ void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *
     }
 }
 
+static void pack_half_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const uint16_t *b, ptrdiff_t bk,
+                            ptrdiff_t bn, uint16_t *panel) {
+    const ptrdiff_t nr = kn->nr;
+    for (ptrdiff_t p = 0; p < k; p++, panel += nr, b += bk)
+        for (ptrdiff_t j = 0; j < nr; j++) panel[j] = j < n ? b[j * bn] : 0;
+}
+
 typedef struct {
     const fo_kernels *kn;
     ptrdiff_t n, k, bk, bn;
-    const float *b;
-    float *packed;
+    fo_weights b;
+    void *packed;
 } packing;
 
 static void pack_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const packing *p = context;
-    const ptrdiff_t nr = p->kn->nr, j = task * nr;
-    fo_pack_panel(p->kn, min_(p->n - j, nr), p->k, p->b + j * p->bn, p->bk, p->bn, p->packed + j * p->k);
+    const ptrdiff_t nr = p->kn->nr, j = task * nr, n = min_(p->n - j, nr), from = j * p->bn, to = j * p->k;
+    const void *b = p->b.data;
+    if (p->b.halves)
+        pack_half_panel(p->kn, n, p->k, (const uint16_t *)b + from, p->bk, p->bn, (uint16_t *)p->packed + to);
+    else
+        fo_pack_panel(p->kn, n, p->k, (const float *)b + from, p->bk, p->bn, (float *)p->packed + to);
 }
 
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
              float *packed) {
-    packing p = {kn, n, k, bk, bn, b, packed};
+    fo_pack_weights(kn, n, k, &(fo_weights){b, false}, bk, bn, packed);
+}
+
+void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
+                     void *packed) {
+    packing p = {kn, n, k, bk, bn, *b, packed};
     fo_parallel_for(k ? div_up(n, kn->nr) : 0, fo_pack_threads(n * k), pack_task, &p);
 }
 

@@ -36,6 +36,15 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
     return round_up(n, kn->nr) * k;
 }
 
+static inline size_t fo_weight_bytes(bool halves) { return halves ? sizeof(uint16_t) : sizeof(float); }
+
+/* Lets B of a product be these panels, k steps each, from number `first` on. */
+static inline void fo_gemm_panels(const fo_kernels *kn, fo_gemm_args *g, const void *panels, bool halves,
+                                  ptrdiff_t first) {
+    g->form = halves ? FO_HALVES : FO_ROWS, g->ldb = halves ? kn->nr / 2 : kn->nr, g->panel = g->ldb * g->k;
+    g->b = (const float *)panels + first * g->panel;
+}
+
 /* Packs B[k,n], element (p, j) at b[p*bk + j*bn], into panels of nr columns, the last padded with zeros:
  *
  *      B  k x n            packed
@@ -44,6 +53,9 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
  *    +-----+-----+--+
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
+/* The same of weights of either type, into panels of that type. */
+void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
+                     void *packed);
 /* One panel, of n <= nr columns. */
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel);

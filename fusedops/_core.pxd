@@ -42,9 +42,12 @@ cdef extern from "fusedops.h" nogil:
         float p1
         const float *slopes
 
+    ctypedef struct fo_weights:
+        const void *data
+        bint halves
     ctypedef struct fo_linear:
         pass
-    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const float *w, Py_ssize_t wn, Py_ssize_t wk,
+    fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
                                 const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
@@ -119,11 +122,9 @@ cdef extern from "fusedops.h" nogil:
         fo_activation act
         float clip
     ctypedef struct fo_cell_weights:
-        const float *w_ih
-        const float *w_hh
+        fo_weights w_ih, w_hh, w_hr
         const float *b_ih
         const float *b_hh
-        const float *w_hr
         const float *peephole
     ctypedef struct fo_cell:
         pass

@@ -308,6 +308,15 @@ cdef inline float *data(ndarray a) noexcept nogil:
     return NULL if a is None else <float *>cnp.PyArray_DATA(a)
 
 
+cdef fo_weights weights_of(ndarray a) noexcept:
+    """float32 or float16."""
+    cdef fo_weights w
+    w.data, w.halves = NULL, False
+    if a is not None:
+        w.data, w.halves = cnp.PyArray_DATA(a), cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16
+    return w
+
+
 cdef inline double *doubles(ndarray a) noexcept nogil:
     return NULL if a is None else <double *>cnp.PyArray_DATA(a)
 
@@ -393,13 +402,15 @@ cdef class LinearPlan:
         fo_linear_free(self.plan)
 
     def _pack(self, ndarray w, ndarray bias, tuple activation):
-        """w (n, k) of any strides; bias (n,) contiguous or None; activation as parsed."""
+        """w (n, k) of any strides, float32 or float16; bias (n,) contiguous or None; activation as parsed."""
         cdef fo_linear *plan
         cdef fo_activation act = activation_of(activation)
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
+        cdef Py_ssize_t each = cnp.PyArray_ITEMSIZE(w)
+        cdef fo_weights weights = weights_of(w)
         make_once(self, self.plan != NULL)
         with nogil:
-            plan = fo_linear_create(n, k, data(w), cnp.PyArray_STRIDE(w, 0) // 4, cnp.PyArray_STRIDE(w, 1) // 4,
+            plan = fo_linear_create(n, k, &weights, cnp.PyArray_STRIDE(w, 0) // each, cnp.PyArray_STRIDE(w, 1) // each,
                                     data(bias), act)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
@@ -896,8 +907,8 @@ cdef class CellPlan:
         s.inputs, s.outputs = w_ih.shape[1], w_hh.shape[1]
         s.hidden = s.outputs if w_hr is None else w_hr.shape[1]
         s.act, s.reset_after, s.clip = activation_of(activation), reset_after, clip
-        w.w_ih, w.w_hh, w.b_ih, w.b_hh = data(w_ih), data(w_hh), data(b_ih), data(b_hh)
-        w.w_hr, w.peephole = data(w_hr), data(peephole)
+        w.w_ih, w.w_hh, w.w_hr = weights_of(w_ih), weights_of(w_hh), weights_of(w_hr)
+        w.b_ih, w.b_hh, w.peephole = data(b_ih), data(b_hh), data(peephole)
         with nogil:
             cell = fo_cell_create(&s, &w)
         if cell == NULL:
@@ -1230,11 +1241,30 @@ def fold_scale(ndarray w, ndarray scale):
 
 def as_input(x, str name, ndim=None):
     """x as a float32 array of ndim axes (an int or a tuple of ints), or the error that says what is wrong."""
-    cdef object a = as_float32(x, name)
+    return with_axes(as_float32(x, name), name, ndim)
+
+
+cdef object with_axes(object a, str name, object ndim):
     if ndim is not None and a.ndim not in ((ndim,) if isinstance(ndim, int) else ndim):
         raise ValueError(f"{name} has shape {a.shape}, but must have "
                          f"{ndim if isinstance(ndim, int) else ' or '.join(map(str, ndim))} axes")
     return a
+
+
+def as_weights(w, str name, ndim=None, str order="C"):
+    """A copy of weights that are float32 or float16, or the error that says what is wrong."""
+    cdef object a = w if ready(w) else as_array(w, name)
+    if a.dtype != np.float16:
+        return as_input(w, name, ndim).copy(order)
+    return with_axes(a, name, ndim).astype(np.float16, order)
+
+
+def widened(a, str name, ndarray w):
+    """A vector that goes with weights w, as float32: it may be float16 if they are. None stays."""
+    if a is None or cnp.PyArray_TYPE(w) != cnp.NPY_FLOAT16:
+        return a
+    b = as_array(a, name)
+    return b.astype(np.float32) if b.dtype == np.float16 else a
 
 
 cdef inline Py_ssize_t row_stride(ndarray a) noexcept:

@@ -323,9 +323,9 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     Parameters
     ----------
     x : ndarray, float32, (..., k)
-    w : ndarray, float32, (n, k)
-        As in PyTorch.
-    bias : ndarray, float32, (n,), optional
+    w : ndarray, float32 or float16, (n, k)
+        As in PyTorch. float16 is widened where it is read.
+    bias : ndarray, float32 (or as `w`), (n,), optional
     residual : ndarray, float32, (..., n), optional
     activation : None, str or tuple
         See :func:`conv2d`; the channels of ``("prelu", slopes)`` are the n columns.
@@ -339,7 +339,7 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of `w` and `bias`, float16, or an option has the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 

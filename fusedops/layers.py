@@ -21,6 +21,11 @@ def _bias(bias, channels):
     return np.ascontiguousarray(bias)
 
 
+def halves_of(w):
+    """What a repr says of the type of weights."""
+    return "float16 weights, " if w.dtype == np.float16 else ""
+
+
 def _kept(activation, parsed):
     """The activation with its own copy of what the caller may change later."""
     if parsed[3] is not None:
@@ -141,16 +146,17 @@ class Linear(_Layer, _core.LinearPlan):
 
     Parameters
     ----------
-    w : ndarray, float32, (n, k)
-        As PyTorch's ``nn.Linear.weight``. Copied.
-    bias : ndarray, float32, (n,), optional
+    w : ndarray, float32 or float16, (n, k)
+        As PyTorch's ``nn.Linear.weight``. Copied. float16 stays so, which is half of the memory, and is widened where
+        it is read: sums are float32, with the bits of ``w.astype(np.float32)``.
+    bias : ndarray, float32 (or as `w`), (n,), optional
     activation : None, str or tuple
         See :func:`fusedops.conv2d`.
 
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of `w` and `bias`, float16, or an option has the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -168,15 +174,15 @@ class Linear(_Layer, _core.LinearPlan):
     """
 
     def __init__(self, w, bias=None, *, activation=None):
-        w = _core.as_input(w, "w", 2).copy(order="K")  # as it lies: gemm's b.T is not turned over, only to be packed
-        bias = _bias(bias, w.shape[0])
+        w = _core.as_weights(w, "w", 2, "K")  # as it lies: gemm's b.T is not turned over, only to be packed
+        bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
         self._arguments = (w, bias if bias is None else bias.copy()), {"activation": _kept(activation, parsed)}
         self._pack(w, bias, parsed)
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        return (f"Linear({w.shape[1]} -> {w.shape[0]}, bias={bias is not None}, "
+        return (f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w)}bias={bias is not None}, "
                 f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')")
 
 

@@ -2,34 +2,40 @@
 import numpy as np
 
 from . import _core, activations, recurrent_weights
-from .layers import _kept, _Layer, integer
+from .layers import _kept, _Layer, halves_of, integer
 
 _KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 
 
-def _array(value, name, shape):
-    """A contiguous copy of an optional array of this shape."""
+def _array(value, name, shape, w=None):
+    """A contiguous copy of an optional array of this shape: a vector that goes with the weights w, or weights."""
     if value is None:
         return None
-    value = _core.as_input(value, name)
+    value = _core.as_weights(value, name) if w is None else _core.as_input(_core.widened(value, name, w), name).copy()
     if value.shape != shape:
         raise ValueError(f"{name} has shape {value.shape}, but must have shape {shape}")
-    return value.copy()
+    return value
 
 
 def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
     """Contiguous copies of one layer's weights, their shapes checked."""
     gates = _GATES[kind]
-    w_ih, w_hh = _core.as_input(w_ih, "w_ih", 2).copy(), _core.as_input(w_hh, "w_hh", 2).copy()
+    w_ih, w_hh = _core.as_weights(w_ih, "w_ih", 2), _core.as_weights(w_hh, "w_hh", 2)
     rows, outputs = w_hh.shape
     hidden = rows // gates
     if rows % gates or w_ih.shape[0] != rows or (outputs != hidden and w_hr is None):
         raise ValueError(f"w_ih has shape {w_ih.shape} and w_hh has shape {w_hh.shape}, but {kind} weights are "
                          f"({gates}*hidden, inputs) and ({gates}*hidden, hidden)"
                          + (", w_hh (4*hidden, outputs) with w_hr" if kind == "LSTM" else ""))
-    return (w_ih, w_hh, _array(b_ih, "b_ih", (rows,)), _array(b_hh, "b_hh", (rows,)),
-            _array(w_hr, "w_hr", (outputs, hidden)), _array(peephole, "peephole", (3, hidden)))
+    w_hr = _array(w_hr, "w_hr", (outputs, hidden))
+    for name, w in ("w_hh", w_hh), ("w_hr", w_hr):
+        if w is not None and w.dtype != w_ih.dtype:
+            half = name if w.dtype == np.float16 else "w_ih"
+            raise TypeError(f"w_ih has dtype {w_ih.dtype} and {name} has dtype {w.dtype}, but a cell's weights are of "
+                            f"one dtype: pass {half}.astype(np.float32)")
+    return (w_ih, w_hh, _array(b_ih, "b_ih", (rows,), w_ih), _array(b_hh, "b_hh", (rows,), w_ih), w_hr,
+            _array(peephole, "peephole", (3, hidden), w_ih))
 
 
 def _clip(clip):
@@ -55,7 +61,7 @@ class _Cell(_Layer):
         shown = "".join(f", {k}={v!r}" for k, v in options.items()
                         if k in ("activation", "reset_after", "clip") and v is not None)
         bias = b_ih is not None or b_hh is not None
-        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, bias={bias}{shown}, "
+        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih)}bias={bias}{shown}, "
                 f"kernel='{self.isa} gemm and gates')")
 
 
@@ -64,9 +70,9 @@ class RNNCell(_Cell, _core.CellPlan):
 
     Parameters
     ----------
-    w_ih : ndarray, float32, (hidden, inputs)
-    w_hh : ndarray, float32, (hidden, hidden)
-    b_ih, b_hh : ndarray, float32, (hidden,), optional
+    w_ih : ndarray, float32 or float16, (hidden, inputs)
+    w_hh : ndarray, of the dtype of `w_ih`, (hidden, hidden)
+    b_ih, b_hh : ndarray, float32 (or as `w_ih`), (hidden,), optional
         All copied.
     activation : str or tuple
         "tanh", or any other of :func:`fusedops.conv2d` but "prelu".
@@ -76,7 +82,7 @@ class RNNCell(_Cell, _core.CellPlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -84,6 +90,9 @@ class RNNCell(_Cell, _core.CellPlan):
     -----
     ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h';
     `out` may be h.
+
+    Weights of float16 stay so, which takes half of the memory and little more than half of the time of a step that is
+    bound by reading them. They are widened where they are read: bits are those of ``w.astype(np.float32)``.
 
     References
     ----------
@@ -111,13 +120,13 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
 
     Parameters
     ----------
-    w_ih : ndarray, float32, (4*hidden, inputs)
+    w_ih : ndarray, float32 or float16, (4*hidden, inputs)
         The gates one after another, in PyTorch's order i f g o.
-    w_hh : ndarray, float32, (4*hidden, hidden), or (4*hidden, outputs) with `w_hr`
-    b_ih, b_hh : ndarray, float32, (4*hidden,), optional
-    w_hr : ndarray, float32, (outputs, hidden), optional
+    w_hh : ndarray, of the dtype of `w_ih`, (4*hidden, hidden), or (4*hidden, outputs) with `w_hr`
+    b_ih, b_hh : ndarray, float32 (or as `w_ih`), (4*hidden,), optional
+    w_hr : ndarray, of the dtype of `w_ih`, (outputs, hidden), optional
         A projection: ``h' = w_hr (sigmoid(o) tanh(c'))``.
-    peephole : ndarray, float32, (3, hidden), optional
+    peephole : ndarray, float32 (or as `w_ih`), (3, hidden), optional
         Weights p of i, f and o: ``p_i c`` is added to i, ``p_f c`` to f and ``p_o c'`` to o.
     clip : float, optional
         Bounds the arguments of the gates' functions to -clip..clip, as ONNX's attribute; c' is not bounded.
@@ -125,7 +134,7 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -133,6 +142,9 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     -----
     ``cell(x, h, c, out=None)`` takes x (batch, inputs), h (batch, hidden) and c (batch, hidden), or all without a
     batch, and returns (h', c'); `out` is a pair of arrays, and may be (h, c).
+
+    Weights of float16 stay so, which takes half of the memory and little more than half of the time of a step that is
+    bound by reading them. They are widened where they are read: bits are those of ``w.astype(np.float32)``.
 
     References
     ----------
@@ -165,10 +177,10 @@ class GRUCell(_Cell, _core.CellPlan):
 
     Parameters
     ----------
-    w_ih : ndarray, float32, (3*hidden, inputs)
+    w_ih : ndarray, float32 or float16, (3*hidden, inputs)
         The gates one after another, in PyTorch's order r z n.
-    w_hh : ndarray, float32, (3*hidden, hidden)
-    b_ih, b_hh : ndarray, float32, (3*hidden,), optional
+    w_hh : ndarray, of the dtype of `w_ih`, (3*hidden, hidden)
+    b_ih, b_hh : ndarray, float32 (or as `w_ih`), (3*hidden,), optional
         All copied.
     reset_after : bool
         True is PyTorch's and cuDNN's variant, above. False: ``n = tanh(w_in x + b_in + w_hn (r h) + b_hn)``, the
@@ -179,7 +191,7 @@ class GRUCell(_Cell, _core.CellPlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -187,6 +199,9 @@ class GRUCell(_Cell, _core.CellPlan):
     -----
     ``cell(x, h, out=None)`` takes x (batch, inputs) and h (batch, hidden), or both without a batch, and returns h';
     `out` may be h.
+
+    Weights of float16 stay so, which takes half of the memory and little more than half of the time of a step that is
+    bound by reading them. They are widened where they are read: bits are those of ``w.astype(np.float32)``.
 
     References
     ----------
@@ -320,7 +335,7 @@ class RNN(_Sequence, _core.SequencePlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -426,7 +441,7 @@ class LSTM(_Sequence, _core.SequencePlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -524,7 +539,7 @@ class GRU(_Sequence, _core.SequencePlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of the weights, float16; weights of two dtypes; an option of the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 

@@ -28,6 +28,8 @@ def refused(error, operation, arrays, *texts, out=None, **options):
 def test_wrong_dtype(draw, name, argument, dtype):
     arrays = OPERATIONS[name].draw(draw)
     arrays[argument] = arrays[argument].astype(dtype)
+    if dtype == np.float16 and name.startswith("linear") and argument == "w":
+        pytest.skip("float16 weights are taken (test_halves.py)")
     refused(TypeError, OPERATIONS[name], arrays, argument, np.dtype(dtype).name, f"{argument}.astype(np.float32)")
 
 

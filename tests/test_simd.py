@@ -18,7 +18,7 @@ import pytest
 import fusedops as fo
 
 ROOT = Path(__file__).parent.parent
-AVX2 = ["-mavx2", "-mfma"]
+AVX2 = ["-mavx2", "-mfma", "-mf16c"]
 X86 = platform.machine() in ("x86_64", "AMD64")
 COMPILER = os.environ.get("CC", "cc").split()
 CROSS = ["aarch64-linux-gnu-gcc", "-static"]
@@ -194,6 +194,22 @@ def test_constants_and_memory_at_any_place(run, draw):
     for at in range(run.lanes + 1):
         same(run("v_load", a, [[at]]), a[:, at:at + run.lanes])
         same(run("v_store", a, [[at]], wrote=at + run.lanes)[:, at:], a[:, :run.lanes])
+
+
+def test_load_f16(run):
+    """Every float16 there is, subnormal ones, infinities and NaN among them, from any place."""
+    halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    rows = halves.reshape(-1, 16)
+    wide = rows.astype(np.float32)
+    stored = np.zeros((len(rows), 18), np.float16)
+    for at in 0, 1:
+        stored[:, at:at + 16] = rows
+        y = run("v_load_f16", stored.view(np.float32)[:, :run.room], [[at]])
+        same(y, wide[:, :run.lanes])
+        nan = np.isnan(y)
+        assert (np.signbit(y) == np.signbit(wide[:, :run.lanes]))[nan].all()
+        assert (np.ascontiguousarray(y).view(np.uint32)[nan] >> 22 & 1).all()
+
 
 
 def bounds(lanes):

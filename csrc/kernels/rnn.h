@@ -127,13 +127,33 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
+/* Weights, `at` elements behind w: of float32 or (halves) float16. */
+INLINE const void *step_at(const bool halves, const void *w, const ptrdiff_t at) {
+    return halves ? (const void *)((const uint16_t *)w + at) : (const float *)w + at;
+}
+INLINE vf step_load(const bool halves, const void *w) { return halves ? v_load_f16(w) : v_load(w); }
+
+/* Where a product finds its weights: vector first + j of row p stands at w[p*group*VL + j/group*panel + j%group*VL].
+ * All but w and panel are literals. */
+typedef struct {
+    bool halves;
+    const void *w;
+    int first, group;
+    ptrdiff_t panel;
+} step_weights;
+
+/* Vector j of row p. */
+INLINE const void *step_vector(const step_weights b, const ptrdiff_t p, const int j) {
+    const int v = b.first + j;
+    return step_at(b.halves, b.w, p * b.group * VL + v / b.group * b.panel + v % b.group * VL);
+}
+
 /* acc[mr][nv] += a w over `steps` steps in straight code, as step_product, for tiles of several rows. */
 INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, const float *restrict a, ptrdiff_t lda,
-                       const float *restrict w, const int first, const int group, ptrdiff_t panel) {
+                       const step_weights b) {
     UNROLL for (int u = 0; u < steps; u++) {
         vf wv[NV + 1];
-        UNROLL for (int j = 0; j < nv; j++)
-            wv[j] = v_load(w + u * group * VL + (first + j) / group * panel + (first + j) % group * VL);
+        UNROLL for (int j = 0; j < nv; j++) wv[j] = step_load(b.halves, step_vector(b, u, j));
         UNROLL for (int i = 0; i < mr; i++) {
             vf av = v_set1(a[i * lda + u]);
             UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
@@ -142,28 +162,28 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
     }
 }
 
-/* acc[mr][nv] += a w over k steps; vector first + j of w's row p stands at w[p*group*VL + j/group*panel + j%group*VL].
- * mr, nv, first, group and ahead are literals. The processor fetches panels ahead by itself, but one wide stream too
- * late: ahead asks for it. steps: in straight code, for beside 12 multiply-adds counts what a loop adds; of tiles three
- * vectors wide the compiler makes a worse loop by it. */
+/* acc[mr][nv] += a w over k steps. mr, nv and ahead are literals. The processor fetches panels ahead by itself, but one
+ * wide stream too late, and halves: ahead asks for it. steps: in straight code, for beside 12 multiply-adds counts what
+ * a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda,
-                         ptrdiff_t k, const float *restrict w, const int first, const int group, ptrdiff_t panel,
-                         const int steps) {
+                         ptrdiff_t k, step_weights b, const int steps) {
+    const int row = b.group * VL;
     if (!MANY_REGS && nv < mr) {
         ptrdiff_t p = 0;
-        for (; steps > 1 && p + steps <= k; p += steps, w += steps * group * VL)
-            step_group(acc, mr, nv, steps, a + p, lda, w, first, group, panel);
-        _Pragma("GCC unroll 1") for (; p < k; p++, w += group * VL)
-            step_group(acc, mr, nv, 1, a + p, lda, w, first, group, panel);
+        for (; steps > 1 && p + steps <= k; p += steps, b.w = step_at(b.halves, b.w, steps * row))
+            step_group(acc, mr, nv, steps, a + p, lda, b);
+        _Pragma("GCC unroll 1") for (; p < k; p++, b.w = step_at(b.halves, b.w, row))
+            step_group(acc, mr, nv, 1, a + p, lda, b);
         return;
     }
-    for (ptrdiff_t p = 0; p < k; p++, w += group * VL) {
+    for (ptrdiff_t p = 0; p < k; p++, b.w = step_at(b.halves, b.w, row)) {
         vf av[MR];
         UNROLL for (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
         UNROLL for (int j = 0; j < nv; j++) {
-            const float *at = w + (first + j) / group * panel + (first + j) % group * VL;
-            if (ahead) __builtin_prefetch(at + 8 * group * VL);
-            vf wv = v_load(at);
+            const void *at = step_vector(b, 0, j);
+            if (b.halves && j % 2 == 0) __builtin_prefetch((const float *)at + FO_PAGE_FLOATS);
+            if (ahead && !b.halves) __builtin_prefetch((const float *)at + 8 * row);
+            vf wv = step_load(b.halves, at);
             UNROLL for (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
         }
     }
@@ -176,6 +196,7 @@ INLINE int sum_at(const bool three, int j) { return !three ? j : j / 3 * GATE_VE
  * the vectors of a row of sums, are literals. three: the gates are r z n, and n's share of x and of h are kept
  * apart. */
 typedef struct {
+    bool halves;
     int nv, first;
     bool three;
     ptrdiff_t width, v;
@@ -185,25 +206,26 @@ typedef struct {
 INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape s, ptrdiff_t i0, ptrdiff_t p,
                       ptrdiff_t k, float *sums) {
     const int nv = s.nv, first = s.first, group = s.three ? GROUP_OF_3 : GROUP;
-    const ptrdiff_t v = s.v + first, width = s.width;
-    const float *wh = g->wh + ((v / group * g->kh + p) * group + v % group) * VL;
+    const ptrdiff_t v = s.v + first, width = s.width, panel = NR * g->kx;
+    const step_weights wx = {s.halves, step_at(s.halves, g->wx, s.v / NV * panel + first / NV * panel), first % NV, NV,
+                             panel};
+    const step_weights wh = {s.halves,
+                             step_at(s.halves, g->wh, ((v / group * g->kh + p) * group + v % group) * VL), 0, group,
+                             group * VL * g->kh};
     vf acc[MR * NV];
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
         const float *start = g->start + (i0 + i) * g->lds + (v + j) * VL;
         acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : start);
     }
     if (!p) {
-        const ptrdiff_t panel = NR * g->kx;
-        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx,
-                     g->wx + s.v / NV * panel + first / NV * panel, first % NV, NV, panel, 1);
+        step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, wx, 1);
         if (s.three)
             UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
                 v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
                 acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
             }
     }
-    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, 0, group, group * VL * g->kh,
-                 !IS_SCALAR && nv == 2 ? 4 : 1);
+    step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, !IS_SCALAR && nv == 2 ? 4 : 1);
     UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
         v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
@@ -232,7 +254,8 @@ INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t
 
 /* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which
  * stay in the first-level cache. */
-INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, ptrdiff_t v, ptrdiff_t columns) {
+INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv, const bool three, ptrdiff_t v,
+                         ptrdiff_t columns) {
     const int period = three ? 6 : nv;
     const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = FO_STEP_SUMS_FLOATS / width / VL;
     float sums[FO_STEP_SUMS_FLOATS] __attribute__((aligned(64)));
@@ -246,7 +269,7 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
                 ptrdiff_t p = 0, k;
                 do {
                     k = g->kh - p < block ? g->kh - p : block;
-                    step_tiles(g, (step_tile_shape){nv, first, three, width, v + at}, i, rows, p, k, to);
+                    step_tiles(g, (step_tile_shape){halves, nv, first, three, width, v + at}, i, rows, p, k, to);
                 } while ((p += k) < g->kh);
             }
         }
@@ -254,13 +277,20 @@ INLINE void step_columns(const fo_step_args *g, const int nv, const bool three, 
     }
 }
 
+#define COLUMNS_OF(name, halves, nv, three) \
+    static __attribute__((noinline)) void name(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        FO_RAN("rnn " #name " vectors"); \
+        step_columns(g, halves, nv, three, v, !MANY_REGS ? columns : nv); \
+    }
 #define COLUMNS(nv, three) \
-    static __attribute__((noinline)) void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
-        FO_RAN("rnn step " #nv " vectors"); \
-        step_columns(g, nv, three, v, !MANY_REGS ? columns : nv); \
+    COLUMNS_OF(step_float_##nv, false, nv, three) \
+    COLUMNS_OF(step_halves_##nv, true, nv, three) \
+    static inline void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        g->halves ? step_halves_##nv(g, v, columns) : step_float_##nv(g, v, columns); \
     }
 COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
 #undef COLUMNS
+#undef COLUMNS_OF
 
 /* Vectors v .. end-1 of columns. Wide tiles where there are few rows, so that enough independent sums hide the
  * multiply-add's latency. */

@@ -33,6 +33,7 @@ typedef enum {
     FO_ROWS,      /* a[i*lda + p], b[p*ldb] */
     FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
+    FO_HALVES,    /* as FO_ROWS, of panels of float16: b, ldb and panel count floats, the room of two of them */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_FORMS
 } fo_form;
@@ -179,7 +180,8 @@ typedef struct {
     ptrdiff_t m, from, to, hidden;
     const float *x, *h;
     ptrdiff_t ldx, ldh, kx, kh;
-    const float *wx, *wh;
+    const void *wx, *wh;
+    bool halves; /* the weights */
     const float *start, *bias_n;
     ptrdiff_t lds;
     const float *c, *old;

@@ -26,6 +26,16 @@ static bool runs_at_half_rate(void) {
 #endif
 }
 
+bool fo_has_f16c(void) {
+#ifdef __x86_64__
+    enum { F16C = 1 << 29 }; /* not every compiler's test knows it */
+    unsigned a, b, c, d;
+    return __get_cpuid(1, &a, &b, &c, &d) && (c & F16C);
+#else
+    return false;
+#endif
+}
+
 bool fo_has_avx_vnni(void) {
 #ifdef __x86_64__
     /* not every compiler's test knows it; AVX2's says that the system keeps the registers */

@@ -17,6 +17,9 @@ typedef struct {
  * fo_set_dot_product likewise. */
 const fo_machine *fo_this_machine(void);
 
+/* Whether the processor widens float16 (F16C). */
+bool fo_has_f16c(void);
+
 /* Whether the processor has a dot product of bytes in AVX2's form (AVX-VNNI). */
 bool fo_has_avx_vnni(void);
 

@@ -8,25 +8,27 @@
 struct fo_linear {
     const fo_kernels *kn;
     ptrdiff_t n, k;
-    float *w, *bias, *slopes;
+    bool halves; /* the weights */
+    void *w;
+    float *bias, *slopes;
     fo_activation act;
 };
 
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
-                            fo_activation act) {
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                            const float *bias, fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
     const fo_kernels *kn = fo_kernels_for(n, k, false);
     bool failed = false;
-    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .act = act};
-    plan->w = fo_alloc((size_t)fo_packed_size(kn, n, k) * sizeof(float));
+    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .halves = w->halves, .act = act};
+    plan->w = fo_alloc((size_t)fo_packed_size(kn, n, k) * fo_weight_bytes(w->halves));
     plan->bias = fo_copy(bias, n, &failed);
     plan->act.slopes = plan->slopes = fo_copy(act.slopes, n, &failed);
     if (!plan->w || failed) {
         fo_linear_free(plan);
         return NULL;
     }
-    fo_pack(kn, n, k, w, wk, wn, plan->w);
+    fo_pack_weights(kn, n, k, w, wk, wn, plan->w);
     return plan;
 }
 
@@ -113,18 +115,17 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t n = plan->n, k = plan->k;
     if (!m || !n) return FO_OK;
-    gemm_job job = {.g = {.form = FO_ROWS, .m = m, .n = n, .k = k, .a = x, .lda = ldx, .b = plan->w, .ldb = kn->nr,
-                          .panel = kn->nr * k, .c = y, .ldc = ldy, .ep = {.bias = plan->bias,
-                                 .residual = residual,
-                                 .ldr = ldr,
-                                 .large = wants_lines(plan, m),
-                                 .act = plan->act}},
+    gemm_job job = {.g = {.m = m, .n = n, .k = k, .a = x, .lda = ldx, .c = y, .ldc = ldy,
+                          .ep = {.bias = plan->bias, .residual = residual, .ldr = ldr, .act = plan->act,
+                                 .large = wants_lines(plan, m)}},
                     .kn = kn,
                     .rows = m,
                     .columns = n,
                     .across = 1,
                     .piece = k};
-    const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, 4.0 * n * k));
+    fo_gemm_panels(kn, &job.g, plan->w, plan->halves, 0);
+    const double bytes = (double)fo_weight_bytes(plan->halves) * n * k;
+    const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, bytes));
     const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const bool narrow = !kn->vec_is_line;
     const ptrdiff_t floats = near_floats();

@@ -14,6 +14,19 @@ static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
     return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl;
 }
 
+/* n rows of w, k long, from `unit` on, as columns of rows that are ld apart, the first at to + at. */
+static void pack_units(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t unit, void *to,
+                       ptrdiff_t at, ptrdiff_t ld) {
+    if (!w->halves) {
+        kn->transpose(n, k, (const float *)w->data + unit * k, k, (float *)to + at, ld);
+        return;
+    }
+    const uint16_t *from = (const uint16_t *)w->data + unit * k;
+    uint16_t *row = (uint16_t *)to + at;
+    for (ptrdiff_t p = 0; p < k; p++, row += ld)
+        for (ptrdiff_t q = 0; q < n; q++) row[q] = from[q * k + p];
+}
+
 /* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih
  * alone. */
 static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate, const step_stage *to, int slot,
@@ -24,18 +37,17 @@ static void pack_gate(const fo_cell *cell, const fo_cell_weights *from, int gate
     const ptrdiff_t group = group_width(kn, to->gates);
     for (ptrdiff_t u = 0; u < hidden; u += vl) {
         const ptrdiff_t unit = gate * hidden + u, j = (u / vl * to->gates + slot) * vl, n = min_(vl, hidden - u);
-        kn->transpose(n, inputs, from->w_ih + unit * inputs, inputs, to->wx + j / nr * nr * inputs + j % nr, nr);
-        kn->transpose(n, outputs, from->w_hh + unit * outputs, outputs,
-                      to->wh + j / group * group * outputs + j % group, group);
+        pack_units(kn, n, inputs, &from->w_ih, unit, to->wx, j / nr * nr * inputs + j % nr, nr);
+        pack_units(kn, n, outputs, &from->w_hh, unit, to->wh, j / group * group * outputs + j % group, group);
         for (ptrdiff_t q = 0; q < n; q++)
             to->bias[j + q] = (from->b_ih ? from->b_ih[unit + q] : 0) + (b_hh && from->b_hh ? from->b_hh[unit + q] : 0);
     }
 }
 
-static float *zeroed(ptrdiff_t floats, bool *failed) {
-    float *p = fo_alloc((size_t)floats * sizeof *p);
+static void *zeroed(ptrdiff_t count, size_t each, bool *failed) {
+    void *p = fo_alloc((size_t)count * each);
     if (p)
-        memset(p, 0, (size_t)floats * sizeof *p);
+        memset(p, 0, (size_t)count * each);
     else
         *failed = true;
     return p;
@@ -47,9 +59,10 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->lds = fo_leading(cell->kn, stage->columns);
-    stage->wx = zeroed(stage->columns * cell->s.inputs, failed);
-    stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, failed);
-    stage->bias = zeroed(stage->columns, failed);
+    const size_t each = fo_weight_bytes(cell->halves);
+    stage->wx = zeroed(stage->columns * cell->s.inputs, each, failed);
+    stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, each, failed);
+    stage->bias = zeroed(stage->columns, sizeof(float), failed);
     if (*failed) return;
     for (int g = 0; g < gates; g++) pack_gate(cell, weights, first + g, stage, g, !(kind == FO_STEP_GRU && g == 2));
 }
@@ -60,24 +73,25 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
     const fo_kernels *kn = fo_active();
     const ptrdiff_t hidden = shape->hidden, outputs = shape->outputs;
     bool failed = false;
-    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2)};
+    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2),
+                      .halves = weights->w_hh.halves};
     if (shape->kind == FO_RNN) {
         add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
     } else if (shape->kind == FO_LSTM) {
         add_stage(cell, weights, FO_STEP_LSTM, 0, 4, &failed);
     } else if (shape->reset_after) {
         add_stage(cell, weights, FO_STEP_GRU, 0, 3, &failed);
-        cell->bias_n = zeroed(cell->blocks * kn->vl, &failed);
+        cell->bias_n = zeroed(cell->blocks * kn->vl, sizeof(float), &failed);
         if (weights->b_hh && !failed) memcpy(cell->bias_n, weights->b_hh + 2 * hidden, (size_t)hidden * sizeof(float));
     } else {
         add_stage(cell, weights, FO_STEP_GRU_RESET, 0, 2, &failed);
         add_stage(cell, weights, FO_STEP_GRU_NEW, 2, 1, &failed);
     }
     cell->peephole = fo_copy(weights->peephole, 3 * hidden, &failed);
-    if (weights->w_hr) {
-        cell->w_hr = fo_alloc((size_t)fo_packed_size(kn, outputs, hidden) * sizeof(float));
+    if (weights->w_hr.data) {
+        cell->w_hr = fo_alloc((size_t)fo_packed_size(kn, outputs, hidden) * fo_weight_bytes(cell->halves));
         failed |= !cell->w_hr;
-        if (!failed) fo_pack(kn, outputs, hidden, weights->w_hr, 1, hidden, cell->w_hr);
+        if (!failed) fo_pack_weights(kn, outputs, hidden, &weights->w_hr, 1, hidden, cell->w_hr);
     }
     if (failed) {
         fo_cell_free(cell);
@@ -115,9 +129,9 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
     fo_cell_share(at, div_up(outputs, kn->nr), &from, &to);
     const ptrdiff_t j = from * kn->nr, n = min_(to * kn->nr, outputs) - j;
     if (n <= 0) return;
-    fo_gemm_args g = {.form = FO_ROWS, .m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden,
-                      .b = cell->w_hr + j * hidden, .ldb = kn->nr, .panel = kn->nr * hidden, .c = job->io.h_out + j,
+    fo_gemm_args g = {.m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden, .c = job->io.h_out + j,
                       .ldc = job->io.ldho};
+    fo_gemm_panels(kn, &g, cell->w_hr, cell->halves, from);
     kn->gemm(&g);
     if (job->y)
         for (ptrdiff_t i = 0; i < job->m; i++)
@@ -133,7 +147,7 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
         const float *sums = job->sums[i];
         fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m,
                           .hidden = hidden, .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h,
-                          .ldh = io->ldh, .kh = outputs, .wx = stage->wx, .wh = stage->wh,
+                          .ldh = io->ldh, .kh = outputs, .wx = stage->wx, .wh = stage->wh, .halves = cell->halves,
                           .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n,
                           .c = io->c, .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out,
                           .ldho = io->ldho, .y = job->y, .ldy = job->ldy, .peephole = cell->peephole,
@@ -168,7 +182,8 @@ double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const double share = (double)div_up(pairs, threads) / pairs;
     const double weights =
         share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
-    const double bytes = 4 * weights, compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
+    const double bytes = fo_weight_bytes(cell->halves) * weights;
+    const double compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;
     const double alone = longer + FO_STEP_OVERLAP * (compute + memory - longer);

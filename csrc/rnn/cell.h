@@ -11,16 +11,19 @@ typedef struct {
     int gates;
     ptrdiff_t columns;     /* blocks * gates * vl */
     ptrdiff_t lds;         /* distance of two rows of x parts made before */
-    float *wx, *wh, *bias; /* packed as kernels/recurrent.h has them */
+    void *wx, *wh; /* packed as kernels/rnn.h has them */
+    float *bias;
 } step_stage;
 
 struct fo_cell {
     const fo_kernels *kn;
     fo_cell_shape s;
     ptrdiff_t blocks; /* of vl units; even, so that panels of the GEMM end where blocks do */
+    bool halves; /* the weights */
     int stages;
     step_stage stage[2];
-    float *bias_n, *peephole, *w_hr;
+    float *bias_n, *peephole;
+    void *w_hr;
 };
 
 /* ---- one step -------------------------------------------------------------------------------------------------- */

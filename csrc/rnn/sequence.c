@@ -61,13 +61,13 @@ static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + c
 static void input_sums(const fo_cell *cell, const step_stage *stage, const float *x, ptrdiff_t xt, ptrdiff_t xb,
                        ptrdiff_t n, const row_share *mine, float *sums) {
     const fo_kernels *kn = cell->kn;
-    const ptrdiff_t inputs = cell->s.inputs, lds = stage->lds, panel = kn->nr * inputs, m = mine->rows;
+    const ptrdiff_t inputs = cell->s.inputs, lds = stage->lds, m = mine->rows;
     ptrdiff_t from, to;
     fo_cell_share(&mine->at, cell->blocks, &from, &to);
     const ptrdiff_t j = from * stage->gates * kn->vl;
-    fo_gemm_args g = {.form = FO_ROWS, .n = (to - from) * stage->gates * kn->vl, .k = inputs,
-                      .b = stage->wx + j * inputs, .ldb = kn->nr, .panel = panel, .ep = {.bias = stage->bias + j}};
+    fo_gemm_args g = {.n = (to - from) * stage->gates * kn->vl, .k = inputs, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
+    fo_gemm_panels(kn, &g, stage->wx, cell->halves, j / kn->nr);
     ptrdiff_t products = 1, next_x = 0, next_sums = 0;
     g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = lds;
     if (m > 1 && n > 1 && xt != m * xb) {

@@ -8,6 +8,16 @@ _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators
 
 INLINE vf v_load(const float *p) { return *p; }
 INLINE void v_store(float *p, vf v) { *p = v; }
+INLINE vf v_load_f16(const uint16_t *p) {
+    enum { MANTISSA = 0x3ff, EXPONENT = 0x7c00, QUIET = 1 << 22 };
+    const uint32_t sign = (uint32_t)(*p & 0x8000) << 16, m = *p & MANTISSA, e = *p & EXPONENT;
+    uint32_t u = ((e | m) << 13) + ((127 - 15) << 23); /* another bias of the exponent */
+    vf v;
+    if (e == EXPONENT) u = 0x7f800000 | m << 13 | (m ? QUIET : 0);
+    memcpy(&v, &u, sizeof v);
+    if (!e) v = (float)m * 0x1p-24f;
+    return sign ? -v : v;
+}
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return lo <= 0 && hi > 0; }
 INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }
 INLINE void v_store_mask(float *p, vf v, vm m) { if (m) *p = v; }

@@ -166,6 +166,9 @@ EMULATED __m512 e_cvtepi32_ps(__m512i a) {
 EMULATED __m512i e_cvtps_epi32(__m512 a) {
     return e_ijoin(_mm256_cvtps_epi32(e_low(a)), _mm256_cvtps_epi32(e_high(a)));
 }
+EMULATED __m512 e_cvtph_ps(__m256i a) {
+    return e_join(_mm256_cvtph_ps(_mm256_castsi256_si128(a)), _mm256_cvtph_ps(_mm256_extracti128_si256(a, 1)));
+}
 EMULATED __m512i e_cvtepu8_epi32(__m128i a) {
     return e_ijoin(_mm256_cvtepu8_epi32(a), _mm256_cvtepu8_epi32(_mm_srli_si128(a, 8)));
 }
@@ -270,6 +273,8 @@ EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
 #define _mm512_castsi512_si128 e_castsi512_si128
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps e_cvtepi32_ps
+#undef _mm512_cvtph_ps
+#define _mm512_cvtph_ps e_cvtph_ps
 #undef _mm512_cvtepu8_epi32
 #define _mm512_cvtepu8_epi32 e_cvtepu8_epi32
 #undef _mm512_cvtps_epi32

@@ -79,11 +79,11 @@ static void make_plans(void) {
     winograd = fo_conv2d_create(&s, drawn(C * C * 9), NULL, drawn(C));
     s.algorithm = FO_AUTO, s.groups = C;
     depthwise = fo_conv2d_create(&s, drawn(C * 9), NULL, drawn(C));
-    linear = fo_linear_create(K, K, drawn(K * K), K, 1, drawn(K), s.act);
+    linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), false}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
         const fo_cell_shape shape = {
             .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
-        const fo_cell_weights w = {.w_ih = drawn(4 * HIDDEN * HIDDEN), .w_hh = drawn(4 * HIDDEN * HIDDEN)};
+        const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN)}, .w_hh = {drawn(4 * HIDDEN * HIDDEN)}};
         cells[i] = fo_cell_create(&shape, &w);
     }
 }

@@ -76,8 +76,9 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */
     enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* at once: the reduction goes by STRAIGHT */
-    if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * NR, STEPS * NR, STEPS};
-    const ptrdiff_t floats = g->next ? g->next_floats : g->k * NR, share = (mr * floats / g->k + g->m - 1) / g->m;
+    const ptrdiff_t row = g->form == FO_HALVES ? NR / 2 : NR;
+    if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * row, STEPS * row, STEPS};
+    const ptrdiff_t floats = g->next ? g->next_floats : g->k * row, share = (mr * floats / g->k + g->m - 1) / g->m;
     const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
     return (tile_ahead){(g->next ? g->next : panel + g->panel) + i * (floats / g->m), steps * share, steps};
 }
@@ -129,7 +130,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
 typedef void tile_fn(const tile_stack *t);
 #define FITS(form, width, mr) \
     (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV) && \
-     (form != FO_ROWS || width != 6 || 8 * mr > MR * NV))
+     ((form != FO_ROWS && form != FO_HALVES) || width != 6 || 8 * mr > MR * NV))
 #define TILE(form, width, mr) \
     static void tile_##form##_##width##_##mr(const tile_stack *t) { \
         FO_RAN("gemm " #form " " #mr "x" #width "/2"); \
@@ -144,11 +145,14 @@ typedef void tile_fn(const tile_stack *t);
     static tile_fn *const tiles_##form##_##width[] = {EACH_HEIGHT(PLACE, form, width)};
 _Static_assert(MR <= 12, "a height for each number of rows");
 TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 6) TILES(FO_ROWS, 8) TILES(FO_ROWS, 16)
+TILES(FO_HALVES, 2) TILES(FO_HALVES, 4) TILES(FO_HALVES, 6) TILES(FO_HALVES, 8) TILES(FO_HALVES, 16)
 TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 6)
 TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
 static tile_fn *const *const tiles[][17] = {
     [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6,
                  [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
+    [FO_HALVES] = {[2] = tiles_FO_HALVES_2, [4] = tiles_FO_HALVES_4, [6] = tiles_FO_HALVES_6,
+                   [8] = tiles_FO_HALVES_8, [16] = tiles_FO_HALVES_16},
     [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
     [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6,
                     [8] = tiles_FO_B_TABLE_8}};

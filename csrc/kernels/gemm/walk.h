@@ -9,10 +9,11 @@
  * load an element of A for each multiply-add. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
+    const bool rows = g->form == FO_ROWS || g->form == FO_HALVES;
     if (IS_SCALAR) return vectors < 2 ? 2 : 4;
     /* all panels that a tile reads are there */
-    if (g->form == FO_ROWS && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
-    if (g->form == FO_ROWS && g->m * 4 <= MR * NV && left > NR) return 8;
+    if (rows && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
+    if (rows && g->m * 4 <= MR * NV && left > NR) return 8;
     if (g->form == FO_B_TABLE && g->m * 4 <= MR * NV && left > 3 * VL) return 8;
     if (vectors == 3 && g->form != FO_B_PACKING) return 6;
     if (left == VL + VL / 2 && g->form == FO_ROWS && !g->accum2) return 3;
