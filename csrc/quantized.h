@@ -64,4 +64,12 @@ void fo_qconv2d_free(fo_qconv2d *plan);
 fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
                          const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y);
 
+/* What layers take here on one thread in float32 and in 8 bits, and elements between the two, from shapes alone. Only
+ * their ratios count. The first needs a plan, for it is the price of the algorithm that is chosen. */
+double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size);
+double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size);
+double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
+double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
+double fo_convert_nanoseconds(ptrdiff_t elements);
+
 #endif

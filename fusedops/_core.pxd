@@ -163,6 +163,11 @@ cdef extern from "fusedops.h" nogil:
     fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
     const char *fo_qconv2d_isa(const fo_qconv2d *plan)
     const char *fo_qconv2d_kernel(const fo_qconv2d *plan)
+    double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size)
+    double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size)
+    double fo_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
+    double fo_qlinear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
+    double fo_convert_nanoseconds(Py_ssize_t elements)
     void fo_qconv2d_free(fo_qconv2d *plan)
     fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
                              const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y)

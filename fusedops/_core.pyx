@@ -751,6 +751,15 @@ cdef class Conv2dPlan(WindowPlan):
         self.size(1, max((s.kh - 1) * s.dh + 1, LARGE_SIDE), max((s.kw - 1) * s.dw + 1, LARGE_SIDE), &z)
         return [names[i].decode() for i in range(fo_conv2d_algorithms(self.plan, &z, names))]
 
+    def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
+        """What an image (n, ih, iw) and a result (oh, ow), as a network's steps have them, are predicted to take in
+        float32 and in 8 bits: only the ratio counts."""
+        cdef fo_conv2d_size z
+        z.n, z.ih, z.iw = image
+        z.oh, z.ow = result
+        z.top, z.left = top, left
+        return fo_conv2d_nanoseconds(self.plan, &z), fo_qconv2d_nanoseconds(&self.shape, &z)
+
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""
         return fo_conv2d_pixel(self.plan)

@@ -16,6 +16,16 @@ def set_dot_product(bint used):
 BYTE_STEPS = FO_BYTE_STEPS
 
 
+def linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k):
+    """What a product is predicted to take, in float32 and in 8 bits: only the ratio counts."""
+    return fo_linear_nanoseconds(m, n, k), fo_qlinear_nanoseconds(m, n, k)
+
+
+def convert_nanoseconds(Py_ssize_t elements):
+    """What so many elements are predicted to take on the way between float32 and bytes."""
+    return fo_convert_nanoseconds(elements)
+
+
 cdef fo_type type_of(ndarray a) noexcept:
     if a is None or cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT32:
         return FO_FLOAT32

@@ -2,6 +2,7 @@
 import json
 import os
 import platform
+import zipfile
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -177,6 +178,49 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
     shapes = {value.name: x.shape for value, x in zip(model.inputs, arrays, strict=True)}
     heading = {**_heading(threads), "network": str(path), "inputs": shapes}
     return times, profile, {**heading, "ms": times.as_dict(), **profile.as_dict()}
+
+
+def quantize_network(path, samples, threads, **options):
+    """A network's file in 8 bits, calibrated on the samples of a file."""
+    model = network(path)
+    found = read_samples(samples, model.inputs)
+    with _conditions(threads) as progress:
+        return model.quantize(found, progress=_task(progress, f"{len(found)} samples"), **options)
+
+
+def read_samples(path, inputs):
+    """The samples of a file as a list of dicts: an array for each input by its name, or for the only input one of any
+    name. Along the first axis are samples, or as many images as the network takes at once: one where that is open."""
+    try:
+        with open(path, "rb") as f:
+            found = np.load(f, allow_pickle=False)
+            arrays = {inputs[0].name: found} if isinstance(found, np.ndarray) else dict(found)
+    except (ValueError, EOFError, zipfile.BadZipFile) as e:
+        raise ValueError(f"{path} is not an array of NumPy, .npy or .npz, or a damaged one: {e}") from None
+    if len(arrays) == len(inputs) == 1:
+        arrays = {inputs[0].name: next(iter(arrays.values()))}
+    if set(arrays) != {v.name for v in inputs}:
+        raise ValueError(f"{path} has the arrays {', '.join(arrays)}, but the network takes "
+                         f"{', '.join(v.name for v in inputs)}")
+    cut = {v.name: _cut(v, arrays[v.name]) for v in inputs}
+    counts = {name: len(parts) for name, parts in cut.items()}
+    if len(set(counts.values())) > 1:
+        raise ValueError(f"{path} has not as many samples of each input: "
+                         + ", ".join(f"{n} of {name}" for name, n in counts.items()))
+    return [dict(zip(cut, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
+
+
+def _cut(value, array):
+    """The samples of an array: what the network's input takes, one behind another."""
+    if not array.ndim:
+        raise ValueError(f"{value.name} is a single number: samples are along the first axis of an array")
+    if value.shape is None or array.ndim == len(value.shape) + 1:
+        return list(array)
+    n = value.shape[0] if value.shape and isinstance(value.shape[0], int) else 1
+    if len(array) % max(n, 1):
+        raise ValueError(f"{value.name} has shape {array.shape}, but the network takes {n} at once: its first axis "
+                         f"must be a multiple of that")
+    return [array[i:i + n] for i in range(0, len(array), max(n, 1))]
 
 
 def _random_input(value, sizes):

@@ -229,6 +229,16 @@ static fo_conv2d_call *contiguous_call(const fo_conv2d *plan, const fo_conv2d_si
     return prepared(plan, &layout, fo_team_here());
 }
 
+double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const bool other = is_rewritten(plan, z);
+    const fo_conv2d *to = other ? plan->prepared->to : plan;
+    const fo_conv2d_size size = other ? fo_rewrite_size(to, z) : *z;
+    const fo_costing costing = fo_costing_of(to, &size);
+    if (is_empty(plan, z)) return 0;
+    return (double)size.n * (fo_is_depthwise(to) ? fo_depthwise_nanoseconds(to, &size)
+                                                 : cheapest(to, &size)->nanoseconds(&costing));
+}
+
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t *scratch) {
     *scratch = 0;
     if (is_empty(plan, z)) return "none, an empty result";

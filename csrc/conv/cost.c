@@ -106,6 +106,11 @@ double fo_cost_winograd1d(const fo_costing *c) {
 double fo_cost_stem(const fo_costing *c) { return 0.8 * direct(c->plan, c->z, 1); }
 double fo_cost_depthwise(const fo_costing *c) { return direct(c->plan, c->z, 1); }
 
+double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    const double inputs = (double)z->ih * z->iw, taps = (double)plan->ocg * z->oh * z->ow * plan->k;
+    return nanoseconds(plan, fo_float_prices.input * inputs + fo_float_prices.tap * taps);
+}
+
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */
 
 /* Whether multiply-adds are so fast that what moves counts twice. */

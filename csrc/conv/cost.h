@@ -22,6 +22,9 @@ double fo_cost_winograd1d(const fo_costing *c);
 double fo_cost_direct(const fo_costing *c);
 double fo_cost_winograd(const fo_costing *c);
 
+/* What a depthwise convolution really takes, which reads as long as it multiplies: the choice needs no such price. */
+double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z);
+
 /* The cheapest m of F(m x m, 3x3), and its cost in multiply-adds. */
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z);
 double fo_winograd_work(const fo_conv2d *plan, const fo_conv2d_size *z, int tile);

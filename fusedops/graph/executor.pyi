@@ -1,5 +1,5 @@
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -21,4 +21,7 @@ class Model:
     def benchmark(self, *arrays: Input, number: int = 10, repeat: int = 10,
                   progress: Callable[[float], object] = ...) -> Benchmark: ...
     def profile(self, *arrays: Input, repeat: int = 20) -> Profile: ...
+    def quantize(self, samples: Iterable[Input | tuple[Input, ...] | list[Input] | Mapping[str, Input]], *,
+                 calibration: str | tuple[str, float] = "mse", keep: Sequence[str] = (), layer_snr: float = 20.0,
+                 snr: float = 20.0, progress: Callable[[float], object] = ...) -> Model: ...
     def save(self, path: str | os.PathLike[str]) -> None: ...

@@ -18,20 +18,83 @@ class Refusal(NamedTuple):
     reason: str
 
 
+class QuantizedLayer(NamedTuple):
+    """A layer of a network that was quantised. `bits`: 8, or 32 where it stayed float32, and `reason` why; `snr`: the
+    signal to noise of its products in 8 bits, in decibels, None where that was not measured; `ns` and `float_ns`: the
+    nanoseconds that it is predicted to take in 8 bits and in float32, of which only the ratio counts."""
+    node: str
+    op: str
+    bits: int
+    snr: float | None
+    ns: float | None
+    float_ns: float | None
+    reason: str
+
+    @property
+    def gain(self) -> float | None:
+        """How many times as fast it is in 8 bits, by the prediction."""
+        return self.float_ns / self.ns if self.ns and self.float_ns else None
+
+
+class QuantizedOutput(NamedTuple):
+    """How far an output moved on the samples: signal to noise in decibels."""
+    output: str
+    snr: float
+
+
+class Quantized(NamedTuple):
+    """What ``model.quantize`` did; ``str()`` is a table. `ns` and `float_ns` are predicted for the network's layers and
+    for conversions between them, as it is and with all of them in float32."""
+    calibration: str
+    layers: tuple[QuantizedLayer, ...]
+    outputs: tuple[QuantizedOutput, ...]
+    ns: float
+    float_ns: float
+
+    @property
+    def gain(self) -> float:
+        """How many times as fast as float32 its layers are, by the prediction."""
+        return self.float_ns / self.ns if self.ns else 1.0
+
+    def as_dict(self) -> dict[str, Any]:
+        layers = [layer._asdict() | {"gain": layer.gain} for layer in self.layers]
+        return self._asdict() | {"gain": self.gain, "layers": layers, "outputs": [o._asdict() for o in self.outputs]}
+
+    def __repr__(self):
+        eight = sum(layer.bits == 8 for layer in self.layers)
+        moved = ", ".join(f"{o.output}: {o.snr:.1f} dB" for o in self.outputs)
+        return f"Quantized({eight} of {len(self.layers)} layers in 8 bits, predicted gain {self.gain:.2f}, {moved})"
+
+    def __str__(self):
+        eight = sum(layer.bits == 8 for layer in self.layers)
+        head = (f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.gain:.2f} times as fast as float32; "
+                f"ranges by {self.calibration}")
+        rows = [(layer.node, layer.op, "8 bits" if layer.bits == 8 else "float32", _number(layer.snr, ".1f"),
+                 _number(layer.gain, ".2f"), layer.reason) for layer in self.layers]
+        moved = [f"{o.output}: {o.snr:.1f} dB of signal to noise, over all samples" for o in self.outputs]
+        return "\n".join([head, *table(("node", "operator", "in", "dB", "gain", "because"), rows), "", *moved])
+
+
+def _number(value, form):
+    return "" if value is None else format(value, form)
+
+
 class Explanation(NamedTuple):
     """What the passes did to a network; ``str()`` is a table.
 
     Operations and bytes are those saved in one call with a batch of one: arithmetic of nodes that vanished into
     constants or into the operation before them, and the writing and reading of values between nodes that no longer
-    stand in memory.
+    stand in memory. `quantized` says what ``model.quantize`` did, None without it.
     """
 
     fusions: list[Fusion]
     refusals: list[Refusal]
+    quantized: Quantized | None = None
 
     @classmethod
     def of(cls, report):
-        return cls([r for r in report if isinstance(r, Fusion)], [r for r in report if isinstance(r, Refusal)])
+        return cls([r for r in report if isinstance(r, Fusion)], [r for r in report if isinstance(r, Refusal)],
+                   next((r for r in report if isinstance(r, Quantized)), None))
 
     @property
     def operations(self) -> int:
@@ -42,8 +105,9 @@ class Explanation(NamedTuple):
         return sum(f.bytes for f in self.fusions)
 
     def as_dict(self) -> dict[str, Any]:
+        quantized = {} if self.quantized is None else {"quantized": self.quantized.as_dict()}
         return {"fusions": [f._asdict() for f in self.fusions], "refusals": [r._asdict() for r in self.refusals],
-                "operations": self.operations, "bytes": self.bytes}
+                "operations": self.operations, "bytes": self.bytes, **quantized}
 
     def __str__(self):
         rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
@@ -53,6 +117,8 @@ class Explanation(NamedTuple):
         lines = [head, *table(("pass", "nodes", "", "", "operations", "traffic"), rows)]
         if self.refusals:
             lines += ["", f"{len(self.refusals)} refused", *table(("pass", "node", "because"), self.refusals)]
+        if self.quantized is not None:
+            lines += ["", str(self.quantized)]
         return "\n".join(lines)
 
 

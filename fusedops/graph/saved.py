@@ -7,7 +7,7 @@ import zipfile
 
 import numpy as np
 
-from .explain import Fusion, Refusal
+from .explain import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from .ir import Graph, Node, Value
 from .operators import OPERATORS
 
@@ -223,5 +223,10 @@ def _graph(header, arrays):
 
 
 def _report(header):
-    kinds = {"Fusion": Fusion, "Refusal": Refusal}
+    kinds = {"Fusion": Fusion, "Refusal": Refusal, "Quantized": _quantized}
     return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
+
+
+def _quantized(calibration, layers, outputs, ns, float_ns):
+    return Quantized(calibration, tuple(QuantizedLayer(*row) for row in layers),
+                     tuple(QuantizedOutput(*row) for row in outputs), ns, float_ns)

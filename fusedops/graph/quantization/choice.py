@@ -1,0 +1,144 @@
+"""Which layers go to 8 bits and which values are bytes: the cheapest choice by the predicted nanoseconds.
+
+A layer or value is in 8 bits or in float32, and where neighbours differ there is a conversion. The sum of all prices is
+least for a minimum cut of the graph between "8 bits" and "float32": so a layer between floats pays for its conversions,
+and a row of layers for those at its ends.
+"""
+import math
+from collections import deque
+from typing import NamedTuple
+
+from ... import _core
+from ...quantized import Quantization
+from ..operators import OPERATORS, windows
+
+_DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
+
+
+class Price(NamedTuple):
+    """Predicted nanoseconds of a layer."""
+    ns: float
+    float_ns: float
+
+
+def price(node, shapes, layer):
+    """The Price of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
+    x, y = shapes[node.inputs[0]], shapes[node.output]
+    if node.op == "Linear":
+        float_ns, ns = _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
+    else:
+        pads = windows.window(node, x[2:], layer._weights_shape()[2:])[2]
+        float_ns, ns = layer._nanoseconds((x[0], *x[2:]), y[2:], pads[0][0], pads[1][0])
+    return Price(ns, float_ns)
+
+
+def choose(graph, prices, shapes, kept):
+    """(nodes in 8 bits: layers, and what moves bytes; names of the values that are bytes; predicted nanoseconds of
+    layers and conversions, as chosen and in float32). `prices` has those of the layers that may go to 8 bits, and
+    `kept` the names of those that may not all the same."""
+    cut = _Cut()
+    values = {v for n in graph.nodes for v in (*n.reads(), *n.outputs) if v in shapes and v not in graph.constants}
+    way = {v: _core.convert_nanoseconds(math.prod(shapes[v])) for v in values}
+    made = set()
+    for node in graph.nodes:
+        layer, result = node in prices, node.output
+        reads = node.inputs[:1] if layer else carried(node)
+        if not reads or not {*reads, result} <= values:
+            for v in values.intersection(node.reads()):
+                cut.prefer(v, way[v])  # it reads floats
+            continue
+        if layer:
+            ns, float_ns = prices[node]
+            cut.prefer(node, math.inf if node.name in kept else _DOUBT * ns, float_ns)
+        elif way[result]:
+            cut.differ(node, result, way[result])
+        made.add(result)
+        cut.differ(result, node, way[result])
+        for v in reads:
+            cut.differ(node, v, way[v])
+            cut.differ(v, node, way[v])
+        if node.residual in values:  # in 8 bits it takes either
+            cut.differ(node.residual, node, way[node.residual])
+    for v in values:
+        if v in graph.results:
+            cut.prefer(v, math.inf)
+        elif v not in made:
+            cut.prefer(v, way[v])
+    eight = cut.side()
+    doubt = (_DOUBT - 1) * sum(p.ns for n, p in prices.items() if n in eight)
+    nodes = {n for n in graph.nodes if n in eight and (n in prices or {*carried(n), n.output} <= eight)}
+    return nodes, eight & values, cut.value - doubt, sum(p.float_ns for p in prices.values())
+
+
+def carried(node):
+    """The inputs of a node whose elements are those of its only result, in other places."""
+    carries = OPERATORS[node.op].carries
+    plain = not node.residual and node.activation is None and not any(node.outputs[1:])
+    where = carries(node) if carries is not None and plain else None
+    return [] if where is None else node.inputs[where]
+
+
+def shared(nodes, quantizations):
+    """The quantizations with one for all values between which these nodes move bytes: the range that holds theirs."""
+    groups = {v: [v] for v in quantizations}
+    for node in nodes:
+        for v in carried(node):
+            a, b = groups[v], groups[node.output]
+            if a is not b:
+                a += b
+                groups |= dict.fromkeys(b, a)
+    return {v: _holding([quantizations[member] for member in group]) for v, group in groups.items()}
+
+
+def _holding(found):
+    """The Quantization to uint8 of a range that holds those of all of these."""
+    if len(set(found)) == 1:
+        return found[0]
+    least = max(q.scale * q.zero_point for q in found)
+    scale = (least + max(q.scale * (255 - q.zero_point) for q in found)) / 255
+    return Quantization(scale, round(least / scale))
+
+
+class _Cut:
+    """A minimum cut by shortest augmenting paths (Edmonds and Karp). What is on the source's side is in 8 bits."""
+
+    def __init__(self):
+        self.capacity = {"8 bits": {}, "float32": {}}
+        self.value = 0.0
+
+    def differ(self, a, b, cost):
+        """A price for a in 8 bits and b in float32."""
+        for p, q, c in ((a, b, cost), (b, a, 0.0)):
+            edges = self.capacity.setdefault(p, {})
+            edges[q] = edges.get(q, 0.0) + c
+
+    def prefer(self, a, eight, float32=0.0):
+        """Prices for either choice of a."""
+        self.differ(a, "float32", eight)
+        self.differ("8 bits", a, float32)
+
+    def side(self):
+        """All that is in 8 bits."""
+        while True:
+            came = self._reached()
+            if "float32" not in came:
+                return set(came) - {"8 bits"}
+            path, at = [], "float32"
+            while at != "8 bits":
+                path.append((came[at], at))
+                at = came[at]
+            flow = min(self.capacity[a][b] for a, b in path)
+            self.value += flow
+            for a, b in path:
+                self.capacity[a][b] -= flow
+                self.capacity[b][a] += flow
+
+    def _reached(self):
+        came, queue = {"8 bits": None}, deque(["8 bits"])
+        while queue and "float32" not in came:
+            a = queue.popleft()
+            for b, c in self.capacity[a].items():
+                if c > 0 and b not in came:
+                    came[b] = a
+                    queue.append(b)
+        return came
