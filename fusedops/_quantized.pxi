@@ -41,12 +41,24 @@ def as_bytes(x, str name, str why):
     return a
 
 
+cdef inline bint is_bytes(object x) noexcept:
+    """Whether x is an array of bytes already; what is not is looked at closely."""
+    return cnp.PyArray_CheckExact(x) and cnp.PyArray_TYPE(<ndarray>x) in (cnp.NPY_UINT8, cnp.NPY_INT8)
+
+
 def fits(int zero_point, str name, dtype):
     """Refuses a zero point that the type does not have."""
     info = np.iinfo(dtype)
     if not info.min <= zero_point <= info.max:
         raise ValueError(f"{name}.zero_point is {zero_point}, but {dtype} has {info.min}..{info.max}: "
                          f"use {'int8' if dtype == np.uint8 else 'uint8'} or another zero point")
+
+
+cdef inline int fits_in(ndarray a, int zero_point, str name) except -1:
+    """The same for a's type, at once where both have it."""
+    if not 0 <= zero_point <= 127:
+        fits(zero_point, name, (<object>a).dtype)
+    return 0
 
 
 def checked_byte_out(object out, tuple shape, tuple dtypes):
@@ -112,8 +124,8 @@ cdef ndarray byte_input(object x, tuple x_q):
     cdef ndarray a
     if x_q is None:
         return as_float32(x, "x")
-    a = as_bytes(x, "x", "a layer with x_q")
-    fits(x_q[1], "x_q", (<object>a).dtype)
+    a = <ndarray>x if is_bytes(x) else as_bytes(x, "x", "a layer with x_q")
+    fits_in(a, x_q[1], "x_q")
     return a
 
 
@@ -126,19 +138,24 @@ cdef ndarray byte_residual(object residual, tuple residual_q, tuple shape):
         r = as_float32(residual, "residual")
     else:
         r = as_bytes(residual, "residual", "a layer with residual_q")
-        fits(residual_q[1], "residual_q", (<object>r).dtype)
-    if np.shape(r) != shape:
+        fits_in(r, residual_q[1], "residual_q")
+    if (<object>r).shape != shape:
         raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape}")
     return r
 
 
 cdef object byte_dtype(object out, tuple shape, tuple y_q, ndarray x):
-    """The result's type, and out checked: float32 without y_q, else out's, or that of x."""
+    """The type of a new result: float32 without y_q, else out's, or that of x. Checks out, where there is one."""
     if out is not None:
-        checked_byte_out(out, shape, (FLOAT32,) if y_q is None else BYTES)
+        if not (y_q is not None and is_bytes(out) and cnp.PyArray_ISWRITEABLE(<ndarray>out)
+                and (<object>out).shape == shape):
+            checked_byte_out(out, shape, (FLOAT32,) if y_q is None else BYTES)
+        if y_q is not None:
+            fits_in(<ndarray>out, y_q[1], "y_q")
+        return (<object>out).dtype
     if y_q is None:
         return FLOAT32
-    dtype = (<object>out).dtype if out is not None else BYTES[0] if type_of(x) == FO_FLOAT32 else (<object>x).dtype
+    dtype = BYTES[0] if type_of(x) == FO_FLOAT32 else (<object>x).dtype
     fits(y_q[1], "y_q", dtype)
     return dtype
 
@@ -193,7 +210,7 @@ cdef class QLinearPlan:
             raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: "
                              f"the last axis of x must have length {self.k}"
                              + (", or pass w.T" if nd and cnp.PyArray_DIM(a, nd - 1) == self.n else ""))
-        shape = (*np.shape(a)[:nd - 1], self.n)
+        shape = (*(<object>a).shape[:nd - 1], self.n)
         r = byte_residual(residual, self.residual_q, shape)
         dtype = byte_dtype(out, shape, self.y_q, a)
         if clear(out, a, r) and byte_rows(<ndarray>out, &ldy) is out:
