@@ -48,6 +48,11 @@ DEPTHWISE = [
         (5, (30, 30), (9, 3), dict(padding=(4, 1))),
         (2, (3, 60), (3, 20), dict(dilation=(1, 3))),
         (8, (1, 1), (3, 3), dict(padding=1)),
+        (32, (11, 9), (3, 3), dict(padding=1)),
+        (80, (7, 8), (2, 3), dict(padding=(1, 0))),
+        (96, (13, 70), (3, 3), dict(padding=1, stride=2)),
+        (24, (10, 6), (4, 3), dict(padding=(2, 1))),
+        (3, (42, 12), (40, 9), dict(padding=1)),
     ]
 ]
 

@@ -356,11 +356,11 @@ def bits(run, name, values, *given, wrote=None, dtype=np.int32):
     return np.ascontiguousarray(y).view(dtype)
 
 
-@pytest.mark.parametrize("name", ["v_iadd", "v_isub", "v_imul", "v_ixor"])
+@pytest.mark.parametrize("name", ["v_iadd", "v_isub", "v_imul", "v_iand", "v_ixor"])
 def test_integers(bytewise, name):
     v = integers(15, 2 * bytewise.lanes)
     a, b = (part.astype(np.int64) for part in np.hsplit(v, 2))
-    expected = {"v_iadd": a + b, "v_isub": a - b, "v_imul": a * b, "v_ixor": a ^ b}[name]
+    expected = {"v_iadd": a + b, "v_isub": a - b, "v_imul": a * b, "v_iand": a & b, "v_ixor": a ^ b}[name]
     np.testing.assert_array_equal(bits(bytewise, name, v), expected.astype(np.int32))
 
 
@@ -398,6 +398,22 @@ def test_bytes_in_memory(bytewise):
         np.testing.assert_array_equal(bits(bytewise, "v_load_bytes_tail", v, [[n]]), expected)
 
 
+def test_parts_of_vectors_of_bytes(bytewise):
+    lanes = bytewise.lanes
+    u = integers(1, bytewise.room).view(np.uint8)
+    for parts in (1, 2, 4) if lanes == 16 else (1,):
+        width = 4 * lanes // parts
+        for n in range(1, width + 1):
+            expected = np.zeros((parts, width), np.uint8)
+            expected[:, :n] = u[0, : parts * n].reshape(parts, n)
+            loaded = bits(bytewise, "v_load_parts", u.view(np.int32), [[parts, n]], dtype=np.uint8)
+            np.testing.assert_array_equal(loaded, expected.reshape(1, -1))
+            for count in range(parts + 1):
+                stored = bits(bytewise, "v_store_parts", u.view(np.int32), [[parts, n, count]], dtype=np.uint8)
+                wanted = u[0, : 4 * lanes].reshape(parts, width)[:count, :n]
+                np.testing.assert_array_equal(stored[0, : count * n], wanted.ravel())
+
+
 def places(lanes):
     """Byte b of v_pack_inlane's result is that of vector q, lane l: (q, l)."""
     if lanes == 1:
@@ -416,6 +432,8 @@ def test_packs(bytewise):
         np.testing.assert_array_equal(bits(bytewise, "v_pack", v, [[zero]], dtype=np.uint8), expected)
         mixed = expected.reshape(20, 4, lanes)[:, q, lane]
         np.testing.assert_array_equal(bits(bytewise, "v_pack_inlane", v, [[zero]], dtype=np.uint8), mixed)
+        shorts = [bits(bytewise, "v_pack_shorts", part, [[zero]]) for part in np.hsplit(v, 2)]
+        np.testing.assert_array_equal(bits(bytewise, "v_pack_bytes", np.hstack(shorts), dtype=np.uint8), mixed)
 
 
 def test_quads(bytewise):

@@ -36,7 +36,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t vl = plan->products.kn->vl, channels = 4 * vl, blocks = div_up(s->oc, channels),
                     taps = s->kh * s->kw;
-    plan->block = div_up(s->kh, 4) * s->kw * 4 * channels;
+    const ptrdiff_t sets = s->kh < 4 ? 2 : 1; /* the second a row further down */
+    plan->block = sets * div_up(s->kh, 4) * s->kw * 4 * channels;
     plan->w = fo_alloc((size_t)(blocks * plan->block));
     plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
     plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
@@ -48,8 +49,9 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     if (!made) return false;
     memset(plan->w, 0, (size_t)(blocks * plan->block));
     for (ptrdiff_t at = 0; at < blocks * channels; at++) {
-        const ptrdiff_t q = at % channels / vl, lane = at % vl,
-                        o = at / channels * channels + fo_quad_channel(q, lane, vl);
+        const ptrdiff_t q = at % channels / vl, lane = at % vl, c = at / channels * channels,
+                        part = channels / fo_byte_parts(plan->products.kn->parts, s->oc - c, channels),
+                        o = c + fo_quad_channel(q, lane, vl) % part;
         const bool there = o < s->oc;
         plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
         for (fo_type type = FO_UINT8; type <= FO_INT8; type++)
@@ -57,7 +59,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
         int8_t *to = plan->w + at / channels * plan->block + (q * vl + lane) * 4;
         for (ptrdiff_t i = 0; there && i < s->kh; i++)
             for (ptrdiff_t j = 0; j < s->kw; j++)
-                to[(i / 4 * s->kw + j) * 4 * channels + i % 4] = w[o * taps + i * s->kw + j];
+                for (ptrdiff_t set = 0; set < sets; set++)
+                    to[((set + i / 4) * s->kw + j) * 4 * channels + (i + set) % 4] = w[o * taps + i * s->kw + j];
     }
     return true;
 }
@@ -68,7 +71,7 @@ fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, con
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw, span = (shape->kw - 1) * shape->dw + 1;
     *plan = (fo_qconv2d){.s = *shape};
     plan->depthwise = shape->groups > 1 && shape->groups == shape->ic && shape->groups == shape->oc &&
-                      span <= fo_active_bytes()->columns;
+                      span * div_up(shape->kh, 4) <= fo_active_bytes()->columns;
     int8_t *ordered = in_order_of_patches(shape, w);
     const bool made =
         ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
@@ -200,14 +203,16 @@ static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_type type, const fo
 typedef struct {
     const fo_byte_kernels *kn;
     fo_byte_depthwise_args args;
-    ptrdiff_t across, channels, c; /* tasks across channels; channels of a task, of the image */
+    ptrdiff_t rows, across, channels, c; /* rows of a task; tasks across channels; channels of a task, of the image */
 } depthwise_job;
 
 static void depthwise_task(void *context, ptrdiff_t task, int thread) {
     const depthwise_job *job = context;
-    const ptrdiff_t c = task % job->across * job->channels;
+    const ptrdiff_t c = task % job->across * job->channels, bands = div_up(job->args.p.oh, job->rows),
+                    band = task / job->across, h = band % bands * job->rows;
     (void)thread;
-    job->kn->depthwise(&job->args, task / job->across, c, min_(job->c, c + job->channels));
+    job->kn->depthwise(&job->args, band / bands, h, min_(job->args.p.oh, h + job->rows), c,
+                       min_(job->c, c + job->channels));
 }
 
 /* Rows of pixels that are ready: x any strides between pixels, y and the residual uniform. */
@@ -217,7 +222,7 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
     if (plan->depthwise) {
         const fo_byte_kernels *kn = plan->products.kn;
-        depthwise_job job = {.kn = kn, .c = s->oc, .channels = s->oc, .across = 1};
+        depthwise_job job = {.kn = kn, .rows = 2 * kn->parts, .c = s->oc, .channels = s->oc, .across = 1};
         job.args = (fo_byte_depthwise_args){.p = source.patches,
                                             .w = plan->w,
                                             .block = plan->block,
@@ -228,10 +233,10 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
                                             .ep = fo_byte_epilogue_of(p)};
         job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x],
         job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
-        const ptrdiff_t rows = z->n * z->oh;
-        const int threads = fo_threads_for((double)rows * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
-        if (threads > 1 && rows < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
-        fo_parallel_for(rows * job.across, threads, depthwise_task, &job);
+        const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
+        const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
+        if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
+        fo_parallel_for(bands * job.across, threads, depthwise_task, &job);
         return FO_OK;
     }
     const bool pixelwise =

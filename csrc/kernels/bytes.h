@@ -57,8 +57,9 @@ typedef struct {
 } fo_byte_patches;
 
 /* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
- * from one to the next, of each four rows of the kernel kw times 4 vectors of quads. ep.start, scale and bias are in
- * the order of quads (fo_quad_channel), scale and bias here in that of channels. */
+ * from one to the next, of each four rows of the kernel kw times 4 vectors of quads, then, of up to three rows, the
+ * same a row further down. A last block of few channels has them as often as parts fit a vector (fo_byte_parts).
+ * ep.start, scale and bias are in the order of quads (fo_quad_channel), scale and bias here in that of channels. */
 typedef struct {
     fo_byte_patches p;
     const int8_t *w;
@@ -73,7 +74,8 @@ typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM tile */
     int phases;
-    int columns; /* most that a depthwise kernel spans */
+    int parts; /* most groups of rows in a vector of a depthwise kernel */
+    int columns; /* most that a depthwise kernel spans, four rows after another */
     bool is_signed;
     void (*gemm)(const fo_byte_gemm_args *);
     /* y = round(x / scale) + zero within bytes, ^ flip */
@@ -84,7 +86,8 @@ typedef struct {
     void (*range)(ptrdiff_t n, const float *x, float range[2]);
     void (*copy)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = x ^ flip */
     void (*patches)(const fo_byte_patches *, ptrdiff_t pixel, uint8_t *row);
-    void (*depthwise)(const fo_byte_depthwise_args *, ptrdiff_t row, ptrdiff_t c0, ptrdiff_t c1);
+    void (*depthwise)(const fo_byte_depthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
+                      ptrdiff_t c1);
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
                       ptrdiff_t ldy); /* y[j*ldy + i] = x[i*ldx + j] */
     void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
@@ -96,6 +99,11 @@ extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_by
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {
     return vl / 4 ? lane / 4 * 16 + 4 * q + lane % 4 : q;
+}
+
+/* How many times `channels` fit a vector of so many bytes: 1, 2 or 4. */
+static inline int fo_byte_parts(int most, ptrdiff_t channels, ptrdiff_t bytes) {
+    return most >= 4 && 4 * channels <= bytes ? 4 : most >= 2 && 2 * channels <= bytes ? 2 : 1;
 }
 
 /* Columns of the next panel of B where so many are left. */

@@ -15,6 +15,7 @@ const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
     .mr = BYTE_ROWS,
     .nr = BYTE_VECTORS * VL,
     .phases = PHASES,
+    .parts = BYTE_PARTS,
     .columns = DEPTHWISE_COLUMNS,
     .is_signed = DOT_SIGNED,
     .gemm = byte_gemm,

@@ -7,6 +7,7 @@ INLINE vi v_iset1(int32_t x) { return _mm256_set1_epi32(x); }
 INLINE vi v_iadd(vi a, vi b) { return _mm256_add_epi32(a, b); }
 INLINE vi v_isub(vi a, vi b) { return _mm256_sub_epi32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return _mm256_mullo_epi32(a, b); }
+INLINE vi v_iand(vi a, vi b) { return _mm256_and_si256(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return _mm256_xor_si256(a, b); }
 INLINE vf v_to_float(vi v) { return _mm256_cvtepi32_ps(v); }
 INLINE vi v_to_int(vf v) { return _mm256_cvtps_epi32(v); }
@@ -38,9 +39,10 @@ INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) { /* in pieces */
     uint32_t last = (uint32_t)_mm_cvtsi128_si32(part);
     for (int i = 0; i < (n & 3); i++, last >>= 8) *to++ = (char)last;
 }
+INLINE vi v_pack_shorts(vi a, vi b, vi zero) { return _mm256_adds_epi16(_mm256_packs_epi32(a, b), zero); }
+INLINE vi v_pack_bytes(vi a, vi b) { return _mm256_packus_epi16(a, b); }
 INLINE vi v_pack_inlane(const vi v[4], vi zero) {
-    const vi a = _mm256_packs_epi32(v[0], v[1]), b = _mm256_packs_epi32(v[2], v[3]);
-    return _mm256_packus_epi16(_mm256_adds_epi16(a, zero), _mm256_adds_epi16(b, zero));
+    return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
 INLINE vf v_as_float(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi v_as_int(vf v) { return _mm256_castps_si256(v); }

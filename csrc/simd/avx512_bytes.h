@@ -7,6 +7,7 @@ INLINE vi v_iset1(int32_t x) { return _mm512_set1_epi32(x); }
 INLINE vi v_iadd(vi a, vi b) { return _mm512_add_epi32(a, b); }
 INLINE vi v_isub(vi a, vi b) { return _mm512_sub_epi32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return _mm512_mullo_epi32(a, b); }
+INLINE vi v_iand(vi a, vi b) { return _mm512_and_si512(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return _mm512_xor_si512(a, b); }
 INLINE vf v_to_float(vi v) { return _mm512_cvtepi32_ps(v); }
 INLINE vi v_to_int(vf v) { return _mm512_cvtps_epi32(v); }
@@ -17,9 +18,32 @@ INLINE vi v_load_bytes_tail(const uint8_t *p, ptrdiff_t n) {
     return _mm512_cvtepu8_epi32(_mm512_castsi512_si128(v_load_quads_tail(p, n < VL ? n : VL)));
 }
 INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) { _mm512_mask_storeu_epi8(p, v_bytes_(n), v); }
+#define BYTE_PARTS 4
+INLINE vi v_load_parts(int parts, const uint8_t *const *p, ptrdiff_t n) {
+    if (parts == 2 && n == 32)
+        return _mm512_inserti64x4(_mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)p[0])),
+                                  _mm256_loadu_si256((const __m256i *)p[1]), 1);
+    const uint64_t some = v_bytes_(n);
+    vi v = _mm512_maskz_loadu_epi8(some, p[0]);
+    UNROLL for (int i = 1; i < parts; i++)
+        v = _mm512_mask_loadu_epi8(v, some << 4 * VL / parts * i, p[i] - 4 * VL / parts * i);
+    return v;
+}
+INLINE void v_store_parts(int parts, uint8_t *p, ptrdiff_t step, vi v, ptrdiff_t n, ptrdiff_t count) {
+    const uint64_t some = v_bytes_(n);
+    if (parts == 2 && n == 32 && count > 1) {
+        _mm256_storeu_si256((__m256i *)p, _mm512_castsi512_si256(v));
+        _mm256_storeu_si256((__m256i *)(p + step), _mm512_extracti64x4_epi64(v, 1));
+        return;
+    }
+    UNROLL for (int i = 0; i < parts; i++)
+        if (i < count)
+            _mm512_mask_storeu_epi8(p + i * step - 4 * VL / parts * i, some << 4 * VL / parts * i, v);
+}
+INLINE vi v_pack_shorts(vi a, vi b, vi zero) { return _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero); }
+INLINE vi v_pack_bytes(vi a, vi b) { return _mm512_packus_epi16(a, b); }
 INLINE vi v_pack_inlane(const vi v[4], vi zero) {
-    const vi a = _mm512_packs_epi32(v[0], v[1]), b = _mm512_packs_epi32(v[2], v[3]);
-    return _mm512_packus_epi16(_mm512_adds_epi16(a, zero), _mm512_adds_epi16(b, zero));
+    return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
 INLINE vf v_as_float(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi v_as_int(vf v) { return _mm512_castps_si512(v); }

@@ -3,12 +3,15 @@
  *
  *   vi                                 VL integers of 32 bits, or 4*VL bytes
  *   BYTE_VECTORS, BYTE_ROWS            GEMM register tile: rows of so many vectors; those of fewer are up to twice as
- * many PHASES                             parts of a dot product of four bytes: 1, or 2 where 16-bit products make it
+ *                                      many
+ *   BYTE_PARTS                         most parts of a vector of bytes: 1, or 4 where 16 bytes are one
+ *   PHASES                             parts of a dot product of four bytes: 1, or 2 where 16-bit products make it
  *   DOT_SIGNED                         whether it takes int8 in place of uint8
  *
  *   v_iload(p) v_istore(p, v)          VL integers or 4*VL bytes, any alignment
  *   v_iset1(x)                         all lanes x
- *   v_iadd v_isub v_imul v_ixor        modulo 2^32
+ *   v_iadd v_isub v_imul               modulo 2^32
+ *   v_iand v_ixor                      of bits
  *   v_as_float(i) v_as_int(a)          the same bits
  *   v_to_float(i)                      rounded to nearest, halves to even
  *   v_to_int(a)                        the same way, of floats within 32 bits
@@ -16,13 +19,20 @@
  *   v_load_bytes_tail(p, n)            the first n of them, the other lanes 0; memory behind them is not touched
  *   v_load_quads_tail(p, n)            n <= 4*VL bytes, then zeros; memory behind them is not touched
  *   v_store_quads_tail(p, v, n)        the first n >= 0 bytes of v
+ *   v_load_parts(parts, p, n)          n bytes of each of p[0..parts-1], then zeros; parts is 1, 2 or 4, a literal
+ *   v_store_parts(parts, p, step, v, n, count)
+ *                                      the first n bytes of v's first `count` parts, at p, p + step, ..
  *   v_pack(i, zero)                    i[0..3] + zero, saturated to 0..255, as 4*VL bytes in order; zero is
- * v_iset1(0x10001 * (0..255)) v_pack_inlane(i, zero)                 the same in the order of v_quads: byte 16*(l/4) +
- * 4*q + l%4 (plain C: q) is that of i[q], lane l v_quads(r, q)                      bytes of r[0..3] by fours: byte b
- * of lane l of q[i] is that of r[b] where v_pack_inlane has i and l v_dot_bytes(a, phase)              the phase's
- * operand of four unsigned bytes a lane (DOT_SIGNED: signed) v_dot_weights(w, phase)            the phase's operand of
- * four signed bytes a lane v_dot(sum, a, w)                   sum += the products of these operands, exactly; all
- * phases make the whole
+ *                                      v_iset1(0x10001 * (0..255))
+ *   v_pack_inlane(i, zero)             the same in the order of v_quads: byte 16*(l/4) + 4*q + l%4 (plain C: q) is that
+ *                                      of i[q], lane l
+ *   v_pack_shorts(a, b, zero)          its halves: 16-bit integers of i[0] and i[1], of i[2] and i[3]
+ *   v_pack_bytes(s, t)                 its bytes of them
+ *   v_quads(r, q)                      bytes of r[0..3] by fours: byte b of lane l of q[i] is that of r[b] where
+ *                                      v_pack_inlane has i and l
+ *   v_dot_bytes(a, phase)              the phase's operand of four unsigned bytes a lane (DOT_SIGNED: signed)
+ *   v_dot_weights(w, phase)            the phase's operand of four signed bytes a lane
+ *   v_dot(sum, a, w)                   sum += the products of these operands, exactly; all phases make the whole
  */
 #ifndef FO_SIMD_BYTES_H
 #define FO_SIMD_BYTES_H
@@ -30,5 +40,17 @@
 #define FO_BYTE_VOCABULARY_(set) FO_STRING(set##_bytes.h)
 #define FO_BYTE_VOCABULARY(set) FO_BYTE_VOCABULARY_(set)
 #include FO_BYTE_VOCABULARY(FO_ISA)
+
+#ifndef BYTE_PARTS /* sets whose vectors are too short for parts */
+#define BYTE_PARTS 1
+INLINE vi v_load_parts(int parts, const uint8_t *const *p, ptrdiff_t n) {
+    (void)parts;
+    return v_load_quads_tail(p[0], n);
+}
+INLINE void v_store_parts(int parts, uint8_t *p, ptrdiff_t step, vi v, ptrdiff_t n, ptrdiff_t count) {
+    (void)parts, (void)step;
+    if (count > 0) v_store_quads_tail(p, v, n);
+}
+#endif
 
 #endif

@@ -7,6 +7,7 @@ INLINE vi v_iset1(int32_t x) { return vdupq_n_s32(x); }
 INLINE vi v_iadd(vi a, vi b) { return vaddq_s32(a, b); }
 INLINE vi v_isub(vi a, vi b) { return vsubq_s32(a, b); }
 INLINE vi v_imul(vi a, vi b) { return vmulq_s32(a, b); }
+INLINE vi v_iand(vi a, vi b) { return vandq_s32(a, b); }
 INLINE vi v_ixor(vi a, vi b) { return veorq_s32(a, b); }
 INLINE vf v_to_float(vi v) { return vcvtq_f32_s32(v); }
 INLINE vi v_to_int(vf v) { return vcvtnq_s32_f32(v); }
@@ -30,13 +31,17 @@ INLINE vi v_load_quads_tail(const void *p, ptrdiff_t n) {
 INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) {
     memcpy(p, &v, n < 4 * VL ? (size_t)n : sizeof v);
 }
-INLINE uint8x8_t v_saturated_(vi v, vi w, vi zero) {
-    return vqmovun_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(v), vqmovn_s32(w)), vreinterpretq_s16_s32(zero)));
+INLINE vi v_pack_shorts(vi a, vi b, vi zero) {
+    return vreinterpretq_s32_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(a), vqmovn_s32(b)), vreinterpretq_s16_s32(zero)));
 }
-INLINE vi v_pack(const vi v[4], vi zero) {
-    return vreinterpretq_s32_u8(vcombine_u8(v_saturated_(v[0], v[1], zero), v_saturated_(v[2], v[3], zero)));
+INLINE vi v_pack_bytes(vi a, vi b) {
+    const int16x8_t low = vreinterpretq_s16_s32(a), high = vreinterpretq_s16_s32(b);
+    return vreinterpretq_s32_u8(vcombine_u8(vqmovun_s16(low), vqmovun_s16(high)));
 }
-INLINE vi v_pack_inlane(const vi v[4], vi zero) { return v_pack(v, zero); }
+INLINE vi v_pack_inlane(const vi v[4], vi zero) {
+    return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
+}
+INLINE vi v_pack(const vi v[4], vi zero) { return v_pack_inlane(v, zero); }
 INLINE vf v_as_float(vi v) { return vreinterpretq_f32_s32(v); }
 INLINE vi v_as_int(vf v) { return vreinterpretq_s32_f32(v); }
 INLINE void v_quads(const vi r[4], vi q[4]) {

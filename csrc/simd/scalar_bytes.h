@@ -12,6 +12,7 @@ INLINE vi v_iset1(int32_t x) { return x; }
 INLINE vi v_iadd(vi a, vi b) { return (vi)((uint32_t)a + (uint32_t)b); }
 INLINE vi v_isub(vi a, vi b) { return (vi)((uint32_t)a - (uint32_t)b); }
 INLINE vi v_imul(vi a, vi b) { return (vi)((uint32_t)a * (uint32_t)b); }
+INLINE vi v_iand(vi a, vi b) { return a & b; }
 INLINE vi v_ixor(vi a, vi b) { return a ^ b; }
 INLINE vf v_to_float(vi v) { return (vf)v; }
 INLINE vi v_to_int(vf v) { return (vi)lrintf(v); }
@@ -27,16 +28,23 @@ INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) {
     v_istore(bytes, v);
     for (int i = 0; i < 4 && i < n; i++) ((uint8_t *)p)[i] = bytes[i];
 }
-INLINE uint8_t v_saturate_(vi v, vi zero) {
-    v = (v < -32768 ? -32768 : v > 32767 ? 32767 : v) + (zero & 255);
-    return (uint8_t)(v < 0 ? 0 : v > 255 ? 255 : v);
+INLINE int32_t v_within_(int32_t v, int32_t least, int32_t most) { return v < least ? least : v > most ? most : v; }
+INLINE vi v_pack_shorts(vi a, vi b, vi zero) {
+    const int16_t shorts[2] = {(int16_t)v_within_(v_within_(a, -32768, 32767) + (zero & 255), -32768, 32767),
+                               (int16_t)v_within_(v_within_(b, -32768, 32767) + (zero & 255), -32768, 32767)};
+    return v_iload(shorts);
 }
-INLINE vi v_pack(const vi v[4], vi zero) {
-    const uint8_t bytes[4] = {v_saturate_(v[0], zero), v_saturate_(v[1], zero), v_saturate_(v[2], zero),
-                              v_saturate_(v[3], zero)};
+INLINE vi v_pack_bytes(vi a, vi b) {
+    int16_t in[4];
+    v_istore(in, a), v_istore(in + 2, b);
+    uint8_t bytes[4];
+    for (int i = 0; i < 4; i++) bytes[i] = (uint8_t)v_within_(in[i], 0, 255);
     return v_iload(bytes);
 }
-INLINE vi v_pack_inlane(const vi v[4], vi zero) { return v_pack(v, zero); }
+INLINE vi v_pack_inlane(const vi v[4], vi zero) {
+    return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
+}
+INLINE vi v_pack(const vi v[4], vi zero) { return v_pack_inlane(v, zero); }
 INLINE vf v_as_float(vi v) {
     vf f;
     memcpy(&f, &v, sizeof f);

@@ -179,9 +179,21 @@ EMULATED __m512i e_maskz_loadu_epi8(uint64_t m, const void *p) { /* the first by
     memcpy(&y, p, m ? (size_t)(64 - __builtin_clzll(m)) : 0);
     return y;
 }
-EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
-    memcpy(p, &v, m ? (size_t)(64 - __builtin_clzll(m)) : 0);
+EMULATED __m512i e_mask_loadu_epi8(__m512i y, uint64_t m, const void *p) {
+    for (int i = 0; i < 64; i++)
+        if (m >> i & 1) ((char *)&y)[i] = ((const char *)p)[i];
+    return y;
 }
+EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
+    for (int i = 0; i < 64; i++)
+        if (m >> i & 1) ((char *)p)[i] = ((const char *)&v)[i];
+}
+EMULATED __m512i e_castsi256_si512(__m256i a) { return (__m512i)e_castpd256_pd512((__m256d)a); }
+EMULATED __m256i e_castsi512_si256(__m512i a) { return *(__m256i *)&a; }
+EMULATED __m512i e_inserti64x4(__m512i a, __m256i b, int at) {
+    return (__m512i)e_insertf64x4((__m512d)a, (__m256d)b, at);
+}
+EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_extractf64x4_pd((__m512d)a, at); }
 
 #undef _mm512_abs_ps
 #define _mm512_abs_ps e_abs_ps
@@ -269,6 +281,16 @@ EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
 #define _mm512_adds_epi16 e_adds_epi16
 #undef _mm512_and_si512
 #define _mm512_and_si512 e_and_si512
+#undef _mm512_castsi256_si512
+#define _mm512_castsi256_si512 e_castsi256_si512
+#undef _mm512_castsi512_si256
+#define _mm512_castsi512_si256 e_castsi512_si256
+#undef _mm512_extracti64x4_epi64
+#define _mm512_extracti64x4_epi64 e_extracti64x4_epi64
+#undef _mm512_inserti64x4
+#define _mm512_inserti64x4 e_inserti64x4
+#undef _mm512_mask_loadu_epi8
+#define _mm512_mask_loadu_epi8 e_mask_loadu_epi8
 #undef _mm512_castsi512_si128
 #define _mm512_castsi512_si128 e_castsi512_si128
 #undef _mm512_cvtepi32_ps

@@ -167,7 +167,7 @@ static void op_v_store_strided(const record *r, float *y) { v_store_strided(y, N
 #define IB v_iload(r->in + VL)
 #define INTEGERS(name) \
     static void op_##name(const record *r, float *y) { v_istore(y, name(IA, IB)); }
-#define EACH_INTEGERS(X) X(v_iadd) X(v_isub) X(v_imul) X(v_ixor)
+#define EACH_INTEGERS(X) X(v_iadd) X(v_isub) X(v_imul) X(v_iand) X(v_ixor) X(v_pack_bytes)
 EACH_INTEGERS(INTEGERS)
 static uint8_t *bytes_at_the_end(ptrdiff_t n) { return (uint8_t *)near_end - n; }
 
@@ -195,6 +195,26 @@ static void op_v_store_quads_tail(const record *r, float *y) {
     memcpy(y, bytes_at_the_end(n), (size_t)n);
 }
 
+/* Parts of n bytes, one behind another: N(0) of them. */
+static void op_v_load_parts(const record *r, float *y) {
+    const ptrdiff_t parts = N(0), n = N(1);
+    const uint8_t *p[4], *from = memcpy(bytes_at_the_end(parts * n), r->in, (size_t)(parts * n));
+    for (int i = 0; i < parts; i++) p[i] = from + i * n;
+    v_istore(y, parts == 4 ? v_load_parts(4, p, n) : parts == 2 ? v_load_parts(2, p, n) : v_load_parts(1, p, n));
+}
+
+static void op_v_store_parts(const record *r, float *y) {
+    const ptrdiff_t parts = N(0), n = N(1), count = N(2);
+    uint8_t *to = bytes_at_the_end(count * n);
+    if (parts == 4)
+        v_store_parts(4, to, n, IA, n, count);
+    else if (parts == 2)
+        v_store_parts(2, to, n, IA, n, count);
+    else
+        v_store_parts(1, to, n, IA, n, count);
+    memcpy(y, to, (size_t)(count * n));
+}
+
 static void four(const record *r, vi v[4]) {
     UNROLL for (int i = 0; i < 4; i++) v[i] = v_iload(r->in + i * VL);
 }
@@ -209,6 +229,10 @@ static void op_v_pack_inlane(const record *r, float *y) {
     vi v[4];
     four(r, v);
     v_istore(y, v_pack_inlane(v, v_iset1((int32_t)N(0) * 0x10001)));
+}
+
+static void op_v_pack_shorts(const record *r, float *y) {
+    v_istore(y, v_pack_shorts(IA, IB, v_iset1((int32_t)N(0) * 0x10001)));
 }
 
 static void op_v_quads(const record *r, float *y) {
@@ -237,7 +261,8 @@ typedef void op_fn(const record *, float *);
     X(v_store_first) X(v_uzp_inlane_even) X(v_uzp_inlane_odd) X(v_rotate) X(v_concat) X(v_load_halves) \
     X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
     X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
-    X(v_load_quads_tail) X(v_store_quads_tail) X(v_pack) X(v_pack_inlane) X(v_quads) X(v_dot)
+    X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
+    X(v_pack_inlane) X(v_quads) X(v_dot)
 static const struct {
     const char *name;
     op_fn *run;

@@ -1,82 +1,175 @@
 /* Depthwise convolutions of bytes, channels last.
  *
- *   rows 4q..4q+3 of a column   c0 c1 c2 ..       v_quads: four taps of a channel, one below another, in a lane, as the
- * dot product takes them; of 4 vectors of channels    c0 c1 c2 ..  ->   a column is made so once, and all outputs that
- * it is under read it from there. c0 c1 c2 .. c0 c1 c2 ..
+ *   rows 4q..4q+3 of a column   c0 c1 c2 ..       v_quads: four taps of a channel, one below another, in a lane, as a
+ *   of 4 vectors of channels    c0 c1 c2 ..  ->   dot product takes them; a column is made so once, and all outputs
+ *                               c0 c1 c2 ..       that it is under read it from there
+ *                               c0 c1 c2 ..
  *
- * An output row goes by blocks of 4*VL channels and by segments, whose columns the first-level cache holds. Kernels of
- * more than four rows go by fours, and sums stand in memory between them. Constants of channels are in the order of
+ * Output rows go by blocks of 4*VL channels and by segments, whose columns the first-level cache holds. Kernels of up
+ * to three rows and stride 1 make two output rows of a column: the second has the weights a row further down. A last
+ * block of few channels has several groups of rows in one vector, its parts. Constants of channels are in the order of
  * v_quads, whose inverse the stores are.
  */
-enum {
-    DEPTHWISE_COLUMNS = LINE_FLOATS + LINE_FLOATS,
-    DEPTHWISE_OUTPUTS = DEPTHWISE_COLUMNS,
-    DEPTHWISE_WIDTH = EB_VECTORS + EB_VECTORS
-};
+enum { DEPTHWISE_COLUMNS = LINE_FLOATS * EB_VECTORS };
 
-/* A segment: outputs w0 .. w0+n-1 of row h of an image, for the block of channels from c on, of which `channels` are
- * there. */
+/* A segment: outputs w0 .. w0+n-1 of `deep` rows of each part, the first row h, of an image, for the block of channels
+ * from c on, of which `channels` are there. */
 typedef struct {
     const fo_byte_depthwise_args *d;
-    ptrdiff_t image, h, w0, n, c, channels, columns; /* columns of x under it */
-    const int8_t *w;                                 /* of the block and four rows: kw * 4 vectors of quads */
-    vi sums[DEPTHWISE_OUTPUTS * 4];
-    vi quads[DEPTHWISE_COLUMNS][PHASES][4];
+    ptrdiff_t image, h, end, w0, n, c, channels; /* end: of the rows wanted */
+    ptrdiff_t columns, parts, deep, groups;      /* columns of x under it; fours of rows of the kernel */
+    const int8_t *w;                             /* of the block: a group's kw * 4 vectors of quads */
+    vi quads[DEPTHWISE_COLUMNS][PHASES][4];      /* column, of a group after another */
+    vi shorts[DEPTHWISE_COLUMNS][2];
 } byte_segment;
 
-/* The columns under the segment, of kernel rows i .. i+3. */
-INLINE void depthwise_columns(byte_segment *s, ptrdiff_t i, const bool all) {
+/* Where columns begin in four rows of each part, and how their bytes become those of the kernel: rows outside the image
+ * are its zero point. */
+typedef struct {
+    const uint8_t *at[4][BYTE_PARTS];
+    vi keep[4], flip[4];
+} byte_rows;
+
+/* Rows i .. i+3 of the kernel. */
+INLINE void depthwise_rows(const byte_segment *s, const int parts, ptrdiff_t i, byte_rows *rows) {
     const fo_byte_patches *p = &s->d->p;
-    const vi mask = flips(p->flip), zero = flips(p->zero);
+    uint8_t keep[4][QUADS], flip[4][QUADS];
+    for (int part = 0; part < parts; part++)
+        for (int r = 0; r < 4; r++) {
+            const ptrdiff_t h = (s->h + part * s->deep) * p->stride_h - p->top + (i + r) * p->dilation_h,
+                            last = p->ih - 1;
+            const bool there = h >= 0 && h <= last;
+            rows->at[r][part] = p->x + s->image * p->sn + (h < 0 ? 0 : h > last ? last : h) * p->sh + s->c;
+            memset(keep[r] + part * (QUADS / parts), there ? 255 : 0, (size_t)(QUADS / parts));
+            memset(flip[r] + part * (QUADS / parts), there ? p->flip : p->zero, (size_t)(QUADS / parts));
+        }
+    UNROLL for (int r = 0; r < 4; r++) rows->keep[r] = v_iload(keep[r]), rows->flip[r] = v_iload(flip[r]);
+}
+
+/* The columns under the segment, of rows i .. i+3 of the kernel; whole: all channels of the block are there. */
+INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole, ptrdiff_t i) {
+    const fo_byte_patches *p = &s->d->p;
+    const vi zero = flips(p->zero);
     const ptrdiff_t columns = s->columns, first = s->w0 * p->stride_w - p->left, iw = p->iw, sw = p->sw,
                     channels = s->channels;
-    const uint8_t *rows[4];
-    for (int r = 0; r < 4; r++) {
-        const ptrdiff_t h = s->h * p->stride_h - p->top + (i + r) * p->dilation_h;
-        rows[r] = i + r < p->kh && h >= 0 && h < p->ih ? p->x + s->image * p->sn + h * p->sh + s->c : NULL;
-    }
+    byte_rows rows;
+    depthwise_rows(s, parts, i, &rows);
     for (ptrdiff_t column = 0; column < columns; column++) {
         const ptrdiff_t w = first + column;
-        const bool inside = w >= 0 && w < iw;
-        vi x[4], q[4];
+        vi x[4], q[4], *to = s->quads[i / 4 * columns + column][0];
         UNROLL for (int r = 0; r < 4; r++) {
-            if (!inside || !rows[r])
-                x[r] = zero;
-            else
-                x[r] = v_ixor(all ? v_iload(rows[r] + w * sw) : v_load_quads_tail(rows[r] + w * sw, channels), mask);
+            const uint8_t *from[BYTE_PARTS];
+            x[r] = zero;
+            if (w < 0 || w >= iw) continue;
+            UNROLL for (int part = 0; part < parts; part++) from[part] = rows.at[r][part] + w * sw;
+            x[r] = v_iand(whole ? v_iload(from[0]) : v_load_parts(parts, from, channels), rows.keep[r]);
+            x[r] = v_ixor(x[r], rows.flip[r]);
         }
         v_quads(x, q);
-        UNROLL for (int phase = 0; phase < PHASES; phase++) UNROLL for (int v = 0; v < 4; v++)
-            s->quads[column][phase][v] = v_dot_bytes(q[v], phase);
+        UNROLL for (int phase = 0; phase < PHASES; phase++)
+            UNROLL for (int v = 0; v < 4; v++) to[phase * 4 + v] = v_dot_bytes(q[v], phase);
     }
 }
 
-/* Bytes of a pixel's sums, which are in the order of v_quads, at c. */
-INLINE void depthwise_pixel(const byte_segment *s, const eb_bounds *b, const bool saturates, const bool all,
-                            const vi sums[4], uint8_t *c) {
-    const float *scale = s->d->ep.scale + s->c, *bias = s->d->ep.bias + s->c;
-    vi q[4];
-    UNROLL for (int v = 0; v < 4; v++) {
-        const vf y = v_fma(v_to_float(sums[v]), v_load(scale + v * VL), v_load(bias + v * VL));
-        q[v] = saturates ? v_to_int(y) : eb_round(b, y);
+static __attribute__((noinline)) void depthwise_quads(byte_segment *s) {
+    for (ptrdiff_t i = 0; i < s->d->p.kh; i += 4) {
+        if (BYTE_PARTS >= 4 && s->parts == 4)
+            depthwise_columns(s, BYTE_PARTS, false, i);
+        else if (BYTE_PARTS >= 2 && s->parts == 2)
+            depthwise_columns(s, BYTE_PARTS / 2, false, i);
+        else if (s->channels < QUADS)
+            depthwise_columns(s, 1, false, i);
+        else
+            depthwise_columns(s, 1, true, i);
     }
-    const vi bytes = v_ixor(v_pack_inlane(q, b->zero), b->flip);
-    if (all)
+}
+
+/* Where row r of the parts' outputs goes. */
+typedef struct {
+    uint8_t *c;
+    ptrdiff_t step, count; /* from part to part; parts whose row is wanted */
+} byte_target;
+
+INLINE byte_target depthwise_target(const byte_segment *s, ptrdiff_t r) {
+    const fo_byte_depthwise_args *d = s->d;
+    const ptrdiff_t row = d->p.ow * d->ldc, left = s->end - s->h - r, count = (left + s->deep - 1) / s->deep;
+    uint8_t *c = (uint8_t *)d->c + (s->image * d->p.oh + s->h + r) * row + s->w0 * d->ldc + s->c;
+    return (byte_target){c, s->deep * row, count < s->parts ? count : s->parts};
+}
+
+INLINE void depthwise_store(const byte_segment *s, byte_target *to, vi bytes) {
+    uint8_t *const c = to->c;
+    to->c += s->d->ldc;
+    if (to->count < 1) return;
+    if (s->channels >= QUADS)
         v_istore(c, bytes);
+    else if (BYTE_PARTS >= 4 && s->parts == 4)
+        v_store_parts(BYTE_PARTS, c, to->step, bytes, s->channels, to->count);
+    else if (BYTE_PARTS >= 2 && s->parts == 2)
+        v_store_parts(BYTE_PARTS / 2, c, to->step, bytes, s->channels, to->count);
     else
         v_store_quads_tail(c, bytes, s->channels);
 }
 
-/* The segment's. */
-INLINE void depthwise_bytes(const byte_segment *s, const eb_bounds *b, const bool saturates, const bool all) {
+/* Sums and bytes of the segment's outputs, by two vectors of quads: the first two leave 16-bit integers to the other
+ * two, of the same literals. */
+INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int pass, const int width, const int groups,
+                           const int deep, const bool saturates) {
     const fo_byte_depthwise_args *d = s->d;
-    const eb_bounds bounds = *b;
-    uint8_t *c = (uint8_t *)d->c + ((s->image * d->p.oh + s->h) * d->p.ow + s->w0) * d->ldc + s->c;
-    for (ptrdiff_t o = 0; o < s->n; o++, c += d->ldc) depthwise_pixel(s, &bounds, saturates, all, s->sums + o * 4, c);
+    const ptrdiff_t n = s->n, columns = s->columns, stride = d->p.stride_w, at = s->c + 2 * pass * VL;
+    const eb_bounds b = *bounds;
+    byte_target to[2];
+    vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
+    vf scale[2], bias[2];
+    UNROLL for (int u = 0; u < 2; u++) {
+        start[u] = v_iload(d->ep.start + at + u * VL);
+        scale[u] = v_load(d->ep.scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
+        UNROLL for (int r = 0; r < deep; r++) UNROLL for (int g = 0; g < groups; g++)
+            UNROLL for (int j = 0; j < width; j++) UNROLL for (int phase = 0; phase < PHASES; phase++)
+                w[r][g][j][phase][u] = v_dot_weights(
+                    v_iload(s->w + (((r + g) * width + j) * 4 + 2 * pass + u) * QUADS), phase);
+    }
+    UNROLL for (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
+    for (ptrdiff_t o = 0; o < n; o++) {
+        vi acc[2][2];
+        UNROLL for (int r = 0; r < deep; r++) UNROLL for (int u = 0; u < 2; u++) acc[r][u] = start[u];
+        UNROLL for (int t = 0; t < groups * width; t++) {
+            const int g = t / width, j = t % width;
+            UNROLL for (int phase = 0; phase < PHASES; phase++) UNROLL for (int u = 0; u < 2; u++) {
+                const vi q = s->quads[g * columns + o * stride + j][phase][2 * pass + u];
+                UNROLL for (int r = 0; r < deep; r++) v_dot(acc[r][u], q, w[r][g][j][phase][u]);
+            }
+        }
+        UNROLL for (int r = 0; r < deep; r++) {
+            UNROLL for (int u = 0; u < 2; u++) {
+                const vf y = v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
+                acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
+            }
+            const vi shorts = v_pack_shorts(acc[r][0], acc[r][1], b.zero);
+            if (pass == 0)
+                s->shorts[o][r] = shorts;
+            else
+                depthwise_store(s, &to[r], v_ixor(v_pack_bytes(s->shorts[o][r], shorts), b.flip));
+        }
+    }
 }
 
+#define DEPTHWISE_PASSES(width, groups, deep) \
+    static __attribute__((noinline)) void depthwise_##width##_##groups##_##deep(byte_segment *s, const eb_bounds *b) { \
+        if (s->d->ep.saturates) { \
+            depthwise_pass(s, b, 0, width, groups, deep, true); \
+            depthwise_pass(s, b, 1, width, groups, deep, true); \
+        } else { \
+            depthwise_pass(s, b, 0, width, groups, deep, false); \
+            depthwise_pass(s, b, 1, width, groups, deep, false); \
+        } \
+    }
+DEPTHWISE_PASSES(3, 1, 2)
+DEPTHWISE_PASSES(3, 1, 1)
+DEPTHWISE_PASSES(5, 2, 1)
+
 /* Other ends: a residual, floats, activations that are no clip. Sums get the order of channels first. */
-static __attribute__((noinline)) void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums[4]) {
+INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums[4]) {
     const fo_byte_depthwise_args *d = s->d;
     const fo_byte_epilogue *e = &d->ep;
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
@@ -98,163 +191,60 @@ static __attribute__((noinline)) void depthwise_end_sums(const byte_segment *s, 
     eb_rows(&args);
 }
 
-/* Sums of the segment's outputs for four rows of the kernel, whose width is a literal: weights stay in registers. */
-INLINE void depthwise_sums(byte_segment *s, const int width, bool first) {
-    const fo_byte_depthwise_args *d = s->d;
-    const ptrdiff_t step = d->p.dilation_w, stride = d->p.stride_w, n = s->n;
-    for (int v = 0; v < 4; v++) {
-        const vi start = v_iload(d->ep.start + s->c + v * VL);
-        vi w[DEPTHWISE_WIDTH][PHASES];
-        UNROLL for (int j = 0; j < width; j++) UNROLL for (int phase = 0; phase < PHASES; phase++) w[j][phase] =
-            v_dot_weights(v_iload(s->w + (j * 4 + v) * QUADS), phase);
-        for (ptrdiff_t o = 0; o < n; o++) {
-            vi acc = first ? start : s->sums[o * 4 + v];
-            UNROLL for (int j = 0; j < width; j++) UNROLL for (int phase = 0; phase < PHASES; phase++)
-                v_dot(acc, s->quads[o * stride + j * step][phase][v], w[j][phase]);
-            s->sums[o * 4 + v] = acc;
-        }
-    }
-}
-
-/* The same of any width. */
-INLINE void depthwise_wide_sums(byte_segment *s, bool first) {
-    const fo_byte_depthwise_args *d = s->d;
-    for (ptrdiff_t o = 0; o < s->n; o++)
-        for (int v = 0; v < 4; v++) {
-            vi acc = first ? v_iload(d->ep.start + s->c + v * VL) : s->sums[o * 4 + v];
-            for (ptrdiff_t j = 0; j < d->p.kw; j++)
-                UNROLL for (int phase = 0; phase < PHASES; phase++)
-                    v_dot(acc, s->quads[o * d->p.stride_w + j * d->p.dilation_w][phase][v],
-                          v_dot_weights(v_iload(s->w + (j * 4 + v) * QUADS), phase));
-            s->sums[o * 4 + v] = acc;
-        }
-}
-
-/* Where a column begins in four rows of x, and the bytes to the next; rows outside the image are `outside` throughout.
- */
-typedef struct {
-    const uint8_t *at[4];
-    ptrdiff_t step[4];
-} rolling_rows;
-
-INLINE rolling_rows rolling_start(const byte_segment *s, const vi *outside) {
-    const fo_byte_patches *p = &s->d->p;
-    rolling_rows rows;
-    for (int r = 0; r < 4; r++) {
-        const ptrdiff_t h = s->h - p->top + r;
-        const bool there = r < p->kh && h >= 0 && h < p->ih;
-        rows.step[r] = there ? p->sw : 0;
-        rows.at[r] = there ? p->x + s->image * p->sn + h * p->sh + s->c - p->left * p->sw : (const uint8_t *)outside;
-    }
-    return rows;
-}
-
-/* A column's quads. */
-INLINE void rolling_column(const rolling_rows *rows, const bool all, ptrdiff_t channels, vi mask, vi q[4]) {
-    vi x[4];
-    UNROLL for (int r = 0; r < 4; r++) x[r] =
-        v_ixor(all ? v_iload(rows->at[r]) : v_load_quads_tail(rows->at[r], channels), mask);
-    v_quads(x, q);
-}
-
-/* Output row h of a kernel three columns wide and up to four rows high, stride and dilation 1: a column goes from its
- * loads into the sums of the three outputs that it is under, and all stay in registers. */
-INLINE void depthwise_rolling(const byte_segment *s, const eb_bounds *b, const bool saturates, const bool all) {
+/* Any kernel and any end: sums of an output after another. */
+static __attribute__((noinline)) void depthwise_any(byte_segment *s) {
     const fo_byte_depthwise_args *d = s->d;
     const fo_byte_patches *p = &d->p;
-    const ptrdiff_t left = p->left, iw = p->iw, columns = p->ow + 2, ldc = d->ldc, channels = s->channels;
-    const int32_t *start = d->ep.start + s->c;
-    const int8_t *weights = d->w + s->c / QUADS * d->block;
-    const eb_bounds bounds = *b;
-    const vi mask = flips(p->flip), zero = flips(p->zero), outside = v_ixor(zero, mask);
-    rolling_rows rows = rolling_start(s, &outside);
-    uint8_t *c = (uint8_t *)d->c + ((s->image * p->oh + s->h) * p->ow - 2) * ldc + s->c;
-    vi w[3][4], next[4], last[4];
-    UNROLL for (int j = 0; j < 3; j++) UNROLL for (int v = 0; v < 4; v++) w[j][v] =
-        v_iload(weights + (j * 4 + v) * QUADS);
-    UNROLL for (int v = 0; v < 4; v++) next[v] = last[v] = v_iload(start + v * VL);
-    for (ptrdiff_t column = 0; column < columns; column++, c += ldc) {
-        vi q[4], sums[4];
-        UNROLL for (int v = 0; v < 4; v++) q[v] = zero;
-        if (column >= left && column - left < iw) rolling_column(&rows, all, channels, mask, q);
-        UNROLL for (int r = 0; r < 4; r++) rows.at[r] += rows.step[r];
-        UNROLL for (int v = 0; v < 4; v++) {
-            sums[v] = last[v], last[v] = next[v], next[v] = v_iload(start + v * VL);
-            v_dot(sums[v], q[v], w[2][v]);
-            v_dot(last[v], q[v], w[1][v]);
-            v_dot(next[v], q[v], w[0][v]);
-        }
-        if (column >= 2) depthwise_pixel(s, &bounds, saturates, all, sums, c);
+    for (ptrdiff_t o = 0; o < s->n; o++) {
+        vi acc[4];
+        UNROLL for (int v = 0; v < 4; v++) acc[v] = v_iload(d->ep.start + s->c + v * VL);
+        for (ptrdiff_t g = 0; g < s->groups; g++)
+            for (ptrdiff_t j = 0; j < p->kw; j++) {
+                const ptrdiff_t column = g * s->columns + o * p->stride_w + j * p->dilation_w;
+                const int8_t *w = s->w + (g * p->kw + j) * 4 * QUADS;
+                UNROLL for (int phase = 0; phase < PHASES; phase++) UNROLL for (int v = 0; v < 4; v++)
+                    v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
+            }
+        depthwise_end_sums(s, o, acc);
     }
 }
 
-/* Whether it is such a kernel; the registers hold three columns of weights and of sums. */
-INLINE bool depthwise_rolls(const byte_segment *s, const eb_bounds *b) {
-    const fo_byte_patches *p = &s->d->p;
-    const fo_byte_epilogue *e = &s->d->ep;
-    if (PHASES > 1 || (int)BYTE_VECTORS < (int)EB_VECTORS || p->kw != 3 || p->kh > 4 || p->stride_w != 1 ||
-        p->dilation_w != 1)
-        return false;
-    if (p->stride_h != 1 || p->dilation_h != 1 || !e->clips || e->residual || e->type == FO_FLOAT32) return false;
-    FO_RAN("depthwise bytes rolling");
-    if (s->channels < QUADS)
-        depthwise_rolling(s, b, false, false);
-    else if (e->saturates)
-        depthwise_rolling(s, b, true, true);
-    else
-        depthwise_rolling(s, b, false, true);
-    return true;
+/* How the sums of a block's rows are made, and so how many rows at once. */
+typedef void depthwise_fn(byte_segment *s, const eb_bounds *b);
+INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *deep) {
+    const fo_byte_patches *p = &d->p;
+    *deep = 1;
+    if (!d->ep.clips || d->ep.residual || d->ep.type == FO_FLOAT32 || p->dilation_w > 1) return NULL;
+    if (p->kw == 5 && p->kh > 4 && p->kh <= 8) return depthwise_5_2_1;
+    if (p->kw != 3 || p->kh > 4) return NULL;
+    if (p->kh == 4 || p->stride_h > 1 || p->dilation_h > 1) return depthwise_3_1_1;
+    *deep = 2;
+    return depthwise_3_1_2;
 }
 
-INLINE void depthwise_ends(const byte_segment *s, const eb_bounds *b) {
-    const fo_byte_epilogue *e = &s->d->ep;
-    if (!e->clips || e->residual || e->type == FO_FLOAT32)
-        for (ptrdiff_t o = 0; o < s->n; o++) depthwise_end_sums(s, o, s->sums + o * 4);
-    else if (s->channels < QUADS)
-        depthwise_bytes(s, b, false, false);
-    else if (e->saturates)
-        depthwise_bytes(s, b, true, true);
-    else
-        depthwise_bytes(s, b, false, true);
-}
-
-/* Rows h of the output for a block of channels, segment by segment. */
-INLINE void depthwise_row(byte_segment *s, const eb_bounds *b, const int width) {
-    const fo_byte_patches *p = &s->d->p;
-    const ptrdiff_t span = (p->kw - 1) * p->dilation_w + 1, most = (DEPTHWISE_COLUMNS - span) / p->stride_w + 1;
-    const ptrdiff_t outputs = most < DEPTHWISE_OUTPUTS ? most : DEPTHWISE_OUTPUTS;
-    for (s->w0 = 0; s->w0 < p->ow; s->w0 += s->n) {
-        s->n = p->ow - s->w0 < outputs ? p->ow - s->w0 : outputs;
-        s->columns = (s->n - 1) * p->stride_w + span;
-        s->w = s->d->w + s->c / QUADS * s->d->block;
-        for (ptrdiff_t i = 0; i < p->kh; i += 4, s->w += p->kw * 4 * QUADS) {
-            if (s->channels >= QUADS)
-                depthwise_columns(s, i, true);
-            else
-                depthwise_columns(s, i, false);
-            if (width)
-                depthwise_sums(s, width, i == 0);
-            else
-                depthwise_wide_sums(s, i == 0);
-        }
-        depthwise_ends(s, b);
-    }
-}
-
-/* Output row `row` of all images' rows, channels c0 .. c1 - 1, of which c0 begins a block. */
-static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t row, ptrdiff_t c0, ptrdiff_t c1) {
+/* Output rows h .. end - 1 of an image, channels c0 .. c1 - 1, of which c0 begins a block. */
+static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
+                           ptrdiff_t c1) {
+    const fo_byte_patches *p = &d->p;
     const eb_bounds bounds = eb_start(&d->ep);
-    byte_segment s = {.d = d, .image = row / d->p.oh, .h = row % d->p.oh};
+    byte_segment s = {.d = d, .image = image, .end = end, .groups = (p->kh + 3) / 4};
+    depthwise_fn *const f = depthwise_of(d, &s.deep);
+    const ptrdiff_t span = (p->kw - 1) * p->dilation_w + 1,
+                    most = (DEPTHWISE_COLUMNS / s.groups - span) / p->stride_w + 1;
     FO_RAN("depthwise bytes");
     for (s.c = c0; s.c < c1; s.c += QUADS) {
-        s.channels = c1 - s.c;
-        if (depthwise_rolls(&s, &bounds)) continue;
-        if (d->p.kw == 3)
-            depthwise_row(&s, &bounds, 3);
-        else if (d->p.kw == 5)
-            depthwise_row(&s, &bounds, 5);
-        else
-            depthwise_row(&s, &bounds, 0);
+        s.channels = c1 - s.c, s.w = d->w + s.c / QUADS * d->block;
+        s.parts = f ? fo_byte_parts(BYTE_PARTS, s.channels, QUADS) : 1;
+        for (s.h = h; s.h < end; s.h += s.deep * s.parts)
+            for (s.w0 = 0; s.w0 < p->ow; s.w0 += s.n) {
+                s.n = p->ow - s.w0 < most ? p->ow - s.w0 : most;
+                s.columns = (s.n - 1) * p->stride_w + span;
+                depthwise_quads(&s);
+                if (f)
+                    f(&s, &bounds);
+                else
+                    depthwise_any(&s);
+            }
     }
 }
 
