@@ -31,6 +31,10 @@ SHAPES = [
     (1, (6, 6), 3, (3, 3), dict(padding=1)),
     (2, (1, 40), 5, (1, 7), dict(padding=(0, 3))),
     (7, (3, 3), 9, (9, 9), dict(padding=4)),
+    (8, (9, 30), 70, (3, 3), dict(padding=1)),
+    (4, (7, 60), 12, (3, 2), dict(stride=2, padding=((1, 0), (0, 1)))),
+    (8, (6, 26), 6, (5, 3), dict(padding=((4, 3), (1, 2)), dilation=(2, 1), groups=2)),
+    (4, (3, 2), 5, (1, 9), dict(padding=(0, 30))),
 ]
 DEPTHWISE = [
     (c, size, c, kernel, options | dict(groups=c))

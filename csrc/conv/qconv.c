@@ -1,7 +1,8 @@
 /* y = activation(conv(x, w) + bias + residual) in 8 bits, images with their channels last.
  *
- * Dense: products of net/bytes.h, whose rows are pixels: as they lie for 1x1, else patches, made a block at a time
- * (im2col). Depthwise: a kernel of its own. Images of another order are transposed on the way in and out.
+ * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images segments of a copy of a
+ * band; else patches, made a block at a time (im2col). Depthwise: a kernel of its own. Images of another order are
+ * transposed on the way in and out.
  */
 #include <string.h>
 
@@ -81,7 +82,7 @@ fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, con
         return NULL;
     }
     if (!plan->depthwise) return plan;
-    fo_byte_plan_free(&plan->products); /* one group's constants stand side by side */
+    fo_byte_plan_free(&plan->products); /* one group's constants are neighbours */
     if (fo_byte_plan_make(&plan->products, 1, shape->oc, k, w, k, 1, q) && make_depthwise(plan, w)) return plan;
     fo_qconv2d_free(plan);
     return NULL;
@@ -200,6 +201,77 @@ static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_type type, const fo
                              .zero = (uint8_t)(plan->products.x.zero_point + fo_byte_offset(kn, type))};
 }
 
+/* Bands of output rows, whose pixels under them are copied once, with what is outside the image: a row of A is kh
+ * segments of kw pixels, as they are there. */
+typedef struct {
+    const fo_byte_product *p;
+    fo_byte_patches in;
+    fo_byte_epilogue ep;
+    ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
+    float *scratch;
+} band_job;
+
+/* On narrow images tiles of rows of an image waste more than patches cost. */
+static bool fits_bands(const fo_qconv2d *plan, const conv_rows *source) {
+    const fo_byte_patches *in = &source->patches;
+    return in->kh * in->kw > 1 && in->dilation_w == 1 && in->c % 4 == 0 && in->ow >= 4 * plan->products.kn->mr;
+}
+
+/* A row of the image from column -left on, and the bytes that a phase takes. */
+static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_t *row) {
+    const fo_byte_patches *in = &job->in;
+    const fo_byte_kernels *kn = job->p->plan->kn;
+    const ptrdiff_t c = in->c, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
+    uint8_t *to = kn->phases == 1 ? row : raw;
+    memset(to, in->zero, (size_t)(job->columns * c));
+    if (x && in->sw == c && end > left) kn->copy((end - left) * c, x, in->flip, to + left * c);
+    for (ptrdiff_t w = left; x && in->sw != c && w < end; w++)
+        kn->copy(c, x + (w - in->left) * in->sw, in->flip, to + w * c);
+    if (kn->phases > 1) kn->widen(job->columns * c / 4, raw, row);
+}
+
+static void band_task(void *context, ptrdiff_t task, int thread) {
+    const band_job *job = context;
+    const fo_byte_patches *in = &job->in;
+    const fo_byte_plan *plan = job->p->plan;
+    const ptrdiff_t group = task % plan->groups, band = task / plan->groups, image = band / job->bands,
+                    h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
+    const ptrdiff_t first = h * in->stride_h - in->top,
+                    copied = (rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
+    uint8_t *raw = (uint8_t *)(job->scratch + thread * job->each), *copy = raw + round_up(job->columns * in->c, 64);
+    for (ptrdiff_t r = 0; r < copied; r++) {
+        const bool there = first + r >= 0 && first + r < in->ih;
+        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * in->c;
+        band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
+    }
+    for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
+        for (ptrdiff_t r = 0; r < rows; r++) {
+            fo_byte_gemm_args g = fo_byte_block_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
+            g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
+            g.segments = in->kh, g.k = in->kw * in->c / 4, g.segment = in->dilation_h * job->row_bytes;
+            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * in->c * plan->kn->phases;
+            plan->kn->gemm(&g);
+        }
+}
+
+static fo_status run_bands(const fo_byte_product *p, const fo_byte_patches *in, ptrdiff_t images) {
+    const fo_byte_plan *plan = p->plan;
+    const int threads = fo_byte_threads(p);
+    band_job job = {.p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .columns = (in->ow - 1) * in->stride_w + in->kw};
+    job.row_bytes = job.columns * in->c * plan->kn->phases;
+    const ptrdiff_t fitting = fo_near_bytes() / 4 / (in->stride_h * job.row_bytes),
+                    wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
+    job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
+    job.rows = div_up(in->oh, job.bands);
+    const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
+    job.each = div_up(round_up(job.columns * in->c, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
+    job.scratch = fo_arena_share(&job.each, threads, 0);
+    if (!job.scratch) return FO_NO_MEMORY;
+    fo_parallel_for(images * job.bands * plan->groups, threads, band_task, &job);
+    fo_arena_release(job.scratch);
+    return FO_OK;
+}
+
 typedef struct {
     const fo_byte_kernels *kn;
     fo_byte_depthwise_args args;
@@ -245,6 +317,7 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     if (pixelwise && fo_byte_direct(&plan->products, p->types.x) &&
         is_uniform(x, (extent){z->n, s->ic, z->ih, z->iw}, &ld))
         p->a = x->data, p->lda = ld;
+    if (!p->a && fits_bands(plan, &source)) return run_bands(p, &source.patches, z->n);
     p->row = row_of_patches, p->source = &source;
     return fo_byte_product_run(p);
 }

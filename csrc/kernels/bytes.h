@@ -31,13 +31,14 @@ typedef struct {
     fo_activation act;
 } fo_byte_epilogue;
 
-/* C[m,n] = epilogue(A B). k counts groups of four steps, the last one padded: 4 * phases bytes of A. B is in panels
- * of 4, 2 or 1 vectors (fo_byte_panel), each k groups of four bytes a column. row_zero and row_scale: those of A's
+/* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps, the last one padded, each group 4 * phases
+ * bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4, 2 or 1 vectors (fo_byte_panel),
+ * each segments * k groups of four bytes a column. row_zero and row_scale: those of A's
  * rows, zero points negated, or NULL. */
 typedef struct {
-    ptrdiff_t m, n, k;
+    ptrdiff_t m, n, k, segments;
     const uint8_t *a;
-    ptrdiff_t lda;
+    ptrdiff_t lda, segment;
     const int8_t *b;
     const int32_t *row_zero;
     const float *row_scale;

@@ -165,24 +165,30 @@ static void make_rows(const byte_job *job, fo_byte_gemm_args *g, ptrdiff_t group
     if (!plan->x.scale) g->row_scale = scale, g->row_zero = zero;
 }
 
+fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilogue *ep, ptrdiff_t group, ptrdiff_t i,
+                                   ptrdiff_t j) {
+    const fo_byte_plan *plan = p->plan;
+    const ptrdiff_t column = group * plan->n + j, at = group * plan->columns + j;
+    fo_byte_gemm_args g = {.k = plan->quads,
+                           .segments = 1,
+                           .ldc = p->ldc,
+                           .ep = *ep,
+                           .b = plan->w + group * plan->panels + 4 * j * plan->quads,
+                           .c = (char *)p->c + (i * p->ldc + column) * size_of(ep->type)};
+    g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
+    if (g.ep.act.slopes) g.ep.act.slopes += at;
+    g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * size_of(ep->residual_type) : NULL;
+    return g;
+}
+
 static void byte_block(void *context, ptrdiff_t task, int thread) {
     const byte_job *job = context;
     const fo_byte_product *p = job->p;
     const fo_byte_plan *plan = p->plan;
     const ptrdiff_t group = task % plan->groups, block = task / plan->groups, i = block / job->across * job->rows,
                     j = block % job->across * job->columns;
-    const ptrdiff_t column = group * plan->n + j, at = group * plan->columns + j;
-    fo_byte_gemm_args g = {.m = min_(job->rows, p->m - i),
-                           .n = min_(job->columns, plan->n - j),
-                           .k = plan->quads,
-                           .ldc = p->ldc,
-                           .ep = job->ep,
-                           .b = plan->w + group * plan->panels + 4 * j * plan->quads,
-                           .c = (char *)p->c + (i * p->ldc + column) * size_of(job->ep.type)};
-    g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
-    if (g.ep.act.slopes) g.ep.act.slopes += at;
-    g.ep.residual =
-        p->residual ? (const char *)p->residual + (i * p->ldr + column) * size_of(job->ep.residual_type) : NULL;
+    fo_byte_gemm_args g = fo_byte_block_of(p, &job->ep, group, i, j);
+    g.m = min_(job->rows, p->m - i), g.n = min_(job->columns, plan->n - j);
     if (p->a)
         g.a = p->a + i * p->lda + group * plan->k, g.lda = p->lda;
     else
@@ -204,15 +210,20 @@ static void cut(byte_job *job, int threads) {
     job->across = div_up(plan->n, job->columns);
 }
 
+int fo_byte_threads(const fo_byte_product *p) {
+    const fo_byte_plan *plan = p->plan;
+    const double products = (double)p->m * plan->n * plan->groups * plan->k,
+                 rate = (plan->kn->phases == 1 ? 8.0 : 4.0) * plan->kn->vl;
+    return fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
+}
+
 fo_status fo_byte_product_run(const fo_byte_product *p) {
     const fo_byte_plan *plan = p->plan;
     const fo_byte_kernels *kn = plan->kn;
     if (!p->m || !plan->n || !plan->groups) return FO_OK;
     byte_job job = {.p = p, .ep = fo_byte_epilogue_of(p), .row_bytes = 4 * plan->quads * kn->phases};
     if (job.row_bytes % (FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float)) == 0) job.row_bytes += 64;
-    const double products = (double)p->m * plan->n * plan->groups * plan->k,
-                 rate = (kn->phases == 1 ? 8.0 : 4.0) * kn->vl;
-    const int threads = fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
+    const int threads = fo_byte_threads(p);
     cut(&job, threads);
     if (!p->a) {
         job.each = div_up(job.rows * (job.row_bytes + 8) + round_up(4 * plan->quads, 64), (ptrdiff_t)sizeof(float));

@@ -62,4 +62,10 @@ static inline bool fo_byte_direct(const fo_byte_plan *plan, fo_type x) {
 fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *product);
 fo_status fo_byte_product_run(const fo_byte_product *product);
 
+/* For layers with loops of their own: a product's block from row i and a group's column j on, but for its size and A;
+ * ep: fo_byte_epilogue_of. And the threads that the whole is worth. */
+fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *product, const fo_byte_epilogue *ep, ptrdiff_t group,
+                                   ptrdiff_t i, ptrdiff_t j);
+int fo_byte_threads(const fo_byte_product *product);
+
 #endif

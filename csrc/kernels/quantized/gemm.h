@@ -17,8 +17,8 @@ typedef struct {
 } byte_stack;
 
 /* The reduction. A pointer serves three rows, whose distances are parts of an address. */
-INLINE void byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const uint8_t *a, ptrdiff_t lda,
-                       const int8_t *b, ptrdiff_t k) {
+INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const uint8_t *a, ptrdiff_t lda,
+                                const int8_t *b, ptrdiff_t k) {
     const uint8_t *rows[(BYTE_MOST_ROWS + 2) / 3];
     UNROLL for (int r = 0; r < mr; r += 3) {
         rows[r / 3] = a + r * lda;
@@ -37,6 +37,7 @@ INLINE void byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const
         }
         UNROLL for (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * PHASES;
     }
+    return b;
 }
 
 /* What sums start with: of x's zero point, or that of each row. */
@@ -96,7 +97,9 @@ INLINE void byte_tiles(const byte_stack *t, const int mr, const int nv) {
     for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
         vi acc[BYTE_MOST_ROWS][BYTE_VECTORS];
         byte_start(g, mr, nv, acc, i, t->j);
-        byte_steps(mr, nv, acc, g->a + i * g->lda, g->lda, t->b, g->k);
+        const int8_t *b = t->b;
+        for (ptrdiff_t s = 0; s < g->segments; s++)
+            b = byte_steps(mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
         if (!g->ep.clips || t->wanted < nv * VL) {
             int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
             UNROLL for (int r = 0; r < mr; r++) UNROLL for (int v = 0; v < nv; v++)
@@ -134,8 +137,8 @@ static void byte_gemm(const fo_byte_gemm_args *g) {
         const ptrdiff_t nv = columns / VL, room = BYTE_ROWS * BYTE_VECTORS / nv,
                         high = room < BYTE_MOST_ROWS ? room : BYTE_MOST_ROWS;
         const ptrdiff_t tiles = (g->m + high - 1) / high, mr = g->m / tiles, taller = g->m % tiles;
-        byte_stack t = {
-            .g = g, .j = j, .b = g->b + 4 * j * g->k, .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
+        byte_stack t = {.g = g, .j = j, .b = g->b + 4 * j * g->k * g->segments};
+        t.wanted = (int)(g->n - j < columns ? g->n - j : columns);
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
             t.count = done < taller ? taller : tiles - taller;
