@@ -165,6 +165,46 @@ typedef struct {
 } fo_convert_args;
 void fo_convert(const fo_convert_args *args);
 
+/* y = floats of the bytes that x becomes by the quantisation that fits its least and largest element: what a layer that
+ * quantises its input as it comes computes with. */
+typedef struct {
+    ptrdiff_t n;
+    const float *x;
+    float *y;
+} fo_requantize_args;
+fo_status fo_requantize(const fo_requantize_args *args);
+
+/* y = table[x]; axes: y, x. */
+typedef struct {
+    fo_axes axes;
+    uint8_t *y;
+    const uint8_t *x, *table;
+} fo_lookup_args;
+fo_status fo_lookup(const fo_lookup_args *args);
+
+/* y = clip(a + b), or of a - b or a * b; axes: y, a, b, of which the last has stride 1, or 0 for b. */
+typedef struct {
+    fo_axes axes;
+    fo_function f; /* FO_ADD, FO_SUB, FO_MUL */
+    fo_type ty, ta, tb;
+    fo_quantization qy, qa, qb;
+    fo_activation act; /* none, or a clip */
+    void *y;
+    const void *a, *b;
+} fo_byte_binary_args;
+fo_status fo_byte_binary(const fo_byte_binary_args *args);
+
+/* As fo_pool, of images whose channels are neighbours, their data of bytes; a maximum has x's quantisation. */
+typedef struct {
+    fo_pool_args pool;
+    fo_type tx, ty;
+    fo_quantization qx, qy;
+} fo_byte_pool_args;
+fo_status fo_byte_pool(const fo_byte_pool_args *args);
+
+/* y[n,c,h,w] = x[n, c, h0[h], w0[w]] of images of bytes whose channels are neighbours. */
+fo_status fo_nearest(const fo_resize_args *args);
+
 /* ---- sizes of a network ------------------------------------------------------------------------------------------ */
 
 /* A buffer of a network's arena: it is in use from step `first` to step `last`. */
@@ -246,7 +286,12 @@ typedef enum {
     FO_CALL_ATTENTION,
     FO_CALL_QCONV2D,
     FO_CALL_QLINEAR,
-    FO_CALL_CONVERT
+    FO_CALL_CONVERT,
+    FO_CALL_REQUANTIZE,
+    FO_CALL_LOOKUP,
+    FO_CALL_BYTE_BINARY,
+    FO_CALL_BYTE_POOL,
+    FO_CALL_NEAREST
 } fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's
@@ -283,6 +328,10 @@ typedef struct {
         fo_qconv2d_args qconv2d;
         fo_qlinear_args qlinear;
         fo_convert_args convert;
+        fo_requantize_args requantize;
+        fo_lookup_args lookup;
+        fo_byte_binary_args byte_binary;
+        fo_byte_pool_args byte_pool;
     };
 } fo_call;
 

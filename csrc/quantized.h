@@ -22,12 +22,13 @@ typedef struct {
 } fo_quantization;
 
 /* What a layer of 8 bits is made of, besides int8 weights of zero point 0: a scale for each output, bias or NULL. x of
- * floats: each row gets the quantisation that fits its least and largest element. y of floats has the results as they
- * are. */
+ * floats: each row gets the quantisation that fits its least and largest element, or all of them one (whole). y of
+ * floats has the results as they are. */
 typedef struct {
     const float *w_scale, *bias;
     fo_quantization x, residual, y;
     fo_activation act;
+    bool whole;
 } fo_quantized;
 
 /* The types of a call's tensors. */

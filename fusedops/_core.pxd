@@ -71,6 +71,7 @@ cdef extern from "fusedops.h" nogil:
         const float *w_scale
         const float *bias
         fo_quantization x, residual, y
+        bint whole
         fo_activation act
     ctypedef struct fo_byte_types:
         fo_type x, residual, y
@@ -339,6 +340,28 @@ cdef extern from "fusedops.h" nogil:
         fo_type from_ "from"
         fo_type to
         fo_quantization q
+    ctypedef struct fo_requantize_args:
+        Py_ssize_t n
+        const float *x
+        float *y
+    ctypedef struct fo_lookup_args:
+        fo_axes axes
+        uint8_t *y
+        const uint8_t *x
+        const uint8_t *table
+    ctypedef struct fo_byte_binary_args:
+        fo_axes axes
+        fo_function f
+        fo_type ty, ta, tb
+        fo_quantization qy, qa, qb
+        fo_activation act
+        void *y
+        const void *a
+        const void *b
+    ctypedef struct fo_byte_pool_args:
+        fo_pool_args pool
+        fo_type tx, ty
+        fo_quantization qx, qy
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset
     Py_ssize_t fo_lay_out(fo_lifetime *buffers, Py_ssize_t n)
@@ -372,6 +395,11 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_QCONV2D
         FO_CALL_QLINEAR
         FO_CALL_CONVERT
+        FO_CALL_REQUANTIZE
+        FO_CALL_LOOKUP
+        FO_CALL_BYTE_BINARY
+        FO_CALL_BYTE_POOL
+        FO_CALL_NEAREST
     ctypedef struct fo_call:
         fo_call_kind kind
         Py_ssize_t rounds, back
@@ -396,6 +424,10 @@ cdef extern from "fusedops.h" nogil:
         fo_qconv2d_args qconv2d
         fo_qlinear_args qlinear
         fo_convert_args convert
+        fo_requantize_args requantize
+        fo_lookup_args lookup
+        fo_byte_binary_args byte_binary
+        fo_byte_pool_args byte_pool
     fo_status fo_strided_copy(const fo_copy_args *args)
     fo_status fo_pool(const fo_pool_args *args)
     fo_status fo_softmax(const fo_softmax_args *args)

@@ -703,14 +703,74 @@ cdef int fill_qlinear(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
 
 
-cdef int fill_convert(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """Floats as bytes of a type, or back: to and from are types, q is (scale, zero_point)."""
+cdef Py_ssize_t dense_size(tensor *y, tensor *x) except -1:
+    """The elements of tensors that are dense and of one order."""
     cdef fo_axes axes
-    cdef fo_convert_args *a = &s.convert
-    axes_of(&axes, t + 1, t, NULL)
+    axes_of(&axes, y, x, NULL)
     if axes.nd > 1 or axes.size[0] > 1 and not axes.stride[0][0] == axes.stride[1][0] == 1:
         raise ValueError("x and y must be dense and of one order")
-    a.n, a.from_, a.to, a.q = axes.size[0], TYPES[o[0]], TYPES[o[1]], quantization_of(o[2])
+    return axes.size[0]
+
+
+cdef int fill_convert(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """Floats as bytes of a type, or back: to and from are types, q is (scale, zero_point)."""
+    cdef fo_convert_args *a = &s.convert
+    a.n, a.from_, a.to, a.q = dense_size(t + 1, t), TYPES[o[0]], TYPES[o[1]], quantization_of(o[2])
+
+
+cdef int fill_requantize(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    s.requantize.n = dense_size(t + 1, t)
+
+
+cdef int fill_lookup(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """table: 256 bytes, by those of x."""
+    cdef ndarray table = np.ascontiguousarray(o[0])
+    axes_of(&s.lookup.axes, t + 1, t, NULL)
+    if table.dtype not in BYTES or table.size != 256:
+        raise ValueError("a table must have 256 bytes")
+    p.kept.append(table)
+    s.lookup.table = <const uint8_t *>cnp.PyArray_DATA(table)
+
+
+cdef int fill_byte_binary(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """types and q: those of a, b and y; what is broadcast has stride 0."""
+    cdef fo_byte_binary_args *g = &s.byte_binary
+    cdef int last
+    name, types, (qa, qb, qy), activation = o
+    axes_of(&g.axes, t + 2, t, t + 1)
+    last = g.axes.nd - 1
+    if g.axes.size[last] > 1 and not (g.axes.stride[0][last] == g.axes.stride[1][last] == 1
+                                      and 0 <= g.axes.stride[2][last] <= 1):
+        raise ValueError("the last axis of a and y must be contiguous, that of b too, or it is broadcast")
+    if name not in ("add", "sub", "mul"):
+        raise ValueError(f"there is no step {name} of bytes")
+    g.f, g.act = function_of(name, True), p.activation(activation)
+    g.ta, g.tb, g.ty = [TYPES[dtype] for dtype in types]
+    g.qa, g.qb, g.qy = quantization_of(qa), quantization_of(qb), quantization_of(qy)
+
+
+cdef int fill_byte_pool(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """As avg_pool, or max_pool where `counted` is None; types and q: those of x and y."""
+    cdef fo_byte_pool_args *a = &s.byte_pool
+    cdef fo_call floats = empty_call()
+    (tx, ty), (qx, qy) = o[:2]
+    if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
+        raise ValueError("the channels of x and y must be neighbours in memory")
+    if o[6] is None:
+        fill_max_pool(p, &floats, t, o[2:])
+    else:
+        fill_avg_pool(p, &floats, t, o[2:])
+    a.pool = floats.pool
+    a.tx, a.ty, a.qx, a.qy = TYPES[tx], TYPES[ty], quantization_of(qx), quantization_of(qy)
+
+
+cdef int fill_nearest(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """As resize, of bytes and without i1 and t."""
+    if t[0].shape[1] > 1 and not t[0].stride[1] == t[1].stride[1] == 1:
+        raise ValueError("the channels of x and y must be neighbours in memory")
+    fill_resize(p, s, t, o)
+    if s.resize.h1 != NULL or s.resize.w1 != NULL:
+        raise ValueError("bytes are not interpolated")
 
 
 # ---- the kinds of steps
@@ -803,6 +863,16 @@ cdef describe_steps():
          [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)])
     step("convert", FO_CALL_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",
          [at(&s.convert.x), at(&s.convert.y)])
+    step("requantize", FO_CALL_REQUANTIZE, fill_requantize, "x~y:tensor y!:tensor",
+         [at(&s.requantize.x), at(&s.requantize.y)])
+    step("lookup", FO_CALL_LOOKUP, fill_lookup, "x~y:bytes y!:bytes table", [at(&s.lookup.x), at(&s.lookup.y)])
+    step("byte_binary", FO_CALL_BYTE_BINARY, fill_byte_binary, "name types q a~y:bytes b~y:bytes y!:bytes activation",
+         [at(&s.byte_binary.a), at(&s.byte_binary.b), at(&s.byte_binary.y)], plain)
+    step("byte_pool", FO_CALL_BYTE_POOL, fill_byte_pool,
+         "types q x:byte_image y!:byte_image kernel stride before dilation counted",
+         [at(&s.byte_pool.pool.x), at(&s.byte_pool.pool.y)], {"dilation": (1, 1), "counted": None})
+    step("nearest", FO_CALL_NEAREST, fill_nearest, "x:byte_image y!:byte_image rows columns",
+         [at(&s.resize.x), at(&s.resize.y)])
 
 
 describe_steps()

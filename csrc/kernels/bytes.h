@@ -71,6 +71,18 @@ typedef struct {
     fo_byte_epilogue ep;
 } fo_byte_depthwise_args;
 
+/* y = round(a_scale * a + b_scale * b), or of a product a_scale * a * b, held to lo .. hi: n bytes less their zero
+ * points, all in units of y's scale and less its zero point. one: b is b_first throughout. */
+typedef struct {
+    bool product, one;
+    ptrdiff_t n;
+    const uint8_t *a, *b;
+    uint8_t *y;
+    uint8_t a_flip, b_flip, flip;
+    int32_t a_zero, b_zero, b_first, zero; /* of uint8 */
+    float a_scale, b_scale, lo, hi;
+} fo_byte_pair;
+
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM tile */
@@ -92,6 +104,12 @@ typedef struct {
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
                       ptrdiff_t ldy); /* y[j*ldy + i] = x[i*ldx + j] */
     void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
+    void (*pair)(const fo_byte_pair *);
+    void (*larger)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = the larger of y and x ^ flip */
+    /* sums += x ^ flip; whole vectors of sums are there */
+    void (*add)(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums);
+    /* y = round((sums - less) * scale) + zero within bytes, ^ flip; whole vectors of bytes of sums are there */
+    void (*mean)(ptrdiff_t n, const int32_t *sums, int32_t less, float scale, int32_t zero, uint8_t flip, uint8_t *y);
 } fo_byte_kernels;
 
 extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,

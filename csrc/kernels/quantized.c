@@ -6,6 +6,7 @@
 
 #include "quantized/epilogue.h"
 #include "quantized/convert.h"
+#include "quantized/between.h"
 #include "quantized/gemm.h"
 #include "quantized/depthwise.h"
 
@@ -25,6 +26,10 @@ const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
     .copy = copy,
     .patches = patches,
     .widen = widen,
+    .pair = byte_pair,
+    .larger = byte_larger,
+    .add = byte_add,
+    .mean = byte_mean,
     .depthwise = byte_depthwise,
     .transpose = byte_transpose,
 };

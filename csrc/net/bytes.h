@@ -25,6 +25,17 @@ bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdif
                        ptrdiff_t wk, const fo_quantized *q);
 void fo_byte_plan_free(fo_byte_plan *plan);
 
+/* How floats become uint8: 255 steps from the least to the largest and zero among them, as ONNX says. Where one is not
+ * finite, scale is NaN, and so is all that comes of them. */
+typedef struct {
+    float step, scale;
+    int32_t zero_point;
+} fo_byte_range;
+fo_byte_range fo_byte_range_of(const fo_byte_kernels *kn, ptrdiff_t n, const float *x);
+/* Of m rows of n floats, on all threads; false where memory is short. */
+bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+                           fo_byte_range *range);
+
 /* Writes row i of a group's A, k bytes; where x is of floats also its scale and its zero point, negated. */
 typedef struct fo_byte_product fo_byte_product;
 typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,

@@ -93,6 +93,11 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_MATMUL: return fo_matmul(&s->matmul);
         case FO_CALL_ATTENTION: return fo_attention(&s->attention);
         case FO_CALL_CONVERT: fo_convert(&s->convert); return FO_OK;
+        case FO_CALL_REQUANTIZE: return fo_requantize(&s->requantize);
+        case FO_CALL_LOOKUP: return fo_lookup(&s->lookup);
+        case FO_CALL_BYTE_BINARY: return fo_byte_binary(&s->byte_binary);
+        case FO_CALL_BYTE_POOL: return fo_byte_pool(&s->byte_pool);
+        case FO_CALL_NEAREST: return fo_nearest(&s->resize);
     }
     return FO_OK;
 }

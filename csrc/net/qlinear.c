@@ -1,18 +1,17 @@
 /* y = activation(x w^T + bias + residual) in 8 bits: net/bytes.h with rows as they come, copied, or quantised each by
  * its own range. */
-#include <float.h>
-#include <math.h>
-
 #include "bytes.h"
 #include "../pack.h"
 
 struct fo_qlinear {
     fo_byte_plan products;
+    bool whole;
 };
 
 fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
                               const fo_quantized *q) {
     fo_qlinear *plan = fo_alloc(sizeof *plan);
+    if (plan) plan->whole = q->whole;
     if (plan && !fo_byte_plan_make(&plan->products, 1, n, k, w, wn, wk, q)) {
         fo_qlinear_free(plan);
         return NULL;
@@ -32,6 +31,7 @@ void fo_qlinear_free(fo_qlinear *plan) {
 typedef struct {
     const void *x;
     ptrdiff_t ldx;
+    const fo_byte_range *range; /* of all rows, or NULL */
 } linear_rows;
 
 static void row_of_bytes(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
@@ -41,26 +41,24 @@ static void row_of_bytes(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i,
     p->plan->kn->copy(p->plan->k, (const uint8_t *)s->x + i * s->ldx, fo_byte_flip(p->plan->kn, p->types.x), row);
 }
 
-/* A row of floats by 255 steps from its least to its largest element, zero among them. Where one is not finite, all
- * results are NaN. */
+/* A row of floats by its own range, or that of all. */
 static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                           int32_t *zero) {
     const linear_rows *s = p->source;
     const fo_byte_kernels *kn = p->plan->kn;
     const float *x = (const float *)s->x + i * s->ldx;
-    float range[2];
+    const fo_byte_range r = s->range ? *s->range : fo_byte_range_of(kn, p->plan->k, x);
     (void)group;
-    kn->range(p->plan->k, x, range);
-    const float step = (float)(((double)range[1] - range[0]) / 255);
-    const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
-    const int32_t zero_point = any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0;
-    kn->quantize(p->plan->k, x, any ? step : 1, zero_point, kn->is_signed ? 0x80 : 0, row);
-    *scale = any ? step : finite ? 1 : NAN, *zero = (kn->is_signed ? 128 : 0) - zero_point;
+    kn->quantize(p->plan->k, x, r.step, r.zero_point, kn->is_signed ? 0x80 : 0, row);
+    *scale = r.scale, *zero = (kn->is_signed ? 128 : 0) - r.zero_point;
 }
 
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
-    const linear_rows source = {x, ldx};
+    fo_byte_range range;
+    const bool whole = plan->whole && types.x == FO_FLOAT32;
+    if (whole && !fo_byte_range_of_rows(plan->products.kn, m, plan->products.k, x, ldx, &range)) return FO_NO_MEMORY;
+    const linear_rows source = {x, ldx, whole ? &range : NULL};
     const fo_byte_product p = {.plan = &plan->products,
                                .types = types,
                                .m = m,

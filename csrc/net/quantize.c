@@ -1,5 +1,8 @@
 /* Floats to 8 bits and back, on all threads: pieces of rows. */
-#include "../kernels/bytes.h"
+#include <float.h>
+#include <math.h>
+
+#include "bytes.h"
 #include "../pack.h"
 
 typedef struct {
@@ -49,4 +52,91 @@ void fo_convert(const fo_convert_args *a) {
         fo_dequantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->from, a->y);
     else
         fo_quantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->to, a->y);
+}
+
+static fo_byte_range steps_of(const float range[2]) {
+    const float step = (float)(((double)range[1] - range[0]) / 255);
+    const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
+    return (fo_byte_range){any ? step : 1, any ? step : finite ? 1 : NAN,
+                           any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
+}
+
+fo_byte_range fo_byte_range_of(const fo_byte_kernels *kn, ptrdiff_t n, const float *x) {
+    float range[2];
+    kn->range(n, x, range);
+    return steps_of(range);
+}
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    ptrdiff_t m, n, ldx, rows; /* rows of a task */
+    const float *x;
+    float *ranges; /* two for each task */
+} ranging;
+
+static void wider(float to[2], const float of[2]) {
+    to[0] = of[0] < to[0] || isnan(of[0]) ? of[0] : to[0], to[1] = of[1] > to[1] || isnan(of[1]) ? of[1] : to[1];
+}
+
+static void range_of_rows(void *context, ptrdiff_t task, int thread) {
+    const ranging *r = context;
+    float *to = r->ranges + 2 * task;
+    (void)thread;
+    to[0] = to[1] = 0;
+    for (ptrdiff_t i = task * r->rows; i < min_(r->m, (task + 1) * r->rows); i++) {
+        float range[2];
+        r->kn->range(r->n, r->x + i * r->ldx, range);
+        wider(to, range);
+    }
+}
+
+static bool range_of(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+                     float all[2]) {
+    ranging r = {.kn = kn, .m = m, .n = n, .ldx = ldx, .rows = max_(1, FO_COPY_BYTES / 4 / max_(n, 1)), .x = x};
+    const ptrdiff_t tasks = div_up(m, r.rows);
+    r.ranges = fo_arena_take((size_t)(2 * tasks + 1) * sizeof(float));
+    if (!r.ranges) return false;
+    fo_parallel_for(tasks, fo_threads_for(0.03 * (double)(m * n)), range_of_rows, &r);
+    for (ptrdiff_t i = 0; i < tasks; i++) wider(all, r.ranges + 2 * i);
+    fo_arena_release(r.ranges);
+    return true;
+}
+
+bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
+                           fo_byte_range *range) {
+    float all[2] = {0, 0};
+    if (!range_of(kn, m, n, x, ldx, all)) return false;
+    *range = steps_of(all);
+    return true;
+}
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    const fo_requantize_args *a;
+    fo_byte_range range;
+    ptrdiff_t piece;
+} requantizing;
+
+static void requantize_piece(void *context, ptrdiff_t task, int thread) {
+    const requantizing *r = context;
+    uint8_t bytes[1024];
+    (void)thread;
+    for (ptrdiff_t i = task * r->piece, end = min_(r->a->n, i + r->piece); i < end; i += (ptrdiff_t)sizeof bytes) {
+        const ptrdiff_t n = min_((ptrdiff_t)sizeof bytes, end - i);
+        r->kn->quantize(n, r->a->x + i, r->range.step, r->range.zero_point, 0, bytes);
+        r->kn->dequantize(n, bytes, 0, r->range.zero_point, r->range.scale, r->a->y + i);
+    }
+}
+
+fo_status fo_requantize(const fo_requantize_args *a) {
+    requantizing r = {.kn = fo_active_bytes(), .a = a, .piece = FO_COPY_BYTES / 4};
+    const ptrdiff_t whole = a->n / r.piece;
+    float all[2] = {0, 0};
+    if (!range_of(r.kn, whole, r.piece, a->x, r.piece, all)) return FO_NO_MEMORY;
+    float rest[2];
+    r.kn->range(a->n - whole * r.piece, a->x + whole * r.piece, rest);
+    wider(all, rest);
+    r.range = steps_of(all);
+    fo_parallel_for(div_up(a->n, r.piece), fo_threads_for(0.2 * (double)a->n), requantize_piece, &r);
+    return FO_OK;
 }

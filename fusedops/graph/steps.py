@@ -3,6 +3,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+import numpy as np
+
 from .. import _core
 from .ir import Node
 from .memory import Tensor
@@ -20,6 +22,8 @@ RULES = {
     "affine": Rule(in_place=True),
     "avg_pool": Rule(),
     "binary": Rule(in_place=True),
+    "byte_binary": Rule(),
+    "byte_pool": Rule(),
     "conv2d": Rule(),
     "conv_transpose": Rule(),
     "convert": Rule(),
@@ -28,14 +32,17 @@ RULES = {
     "gather": Rule(lambda a: a["along"] > 0),
     "instance_norm": Rule(),
     "linear": Rule(),
+    "lookup": Rule(in_place=True),
     "lrn": Rule(),
     "matmul": Rule(lambda a: len(a["y"].shape) > 2),
     "max_pool": Rule(),
     "norm": Rule(lambda a: a["first_axis"] > 0),
+    "nearest": Rule(),
     "qconv2d": Rule(),
-    "qlinear": Rule(),
+    "qlinear": Rule(lambda a: a["types"][0] != np.float32),
     "recurrent": Rule(lambda a: False),
     "reduce": Rule(lambda a: 0 not in a["axes"]),
+    "requantize": Rule(lambda a: False),
     "resize": Rule(),
     "separable": Rule(),
     "softmax": Rule(lambda a: a["axis"] > 0),

@@ -1,22 +1,23 @@
 """What fusion makes of DequantizeLinear, an operator and QuantizeLinear: operators on bytes.
 
 A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
-residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32. Weights are int8 with
-zero point 0; their scales, one for each output channel, are an input.
+residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
+floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
+input.
 """
 import math
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
+from ... import _core
 from ...quantized import QConv2d, QLinear, Quantization
 from ..builder import Builder
-from ..memory import row_major
-from . import windows
+from ..memory import broadcast, row_major
+from . import pool, windows
 from .conv import convolution, convolution_shape
-from .record import Operator
-
-BYTES = np.dtype(np.uint8), np.dtype(np.int8)
+from .record import BYTES, Operator, broadcast_shape, same_shape
 
 
 def real(node, name, x):
@@ -42,24 +43,36 @@ def _type(node, inputs, i):
     return np.dtype(np.float32 if node.attrs.get("y_q") is None else node.attrs["y_type"])
 
 
-def _sums(node, sums, w_scale, bias, axes):
-    """Exact sums of products as real numbers."""
+def dynamic(x):
+    """x as uint8, with the scale and zero point that its least and largest value ask for."""
+    low, high = (np.float32(f(x.astype(np.float32), initial=0)) for f in (np.min, np.max))
+    scale = (high - low) / np.float32(255)
+    scale = scale or np.float32(1)
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    with np.errstate(invalid="ignore"):
+        return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
+
+
+def requantized(x):
+    """x as it is in 8 bits."""
+    q, scale, zero = dynamic(x)
+    return (q.astype(np.float32) - zero) * scale
+
+
+def _product(node, x, w_scale, bias, axes, sums):
+    """Exact sums of products as real numbers; float64 holds them."""
+    x, scale, zero = (x, *node.attrs["x_q"]) if node.attrs.get("x_q") else dynamic(x)
     each = (-1, *[1] * axes)
-    y = sums.astype(np.float32) * (np.float32(node.attrs["x_q"][0]) * w_scale).reshape(each)
+    y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
     return y if bias is None else y + bias.reshape(each)
 
 
-def _centred(node, x):
-    """x less its zero point in float64, whose sums of products of bytes are exact."""
-    return x.astype(np.float64) - node.attrs["x_q"][1]
-
-
 def _conv(node, x, w, bias, w_scale):
-    return _sums(node, convolution(node, _centred(node, x), w.astype(np.float64)), w_scale, bias, x.ndim - 2)
+    return _product(node, x, w_scale, bias, x.ndim - 2, lambda x: convolution(node, x, w.astype(np.float64)))
 
 
 def _linear(node, x, w, bias, w_scale):
-    return _sums(node, _centred(node, x) @ w.T.astype(np.float64), w_scale, bias, 0)
+    return _product(node, x, w_scale, bias, 0, lambda x: x @ w.T.astype(np.float64))
 
 
 def _conv_shape(node, x, w, *others):
@@ -75,10 +88,23 @@ def _linear_shape(node, x, w, *others):
 def _layer(p: Builder, node, make, **options):
     """The prepared layer of a node."""
     w, bias, scale = map(p.data, node.inputs[1:4])
-    ends = {name: q and Quantization(*q) for name in ("x_q", "residual_q", "y_q") if (q := node.attrs.get(name))}
+    ends = {name: Quantization(*q) for name in ("x_q", "residual_q", "y_q") if (q := node.attrs.get(name))}
     return p.layer(
         node.name, lambda: make(w, w_q=Quantization(scale), bias=bias, activation=node.activation, **ends, **options)
     )
+
+
+def _dynamic_layer(p: Builder, node):
+    """A product that quantises all of its floats alike."""
+    w, bias, scale = map(p.data, node.inputs[1:4])
+    ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("residual_q", "y_q")]
+
+    def make():
+        plan = _core.QLinearPlan()
+        plan._pack(w, scale, bias, p.activation(node, len(w)), None, *ends, whole=True)
+        return plan
+
+    return p.layer(node.name, make)
 
 
 def _fits(p: Builder, node, shape):
@@ -124,7 +150,7 @@ def _rows(p: Builder, node, t, shape):
 def _lower_linear(p: Builder, node):
     if not _fits(p, node, _linear_shape):
         return False
-    layer = _layer(p, node, QLinear)
+    layer = _layer(p, node, QLinear) if node.attrs.get("x_q") else _dynamic_layer(p, node)
     y = p.result(node.output)
     m, n, k = math.prod(y.shape[:-1]), y.shape[-1], p.known[node.inputs[1]].shape[1]
     y = y._replace(shape=(m, n), strides=(n, 1))
@@ -151,6 +177,68 @@ def lower_convert(i):
     return lower
 
 
+def _lower_requantize(p: Builder, node):
+    x = p.at(node.inputs[0])
+    y = p.result(node.output, like=x)
+    p.add("requantize", node, x=p.dense(node, x, y.strides), y=y)
+    return True
+
+
+def _lookup(node, x, table):
+    return table[x.view(np.uint8)]
+
+
+def _lower_lookup(p: Builder, node):
+    x = p.at(node.inputs[0])
+    p.add("lookup", node, x=x, y=p.result(node.output, like=x), table=p.data(node.inputs[1]))
+    return True
+
+
+def _pair(function):
+    def run(node, a, b):
+        return function(real(node, "a_q", a), real(node, "b_q", b))
+
+    return run
+
+
+def _lower_pair(name):
+    def lower(p: Builder, node):
+        a, b = map(p.at, node.inputs)
+        ends = [node.attrs["a_q"], node.attrs["b_q"]]
+        shape = p.known[node.output].shape
+        if a.shape != shape and name != "sub":
+            a, b, ends = b, a, ends[::-1]
+        if a.shape != shape:
+            return False
+        y = p.result(node.output, like=a, image=len(shape) == 4, direct=False)
+        a = p.dense(node, a, y.strides)
+        b = p.dense(node, b, y.strides) if b.shape == shape else broadcast(b, shape)
+        if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
+            return False
+        p.add(
+            "byte_binary", node, name=name, types=_types(a, b, y), q=(*map(tuple, ends), tuple(node.attrs["y_q"])),
+            a=a, b=b, y=y, activation=p.activation(node)
+        )
+        return True
+
+    return lower
+
+
+def _mean(evaluate):
+    def run(node, x):
+        return evaluate(node, real(node, "x_q", x))
+
+    return run
+
+
+def _lower_mean(p: Builder, node):
+    shape = p.known[node.inputs[0]].shape
+    if len(shape) not in (3, 4):
+        return False
+    windows_ = node if "kernel_shape" in node.attrs else replace(node, attrs=node.attrs | {"kernel_shape": shape[2:]})
+    return pool.lower_pool("avg_pool")(p, windows_)
+
+
 def quantization(scale, zero_point=None):
     """(scale, zero_point) of constants of one tensor, or why they are none."""
     if scale is None or not isinstance(scale, np.ndarray):
@@ -168,7 +256,18 @@ def quantization(scale, zero_point=None):
 _FUSES: dict[str, Any] = dict(
     dtype=_type, read=None, adds=True, activates=True, channels=True, anywhere=True, bytes=True, scales=3
 )
+_BETWEEN: dict[str, Any] = dict(dtype=_type, read=None, anywhere=True, bytes=True)
 RECORDS = {
+    "DynamicRequantize": Operator(lambda node, x: requantized(x), same_shape, _lower_requantize, None),
+    "Lookup": Operator(
+        _lookup, lambda node, x, table: x.shape, _lower_lookup, None, lambda node, inputs, i: inputs[1].dtype,
+        bytes=True, formula=True
+    ),
+    "QuantizedAdd": Operator(_pair(np.add), broadcast_shape, _lower_pair("add"), **_BETWEEN),
+    "QuantizedAveragePool": Operator(_mean(pool.average_pool), pool.pool_shape, _lower_mean, **_BETWEEN),
     "QuantizedConv": Operator(_conv, _conv_shape, _lower_conv, weighted="convolution of 8 bits", **_FUSES),
+    "QuantizedGlobalAveragePool": Operator(_mean(pool.whole_mean), pool.whole_shape, _lower_mean, **_BETWEEN),
     "QuantizedLinear": Operator(_linear, _linear_shape, _lower_linear, weighted="product of 8 bits", **_FUSES),
+    "QuantizedMul": Operator(_pair(np.multiply), broadcast_shape, _lower_pair("mul"), **_BETWEEN),
+    "QuantizedSub": Operator(_pair(np.subtract), broadcast_shape, _lower_pair("sub"), **_BETWEEN),
 }

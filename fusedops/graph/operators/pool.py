@@ -5,7 +5,7 @@ import numpy as np
 
 from ..builder import Builder
 from . import windows
-from .record import Operator, lowest, values
+from .record import BYTES, Operator, lowest, values
 from .reduce import lower_reduction
 
 
@@ -80,45 +80,56 @@ def _max_unpool_shape(node, x, numbers, shape=None):
     return wanted
 
 
-def _average_pool(node, x):
+def average_pool(node, x):
     v, axes = _pool_windows(node, x, 0, 0)
     counted, _ = _pool_windows(node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad",
                                                                                                 0)), 0)
     return v.sum(axes) / counted.sum(axes)
 
 
-def _pool_shape(node, x):
+def pool_shape(node, x):
     if len(x.shape) < 3 or len(node.attrs["kernel_shape"]) != len(x.shape) - 2:
         raise ValueError(f"a window of {len(node.attrs['kernel_shape'])} axes does not fit")
     shape = (*x.shape[:2], *windows.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
     return [shape] * len(node.outputs)
 
 
-def _whole_shape(node, x):
+def whole_shape(node, x):
     return (*x.shape[:2], *[1] * (len(x.shape) - 2))
 
 
-def _lower_pool(kind):
+def lower_pool(kind):
     def lower(p: Builder, node):
         kernel, shape = list(node.attrs["kernel_shape"]), p.known[node.inputs[0]].shape
-        if len(kernel) > 2 or len(node.outputs) > 1:
+        types = np.dtype(np.float32), *BYTES
+        if len(kernel) > 2 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
             return False
         strides, dilations, pads = windows.window(node, shape[2:], kernel)
         if len(kernel) == 1:
             kernel, strides, dilations, pads = [1, *kernel], [1, *strides], [1, *dilations], [(0, 0), *pads]
-        x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
+        x, of_bytes = p.as_2d(p.at(node.inputs[0])), p.known[node.inputs[0]].dtype in BYTES
+        if of_bytes:
+            x = p.pixels(node, node.inputs[0])
+        y = p.as_2d(p.result(node.output, image=True, direct=not of_bytes))
         (top, bottom), (left, right) = pads
-        counted = {}
+        counted: dict[str, tuple] = {}
         if kind == "avg_pool":
             h, w = x.shape[2:]
             counted = {
                 "counted": (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else
                 (0, h, 0, w)
             }
-        p.add(kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides), before=(top, left),
-              dilation=tuple(dilations), **counted)
+        if of_bytes:
+            x_q, y_q = (tuple(node.attrs.get(name) or (1.0, 0)) for name in ("x_q", "y_q"))
+            counted |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}
+        p.add("byte_pool" if of_bytes else kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides),
+              before=(top, left), dilation=tuple(dilations), **counted)
         return True
     return lower
+
+
+def whole_mean(node, x):
+    return x.mean(tuple(range(2, x.ndim)), keepdims=True)
 
 
 def _whole(mean):
@@ -128,26 +139,35 @@ def _whole(mean):
 
     def lower(p: Builder, node):
         return lower_reduction(p, node, "mean" if mean else "max", tuple(range(2, len(p.known[node.inputs[0]].shape))))
-    return Operator(run, _whole_shape, lower, anywhere=True, weightless=True)
+    on_bytes = "QuantizedGlobalAveragePool" if mean else ""
+    return Operator(run, whole_shape, lower, anywhere=True, weightless=True, on_bytes=on_bytes)
 
 
 _RARE = "no kernel: rare"
 _NOTE = "one or two spatial axes"
 RECORDS = {
     "AveragePool": Operator(
-        _average_pool, _pool_shape, _lower_pool("avg_pool"), anywhere=True, weightless=True, note=_NOTE
+        average_pool,
+        pool_shape,
+        lower_pool("avg_pool"),
+        anywhere=True,
+        weightless=True,
+        note=_NOTE,
+        on_bytes="QuantizedAveragePool",
     ),
     "GlobalAveragePool": _whole(mean=True),
-    "GlobalLpPool": Operator(_whole_lp_pool, _whole_shape, _RARE),
+    "GlobalLpPool": Operator(_whole_lp_pool, whole_shape, _RARE),
     "GlobalMaxPool": _whole(mean=False),
-    "LpPool": Operator(_lp_pool, _pool_shape, _RARE),
+    "LpPool": Operator(_lp_pool, pool_shape, _RARE),
     "MaxPool": Operator(
         _max_pool,
-        _pool_shape,
-        _lower_pool("max_pool"),
+        pool_shape,
+        lower_pool("max_pool"),
         dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
         anywhere=True,
         weightless=True,
+        bytes=True,
+        carries=lambda node: slice(0, 1) if len(node.outputs) == 1 else None,
         note=_NOTE + ", without the indices of the maxima",
     ),
     "MaxUnpool": Operator(_max_unpool, _max_unpool_shape, _RARE, shaping=(2,), grows=True),

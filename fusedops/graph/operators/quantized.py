@@ -7,7 +7,7 @@ import numpy as np
 
 from ..reader import Reader
 from .conv import convolution, convolution_shape
-from .eight_bits import lower_convert
+from .eight_bits import dynamic, lower_convert
 from .elementwise import CAST_TYPES
 from .product import matmul_shape
 from .record import Operator, always
@@ -71,21 +71,6 @@ def _scale_shape(node, x, scale, zero_point=None):
     if each != wanted:
         raise ValueError(f"scales of shape {each} must have {wanted}")
     return x.shape
-
-
-def _dynamic(node, x):
-    """x as uint8, with the scale and zero point that its least and largest value ask for."""
-    low, high = (np.float32(f(x.astype(np.float32), initial=0)) for f in (np.min, np.max))
-    scale = (high - low) / np.float32(255)
-    scale = scale or np.float32(1)
-    zero_point = saturate(np.rint(-low / scale), 0, np.uint8)
-    return quantize(x, scale, zero_point, np.uint8), scale, zero_point
-
-
-def requantized(x):
-    """x as it is in 8 bits."""
-    q, scale, zero_point = _dynamic(None, x)
-    return (q.astype(np.float32) - zero_point) * scale
 
 
 def _dynamic_type(node, inputs, i):
@@ -206,7 +191,9 @@ RECORDS = {
     "DequantizeLinear": Operator(
         _dequantize, _scale_shape, lower_convert(1), read_typed, _real_type, note=_CONVERTED, bytes=True
     ),
-    "DynamicQuantizeLinear": Operator(_dynamic, lambda node, x: [x.shape, (), ()], _BYTES, dtype=_dynamic_type),
+    "DynamicQuantizeLinear": Operator(
+        lambda node, x: dynamic(x), lambda node, x: [x.shape, (), ()], _BYTES, dtype=_dynamic_type
+    ),
     "MatMulInteger": Operator(_matmul_integer, _matmul_integer_shape, _BYTES, dtype=always(np.int32)),
     "QLinearConv": Operator(_qlinear_conv, _qlinear_conv_shape, _BYTES, dtype=_type_of(7)),
     "QLinearMatMul": Operator(_qlinear_matmul, _qlinear_matmul_shape, _BYTES, dtype=_type_of(7)),

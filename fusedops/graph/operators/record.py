@@ -10,6 +10,8 @@ from ..ir import Node
 from ..memory import broadcast_shapes
 from ..reader import Reader
 
+BYTES = np.dtype(np.uint8), np.dtype(np.int8)
+
 
 def plain(r: Reader, node: Node):
     """Reads an operator that every opset has in the newest form."""
@@ -77,6 +79,7 @@ class Operator(NamedTuple):
     bytes: bool = False  # its steps take and make bytes
     # the inputs whose elements, or the largest of them, the result has in other places: a slice of them, by the node
     carries: Callable | None = None
+    on_bytes: str = ""  # the same operator on bytes, which takes the inputs that are not parameters
     weightless: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
     logits: bool = False  # differences of its inputs become factors
     formula: bool = False  # activations that are spelled out may consist of it

@@ -6,7 +6,7 @@ from ..builder import Builder
 from ..ir import Node
 from ..memory import Buffer, Tensor, row_major
 from .activation import sigmoid
-from .quantized import requantized
+from .eight_bits import requantized
 from .record import Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {

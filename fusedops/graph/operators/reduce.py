@@ -169,7 +169,9 @@ RECORDS = {
     "ReduceL2": _norm("Mul", root=True),
     "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),
     "ReduceMax": _reduction(lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), _lower_reduce("max")),
-    "ReduceMean": _reduction(_mean, _lower_reduce("mean"), weightless=True),
+    "ReduceMean": _reduction(
+        _mean, _lower_reduce("mean"), weightless=True, on_bytes="QuantizedGlobalAveragePool"
+    ),
     "ReduceMin": _reduction(lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), "no kernel: rare"),
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), "no kernel: rare"),
     "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),

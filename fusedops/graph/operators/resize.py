@@ -8,7 +8,7 @@ from ..ir import Node
 from ..memory import broadcast, transposed
 from ..reader import Reader
 from ..sizes import later
-from .record import Operator, Rewrite, values
+from .record import BYTES, Operator, Rewrite, values
 
 
 def _resize_sizes(node, shape, roi, scales, sizes):
@@ -158,12 +158,15 @@ def _lower_resize(p: Builder, node):
     axes, out = _axes(node, x.shape, *given), p.known[node.output].shape
     if len(out) not in (3, 4) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
         return False
+    nearest = x.dtype in BYTES and node.attrs.get("mode", "nearest") == "nearest"
+    if x.dtype != np.float32 and not nearest:
+        return False
     if not _is_simple(node):
-        return _lower_products(p, node, axes)
+        return not nearest and _lower_products(p, node, axes)
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     found = {a + 4 - len(out): each for a, *each in axes}
     rows, cols = (later(_pair, node, *found.get(a, (x.shape[a], y.shape[a], 1.0, (0.0, 1.0)))) for a in (2, 3))
-    p.add("resize", node, x=x, y=y, rows=rows, columns=cols)
+    p.add("nearest" if nearest else "resize", node, x=x, y=y, rows=rows, columns=cols)
     return True
 
 
@@ -199,8 +202,15 @@ def _read_upsample(r: Reader, node):
     _read_resize(r, Node("Resize", node.name, node.inputs, node.outputs, node.attrs))
 
 
+def _carries(node):
+    """A resizing to nearest points moves them, but for what is outside the image."""
+    nearest = node.attrs.get("mode", "nearest") == "nearest" and _transform(node) != "tf_crop_and_resize"
+    return slice(0, 1) if nearest else None
+
+
 RECORDS = {
     "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True,
-                       anywhere=True, note="one or two spatial axes, but tf_crop_and_resize"),
+                       anywhere=True, bytes=True, carries=_carries,
+                       note="one or two spatial axes, but tf_crop_and_resize"),
     "Upsample": Rewrite(_read_upsample, ("Resize", )),
 }

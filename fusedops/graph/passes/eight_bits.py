@@ -3,16 +3,19 @@
 `layers` comes first: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up
 through what only moves elements, equal pairs cancel, and products of bytes by int8 weights become QuantizedConv and
 QuantizedLinear, whose results are floats. The passes between take these as any other layer, and put scales, biases,
-residuals and activations into them. `results` comes last: QuantizeLinear goes into the layer before it.
+residuals and activations into them. `results` comes last: QuantizeLinear goes into the layer before it, what follows
+from one byte becomes a table of 256, and sums, products and means of bytes an operator on bytes.
 """
 from typing import NamedTuple
 
 import numpy as np
 
-from ... import _core
+from ... import _core, activations
+from ..evaluate import evaluate
 from ..ir import Known, Node
 from ..operators import OPERATORS
-from ..operators.eight_bits import BYTES, quantization
+from ..operators.eight_bits import quantization
+from ..operators.record import BYTES, axes_of
 
 
 class Source(NamedTuple):
@@ -27,6 +30,8 @@ def layers(context):
     for node in context.nodes():
         if node.op in ("QLinearConv", "QLinearMatMul"):
             _spell_out(context, node)
+        elif node.op == "ReduceMean" and not node.attrs.get("keepdims", 1):
+            _keep_axes(context, node)
     for node in context.nodes():
         _share(context, node)
         _sink(context, node)
@@ -37,13 +42,17 @@ def layers(context):
     for node in context.nodes():
         if node.op in _FORMS:
             _form(context, node)
+        elif node.op in ("ConvInteger", "MatMulInteger"):
+            _form_dynamic(context, node)
+        elif node.op == "DequantizeLinear":
+            _requantize(context, node)
 
 
 def results(context):
     for node in context.nodes():
         if node.op in ("QuantizedConv", "QuantizedLinear") and node.residual:
             _residual(context, node)
-    for node in context.nodes():
+    for node in context.nodes(reverse=True):
         if node.op == "QuantizeLinear":
             _store(context, node)
     for node in context.nodes():
@@ -82,11 +91,14 @@ def _target(context, node):
 
 
 def _drop(context, value):
-    """Removes a DequantizeLinear that nothing reads any more."""
+    """Removes the node of a value that nothing reads any more, and those that were there for it alone."""
     node = context.producers.get(value)
-    read = context.consumers.get(value) or value in context.graph.results
-    if node is not None and node in context.place and not read:
+    if node is None or node not in context.place:
+        return
+    if not any(context.consumers.get(v) or v in context.graph.results for v in node.outputs if v):
         context.remove(node)
+        for v in node.reads():
+            _drop(context, v)
 
 
 def _known(context, value, like, dtype):
@@ -124,6 +136,19 @@ def _spell_out(context, node):
     context.producers[node.output] = node
     _known(context, node.output, y, np.dtype(np.float32))
     context.add(Node("QuantizeLinear", f"{node.name}.quantized", [node.output, ys, yz], [y]), node)
+
+
+def _keep_axes(context, node):
+    """A mean of bytes with its axes, which leave behind it: as bytes, where it becomes those."""
+    axes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
+    if isinstance(_source(context, node.inputs[0]), str) or axes is None or not axes.size or shape is None:
+        return
+    y, node.outputs = node.output, [context.fresh(f"{node.output}.kept")]
+    node.attrs = node.attrs | {"keepdims": 1}
+    context.producers[node.output] = node
+    over = axes_of(axes.reshape(-1), len(shape))
+    context.known[node.output] = Known(tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32))
+    context.add(Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y]), node)
 
 
 def _share(context, node):
@@ -351,6 +376,101 @@ def _form(context, node):
     return None
 
 
+# ---- layers that quantise floats as they come
+
+
+def _of_dynamic(context, node):
+    """The DynamicQuantizeLinear whose bytes and zero point a node reads first, or None."""
+    maker = context.producers.get(node.inputs[0])
+    found = maker is not None and maker.op == "DynamicQuantizeLinear" and node.inputs[0] == maker.outputs[0]
+    return maker if found and node.input(2) == maker.outputs[2] else None
+
+
+def _requantize(context, node):
+    """dequantize(quantize(x)) by x's own range, in one pass."""
+    maker = _of_dynamic(context, node)
+    if maker is None or node.inputs[1] != maker.outputs[1]:
+        return
+    before, node.op, node.inputs, node.attrs = node.inputs, "DynamicRequantize", [maker.inputs[0]], {}
+    context.reads_instead(node, before)
+    _drop(context, before[0])
+    context.fused([maker], node, passes=2)
+
+
+def _form_dynamic(context, node):
+    """Makes a layer of an integer product of bytes by the range of x, a cast and products with the scales."""
+    maker, conv = _of_dynamic(context, node), node.op == "ConvInteger"
+    q, zero = context.graph.constant(node, 1), context.graph.constant(node, 3)
+    if maker is None or q is None or q.dtype not in BYTES or not conv and q.ndim != 2 or node.input(3) and zero is None:
+        return context.refused(node, "its input is not quantised by its own range, or its weights are not constant")
+    n = q.shape[0 if conv else 1]
+    row, scale = _scaled(context, node, maker.outputs[1], (n, *[1] * (q.ndim - 2)) if conv else (n,))
+    each = (-1, *[1] * (q.ndim - 1)) if conv else (1, -1)
+    if row is None or zero is not None and zero.size not in (1, n):
+        return context.refused(node, "its sums are not scaled by the scales of its input and its weights")
+    w = q.astype(np.int16) - (0 if zero is None else zero.astype(np.int16).reshape(-1).reshape(each))
+    fits = w.size == 0 or w.min() >= -128 and w.max() <= 127
+    fits = fits and q.shape[0] <= _core.BYTE_STEPS and scale.min(initial=1) >= np.finfo(np.float32).tiny
+    before, x = node.inputs, maker.inputs[0]
+    if conv or not fits:
+        w = w.astype(np.float32) * scale.reshape(each)
+        x = context.fresh(f"{x}.requantized")
+        _known(context, x, maker.inputs[0], np.dtype(np.float32))
+        context.add(Node("DynamicRequantize", context.fresh(maker.name), [maker.inputs[0]], [x]), maker)
+        node.op, node.inputs = "Conv" if conv else "MatMul", [x, context.add_constant(f"{before[1]}.real", w)]
+        context.refused(node, "its sums are those of floats: " + (
+            "a convolution quantises none as they come" if conv else
+            "its weights less their zero points do not fit int8, or a scale is not positive"))
+    else:
+        given = np.ascontiguousarray(w.T.astype(np.int8)), scale
+        w, scale = (context.add_constant(f"{before[1]}.{kind}", a)
+                    for kind, a in zip(("int8", "scale"), given, strict=True))
+        node.op, node.attrs, node.inputs = "QuantizedLinear", {}, [x, w, "", scale]
+    context.reads_instead(node, before)
+    read = [v for each in row for v in each.inputs if v != node.output]
+    context.merge(row, node)
+    for v in (*read, *before):
+        _drop(context, v)
+    context.fused([maker, *row], node, passes=4, per_element=2)
+    return None
+
+
+def _scaled(context, node, x_scale, shape):
+    """(nodes behind integer sums that make floats of them, the scale of each output channel), or (None, None)."""
+    row, scale, value, wanted = [], np.ones(1, np.float32), node.output, True
+    while value not in context.graph.results and len(readers := context.consumers.get(value, ())) == 1:
+        behind = readers[0]
+        if not row:
+            if behind.op != "Cast" or context.known.get(behind.output, ((), None))[1] != np.float32:
+                break
+        else:
+            found = _factors(context, behind, value, x_scale) if behind.op == "Mul" and wanted else None
+            if found is None or any(np.shape(c) != () and c.size > 1 and c.shape[-len(shape):] != shape
+                                    and c.shape != shape for c in found[1]):
+                break
+            wanted = wanted and not found[0]
+            for c in found[1]:
+                scale = scale * c.reshape(-1)
+        row.append(behind)
+        value = behind.output
+        if not wanted:
+            return row, np.ascontiguousarray(np.broadcast_to(scale, shape[:1]), np.float32)
+    return None, None
+
+
+def _factors(context, node, value, x_scale):
+    """(whether the scale of x is among them, the constants) that a Mul multiplies a value by; None where there is
+    something else."""
+    others = [v for v in node.inputs if v != value]
+    inner = context.producers.get(others[0]) if len(others) == 1 else None
+    if inner is not None and inner.op == "Mul" and x_scale in inner.inputs:
+        others = inner.inputs
+    constants = [context.graph.constants.get(v) for v in others if v != x_scale]
+    if not others or any(c is None or c.dtype != np.float32 for c in constants):
+        return None
+    return x_scale in others, constants
+
+
 # ---- results
 
 
@@ -372,16 +492,120 @@ def _store(context, node):
     found, into = _target(context, node), context.producers.get(node.inputs[0])
     if isinstance(found, str):
         return context.refused(node, found)
-    readers = len(context.consumers[node.inputs[0]])
-    if into is None or into.op not in ("QuantizedConv", "QuantizedLinear") or into.attrs.get("y_q"):
+    if into is None or _lookup(context, node, found[1]):
         return None
-    if into.output in context.graph.results or readers > 1:
-        return context.refused(node, f"the result of {into.op} {into.name} is read as floats too")
+    if into.op in ("QuantizedConv", "QuantizedLinear"):
+        why = ""
+    elif OPERATORS[into.op].on_bytes:
+        why = (_mean if "Pool" in OPERATORS[into.op].on_bytes else _pair)(context, into)
+    else:
+        return None
+    if not why and (into.output in context.graph.results or len(context.consumers[node.inputs[0]]) > 1):
+        why = f"the result of {into.op} {into.name} is read as floats too"
+    if why:
+        return context.refused(node, why)
+    if OPERATORS[into.op].on_bytes:
+        _on_bytes(context, into)
     into.attrs["y_q"], into.attrs["y_type"] = found[0], str(found[1])
     value = node.inputs[0]
     context.merge([node], into)
     context.fused([node], into, passes=2, per_element=2, value=value)
     return None
+
+
+def _lookup(context, node, dtype):
+    """A table in the place of all nodes through which one byte alone decides on another."""
+    wanted, members, best = {node.inputs[0]}, [], None
+    while len(members) < _LONGEST:
+        made = [p for v in wanted if (p := context.producers.get(v)) is not None]
+        if len(wanted) == 1:
+            value, = wanted
+            known = context.known.get(value)
+            if known is not None and known.dtype in BYTES:
+                best = value, known.dtype, list(members)
+        if len(made) < len(wanted):
+            break
+        last = max(made, key=context.place.get)
+        if not _is_elementwise(context, last):
+            break
+        members.append(last)
+        wanted = (wanted - {last.output}) | {v for v in last.inputs if v and v not in context.graph.constants}
+    if best is None or context.shape(best[0]) is None or context.shape(best[0]) != context.shape(node.output):
+        return False
+    value, of, members = best
+    values = {value: np.arange(256, dtype=np.uint8).view(of)}
+    with np.errstate(all="ignore"):
+        for each in sorted((*members, node), key=context.place.get):
+            inputs = [values[v] if v in values else _flat(context.graph.constants[v]) if v else None
+                      for v in each.inputs]
+            values[each.output], = evaluate(each, inputs)
+    table = context.add_constant(f"{node.name}.table", values[node.output].astype(dtype))
+    before, node.op, node.inputs, node.attrs = node.inputs, "Lookup", [value, table], {}
+    context.reads_instead(node, before)
+    _drop(context, before[0])
+    context.fused(members, node, passes=2 * len(members), per_element=len(members))
+    return True
+
+
+def _flat(a):
+    return a if a.size > 1 else a.reshape(())
+
+
+def _is_elementwise(context, node):
+    """Whether each element of the result follows from the one at its place and numbers."""
+    record = OPERATORS[node.op]
+    if not (record.formula or node.op in ("QuantizeLinear", "DequantizeLinear")) or node.residual:
+        return False
+    if isinstance(node.activation, tuple) and any(np.size(a) > 1 for a in node.activation):
+        return False
+    constants = [context.graph.constants.get(v) for v in node.inputs if v]
+    return node.op == "Lookup" or all(c is None or c.size == 1 for c in constants)
+
+
+def _pair(context, node):
+    """Why a sum or product of two tensors does not work on bytes; "" where it does."""
+    sources = [_source(context, v) for v in node.inputs]
+    why = next((s for s in sources if isinstance(s, str)), "")
+    if not why and activations.parse(node.activation)[0] not in _CLIPS:
+        why = f"bytes have no kernel of {node.op} with an activation but a clip"
+    shape = context.shape(node.output)
+    if not why and (shape is None or shape not in map(context.shape, node.inputs)):
+        why = f"the operands of {node.op} are both broadcast, or of unknown shape"
+    return why or ("a residual" if node.residual else "")
+
+
+def _mean(context, node):
+    """As _pair, of means of windows."""
+    source = _source(context, node.inputs[0])
+    if isinstance(source, str) or node.activation is not None:
+        return source if isinstance(source, str) else "it has an activation"
+    shape = context.shape(node.inputs[0])
+    if shape is None or len(shape) != 4:
+        return f"{node.op} of bytes takes images"
+    if node.op == "ReduceMean":
+        axes = context.graph.constant(node, 1)
+        if axes is None or not node.attrs.get("keepdims", 1) or sorted(axes_of(axes.reshape(-1), 4)) != [2, 3]:
+            return "ReduceMean of bytes takes whole images, and keeps their axes"
+    return ""
+
+
+def _on_bytes(context, node):
+    """An operator of floats as that of bytes."""
+    node.op, before = OPERATORS[node.op].on_bytes, node.inputs
+    pair = "Pool" not in node.op
+    sources = [_source(context, v) for v in (before if pair else before[:1])]
+    node.inputs = [s.value for s in sources]
+    context.reads_instead(node, before)
+    for v in before:
+        _drop(context, v)
+    names = ("a_q", "b_q") if pair else ("x_q",)
+    node.attrs = (node.attrs if node.op == "QuantizedAveragePool" else {}) | dict(
+        zip(names, [s.q for s in sources], strict=True))
+    context.fused([s.node for s in sources], node, passes=2 * len(sources), per_element=2)
+
+
+_LONGEST = 24  # nodes of a table
+_CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
 
 
 def _explain(context, node):
