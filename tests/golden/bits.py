@@ -227,11 +227,22 @@ def products():
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 
 
-def recurrent(numbers, mode, steps, batch, inputs, hidden, **options):
+def halves(numbers, m):
+    """Products with float16 weights: all widths of tiles."""
+    widths = 1, 3, 8, 16, 17, 24, 31, 33, 49, 65, 100, 140, 600
+    return [fo.linear(numbers(m, 37), numbers(n, 37).astype(np.float16), numbers(n)) for n in widths]
+
+
+def products_of_halves():
+    for m in (*range(1, 14), 25):
+        yield f"linear of halves {m} rows", partial(halves, m=m)
+
+
+def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **options):
     """A layer of that many steps, or a cell where steps is 0."""
     directions = 2 if options.get("bidirectional") else 1
     gates, bound = GATES[mode] * hidden, np.float32(1 / hidden**0.5)
-    w_ih, w_hh, b_ih, b_hh = ([numbers(*shape) * bound for _ in range(directions)]
+    w_ih, w_hh, b_ih, b_hh = ([(numbers(*shape) * bound).astype(dtype) for _ in range(directions)]
                               for shape in ((gates, inputs), (gates, hidden), (gates,), (gates,)))
     if steps:
         weights = (w_ih, w_hh, b_ih, b_hh) if directions > 1 else (w_ih[0], w_hh[0], b_ih[0], b_hh[0])
@@ -255,6 +266,14 @@ def recurrents():
                 name = f"{mode}{'' if steps else '_cell'} {steps or 1}x{batch} {inputs} to {hidden}"
                 yield (joined(name, described(options)),
                        partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options))
+
+
+def recurrents_of_halves():
+    for mode in GATES:
+        for steps, batch, inputs, hidden in RECURRENT[:4] + RECURRENT[5:8]:
+            yield (f"{mode} of halves {steps}x{batch} {inputs} to {hidden}",
+                   partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden,
+                           dtype=np.float16))
 
 
 def block(numbers, hidden, size, layout, stride, k, c, activation, one_pass=True):
@@ -571,8 +590,8 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, eight_bits, depthwises, products, recurrents, blocks, elementwise, passes_over_images,
-                 rows_and_matrices, attentions, of_the_table):
+    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, recurrents, recurrents_of_halves, blocks,
+                 elementwise, passes_over_images, rows_and_matrices, attentions, of_the_table):
         for name, case in part():
             assert name not in made, name
             made[name] = case
