@@ -18,6 +18,11 @@ void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *
     }
 }
 
+void fo_transpose_halves(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy) {
+    for (ptrdiff_t j = 0; j < n; j++)
+        for (ptrdiff_t i = 0; i < m; i++) y[j * ldy + i] = x[i * ldx + j];
+}
+
 static void pack_half_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const uint16_t *b, ptrdiff_t bk,
                             ptrdiff_t bn, uint16_t *panel) {
     const ptrdiff_t nr = kn->nr;

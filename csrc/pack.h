@@ -56,6 +56,8 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
 /* The same of weights of either type, into panels of that type. */
 void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      void *packed);
+/* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose. */
+void fo_transpose_halves(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
 /* One panel, of n <= nr columns. */
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel);

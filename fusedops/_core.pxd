@@ -99,8 +99,9 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t n, ih, iw, oh, ow, top, left
     ctypedef struct fo_conv2d:
         pass
-    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias)
-    void fo_conv2d_weights(const fo_conv2d *plan, float *w)
+    fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
+                                const float *bias)
+    void fo_conv2d_weights(const fo_conv2d *plan, void *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)
     fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,

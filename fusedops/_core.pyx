@@ -672,6 +672,7 @@ cdef class Conv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) with w packed once."""
     cdef fo_conv2d *plan
     cdef ndarray bias
+    cdef object dtype  # of the weights
     cdef readonly str isa
 
     def __dealloc__(self):
@@ -680,28 +681,32 @@ cdef class Conv2dPlan(WindowPlan):
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
               bint nhwc, int algorithm):
-        """w (oc, ic/groups, kh, kw), bias (oc,) and scale (oc,) of float64 or None, contiguous; padding ((top, bottom),
-        (left, right)) or "same"."""
+        """w (oc, ic/groups, kh, kw) of float32 or float16, bias (oc,) and scale (oc,) of float64 or None, contiguous;
+        padding ((top, bottom), (left, right)) or "same"."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef fo_conv2d *plan
         make_once(self, self.plan != NULL)
         self.describe(w, activation, stride, padding, dilation, groups, nhwc)
         s.algorithm = algorithm
+        cdef fo_weights weights = weights_of(w)
         with nogil:
-            plan = fo_conv2d_create(s, data(w), doubles(scale), data(bias))
+            plan = fo_conv2d_create(s, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
-        self.bias = None if bias is None else bias.copy()
+        self.bias, self.dtype = None if bias is None else bias.copy(), w.dtype
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         self.light = w.shape[1] == 1 < groups
 
     def _weights(self):
         """w with the scale in it, and bias."""
-        cdef ndarray w = np.empty(self._weights_shape(), np.float32)
+        cdef ndarray w = np.empty(self._weights_shape(), self.dtype)
         with nogil:
-            fo_conv2d_weights(self.plan, data(w))
+            fo_conv2d_weights(self.plan, cnp.PyArray_DATA(w))
         return w, self.bias
+
+    def _dtype(self):
+        return self.dtype
 
     def _has_bias(self):
         return self.bias is not None
@@ -1261,11 +1266,13 @@ cdef object with_axes(object a, str name, object ndim):
 
 
 def as_weights(w, str name, ndim=None, str order="C"):
-    """A copy of weights that are float32 or float16, or the error that says what is wrong."""
+    """A copy of weights that are float32 or float16, or the error that says what is wrong; order None: float32 ones as
+    they are."""
     cdef object a = w if ready(w) else as_array(w, name)
     if a.dtype != np.float16:
-        return as_input(w, name, ndim).copy(order)
-    return with_axes(a, name, ndim).astype(np.float16, order)
+        a = as_input(w, name, ndim)
+        return a if order is None else a.copy(order)
+    return with_axes(a, name, ndim).astype(np.float16, order or "C")
 
 
 def widened(a, str name, ndarray w):

@@ -21,9 +21,9 @@ def _bias(bias, channels):
     return np.ascontiguousarray(bias)
 
 
-def halves_of(w):
+def halves_of(dtype):
     """What a repr says of the type of weights."""
-    return "float16 weights, " if w.dtype == np.float16 else ""
+    return "float16 weights, " if dtype == np.float16 else ""
 
 
 def _kept(activation, parsed):
@@ -182,7 +182,7 @@ class Linear(_Layer, _core.LinearPlan):
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        return (f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w)}bias={bias is not None}, "
+        return (f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w.dtype)}bias={bias is not None}, "
                 f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')")
 
 
@@ -191,9 +191,10 @@ class Conv2d(_Layer, _core.Conv2dPlan):
 
     Parameters
     ----------
-    w : ndarray, float32, (oc, ic/groups, kh, kw)
-        Weights, in this order for both layouts. Copied.
-    bias : ndarray, float32, (oc,), optional
+    w : ndarray, float32 or float16, (oc, ic/groups, kh, kw)
+        Weights, in this order for both layouts. Copied. float16 stays so, which is half of the memory: each call widens
+        them and takes the direct algorithm. With `bn`, and where each group has one input channel, they become float32.
+    bias : ndarray, float32 (or as `w`), (oc,), optional
     bn : BatchNorm, optional
         Folded into `w` and `bias` here.
     activation, stride, padding, dilation, groups, layout, algorithm
@@ -202,7 +203,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
     Raises
     ------
     TypeError
-        An array is not float32, or an option has the wrong type.
+        An array is neither float32 nor, of `w` and `bias`, float16, or an option has the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -225,10 +226,16 @@ class Conv2d(_Layer, _core.Conv2dPlan):
 
     def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
                  layout="NCHW", algorithm="auto"):
-        w = _core.as_input(w, "w", 4)
+        w = _core.as_weights(w, "w", 4, None)
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
         _choice(algorithm, "algorithm", ALGORITHMS)
+        bias = _core.widened(bias, "bias", w)
+        if w.dtype == np.float16 and (bn is not None or w.shape[1] == 1 < groups):
+            w = w.astype(np.float32)
+        if w.dtype == np.float16 and algorithm not in ("auto", "direct"):
+            raise ValueError(f"algorithm={algorithm!r} computes other weights, but those of float16 stay as they are: "
+                             "use algorithm='direct', or pass w.astype(np.float32)")
         if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
             raise ValueError(
                 f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w "
@@ -266,7 +273,8 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             kernel = options["algorithm"]
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
-        return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, bias={self._has_bias()}, "
+        return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, {halves_of(self._dtype())}"
+                f"bias={self._has_bias()}, "
                 f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
 
 
@@ -275,9 +283,9 @@ class Conv1d(_Layer):
 
     Parameters
     ----------
-    w : ndarray, float32, (oc, ic/groups, k)
-        Copied.
-    bias : ndarray, float32, (oc,), optional
+    w : ndarray, float32 or float16, (oc, ic/groups, k)
+        Copied. See :class:`Conv2d` for float16.
+    bias : ndarray, float32 (or as `w`), (oc,), optional
     bn : BatchNorm, optional
         Folded into `w` and `bias` here.
     activation, stride, padding, dilation, groups, layout, algorithm
@@ -305,7 +313,7 @@ class Conv1d(_Layer):
 
     def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
                  layout="NCHW", algorithm="auto"):
-        w = _core.as_input(w, "w", 3)
+        w = _core.as_weights(w, "w", 3, None)
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         if not isinstance(padding, str):
             padding = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")

@@ -61,7 +61,7 @@ class _Cell(_Layer):
         shown = "".join(f", {k}={v!r}" for k, v in options.items()
                         if k in ("activation", "reset_after", "clip") and v is not None)
         bias = b_ih is not None or b_hh is not None
-        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih)}bias={bias}{shown}, "
+        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}, "
                 f"kernel='{self.isa} gemm and gates')")
 
 

@@ -25,9 +25,11 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 
 static bool weights(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
-    if (!d->weights_lhs) return (d->packed = fo_conv2d_panels(plan));
-    d->w = plan->w, d->ldw = plan->ldw;
-    return true;
+    d->ldw = plan->ldw;
+    if (plan->type == FO_F16) d->w = d->packed = d->wide;
+    else if (d->weights_lhs) d->w = plan->w;
+    else d->packed = fo_conv2d_panels(plan);
+    return d->weights_lhs || d->packed;
 }
 
 static void fill_table(const fo_direct *d) {
@@ -327,6 +329,11 @@ static void cut(fo_direct *d, int threads) {
     d->scratch_wanted = scratch_floats(d, d->rows);
 }
 
+/* Floats of weights that a call widens. */
+static ptrdiff_t wide_size(const fo_direct *d) {
+    return d->plan->type == FO_F16 ? fo_conv2d_wide_size(d->plan, d->weights_lhs) : 0;
+}
+
 /* ---- a call ------------------------------------------------------------------------------------------------------ */
 
 fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *unit, const char *const kernels[2]) {
@@ -345,20 +352,22 @@ fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *uni
     unit->walk->fill_table(d);
     set_common(d);
     call->kernel = kernels[d->weights_lhs];
-    call->scratch = d->scratch_wanted * call->threads * (ptrdiff_t)sizeof(float);
+    call->scratch = (d->scratch_wanted * call->threads + wide_size(d)) * (ptrdiff_t)sizeof(float);
     return FO_OK;
 }
 
 fo_status fo_direct_run_unit(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) {
     fo_direct d = *(const fo_direct *)call->state;
     fo_call_images(x, r, y, &d.x, &d.r, &d.y);
-    if (!d.u.walk->weights(&d)) return FO_NO_MEMORY;
-    if (d.weights_lhs) d.gemm.lda = d.ldw;
     d.scratch_each = d.scratch_wanted;
-    if (!(d.scratch = fo_arena_share(&d.scratch_each, call->threads, 0))) return FO_NO_MEMORY;
-    fo_parallel_pieces(d.z.n * d.bundles * d.by_rows * d.by_px * d.by_oc, call->threads, direct_task, &d);
+    if (!(d.scratch = fo_arena_share(&d.scratch_each, call->threads, wide_size(&d)))) return FO_NO_MEMORY;
+    d.wide = d.scratch + call->threads * d.scratch_each;
+    bool ready = !wide_size(&d) || fo_conv2d_widen(d.plan, d.weights_lhs, call->threads, d.wide);
+    ready = ready && d.u.walk->weights(&d);
+    if (d.weights_lhs) d.gemm.lda = d.ldw;
+    if (ready) fo_parallel_pieces(d.z.n * d.bundles * d.by_rows * d.by_px * d.by_oc, call->threads, direct_task, &d);
     fo_arena_release(d.scratch);
-    return FO_OK;
+    return ready ? FO_OK : FO_NO_MEMORY;
 }
 
 bool fo_direct_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {

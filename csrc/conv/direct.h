@@ -56,6 +56,7 @@ struct fo_direct {
     ptrdiff_t bundle, bundles;       /* groups of a task: those whose channels share cache lines are copied at once */
     ptrdiff_t scratch_wanted, scratch_each; /* floats of a thread, and those that it gets */
     float *scratch;
+    float *wide;             /* behind it: weights of float16, widened for a call */
     /* weights do not stay in the second-level cache: a piece of them serves all rows of a task at once */
     bool streams;
     ptrdiff_t piece;         /* steps of a reduction, then */

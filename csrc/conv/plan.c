@@ -7,16 +7,27 @@
 
 typedef struct {
     const fo_conv2d *plan;
-    const float *w;
+    const void *w;
     const double *scale; /* or NULL */
     ptrdiff_t channels;  /* output channels of a task */
 } ordering;
+
+static void order_halves(const ordering *job, ptrdiff_t o) {
+    const fo_conv2d *plan = job->plan;
+    const ptrdiff_t area = plan->s.kh * plan->s.kw;
+    const uint16_t *from = (const uint16_t *)job->w + o * plan->k;
+    uint16_t *to = plan->halves + o * plan->ldw;
+    for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
+        const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
+        fo_transpose_halves(block, area, from + c * area, area, to + c * area, block);
+    }
+}
 
 /* An output channel's weights. */
 static void order_channel(const ordering *job, ptrdiff_t o) {
     const fo_conv2d *plan = job->plan;
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
-    const float *from = job->w + o * plan->k;
+    const float *from = (const float *)job->w + o * plan->k;
     float *to = plan->w + o * plan->ldw;
     if (area == 1 && !job->scale)
         memcpy(to, from, (size_t)plan->k * sizeof *to);
@@ -31,23 +42,27 @@ static void order_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const ordering *job = context;
     const ptrdiff_t first = task * job->channels, end = min_(job->plan->s.oc, first + job->channels);
-    for (ptrdiff_t o = first; o < end; o++) order_channel(job, o);
+    for (ptrdiff_t o = first; o < end; o++) job->plan->halves ? order_halves(job, o) : order_channel(job, o);
 }
 
 /* Channels of a task are many, for one of 128 weights takes no longer than to claim it. */
-static void order_weights(const fo_conv2d *plan, const float *w, const double *scale) {
+static void order_weights(const fo_conv2d *plan, const void *w, const double *scale) {
     const ptrdiff_t oc = plan->s.oc, floats = oc * plan->k;
     const int threads = scale ? fo_threads_for(FO_FOLD_NS * (double)floats) : fo_pack_threads(floats);
     ordering order = {plan, w, scale, max_(1, div_up(oc, 4 * threads))};
     fo_parallel_for(div_up(oc, order.channels), threads, order_task, &order);
 }
 
-void fo_conv2d_weights(const fo_conv2d *plan, float *w) {
+void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
-    for (ptrdiff_t o = 0; o < plan->s.oc; o++, w += plan->k)
+    for (ptrdiff_t o = 0; o < plan->s.oc; o++)
         for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
-            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
-            plan->kn->transpose(area, block, plan->w + o * plan->ldw + c * area, block, w + c * area, area);
+            const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c), from = o * plan->ldw + c * area;
+            const ptrdiff_t to = o * plan->k + c * area;
+            if (plan->halves)
+                fo_transpose_halves(area, block, plan->halves + from, block, (uint16_t *)w + to, area);
+            else
+                plan->kn->transpose(area, block, plan->w + from, block, (float *)w + to, area);
         }
 }
 
@@ -66,24 +81,29 @@ static void set_kernels(fo_conv2d *plan) {
     plan->half_rate = fo_at_half_rate(plan->kn);
 }
 
-fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias) {
+fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias) {
     fo_conv2d *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
     bool failed = false;
     memset(plan, 0, sizeof *plan);
-    plan->type = FO_F32;
+    plan->type = w->halves ? FO_F16 : FO_F32;
     set_shape(plan, shape);
     set_kernels(plan);
     /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
     plan->ldw = plan->k % 256 ? plan->k : plan->k + 16;
-    plan->w = fo_alloc((size_t)(shape->oc * plan->ldw) * sizeof(float));
+    const size_t bytes = (size_t)(shape->oc * plan->ldw) * fo_weight_bytes(w->halves);
+    void *rows = fo_alloc(bytes);
+    if (w->halves)
+        plan->halves = rows ? memset(rows, 0, bytes) : NULL; /* what is widened between rows, too */
+    else
+        plan->w = rows;
     plan->bias = fo_copy(bias, shape->oc, &failed);
     plan->s.act.slopes = plan->slopes = fo_copy(shape->act.slopes, shape->oc, &failed);
-    if (!plan->w || failed) {
+    if (!rows || failed) {
         fo_plan_free(plan);
         return NULL;
     }
-    order_weights(plan, w, scale);
+    order_weights(plan, w->data, scale);
     return plan;
 }
 
@@ -107,6 +127,7 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
     fo_free(plan->w);
+    fo_free(plan->halves);
     fo_free(plan->bias);
     fo_free(plan->slopes);
     fo_plan_free_shared(plan);
@@ -133,7 +154,8 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
                               fo_pack_part *pack, const void *context) {
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
-    if (packed || !(packed = fo_alloc((size_t)floats * sizeof *packed))) return packed;
+    const size_t each = fo_weight_bytes(plan->type == FO_F16);
+    if (packed || !(packed = fo_alloc((size_t)floats * each))) return packed;
     packing job = {plan, context, packed, pack};
     fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
     /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
@@ -147,13 +169,45 @@ static ptrdiff_t panels_size(const fo_conv2d *plan) { return fo_packed_size(plan
 static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t part, float *packed) {
     (void)context;
     const ptrdiff_t nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
-    const float *w = plan->w + (g * plan->ocg + o) * plan->ldw;
-    fo_pack(plan->kn, min_(nr, plan->ocg - o), plan->k, w, 1, plan->ldw, packed + g * panels_size(plan) + o * plan->k);
+    const ptrdiff_t from = (g * plan->ocg + o) * plan->ldw, to = g * panels_size(plan) + o * plan->k;
+    const bool halves = plan->type == FO_F16;
+    const fo_weights w = {halves ? (const void *)(plan->halves + from) : plan->w + from, halves};
+    fo_pack_weights(plan->kn, min_(nr, plan->ocg - o), plan->k, &w, 1, plan->ldw,
+                    halves ? (void *)((uint16_t *)packed + to) : packed + to);
 }
 
 const float *fo_conv2d_panels(const fo_conv2d *plan) {
     const ptrdiff_t panels = plan->s.groups * div_up(plan->ocg, plan->kn->nr);
     return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), panels, pack_panel, NULL);
+}
+
+/* ---- halves ------------------------------------------------------------------------------------------------------ */
+
+ptrdiff_t fo_conv2d_wide_size(const fo_conv2d *plan, bool rows) {
+    return rows ? plan->s.oc * plan->ldw : plan->s.groups * panels_size(plan);
+}
+
+typedef struct {
+    const fo_conv2d *plan;
+    const uint16_t *from;
+    float *to;
+    ptrdiff_t floats, each; /* in all, of a task */
+} widening;
+
+static void widen_task(void *context, ptrdiff_t task, int thread) {
+    (void)thread;
+    const widening *w = context;
+    const ptrdiff_t at = task * w->each;
+    w->plan->kn->widen(min_(w->each, w->floats - at), w->from + at, w->to + at);
+}
+
+bool fo_conv2d_widen(const fo_conv2d *plan, bool rows, int threads, float *to) {
+    const void *from = rows ? (const void *)plan->halves : fo_conv2d_panels(plan);
+    const ptrdiff_t floats = fo_conv2d_wide_size(plan, rows);
+    widening w = {plan, from, to, floats, round_up(div_up(floats, 4 * threads), MAX_LANES)};
+    if (!from) return false;
+    fo_parallel_for(div_up(floats, w.each), threads, widen_task, &w);
+    return true;
 }
 
 /* ---- images ------------------------------------------------------------------------------------------------------ */

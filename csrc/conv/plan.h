@@ -14,7 +14,7 @@ typedef enum {
 } fo_weight_form;
 
 /* Element types: the bits of a mask of them. */
-typedef enum { FO_F32 = 1 } fo_key;
+typedef enum { FO_F32 = 1, FO_F16 /* the weights */ } fo_key;
 
 /* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
  * when it is made, not later. */
@@ -26,6 +26,7 @@ struct fo_conv2d {
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
     float *w;           /* (oc, k): a row in the order of FOR_EACH_TAP */
+    uint16_t *halves;   /* FO_F16: the same, in place of w */
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
@@ -44,7 +45,7 @@ enum { CHANNEL_BLOCK = 16 };
 
 /* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which
  * they stand in the same order. */
-fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const float *w, const double *scale, const float *bias);
+fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
 void fo_plan_free(fo_conv2d *plan);
 void fo_plan_free_shared(fo_conv2d *plan);
@@ -58,6 +59,11 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
 /* The weights as panels of a product whose rows are pixels, one group's after the other's; NULL where memory is
  * short. */
 const float *fo_conv2d_panels(const fo_conv2d *plan);
+
+/* Of FO_F16: the floats of the weights widened as rows or as panels, and the same widened by so many threads; false
+ * where memory is short. */
+ptrdiff_t fo_conv2d_wide_size(const fo_conv2d *plan, bool rows);
+bool fo_conv2d_widen(const fo_conv2d *plan, bool rows, int threads, float *to);
 
 /* One input channel a group. */
 static inline bool fo_is_depthwise(const fo_conv2d *plan) { return plan->icg == 1 && plan->s.groups > 1; }

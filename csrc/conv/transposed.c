@@ -54,7 +54,7 @@ static fo_conv2d *phase_plan(const fo_conv2d_shape *s, const float *w, const flo
     /* Strassen's would go by way of a copy: the pixels of a phase are not contiguous */
     if (part.kh * part.kw == 1) part.algorithm = FO_DIRECT;
     float *own = phase_weights(s, w, rows, columns);
-    fo_conv2d *plan = own ? fo_conv2d_create(&part, own, NULL, bias) : NULL;
+    fo_conv2d *plan = own ? fo_conv2d_create(&part, &(fo_weights){own, false}, NULL, bias) : NULL;
     fo_free(own);
     return plan;
 }

@@ -110,6 +110,15 @@ void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, co
     }
 }
 
+/* float16 as float32; of what is left of a vector, a copy with zeros behind it. */
+void FO_NAME(fo_widen)(ptrdiff_t n, const uint16_t *from, float *to) {
+    ptrdiff_t i = 0;
+    for (; i + VL <= n; i += VL) v_store(to + i, v_load_f16(from + i));
+    uint16_t rest[VL] = {0};
+    memcpy(rest, from + i, (size_t)(n - i) * sizeof *rest);
+    v_store_tail(to + i, v_load_f16(rest), n - i);
+}
+
 /* folded = w * scale, rounded once. In plain C: the compiler makes vectors of doubles of it; folded may be w. */
 void FO_NAME(fo_fold)(ptrdiff_t n, const float *w, double scale, float *folded) {
     _Pragma("GCC ivdep") for (ptrdiff_t i = 0; i < n; i++) {

@@ -36,5 +36,6 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .transpose = FO_NAME(fo_transpose),
     .sum = FO_NAME(fo_sum),
     .pad = FO_NAME(fo_pad),
+    .widen = FO_NAME(fo_widen),
     .fold = FO_NAME(fo_fold),
 };

@@ -309,6 +309,8 @@ typedef struct {
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
     void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
                 ptrdiff_t step, float *y, ptrdiff_t ldy);
+    /* to[i] = float16 from[i] for i < n */
+    void (*widen)(ptrdiff_t n, const uint16_t *from, float *to);
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */
     void (*fold)(ptrdiff_t n, const float *w, double scale, float *folded);
 } fo_kernels;

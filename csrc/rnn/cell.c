@@ -17,14 +17,10 @@ static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
 /* n rows of w, k long, from `unit` on, as columns of rows that are ld apart, the first at to + at. */
 static void pack_units(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t unit, void *to,
                        ptrdiff_t at, ptrdiff_t ld) {
-    if (!w->halves) {
+    if (!w->halves)
         kn->transpose(n, k, (const float *)w->data + unit * k, k, (float *)to + at, ld);
-        return;
-    }
-    const uint16_t *from = (const uint16_t *)w->data + unit * k;
-    uint16_t *row = (uint16_t *)to + at;
-    for (ptrdiff_t p = 0; p < k; p++, row += ld)
-        for (ptrdiff_t q = 0; q < n; q++) row[q] = from[q * k + p];
+    else
+        fo_transpose_halves(n, k, (const uint16_t *)w->data + unit * k, k, (uint16_t *)to + at, ld);
 }
 
 /* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih

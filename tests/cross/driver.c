@@ -108,7 +108,7 @@ static fo_status convolution(const test_case *t, bool transposed) {
         status = fo_conv_transpose_run(plan, &z, &x, residual, &y);
         fo_conv_transpose_free(plan);
     } else {
-        fo_conv2d *plan = fo_conv2d_create(&s, t->in[2], NULL, t->in[3]);
+        fo_conv2d *plan = fo_conv2d_create(&s, &(fo_weights){t->in[2], false}, NULL, t->in[3]);
         ptrdiff_t scratch;
         if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19])
             die("another tile is chosen");

@@ -590,8 +590,9 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, recurrents, recurrents_of_halves, blocks,
-                 elementwise, passes_over_images, rows_and_matrices, attentions, of_the_table):
+    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, recurrents,
+                 recurrents_of_halves, blocks, elementwise, passes_over_images, rows_and_matrices, attentions,
+                 of_the_table):
         for name, case in part():
             assert name not in made, name
             made[name] = case

@@ -74,11 +74,11 @@ static void make_plans(void) {
     fo_conv2d_shape s = {
         .ic = C, .oc = C, .groups = 1, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .algorithm = FO_DIRECT};
     s.act.kind = FO_GELU;
-    direct = fo_conv2d_create(&s, drawn(C * C * 9), NULL, drawn(C));
+    direct = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), false}, NULL, drawn(C));
     s.algorithm = FO_WINOGRAD;
-    winograd = fo_conv2d_create(&s, drawn(C * C * 9), NULL, drawn(C));
+    winograd = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), false}, NULL, drawn(C));
     s.algorithm = FO_AUTO, s.groups = C;
-    depthwise = fo_conv2d_create(&s, drawn(C * 9), NULL, drawn(C));
+    depthwise = fo_conv2d_create(&s, &(fo_weights){drawn(C * 9), false}, NULL, drawn(C));
     linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), false}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
         const fo_cell_shape shape = {
