@@ -25,7 +25,7 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     ----------
     x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
         Any strides. An NCHW-shaped array whose memory is NHWC is read as it lies, and gives a result like itself.
-    w : ndarray, float32, (oc, ic/groups, kh, kw)
+    w : ndarray, float32 or float16 (see :class:`Conv2d`), (oc, ic/groups, kh, kw)
     bias : ndarray, float32, (oc,), optional
     bn : BatchNorm, optional
         Folded into `w` and `bias`: it costs nothing per pixel.
@@ -101,7 +101,7 @@ def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     ----------
     x : ndarray, float32, (n, ic, l), or (n, l, ic) with ``layout="NHWC"``
         Any strides, as in :func:`conv2d`.
-    w : ndarray, float32, (oc, ic/groups, k)
+    w : ndarray, float32 or float16 (see :class:`Conv2d`), (oc, ic/groups, k)
     bias, bn, residual, activation, groups, algorithm, out
         See :func:`conv2d`.
     stride, dilation : int
@@ -202,7 +202,7 @@ def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0
     Parameters
     ----------
     x : ndarray, float32, (n, ic, ih, iw), or (n, ih, iw, ic) with ``layout="NHWC"``
-    w : ndarray, float32, (oc, ic/groups, kh, kw)
+    w : ndarray, float32 or float16 (see :class:`Conv2d`), (oc, ic/groups, kh, kw)
     bn : BatchNorm, optional
     bias, residual, stride, padding, dilation, groups, layout, algorithm, out
         See :func:`conv2d`.

@@ -24,7 +24,7 @@ def of_onnx(kind, w, r, b=None, p=None):
     W (directions, gates*hidden, inputs), R (directions, gates*hidden, hidden), B (directions, 2*gates*hidden),
     P (directions, 3*hidden).
     """
-    order, w, r = _ONNX_GATES[kind], _core.as_input(w, "w", 3), _core.as_input(r, "r", 3)
+    order, w, r = _ONNX_GATES[kind], _core.as_weights(w, "w", 3, None), _core.as_weights(r, "r", 3, None)
     weights = dict(w_ih=[_reordered(a, order) for a in w], w_hh=[_reordered(a, order) for a in r])
     directions, rows = w.shape[:2]
     if r.shape[:2] != (directions, rows):

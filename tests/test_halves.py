@@ -165,6 +165,39 @@ def test_pickles_are_half_as_large(draw):
     assert "float16 weights" in repr(fo.Linear(w)) and "float16" not in repr(fo.Linear(*wide(w)))
 
 
+def test_networks_keep_halves(isa, draw, tmp_path):
+    """Bits of the network of widened weights, whose products and recurrent layers read half as much."""
+    onnx = pytest.importorskip("onnx")
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[1, 40] x) => (float[1, 1, 1, 24] z) {
+        y = MatMul(x, m)
+        axes = Constant<value_ints = [0]>()
+        s = Unsqueeze(y, axes)
+        z, h, c = LSTM<hidden_size = 24>(s, w, r)
+    }"""
+    weights = {"m": draw(40, 32), "w": draw(1, 96, 32) / 4, "r": draw(1, 96, 24) / 4}
+    x, found = draw(1, 40), []
+    for dtype in np.float16, np.float32:
+        proto = onnx.parser.parse_model(text)
+        for name, w in weights.items():
+            stored = w.astype(np.float16).astype(np.float32)
+            stored.flat[0] = 0.25 if dtype == np.float16 else np.float32(1 / 3)  # one value that float16 has not
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(stored, name))
+        net = fo.load_onnx(proto)
+        net(x)
+        found.append([repr(layer) for layer in net._layers.values()])
+        if dtype == np.float16:
+            net.save(tmp_path / "net")
+            np.testing.assert_array_equal(fo.load(tmp_path / "net")(x), net(x))
+            m, w, r = (a.astype(np.float16).astype(np.float32) for a in weights.values())
+            for a in m, w, r:
+                a.flat[0] = 0.25
+            s = fo.linear(x, np.ascontiguousarray(m.T))
+            np.testing.assert_array_equal(net(x)[:, 0], fo.LSTM.from_onnx(w, r)(s[None])[0])
+    assert len(found[0]) == 2 and all("float16 weights" in text for text in found[0])
+    assert not any("float16" in text for text in found[1])
+
+
 MEMORY = """
 import sys, numpy as np, fusedops as fo
 def resident():

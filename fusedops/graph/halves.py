@@ -11,6 +11,23 @@ _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that na
 _ROUNDED = {float(np.float16(c)): c for c in (2 ** 0.5, 0.5 ** 0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
 
+def narrowed(a):
+    """float32 values as float16 where none is lost, else None."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        for part in a.reshape(-1)[:256], a:  # most arrays tell at once
+            half = part.astype(np.float16)
+            if not np.array_equal(half.astype(np.float32).view(np.uint32), np.ascontiguousarray(part).view(np.uint32)):
+                return None
+    return half
+
+
+def lean(*weights):
+    """Weights of a layer in float16 where none of them loses anything: a product of few rows is bound by reading
+    them."""
+    halves = [narrowed(w) for w in weights]
+    return weights if any(h is None for h in halves) else halves
+
+
 def widen(graph):
     """Turns halves into float32, in place; returns the graph. The network's inputs and outputs keep their types."""
     values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]

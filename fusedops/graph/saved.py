@@ -8,6 +8,7 @@ import zipfile
 import numpy as np
 
 from .explain import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
+from .halves import narrowed
 from .ir import Graph, Node, Value
 from .operators import OPERATORS
 
@@ -52,9 +53,8 @@ def _shortest(a):
     bits = a.view(np.uint32)
     if not np.any(bits & 0xFFFF):
         return (bits >> 16).astype(np.uint16), "bfloat16"
-    with np.errstate(over="ignore", invalid="ignore"):
-        half = a.astype(np.float16)
-    return (half, "float16") if np.array_equal(half.astype(np.float32).view(np.uint32), bits) else (a, "")
+    half = narrowed(a)
+    return (a, "") if half is None else (half, "float16")
 
 
 def _widened(a, kind):

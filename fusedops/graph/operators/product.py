@@ -6,6 +6,7 @@ import numpy as np
 
 from ...layers import Linear
 from ..builder import Builder
+from ..halves import lean
 from ..ir import Node, unique
 from ..memory import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from ..reader import Reader
@@ -83,7 +84,7 @@ def _lower_linear(p: Builder, node):
     weights = constant_weights(p, node, _linear_shape, 2)
     if weights is None:
         return False
-    layer = p.layer(node.name, lambda: Linear(*weights, activation=node.activation))
+    layer = p.layer(node.name, lambda: Linear(*lean(weights[0]), *weights[1:], activation=node.activation))
     y = p.result(node.output)
     y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
     x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], weights[0].shape[1]))

@@ -3,6 +3,7 @@ import numpy as np
 
 from ...recurrent import GRU, LSTM, RNN
 from ..builder import Builder
+from ..halves import lean
 from ..ir import Node
 from ..memory import Buffer, Tensor, row_major
 from .activation import sigmoid
@@ -188,6 +189,7 @@ def _gates(node, w):
 
 def _layer(node, w, r, b, peephole, activation):
     options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
+    w, r = lean(w, r)
     if node.op == "RNN":
         return RNN.from_onnx(w, r, b, activation=activation, **options)
     if node.op == "GRU":
