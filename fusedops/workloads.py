@@ -4,19 +4,22 @@ The first four have the shapes of figure 4 of the TVM paper (Chen et al., OSDI 2
 batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and float32 are our assumptions. WeeNet is the
 example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
-runs layer by layer, and "fused block" is one kernel.
+runs layer by layer, and "fused block" is one kernel. The third chapter has the paper's convolutions and WeeNet's in 8
+bits, channels last: float32 fused, 8 bits unfused (dequantise, compute, activate, quantise, each a pass) and 8 bits
+fused.
 
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
 of them.
 """
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
 
-from . import layers, recurrent, reference
+from . import _core, layers, quantized, recurrent, reference
 from .batchnorm import BatchNorm
 
 # From the slowest to the fastest, as the table lists them.
@@ -26,7 +29,11 @@ VARIANTS = {
     "folded": "folded only",
     "fused": "fused",
     "block": "fused block",
+    "float32": "float32",
+    "8 bits unfused": "8 unfused",
+    "8 bits fused": "8 fused",
 }
+UNFUSED = "unfused", "8 bits unfused"  # what others are compared with
 
 
 @dataclass(frozen=True)
@@ -69,8 +76,9 @@ class Convolution:
         return SimpleNamespace(x=_normal(rng, self.batch, self.channels, self.size, self.size), w=w, bn=bn)
 
     def layer(self, a, module=layers, **options):
-        """The prepared layer, of `fusedops.reference` where `module` says so."""
-        return module.Conv2d(a.w, bn=a.bn, activation=self.activation, stride=self.stride, padding=self.padding,
+        """The prepared layer, of `fusedops.reference` where `module` says so, in 8 bits where its input is."""
+        kind = module.QConv2d if "x_q" in options else module.Conv2d
+        return kind(a.w, bn=a.bn, activation=self.activation, stride=self.stride, padding=self.padding,
                              groups=self.groups, **options)
 
     def variants(self, a):
@@ -194,6 +202,48 @@ class Block:
         return call
 
 
+@dataclass(frozen=True)
+class EightBits:
+    """A convolution in 8 bits beside the same in float32, channels last."""
+
+    convolution: Convolution
+
+    def arrays(self, rng):
+        a = self.convolution.arrays(rng)
+        a.x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
+        a.y = self.convolution.layer(a, layout="NHWC")(a.x)
+        a.x_q, a.y_q = _range_of(a.x), _range_of(a.y)
+        return a
+
+    def variants(self, a):
+        fused, twin = (self.convolution.layer(a, module, layout="NHWC", x_q=a.x_q, y_q=a.y_q)
+                       for module in (quantized, reference))
+        x, floats = quantized.quantize(a.x, a.x_q), np.empty_like(a.x)
+        result, y = np.empty_like(a.y), np.empty(a.y.shape, np.uint8)
+
+        x_ends, y_ends = ([np.array([n], kind) for n, kind in zip(q, (np.float32, np.int32), strict=True)]
+                          for q in (a.x_q, a.y_q))
+
+        def unfused():
+            """The twin's passes, each into an array that is there already."""
+            _core.convert(x, *x_ends, floats)
+            twin._layer(floats, out=result)
+            return _core.convert(result, *y_ends, y)
+
+        return {"float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
+                "8 bits unfused": unfused, "8 bits fused": into_one_array(fused, x)}
+
+    def comparable(self, a, results):
+        """Results as real numbers, and by what part of the largest one they may differ."""
+        return [y if y.dtype == np.float32 else quantized.dequantize(y, a.y_q) for y in results], 0.03
+
+
+def _range_of(x):
+    """The Quantization to uint8 that holds all of x."""
+    least, most = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
+    return quantized.Quantization((most - least) / 255, round(-least * 255 / (most - least)))
+
+
 def into_one_array(layer, x):
     """A function that writes the layer's result into the same array each time."""
     y = layer(x)
@@ -277,7 +327,7 @@ ACTIVATIONS = {
 
 class Workload(NamedTuple):
     title: str
-    operation: Convolution | Cell | Block
+    operation: Convolution | Cell | Block | EightBits
 
     def build(self, rng) -> dict[str, Callable]:
         """``{variant: function without arguments that returns an array or a tuple of arrays}``"""
@@ -296,6 +346,8 @@ WORKLOADS = {
     "inverted_stride2": Workload("inverted 16x112x112, 6x -> 24", Block(16, 112, 24, 2, 6)),
     "inverted_large": Workload("inverted 24x224x224, 6x", Block(24, 224, 24, expansion=6)),
 }
+WORKLOADS |= {f"{name}_8_bits": Workload(f"{workload.title}, 8 bits", EightBits(workload.operation))
+              for name, workload in WORKLOADS.items() if isinstance(workload.operation, Convolution)}
 
 
 def build(name, seed=0):
@@ -310,19 +362,27 @@ def build(name, seed=0):
     ArithmeticError
         The variants do not agree.
     """
-    calls = WORKLOADS[name].build(np.random.default_rng(seed))
-    check(name, calls)
+    operation = WORKLOADS[name].operation
+    a = operation.arrays(np.random.default_rng(seed))
+    calls = operation.variants(a)
+    check(name, calls, partial(operation.comparable, a) if isinstance(operation, EightBits) else _as_they_are)
     return calls
 
 
-def check(name, calls):
-    """An ArithmeticError where the results differ by more than rounding."""
+def _as_they_are(results):
+    return results, 1e-4
+
+
+def check(name, calls, comparable=_as_they_are):
+    """An ArithmeticError where the results differ by more than rounding; `comparable` makes real numbers of them, and
+    says what they may differ by."""
     first, *others = calls
     expected = [y.copy() for y in _arrays(calls[first]())]
     for variant in others:
-        for got, want in zip(_arrays(calls[variant]()), expected, strict=True):
+        for pair in zip(_arrays(calls[variant]()), expected, strict=True):
+            (got, want), most = comparable(pair)
             error = float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
-            if not error < 1e-4:
+            if not error < most:
                 raise ArithmeticError(
                     f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value")
 

@@ -84,8 +84,9 @@ def test_completion_works_in_bash():
 
 @pytest.mark.parametrize("name", workloads.WORKLOADS)
 def test_variants_of_a_workload_agree(name):
-    left_out = "numpy" if isinstance(workloads.WORKLOADS[name].operation, workloads.Block) else "block"
-    assert list(workloads.build(name)) == [v for v in workloads.VARIANTS if v != left_out]
+    operation, names = workloads.WORKLOADS[name].operation, list(workloads.VARIANTS)
+    last = {workloads.Block: names[1:5], workloads.EightBits: names[5:]}
+    assert list(workloads.build(name)) == last.get(type(operation), names[:4])
 
 
 def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
@@ -93,6 +94,14 @@ def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
                         lambda *_: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)})
     with pytest.raises(ArithmeticError, match="rnn_cell: fused differs from NumPy by 1.0e-03"):
         workloads.build("rnn_cell")
+
+
+def test_8_bits_that_differ_stop_the_benchmark(monkeypatch):
+    made = workloads.EightBits.variants
+    monkeypatch.setattr(workloads.EightBits, "variants", lambda self, a: made(self, a) | {
+        "8 bits fused": lambda: np.full_like(made(self, a)["8 bits fused"](), 200)})
+    with pytest.raises(ArithmeticError, match="depthwise_8_bits: 8 fused differs from float32 by"):
+        workloads.build("depthwise_8_bits")
 
 
 def test_rounds_take_every_function_in_turn():
@@ -111,7 +120,8 @@ def test_summary_is_in_milliseconds():
 
 
 def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(report, "WORKLOADS", {name: workloads.WORKLOADS[name] for name in ("rnn_cell", "inverted")})
+    names = "rnn_cell", "inverted", "depthwise_8_bits"
+    monkeypatch.setattr(report, "WORKLOADS", {name: workloads.WORKLOADS[name] for name in names})
     a_millisecond = timing.Summary.of([0.001])
     monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: dict.fromkeys(calls, a_millisecond))
     before = fo.get_num_threads()
