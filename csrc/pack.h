@@ -65,7 +65,7 @@ void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *
 /* Whether to fetch lines of a result of so many floats before they are written: third levels that others use, too, keep
  * less. Before activations that take longer than the lines it costs more than it gains (3136x96x384 with GELU 1.02). */
 static inline bool fo_is_large(ptrdiff_t floats, fo_act_kind kind) {
-    return fo_in_registers(&(fo_activation){.kind = kind}) && floats > FO_LARGE_FLOATS;
+    return fo_in_registers(&(fo_activation){.kind = kind}) && 4 * floats > FO_L3_PIECE;
 }
 
 /* Multiply-adds that an activation takes as long as. */

@@ -176,4 +176,4 @@ DEPTHWISE = [
 
 # Few output channels, few pixels: (channels, size, output channels, kernel, options).
 FEW_OUTPUTS = [(4, size, oc, (3, 3), dict(padding=1)) for size, oc in [
-    ((5, 40), 1), ((5, 40), 2), ((5, 40), 3), ((3, 24), 1), ((1, 16), 1), ((1, 2), 1), ((1, 1), 24)]]
+    ((5, 40), 1), ((5, 40), 2), ((5, 40), 3), ((3, 24), 1), ((1, 16), 1), ((1, 2), 1), ((1, 1), 24), ((4, 60), 5)]]

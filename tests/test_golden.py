@@ -34,7 +34,7 @@ def test_table(table):
 
 def test_choices_are_near_the_best():
     """By recorded times: what the cost model chooses takes little longer than the best of all algorithms."""
-    judged = subprocess.run([sys.executable, "-m", "bench.tune.judge", "--most", "1.03"], cwd=ROOT,
+    judged = subprocess.run([sys.executable, "-m", "bench.tune.judge", "--most", "1.02"], cwd=ROOT,
                             capture_output=True, text=True)
     assert judged.returncode == 0, judged.stdout + judged.stderr
 

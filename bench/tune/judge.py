@@ -2,7 +2,7 @@
 
     python -m bench.tune.judge                  every file of this folder
     python -m bench.tune.judge zen4.csv -v      and each shape that loses 5 % and more
-    python -m bench.tune.judge --most 1.03      fails where a mean is above
+    python -m bench.tune.judge --most 1.02      fails where a mean is above
 
 For each set and memory order: the time of what this build chooses over that of the best, as a geometric mean, and how
 many shapes lose 5 % and 15 %. A time is the geometric mean of a warm and a cold call. Nothing is measured here, so a
@@ -22,7 +22,8 @@ import fusedops as fo
 from .measure import made
 
 HERE = Path(__file__).resolve().parent
-MACHINES = {"zen4.csv": "l1=32768,l2=1048576,l3=33554432,half_rate=1"}
+MACHINES = {"zen4.csv": "l1=32768,l2=1048576,l3=33554432,half_rate=1",
+            "zen5.csv": "l1=49152,l2=1048576,l3=33554432,half_rate=0"}
 SHAPE = ("ic", "ih", "iw", "oc", "kh", "kw", "stride", "groups")
 
 

@@ -38,10 +38,9 @@ typedef struct {
 typedef struct {
     ptrdiff_t band, next, first, held;
 } last_tile;
-enum { LAST_FLOATS = 16 }; /* a cache line for each thread's */
 
 static last_tile *last_of(const separable *s, int thread) {
-    return (last_tile *)(s->scratch + s->threads * s->each + thread * LAST_FLOATS);
+    return (last_tile *)(s->scratch + s->threads * s->each + thread * LINE_FLOATS);
 }
 
 static ptrdiff_t reach(ptrdiff_t k, ptrdiff_t dilation) { return (k - 1) * dilation + 1; }
@@ -240,7 +239,7 @@ static void separable_bands(separable *s, int threads) {
 static bool goes_by_lines(const separable *s) {
     const fo_conv2d *d = s->b.depthwise;
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
-    const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
+    const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_L1_SHARE;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
            d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
            d->s.ic % d->kn->vl == 0 && d->ocg == 1 && fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 &&
@@ -261,7 +260,7 @@ static ptrdiff_t separable_columns(separable *s) {
         s->e_rows = s->strip ? round_up(s->strip * d->sh + kept, s->strip * d->sh) : 0;
         const ptrdiff_t fixed = (s->strip ? s->e_rows : kept) * s->e_cols;
         const ptrdiff_t row = (s->strip ? 0 : d->sh * s->e_cols) + s->cols;
-        const ptrdiff_t most = min_(s->z.oh, (FO_BLOCK_TILE_BYTES - fixed * bytes) / (row * bytes));
+        const ptrdiff_t most = min_(s->z.oh, (FO_L2_SHARE - fixed * bytes) / (row * bytes));
         if (most >= min_(FO_BLOCK_LEAST_ROWS, s->z.oh) || s->cols <= 2 * vl) return most;
     }
 }
@@ -273,7 +272,7 @@ static void separable_cut(separable *s, int threads) {
     const ptrdiff_t nr = s->b.pointwise->kn->nr;
     ptrdiff_t most = separable_columns(s);
     const bool narrow = !s->b.depthwise->kn->vec_is_line;
-    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_BLOCK_LINE_BYTES;
+    const bool long_lines = !s->planes && !narrow && s->e_cols * d->ic * (ptrdiff_t)sizeof(float) > FO_L1_SHARE;
     s->slice = s->b.expand && (s->strip || long_lines) ? s->b.expand->kn->nr : d->ic;
     s->across = div_up(s->z.ow, s->cols);
     separable_bands(s, threads);
@@ -329,7 +328,7 @@ static fo_status separable_run(separable s, const fo_image *x, const fo_image *r
     if (!fo_depthwise_weights(s.b.depthwise, &s.depthwise)) return FO_NO_MEMORY;
     if (!s.planes && !(s.panels = fo_conv2d_panels(s.b.pointwise))) return FO_NO_MEMORY;
     if (!s.planes && s.b.expand && !(s.expand_panels = fo_conv2d_panels(s.b.expand))) return FO_NO_MEMORY;
-    if (!(s.scratch = fo_arena_share(&s.each, s.threads, s.threads * LAST_FLOATS))) return FO_NO_MEMORY;
+    if (!(s.scratch = fo_arena_share(&s.each, s.threads, s.threads * LINE_FLOATS))) return FO_NO_MEMORY;
     for (int t = 0; t < s.threads; t++) last_of(&s, t)->band = -1;
     fo_parallel_pieces(s.z.n * s.across * s.down * s.tiles, s.threads, separable_tile, &s);
     fo_arena_release(s.scratch);

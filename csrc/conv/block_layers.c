@@ -55,7 +55,7 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
 bool fo_separable_pays(const fo_separable *block, const fo_conv2d_size *z, bool nhwc) {
     if (fo_block_has_halves(block)) return false;
     const double image = image_bytes(block, z), rate = block->depthwise->half_rate ? FO_BLOCK_AT_HALF_RATE : 1;
-    if (image <= rate * (nhwc ? FO_BLOCK_PIXELS_BYTES : FO_BLOCK_PLANES_BYTES)) return false;
+    if (image <= rate * (nhwc ? FO_L2_ALL : FO_L3_PIECE)) return false;
     if (image <= (double)FO_BLOCK_BYTES_AN_OUTPUT * block->pointwise->s.oc) return false;
     /* Of the images that an image is to a dilated kernel a tile has few rows: 256 -> 1024 -> 256 channels at 33x33,
      * dilation 2, 14.6 ms, layers 10.3. */

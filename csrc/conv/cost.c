@@ -2,8 +2,7 @@
  * into nanoseconds.
  *
  *   products    as many multiply-adds as there are
- *   weights     come from memory or a cache, one in the time of so many multiply-adds: that bounds products of few
- *               rows; where they are many, as much as some rows is not hidden behind products
+ *   weights     arrive in the time of so many rows of products: that bounds products of few rows
  *   transforms  so many multiply-adds for each channel of a tile, in and out
  *
  * Some algorithms have conditions of size in place of a price; who does not fulfil them costs INFINITY.
@@ -19,24 +18,12 @@
 #include "winograd.h"
 #include "winograd1d.h"
 
+/* Multiply-adds a nanosecond. */
+static double rate(const fo_conv2d *plan) { return (plan->half_rate ? 2.0 : 4.0) * plan->kn->vl; }
+
 /* Multiply-adds of a group as nanoseconds of the image. */
 static double nanoseconds(const fo_conv2d *plan, double macs) {
-    return macs * (double)plan->s.groups / ((plan->half_rate ? 2.0 : 4.0) * plan->kn->vl);
-}
-
-/* ---- what weights cost ------------------------------------------------------------------------------------------- */
-
-static const fo_weight_costs *costs_of(const fo_conv2d *plan) {
-    return !plan->kn->vec_is_line ? &fo_costs_short_vectors : plan->half_rate ? &fo_costs_half_rate
-                                                                              : &fo_costs_long_vectors;
-}
-
-/* A product of so many weights and rows, the weights as slow as `least` rows. */
-static double streamed(const fo_conv2d *plan, double rows, double least, double weights) {
-    const fo_weight_costs *c = costs_of(plan);
-    const bool strided = plan->s.sh > 1;
-    if (plan->s.groups * weights > c->many_weights[strided]) rows += c->many_rows[strided];
-    return weights * (rows > least ? rows : least);
+    return macs * (double)plan->s.groups / rate(plan);
 }
 
 /* ---- one-dimensional Winograd ------------------------------------------------------------------------------------ */
@@ -46,7 +33,7 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
     if (plan->s.algorithm == FO_DIRECT || !fo_winograd1d_terms(&w, &plan->s)) return false;
     if (plan->s.algorithm == FO_WINOGRAD_1D) return true;
     const double step = (double)plan->s.kw * plan->icg;
-    const double sums = (double)w.sums * plan->icg * plan->s.sw / plan->ocg * FO_WINOGRAD1D_SUM;
+    const double sums = (double)w.sums * plan->icg * plan->s.sw / plan->ocg * FO_WINOGRAD1D_START;
     const ptrdiff_t units = z->oh / w.unit, left = z->oh % w.unit;
     double steps = units * (w.terms * step + w.products * FO_WINOGRAD1D_START + sums);
     if (left) {
@@ -54,18 +41,17 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
         for (int t = 0; t < w.products; t++)
             if (t < left || t >= w.unit) steps += (double)(w.first[t + 1] - w.first[t]) + FO_WINOGRAD1D_START;
     }
-    return steps * max_(z->ow, FO_WINOGRAD1D_PIXELS) < FO_WINOGRAD1D_GAIN * z->ow * z->oh * (plan->s.kh * step +
-                                                                                             FO_WINOGRAD1D_START);
+    return steps * max_(z->ow, FO_WINOGRAD1D_PIXELS) <
+           FO_WINOGRAD1D_GAIN * z->ow * z->oh * (plan->s.kh * step + FO_WINOGRAD1D_START);
 }
 
 /* ---- im2col ------------------------------------------------------------------------------------------------------ */
 
 static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
     if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
-    const bool small = plan->icg >= FO_IM2COL_LEAST_CHANNELS && z->oh * z->ow <= FO_IM2COL_MOST_PIXELS && !winograd1d;
-    if (small && fo_im2col_floats(plan, z) <= FO_IM2COL_FLOATS) return true;
-    const double share = fo_im2col_share(plan, z);
-    return share <= FO_IM2COL_MOST_SHARE && (1 - share) * (double)plan->k * (double)plan->ocg >= FO_IM2COL_LEAST_SAVED;
+    if (plan->icg < FO_IM2COL_LEAST_CHANNELS) return false;
+    const bool small = z->oh * z->ow <= FO_IM2COL_MOST_PIXELS && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
+    return (small && !winograd1d) || fo_im2col_share(plan, z) <= FO_IM2COL_MOST_SHARE;
 }
 
 fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
@@ -82,8 +68,7 @@ double fo_cost_im2col(const fo_costing *c) {
     if (!c->im2col) return INFINITY;
     const double weights = (double)plan->k * plan->ocg;
     const double rows = fo_im2col_share(plan, c->z) * (double)c->z->oh * c->z->ow;
-    const double gain = !plan->kn->vec_is_line && weights > FO_CACHED_WEIGHTS ? 1 : FO_IM2COL_GAIN;
-    return nanoseconds(plan, gain * streamed(plan, rows, FO_IM2COL_ROWS, weights));
+    return nanoseconds(plan, rows * weights);
 }
 
 /* ---- direct ------------------------------------------------------------------------------------------------------ */
@@ -93,10 +78,7 @@ double fo_cost_im2col(const fo_costing *c) {
 static double direct(const fo_conv2d *plan, const fo_conv2d_size *z, double gain) {
     const double slower = plan->s.sh == 1 ? 1 : 1.4 * gain, rows = (double)z->oh * z->ow;
     const double weights = (double)plan->k * plan->ocg;
-    /* As measured: with short vectors what waits for weights is slower, too. */
-    const double macs = !plan->kn->vec_is_line ? slower * streamed(plan, rows, FO_DIRECT_ROWS, weights)
-                                               : streamed(plan, slower * rows, FO_DIRECT_ROWS, weights);
-    return nanoseconds(plan, macs);
+    return nanoseconds(plan, slower * rows * weights);
 }
 
 double fo_cost_direct(const fo_costing *c) { return c->im2col ? INFINITY : direct(c->plan, c->z, 1); }
@@ -113,21 +95,11 @@ double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) 
 
 /* ---- Strassen ---------------------------------------------------------------------------------------------------- */
 
-/* Whether multiply-adds are so fast that what moves counts twice. */
-static bool is_fast(const fo_conv2d *plan) { return plan->kn->vec_is_line && !plan->half_rate; }
-
-ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan) {
-    if (!plan->kn->vec_is_line) return FO_STRASSEN_LEAST_PIXELS;
-    return is_fast(plan) && plan->s.nhwc ? FO_STRASSEN_FAST_PIXELS : FO_STRASSEN_PIXELS;
-}
-
 /* Sums of the pixels serve all output channels, those of a tile of the result all input channels. */
 double fo_cost_strassen(const fo_costing *c) {
     const fo_conv2d *plan = c->plan;
     const double pixels = (double)c->z->oh * c->z->ow;
-    if (pixels < fo_strassen_least_pixels(plan)) return INFINITY;
-    const double tile = is_fast(plan) ? FO_STRASSEN_FAST_TILE : FO_STRASSEN_TILE;
-    const double sums = pixels * (FO_STRASSEN_SUM * plan->s.ic + tile * plan->s.oc);
+    const double sums = pixels * (FO_STRASSEN_SUM * plan->s.ic + FO_STRASSEN_TILE * plan->s.oc);
     return 7.0 / 8 * direct(plan, c->z, 1) + nanoseconds(plan, sums);
 }
 
@@ -139,18 +111,16 @@ static ptrdiff_t axis_values(const fo_conv2d *plan, ptrdiff_t n, int tile) {
 }
 
 double fo_winograd_work(const fo_conv2d *plan, const fo_conv2d_size *whole, int tile) {
-    const fo_weight_costs *c = costs_of(plan);
     const ptrdiff_t stride = plan->s.sh;
     const fo_conv2d_size image = {.n = 1, .oh = whole->oh, .ow = whole->ow}, z = fo_winograd_phases(plan, &image);
     const double values = SQUARE(fo_winograd_values(plan, tile));
     const double tiles = (double)z.n * axis_values(plan, z.oh, tile) * axis_values(plan, z.ow, tile) / values;
-    const double ic = round_up(plan->icg, FO_WINOGRAD_CHANNELS), oc = round_up(plan->ocg, FO_WINOGRAD_CHANNELS);
-    const double thin = plan->s.groups > 1 && plan->ocg <= plan->kn->vl ? FO_THIN_GROUP : 1;
-    const double weights = values * (plan->icg + FO_WINOGRAD_START) * oc * thin, all = plan->s.groups * weights;
-    const double weight = all > FO_FAR_WEIGHTS ? FO_WEIGHT_MEMORY : all > FO_CACHED_WEIGHTS ? c->far : FO_WEIGHT_L2;
-    const double channels = c->transforms->in[stride - 1][tile] * ic + c->transforms->out[stride - 1][tile] * oc;
-    const double runs = fo_is_dilated(plan) ? (double)z.n * div_up(z.oh, tile) * c->run : 0;
-    return streamed(plan, tiles, weight, weights) + tiles * channels + runs;
+    /* channels and columns fill whole vectors */
+    const double ic = round_up(plan->icg, plan->kn->vl), oc = round_up(plan->ocg, plan->kn->vl);
+    const double weights = values * (ic + FO_WINOGRAD_START) * oc;
+    const double channels = fo_transform_in[stride - 1][tile] * ic + fo_transform_out[stride - 1][tile] * oc;
+    const double runs = fo_is_dilated(plan) ? (double)z.n * div_up(z.oh, tile) * FO_PHASE_ROW_NS * rate(plan) : 0;
+    return weights * max_(tiles, FO_WEIGHT_ROWS) + tiles * channels + runs;
 }
 
 /* The cheapest tile, and its cost. */
@@ -160,7 +130,7 @@ static int cheapest_tile(const fo_conv2d *plan, const fo_conv2d_size *z, double 
     for (int tile = 4; tile <= 6; tile += 2) {
         if (!fo_winograd_admits(plan, tile)) continue;
         const double other = fo_winograd_work(plan, z, tile);
-        if (other < (tile == 6 ? FO_F6_GAIN : 1) * *cost) best = tile, *cost = other;
+        if (other < *cost) best = tile, *cost = other;
     }
     return best;
 }
@@ -174,7 +144,7 @@ double fo_cost_winograd(const fo_costing *c) {
     const fo_conv2d *plan = c->plan;
     double cost;
     cheapest_tile(plan, c->z, &cost);
-    return nanoseconds(plan, plan->s.groups > 1 && plan->s.sh == 1 ? cost / FO_GROUP_GAIN : cost);
+    return nanoseconds(plan, cost);
 }
 
 /* ---- rewrites ---------------------------------------------------------------------------------------------------- */

@@ -29,9 +29,6 @@ double fo_depthwise_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z);
 int fo_winograd_tile(const fo_conv2d *plan, const fo_conv2d_size *z);
 double fo_winograd_work(const fo_conv2d *plan, const fo_conv2d_size *z, int tile);
 
-/* The pixels of an image from which Strassen's algorithm gains. */
-ptrdiff_t fo_strassen_least_pixels(const fo_conv2d *plan);
-
 /* Whether to run `to` on a rewritten image is faster (rewrite.h). */
 bool fo_rewrite_pays(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z);
 

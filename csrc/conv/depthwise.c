@@ -106,9 +106,8 @@ static ptrdiff_t transposed_floats(const fo_conv2d_shape *s, const fo_conv2d_siz
  * pay where they are long: 64 channels of 4x512 with 1x7 take 52 us instead of 78, 32 of 128x256 with 3x5 810
  * instead of 1050, but 64 of 64x100 with 1x7 295 instead of 215. */
 static bool walks(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *r) {
-    enum { LONG = 16 }; /* vectors */
     const fo_conv2d_shape *s = &plan->s;
-    if (s->kh != s->kw || s->sh != s->sw) return s->sw <= 2 && z->ow >= LONG * plan->kn->vl;
+    if (s->kh != s->kw || s->sh != s->sw) return s->sw <= 2 && z->ow >= FO_DEPTHWISE_MANY * plan->kn->vl;
     if (s->sh > 2) return false;
     const bool dilated = s->dh > 1 || s->dw > 1, any = s->kh <= 3 && s->sh == 1 && fo_in_registers(&s->act) && !r;
     if (dilated || (s->kh <= 2 && s->sh == 1)) return any;
@@ -127,8 +126,8 @@ static bool is_small(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return z->ow <= min_(vl, stride == 2 ? 32 / vl : long_vectors ? 4 : 6);
 }
 
-/* Floats of what is transposed at once: a second-level cache holds either. And vectors of channels. */
-enum { NEAR = 24 << 10, FAR = 96 << 10, WIDE = 16 };
+/* Floats of what is transposed at once. */
+enum { NEAR = FO_L2_PIECE / sizeof(float), FAR = FO_L2_SHARE / sizeof(float) };
 
 /* Channels of whole planes that take up to NEAR floats, a vector's of larger ones, or of some rows: FAR floats. */
 static transposing transposing_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
@@ -139,7 +138,8 @@ static transposing transposing_of(const fo_conv2d *plan, const fo_conv2d_size *z
                         (!r || (r->sw == 1 && r->sh == z->ow));
     if (vl == 1 || plan->ocg > 1 || !planes || (walks(plan, z, r) && !is_small(plan, z))) return (transposing){0, 0};
     if (all <= FAR / vl)
-        return (transposing){clamp_(NEAR / all / vl * vl, vl, min_(WIDE * vl, round_up(s->oc, vl))), z->oh};
+        return (transposing){clamp_(NEAR / all / vl * vl, vl, min_(FO_DEPTHWISE_MANY * vl, round_up(s->oc, vl))),
+                             z->oh};
     const ptrdiff_t rows = (FAR / vl - window_rows(s, 0) * z->iw) / (s->sh * z->iw + (r ? 2 : 1) * z->ow);
     return rows > 0 ? (transposing){vl, min_(rows, z->oh)} : (transposing){0, 0};
 }

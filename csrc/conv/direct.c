@@ -19,7 +19,7 @@
 
 static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
     const ptrdiff_t l2 = fo_this_machine()->l2;
-    return weights <= l2 / 2 ? l2 / 4 : weights > FO_DIRECT_MANY_BYTES ? FO_DIRECT_STREAMED_BYTES : l2 / 32 * 15;
+    return weights <= l2 / 2 ? l2 / 4 : weights > FO_L3_PIECE ? FO_L2_SHARE : l2 / 32 * 15;
 }
 /* ---- the walk of the direct algorithm ---------------------------------------------------------------------------- */
 
@@ -43,7 +43,7 @@ static ptrdiff_t channels_at_once(const fo_direct *d, ptrdiff_t px) {
     const fo_kernels *kn = d->plan->kn;
     const bool single = d->u.unit == 1;
     if (d->weights_lhs)
-        return single && d->copies && d->streams ? round_up(FO_DIRECT_PIECE_BYTES / 4 / max_(d->plan->k, 1) + 1, kn->mr)
+        return single && d->copies && d->streams ? round_up(FO_L2_PIECE / 4 / max_(d->plan->k, 1) + 1, kn->mr)
                                                  : d->plan->ocg;
     if (d->z.oh == 1) return d->plan->ocg; /* a row alone: nothing passes the weights but its pixels */
     const ptrdiff_t vectors = single ? kn->mr * kn->nr / kn->vl / px : 1;
@@ -196,7 +196,7 @@ static void set_pieces(fo_direct *d) {
     const bool cut = !d->weights_lhs && d->streams && small && plan->k <= FO_CHAIN_STEPS;
     const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_PIECE_STEPS)
                                              : div_up(4 * plan->k * channels_at_once(d, d->z.ow),
-                                                      FO_DIRECT_PIECE_BYTES);
+                                                      FO_L2_PIECE);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, plan->kn->nr);
 }

@@ -288,7 +288,7 @@ static ptrdiff_t rows_at_once(const im2col *p, ptrdiff_t most) {
     for (; rows > 1; rows = half) {
         half = div_up(rows, 2);
         const ptrdiff_t all = patch_rows(plan, &p->z, rows), less = patch_rows(plan, &p->z, half);
-        const bool large = all * p->z.ow * p->lda > FO_IM2COL_FLOATS && 4 * less <= 3 * all;
+        const bool large = 4 * all * p->z.ow * p->lda > FO_L2_SHARE && 4 * less <= 3 * all;
         if (!large && rows * p->z.ow <= most) break;
     }
     return rows;
@@ -303,10 +303,10 @@ static void cut(im2col *p, int threads) {
     /* of a chunk */
     const ptrdiff_t pixels = div_up(z->n * z->oh * z->ow, threads);
     const ptrdiff_t most = pixels >= FO_IM2COL_ENOUGH ? pixels : PTRDIFF_MAX;
-    p->images = clamp_(min_(FO_IM2COL_FLOATS / image, most / (z->oh * z->ow)), 1, z->n);
+    p->images = clamp_(min_(FO_L2_SHARE / 4 / image, most / (z->oh * z->ow)), 1, z->n);
     p->rows = rows_at_once(p, most);
     const ptrdiff_t column = patch_rows(plan, z, p->rows) * p->lda; /* floats */
-    p->columns = clamp_(min_(FO_IM2COL_FLOATS / max_(1, column), most / p->rows), 1, z->ow);
+    p->columns = clamp_(min_(FO_L2_SHARE / 4 / max_(1, column), most / p->rows), 1, z->ow);
     p->columns = div_up(z->ow, div_up(z->ow, p->columns)); /* of equal sizes */
     p->by_images = div_up(z->n, p->images), p->by_rows = div_up(z->oh, p->rows),
     p->by_columns = div_up(z->ow, p->columns);

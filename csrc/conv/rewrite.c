@@ -31,9 +31,7 @@ static bool is_patchify(const fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool strides = s->sh >= s->kh && s->sw >= s->kw && (s->sh > 1 || s->sw > 1) && s->dh == 1 && s->dw == 1;
     const bool gains = s->kh * s->kw == 1 || !s->nhwc || (s->ic < CHANNEL_BLOCK && s->kw * s->ic > CHANNEL_BLOCK);
-    const ptrdiff_t least = s->ic < CHANNEL_BLOCK && plan->k >= 2 * CHANNEL_BLOCK ? FO_REWRITE_FEW_CHANNELS
-                                                                                  : FO_REWRITE_CHANNELS;
-    return strides && gains && s->groups == 1 && s->oc >= least &&
+    return strides && gains && s->groups == 1 && s->oc >= FO_REWRITE_CHANNELS &&
            (s->algorithm == FO_AUTO || s->algorithm == FO_DIRECT);
 }
 
@@ -70,7 +68,7 @@ static ptrdiff_t swapped_floats(const fo_conv2d *plan, const fo_conv2d_size *z, 
 bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     if (fo_rewrites_columns(to) && z->iw == 1 && z->ow == 1) return true; /* contiguous ones are rows as they are */
-    if (!fo_rewrites_windows(to)) return swapped_floats(plan, z, true) <= FO_REWRITE_BYTES / 4;
+    if (!fo_rewrites_windows(to)) return swapped_floats(plan, z, true) <= FO_L3_PIECE / 4;
     return !z->top && !z->left && (z->oh - 1) * s->sh + s->kh <= z->ih && (z->ow - 1) * s->sw + s->kw <= z->iw;
 }
 
@@ -78,8 +76,8 @@ bool fo_rewrite_applies(const fo_conv2d *plan, const fo_conv2d *to, const fo_con
 
 /* Windows that are copied at once: those of some images, or some rows of a large one. */
 static fo_conv2d_size windows_at_once(const fo_conv2d *plan, const fo_conv2d_size *z) {
-    const ptrdiff_t row = max_(plan->k * z->ow, 1), rows = min_(z->oh, max_(FO_REWRITE_BYTES / 4 / row, 1));
-    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(FO_REWRITE_BYTES / 4 / (rows * row), 1));
+    const ptrdiff_t row = max_(plan->k * z->ow, 1), rows = min_(z->oh, max_(FO_L3_PIECE / 4 / row, 1));
+    const ptrdiff_t images = rows < z->oh ? 1 : min_(z->n, max_(FO_L3_PIECE / 4 / (rows * row), 1));
     return (fo_conv2d_size){.n = images, .ih = rows, .iw = z->ow, .oh = rows, .ow = z->ow};
 }
 
@@ -167,7 +165,6 @@ typedef struct {
 /* What the windows of planes have for kernel row i of channel c, for all of its columns. */
 static void copy_windows(void *context, ptrdiff_t task, int thread) {
     (void)thread;
-    enum { FEW = 4 }; /* columns that are picked one after the other, not by squares of pixels and columns */
     const window_copy *job = context;
     const fo_conv2d_shape *s = &job->plan->s;
     const fo_kernels *kn = job->plan->kn;
@@ -179,7 +176,7 @@ static void copy_windows(void *context, ptrdiff_t task, int thread) {
         const float *x = fo_at(job->from, n, c, i, 0);
         float *to = fo_at(job->to, n, first, 0, 0);
         const ptrdiff_t step = block * job->to->sc; /* from a kernel column to the next */
-        if (s->kw <= FEW)
+        if (s->kw <= FO_TRANSPOSE_ELEMENTS)
             for (ptrdiff_t j = 0; j < s->kw; j++)
                 kn->pad(oh, ow, x, down, (ow - 1) * s->sw + s->kw, j, s->sw, to + j * step, ow);
         else

@@ -1,11 +1,12 @@
 /* The convolution that a network of images begins with, 3x3 of stride 2 with few channels (kernels/stem.h): a thread
  * goes down a band of the output, two rows at a time, whose five image rows it copies to scratch, with zeros around
  * them; the rows after those are fetched meanwhile. */
+#include "../machine/tune.h"
 #include "algorithm.h"
 
 #include <string.h>
 
-enum { MOST_CHANNELS = 4, ROWS = 5, TERMS = 5, LINE = 16 /* floats of a cache line */ };
+enum { MOST_CHANNELS = 4, ROWS = 5, TERMS = 5 };
 
 typedef struct {
     const fo_conv2d *plan;
@@ -76,8 +77,8 @@ static void stem_task(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t n = task / s->bands, first = task % s->bands * s->band, end = min_(s->z.oh, first + s->band);
     const ptrdiff_t ic = plan->icg;
     /* image columns from a line's start on */
-    float *scratch = s->scratch + thread * s->scratch_each, *planes = scratch + LINE - s->z.left % LINE;
-    float *zeros = scratch + 2 * LINE + TERMS * ic * s->plane, *room = zeros + s->plane;
+    float *scratch = s->scratch + thread * s->scratch_each, *planes = scratch + LINE_FLOATS - s->z.left % LINE_FLOATS;
+    float *zeros = scratch + 2 * LINE_FLOATS + TERMS * ic * s->plane, *room = zeros + s->plane;
     const bool nhwc = s->y.sc == 1;
     fo_stem_args a = {.ic = ic, .oc = plan->s.oc, .ow = s->z.ow, .x = planes, .w = s->w, .plane = s->plane,
                       .bias = plan->bias, .act = plan->s.act, .transposed = !nhwc, .ldy = nhwc ? s->y.sw : s->y.sc,
@@ -106,8 +107,8 @@ fo_status fo_stem_prepare(fo_conv2d_call *call) {
                               fo_nanoseconds(plan->kn, (double)z->n * plan->s.oc * z->oh * z->ow * plan->k, 0));
     if (!s) return FO_NO_MEMORY;
     *s = (stem){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r};
-    s->inside = max_(0, min_(z->iw, columns - z->left)), s->plane = round_up(columns + plan->kn->vl, LINE);
-    s->scratch_each = 2 * LINE + ((TERMS + ROWS) * plan->icg + 1) * s->plane;
+    s->inside = max_(0, min_(z->iw, columns - z->left)), s->plane = round_up(columns + plan->kn->vl, LINE_FLOATS);
+    s->scratch_each = 2 * LINE_FLOATS + ((TERMS + ROWS) * plan->icg + 1) * s->plane;
     s->band = round_up(div_up(z->oh, call->threads > 1 ? FO_TASKS_A_THREAD * call->threads : 1), 2);
     s->bands = div_up(z->oh, s->band);
     call->kernel = "winograd F(2 rows), pixels as rows";

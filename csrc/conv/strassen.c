@@ -92,7 +92,6 @@ typedef struct {
     bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
     bool whole;             /* rows: no pair of them is cut between tasks */
     bool stay;              /* rows: the cache holds all weights */
-    bool by_rows;           /* rows are few: tasks share them rather than the weights */
     int threads;
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
@@ -188,17 +187,11 @@ static void columns_task(const strassen *s, ptrdiff_t n, ptrdiff_t j, ptrdiff_t 
     if (s->panels && !first && !j) rest_panels(s, n);
 }
 
-/* Whether this pair of rows is copied: where rows are few and only their number is odd, the last one alone, for writing
- * costs more than it gains. */
-static bool copied(const strassen *s, pair r) {
-    return s->copies && (!s->by_rows || s->plan->k % 2 || r.size[0] != r.size[1]);
-}
-
 /* The part of the pair of weights behind pair j that a chain with this one fetches. */
 static fo_strassen_block next_weights(const strassen *s, ptrdiff_t j, ptrdiff_t chain) {
     const ptrdiff_t each = right_at(s->plan, 2 * s->plan->kn->nr);
     const float *next = s->packed + (j + 1) % s->weights * each;
-    return (fo_strassen_block){next + chain * each / FO_STRASSEN_CHAINS, chain < FO_STRASSEN_CHAINS ? LINE : 0};
+    return (fo_strassen_block){next + chain * each / FO_STRASSEN_CHAINS, chain < FO_STRASSEN_CHAINS ? LINE_FLOATS : 0};
 }
 
 /* Pairs of rows from .. done-1 with the weights in no pair. */
@@ -214,40 +207,35 @@ static void rest_of_rows(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff
     kn->gemm(&g);
 }
 
-/* Pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered along
- * the weights or, by_rows, along the rows. A pair of weights serves all rows of the task in turn; a pair of rows
- * alone fetches the next. `fetches`: each pair of weights the next, too. `far`: the first chain with a pair of
- * weights brings them into the cache. */
+/* Pixels as rows: cells c0 .. c1-1 of the grid of their pairs and the pairs of weights, numbered by weights. A pair
+ * of weights serves all rows of the task in turn; a pair of rows alone fetches the next. `fetches`: each pair of
+ * weights the next, too. `far`: the first chain with a pair of weights brings them into the cache. */
 static void rows_task(const strassen *s, ptrdiff_t n, ptrdiff_t c0, ptrdiff_t c1, bool fetches, bool far,
                       float *scratch) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
-    const ptrdiff_t weights = s->weights, from = s->by_rows ? 0 : c0 / weights;
-    const ptrdiff_t to = s->by_rows ? s->pairs : div_up(c1, weights);
-    const ptrdiff_t done = s->by_rows ? c1 / (s->pairs * weights) * s->pairs : c1 / weights;
+    const ptrdiff_t weights = s->weights, from = c0 / weights, to = div_up(c1, weights), done = c1 / weights;
     const ptrdiff_t ld = fo_leading(kn, half_of(plan)), each = parts(s->copies) * left_part(plan);
     const float *x = fo_at(&s->x, n, 0, 0, 0);
     const bool alone = s->down == s->pairs;
     for (ptrdiff_t i = from; i < to; i++)
-        left_operands(plan, copied(s, row_pair(&s->rows, i)), row_pair(&s->rows, i), x, s->x.sw,
-                      scratch + (i - from) * each);
+        left_operands(plan, s->copies, row_pair(&s->rows, i), x, s->x.sw, scratch + (i - from) * each);
     /* cleared once: for every chain it is one of hundreds of cycles */
     fo_strassen_args a = {.k = half_of(plan), .ldc = s->ldc, .ep = s->ep};
     pair r = {0};
     ptrdiff_t ordered = -1; /* the pair of rows whose operands `a` has */
     for (ptrdiff_t j = 0; j < weights; j++) {
-        const ptrdiff_t o = j * 2 * kn->nr, cells = j * s->pairs; /* by_rows: before this pair of weights */
-        const ptrdiff_t first = s->by_rows ? max_(c0 - cells, 0) : from + (from * weights + j < c0);
-        const ptrdiff_t end = s->by_rows ? min_(c1 - cells, s->pairs) : to - ((to - 1) * weights + j >= c1);
+        const ptrdiff_t o = j * 2 * kn->nr;
+        const ptrdiff_t first = from + (from * weights + j < c0), end = to - ((to - 1) * weights + j >= c1);
         order_right(plan, s->packed + right_at(plan, o), right_part(plan), NULL, 0, a.b);
         for (ptrdiff_t i = first; i < end; i++) {
             if (i != ordered) { /* a task of one pair orders its operands once */
                 r = row_pair(&s->rows, ordered = i);
                 a.rows[0] = r.size[0], a.rows[1] = r.size[1];
-                order_left(plan, r, scratch + (i - from) * each, ld, copied(s, r) ? NULL : x, s->x.sw, a.a);
+                order_left(plan, r, scratch + (i - from) * each, ld, s->copies ? NULL : x, s->x.sw, a.a);
             }
             a.c = aim(s, n, o, r.at, &a.ep);
-            a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE}
+            a.next = alone && !j ? (fo_strassen_block){x + row_pair(&s->rows, to).at * s->x.sw, LINE_FLOATS}
                      : fetches   ? next_weights(s, j, i - first)
                                  : (fo_strassen_block){x, 0};
             a.ahead = i == first && far;
@@ -270,10 +258,9 @@ static bool is_first(const strassen *s, ptrdiff_t task) {
     return tasks * div_up(task * s->threads, tasks) / s->threads == task;
 }
 
-/* Whether chains wait for weights: a thread's first task, for which they come from memory in a network, and few rows,
- * which are soon done with a pair. */
+/* Whether chains fetch weights: a thread's first task, for which they come from memory in a network. */
 static bool fetches_weights(const strassen *s, ptrdiff_t task) {
-    return s->by_rows || (!s->plan->kn->vec_is_line && is_first(s, task));
+    return !s->plan->kn->vec_is_line && is_first(s, task);
 }
 
 static void strassen_task(void *context, fo_piece piece, int thread) {
@@ -315,8 +302,7 @@ static void cut_columns(strassen *s, int threads) {
 
 /* Pairs of rows share the weights that pass by: a task is as many as stay in the cache, or one where the weights
  * stay there. Few tasks are equal to a cell, so that each of two threads has the half of the image that it has in
- * other layers, and that its cache holds. Few rows are one task of each thread, which reads its own part of the
- * weights. */
+ * other layers, and that its cache holds. */
 static void cut_rows(strassen *s, int threads) {
     const ptrdiff_t each = parts(s->copies) * left_part(s->plan);
     const ptrdiff_t scratch = fo_this_machine()->l2 / 2; /* the weights that pass by want the rest */
@@ -324,12 +310,11 @@ static void cut_rows(strassen *s, int threads) {
     /* the pixels themselves are as many */
     const ptrdiff_t most = stay ? 1 : max_(scratch / (2 * 4 * FO_STRASSEN_SUMS * left_part(s->plan)), 1);
     s->across = 1;
-    s->by_rows = s->pixels < FO_STRASSEN_PIXELS && !s->plan->kn->vec_is_line;
-    s->down = s->by_rows ? 1 : div_up(s->pairs, most);
-    s->whole = !s->by_rows && (threads == 1 || s->images * s->down >= FO_STRASSEN_MANY_TASKS * threads);
+    s->down = div_up(s->pairs, most);
+    s->whole = threads == 1 || s->images * s->down >= FO_STRASSEN_MANY_TASKS * threads;
     if (!s->whole && s->images * s->down % threads) s->down = min_(round_up(s->down, threads), s->pairs * s->weights);
     const ptrdiff_t pairs = s->whole ? div_up(s->pairs, s->down) : s->pairs / s->down + 2;
-    s->scratch_each = each * (s->by_rows ? s->pairs : min_(s->pairs, pairs));
+    s->scratch_each = each * min_(s->pairs, pairs);
 }
 
 /* Halves of an odd reduction, and of odd rows, have no equal lengths. */
@@ -382,8 +367,7 @@ enum { PAIR = 64, LONGEST = 1024 };
 bool fo_strassen_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
     if (!fo_is_pixelwise(s) || s->groups > 1 || !fo_is_unpadded(z) || !s->ic || s->oc < PAIR) return false;
-    return z->oh * z->ow >= min_(PAIR, fo_strassen_least_pixels(plan)) &&
-           (s->algorithm == FO_STRASSEN || s->ic <= LONGEST);
+    return z->oh * z->ow >= PAIR && (s->algorithm == FO_STRASSEN || s->ic <= LONGEST);
 }
 
 fo_status fo_strassen_prepare(fo_conv2d_call *call) {

@@ -2,9 +2,8 @@
 #ifndef FO_STRASSEN_H
 #define FO_STRASSEN_H
 
+#include "../machine/tune.h"
 #include "algorithm.h"
-
-enum { LINE = 16 }; /* floats of a cache line */
 
 /* One pair of blocks: where it starts, and the lengths of its two blocks. */
 typedef struct {
@@ -37,7 +36,7 @@ static inline ptrdiff_t half_of(const fo_conv2d *plan) { return div_up(plan->k, 
 static inline ptrdiff_t left_part(const fo_conv2d *plan) { return plan->kn->mr * fo_leading(plan->kn, half_of(plan)); }
 static inline ptrdiff_t right_part(const fo_conv2d *plan) { return half_of(plan) * plan->kn->nr; }
 /* Operands of pixels as columns: seven streams of stores a page apart would share few sets of the first-level cache. */
-static inline ptrdiff_t column_part(const fo_conv2d *plan) { return right_part(plan) + 6 * LINE; }
+static inline ptrdiff_t column_part(const fo_conv2d *plan) { return right_part(plan) + 6 * LINE_FLOATS; }
 static inline ptrdiff_t parts(bool copies) { return copies ? FO_STRASSEN_PRODUCTS : FO_STRASSEN_SUMS; }
 
 /* Computes what the rows of a pair give as A, which is at x. */

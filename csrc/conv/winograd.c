@@ -78,7 +78,7 @@ static ptrdiff_t first_tile(const winograd *w, ptrdiff_t i) {
  * cache has the weights (64 channels at 7x7, two threads, 0.8 of the time). */
 static void cut_blocks(winograd *w, int threads) {
     const ptrdiff_t bytes = w->positions * (w->ldv + w->ldp) * (ptrdiff_t)sizeof(float);
-    const ptrdiff_t fitting = FO_WINOGRAD_BLOCK_BYTES / bytes;
+    const ptrdiff_t fitting = FO_L2_SHARE / bytes;
     const ptrdiff_t most = max_(1, FO_WINOGRAD_MOST_BYTES / bytes);
     w->block = min_(min_(max_(fitting, min_(FO_WINOGRAD_MIN_TILES, most)), FO_WINOGRAD_MAX_TILES), w->tiles);
     const ptrdiff_t unit = w->block < w->across ? 1 : w->across;
@@ -89,7 +89,7 @@ static void cut_blocks(winograd *w, int threads) {
     /* the nearest */
     const ptrdiff_t each = w->block * threads, rounds = max_(1, div_up(2 * w->tiles - each, 2 * each));
     const ptrdiff_t own = min_(div_up(w->tiles, rounds * threads), most);
-    const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg <= FO_CACHED_WEIGHTS;
+    const bool light = SQUARE(fo_winograd_values(w->plan, w->tile)) * w->plan->icg * w->plan->ocg * 4 <= FO_L2_SHARE;
     w->shared = threads > 1 && own < (light ? FO_WINOGRAD_FEW_TILES : FO_WINOGRAD_MIN_TILES_OF_A_THREAD);
     const bool even = threads > 1 && !w->shared && rounds < FO_WINOGRAD_MANY_ROUNDS;
     if (even) w->block = own;

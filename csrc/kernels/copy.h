@@ -30,9 +30,9 @@ static void transpose_elements(ptrdiff_t i0, ptrdiff_t i1, ptrdiff_t j0, ptrdiff
  * they are a few lines. Of few rows, that follow each other in y, a vector may reach into the next ones, which are
  * written after it. */
 void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy) {
-    enum { FEW = VEC_IS_LINE ? FO_TRANSPOSE_ELEMENTS : 0 };
-    const ptrdiff_t rows = m > VL && m % VL <= FEW ? m - m % VL : m;
-    const ptrdiff_t columns = n > VL && n % VL <= FEW ? n - n % VL : n;
+    const ptrdiff_t few = VEC_IS_LINE ? FO_TRANSPOSE_ELEMENTS : 0;
+    const ptrdiff_t rows = m > VL && m % VL <= few ? m - m % VL : m;
+    const ptrdiff_t columns = n > VL && n % VL <= few ? n - n % VL : n;
     transpose_elements(rows, m, 0, n, x, ldx, y, ldy);
     transpose_elements(0, rows, columns, n, x, ldx, y, ldy);
     for (ptrdiff_t i = 0; i < rows; i += VL)

@@ -8,11 +8,11 @@
 #define FO_VOCABULARY FO_STRING(../simd/FO_ISA.h)
 #include FO_VOCABULARY
 #include "../simd/traits.h"
+#include "../machine/tune.h"
 
 #include "table.h"
 #include "epilogue.h"
 
-enum { LINE_FLOATS = 16 }; /* of a cache line */
 enum { GROUP = MANY_REGS ? 8 : 2, GROUP_OF_3 = MANY_REGS ? 6 : 3 }; /* vectors of a group: rnn.h */
 
 /* A kernel has the type of its place in the table. */

@@ -1,6 +1,5 @@
 /* Passes over memory: copies, elementwise operations, reductions, pools, norms. */
 #include "kernels.h"
-#include "../machine/tune.h"
 
 #include "copy.h"
 #include "pointwise.h"

@@ -1,7 +1,7 @@
 /* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in
  * memory. Vectors run along the channels where these are neighbours, else along the columns. */
 
-enum { POOL_VECTORS = 4 };
+enum { POOL_VECTORS = 4, POOL_FLOATS = FO_L1_SHARE / sizeof(float) /* of what columns come to */ };
 
 /* The taps first .. last-1 of `taps`, `step` apart from `base` on, that fall into lo .. hi-1. */
 typedef struct {
@@ -87,7 +87,7 @@ INLINE void pool_into(const fo_pool_kind kind, float *sums, const float *x, ptrd
 /* The one window of an image: some hundred channels of each pixel, more than registers hold, or lines at the distance
  * of pixels would be read. Returns how many channels are done. */
 INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t channels) {
-    enum { FLOATS = FO_POOL_FLOATS / POOL_VECTORS };
+    enum { FLOATS = POOL_FLOATS / POOL_VECTORS };
     const fo_pool_args *g = p->g;
     const ptrdiff_t down = g->dh * g->x.sh, right = g->dw * g->x.sw;
     const pool_range columns = taps_inside(-g->left, g->kw, g->dw, 0, g->iw), rows = p->rows;
@@ -118,13 +118,13 @@ INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t c
  * windows at a time. */
 INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole, const pool_place *p) {
     const fo_pool_args *g = p->g;
-    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = FO_POOL_FLOATS / (POOL_VECTORS * VL);
+    const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = POOL_FLOATS / (POOL_VECTORS * VL);
     const ptrdiff_t windows = room < reach ? 0 : (room - reach) / g->sw + 1;
     if (!windows) {
         pool_taps(kind, nv, whole, p);
         return;
     }
-    float sums[FO_POOL_FLOATS];
+    float sums[POOL_FLOATS];
     for (ptrdiff_t w = 0; w < g->ow; w += windows) {
         const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left,
                         u1 = (end - 1) * g->sw - g->left + reach;

@@ -1,5 +1,4 @@
 /* A step of a recurrent layer. */
 #include "kernels.h"
-#include "../machine/tune.h"
 
 #include "rnn.h"

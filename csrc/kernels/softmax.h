@@ -2,7 +2,7 @@
  * max - x. A NaN reaches all of its fibre by way of the sum, whose order is one, whether a vector holds elements of one
  * fibre or an element of each of VL. */
 
-enum { SOFTMAX_VECTORS = 4, SOFTMAX_FLOATS = 8 << 10 };
+enum { SOFTMAX_VECTORS = 4 };
 
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
@@ -11,8 +11,8 @@ INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
  * y: elements of fibres that are a power of two apart would push one another out of the caches. nv and log are
  * literals; more than one vector is whole. */
 INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrdiff_t l) {
-    float own[SOFTMAX_FLOATS];
-    const bool fits = f->n * nv * VL <= SOFTMAX_FLOATS;
+    float own[FO_SOFTMAX_FLOATS];
+    const bool fits = f->n * nv * VL <= FO_SOFTMAX_FLOATS;
     const ptrdiff_t w = nv > 1 ? VL : f->w - l, x_lane = nv > 1 ? 1 : f->x.lane, y_lane = nv > 1 ? 1 : f->y.lane;
     const float *x = f->from + l * f->x.lane, *from = fits ? own : x;
     float *y = f->to + l * f->y.lane, *e = fits ? own : y;

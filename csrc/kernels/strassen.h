@@ -108,8 +108,6 @@ INLINE int strassen_operand(const fo_strassen_args *g, const int step, fo_strass
 enum { STRASSEN_GROUP = FMA_FROM_MEM || (!MANY_REGS && !IS_SCALAR) ? 4 : 1 };
 enum { STRASSEN_MAKING_GROUP = FMA_FROM_MEM ? 2 : STRASSEN_GROUP };
 
-enum { STRASSEN_AHEAD = 64 * NR }; /* floats of weights that are on their way */
-
 /* Rows of A as it lies that a pointer reaches: few registers reach all. */
 enum { STRASSEN_REACH = FMA_FROM_MEM ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN_REACH - 1) / STRASSEN_REACH };
 
@@ -127,7 +125,7 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
                           const int mr, vf acc[MR][NV]) {
     vf bv[NV];
     UNROLL for (int j = 0; j < NV; j++) {
-        if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + STRASSEN_AHEAD);
+        if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + FO_AHEAD_STEPS * NR);
         bv[j] = v_load(b + j * VL);
         if (operand >= 0 && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less + j * VL));
         if (operand >= 0) v_store(to + j * VL, bv[j]);
@@ -176,7 +174,7 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
         const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
         for (; p + group <= k; p += group) {
             if (moves && g->ahead)
-                UNROLL for (int j = 0; j < group * NV; j++) __builtin_prefetch(b.data + j * VL + STRASSEN_AHEAD);
+                UNROLL for (int j = 0; j < group * NV; j++) __builtin_prefetch(b.data + j * VL + FO_AHEAD_STEPS * NR);
             if (fetches && ldn) UNROLL for (int u = 0; u < lines; u++) strassen_ahead(next, pixels_right), next += ldn;
             UNROLL for (int u = 0; u < group; u++, b.data += ldb, panel += lda) {
                 strassen_step(b.data, less.data, to, a, panel, lda, moves ? u : p + u, operand, pixels_right, mr, acc);

@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+enum { LINE_FLOATS = 16 }; /* of a cache line: 64 bytes */
+
 typedef struct {
     ptrdiff_t l1, l2, l3; /* bytes of data cache: of a core, of a core, of a core's share */
     ptrdiff_t line;       /* bytes of a cache line */

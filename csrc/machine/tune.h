@@ -6,6 +6,18 @@
 #ifndef FO_TUNE_H
 #define FO_TUNE_H
 
+#include "machine.h"
+
+/* ---- shares of caches, in bytes: what a kernel keeps while something else passes ---- */
+
+enum {
+    FO_L1_SHARE = 24 << 10,   /* of the first level (32 or 48 KB): what passes has the rest */
+    FO_L2_PIECE = 128 << 10,  /* of the second, of what has to be near while several others pass */
+    FO_L2_SHARE = 640 << 10,  /* of the second (1 MB; with 512 KB the same sizes were as good) */
+    FO_L2_ALL = 1 << 20,      /* the second level: what is larger comes from a farther cache */
+    FO_L3_PIECE = 4 << 20,    /* of the third level, which threads share: scratch does not grow beyond it */
+};
+
 /* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
 
 enum {
@@ -18,13 +30,10 @@ enum {
      * 112x112 0.8 (Xeon, AVX-512); lines of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024
      * 0.95, but 10000x16x100 1.03 */
     FO_FEW_STEPS = 64,
-    FO_LEAST_PANELS = 16,         /* of pixels, for that order */
-    FO_NEAR_B_FLOATS = 32 << 10,  /* of weights, for that order: they stay beside C's lines */
+    FO_LEAST_PANELS = 16,         /* of pixels, for that order, and weights of FO_L2_PIECE */
     /* of pixels, for that order: they stay in the second-level cache while the channels pass */
     FO_NEAR_PIXELS_FLOATS = 80 << 10,
     FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
-    FO_NEAR_FLOATS = 160 << 10,   /* of rows and two panels, up to which the next panel is fetched (32 registers) */
-    FO_LARGE_FLOATS = 1 << 20,    /* of a result whose lines are fetched before they are written */
     /* Steps of a long reduction at a time, and columns of its sums: a panel that is read and the next stay in the
      * cache. 128x3072x768 0.93 (AVX2, 512 KB); 64x4096x1024 0.82 (AVX-512, 1 MB); 2048 -> 512 channels 0.70
      * (AVX-512), 0.79 (AVX2) */
@@ -48,83 +57,40 @@ enum {
 enum { FO_DEPTHWISE_WIDE = 384 };
 enum { FO_DEPTHWISE_ROWS_AT_ONCE = 2 }; /* of tiles with AVX-512, channels last */
 
+/* Vectors of channels, or of a row, that are many: 64 channels of 4x512 with 1x7 take 52 us by rows instead of 78. */
+enum { FO_DEPTHWISE_MANY = 16 };
+
 /* ---- Winograd and Strassen (kernels/winograd, kernels/strassen.h, conv/winograd*.c, conv/strassen.c) ---- */
 
-/* Pixels of an image whose products pass all weights: the least for Strassen's algorithm, fewer have another cut
- * (conv/strassen.c). */
-enum { FO_STRASSEN_PIXELS = 128 };
-
-/* Weights of a 3x3 kernel that the second-level cache keeps, 512 KB. */
-enum { FO_CACHED_WEIGHTS = (512 << 10) / 4 };
-
-/* Measured with AVX-512, at full rate (Xeon) and at half (Zen 4), and, for sets of short vectors, with AVX2. A
- * weight comes from memory in the time of FO_WEIGHT_MEMORY multiply-adds, from the third-level cache in that of
- * `far`, from the second in that of FO_WEIGHT_L2. In a network weights come from memory, which weighs most with
- * stride 2, whose weights are more than its direct ones: 256 -> 512 channels at 14x14 take 0.87 of the direct time
- * alone, but 1.5 times that in ResNet-18 (a Xeon), 128 at 56x56 with F(4x4) 0.8 and 1.35. The direct algorithm has a
- * table to read and gains nothing below FO_DIRECT_ROWS rows. Where dilation has phases, whose rows of tiles are
- * short, `run` is for each row, which is half a microsecond. */
-enum { FO_WEIGHT_MEMORY = 12, FO_WEIGHT_L2 = 5, FO_DIRECT_ROWS = 16, FO_IM2COL_ROWS = 9 };
-/* products: of so many channels, with a start of so many steps */
-enum { FO_WINOGRAD_CHANNELS = 16, FO_WINOGRAD_START = 4 };
-
-typedef struct {
-    double in[2][7], out[2][7]; /* multiply-adds for a channel of a tile: of each stride, and of each tile */
-} fo_transform_costs;
-typedef struct {
-    double far, run, many_weights[2], many_rows[2]; /* of each stride */
-    const fo_transform_costs *transforms;
-} fo_weight_costs;
-
-/* With AVX-512; those of stride 2 are as with AVX2, which choose well. */
-static const fo_transform_costs fo_transforms_fast = {
-    .in = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}},
-    .out = {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}}};
-static const fo_weight_costs fo_costs_long_vectors = {8, 60000, {2 << 20, 1 << 20}, {6, 16}, &fo_transforms_fast};
-/* A multiply-add takes twice as long: with AVX2, and with AVX-512 at half rate, where the weights that are many come
- * faster (1 MB of second-level cache). There 64 to 256 channels at 7x7 have F(4x4), 0.57 to 0.64 of the time of
- * F(2x2) while the weights stay in a cache, 1.1 to 1.2 where they come from memory. */
-static const fo_transform_costs fo_transforms_slow = {
-    .in = {{[2] = 115, [4] = 320, [6] = 640}, {[2] = 430, [4] = 1400}},
-    .out = {{[2] = 90, [4] = 270, [6] = 550}, {[2] = 140, [4] = 450}}};
-static const fo_weight_costs fo_costs_short_vectors = {6, 25000, {2 << 20, 2 << 20}, {4, 4}, &fo_transforms_slow};
-static const fo_weight_costs fo_costs_half_rate = {6, 25000, {2 << 20, 2 << 20}, {2, 4}, &fo_transforms_slow};
-
-/* Weights that the third-level cache keeps, 32 MB. */
-enum { FO_FAR_WEIGHTS = (32 << 20) / 4 };
+/* Winograd's cost in multiply-adds. A weight that few tiles share takes the time of so many of them to arrive; a
+ * product starts and ends in the time of so many steps; a channel of a tile is transformed, on the way in and out,
+ * in that of so many, by stride and tile. Where dilation has phases, whose rows of tiles are short, each row takes
+ * so many ns more. One table for all sets and rates: with one for each, six more limits of size, gains that an
+ * algorithm had to show and prices of weights from each cache, 25 numbers more, the choice was as good (bench/tune,
+ * Zen 4 and Zen 5, AVX2 and AVX-512: 1.004 to 1.013 of the best times, 1.007 to 1.027 with them). */
+enum { FO_WEIGHT_ROWS = 8, FO_WINOGRAD_START = 12, FO_PHASE_ROW_NS = 800 };
+static const double fo_transform_in[2][7] = {{[2] = 80, [4] = 220, [6] = 580}, {[2] = 430, [4] = 1400}};
+static const double fo_transform_out[2][7] = {{[2] = 80, [4] = 200, [6] = 520}, {[2] = 140, [4] = 450}};
 
 /* Steps of the reduction that take as long as a tile's start and end, and as the sum of two vectors of rows; pixels
  * of a row that a weight must serve, or its way from the third-level cache takes longer. Measured with AVX-512. */
-enum { FO_WINOGRAD1D_START = 8, FO_WINOGRAD1D_SUM = 5, FO_WINOGRAD1D_PIXELS = 10 };
-static const double FO_WINOGRAD1D_GAIN = 0.95;
+enum { FO_WINOGRAD1D_START = 8, FO_WINOGRAD1D_PIXELS = 10 };
+static const double FO_WINOGRAD1D_GAIN = 0.95; /* by which it must win: 3 -> 64 channels at 224x224 1.4 without */
 
-static const double FO_F6_GAIN = 0.9; /* by which F(6x6) must win */
-
-/* Groups have few channels: transforms and short products take more of the time than the model has, and those of a
- * single vector of columns more again, for they load as much as they multiply. Direct time over Winograd's, and by
- * the model: 32 channels a group at 7x7 0.9 (1.2), 64 1.25 (1.4); 16 at 14x14 0.9 to 1.1 (1.3), at 28x28 1.2 to 1.5
- * (1.4). */
-static const double FO_GROUP_GAIN = 1 / 1.3, FO_THIN_GROUP = 1.7;
+/* Columns of an image that are transformed at a time: they stay in the first-level cache. */
+enum { FO_WINOGRAD_STRIP = 48 };
 
 /* Tiles of a block: bytes of its V and M, and numbers of tiles; rounds of blocks from which threads need no equal
  * shares (cut_blocks). */
-enum { FO_WINOGRAD_BLOCK_BYTES = 640 << 10, FO_WINOGRAD_MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
+enum { FO_WINOGRAD_MOST_BYTES = 8160 << 10 /* 8 MB with gaps */ };
 enum { FO_WINOGRAD_MIN_TILES = 28, FO_WINOGRAD_MAX_TILES = 96, FO_WINOGRAD_MIN_TILES_OF_A_THREAD = 12 };
 enum { FO_WINOGRAD_FEW_TILES = 4, FO_WINOGRAD_MANY_ROUNDS = 8 };
 
 /* of the sums that a unit's rows share, which stay in the first-level cache; four or more register tiles even out */
 enum { FO_WINOGRAD1D_TILE_ROWS = 48 };
 
-/* Time of Strassen's sums in multiply-adds: for each channel of a pixel of the image, and of the result, of which there
- * is more to load and store for each multiply-add at full rate. bench/tune: 1.008 to 1.012 of the best choice's time,
- * as with the thirteen limits before. */
-enum { FO_STRASSEN_SUM = 5, FO_STRASSEN_TILE = 3, FO_STRASSEN_FAST_TILE = 8 };
-
-/* Fewer pixels do not pay for 7/4 as many weights. Short vectors take longer for their products: 1024 -> 1024 at 7x7
- * takes 0.82 of the direct product's time in a network (AVX2); at half rate 0.90 to 0.97, but in MobileNetV2 1.06. At
- * full rate a network's weights take as long to come from memory as the products of few rows save: on a Xeon 256 ->
- * 1024 at 14x14 takes 1.1 of the direct time in ResNet-50, 1024 -> 512 1.2. */
-enum { FO_STRASSEN_LEAST_PIXELS = 49, FO_STRASSEN_FAST_PIXELS = 256 };
+/* Time of Strassen's sums in multiply-adds: for each channel of a pixel of the image, and of the result. */
+enum { FO_STRASSEN_SUM = 5, FO_STRASSEN_TILE = 3 };
 
 /* Time in tiles: of computing a pair's operands, and of bringing a pair of weights into the cache. */
 static const double FO_STRASSEN_OPERANDS = 0.25, FO_STRASSEN_WEIGHTS = 0.2;
@@ -133,16 +99,6 @@ enum { FO_STRASSEN_CHAINS = 4 }; /* that fetch a pair of weights: as many lines 
 enum { FO_STRASSEN_MANY_TASKS = 8 }; /* for each thread: so many are balanced as they are */
 
 /* ---- direct convolutions, im2col, rewrites (conv/direct.c, conv/im2col.c, conv/rewrite.c) ---- */
-
-/* Floats of im2col's patches, of which a kernel row's half stays in a second-level cache of 512 KB: 512 channels at
- * 14x14, stride 2. */
-enum { FO_IM2COL_FLOATS = (704 << 10) / 4 };
-
-/* Shares of the second-level cache. Scratch has a quarter, weights and results want the rest. Where weights do not
- * fit beside it, scratch is larger, so that they come from the third-level cache less often (at 700 of 1024 KB AVX2
- * loses, whose narrow panels pass it twice as often), and as large as FO_DIRECT_STREAMED_BYTES where they are many; a
- * piece of them stays while rows of pixels pass. */
-enum { FO_DIRECT_STREAMED_BYTES = 480 << 10, FO_DIRECT_MANY_BYTES = 4 << 20, FO_DIRECT_PIECE_BYTES = 128 << 10 };
 
 /* pixels that threads do not cut where weights can be: each thread reads its own part of those, once */
 enum { FO_DIRECT_SMALL_IMAGE = 7 * 7 };
@@ -153,21 +109,13 @@ static const double FO_DIRECT_NEARLY = 1.01;
 
 enum { FO_IM2COL_MOST_PIXELS = 64 };            /* of an image, unless many products are left out */
 static const double FO_IM2COL_MOST_SHARE = 0.7; /* of products, then */
-/* Copies take longer than they gain where patches are short (3 -> 32 channels at 16x16, stride 2, 1.7 times as
- * long), or few are left out (3 -> 64 channels on a row of pixels 1.25 times), counted for an output pixel and a
- * group. */
-enum { FO_IM2COL_LEAST_CHANNELS = 16, FO_IM2COL_LEAST_SAVED = 1200 };
-
-/* Time of its products, as a share of the direct ones'. */
-static const double FO_IM2COL_GAIN = 0.88;
+/* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long. */
+enum { FO_IM2COL_LEAST_CHANNELS = 16 };
 
 /* pixels of a task that need no more, so that threads share pixels rather than weights */
 enum { FO_IM2COL_ENOUGH = 48 };
 
-/* output channels for which it pays to copy windows; where those of x are few, too */
-enum { FO_REWRITE_CHANNELS = 64, FO_REWRITE_FEW_CHANNELS = 32 };
-/* at a time: they stay in the third-level cache, and scratch does not grow with batch and image */
-enum { FO_REWRITE_BYTES = 4 << 20 };
+enum { FO_REWRITE_CHANNELS = 32 }; /* output channels for which it pays to copy windows */
 
 /* ---- blocks (conv/block.c, conv/block_layers.c) ---- */
 
@@ -177,8 +125,7 @@ enum { FO_REWRITE_BYTES = 4 << 20 };
  * depthwise kernel's for 3x3. Time of E in one piece over that of slices, one thread, AVX-512, medians / least: Zen
  * 5 (1 MB of second-level cache, 3x3) 24x56x56 x6 1.07, stride 2 1.05, 32x28x28 x6, whose lines are 21 KB, 0.96;
  * Xeon (2 MB, 5x5) 24x56x56 x6 1.11 / 1.13, stride 2 0.98 / 0.95, 40x28x28 x6 0.94 / 0.95. */
-enum { FO_BLOCK_LINE_BYTES = 24 << 10, FO_BLOCK_SLICE_ROWS = 4 };
-enum { FO_BLOCK_TILE_BYTES = 512 << 10, FO_BLOCK_LEAST_ROWS = 4, FO_BLOCK_BANDS_A_THREAD = 3 };
+enum { FO_BLOCK_SLICE_ROWS = 4, FO_BLOCK_LEAST_ROWS = 4, FO_BLOCK_BANDS_A_THREAD = 3 };
 
 /* Tiles of a band without E that several threads take: of two the faster thread waits for the last. AVX2, two
  * threads, against the layers: 32x112x112 -> 64 from 0.96 to 1.01, -> 16 from 1.01 to 1.07; with E lower tiles cost
@@ -196,7 +143,7 @@ enum { FO_BLOCK_STRIP_PIXELS = 112, FO_BLOCK_LEAST_COLS = 8 };
  * for the products, and gain from the tiles only what the third-level cache is slower (16x112x112 x6: 1.06; 24x56x56
  * x6, 3.6 MB: 0.96 to 1.01). Beside products at half rate memory takes half as long (Zen 4: 32x112x112 -> 16
  * channels last, 1.6 MB, 0.97 to 1.01, 16x112x112 x6 in planes 0.98). */
-enum { FO_BLOCK_PIXELS_BYTES = 1 << 20, FO_BLOCK_PLANES_BYTES = 4 << 20, FO_BLOCK_AT_HALF_RATE = 2 };
+enum { FO_BLOCK_AT_HALF_RATE = 2 };
 
 /* Nor does an image cost what a long product hides: 128x56x56 -> 128, 1.6 MB, 0.98 to 1.00; 128x112x112 -> 128, 6.4 MB,
  * 1.07. */
@@ -231,7 +178,7 @@ enum {
     FO_LIBM_MACS = 200,        /* the same of a function of libm, lane by lane */
     FO_COPY_BYTES = 64 << 10,  /* of a strided copy that is a task */
     FO_ACTIVATED_FLOATS = 1 << 10, /* of a row that are activated in a second pass: they stay in the first level */
-    FO_POOL_FLOATS = 4 << 10,  /* of what columns come to, for windows that overlap: half of the first level */
+    FO_SOFTMAX_FLOATS = 8 << 10,   /* of a row that is kept between its passes, else it is read again */
     /* Rows or columns beyond whole blocks, up to which they go by element where a vector is a line: of 49 pixels three
      * blocks take 210 cycles, a fourth for the last pixel 70. */
     FO_TRANSPOSE_ELEMENTS = 4
@@ -283,6 +230,7 @@ enum {
     FO_AWAKE_NS = 4000000,    /* for which a thread without work then stays awake */
     FO_LATE_NS = 1000,        /* by which a thread is late at its last task, at least: others take a part of it */
     FO_MANY_TASKS = 16,       /* of a thread, which are even enough undivided */
+    FO_TASK_PARTS = 4,        /* of a task that is divided */
     FO_KEEP_BYTES = 64 << 20, /* of scratch that a thread keeps from call to call */
     FO_SPARES = 4,            /* blocks of plans kept for the next; page faults of 270 KB took 140 us */
     FO_LEAST_SPARE = 64 << 10, /* bytes of such a block */

@@ -10,6 +10,7 @@
  */
 #include <float.h>
 
+#include "../machine/tune.h"
 #include "axes.h"
 
 typedef struct {
@@ -41,9 +42,8 @@ typedef struct {
 } key_block;
 
 static float *take(float **from, ptrdiff_t floats) {
-    enum { LINE = 16 };
     float *part = *from;
-    *from += round_up(floats, LINE);
+    *from += round_up(floats, LINE_FLOATS);
     return part;
 }
 

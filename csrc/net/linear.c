@@ -100,7 +100,7 @@ static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)siz
  * them (128 x 1024 x 1024 in 0.94 of the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
     const ptrdiff_t fitting = near_floats() / max_(k, 1);
-    const ptrdiff_t fetching = max_(FO_NEAR_FLOATS / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
+    const ptrdiff_t fetching = max_(FO_L2_SHARE / 4 / max_(k, 1) - 2 * kn->nr, FO_LEAST_ROWS);
     return !kn->vec_is_line ? fitting : min_(fitting, fetching);
 }
 

@@ -31,7 +31,7 @@ static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 #endif
 
-enum { MOST_THREADS = 1024, LINE = 128, QUARTERS = 4 /* of a task that is divided */ };
+enum { MOST_THREADS = 1024, TWO_LINES = 128 };
 
 static atomic_int wanted;      /* threads that the caller asked for; 0: the default */
 static int default_threads;    /* what the machine allows */
@@ -54,11 +54,11 @@ typedef void units(void *context, ptrdiff_t first, ptrdiff_t end, int thread);
  * what belongs to it. */
 typedef struct {
     /* the loop's number, first and end of the units that nobody has claimed */
-    _Alignas(LINE) atomic_uint_fast64_t range;
+    _Alignas(TWO_LINES) atomic_uint_fast64_t range;
     _Atomic(units *) fn;
     _Atomic(void *) context;
     atomic_int whole, members, ends; /* units of a task */
-    _Alignas(LINE) atomic_uint_fast64_t done; /* units in all loops */
+    _Alignas(TWO_LINES) atomic_uint_fast64_t done; /* units in all loops */
     atomic_int_fast64_t begun; /* when it claimed last; 0: it has not */
     atomic_int asleep;
     pthread_mutex_t bed;
@@ -399,23 +399,23 @@ typedef struct {
 
 static void divided_units(void *context, ptrdiff_t first, ptrdiff_t end, int thread) {
     const divided_loop *l = context;
-    const ptrdiff_t task = first / QUARTERS;
-    l->fn(l->context, (fo_piece){task, (int)(first - task * QUARTERS), (int)(end - task * QUARTERS)}, thread);
+    const ptrdiff_t task = first / FO_TASK_PARTS;
+    l->fn(l->context, (fo_piece){task, (int)(first - task * FO_TASK_PARTS), (int)(end - task * FO_TASK_PARTS)}, thread);
 }
 static void whole_task(void *context, ptrdiff_t task, int thread) {
-    divided_units(context, task * QUARTERS, (task + 1) * QUARTERS, thread);
+    divided_units(context, task * FO_TASK_PARTS, (task + 1) * FO_TASK_PARTS, thread);
 }
 
 void fo_parallel_pieces(ptrdiff_t tasks, int threads, fo_divided *fn, void *context) {
     divided_loop l = {fn, context};
-    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / QUARTERS)
-        run(tasks, QUARTERS, threads, divided_units, &l);
+    if (tasks <= FO_MANY_TASKS * (ptrdiff_t)threads && tasks <= MOST_UNITS / FO_TASK_PARTS)
+        run(tasks, FO_TASK_PARTS, threads, divided_units, &l);
     else
         fo_parallel_for(tasks, threads, whole_task, &l);
 }
 
 static ptrdiff_t quarter(ptrdiff_t n, ptrdiff_t unit, int q) {
-    const ptrdiff_t at = (n * q / QUARTERS + unit - 1) / unit * unit;
+    const ptrdiff_t at = (n * q / FO_TASK_PARTS + unit - 1) / unit * unit;
     return at < n ? at : n;
 }
 

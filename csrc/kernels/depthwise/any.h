@@ -88,12 +88,13 @@ ACROSS_ALL
 /* Tiles of like width along a row, of so few vectors that the first-level cache keeps the rows which all output rows
  * need. */
 static void dw_across_rows(const fo_depthwise_args *g) {
-    enum { LEAST = 4, BYTES = 24 << 10 };
+    enum { LEAST = 4 };
     static dw_across_fn *const tiles[][2][2] = {ACROSS_ROW(4), ACROSS_ROW(6), ACROSS_ROW(8)};
     const fo_conv2d_shape *s = g->s;
     const ptrdiff_t ow = g->z->ow, across = (ow + DW_ACROSS - 1) / DW_ACROSS, even = (ow + across - 1) / across;
     const ptrdiff_t cols = even > LEAST ? (even + 1) / 2 * 2 : LEAST;
-    const ptrdiff_t bytes = s->kh * g->z->iw * VL * (ptrdiff_t)sizeof(float), fit = BYTES / (bytes ? bytes : BYTES);
+    const ptrdiff_t bytes = s->kh * g->z->iw * VL * (ptrdiff_t)sizeof(float);
+    const ptrdiff_t fit = FO_L1_SHARE / (bytes ? bytes : FO_L1_SHARE);
     const ptrdiff_t group = s->kh == 1 ? g->c1 - g->c0 : (fit ? fit : 1) * VL; /* kernels of one row read each once */
     const bool shares = s->sh % s->dh == 0 && s->sh / s->dh < s->kh;
     for (ptrdiff_t c0 = g->c0, c1; c0 < g->c1; c0 = c1) {
@@ -199,12 +200,12 @@ ANY_ALL
  * masks where windows reach beyond the image. Short rows have masks for most of their vectors: 64 channels at 28x28
  * with 4x4 take 61 us, by rows 110. */
 static void dw_everywhere(const fo_depthwise_args *g) {
-    enum { LONG = 16 /* vectors */, FEW = 2 /* rows */, MOST = DW_32 ? 8 : 4 };
+    enum { MOST = DW_32 ? 8 : 4 };
     static dw_any_fn *const forms[][6] = {SLIDE_SET(EVERY), SLIDE_SET(EVERY_SECOND), {dw_any_GATHERED810}};
     const fo_conv2d_shape *s = g->s;
     const bool gathers = g->nhwc || g->x.sw != 1 || s->sw > 2;
     const ptrdiff_t iw = g->z->iw, reach = (s->kw - 1) * s->dw, step_w = g->nhwc ? 1 : VL, step_c = g->nhwc ? VL : 1;
-    const bool slides = !gathers && (g->z->ow >= LONG * VL || g->z->oh <= FEW);
+    const bool slides = !gathers && (g->z->ow >= FO_DEPTHWISE_MANY * VL || g->z->oh <= 2);
     dw_any_fn *const *const of = forms[gathers ? 2 : s->sw - 1];
     for (ptrdiff_t c = g->c0; c < g->c1; c += step_c)
         for (ptrdiff_t h = g->h0; h < g->h1; h += slides ? 1 : DW_ANY)

@@ -210,14 +210,13 @@ static ptrdiff_t dw_tiles_at(const fo_depthwise_args *g, const dw_cut *cut, cons
 /* All tiles, from the top down, in ranges of columns so narrow that a cache keeps the rows which two tiles share: the
  * second level's; where registers are few the first level's (of stride 2 tiles share one row of five: wide ones). */
 static void dw_all_tiles(const fo_depthwise_args *g, const dw_kernels *kn) {
-    enum { L1_BYTES = 40 << 10, L2_BYTES = DW_32 ? 512 << 10 : 256 << 10, MANY = 16 * VL };
     const ptrdiff_t k = g->s->kh, s = g->s->sh, ow = g->z->ow, channels = g->c1 - g->c0;
     const dw_shape *const first = dw_next_shape(kn, g, g->h1 - g->h0, ow);
     const ptrdiff_t column = channels * (ptrdiff_t)sizeof(float) * (first->rows * (s * s + 1) + k - 1);
-    const ptrdiff_t bytes = !DW_32 && k == 3 && s == 1 ? L1_BYTES : L2_BYTES, cols = first->cols;
+    const ptrdiff_t bytes = !DW_32 && k == 3 && s == 1 ? FO_L1_SHARE : FO_L2_SHARE, cols = first->cols;
     const ptrdiff_t fit = bytes / column / cols * cols, range = fit > 2 * cols ? fit : 2 * cols;
     float taps[DW_TAPS];
-    const bool may = dw_in_registers(g) && (DW_32 || k > 3) && (s == 1 || channels >= MANY);
+    const bool may = dw_in_registers(g) && (DW_32 || k > 3) && (s == 1 || channels >= FO_DEPTHWISE_MANY * VL);
     const dw_cut cut = dw_cut_channels(g, may, taps);
     dw_place place = dw_start(g);
     for (ptrdiff_t w0 = 0; w0 < ow; w0 += range) {
@@ -239,7 +238,6 @@ static void dw_all_tiles(const fo_depthwise_args *g, const dw_kernels *kn) {
  * and there are many channels, or, where none is across lines, some. Longer rows of few channels come better in one
  * piece: 96x112x112 98 us, by tiles 80. */
 static bool dw_wants_bands(const fo_depthwise_args *g) {
-    enum { CROWDED = 512, CROWDED_2 = 128, SOME = 8 * VL, CHANNELS = 16 * VL, BYTES = 1 << 20 };
     const fo_conv2d_size *z = g->z;
     const ptrdiff_t s = g->s->sh, right = (z->ow - 1) * s + 3 - z->left - z->iw, rows = g->h1 - g->h0;
     const ptrdiff_t bottom = (z->oh - 1) * s + 3 - z->top - z->ih, channels = g->c1 - g->c0;
@@ -247,9 +245,11 @@ static bool dw_wants_bands(const fo_depthwise_args *g) {
     if (!DW_32 || !g->half_rate || !known || g->s->kh != 3 || channels % VL || !dw_in_registers(g)) return false;
     const ptrdiff_t bytes = channels * (ptrdiff_t)sizeof(float) * rows * (s * z->iw + z->ow);
     const bool at_lines = ((uintptr_t)(g->x.data + g->c0) | (uintptr_t)(g->y.data + g->c0)) % (VL * sizeof(float)) == 0;
-    if (s == 1) return z->ow % DW_BAND == 0 && rows >= DW_BAND && g->x.sw % CROWDED == 0 && bytes <= BYTES;
-    const bool many = rows >= DW_BAND && bytes <= 2 * BYTES && channels >= (at_lines ? SOME : CHANNELS);
-    return z->ow >= DW_BAND && rows >= 2 && (g->x.sw % CROWDED_2 == 0 || many);
+    if (s == 1) return z->ow % DW_BAND == 0 && rows >= DW_BAND && g->x.sw % (FO_PAGE_FLOATS / 2) == 0 &&
+                       bytes <= FO_L2_ALL;
+    const bool many = rows >= DW_BAND && bytes <= 2 * FO_L2_ALL &&
+                      channels >= (at_lines ? FO_DEPTHWISE_MANY / 2 : FO_DEPTHWISE_MANY) * VL;
+    return z->ow >= DW_BAND && rows >= 2 && (g->x.sw % (FO_PAGE_FLOATS / 8) == 0 || many);
 }
 
 static void dw_band_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
@@ -280,7 +280,7 @@ static void dw_relay_down(const fo_depthwise_args *g, dw_span v, ptrdiff_t w) {
 static void dw_all_bands(const fo_depthwise_args *g) {
     const ptrdiff_t s = g->s->sh;
     float taps[DW_TAPS];
-    dw_cut cut = dw_cut_channels(g, s == 1 || g->c1 - g->c0 >= 16 * VL, taps);
+    dw_cut cut = dw_cut_channels(g, s == 1 || g->c1 - g->c0 >= FO_DEPTHWISE_MANY * VL, taps);
     cut.all.count -= cut.shift > 0;
     const dw_span spans[] = {cut.all, cut.first, cut.last};
     for (int v = 0; v < 3; v++)
@@ -292,10 +292,10 @@ static void dw_all_bands(const fo_depthwise_args *g) {
  * than a tile's window: each half of a line would be fetched by itself. Some channels of some rows are copied to a
  * buffer first; false where a few rows would not fit. */
 static bool dw_copied(const fo_depthwise_args *g, const dw_kernels *kn) {
-    enum { CHANNELS = 8 * VL, FLOATS = 6 << 10 };
+    enum { CHANNELS = FO_DEPTHWISE_MANY / 2 * VL, FLOATS = FO_L1_SHARE / sizeof(float) };
     const ptrdiff_t k = g->s->kh, s = g->s->sh, iw = g->z->iw, line = iw * CHANNELS, fit = line ? FLOATS / line : 0;
     const ptrdiff_t most = fit < k ? 0 : (fit - k) / s + 1, unit = kn->shape->rows, strip = most / unit * unit;
-    if (DW_32 || g->x.sw % 512 || !strip) return false;
+    if (DW_32 || g->x.sw % (FO_PAGE_FLOATS / 2) || !strip) return false;
     _Alignas(64) float copy[FLOATS];
     for (ptrdiff_t c = g->c0; c < g->c1; c += CHANNELS)
         for (ptrdiff_t h = g->h0; h < g->h1; h += strip) {

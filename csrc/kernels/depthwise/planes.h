@@ -123,7 +123,7 @@ static void dw_put(dw_form *f, const fo_depthwise_args *g, ptrdiff_t w, dw_colum
     p->w = w;
     p->lanes = lanes < VL ? (int)lanes : VL;
     p->last = lanes < VL ? g->z->ow - w - VL : (f->nv - 1) * VL;
-    p->ahead = g->x.sh > 0 && g->x.sh < DW_AHEAD ? DW_AHEAD / g->x.sh * g->x.sh : g->x.sh;
+    p->ahead = g->x.sh > 0 && g->x.sh < FO_PAGE_FLOATS ? FO_PAGE_FLOATS / g->x.sh * g->x.sh : g->x.sh;
     if (f->nv <= 4 && p->lanes == VL && first >= 0 && end <= iw)
         f->edge = DW_INSIDE;
     else if (f->edge == DW_INSIDE)
@@ -190,9 +190,8 @@ static void dw_finished_down(const dw_form f, const fo_depthwise_args *g, const 
 /* Rows of a strip: all, or with 16 registers so many that the first-level cache, of which they take half,
  * keeps the lines that two walks share. */
 static ptrdiff_t dw_strip_rows(const fo_depthwise_args *g, int places) {
-    enum { STRIP_BYTES = 16 << 10, LEAST_ROWS = 7 };
     const ptrdiff_t row = (g->s->sh * g->z->iw + g->z->ow) * (ptrdiff_t)sizeof(float), rows = g->h1 - g->h0;
-    const ptrdiff_t most = STRIP_BYTES / row > LEAST_ROWS ? STRIP_BYTES / row : LEAST_ROWS;
+    const ptrdiff_t most = FO_L1_SHARE / row > DW_TALL ? FO_L1_SHARE / row : DW_TALL;
     const ptrdiff_t count = (rows + most - 1) / most;
     if (!dw_in_registers(g)) return DW_BUFFER_ROWS;
     return DW_32 || g->s->kh != 3 || places == 1 || !count ? rows : (rows + count - 1) / count;

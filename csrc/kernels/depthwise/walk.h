@@ -17,9 +17,6 @@
 
 enum { DW_VECTORS = 8, DW_LOADS = 16, DW_TALL = 7, DW_LINE_VECTORS = VL < 16 ? 16 / VL : 1 };
 
-/* Floats that walks fetch ahead: 4 KB, 96x112x112, stride 2, from 81 to 66 us; 32x128x128 from 68 to 62. */
-enum { DW_AHEAD = 1024 };
-
 /* How the columns of an input row are loaded: all are inside the image; masked vectors, out of which taps' columns are
  * shuffled; the same, and those behind the row's vectors lie outside and are left out; a vector for each tap, masked
  * left of the kernel's middle in the first vector and right of it in the last, which ends where the row ends and
@@ -194,7 +191,7 @@ INLINE void dw_input(const dw_form f, const dw_plane *a, const dw_columns *c, dw
         if (ahead)
             UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE_VECTORS) __builtin_prefetch(s->x + q * VL + c->ahead);
         if (ahead && dw_fetches_y(f))
-            UNROLL for (int q = 0; q < f.nv; q += DW_LINE_VECTORS) __builtin_prefetch(s->y + q * VL + DW_AHEAD);
+            UNROLL for (int q = 0; q < f.nv; q += DW_LINE_VECTORS) __builtin_prefetch(s->y + q * VL + FO_PAGE_FLOATS);
         dw_row(f, s, a->dw, i, first);
     } else if (i % f.s == 0) {
         UNROLL for (int v = 0; v < f.nv; v++) s->acc[(first + i / f.s) % dw_live(f)][v] = *s->start;

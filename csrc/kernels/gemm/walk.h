@@ -1,5 +1,4 @@
 /* The walk over C = epilogue(A B): stacks of tiles, a panel of B after another. */
-#include "../../machine/tune.h"
 #include "tile.h"
 #include "stack.h"
 #include "narrow.h"
@@ -65,7 +64,7 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
                pixels = args->form == FO_ROWS && args->ldb == NR && !args->ep.channel_rows;
     const ptrdiff_t panels = args->n / NR;
     if (!VEC_IS_LINE || args->k > FO_FEW_STEPS || args->ep.transposed || args->start) return 0;
-    if (planes ? panels < FO_LEAST_PANELS : !pixels || args->n * args->k >= FO_NEAR_B_FLOATS) return 0;
+    if (planes ? panels < FO_LEAST_PANELS : !pixels || 4 * args->n * args->k >= FO_L2_PIECE) return 0;
     const ptrdiff_t most = planes ? FO_NEAR_PIXELS_FLOATS / (args->k + 1) / NR : panels;
     fo_gemm_args g = *args;
     g.form = FO_ROWS;

@@ -48,8 +48,9 @@ typedef struct {
     ptrdiff_t ld, row;
 } one_sided;
 
-/* A strip of it in the first-level cache: STRIP columns and the two that reach beyond the last tile, VL channels. */
-enum { STRIP = 48, STRIP_ROW = (STRIP + 2) * VL };
+/* A strip of it in the first-level cache: FO_WINOGRAD_STRIP columns, the two that reach beyond the last tile, and VL
+ * channels. */
+enum { STRIP_ROW = (FO_WINOGRAD_STRIP + 2) * VL };
 
 /* ---- columns --------------------------------------------------------------------------------------------------- */
 
@@ -242,14 +243,14 @@ static void strip_rows(const fo_winograd_input_args *g, int width, ptrdiff_t til
 
 void FO_NAME(fo_winograd_input)(const fo_winograd_input_args *g) {
     FO_RAN("winograd by strips");
-    const ptrdiff_t step = g->stride * g->tile, tiles = STRIP / step;
+    const ptrdiff_t step = g->stride * g->tile, tiles = FO_WINOGRAD_STRIP / step;
     alignas(64) float strip[MOST_VALUES * STRIP_ROW];
     for (ptrdiff_t c = 0; c < g->channels; c += VL) {
         input_columns all = columns_of(g, c, fewer(g->channels - c, VL), (one_sided){strip, VL, STRIP_ROW});
         const ptrdiff_t end = all.columns;
         for (ptrdiff_t t = 0; t < g->count + (g->last > 0); t += tiles) {
             const ptrdiff_t count = clamped(g->count - t, 0, tiles);
-            all.w = g->w0 + t * step, all.columns = fewer(end - t * step, STRIP + 3 - g->stride);
+            all.w = g->w0 + t * step, all.columns = fewer(end - t * step, FO_WINOGRAD_STRIP + 3 - g->stride);
             columns_in(g->stride, g->tile, g->height, &all);
             strip_rows(g, g->tile, count, strip, g->v + t * g->ldv + c);
             if (count < tiles && g->last) strip_rows(g, g->last, 1, strip + count * step * VL, g->v_last + c);

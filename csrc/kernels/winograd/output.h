@@ -151,7 +151,7 @@ static void strip_rows_back(const fo_winograd_output_args *g, int width, ptrdiff
 }
 
 void FO_NAME(fo_winograd_output)(const fo_winograd_output_args *g) {
-    const ptrdiff_t tiles = STRIP / g->tile;
+    const ptrdiff_t tiles = FO_WINOGRAD_STRIP / g->tile;
     alignas(64) float strip[MOST_VALUES * STRIP_ROW];
     for (ptrdiff_t o = 0; o < g->channels; o += VL)
         for (ptrdiff_t t = 0; t * g->tile < g->columns; t += tiles) {
@@ -159,7 +159,8 @@ void FO_NAME(fo_winograd_output)(const fo_winograd_output_args *g) {
             strip_rows_back(g, g->tile, count, g->products + t * g->ldp + o, strip);
             float *last = strip + count * g->tile * VL;
             if (count < tiles && g->last) strip_rows_back(g, g->last, 1, g->products_last + o, last);
-            const output_columns c = columns_to(g, q, fewer(g->columns - q, STRIP), o, fewer(g->channels - o, VL),
+            const int width = fewer(g->columns - q, FO_WINOGRAD_STRIP);
+            const output_columns c = columns_to(g, q, width, o, fewer(g->channels - o, VL),
                                                 (one_sided){strip, VL, STRIP_ROW});
             columns_out(g->stride, g->tile, g->height, &c);
         }
