@@ -782,7 +782,8 @@ cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list a
     """Describes a kind of step. A tensor of its arguments is written `name:form`, with `~other` if it has the shape of
     another, `!` if it is written and `?` if it may be None. Forms: an image of four axes, in `lines` if pixels or
     channels are neighbours, in `pixels` if channels are; `rows`, if the last axis is contiguous; `indices` of int64;
-    any other `tensor`. `bytes` and `byte_image` have elements of any type. `at` are the places of their pointers in fo_call."""
+    any other `tensor`. `bytes` and `byte_image` have elements of any type. `at` are the places of their
+    pointers in fo_call."""
     cdef StepKind k = StepKind.__new__(StepKind)
     cdef int i
     words = [word.partition(":") for word in arguments.split()]

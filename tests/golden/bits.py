@@ -555,9 +555,44 @@ def conversions(numbers):
     return [*y, *(fo.dequantize(v, q) for v in y)]
 
 
+def byte_step(kind, y, **arguments):
+    p = Program()
+    p.append(kind, y=y, **arguments)
+    p.run(())
+    return y
+
+
+def bytes_between(numbers, dtype):
+    """Steps between layers of 8 bits."""
+    dtype, q = np.dtype(dtype), ((0.021, 3), (0.034, -5 if dtype == np.int8 else 5), (0.05, 50))
+    x, floats = as_bytes(numbers, dtype, 2, 7, 9, 70), 20 * numbers(5, 333)
+    image = x.transpose(0, 3, 1, 2)
+    found = [byte_step("requantize", np.empty_like(floats), x=floats)]
+    for name in ("add", "sub", "mul"):
+        found.append(byte_step("byte_binary", np.empty_like(x), name=name, types=(dtype, ) * 3, q=q, a=x, b=x[::-1],
+                               activation=(1, 0.0, 6.0, None)))
+    for counted in (None, (0, 7, 0, 9)):
+        y = np.empty((2, 4, 5, 70), dtype)
+        byte_step("byte_pool", y.transpose(0, 3, 1, 2), types=(dtype, ) * 2, q=q[:2], x=image, kernel=(3, 3),
+                  stride=(2, 2), before=(1, 1), counted=counted)
+        found.append(y)
+    return found
+
+
+def dynamic_product(numbers):
+    """A product that quantises all of its rows alike."""
+    layer = _core.QLinearPlan()
+    layer._pack(as_bytes(numbers, np.int8, 33, 50), numbers.positive(33) / 100, numbers(33), (0, 0.0, 0.0, None), None,
+                None, None, whole=True)
+    return [layer(numbers(70, 50))]
+
+
 def eight_bits():
     """All sets have the same integers: a row's columns are one."""
     yield "quantize and dequantize", conversions
+    yield "dynamic product", dynamic_product
+    for dtype in (np.uint8, np.int8):
+        yield f"between layers {dtype.__name__}", partial(bytes_between, dtype=dtype)
     for i, m in enumerate([*range(1, 14), 25, 64]):
         for n, k in (104, 10), (17, 64):
             dtype, activation = (np.uint8, np.int8)[i % 2], (None, "relu", "silu")[i % 3]
