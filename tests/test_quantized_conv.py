@@ -57,6 +57,9 @@ DEPTHWISE = [
         (96, (13, 70), (3, 3), dict(padding=1, stride=2)),
         (24, (10, 6), (4, 3), dict(padding=(2, 1))),
         (3, (42, 12), (40, 9), dict(padding=1)),
+        (2, (270, 250), (3, 3), dict(padding=1)),
+        (5, (9, 45), (3, 4), dict(padding=((3, 1), (0, 2)), stride=(2, 1))),
+        (4, (19, 40), (3, 3), dict(padding=(2, 1), dilation=(3, 1))),
     ]
 ]
 

@@ -430,6 +430,10 @@ def test_packs(bytewise):
     for zero in 0, 5, 128, 255:
         expected = np.clip(np.clip(v, -32768, 32767) + zero, 0, 255)
         np.testing.assert_array_equal(bits(bytewise, "v_pack", v, [[zero]], dtype=np.uint8), expected)
+        lanewise = expected.reshape(20, 4, lanes).swapaxes(1, 2).reshape(20, -1)
+        np.testing.assert_array_equal(bits(bytewise, "v_pack_lanes", v, [[zero]], dtype=np.uint8), lanewise)
+        pairs = expected.reshape(20, 2, 2, lanes).swapaxes(2, 3).reshape(20, -1)
+        np.testing.assert_array_equal(bits(bytewise, "v_pack_pairs", v, [[zero]], dtype=np.uint8), pairs)
         mixed = expected.reshape(20, 4, lanes)[:, q, lane]
         np.testing.assert_array_equal(bits(bytewise, "v_pack_inlane", v, [[zero]], dtype=np.uint8), mixed)
         shorts = [bits(bytewise, "v_pack_shorts", part, [[zero]]) for part in np.hsplit(v, 2)]

@@ -1,8 +1,8 @@
 /* y = activation(conv(x, w) + bias + residual) in 8 bits, images with their channels last.
  *
  * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images segments of a copy of a
- * band; else patches, made a block at a time (im2col). Depthwise: a kernel of its own. Images of another order are
- * transposed on the way in and out.
+ * band; else patches, made a block at a time (im2col). Depthwise: kernels of its own, of pixels, and of planes on
+ * wide images with their channels first. Other images of such an order are transposed on the way in and out.
  */
 #include <string.h>
 
@@ -14,8 +14,8 @@ struct fo_qconv2d {
     fo_conv2d_shape s;
     bool depthwise;
     fo_byte_plan products;
-    ptrdiff_t block; /* bytes of weights of a block of channels */
-    int8_t *w;
+    ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
+    int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
     float *scale, *bias;
     int32_t *start[3];
 };
@@ -39,16 +39,19 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
                     taps = s->kh * s->kw;
     const ptrdiff_t sets = s->kh < 4 ? 2 : 1; /* the second a row further down */
     plan->block = sets * div_up(s->kh, 4) * s->kw * 4 * channels;
-    plan->w = fo_alloc((size_t)(blocks * plan->block));
+    plan->taps_block = s->kh * round_up(s->kw, 4);
+    plan->w = fo_alloc((size_t)(blocks * plan->block)), plan->taps = fo_alloc((size_t)(s->oc * plan->taps_block));
     plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
     plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
-    bool made = plan->w && plan->scale && plan->bias;
+    bool made = plan->w && plan->taps && plan->scale && plan->bias;
     for (fo_type type = FO_UINT8; type <= FO_INT8; type++) {
         plan->start[type] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
         made = made && plan->start[type];
     }
     if (!made) return false;
-    memset(plan->w, 0, (size_t)(blocks * plan->block));
+    memset(plan->w, 0, (size_t)(blocks * plan->block)), memset(plan->taps, 0, (size_t)(s->oc * plan->taps_block));
+    for (ptrdiff_t r = 0; r < s->oc * s->kh; r++)
+        memcpy(plan->taps + r * round_up(s->kw, 4), w + r * s->kw, (size_t)s->kw);
     for (ptrdiff_t at = 0; at < blocks * channels; at++) {
         const ptrdiff_t q = at % channels / vl, lane = at % vl, c = at / channels * channels,
                         part = channels / fo_byte_parts(plan->products.kn->parts, s->oc - c, channels),
@@ -98,7 +101,7 @@ const char *fo_qconv2d_kernel(const fo_qconv2d *plan) {
 void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
     fo_byte_plan_free(&plan->products);
-    fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->start[FO_UINT8]),
+    fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->start[FO_UINT8]),
         fo_free(plan->start[FO_INT8]);
     fo_free(plan);
 }
@@ -287,6 +290,65 @@ static void depthwise_task(void *context, ptrdiff_t task, int thread) {
                        min_(job->c, c + job->channels));
 }
 
+/* Depthwise convolutions of channels first: bands of rows of some channels. */
+typedef struct {
+    const fo_qconv2d *plan;
+    const fo_byte_image *x, *y;
+    fo_byte_depthwise_args args;
+    ptrdiff_t rows, bands, channels, across, planes, each; /* of a band; of a task, tasks across; planes of scratch */
+    float *scratch;
+} plane_job;
+
+static void plane_task(void *context, ptrdiff_t task, int thread) {
+    const plane_job *job = context;
+    const ptrdiff_t plane = task / job->bands, h = task % job->bands * job->rows,
+                    c = plane % job->across * job->channels, n = plane / job->across;
+    fo_byte_depthwise_args args = job->args;
+    args.p.x += n * job->x->sn + c * job->x->sc;
+    args.c = (uint8_t *)job->y->data + n * job->y->sn + c * job->y->sc;
+    job->plan->products.kn->planes(&args, c, min_(job->channels, job->plan->s.oc - c), h,
+                                   min_(args.p.oh, h + job->rows), job->planes,
+                                   (uint8_t *)(job->scratch + thread * job->each));
+}
+
+/* Bytes to bytes, of rows whose pixels are neighbours and wide enough: for vectors where rows do not run on, and for
+ * copies without tails where the set has no masks. */
+static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const fo_conv2d_size *z,
+                        const fo_byte_image *x, const fo_byte_image *y) {
+    const fo_conv2d_shape *s = &plan->s;
+    const fo_byte_kernels *kn = plan->products.kn;
+    const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
+    return plan->depthwise && p->types.y != FO_FLOAT32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
+           y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
+}
+
+static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_product *p,
+                            const fo_byte_image *x, const fo_byte_image *y) {
+    const fo_conv2d_shape *s = &plan->s;
+    const fo_byte_kernels *kn = plan->products.kn;
+    plane_job job = {.plan = plan, .x = x, .y = y};
+    job.args = (fo_byte_depthwise_args){.p = patches_of(plan, p->types.x, z, x),
+                                        .w = plan->taps,
+                                        .block = plan->taps_block,
+                                        .ldc = y->sh,
+                                        .x_step = x->sc,
+                                        .c_step = y->sc,
+                                        .ep = fo_byte_epilogue_of(p)};
+    const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
+    const ptrdiff_t fitting = FO_COPY_BYTES / (s->sh * fo_byte_pitch(&job.args.p));
+    job.rows = clamp_(fitting, min_(4 * s->kh, z->oh), z->oh), job.bands = div_up(z->oh, job.rows);
+    const ptrdiff_t bytes = fo_byte_plane_scratch(&job.args.p, job.rows, kn->vl);
+    job.channels = threads > 1 ? div_up(s->oc, div_up(FO_TASKS_A_THREAD * threads, z->n * job.bands)) : s->oc;
+    job.across = div_up(s->oc, job.channels);
+    job.planes = clamp_(FO_COPY_BYTES / 4 / bytes, 1, job.channels);
+    job.each = div_up(job.planes * bytes, (ptrdiff_t)sizeof(float));
+    job.scratch = fo_arena_share(&job.each, threads, 0);
+    if (!job.scratch) return FO_NO_MEMORY;
+    fo_parallel_for(z->n * job.across * job.bands, threads, plane_task, &job);
+    fo_arena_release(job.scratch);
+    return FO_OK;
+}
+
 /* Rows of pixels that are ready: x any strides between pixels, y and the residual uniform. */
 static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_image *x,
                             fo_byte_product *p) {
@@ -328,6 +390,8 @@ fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_c
     const extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
     fo_byte_product p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
     if (!p.m || !plan->s.oc) return FO_OK;
+    p.residual = residual ? residual->data : NULL;
+    if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
     const bool moves_x = in.c > 1 && x->sc != 1, moves_y = !is_uniform(y, out, &p.ldc),
                moves_r = residual && !is_uniform(residual, out, &p.ldr);
     const ptrdiff_t bytes[] = {moves_x ? bytes_of(in, types.x) : 0, moves_y ? bytes_of(out, types.y) : 0,
@@ -336,7 +400,7 @@ fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_c
     if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
     const fo_byte_image xs = moves_x ? pixels_at(room, in) : *x, ys = moves_y ? pixels_at(room + bytes[0], out) : *y;
     if (moves_x) move(kn, in, types.x, x, &xs);
-    p.c = ys.data, p.residual = residual ? residual->data : NULL;
+    p.c = ys.data;
     if (moves_y) p.ldc = out.c;
     if (moves_r) {
         const fo_byte_image rs = pixels_at(room + bytes[0] + bytes[1], out);

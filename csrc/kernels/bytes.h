@@ -67,7 +67,7 @@ typedef struct {
     ptrdiff_t block;
     const float *scale, *bias;
     void *c; /* pixels at a distance of `ldc` elements */
-    ptrdiff_t ldc;
+    ptrdiff_t ldc, x_step, c_step; /* steps: see planes */
     fo_byte_epilogue ep;
 } fo_byte_depthwise_args;
 
@@ -101,6 +101,10 @@ typedef struct {
     void (*patches)(const fo_byte_patches *, ptrdiff_t pixel, uint8_t *row);
     void (*depthwise)(const fo_byte_depthwise_args *, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
                       ptrdiff_t c1);
+    /* rows of channels, whose images begin at p.x and c and are x_step and c_step elements away from one another, with
+     * scratch for `planes` of them; w: `block` bytes a channel, rows of the kernel in whole fours; ep of channels */
+    void (*planes)(const fo_byte_depthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
+                   ptrdiff_t planes, uint8_t *scratch);
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
                       ptrdiff_t ldy); /* y[j*ldy + i] = x[i*ldx + j] */
     void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
@@ -118,6 +122,19 @@ extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_by
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {
     return vl / 4 ? lane / 4 * 16 + 4 * q + lane % 4 : q;
+}
+
+/* Planes of a depthwise kernel (quantized/planes.h): from row to row of the copy, whose bytes outside the image serve
+ * the row before, too; bytes of the copy under `rows` output rows, and of those rows with the copy. */
+static inline ptrdiff_t fo_byte_pitch(const fo_byte_patches *p) {
+    const ptrdiff_t right = (p->ow - 1) * p->stride_w + p->kw - p->left - p->iw;
+    return p->iw + (right > p->left ? right : p->left);
+}
+static inline ptrdiff_t fo_byte_plane_copy(const fo_byte_patches *p, ptrdiff_t rows, ptrdiff_t vl) {
+    return ((rows - 1) * p->stride_h + (p->kh - 1) * p->dilation_h + 2) * fo_byte_pitch(p) + 16 * vl + p->kw + 64;
+}
+static inline ptrdiff_t fo_byte_plane_scratch(const fo_byte_patches *p, ptrdiff_t rows, ptrdiff_t vl) {
+    return (fo_byte_plane_copy(p, rows, vl) + rows * fo_byte_pitch(p) + 8 * vl) | 63; /* not a multiple of a line */
 }
 
 /* How many times `channels` fit a vector of so many bytes: 1, 2 or 4. */

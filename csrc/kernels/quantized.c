@@ -9,6 +9,7 @@
 #include "quantized/between.h"
 #include "quantized/gemm.h"
 #include "quantized/depthwise.h"
+#include "quantized/planes.h"
 
 const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
     .name = FO_STRING(FO_ISA),
@@ -31,5 +32,6 @@ const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
     .add = byte_add,
     .mean = byte_mean,
     .depthwise = byte_depthwise,
+    .planes = byte_planes,
     .transpose = byte_transpose,
 };

@@ -44,6 +44,14 @@ INLINE vi v_pack_bytes(vi a, vi b) { return _mm256_packus_epi16(a, b); }
 INLINE vi v_pack_inlane(const vi v[4], vi zero) {
     return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
+INLINE vi v_shuffle_(vi v, __m128i order) { return _mm256_shuffle_epi8(v, _mm256_broadcastsi128_si256(order)); }
+INLINE vi v_pack_lanes(const vi v[4], vi zero) {
+    return v_shuffle_(v_pack_inlane(v, zero), _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+}
+INLINE vi v_pack_pairs(const vi v[4], vi zero) {
+    const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    return _mm256_permute4x64_epi64(v_shuffle_(v_pack_inlane(v, zero), order), 0xd8);
+}
 INLINE vf v_as_float(vi v) { return _mm256_castsi256_ps(v); }
 INLINE vi v_as_int(vf v) { return _mm256_castps_si256(v); }
 INLINE vi v_pack(const vi v[4], vi zero) {

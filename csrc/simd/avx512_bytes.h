@@ -45,6 +45,15 @@ INLINE vi v_pack_bytes(vi a, vi b) { return _mm512_packus_epi16(a, b); }
 INLINE vi v_pack_inlane(const vi v[4], vi zero) {
     return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
+INLINE vi v_pack_lanes(const vi v[4], vi zero) {
+    const __m128i order = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    return _mm512_shuffle_epi8(v_pack_inlane(v, zero), _mm512_broadcast_i32x4(order));
+}
+INLINE vi v_pack_pairs(const vi v[4], vi zero) {
+    const __m128i order = _mm_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+    return _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7),
+                                    _mm512_shuffle_epi8(v_pack_inlane(v, zero), _mm512_broadcast_i32x4(order)));
+}
 INLINE vf v_as_float(vi v) { return _mm512_castsi512_ps(v); }
 INLINE vi v_as_int(vf v) { return _mm512_castps_si512(v); }
 INLINE vi v_pack(const vi v[4], vi zero) {

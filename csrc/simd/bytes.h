@@ -28,6 +28,8 @@
  *                                      of i[q], lane l
  *   v_pack_shorts(a, b, zero)          its halves: 16-bit integers of i[0] and i[1], of i[2] and i[3]
  *   v_pack_bytes(s, t)                 its bytes of them
+ *   v_pack_lanes(i, zero)              byte 4*l + q is that of i[q], lane l
+ *   v_pack_pairs(i, zero)              byte 2*VL*(q/2) + 2*l + q%2 is
  *   v_quads(r, q)                      bytes of r[0..3] by fours: byte b of lane l of q[i] is that of r[b] where
  *                                      v_pack_inlane has i and l
  *   v_dot_bytes(a, phase)              the phase's operand of four unsigned bytes a lane (DOT_SIGNED: signed)

@@ -42,6 +42,17 @@ INLINE vi v_pack_inlane(const vi v[4], vi zero) {
     return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
 INLINE vi v_pack(const vi v[4], vi zero) { return v_pack_inlane(v, zero); }
+INLINE vi v_ordered_(vi v, const uint8_t order[16]) {
+    return vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(v), vld1q_u8(order)));
+}
+INLINE vi v_pack_lanes(const vi v[4], vi zero) {
+    static const uint8_t order[] = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+    return v_ordered_(v_pack(v, zero), order);
+}
+INLINE vi v_pack_pairs(const vi v[4], vi zero) {
+    static const uint8_t order[] = {0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15};
+    return v_ordered_(v_pack(v, zero), order);
+}
 INLINE vf v_as_float(vi v) { return vreinterpretq_f32_s32(v); }
 INLINE vi v_as_int(vf v) { return vreinterpretq_s32_f32(v); }
 INLINE void v_quads(const vi r[4], vi q[4]) {

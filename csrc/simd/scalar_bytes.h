@@ -45,6 +45,8 @@ INLINE vi v_pack_inlane(const vi v[4], vi zero) {
     return v_pack_bytes(v_pack_shorts(v[0], v[1], zero), v_pack_shorts(v[2], v[3], zero));
 }
 INLINE vi v_pack(const vi v[4], vi zero) { return v_pack_inlane(v, zero); }
+INLINE vi v_pack_lanes(const vi v[4], vi zero) { return v_pack(v, zero); }
+INLINE vi v_pack_pairs(const vi v[4], vi zero) { return v_pack(v, zero); }
 INLINE vf v_as_float(vi v) {
     vf f;
     memcpy(&f, &v, sizeof f);

@@ -145,6 +145,7 @@ E_INTEGERS(add_epi32)
 E_INTEGERS(sub_epi32)
 E_INTEGERS(mullo_epi32)
 E_INTEGERS(madd_epi16)
+E_INTEGERS(shuffle_epi8)
 E_INTEGERS(packs_epi32)
 E_INTEGERS(adds_epi16)
 E_INTEGERS(packus_epi16)
@@ -182,6 +183,16 @@ EMULATED __m512i e_maskz_loadu_epi8(uint64_t m, const void *p) { /* the first by
 EMULATED __m512i e_mask_loadu_epi8(__m512i y, uint64_t m, const void *p) {
     for (int i = 0; i < 64; i++)
         if (m >> i & 1) ((char *)&y)[i] = ((const char *)p)[i];
+    return y;
+}
+EMULATED __m512i e_broadcast_i32x4(__m128i a) {
+    __m512i y;
+    for (int i = 0; i < 4; i++) memcpy((char *)&y + i * sizeof a, &a, sizeof a);
+    return y;
+}
+EMULATED __m512i e_permutexvar_epi64(__m512i at, __m512i a) {
+    __m512i y;
+    EACH(i, 8) y[i] = a[at[i] & 7];
     return y;
 }
 EMULATED void e_mask_storeu_epi8(void *p, uint64_t m, __m512i v) {
@@ -291,6 +302,12 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_inserti64x4 e_inserti64x4
 #undef _mm512_mask_loadu_epi8
 #define _mm512_mask_loadu_epi8 e_mask_loadu_epi8
+#undef _mm512_broadcast_i32x4
+#define _mm512_broadcast_i32x4 e_broadcast_i32x4
+#undef _mm512_permutexvar_epi64
+#define _mm512_permutexvar_epi64 e_permutexvar_epi64
+#undef _mm512_shuffle_epi8
+#define _mm512_shuffle_epi8 e_shuffle_epi8
 #undef _mm512_castsi512_si128
 #define _mm512_castsi512_si128 e_castsi512_si128
 #undef _mm512_cvtepi32_ps

@@ -225,6 +225,18 @@ static void op_v_pack(const record *r, float *y) {
     v_istore(y, v_pack(v, v_iset1((int32_t)N(0) * 0x10001)));
 }
 
+static void op_v_pack_lanes(const record *r, float *y) {
+    vi v[4];
+    four(r, v);
+    v_istore(y, v_pack_lanes(v, v_iset1((int32_t)N(0) * 0x10001)));
+}
+
+static void op_v_pack_pairs(const record *r, float *y) {
+    vi v[4];
+    four(r, v);
+    v_istore(y, v_pack_pairs(v, v_iset1((int32_t)N(0) * 0x10001)));
+}
+
 static void op_v_pack_inlane(const record *r, float *y) {
     vi v[4];
     four(r, v);
@@ -262,7 +274,7 @@ typedef void op_fn(const record *, float *);
     X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
     X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
-    X(v_pack_inlane) X(v_quads) X(v_dot)
+    X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot)
 static const struct {
     const char *name;
     op_fn *run;

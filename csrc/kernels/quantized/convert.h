@@ -37,9 +37,14 @@ static void range(ptrdiff_t n, const float *x, float range[2]) {
     range[0] = 0 - v_first(v_largest_lane(lo)), range[1] = v_first(v_largest_lane(hi));
 }
 
+/* Vectors overlap at the end: a tail takes longer. */
 INLINE void copy_bytes(ptrdiff_t n, const uint8_t *x, vi mask, uint8_t *y) {
-    for (; n >= QUADS; n -= QUADS, x += QUADS, y += QUADS) v_istore(y, v_ixor(v_iload(x), mask));
-    if (n > 0) v_store_quads_tail(y, v_ixor(v_load_quads_tail(x, n), mask), n);
+    ptrdiff_t i = 0;
+    for (; i + QUADS <= n; i += QUADS) v_istore(y + i, v_ixor(v_iload(x + i), mask));
+    if (n >= QUADS && i < n)
+        v_istore(y + n - QUADS, v_ixor(v_iload(x + n - QUADS), mask));
+    else if (i < n)
+        v_store_quads_tail(y, v_ixor(v_load_quads_tail(x, n), mask), n);
 }
 
 static void copy(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y) { copy_bytes(n, x, flips(flip), y); }
