@@ -222,7 +222,7 @@ bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
 fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
     fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow},
                        {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}}, to->data,
-                       from->data};
+                       from->data, 0};
     fo_fold(&a.axes);
     return fo_strided_copy(&a);
 }

@@ -200,7 +200,7 @@ static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *s
         fo_copy_args a = {{6, {some->n, s->kh, s->kw, block, some->oh, some->ow},
                            {{to->sn, s->kw * block * to->sc, block * to->sc, to->sc, to->sh, to->sw},
                             {from->sn, from->sh, from->sw, from->sc, s->sh * from->sh, s->sw * from->sw}}},
-                          fo_at(to, 0, at, 0, 0), fo_at(from, 0, c, 0, 0)};
+                          fo_at(to, 0, at, 0, 0), fo_at(from, 0, c, 0, 0), 0};
         at += s->kh * s->kw * block;
         fo_fold(&a.axes);
         const fo_status status = fo_strided_copy(&a);

@@ -83,9 +83,9 @@ static fo_axes axes(const ptrdiff_t *i) {
     return a;
 }
 
-static fo_status linear(const test_case *t) { /* m n k; slopes x w bias residual */
+static fo_status linear(const test_case *t) { /* m n k, whether w is float16; slopes x w bias residual */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
-    fo_linear *plan = fo_linear_create(n, k, &(fo_weights){t->in[2], false}, k, 1, t->in[3], activation(t, t->in[0]));
+    fo_linear *plan = fo_linear_create(n, k, &(fo_weights){t->in[2], t->i[3]}, k, 1, t->in[3], activation(t, t->in[0]));
     const fo_status status = fo_linear_run(plan, m, t->in[1], k, t->in[4], n, t->y[0], n);
     fo_linear_free(plan);
     return status;
@@ -126,7 +126,8 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
     const float *const *in = t->in + first;
     const fo_cell_shape s = {(fo_cell_kind)t->i[0], inputs, t->i[2], t->i[3], t->i[4],
                              activation(t, NULL), t->scalars[2]};
-    return fo_cell_create(&s, &(fo_cell_weights){{in[0]}, {in[1]}, {in[4]}, in[2], in[3], in[5]});
+    const fo_weights w_ih = {in[0], false}, w_hh = {in[1], false}, w_hr = {in[4], false};
+    return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
 }
 
 static fo_status cell(const test_case *t) { /* as cell_of, then the batch; x h c, then as cell_of */

@@ -76,11 +76,16 @@ def close(value, relative, absolute=0.0):
 # Products and convolutions
 
 
-def linear(m, n, k, act="identity", bias=True, residual=False):
+def linear(m, n, k, act="identity", bias=True, residual=False, halves=False):
     act_, parameters, slopes = activation(act, n)
     x, w, b, r = draw(m, k), draw(n, k), draw(n) if bias else None, draw(m, n) if residual else None
+    if halves:
+        narrow = w.astype(np.float16)
+        w = narrow.astype(np.float32)
     y = oracle.linear(x, w, b, residual=r, activation=act_)
-    case("linear", f"{m}x{n}x{k} {act}", [m, n, k], [slopes, x, w, b, r], [y], act, parameters)
+    if halves:
+        w = np.resize(narrow, narrow.size + narrow.size % 2).view(np.float32)
+    case("linear", f"{m}x{n}x{k} {act}{' halves' * halves}", [m, n, k, halves], [slopes, x, w, b, r], [y], act, parameters)
 
 
 def matmul(m, n, k, batch, a_columns, y_columns):
@@ -178,6 +183,8 @@ def write_products():
         linear(1, 40, 33, act, bias=False)
     linear(200, 70, 300, "clip")  # several tasks
     linear(5, 6, 0)
+    for m in range(1, 10):
+        linear(m, 67, 37, residual=True, halves=True)
     linear(19, 1, 70, "clip", residual=True)  # rows as lanes
     linear(40, 3, 130, "tanh")
     linear(9, 2, 64, "clip")

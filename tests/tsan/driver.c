@@ -83,7 +83,8 @@ static void make_plans(void) {
     for (int i = 0; i < LAYERS; i++) {
         const fo_cell_shape shape = {
             .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
-        const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN)}, .w_hh = {drawn(4 * HIDDEN * HIDDEN)}};
+        const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), false},
+                                   .w_hh = {drawn(4 * HIDDEN * HIDDEN), false}};
         cells[i] = fo_cell_create(&shape, &w);
     }
 }
