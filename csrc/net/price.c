@@ -32,12 +32,16 @@ double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
-    const double patches = taps > 1 || s->sh * s->sw > 1 ? (double)(pixels * s->groups * s->kh) : 0;
+    const bool bands = taps > 1 && c % 4 == 0 && s->dw == 1 && z->ow >= 4 * fo_active_bytes()->mr;
+    /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
+    const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
+    const double patches = (double)(pixels * s->groups * rows);
     double macs = prices()->patch * patches + (double)s->groups * products(pixels, s->oc / s->groups, c * taps);
     if (s->groups > 1 && s->groups == s->ic && s->groups == s->oc) {
-        const double channels = (double)round_up(s->oc, 4 * fo_active_bytes()->vl);
-        const double quads = (double)(div_up(s->kh, 4) * s->kw);
-        macs = (double)pixels * channels * (prices()->depthwise + prices()->quad * quads);
+        const double channels = (double)round_up(s->oc, fo_active_bytes()->vl);
+        const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
+        const double curve = fo_in_registers(&s->act) ? 0 : prices()->curve;
+        macs = (double)pixels * channels * (prices()->depthwise + prices()->quad * quads + curve);
     }
     return nanoseconds(prices()->start + macs);
 }

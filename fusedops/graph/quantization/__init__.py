@@ -181,7 +181,7 @@ class _Work:
         """Scales of what layers read, and what their products lose by them and by int8 weights."""
         graph = model._graph
         layers = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-        between = [v for n in graph.nodes for v in (*choice.carried(n), n.output) if choice.carried(n)]
+        between = [v for n in graph.nodes if (reads := choice.taken(n, shapes)) for v in (*reads, n.output)]
         found = dict.fromkeys([v for n in layers for v in (n.inputs[0], n.output)] + between)
         names = [v for v in found if v in shapes]
         if not layers:

@@ -42,7 +42,7 @@ def choose(graph, prices, shapes, kept):
     made = set()
     for node in graph.nodes:
         layer, result = node in prices, node.output
-        reads = node.inputs[:1] if layer else carried(node)
+        reads = node.inputs[:1] if layer else taken(node, shapes)
         if not reads or not {*reads, result} <= values:
             for v in values.intersection(node.reads()):
                 cut.prefer(v, way[v])  # it reads floats
@@ -66,8 +66,18 @@ def choose(graph, prices, shapes, kept):
             cut.prefer(v, way[v])
     eight = cut.side()
     doubt = (_DOUBT - 1) * sum(p.ns for n, p in prices.items() if n in eight)
-    nodes = {n for n in graph.nodes if n in eight and (n in prices or {*carried(n), n.output} <= eight)}
+    nodes = {n for n in graph.nodes if n in eight and (n in prices or {*taken(n, shapes), n.output} <= eight)}
     return nodes, eight & values, cut.value - doubt, sum(p.float_ns for p in prices.values())
+
+
+def taken(node, shapes):
+    """The inputs of a node that is no layer which may be bytes, if its only result is; else nothing. Sums and products
+    that broadcast are faster in float32: 0.04 and 0.3 ns an element."""
+    if not OPERATORS[node.op].on_bytes:
+        return carried(node)
+    reads = node.inputs if node.op in ("Add", "Mul", "Sub") else node.inputs[:1]
+    plain = not node.residual and node.activation in (None, "relu")
+    return reads if plain and len({shapes.get(v) for v in reads}) == 1 else []
 
 
 def carried(node):
