@@ -290,6 +290,22 @@ def test_what_moves_elements_works_on_bytes():
     agree(net, y, ["copy", "fill", "lookup", "nearest"], [x])
 
 
+@pytest.mark.parametrize("op", ["Add", "AveragePool", "MaxPool", "Conv"])
+def test_a_part_of_a_concatenation_is_written_where_it_is(op):
+    """Pixels are further apart there than in the operands, which are copied to another order first."""
+    net, x = Net(), some_bytes((2, 8, 8, 8), np.uint8)
+    real = net.dequantize("x", *A)
+    if op == "Add":
+        part = net.add("Add", real, net.between(net.add("Transpose", real, perm=[0, 1, 3, 2]), *A))
+    elif op == "Conv":
+        part = net.add("Conv", real, net.weights(8, 8, 3, 3), pads=[1] * 4)
+    else:
+        part = net.add(op, real, kernel_shape=[3, 3], pads=[1] * 4)
+    y = net.add("Concat", net.between(part, *B), net.between(net.add("Tanh", part), *B), axis=1)
+    proto = net.model({"x": (np.uint8, x.shape)}, net.quantize(y, *B), types=[np.uint8])
+    same_bytes(fo.load_onnx(proto)(x), runtime(proto, x, fused=False)[0])
+
+
 def test_a_mean_without_its_axes():
     net, x = Net(), some_bytes((2, 5, 6, 6), np.uint8)
     y = net.add("ReduceMean", net.dequantize("x", *A), np.int64([2, 3]), keepdims=0)

@@ -14,7 +14,7 @@ import numpy as np
 from ... import _core
 from ...quantized import QConv2d, QLinear, Quantization
 from ..builder import Builder
-from ..memory import broadcast, row_major
+from ..memory import broadcast, in_order_of, row_major
 from . import pool, windows
 from .conv import convolution, convolution_shape
 from .record import BYTES, Operator, broadcast_shape, same_shape
@@ -211,8 +211,9 @@ def _lower_pair(name):
         if a.shape != shape:
             return False
         y = p.result(node.output, like=a, image=len(shape) == 4, direct=False)
-        a = p.dense(node, a, y.strides)
-        b = p.dense(node, b, y.strides) if b.shape == shape else broadcast(b, shape)
+        dense = in_order_of(shape, y.strides)  # y may be a part of a concatenation
+        a = p.dense(node, a, dense)
+        b = p.dense(node, b, dense) if b.shape == shape else broadcast(b, shape)
         if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
             return False
         p.add(
