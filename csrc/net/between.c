@@ -105,15 +105,16 @@ static void largest_row(const byte_pool_job *job, ptrdiff_t n, ptrdiff_t h, uint
     const fo_byte_pool_args *a = job->a;
     const fo_pool_args *p = &a->pool;
     const uint8_t flip = flip_of(a->tx);
+    uint8_t *pixel = row + job->bytes - round_up(p->c, 64);
     memset(row, 0, (size_t)job->bytes);
     for (ptrdiff_t i = 0, u = h * p->sh - p->top; i < p->kh; i++, u += p->dh)
         for (ptrdiff_t w = 0, dense = p->x.sw == p->c; u >= 0 && u < p->ih && w < (dense ? 1 : p->iw); w++)
             job->kn->larger(dense ? p->iw * p->c : p->c, row_at(a, n, u) + w * p->x.sw, flip,
                             row + (p->left + w) * p->c);
     for (ptrdiff_t w = 0; w < p->ow; w++, y += p->y.sw) {
-        memcpy(y, row + w * p->sw * p->c, (size_t)p->c);
-        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->larger(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, y);
-        if (flip) job->kn->copy(p->c, y, flip, y);
+        memcpy(pixel, row + w * p->sw * p->c, (size_t)p->c);
+        for (ptrdiff_t j = 1; j < p->kw; j++) job->kn->larger(p->c, row + (w * p->sw + j * p->dw) * p->c, 0, pixel);
+        job->kn->copy(p->c, pixel, flip, y);
     }
 }
 
@@ -157,7 +158,7 @@ fo_status fo_byte_pool(const fo_byte_pool_args *a) {
     byte_pool_job job = {.a = a, .kn = fo_active_bytes()};
     const ptrdiff_t width = max_(p->left + p->iw, (p->ow - 1) * p->sw + (p->kw - 1) * p->dw + 1);
     const int threads = fo_threads_for(0.05 * (double)(p->n * p->oh * p->ow * p->c * p->kh * p->kw));
-    job.bytes = round_up(p->kind == FO_POOL_MAX ? width * p->c : 4 * round_up(p->c, 4 * job.kn->vl), 64);
+    job.bytes = p->kind == FO_POOL_MAX ? round_up(width * p->c, 64) + round_up(p->c, 64) : 4 * round_up(p->c, 64);
     if (!p->c || !p->ow) return FO_OK;
     job.memory = fo_arena_take((size_t)(job.bytes * threads));
     if (!job.memory) return FO_NO_MEMORY;
