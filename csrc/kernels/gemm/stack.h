@@ -73,10 +73,10 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
 
 /* What is fetched while tiles of mr rows pass `panel`: the caller's `next`, or the panel behind, or where one tile
  * reads a panel what follows in it. */
-INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const int mr, ptrdiff_t i, const float *panel) {
+INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const tile_shape s, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */
     enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* at once: the reduction goes by STRAIGHT */
-    const ptrdiff_t row = g->form == FO_HALVES ? NR / 2 : NR;
+    const int mr = s.mr, row = s.form == FO_HALVES ? NR / 2 : NR;
     if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * row, STEPS * row, STEPS};
     const ptrdiff_t floats = g->next ? g->next_floats : g->k * row, share = (mr * floats / g->k + g->m - 1) / g->m;
     const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
@@ -101,7 +101,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
     if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);
     tile_ahead ahead = {b, 0, g->k};
-    if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s.mr, i, b);
+    if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s, i, b);
     for (ptrdiff_t done = 0; done < t->count; done++) {
         vf acc[MR][EP_VECTORS];
         if (by_rows)
