@@ -249,6 +249,56 @@ static fo_status attention(const test_case *t) {
         t->y[0], t->in[0], t->in[1], t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
 }
 
+/* Bytes come as the bits of floats. x has zero point 100 and a scale of 0.02, y 20 and the third scalar. */
+static fo_quantized quantized(const test_case *t) {
+    return (fo_quantized){.w_scale = t->in[2], .bias = t->in[3], .x = {0.02f, 100}, .y = {t->scalars[2], 20},
+                          .act = activation(t, NULL)};
+}
+
+/* Bytes that end where memory may not be touched, and then as floats in y[0]. */
+static uint8_t *byte_results(const test_case *t) {
+    return (uint8_t *)guarded((t->out_size[0] + 3) / 4, true) + (4 - t->out_size[0] % 4) % 4;
+}
+
+static void as_results(const test_case *t, uint8_t *bytes) {
+    for (ptrdiff_t j = 0; j < t->out_size[0]; j++) t->y[0][j] = bytes[j];
+    give_back((float *)bytes, (t->out_size[0] + 3) / 4);
+}
+
+static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias */
+    const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
+    const fo_quantized q = quantized(t);
+    fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
+    uint8_t *y = byte_results(t);
+    const fo_status status =
+        fo_qlinear_run(plan, (fo_byte_types){FO_UINT8, FO_UINT8, FO_UINT8}, m, t->in[0], k, NULL, 0, y, n);
+    fo_qlinear_free(plan);
+    as_results(t, y);
+    return status;
+}
+
+static fo_byte_image byte_image(void *data, bool nhwc, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {
+    if (nhwc) return (fo_byte_image){data, h * w * c, 1, w * c, c};
+    return (fo_byte_image){data, c * h * w, h * w, w, 1};
+}
+
+static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias */
+    const ptrdiff_t *i = t->i;
+    const fo_conv2d_shape s = {
+        i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL), 0, i[16] != 0};
+    const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
+    const fo_quantized q = quantized(t);
+    fo_qconv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
+    uint8_t *bytes = byte_results(t);
+    const fo_byte_image x = byte_image((void *)t->in[0], i[16], s.ic, z.ih, z.iw),
+                        y = byte_image(bytes, i[16], s.oc, z.oh, z.ow);
+    const fo_status status =
+        fo_qconv2d_run(plan, (fo_byte_types){FO_UINT8, FO_UINT8, FO_UINT8}, &z, &x, NULL, &y);
+    fo_qconv2d_free(plan);
+    as_results(t, bytes);
+    return status;
+}
+
 static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
@@ -267,7 +317,9 @@ static const struct {
              {"lrn", lrn},
              {"resize", resize},
              {"matmul", matmul},
-             {"attention", attention}};
+             {"attention", attention},
+             {"qlinear", qlinear},
+             {"qconv2d", qconv2d}};
 
 /* ---- cases
  * ----------------------------------------------------------------------------------------------------------- */

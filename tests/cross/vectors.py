@@ -479,8 +479,67 @@ def write_fibres():
     case("reduce", "two axes", [1, *over, *axes(y.astype(np.float32), x[:, 0, :, 0])], [x], [close(y, 0, 32 * U)])
 
 
+# Eight bits
+
+
+def quantized(kind, name, integers, x, w, sums, axis, clips):
+    """Bytes as the bits of floats; sums have their channels at `axis`. The integers are exact."""
+    scale, bias = rng.uniform(1e-3, 1e-2, len(w)).astype(np.float32), draw(len(w))
+    unit = np.float32(0.02 * 0.01 * 2000 / (1 if clips else 100))
+    act, parameters = ("clip", (0, 6)) if clips else ("identity", (0, 0))
+
+    def spread(v):
+        return v.astype(np.float32).reshape([-1 if a == axis else 1 for a in range(sums.ndim)]).astype(np.float64)
+
+    y = sums * spread(np.float64(np.float32(0.02)) * scale / np.float64(unit)) + spread(bias / np.float64(unit))
+    y = y.astype(np.float32)
+    if clips:
+        y = np.clip(y, 0, np.float32(6 / np.float64(unit)))
+    bytes_ = np.clip(np.rint(y) + 20, 0, 255)
+    inputs = [x.view(np.float32), w.reshape(-1).view(np.float32), scale, bias]
+    case(kind, name, integers, inputs, [oracle.exact(bytes_)], act, (*parameters, unit))
+
+
+def qlinear(m, n, k, clips=False):
+    x, w = rng.integers(0, 256, m * k, np.uint8), rng.integers(-128, 128, (n, k), np.int8)
+    sums = (x.reshape(m, k).astype(int) - 100) @ w.T.astype(int)
+    quantized("qlinear", f"{m}x{n}x{k}", [m, n, k], x, w, sums, 1, clips)
+
+
+def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW", clips=False):
+    x = rng.integers(0, 256, (2, ic, *image), np.uint8)
+    w = rng.integers(-128, 128, (oc, ic // groups, *kernel), np.int8)
+    inside = np.pad(x.astype(int) - 100, [(0, 0), (0, 0), (padding, padding), (padding, padding)])
+    oh, ow = ((i + 2 * padding - k) // stride + 1 for i, k in zip(image, kernel))
+    sums = np.zeros((2, groups, oc // groups, oh, ow), int)
+    for r, s in np.ndindex(*kernel):
+        tap = inside[..., r:, s:][..., : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
+        sums += np.einsum("goc,ngchw->ngohw", w[..., r, s].reshape(groups, -1, ic // groups).astype(int),
+                          tap.reshape(2, groups, -1, oh, ow))
+    sums = sums.reshape(2, oc, oh, ow)
+    nhwc = layout == "NHWC"
+    if nhwc:
+        x, sums = (np.ascontiguousarray(a.transpose(0, 2, 3, 1)) for a in (x, sums))
+    integers = [ic, oc, groups, *kernel, stride, stride, 1, 1, 2, *image, oh, ow, padding, padding, nhwc]
+    name = f"{ic}-{oc} {image} {kernel} s{stride} g{groups} {layout}".replace(", ", "x")
+    quantized("qconv2d", name, integers, x.reshape(-1), w, sums, 3 if nhwc else 1, clips)
+
+
+def write_bytes():
+    for m, n, k in [(1, 1, 4), (8, 64, 64), (13, 19, 20), (4, 72, 33), (1, 100, 1000)]:
+        qlinear(m, n, k, clips=n > 60)
+    for layout in "NCHW", "NHWC":
+        qconv2d(16, 20, (5, 7), (1, 1), layout=layout)
+        qconv2d(8, 12, (6, 30), (3, 3), padding=1, layout=layout, clips=True)
+        qconv2d(3, 16, (9, 10), (3, 3), stride=2, padding=1, layout=layout)
+        qconv2d(8, 8, (7, 6), (3, 3), padding=1, groups=2, layout=layout)
+        for c, image, k, stride in [(20, (9, 34), 3, 1), (36, (7, 40), 3, 2), (16, (8, 18), 5, 1), (8, (6, 66), 7, 2)]:
+            qconv2d(c, c, image, (k, k), stride, k // 2, c, layout, clips=stride == 1)
+
+
 if __name__ == "__main__":
-    for write in (write_products, write_convolutions, write_recurrent, write_passes, write_images, write_fibres):
+    for write in (write_products, write_convolutions, write_recurrent, write_passes, write_images, write_fibres,
+                  write_bytes):
         write()
     Path(sys.argv[1]).write_bytes(b"".join(cases))
     print(f"{len(cases)} cases")
