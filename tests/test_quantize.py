@@ -344,6 +344,18 @@ def test_a_layer_between_floats_pays_for_its_conversion(gains, chosen):
     assert ("v2" in values) == (chosen in ([1, 2], [0, 1, 2]))
 
 
+def test_what_may_stay_bytes_between_layers():
+    shapes = {"a": (2, 8, 4, 4), "b": (2, 8, 4, 4), "gate": (2, 8, 1, 1)}
+    for inputs, change, reads in (("ab", {}, ["a", "b"]), ("ab", dict(activation="relu"), ["a", "b"]),
+                                  ("ab", dict(activation="silu"), []), ("ab", dict(op="Div"), []),
+                                  (["a", "gate"], dict(op="Mul"), []), ("a", dict(op="GlobalAveragePool"), ["a"]),
+                                  ("a", dict(op="Flatten"), ["a"]), ("a", dict(op="Flatten", activation="relu"), [])):
+        node = Node("Add", "n", list(inputs), ["y"])
+        for key, value in change.items():
+            setattr(node, key, value)
+        assert choice.taken(node, shapes) == reads
+
+
 @pytest.mark.parametrize("dots", [True, False], ids=["dot", "no-dot"])
 @pytest.mark.parametrize("make", [images, rows])
 def test_never_slower_than_float32(make, isa, dots):

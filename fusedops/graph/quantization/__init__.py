@@ -165,6 +165,7 @@ class _Work:
         for i, arrays in enumerate(self.samples):
             results = tapped(*arrays)
             yield dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+            # how many passes there will be is not known: each does 0.3 of what is left
             self.progress(1 - 0.7 ** (self.passes - 1 + (i + 1) / len(self.samples)))
 
     def channels(self, model, taps):
