@@ -143,6 +143,24 @@ def test_a_product_is_one_step(op, batch):
     assert kinds(model, x) == ["qlinear"]
 
 
+def test_a_product_with_a_scale_a_row_stays_exact():
+    net, one = Net(), np.ones(5, np.float32)
+    w = net.rng.integers(-127, 127, (18, 21), np.int8)
+    y = net.add("QLinearMatMul", "x", one * 0.05, np.full(5, 100, np.uint8), w, np.float32(0.002), np.int8(0),
+                np.float32(0.07), np.uint8(90))
+    model, x = fo.load_onnx(net.model({"x": (np.uint8, (5, 18))}, y, types=[np.uint8])), some_bytes((5, 18), np.uint8)
+    sums = (x.astype(int) - 100) @ w.astype(int)
+    np.testing.assert_allclose(model(x), np.clip(sums * (0.05 * 0.002 / 0.07) + 90, 0, 255), atol=0.5001)
+
+
+def test_what_does_nothing_is_a_copy():
+    net, x = Net(), some_bytes((3, 4), np.uint8)
+    model = fo.load_onnx(net.model({"x": (np.uint8, (3, 4))}, net.quantize(net.dequantize("x")), types=[np.uint8]))
+    y = model(x)
+    np.testing.assert_array_equal(y, x)
+    assert not np.shares_memory(x, y)
+
+
 @pytest.mark.parametrize("kind", ["uint8", "blocks", "floats", "x16"])
 def test_what_stays_float_is_named(kind):
     net = Net()

@@ -114,7 +114,10 @@ def _spell_out(context, node):
     """An operator of ONNX on quantised values as that of floats between DequantizeLinear and QuantizeLinear."""
     graph, conv = context.graph, node.op == "QLinearConv"
     x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
-    if any(v not in graph.constants for v in (xs, ws, ys)):
+    scales = [graph.constants.get(v) for v in (xs, ys, ws)]
+    if any(a is None or a.dtype != np.float32 for a in scales) or any(a.size != 1 for a in scales[:2]):
+        return
+    if scales[2].ndim > 1:
         return
     before, y = node.inputs, node.output
 
@@ -129,7 +132,7 @@ def _spell_out(context, node):
     ndim = np.ndim(graph.constants[w]) if w in graph.constants else len(context.shape(w) or ())
     inputs = [dequantized(x, xs, xz), dequantized(w, ws, wz, axis=0 if conv else ndim - 1)]
     if node.input(8):
-        scale = np.float32(graph.constants[xs].reshape(()) * graph.constants[ws])
+        scale = scales[0].reshape(()) * scales[2]
         inputs.append(dequantized(node.input(8), context.add_constant(f"{node.name}.bias.scale", scale), axis=0))
     node.op, node.inputs, node.outputs = "Conv" if conv else "MatMul", inputs, [context.fresh(f"{y}.real")]
     context.reads_instead(node, before)
