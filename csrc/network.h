@@ -5,10 +5,10 @@
 
 /* ---- between a network's layers ---------------------------------------------------------------------------------- */
 
-/* The axes that up to three tensors share, outermost first; stride 0 repeats an element. The first tensor is the
+/* The axes that up to four tensors share, outermost first; stride 0 repeats an element. The first tensor is the
  * output. fo_fold orders the axes by the output's strides and merges those that lie as one in every tensor: nd becomes
  * as small as it can be, and at least 1. */
-enum { FO_AXES = 8, FO_TENSORS = 3 };
+enum { FO_AXES = 8, FO_TENSORS = 4 };
 typedef struct {
     int nd;
     ptrdiff_t size[FO_AXES], stride[FO_TENSORS][FO_AXES];
@@ -32,17 +32,6 @@ typedef struct {
 } fo_fill_args;
 fo_status fo_fill(const fo_fill_args *args);
 
-/* y[.., i, ..] = x[.., indices[i], ..] for count indices in -size..size-1, negative ones from the end.
- * axes: y, x without the axis that is indexed, whose strides are sy and sx. */
-typedef struct {
-    fo_axes axes;
-    float *y;
-    const float *x;
-    const int64_t *indices;
-    ptrdiff_t count, size, sy, sx;
-} fo_gather_args;
-fo_status fo_gather(const fo_gather_args *args);
-
 /* y = activation(f(a, b)), element by element; axes: y, a, b. Functions of one argument leave b alone. */
 typedef enum {
     FO_SAME, FO_SQRT, FO_EXP, FO_LOG, FO_ERF, FO_RECIPROCAL, FO_NEG, FO_ABS,
@@ -59,6 +48,44 @@ typedef struct {
 } fo_elementwise_args;
 fo_status fo_elementwise(const fo_elementwise_args *args);
 
+/* y = f(a, b, c), element by element, of elements of any type; axes: y, a, b, c. A cast goes from one type to another;
+ * what is tested or computed with is of type `from`, what comes out of type `to`. Where: a is bool, b and c are of type
+ * `to`. Gather: y = a[b * stride], b integers of 64 bits in -size..size-1, negative ones from the end; a has stride 0
+ * along the axis that is indexed. */
+typedef enum {
+    FO_ELEMENT_F32, FO_ELEMENT_F64, FO_ELEMENT_I64, FO_ELEMENT_I32, FO_ELEMENT_I8, FO_ELEMENT_U8, FO_ELEMENT_BOOL,
+    FO_ELEMENTS
+} fo_element;
+typedef enum {
+    FO_MAP_CAST,
+    FO_MAP_EQUAL, FO_MAP_LESS, FO_MAP_AT_MOST, /* to bool */
+    FO_MAP_AND, FO_MAP_OR, FO_MAP_XOR, FO_MAP_NOT, /* of bool */
+    FO_MAP_ADD, FO_MAP_SUB, FO_MAP_MUL, FO_MAP_DIV, FO_MAP_MOD, FO_MAP_MAX, FO_MAP_MIN, FO_MAP_NEG, FO_MAP_ABS,
+    FO_MAP_SIGN, /* of integers of 64 and 32 bits; the sign of floats, too */
+    FO_MAP_FLOOR, FO_MAP_CEIL, FO_MAP_ROUND, FO_MAP_SOFTSIGN, /* of floats */
+    FO_MAP_WHERE, FO_MAP_GATHER
+} fo_map_function;
+typedef struct {
+    fo_axes axes;
+    fo_map_function f;
+    fo_element from, to;
+    void *y;
+    const void *a, *b, *c;
+    ptrdiff_t size, stride;
+} fo_map_args;
+fo_status fo_map(const fo_map_args *args);
+
+/* y = the first place along n elements, sx from each other, of the largest x, or of the least one; a NaN is either. For
+ * each point of kept: y, x, y again. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sx;
+    bool least;
+    int64_t *y;
+    const float *x;
+} fo_argmax_args;
+fo_status fo_argmax(const fo_argmax_args *args);
+
 /* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the
  * image; the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1.
  */
@@ -70,8 +97,9 @@ typedef struct {
 } fo_pool_args;
 fo_status fo_pool(const fo_pool_args *args);
 
-/* y = the mean, sum or maximum of x over the axes `over` (x's strides stand first there); kept: y, x. over.nd <= 3. */
-typedef enum { FO_MEAN, FO_SUM, FO_LARGEST } fo_reduction;
+/* y = the mean, sum, maximum, minimum or product of x over the axes `over` (x's strides stand first there); kept: y,
+ * x. over.nd <= 3. */
+typedef enum { FO_MEAN, FO_SUM, FO_LARGEST, FO_LEAST, FO_PRODUCT } fo_reduction;
 typedef struct {
     fo_axes kept, over;
     fo_reduction kind;
@@ -275,7 +303,8 @@ typedef enum {
     FO_CALL_ELEMENTWISE,
     FO_CALL_COPY,
     FO_CALL_FILL,
-    FO_CALL_GATHER,
+    FO_CALL_MAP,
+    FO_CALL_ARGMAX,
     FO_CALL_POOL,
     FO_CALL_REDUCE,
     FO_CALL_SOFTMAX,
@@ -316,7 +345,8 @@ typedef struct {
         fo_elementwise_args elementwise;
         fo_copy_args copy;
         fo_fill_args fill;
-        fo_gather_args gather;
+        fo_map_args map;
+        fo_argmax_args argmax;
         fo_pool_args pool;
         fo_reduce_args reduce;
         fo_softmax_args softmax;

@@ -215,7 +215,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_axes:
         int nd
         Py_ssize_t size[8]
-        Py_ssize_t stride[3][8]
+        Py_ssize_t stride[4][8]
     void fo_fold(fo_axes *axes)
     ctypedef struct fo_copy_args:
         fo_axes axes
@@ -227,12 +227,26 @@ cdef extern from "fusedops.h" nogil:
         void *y
         float value
         Py_ssize_t size
-    ctypedef struct fo_gather_args:
+    ctypedef int fo_element
+    ctypedef int fo_map_function
+    enum:
+        FO_MAP_GATHER
+    ctypedef struct fo_map_args:
         fo_axes axes
-        float *y
+        fo_map_function f
+        fo_element from_ "from"
+        fo_element to
+        void *y
+        const void *a
+        const void *b
+        const void *c
+        Py_ssize_t size, stride
+    ctypedef struct fo_argmax_args:
+        fo_axes kept
+        Py_ssize_t n, sx
+        bint least
+        int64_t *y
         const float *x
-        const int64_t *indices
-        Py_ssize_t count, size, sy, sx
     ctypedef int fo_function
     ctypedef struct fo_elementwise_args:
         fo_axes axes
@@ -384,7 +398,8 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_ELEMENTWISE
         FO_CALL_COPY
         FO_CALL_FILL
-        FO_CALL_GATHER
+        FO_CALL_MAP
+        FO_CALL_ARGMAX
         FO_CALL_POOL
         FO_CALL_REDUCE
         FO_CALL_SOFTMAX
@@ -413,7 +428,8 @@ cdef extern from "fusedops.h" nogil:
         fo_elementwise_args elementwise
         fo_copy_args copy
         fo_fill_args fill
-        fo_gather_args gather
+        fo_map_args map
+        fo_argmax_args argmax
         fo_pool_args pool
         fo_reduce_args reduce
         fo_softmax_args softmax

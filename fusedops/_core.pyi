@@ -16,6 +16,8 @@ REDUCTIONS: dict[str, int]
 IDENTITY: Activation
 IMAGES: tuple[str, ...]
 TYPES: dict[dtype[Any], int]
+ELEMENTS: dict[dtype[Any], int]
+MAPS: dict[str, int]
 PLACED: int
 
 CONSTANT: int
@@ -156,6 +158,9 @@ class StepKind:
 
 
 STEPS: dict[str, StepKind]
+
+
+def map_takes(name: str, of: dtype[Any]) -> bool: ...
 
 
 class Program:

@@ -70,7 +70,7 @@ cdef bint add_axis(fo_axes *axes, Py_ssize_t size, Py_ssize_t y, Py_ssize_t x, P
         if axes.nd == FO_AXES:
             return False
     axes.size[axes.nd] = size
-    axes.stride[0][axes.nd], axes.stride[1][axes.nd], axes.stride[2][axes.nd] = y, x, scale
+    axes.stride[0][axes.nd], axes.stride[1][axes.nd], axes.stride[2][axes.nd], axes.stride[3][axes.nd] = y, x, scale, 0
     axes.nd += 1
     return True
 

@@ -11,7 +11,12 @@ FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
     "identity", "sqrt", "exp", "log", "erf", "reciprocal", "neg", "abs",
     "add", "sub", "mul", "div", "pow", "max", "min", "prelu"))}
 cdef int FIRST_BINARY = 8  # of FUNCTIONS
-REDUCTIONS = {"mean": 0, "sum": 1, "max": 2}
+REDUCTIONS = {"mean": 0, "sum": 1, "max": 2, "min": 3, "prod": 4}
+ELEMENTS = {np.dtype(t): code for code, t in enumerate((  # fo_element
+    np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8, np.bool_))}
+MAPS = {name: code for code, name in enumerate((  # fo_map_function
+    "cast", "equal", "less", "at_most", "and", "or", "xor", "not", "add", "sub", "mul", "div", "mod", "max", "min",
+    "neg", "abs", "sign", "floor", "ceil", "round", "softsign", "where", "gather"))}
 IDENTITY = (0, 0.0, 0.0, None)
 IMAGES = ("image", "lines", "pixels", "byte_image")
 TYPES = {np.dtype(t): code for code, t in enumerate((np.float32, np.uint8, np.int8))}  # fo_type
@@ -89,7 +94,7 @@ cdef Py_ssize_t neighbour_distance(tensor *t, int d) noexcept:
 cdef void axis(fo_axes *a, Py_ssize_t size, Py_ssize_t first, Py_ssize_t second, Py_ssize_t third) noexcept:
     """Appends an axis with its stride in each tensor."""
     a.size[a.nd] = size
-    a.stride[0][a.nd], a.stride[1][a.nd], a.stride[2][a.nd] = first, second, third
+    a.stride[0][a.nd], a.stride[1][a.nd], a.stride[2][a.nd], a.stride[3][a.nd] = first, second, third, 0
     a.nd += 1
 
 
@@ -459,32 +464,75 @@ cdef int fill_fill(Program p, fo_call *s, tensor *t, tuple o) except -1:
         raise ValueError(f"elements of {o[1]} bytes cannot be filled")
 
 
+cdef int element_of(object dtype) except -1:
+    if dtype not in ELEMENTS:
+        raise TypeError(f"no kernel takes elements of {dtype}")
+    return ELEMENTS[dtype]
+
+
+def map_takes(str name, of):
+    """Whether a step "map" computes a function of elements of this type."""
+    f, integer, real = MAPS[name], of in (np.int64, np.int32), of == np.float32
+    if MAPS["and"] <= f <= MAPS["not"]:
+        return of == np.bool_
+    if MAPS["add"] <= f <= MAPS["sign"]:
+        return integer or name == "sign" and real
+    return real if MAPS["floor"] <= f <= MAPS["softsign"] else of in ELEMENTS
+
+
+cdef int fill_map(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y = f(a, b, c); what is broadcast has stride 0. Types: of what is computed with, and of y."""
+    cdef fo_map_args *m = &s.map
+    cdef tensor *y = t + 3
+    cdef int d
+    name, of, to = o
+    for d in range(y.nd):
+        axis(&m.axes, y.shape[d], y.stride[d], t.stride[d], t[1].stride[d] if t[1].slot != ABSENT else 0)
+        m.axes.stride[3][d] = t[2].stride[d] if t[2].slot != ABSENT else 0
+    fo_fold(&m.axes)
+    made = to if name in ("cast", "where") else np.dtype(np.bool_) if MAPS[name] < MAPS["add"] else of
+    if not map_takes(name, of) or to != made or name == "where" and of != to:
+        raise TypeError(f"no kernel computes {name} of {of} as {to}")
+    m.f, m.from_, m.to = MAPS[name], element_of(of), element_of(to)
+
+
 cdef int fill_gather(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """y[..., i, ...] = x[..., indices[i], ...]; contiguous indices of any number of axes."""
-    cdef fo_gather_args *a = &s.gather
+    """y[..., i, ...] = x[..., indices[i], ...]; indices of any number of axes, or `single` of those of y, which is then
+    y[..., i, ...] = x[..., indices[..., i, ...], ...]."""
+    cdef fo_map_args *m = &s.map
     cdef tensor *x = t
     cdef tensor *i = t + 1
     cdef tensor *y = t + 2
-    cdef fo_axes chosen
-    cdef Py_ssize_t step = 1
-    cdef int d, along = o[0], more = i.nd - 1
-    for d in range(i.nd - 1, -1, -1):
-        if i.shape[d] != 1 and i.stride[d] != step:
-            raise ValueError("indices must be contiguous")
-        step *= i.shape[d]
-    if y.nd != x.nd + more or not 0 <= along < x.nd:
+    cdef int d, e, along = o[0], more = 0 if o[2] else i.nd - 1
+    if y.nd != x.nd + more or not 0 <= along < x.nd or o[2] and i.nd != y.nd:
         raise ValueError(f"y has {y.nd} axes, x {x.nd}, indices {i.nd}: they do not fit axis {along}")
-    chosen.nd = 0
-    for d in range(i.nd):
-        axis(&chosen, i.shape[d], y.stride[along + d], 0, 0)
-    fo_fold(&chosen)
-    if chosen.nd > 1:
-        raise ValueError("the indexed axes of y must be evenly spaced in memory")
+    for d in range(y.nd):
+        e = d if d < along else d - more  # of x
+        if o[2]:
+            axis(&m.axes, y.shape[d], y.stride[d], 0 if d == along else x.stride[d], i.stride[d])
+        elif along <= d <= along + more:
+            axis(&m.axes, y.shape[d], y.stride[d], 0, i.stride[d - along])
+        else:
+            axis(&m.axes, y.shape[d], y.stride[d], x.stride[e], 0)
+    fo_fold(&m.axes)
+    m.f, m.to, m.stride = FO_MAP_GATHER, element_of(o[1]), x.stride[along]
+    m.size, m.from_ = x.shape[along], element_of(np.dtype(np.int64))
+
+
+cdef int fill_argmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y has x's shape, but for length 1 along the axis."""
+    cdef fo_argmax_args *a = &s.argmax
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef int d, along = o[1]
+    check_axes(y, x.nd, "y")
     for d in range(x.nd):
+        if y.shape[d] != (1 if d == along else x.shape[d]):
+            raise ValueError(f"y {shape_text(y)} has no place of x {shape_text(x)} along axis {along}")
         if d != along:
-            axis(&a.axes, x.shape[d], y.stride[d + (more if d > along else 0)], x.stride[d], 0)
-    fo_fold(&a.axes)
-    a.count, a.sy, a.size, a.sx = chosen.size[0], chosen.stride[0][0], x.shape[along], x.stride[along]
+            axis(&a.kept, x.shape[d], y.stride[d], x.stride[d], y.stride[d])
+    fo_fold(&a.kept)
+    a.least, a.n, a.sx = o[0], x.shape[along], x.stride[along]
 
 
 cdef int check_channels(tensor *x, tensor *y) except -1:
@@ -835,8 +883,12 @@ cdef describe_steps():
          [at(&s.elementwise.a), at(&s.elementwise.b), at(&s.elementwise.y)], plain)
     step("copy", FO_CALL_COPY, fill_copy, "x~y:bytes y!:bytes size", [at(&s.copy.x), at(&s.copy.y)], {"size": 4})
     step("fill", FO_CALL_FILL, fill_fill, "y!:bytes value size", [at(&s.fill.y)], {"size": 4})
-    step("gather", FO_CALL_GATHER, fill_gather, "x:tensor indices:indices y!:tensor along",
-         [at(&s.gather.x), at(&s.gather.indices), at(&s.gather.y)])
+    step("map", FO_CALL_MAP, fill_map, "name a~y:bytes b~y?:bytes c~y?:bytes y!:bytes of to",
+         [at(&s.map.a), at(&s.map.b), at(&s.map.c), at(&s.map.y)])
+    step("gather", FO_CALL_MAP, fill_gather, "x:bytes indices:indices y!:bytes along to single",
+         [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
+         {"to": FLOAT32, "single": False})
+    step("argmax", FO_CALL_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)])
     step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
     step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",

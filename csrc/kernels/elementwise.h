@@ -34,7 +34,7 @@ INLINE vf v_function(const int f, vf a, vf b) {
             return v_load(x);
         }
         case FO_MAX: return v_largest(a, b);
-        case FO_MIN: return v_select(v_isnan(a), a, v_min(a, b));
+        case FO_MIN: return v_least(a, b);
         case FO_SLOPE: return v_select(v_lt(a, v_zero()), v_mul(b, a), a);
         case SQUARED: return v_mul(a, a);
         case CUBED: return v_mul(v_mul(a, a), a);

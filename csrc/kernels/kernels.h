@@ -34,6 +34,8 @@ FO_KERNEL(fo_depthwise, depthwise);
 FO_KERNEL(fo_depthwise_line, depthwise_line);
 FO_KERNEL(fo_pointwise, pointwise);
 FO_KERNEL(fo_elementwise, elementwise);
+FO_KERNEL(fo_map, map);
+FO_KERNEL(fo_argmax, argmax);
 FO_KERNEL(fo_pool_row, pool_row);
 FO_KERNEL(fo_pool_plane, pool_plane);
 FO_KERNEL(fo_pool_whole, pool_whole);

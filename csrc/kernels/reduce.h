@@ -1,11 +1,27 @@
-/* Mean, sum or maximum of fibres. Where fibres lie side by side, a vector holds one element of each; where a fibre is
- * contiguous, a vector holds some of its elements and the lanes are put together at the end. Sums run in blocks of
- * SUM_BLOCK that are added up, so that the error of a long one grows slowly; the order depends on the shapes alone. */
+/* Mean, sum, maximum, minimum or product of fibres. Where fibres lie side by side, a vector holds one element of each;
+ * where a fibre is contiguous, a vector holds some of its elements and the lanes are put together at the end. Sums run
+ * in blocks of SUM_BLOCK that are added up, so that the error of a long one grows slowly; the order depends on the
+ * shapes alone. */
 
 enum { SUM_BLOCK = 128, REDUCE_VECTORS = 4 };
 
-INLINE vf reduce_identity(const fo_reduction kind) { return v_set1(kind == FO_LARGEST ? -INFINITY : 0); }
-INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) { return kind == FO_LARGEST ? v_largest(a, b) : v_add(a, b); }
+INLINE vf reduce_identity(const fo_reduction kind) {
+    return v_set1(kind == FO_LARGEST ? -INFINITY : kind == FO_LEAST ? INFINITY : kind == FO_PRODUCT ? 1 : 0);
+}
+INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) {
+    switch (kind) {
+        case FO_LARGEST: return v_largest(a, b);
+        case FO_LEAST: return v_least(a, b);
+        case FO_PRODUCT: return v_mul(a, b);
+        default: return v_add(a, b);
+    }
+}
+
+/* All lanes as one, in every lane. */
+INLINE vf reduce_of_vector(const fo_reduction kind, vf v) {
+    UNROLL for (int half = VL / 2; half; half /= 2) v = reduce_two(kind, v, v_concat(v, v, half));
+    return v;
+}
 
 /* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
 INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t step,
@@ -38,7 +54,7 @@ INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n
         }
         UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) all = reduce_two(kind, all, part[v]);
     }
-    return kind == FO_LARGEST ? v_largest_lane(all) : v_sum_lanes(all);
+    return reduce_of_vector(kind, all);
 }
 
 INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2],
@@ -86,5 +102,7 @@ void FO_NAME(fo_reduce)(const fo_fibres *f, fo_reduction kind, const ptrdiff_t o
         case FO_MEAN: reduce_fibres(FO_MEAN, f, outer, step); break;
         case FO_SUM: reduce_fibres(FO_SUM, f, outer, step); break;
         case FO_LARGEST: reduce_fibres(FO_LARGEST, f, outer, step); break;
+        case FO_LEAST: reduce_fibres(FO_LEAST, f, outer, step); break;
+        case FO_PRODUCT: reduce_fibres(FO_PRODUCT, f, outer, step); break;
     }
 }

@@ -202,6 +202,14 @@ typedef struct {
     fo_activation act;
 } fo_elementwise_rows;
 
+/* The same of elements of any type (fo_map): the tensors are y, a, b and c. */
+typedef struct {
+    fo_map_function f;
+    fo_element from, to;
+    ptrdiff_t m, n, ld[FO_TENSORS], step[FO_TENSORS], size, stride;
+    char *at[FO_TENSORS];
+} fo_map_rows;
+
 /* What reductions, softmax and norms work on: w fibres of n elements each, of the tensors y, x and scale (and shift):
  * element p of fibre l is at l * lane + p * step. Either axis may be the contiguous one. */
 typedef struct {
@@ -284,12 +292,15 @@ typedef struct {
     void (*depthwise_line)(const fo_depthwise_line_args *);
     void (*pointwise)(const fo_pointwise_args *);
     void (*elementwise)(const fo_elementwise_rows *);
+    void (*map)(const fo_map_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
     void (*pool_whole)(const fo_pool_args *, ptrdiff_t first, ptrdiff_t count); /* the one window of up to vl planes */
     void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns,
                        ptrdiff_t width, const float *counts);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
+    /* y[l] = the first place of the largest (or least) element of fibre l */
+    void (*argmax)(const fo_fibres *, int64_t *y, bool least);
     void (*softmax)(const fo_fibres *, bool log);
     void (*norm)(const fo_fibres *, const fo_norm_args *);
     void (*attention_weights)(const fo_attention_block *);

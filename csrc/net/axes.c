@@ -12,11 +12,10 @@ static void drop(fo_axes *a, int d) {
 }
 
 static void swap(fo_axes *a, int d, int e) {
-    ptrdiff_t *const rows[] = {a->size, a->stride[0], a->stride[1], a->stride[2]};
-    for (int i = 0; i < 1 + FO_TENSORS; i++) {
-        const ptrdiff_t v = rows[i][d];
-        rows[i][d] = rows[i][e];
-        rows[i][e] = v;
+    for (int t = -1; t < FO_TENSORS; t++) {
+        ptrdiff_t *const row = t < 0 ? a->size : a->stride[t], v = row[d];
+        row[d] = row[e];
+        row[e] = v;
     }
 }
 

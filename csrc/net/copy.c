@@ -127,16 +127,3 @@ fo_status fo_fill(const fo_fill_args *args) {
     }
     return FO_OK;
 }
-
-fo_status fo_gather(const fo_gather_args *g) {
-    fo_copy_args part = {.axes = g->axes};
-    for (ptrdiff_t i = 0; i < g->count; i++)
-        if (g->indices[i] < -g->size || g->indices[i] >= g->size) return FO_OUTSIDE;
-    for (ptrdiff_t i = 0; i < g->count; i++) {
-        const ptrdiff_t at = g->indices[i] < 0 ? g->indices[i] + g->size : g->indices[i];
-        part.y = g->y + i * g->sy;
-        part.x = g->x + at * g->sx;
-        fo_strided_copy(&part);
-    }
-    return FO_OK;
-}

@@ -1,26 +1,55 @@
 /* Element-wise functions: the last two axes are the kernel's rows and columns, the others and blocks of rows tasks. */
 #include "axes.h"
 
-typedef struct {
-    const fo_elementwise_args *a;
+typedef struct rows_job rows_job;
+struct rows_job {
+    const fo_axes *axes;
+    /* Computes m rows of n elements; the tensors begin `offset` elements behind where the call's do. */
+    void (*run)(const rows_job *, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n);
     const fo_kernels *kn;
-    fo_elementwise_rows r; /* the last two axes whole */
-    ptrdiff_t rows, columns, down, across;
-    int outer; /* axes before them */
-} elementwise_job;
+    const void *args;
+    ptrdiff_t m, n, rows, columns, down, across;
+    int outer; /* axes before the last two */
+};
 
-static void elementwise_block(void *context, ptrdiff_t task, int thread) {
+/* From a row, or an element of a row, of tensor t to the next. */
+static ptrdiff_t row_stride(const fo_axes *x, int t) { return x->nd > 1 ? x->stride[t][x->nd - 2] : 0; }
+static ptrdiff_t step_of(const fo_axes *x, int t) { return x->stride[t][x->nd - 1]; }
+
+static void rows_block(void *context, ptrdiff_t task, int thread) {
     (void)thread;
-    const elementwise_job *job = context;
+    const rows_job *job = context;
     const ptrdiff_t j = task % job->across * job->columns, i = task / job->across % job->down * job->rows;
     ptrdiff_t offset[FO_TENSORS];
-    fo_offsets(&job->a->axes, job->outer, task / job->across / job->down, offset);
-    fo_elementwise_rows r = job->r;
-    r.m = min_(job->rows, r.m - i);
-    r.n = min_(job->columns, r.n - j);
-    r.y += offset[0] + i * r.ldy + j * r.sy;
-    r.a += offset[1] + i * r.lda + j * r.sa;
-    if (r.b) r.b += offset[2] + i * r.ldb + j * r.sb;
+    fo_offsets(job->axes, job->outer, task / job->across / job->down, offset);
+    for (int t = 0; t < FO_TENSORS; t++) offset[t] += i * row_stride(job->axes, t) + j * step_of(job->axes, t);
+    job->run(job, offset, min_(job->rows, job->m - i), min_(job->columns, job->n - j));
+}
+
+/* Runs a job whose axes, run, kn and args are set; `each` is the cost of an element of so many bytes. */
+static void run_rows(rows_job *job, double each, double bytes) {
+    const fo_axes *x = job->axes;
+    const int last = x->nd - 1, row = last - 1;
+    job->m = row < 0 ? 1 : x->size[row], job->n = x->size[last], job->outer = max_(row, 0);
+    const double elements = (double)fo_points(x, x->nd);
+    const int threads = fo_threads_for(fo_nanoseconds(job->kn, each * elements, bytes * elements));
+    const ptrdiff_t cuts = threads > 1 ? 4 * threads : 1, outer = fo_points(x, job->outer);
+    job->rows = max_(1, div_up(job->m, div_up(cuts, max_(outer, 1))));
+    job->down = div_up(job->m, job->rows);
+    job->columns = job->m * outer < cuts ? round_up(div_up(job->n, cuts), 4 * job->kn->vl) : max_(job->n, 1);
+    job->across = div_up(job->n, job->columns);
+    fo_parallel_for(outer * job->down * job->across, threads, rows_block, job);
+}
+
+/* ---- floats ------------------------------------------------------------------------------------------------------ */
+
+static void elementwise_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n) {
+    const fo_elementwise_args *a = job->args;
+    const fo_axes *x = job->axes;
+    fo_elementwise_rows r = {.f = a->f, .m = m, .n = n, .y = a->y + offset[0], .a = a->a + offset[1],
+                             .b = a->b ? a->b + offset[2] : NULL, .act = a->act};
+    r.ldy = row_stride(x, 0), r.lda = row_stride(x, 1), r.ldb = row_stride(x, 2);
+    r.sy = step_of(x, 0), r.sa = step_of(x, 1), r.sb = step_of(x, 2);
     job->kn->elementwise(&r);
 }
 
@@ -30,20 +59,59 @@ static double cost(const fo_elementwise_args *a) {
 }
 
 fo_status fo_elementwise(const fo_elementwise_args *a) {
-    const fo_axes *x = &a->axes;
-    const int last = x->nd - 1, row = x->nd > 1 ? x->nd - 2 : -1;
-    elementwise_job job = {.a = a, .kn = fo_active(), .outer = row < 0 ? 0 : row};
-    job.r = (fo_elementwise_rows){.f = a->f, .m = row < 0 ? 1 : x->size[row], .n = x->size[last], .a = a->a, .b = a->b,
-                                  .y = a->y, .sy = x->stride[0][last], .sa = x->stride[1][last],
-                                  .sb = x->stride[2][last], .act = a->act};
-    if (row >= 0) job.r.ldy = x->stride[0][row], job.r.lda = x->stride[1][row], job.r.ldb = x->stride[2][row];
-    const double elements = (double)fo_points(x, x->nd);
-    const int threads = fo_threads_for(fo_nanoseconds(job.kn, cost(a) * elements, 12 * elements));
-    const ptrdiff_t cuts = threads > 1 ? 4 * threads : 1, outer = fo_points(x, job.outer);
-    job.rows = max_(1, div_up(job.r.m, div_up(cuts, max_(outer, 1))));
-    job.down = div_up(job.r.m, job.rows);
-    job.columns = job.r.m * outer < cuts ? round_up(div_up(job.r.n, cuts), 4 * job.kn->vl) : max_(job.r.n, 1);
-    job.across = div_up(job.r.n, job.columns);
-    fo_parallel_for(outer * job.down * job.across, threads, elementwise_block, &job);
+    rows_job job = {.axes = &a->axes, .run = elementwise_rows, .kn = fo_active(), .args = a};
+    run_rows(&job, cost(a), 12);
+    return FO_OK;
+}
+
+/* ---- elements of any type ---------------------------------------------------------------------------------------- */
+
+static ptrdiff_t bytes_of(fo_element e) {
+    static const ptrdiff_t bytes[FO_ELEMENTS] = {4, 8, 8, 4, 1, 1, 1};
+    return bytes[e];
+}
+
+static void map_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n) {
+    const fo_map_args *a = job->args;
+    const bool where = a->f == FO_MAP_WHERE, gather = a->f == FO_MAP_GATHER;
+    const void *const at[FO_TENSORS] = {a->y, a->a, a->b, a->c};
+    const fo_element types[FO_TENSORS] = {a->to, where ? FO_ELEMENT_BOOL : gather ? a->to : a->from,
+                                          where ? a->to : a->from, a->to};
+    fo_map_rows r = {.f = a->f, .from = a->from, .to = a->to, .m = m, .n = n, .size = a->size,
+                     .stride = a->stride};
+    for (int t = 0; t < FO_TENSORS; t++) {
+        r.ld[t] = row_stride(job->axes, t), r.step[t] = step_of(job->axes, t);
+        r.at[t] = (char *)at[at[t] ? t : 1] + offset[at[t] ? t : 1] * bytes_of(types[at[t] ? t : 1]);
+        if (!at[t]) r.ld[t] = r.ld[1], r.step[t] = r.step[1]; /* a function of one argument reads it twice */
+    }
+    job->kn->map(&r);
+}
+
+/* Whether all indices of a gather are in the axis. */
+static bool is_inside(const fo_map_args *a) {
+    fo_axes indices = {.nd = 0};
+    for (int d = 0; d < a->axes.nd; d++)
+        if (a->axes.stride[2][d]) {
+            indices.size[indices.nd] = a->axes.size[d];
+            indices.stride[0][indices.nd++] = a->axes.stride[2][d];
+        }
+    const int last = max_(indices.nd - 1, 0);
+    const ptrdiff_t n = indices.nd ? indices.size[last] : 1, step = indices.stride[0][last];
+    const ptrdiff_t rows = fo_points(&a->axes, a->axes.nd) ? fo_points(&indices, last) : 0;
+    for (ptrdiff_t i = 0; i < rows; i++) {
+        ptrdiff_t offset[FO_TENSORS];
+        fo_offsets(&indices, last, i, offset);
+        const int64_t *const k = (const int64_t *)a->b + offset[0];
+        bool inside = true;
+        for (ptrdiff_t j = 0; j < n; j++) inside &= k[j * step] >= -a->size && k[j * step] < a->size;
+        if (!inside) return false;
+    }
+    return true;
+}
+
+fo_status fo_map(const fo_map_args *a) {
+    rows_job job = {.axes = &a->axes, .run = map_rows, .kn = fo_active(), .args = a};
+    if (a->f == FO_MAP_GATHER && !is_inside(a)) return FO_OUTSIDE;
+    run_rows(&job, 2, 16);
     return FO_OK;
 }

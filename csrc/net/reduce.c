@@ -58,6 +58,19 @@ fo_status fo_reduce(const fo_reduce_args *a) {
     return FO_OK;
 }
 
+static void run_argmax(const fibre_job *job, const fo_fibres *f, ptrdiff_t scale) {
+    const fo_argmax_args *a = job->args;
+    job->kn->argmax(f, a->y + scale, a->least);
+}
+
+fo_status fo_argmax(const fo_argmax_args *a) {
+    fibre_job job = {.kn = fo_active(), .kept = &a->kept, .run = run_argmax, .args = a};
+    job.f.to = (float *)(void *)a->y; /* places are found by the third strides */
+    job.f.from = a->x, job.f.n = a->n, job.f.x.step = a->sx;
+    run_fibres(&job, (double)fo_points(&a->kept, a->kept.nd) * (double)a->n, 2);
+    return FO_OK;
+}
+
 static void run_softmax(const fibre_job *job, const fo_fibres *f, ptrdiff_t scale) {
     (void)scale;
     job->kn->softmax(f, ((const fo_softmax_args *)job->args)->log);

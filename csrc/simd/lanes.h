@@ -21,8 +21,9 @@ INLINE void v_store_strided(float *p, ptrdiff_t stride, vf v, ptrdiff_t n) {
     for (int l = 0; l < VL && l < n; l++) p[l * stride] = lane[l];
 }
 
-/* The larger one; a NaN in either goes through. */
+/* The larger one and the smaller one; a NaN in either goes through. */
 INLINE vf v_largest(vf a, vf b) { return v_select(v_isnan(a), a, v_max(a, b)); }
+INLINE vf v_least(vf a, vf b) { return v_select(v_isnan(a), a, v_min(a, b)); }
 
 INLINE float v_first(vf v) {
     float lane[VL];

@@ -3,13 +3,13 @@ import math
 
 import numpy as np
 
-from .. import activations
-from .memory import Buffer, Tensor, channels_last, folded, in_order_of, reshaped, row_major, same_order
+from .. import _core, activations
+from .memory import Buffer, Tensor, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 from .sizes import is_open
 from .steps import Step
 
 AXES = 8  # of a tensor of a step
-_FOLDS = "unary", "binary", "copy", "fill"  # kinds of steps that take every element for itself
+_FOLDS = "unary", "binary", "map", "copy", "fill"  # kinds of steps that take every element for itself
 
 
 class NoKernel(Exception):
@@ -53,8 +53,8 @@ class Builder:
 
     @staticmethod
     def constant(array, shape):
-        """A tensor of float32 numbers that are known now, or when sizes are."""
-        dtype = np.dtype(np.float32)
+        """A tensor of numbers that are known now, or of float32 ones that are when sizes are."""
+        dtype = array.dtype if isinstance(array, np.ndarray) else np.dtype(np.float32)
         return Tensor(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
 
     def data(self, value):
@@ -113,6 +113,15 @@ class Builder:
     def numpy(self, node, reads, writes):
         """Adds a step that NumPy computes."""
         self.steps.append(Step("numpy", node, {}, reads, writes))
+
+    def map(self, node, name, y, *operands):
+        """Adds an elementwise function of elements of any type, which are broadcast; NoKernel where there is none for
+        them. What is computed with is of the first operand's type, of a choice (`where`) of the second's."""
+        of = operands[name == "where"].dtype
+        if y.dtype not in _core.ELEMENTS or not _core.map_takes(name, of):
+            raise NoKernel(name)
+        tensors = dict(zip("abc", (broadcast(t, y.shape) for t in operands), strict=False))
+        self.add("map", node, name=name, **tensors, y=y, of=of, to=y.dtype)
 
     def copy(self, node, x, y):
         if x.dtype != y.dtype or x.dtype.itemsize not in (1, 2, 4, 8):

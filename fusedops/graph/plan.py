@@ -281,7 +281,8 @@ def _is_image(known):
 
 def _lower(builder, node):
     record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
-    if callable(record.lower) and (builder.known[made].dtype == np.float32 or record.views or record.bytes):
+    typed = record.views or record.bytes or record.typed
+    if callable(record.lower) and (builder.known[made].dtype == np.float32 or typed):
         before = len(builder.steps)
         try:
             if record.lower(builder, node):

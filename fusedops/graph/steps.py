@@ -20,6 +20,7 @@ class Rule(NamedTuple):
 RULES = {
     "attention": Rule(lambda a: len(a["y"].shape) > 3),
     "affine": Rule(in_place=True),
+    "argmax": Rule(lambda a: a["axis"] > 0),
     "avg_pool": Rule(),
     "binary": Rule(in_place=True),
     "byte_binary": Rule(),
@@ -34,6 +35,7 @@ RULES = {
     "linear": Rule(),
     "lookup": Rule(in_place=True),
     "lrn": Rule(),
+    "map": Rule(),
     "matmul": Rule(lambda a: len(a["y"].shape) > 2),
     "max_pool": Rule(),
     "norm": Rule(lambda a: a["first_axis"] > 0),

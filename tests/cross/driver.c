@@ -77,7 +77,7 @@ static fo_image image(float *data, bool nhwc, ptrdiff_t c, ptrdiff_t h, ptrdiff_
 static fo_axes axes(const ptrdiff_t *i) {
     fo_axes a = {.nd = (int)*i++};
     for (int d = 0; d < a.nd; d++) a.size[d] = *i++;
-    for (int t = 0; t < FO_TENSORS; t++)
+    for (int t = 0; t < 3; t++)
         for (int d = 0; d < a.nd; d++) a.stride[t][d] = *i++;
     fo_fold(&a);
     return a;

@@ -373,7 +373,8 @@ def passes_over_images():
             window = kernel, stride, before, (1, 1)
             yield f"max_pool {k}{last}", stepped("max_pool", y, image, lambda n, w=window: w, order)
             yield f"avg_pool {k}{last}", stepped("avg_pool", y, image, lambda n, w=window: (*w, COUNTED), order)
-        for name, axes in product(("mean", "sum", "max"), ((0,), (1,), (3,), (2, 3), (1, 3), (0, 1, 2, 3))):
+        over = (0,), (1,), (3,), (2, 3), (1, 3), (0, 1, 2, 3)
+        for name, axes in product(("mean", "sum", "max", "min", "prod"), over):
             y = tuple(1 if a in axes else n for a, n in enumerate((3, 70, 9, 33)))
             yield (f"reduce {name} {axes}{last}",
                    stepped("reduce", y, lambda n, f=name, o=order: (f, o(n(3, 70, 9, 33))), lambda n, a=axes: (a,)))
@@ -393,6 +394,40 @@ def passes_over_images():
     for kernel, stride, dilation, groups in TRANSPOSED:
         yield (f"conv_transpose {kernel[0]}x{kernel[1]} stride={stride[0]} groups={groups}",
                partial(transposed, kernel=kernel, stride=stride, dilation=dilation, groups=groups))
+
+
+def elements():
+    """Of any type: bits of whole numbers and of what is chosen do not depend on a set."""
+    for name, of, to in (
+        ("less", np.int64, np.bool_),
+        ("equal", np.float32, np.bool_),
+        ("mul", np.int32, np.int32),
+        ("mod", np.int64, np.int64),
+        ("where", np.float32, np.float32),
+        ("cast", np.float32, np.int64),
+        ("cast", np.bool_, np.float32),
+        ("round", np.float32, np.float32),
+        ("softsign", np.float32, np.float32),
+    ):
+        yield f"map {name} {np.dtype(of)} to {np.dtype(to)}", partial(mapped, name=name, of=of, to=to)
+    for axis in 0, 1:
+        yield f"argmax {axis}", partial(argmax, axis=axis)
+
+
+def mapped(numbers, name, of, to):
+    count = {"where": 3, "cast": 1, "round": 1, "softsign": 1}.get(name, 2)
+    given = [(9 * numbers(37, 70)).astype(of) for _ in range(count)]
+    if name == "where":
+        given[0] = given[0] > 0
+    y = np.zeros((37, 70), to)
+    step("map", name, *[*given, None, None][:3], y, np.dtype(of), np.dtype(to))
+    return [y]
+
+
+def argmax(numbers, axis):
+    y = np.zeros((1, 70) if axis == 0 else (37, 1), np.int64)
+    step("argmax", False, numbers(37, 70), y, axis)
+    return [y]
 
 
 def rows_and_matrices():
@@ -626,8 +661,8 @@ def cases():
     """Every case by name."""
     made = {}
     for part in (convolutions, eight_bits, depthwises, products, products_of_halves, recurrents,
-                 recurrents_of_halves, blocks, elementwise, passes_over_images, rows_and_matrices, attentions,
-                 of_the_table):
+                 recurrents_of_halves, blocks, elementwise, elements, passes_over_images, rows_and_matrices,
+                 attentions, of_the_table):
         for name, case in part():
             assert name not in made, name
             made[name] = case

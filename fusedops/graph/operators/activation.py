@@ -3,7 +3,7 @@ import math
 
 import numpy as np
 
-from ... import activations
+from ... import _core, activations
 from ..builder import Builder
 from ..ir import Node
 from ..reader import Reader
@@ -48,8 +48,24 @@ def activate(x, activation, channel_axis=1):
 def lower_unary(name):
     def lower(p: Builder, node):
         x = p.at(node.inputs[0])
+        if x.dtype != np.float32:
+            return lower_map(name)(p, node)
         y = p.result(node.output, like=x)
         p.add("unary", node, name=name, x=x, y=y, activation=p.activation(node))
+        return True
+    return lower
+
+
+def lower_map(name, order=slice(None)):
+    """Of elements of any type that the kernels take: of the operands in this order."""
+    def lower(p: Builder, node):
+        if node.activation is not None or name not in _core.MAPS:
+            return False
+        operands, shape = [p.at(v) for v in node.inputs[order]], p.known[node.output].shape
+        if len({x.dtype for x in operands[name == "where":]}) > 1:
+            return False
+        y = p.result(node.output, like=next((x for x in operands if x.shape == shape), None))
+        p.map(node, name, y, *operands)
         return True
     return lower
 

@@ -5,7 +5,8 @@ from ..builder import Builder
 from ..ir import Node
 from ..memory import broadcast, in_order_of
 from ..reader import Reader
-from .activation import erf, lower_unary
+from ..sizes import is_open
+from .activation import erf, lower_map, lower_unary
 from .places import lower_same
 from .record import Operator, Rewrite, always, broadcast_shape, plain, same_shape
 
@@ -83,9 +84,11 @@ def _prelu(node, x, slope):
 
 def _lower_binary(name):
     def lower(p: Builder, node):
-        if len(node.inputs) != 2 or any(p.known[v].dtype != np.float32 for v in node.inputs):
-            return False
         a, b = map(p.at, node.inputs)
+        if b.dtype != np.float32 and name == "pow":
+            b = _as_float(p, node, node.inputs[1])
+        if {a.dtype, b.dtype} != {np.dtype(np.float32)}:
+            return lower_map(name)(p, node)
         shape = p.known[node.output].shape
         whole = [t for t in (a, b) if t.shape == shape and t.buffer.array is None]
         y = p.result(node.output, like=whole[0] if whole else None)
@@ -93,6 +96,17 @@ def _lower_binary(name):
               activation=p.activation(node))
         return True
     return lower
+
+
+def _as_float(p, node, value):
+    """A value as float32."""
+    data = p.data(value)
+    if isinstance(data, np.ndarray) and not is_open(data):
+        return p.constant(data.astype(np.float32), data.shape)
+    x = p.at(value)
+    y = p.new(x.shape, dtype=np.dtype(np.float32))
+    p.map(node, "cast", y, x)
+    return y
 
 
 def _lower_clip(p: Builder, node):
@@ -111,7 +125,8 @@ def _lower_clip(p: Builder, node):
 
 
 def _lower_cast(p: Builder, node):
-    return p.known[node.inputs[0]].dtype == np.float32 and lower_same(p, node)
+    same = p.known[node.inputs[0]].dtype == p.known[node.output].dtype
+    return lower_same(p, node) if same else lower_map("cast", slice(1))(p, node)
 
 
 def _read_sum(r: Reader, node):
@@ -124,6 +139,17 @@ def _read_sum(r: Reader, node):
         total = result
     if len(node.inputs) == 1:
         r.add(Node("Identity", node.name, node.inputs, node.outputs))
+
+
+def _read_extreme(r: Reader, node):
+    """The largest or smallest of many values as that of two, in order."""
+    best = node.inputs[0]
+    for i, v in enumerate(node.inputs[1:-1], 1):
+        result = r.fresh(f"{node.name}.{i}")
+        r.add(Node(node.op, f"{node.name}.{i}", [best, v], [result]))
+        best = result
+    r.add(Node(node.op, node.name, [best, *node.inputs[-1:]], node.outputs) if len(node.inputs) > 1 else
+          Node("Identity", node.name, node.inputs, node.outputs))
 
 
 def _read_mean(r: Reader, node):
@@ -166,7 +192,12 @@ def _read_cast(r: Reader, node):
     r.add(node)
 
 
+def _lower_mod(p: Builder, node):
+    return not node.attrs.get("fmod", 0) and lower_map("mod")(p, node)
+
+
 _BOOLS = "its results are no floats"
+_SWAPPED = slice(None, None, -1)
 _RARE = "no kernel: networks spend no time in it"
 
 
@@ -178,6 +209,7 @@ def _unary(name, function, **more):
         lower_unary(name),
         activates=True,
         anywhere=True,
+        typed=True,
         sizes=name in ("abs", "neg"),
         **more,
     )
@@ -187,7 +219,8 @@ def _binary(name, evaluate, read=plain, **more):
     """A function of two values that a kernel has."""
     sizes = name in ("add", "sub", "mul", "div", "max", "min")
     return Operator(
-        evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, sizes=sizes, **more
+        evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, typed=True, sizes=sizes,
+        **more,
     )
 
 
@@ -195,8 +228,13 @@ def _numpy(function, why=_RARE, **more):
     return Operator(_each(function), broadcast_shape, why, **more)
 
 
-def _test(function):
-    return _numpy(function, _BOOLS, dtype=always(np.bool_), sizes=True)
+def _mapped(function, name, *order, **more):
+    """A function that a kernel of any elements has."""
+    return Operator(_each(function), broadcast_shape, lower_map(name, *order), typed=True, **more)
+
+
+def _test(function, name, *order):
+    return _mapped(function, name, *order, dtype=always(np.bool_), sizes=True)
 
 
 def _cast_type(node, inputs, i):
@@ -208,18 +246,18 @@ RECORDS = {
     "Acos": _numpy(np.arccos),
     "Acosh": _numpy(np.arccosh),
     "Add": _binary("add", _each(np.add), formula=True, on_bytes="QuantizedAdd"),
-    "And": _test(np.logical_and),
+    "And": _test(np.logical_and, "and"),
     "Asin": _numpy(np.arcsin),
     "Asinh": _numpy(np.arcsinh),
     "Atan": _numpy(np.arctan),
     "Atanh": _numpy(np.arctanh),
     "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type,
-                     note="between floats of one size, where nothing is to be done", sizes=True,
+                     note="between float32, float64, bool and integers of 8, 32 and 64 bits", sizes=True, typed=True,
                      idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
     "CastLike": Operator(lambda node, x, like: x.astype(like.dtype), lambda node, x, like: x.shape, _lower_cast,
-                         dtype=lambda node, inputs, i: inputs[1].dtype, idle=lambda node, x, like: None not in
-                         (x, like) and x.dtype == like.dtype),
-    "Ceil": _numpy(np.ceil),
+                         typed=True, dtype=lambda node, inputs, i: inputs[1].dtype,
+                         idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
+    "Ceil": _mapped(np.ceil, "ceil"),
     "Clip": Operator(
         _clip,
         broadcast_shape,
@@ -233,37 +271,38 @@ RECORDS = {
     "Cos": _numpy(np.cos),
     "Cosh": _numpy(np.cosh),
     "Div": _binary("div", _div, formula=True),
-    "Equal": _test(np.equal),
+    "Equal": _test(np.equal, "equal"),
     "Erf": _unary("erf", erf, formula=True),
     "Exp": _unary("exp", np.exp, formula=True),
-    "Floor": _numpy(np.floor),
-    "Greater": _test(np.greater),
-    "GreaterOrEqual": _test(np.greater_equal),
+    "Floor": _mapped(np.floor, "floor"),
+    "Greater": _test(np.greater, "less", _SWAPPED),
+    "GreaterOrEqual": _test(np.greater_equal, "at_most", _SWAPPED),
     "IsInf": Operator(_is_inf, broadcast_shape, _BOOLS, dtype=always(np.bool_)),
-    "IsNaN": _test(np.isnan),
-    "Less": _test(np.less),
-    "LessOrEqual": _test(np.less_equal),
+    "IsNaN": _numpy(np.isnan, _BOOLS, dtype=always(np.bool_), sizes=True),
+    "Less": _test(np.less, "less"),
+    "LessOrEqual": _test(np.less_equal, "at_most"),
     "Log": _unary("log", np.log, formula=True)._replace(evaluate=_rounded(np.log)),
-    "Max": _binary("max", _largest(np.maximum), note="of two values"),
+    "Max": _binary("max", _largest(np.maximum), _read_extreme),
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
-    "Min": _binary("min", _largest(np.minimum), note="of two values"),
-    "Mod": Operator(_mod, broadcast_shape, _RARE, sizes=True),
+    "Min": _binary("min", _largest(np.minimum), _read_extreme),
+    "Mod": Operator(_mod, broadcast_shape, _lower_mod, sizes=True, typed=True,
+                    note="integers of 32 and 64 bits, with the sign of the divisor"),
     "Mul": _binary("mul", _each(np.multiply), formula=True, on_bytes="QuantizedMul"),
     "Neg": _unary("neg", np.negative, formula=True),
-    "Not": _test(np.logical_not),
-    "Or": _test(np.logical_or),
+    "Not": _test(np.logical_not, "not"),
+    "Or": _test(np.logical_or, "or"),
     "PRelu": _binary("prelu", _prelu, _read_prelu),
-    "Pow": _binary("pow", _power, formula=True, note="both in float32"),
+    "Pow": _binary("pow", _power, formula=True, note="of float32, the exponents of any type"),
     "Reciprocal": _unary("reciprocal", np.reciprocal, formula=True),
-    "Round": _numpy(np.rint),
-    "Sign": _numpy(np.sign),
+    "Round": _mapped(np.rint, "round"),
+    "Sign": _mapped(np.sign, "sign"),
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
-    "Softsign": _numpy(lambda x: x / (1 + np.abs(x))),
+    "Softsign": _mapped(lambda x: x / (1 + np.abs(x)), "softsign"),
     "Sqrt": _unary("sqrt", np.sqrt, formula=True)._replace(evaluate=_rounded(np.sqrt)),
     "Sub": _binary("sub", _each(np.subtract), formula=True, on_bytes="QuantizedSub"),
     "Sum": Rewrite(_read_sum, ("Add", )),
     "Tan": _numpy(np.tan),
-    "Where": _numpy(np.where, dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
-    "Xor": _test(np.logical_xor),
+    "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
+    "Xor": _test(np.logical_xor, "xor"),
 }

@@ -1,9 +1,10 @@
 """What picks elements by indices, or puts them there."""
 import numpy as np
 
+from ... import _core
 from ..builder import Builder
 from ..ir import Node
-from ..memory import along, part, row_major, same_order
+from ..memory import along, part
 from ..reader import Reader
 from ..sizes import decide, is_open
 from .elementwise import CAST_TYPES
@@ -167,10 +168,66 @@ def _lower_gather(p: Builder, node):
             node.output,
             part._replace(shape=x.shape[:axis] + x.shape[axis + 1:], strides=x.strides[:axis] + x.strides[axis + 1:]))
         return True
-    if i.dtype != np.int64 or not same_order(i.shape, i.strides, row_major(i.shape)):
+    return gather(p, node, x, _places(p, node), axis)
+
+
+def gather(p: Builder, node, x, i, axis, single=False):
+    """A step that picks elements of x along an axis, by indices of 64 bits."""
+    if x.dtype not in _core.ELEMENTS:
         return False
     y = p.result(node.output)
-    p.add("gather", node, x=x, indices=i, y=y, along=axis)
+    p.add("gather", node, x=x, indices=i, y=y, along=axis, to=x.dtype, single=single)
+    return True
+
+
+def _places(p: Builder, node):
+    """The indices of a node, in 64 bits."""
+    i, wide = p.at(node.inputs[1]), np.dtype(np.int64)
+    data = p.data(node.inputs[1])
+    if i.dtype == wide:
+        return i
+    if isinstance(data, np.ndarray) and not is_open(data):
+        return p.constant(data.astype(wide), data.shape)
+    y = p.new(i.shape, dtype=wide)
+    p.map(node, "cast", y, i)
+    return y
+
+
+def _lower_gather_elements(p: Builder, node):
+    x, i = p.at(node.inputs[0]), _places(p, node)
+    axis = node.attrs.get("axis", 0) % len(x.shape)
+    rest = zip(x.shape, i.shape, strict=True)
+    if any(n < m for d, (n, m) in enumerate(rest) if d != axis):
+        return False
+    return gather(p, node, x, i, axis, single=True)
+
+
+def _lower_gather_nd(p: Builder, node):
+    """Rows of one index each are places along the first axis."""
+    i = _places(p, node)
+    if node.attrs.get("batch_dims", 0) or i.shape[-1] != 1:
+        return False
+    return gather(p, node, p.at(node.inputs[0]), i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
+
+
+def _lower_one_hot(p: Builder, node):
+    """Where the index, from the front, is that of the element."""
+    i, v, y = p.at(node.inputs[0]), p.at(node.inputs[2]), p.known[node.output]
+    axis = node.attrs.get("axis", -1) % len(y.shape)
+    depth = y.shape[axis]
+    if is_open(depth) or not isinstance(depth, int) or v.dtype not in _core.ELEMENTS:
+        return False
+    one = (*i.shape[:axis], 1, *i.shape[axis:])
+    size, zero = (p.constant(np.array(n, i.dtype), ()) for n in (depth, 0))
+    behind, front = p.new(i.shape, dtype=i.dtype), p.new(i.shape, dtype=i.dtype)
+    negative, same = p.new(i.shape, dtype=np.dtype(np.bool_)), p.new(y.shape, dtype=np.dtype(np.bool_))
+    p.map(node, "add", behind, i, size)
+    p.map(node, "less", negative, i, zero)
+    p.map(node, "where", front, negative, behind, i)
+    rows = np.arange(depth, dtype=i.dtype).reshape(-1, *[1] * (len(y.shape) - 1 - axis))
+    p.map(node, "equal", same, p.reshape(node, front, one), p.constant(rows, rows.shape))
+    off, on = (along(v, 0, n, 1)._replace(shape=(), strides=()) for n in (0, 1))
+    p.map(node, "where", p.result(node.output), same, on, off)
     return True
 
 
@@ -225,14 +282,20 @@ RECORDS = {
         lambda node, x, i: x.take(i, node.attrs.get("axis", 0)),
         _gather_shape,
         _lower_gather,
-        note="constant or int64 indices",
         sizes=True,
+        typed=True,
     ),
-    "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _SINGLE),
-    "GatherND": Operator(_gather_nd, _gather_nd_shape, _SINGLE),
+    "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _lower_gather_elements, typed=True),
+    "GatherND": Operator(_gather_nd, _gather_nd_shape, _lower_gather_nd, typed=True, note="of one index each"),
     "NonZero": Operator(_nonzero, _found_shapes(_nonzero), _OWN, dtype=always(np.int64), shaping=(0,)),
     "OneHot": Operator(
-        _one_hot, _one_hot_shape, _SINGLE, dtype=lambda node, inputs, i: inputs[2].dtype, shaping=(1,), grows=True
+        _one_hot,
+        _one_hot_shape,
+        _lower_one_hot,
+        dtype=lambda node, inputs, i: inputs[2].dtype,
+        shaping=(1,),
+        grows=True,
+        typed=True,
     ),
     "ReverseSequence": Operator(_reverse_sequence, _reverse_shape, _SINGLE),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),

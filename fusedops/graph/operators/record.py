@@ -65,6 +65,7 @@ class Operator(NamedTuple):
     shaping: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
     from_shapes: bool = False  # its result follows from the shapes of its inputs
     views: bool = False  # its steps place what they read otherwise, whatever the type of its elements
+    typed: bool = False  # its lowering looks at the types of elements itself
     sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
     call: Callable | None = None  # (node, residual, *arrays) -> its result by the library's own calls, or None

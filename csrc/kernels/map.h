@@ -1,0 +1,206 @@
+/* Elements of any type: y = f(a, b, c) over rows, of plain C loops, whose contiguous forms the compiler turns into
+ * vectors. Integers wrap around; a float without an integer of the type becomes its least. */
+#ifndef FO_MAP_H
+#define FO_MAP_H
+
+#include <math.h>
+
+typedef int64_t map_i64;
+typedef int32_t map_i32;
+typedef int8_t map_i8;
+typedef uint8_t map_u8, map_bool;
+typedef float map_f32;
+typedef double map_f64;
+
+/* ---- what a function is of elements u, v ------------------------------------------------------------------------- */
+
+INLINE map_i64 map_long(double x) { return x >= -0x1p63 && x < 0x1p63 ? (map_i64)x : INT64_MIN; }
+INLINE map_i32 map_int(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? (map_i32)x : INT32_MIN; }
+/* Quotients are rounded towards zero, remainders have the sign of v; of v = 0 they are 0. */
+INLINE map_i64 map_quotient(map_i64 u, map_i64 v) {
+    return v == 0 ? 0 : v == -1 ? (map_i64)(0 - (uint64_t)u) : u / v;
+}
+INLINE map_i64 map_modulo(map_i64 u, map_i64 v) {
+    const map_i64 r = v == 0 || v == -1 ? 0 : u % v;
+    return r && (r < 0) != (v < 0) ? r + v : r;
+}
+
+/* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. */
+#define MAP_ROW(u_at, v_at, y_at, value) \
+    for (ptrdiff_t j = 0; j < g->n; j++) { \
+        const map_a u = a[u_at]; \
+        const map_b v = b[v_at]; \
+        (void)u, (void)v; \
+        y[y_at] = (map_y)(value); \
+    }
+#define MAP(name, type_y, type_a, type_b, value) \
+    static void map_##name(const fo_map_rows *g) { \
+        typedef map_##type_y map_y; \
+        typedef map_##type_a map_a; \
+        typedef map_##type_b map_b; \
+        const ptrdiff_t sa = g->step[1], sb = g->step[2], sy = g->step[0]; \
+        for (ptrdiff_t i = 0; i < g->m; i++) { \
+            map_y *restrict const y = (map_y *)g->at[0] + i * g->ld[0]; \
+            const map_a *const a = (const map_a *)g->at[1] + i * g->ld[1]; \
+            const map_b *const b = (const map_b *)g->at[2] + i * g->ld[2]; \
+            if (sy == 1 && sa == 1 && sb == 1) \
+                MAP_ROW(j, j, j, value) \
+            else if (sy == 1 && sa == 1 && sb == 0) \
+                MAP_ROW(j, 0, j, value) \
+            else if (sy == 1 && sa == 0 && sb == 1) \
+                MAP_ROW(0, j, j, value) \
+            else \
+                MAP_ROW(j * sa, j * sb, j * sy, value) \
+        } \
+    }
+
+typedef void map_fn(const fo_map_rows *);
+
+/* ---- casts ------------------------------------------------------------------------------------------------------- */
+
+#define MAP_CASTS_FROM(from, whole_long, whole_int) \
+    MAP(from##_f32, f32, from, from, u) MAP(from##_f64, f64, from, from, u) \
+    MAP(from##_i64, i64, from, from, whole_long) MAP(from##_i32, i32, from, from, whole_int) \
+    MAP(from##_i8, i8, from, from, whole_int) MAP(from##_u8, u8, from, from, whole_int) \
+    MAP(from##_bool, bool, from, from, u != 0)
+MAP_CASTS_FROM(f32, map_long((double)u), map_int((double)u))
+MAP_CASTS_FROM(f64, map_long(u), map_int(u))
+MAP_CASTS_FROM(i64, u, u)
+MAP_CASTS_FROM(i32, u, u)
+MAP_CASTS_FROM(i8, u, u)
+MAP_CASTS_FROM(u8, u, u)
+
+#define MAP_CASTS(from) {map_##from##_f32, map_##from##_f64, map_##from##_i64, map_##from##_i32, map_##from##_i8, \
+                         map_##from##_u8, map_##from##_bool}
+static map_fn *const map_casts[FO_ELEMENTS][FO_ELEMENTS] = {MAP_CASTS(f32), MAP_CASTS(f64), MAP_CASTS(i64),
+                                                            MAP_CASTS(i32), MAP_CASTS(i8), MAP_CASTS(u8),
+                                                            MAP_CASTS(u8)};
+
+/* ---- tests, logic, arithmetic ------------------------------------------------------------------------------------ */
+
+#define MAP_TESTS(t) \
+    MAP(equal_##t, bool, t, t, u == v) MAP(less_##t, bool, t, t, u < v) MAP(at_most_##t, bool, t, t, u <= v)
+MAP_TESTS(f32)
+MAP_TESTS(f64)
+MAP_TESTS(i64)
+MAP_TESTS(i32)
+MAP_TESTS(i8)
+MAP_TESTS(u8)
+
+#define MAP_TEST(f) \
+    {map_##f##_f32, map_##f##_f64, map_##f##_i64, map_##f##_i32, map_##f##_i8, map_##f##_u8, map_##f##_u8}
+static map_fn *const map_tests[][FO_ELEMENTS] = {MAP_TEST(equal), MAP_TEST(less), MAP_TEST(at_most)};
+
+MAP(logic_and, bool, u8, u8, u ? v : 0)
+MAP(logic_or, bool, u8, u8, u || v)
+MAP(logic_xor, bool, u8, u8, u ^ v)
+MAP(logic_not, bool, u8, u8, !u)
+static map_fn *const map_logic[] = {map_logic_and, map_logic_or, map_logic_xor, map_logic_not};
+
+#define MAP_INTEGERS(t, unsigned_t) \
+    MAP(add_##t, t, t, t, (unsigned_t)u + (unsigned_t)v) MAP(sub_##t, t, t, t, (unsigned_t)u - (unsigned_t)v) \
+    MAP(mul_##t, t, t, t, (unsigned_t)u * (unsigned_t)v) MAP(div_##t, t, t, t, map_quotient(u, v)) \
+    MAP(mod_##t, t, t, t, map_modulo(u, v)) MAP(max_##t, t, t, t, u > v ? u : v) MAP(min_##t, t, t, t, u < v ? u : v) \
+    MAP(neg_##t, t, t, t, 0 - (unsigned_t)u) MAP(abs_##t, t, t, t, u < 0 ? 0 - (unsigned_t)u : (unsigned_t)u) \
+    MAP(sign_##t, t, t, t, (u > 0) - (u < 0))
+MAP_INTEGERS(i64, uint64_t)
+MAP_INTEGERS(i32, uint32_t)
+
+#define MAP_INTEGER(t) \
+    {map_add_##t, map_sub_##t, map_mul_##t, map_div_##t, map_mod_##t, map_max_##t, map_min_##t, map_neg_##t, \
+     map_abs_##t, map_sign_##t}
+static map_fn *const map_integers[][FO_MAP_FLOOR - FO_MAP_ADD] = {MAP_INTEGER(i64), MAP_INTEGER(i32)};
+
+/* ---- floats to whole ones ---------------------------------------------------------------------------------------- */
+
+MAP(floor, f32, f32, f32, floorf(u))
+MAP(ceil, f32, f32, f32, ceilf(u))
+MAP(round, f32, f32, f32, rintf(u))
+MAP(sign_f32, f32, f32, f32, u != u ? u : (map_f32)((u > 0) - (u < 0)))
+MAP(softsign, f32, f32, f32, u / (1 + fabsf(u)))
+static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_softsign};
+
+/* ---- choices ----------------------------------------------------------------------------------------------------- */
+
+/* y = a ? b : c of elements as large as `type`. */
+#define MAP_CHOICE_ROW(a_at, b_at, c_at, y_at) \
+    for (ptrdiff_t j = 0; j < g->n; j++) { \
+        const map_e u = b[b_at], v = c[c_at]; \
+        y[y_at] = a[a_at] ? u : v; \
+    }
+#define MAP_CHOICE(type) \
+    static void map_where_##type(const fo_map_rows *g) { \
+        typedef map_##type map_e; \
+        const ptrdiff_t sy = g->step[0], sa = g->step[1], sb = g->step[2], sc = g->step[3]; \
+        const bool whole = sy == 1 && sa == 1; \
+        for (ptrdiff_t i = 0; i < g->m; i++) { \
+            map_e *restrict const y = (map_e *)g->at[0] + i * g->ld[0]; \
+            const map_u8 *const a = (const map_u8 *)g->at[1] + i * g->ld[1]; \
+            const map_e *const b = (const map_e *)g->at[2] + i * g->ld[2]; \
+            const map_e *const c = (const map_e *)g->at[3] + i * g->ld[3]; \
+            if (whole && sb == 1 && sc == 1) \
+                MAP_CHOICE_ROW(j, j, j, j) \
+            else if (whole && sb == 0 && sc == 1) \
+                MAP_CHOICE_ROW(j, 0, j, j) \
+            else if (whole && sb == 1 && sc == 0) \
+                MAP_CHOICE_ROW(j, j, 0, j) \
+            else if (whole && sb == 0 && sc == 0) \
+                MAP_CHOICE_ROW(j, 0, 0, j) \
+            else \
+                MAP_CHOICE_ROW(j * sa, j * sb, j * sc, j * sy) \
+        } \
+    }
+MAP_CHOICE(u8)
+MAP_CHOICE(i32)
+MAP_CHOICE(i64)
+
+/* y = a[b * stride], b from -size to size - 1. */
+#define MAP_GATHER(type) \
+    static void map_gather_##type(const fo_map_rows *g) { \
+        const ptrdiff_t sy = g->step[0], sa = g->step[1], sb = g->step[2], size = g->size, stride = g->stride; \
+        for (ptrdiff_t i = 0; i < g->m; i++) { \
+            map_##type *const y = (map_##type *)g->at[0] + i * g->ld[0]; \
+            const map_##type *const a = (const map_##type *)g->at[1] + i * g->ld[1]; \
+            const map_i64 *const b = (const map_i64 *)g->at[2] + i * g->ld[2]; \
+            for (ptrdiff_t j = 0, of = sb ? 1 : g->n; j < g->n; j += of) { \
+                const ptrdiff_t k = (ptrdiff_t)b[j * sb]; \
+                const map_##type *const from = a + j * sa + (k < 0 ? k + size : k) * stride; \
+                if (of == 1) \
+                    y[j * sy] = *from; \
+                else if (sy == 1 && sa == 1) \
+                    memcpy(y, from, (size_t)g->n * sizeof *y); \
+                else \
+                    for (ptrdiff_t l = 0; l < g->n; l++) y[l * sy] = from[l * sa]; \
+            } \
+        } \
+    }
+MAP_GATHER(u8)
+MAP_GATHER(i32)
+MAP_GATHER(i64)
+
+/* ---- the kernel -------------------------------------------------------------------------------------------------- */
+
+/* Of elements of 1, 4 and 8 bytes. */
+INLINE int map_width(fo_element e) {
+    return e == FO_ELEMENT_F64 || e == FO_ELEMENT_I64 ? 2 : e == FO_ELEMENT_F32 || e == FO_ELEMENT_I32 ? 1 : 0;
+}
+
+static map_fn *map_of(const fo_map_rows *g) {
+    static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
+    static map_fn *const gathers[] = {map_gather_u8, map_gather_i32, map_gather_i64};
+    if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
+    if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
+    if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];
+    if (g->f == FO_MAP_SIGN && g->from == FO_ELEMENT_F32) return map_sign_f32;
+    if (g->f < FO_MAP_FLOOR) return map_integers[g->from == FO_ELEMENT_I32][g->f - FO_MAP_ADD];
+    if (g->f < FO_MAP_WHERE) return map_floats[g->f - FO_MAP_FLOOR];
+    if (g->f == FO_MAP_WHERE) return choices[map_width(g->to)];
+    return gathers[map_width(g->to)];
+}
+
+void FO_NAME(fo_map)(const fo_map_rows *g) {
+    FO_RAN("map");
+    map_of(g)(g);
+}
+
+#endif
