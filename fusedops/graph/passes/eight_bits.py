@@ -155,7 +155,7 @@ def _keep_axes(context, node):
 
 
 def _share(context, node):
-    """Of two equal conversions of one value the first stands for both."""
+    """Of two equal conversions of one value the first is kept."""
     if node.op not in ("DequantizeLinear", "QuantizeLinear"):
         return
     if node.output in context.graph.results:
@@ -225,7 +225,7 @@ def _padded(context, node, inputs, source):
 
 
 def _sink_weights(context, node):
-    """A transposition of constant weights, whose scales go along with their axis."""
+    """A transposition of constant weights; their scales follow the axis."""
     made = context.producers.get(node.inputs[0])
     w = context.graph.constant(made, 0) if made is not None and made.op == "DequantizeLinear" else None
     if w is None or made.attrs.get("block_size", 0):
@@ -294,7 +294,7 @@ def _weights(context, value, axis):
     if node.attrs.get("block_size", 0):
         return "its weights have a scale a block"
     if scale.size > 1 and node.attrs.get("axis", 1) % q.ndim != axis:
-        return "its weights have scales along another axis than its output channels"
+        return "its weights have scales for another axis than that of its output channels"
     shape = [-1 if a == axis else 1 for a in range(q.ndim)]
     each = np.broadcast_to(scale.reshape(-1), q.shape[axis])
     w = q.astype(np.int16) - (0 if zero is None else np.broadcast_to(zero.reshape(-1), q.shape[axis]).reshape(shape))
