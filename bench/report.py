@@ -8,7 +8,10 @@ import base64
 import contextlib
 import html
 import json
+import subprocess
 import sys
+from datetime import date
+from importlib.metadata import distributions
 from pathlib import Path
 
 from fusedops.report import COLORS
@@ -17,6 +20,7 @@ from fusedops.workloads import VARIANTS
 from .cases import CASES, NETWORKS
 from .peers import PEERS
 
+DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURES = {
     "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
               "as passes of their own; "
@@ -73,8 +77,8 @@ class Run:
     def __init__(self, file):
         self.all, self.roof = file["benchmarks"], file["roof"]
         machine = file["machine_info"]["fusedops"]
-        threads = machine["threads"]
-        self.setting = f"{machine['processor']}, {machine['isa']}, {threads} thread{'s' * (threads > 1)}"
+        self.processor, self.isa, self.threads = machine["processor"], machine["isa"], machine["threads"]
+        self.setting = f"{self.processor}, {self.isa}, {self.threads} thread{'s' * (self.threads > 1)}"
 
     def table(self, kind, row, column):
         """``{row: {column: (seconds, extra_info)}}`` of the benchmarks of a kind."""
@@ -246,6 +250,26 @@ def _table(title, table, columns):
     return f"<h2>{title}</h2><table>{head}{''.join(rows)}</table>"
 
 
+def publish(run, path):
+    """The medians of a run in microseconds, with what they were measured on, into a file of docs/figures.
+
+    A run of another number of threads on the same processor is added to what the file has.
+    """
+    packages = {"fusedops", "numpy", *(package for peer in PEERS.values() for package in peer.package.split())}
+    versions = {d.name: d.version for d in distributions() if d.name in packages}
+    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
+    file = json.loads(path.read_text()) if path.exists() else {"threads": {}}
+    file |= dict(processor=run.processor, isa=run.isa, date=str(date.today()), commit=commit.strip(), versions=versions,
+                 peers={name: peer.label for name, peer in PEERS.items()})
+    tables = {kind: run.table(kind, "name", column) for kind, column in
+              (("operation", "variant"), ("block", "variant"), ("peer", "peer"))}
+    file["threads"][str(run.threads)] = {
+        kind: {name: {column: float(f"{1e6 * seconds:.4g}") for column, (seconds, _) in row.items()}
+               for name, row in table.items()} for kind, table in tables.items()}
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(file, indent=1) + "\n")
+
+
 def main():
     arguments = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__,
                                         formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -256,6 +280,8 @@ def main():
     arguments.add_argument("--threads", type=int, default=1, metavar="N",
                            help="threads of fusedops and of its peers (default: 1)")
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
+    arguments.add_argument("--publish", metavar="NAME",
+                           help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it")
     options = arguments.parse_args()
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.run or options.output / "run.json"
@@ -265,6 +291,9 @@ def main():
     target = options.output / "index.html"
     target.write_text(page(run, draw(run, options.output)))
     print(target)
+    if options.publish:
+        publish(run, DOCS / f"figures/{options.publish}.json")
+        subprocess.run([sys.executable, DOCS / "figures.py"], check=True)
 
 
 if __name__ == "__main__":

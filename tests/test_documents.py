@@ -9,11 +9,23 @@ pytest.importorskip("onnx")
 ROOT = Path(__file__).parent.parent
 
 
-def operators():
-    spec = importlib.util.spec_from_file_location("operators", ROOT / "docs/operators.py")
+def script(name):
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"docs/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def operators():
+    return script("operators")
+
+
+def test_tables_of_figures_are_those_of_their_runs():
+    figures = script("figures")
+    marked = [path for path in figures.PAGES if figures.MARKED.search(path.read_text(encoding="utf-8"))]
+    assert marked
+    for path in marked:
+        assert path.read_text(encoding="utf-8") == figures.page(path), f"{path.name}: run python docs/figures.py"
 
 
 def test_the_table_of_operators_is_that_of_the_records():

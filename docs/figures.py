@@ -1,0 +1,67 @@
+"""The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
+
+A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``. A JSON file has the
+medians of a run on one processor: ``python -m bench.report --publish NAME`` measures and writes it.
+"""
+import json
+import math
+import re
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+MARKED = re.compile(r"(<!-- figures: (\w+) (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+LABELS = {
+    "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256", "dw3x3_512x14": "depthwise 3x3 512x14x14",
+    "conv3x3_64x56": "conv 3x3 64x56x56", "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
+    "linear_512x512x512": "linear 512 x 512 -> 512", "rnn_cell_128": "RNN cell, 128 units",
+    "lstm_cell_128": "LSTM cell, 128 units", "gru_cell_128": "GRU cell, 128 units",
+    "lstm_50x1_128": "LSTM, 50 steps of 128 units", "inverted_24x224": "inverted residual 24x224x224, 6x",
+    "attention_8x512x64": "attention, 8 heads, 512 tokens", "mobilenet_v1": "MobileNetV1, 224x224",
+    "mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
+    "efficientnet_b0": "EfficientNet-B0"}
+
+
+def milliseconds(us):
+    """Three digits, as a number without an exponent."""
+    return f"{us / 1000:.{max(0, 2 - math.floor(math.log10(us / 1000)))}f}"
+
+
+def fusion(file):
+    """Unfused, folded only and fused (a block as one kernel where there is one), and the gain, of each operation."""
+    yield "| one thread, ms | unfused | batch norm folded | fused | gain |"
+    yield "|---|--:|--:|--:|--:|"
+    for name, times in file["threads"]["1"]["operation"].items():
+        if name in LABELS and {"unfused", "folded"} <= times.keys():
+            best = min(times[v] for v in ("fused", "block") if v in times)
+            cells = " | ".join(map(milliseconds, (times["unfused"], times["folded"], best)))
+            yield f"| {LABELS[name]} | {cells} | {times['unfused'] / best:.2f}x |"
+
+
+def peers(file):
+    """The fastest of the peers over fusedops, with its name."""
+    yield "| one thread, ms | fusedops | the best peer | | ratio |"
+    yield "|---|--:|--:|---|--:|"
+    for name, times in file["threads"]["1"]["peer"].items():
+        others = {peer: us for peer, us in times.items() if peer not in ("fusedops", "numpy")}
+        if name in LABELS and "fusedops" in times and others:
+            own, best = times["fusedops"], min(others, key=others.get)
+            cells = f"{milliseconds(own)} | {milliseconds(others[best])} | {file['peers'][best]}"
+            yield f"| {LABELS[name]} | {cells} | {others[best] / own:.2f} |"
+
+
+def table(kind, processor):
+    """The lines between the marks."""
+    file = json.loads((ROOT / f"docs/figures/{processor}.json").read_text())
+    rows = "\n".join({"fusion": fusion, "peers": peers}[kind](file))
+    return f"\n{rows}\n\nMedians on {file['processor']}, {file['isa']}, {file['date']}.\n\n"
+
+
+def page(path):
+    """The text of a page with its tables made anew."""
+    return MARKED.sub(lambda m: m[1] + table(m[2], m[3]) + m[4], path.read_text(encoding="utf-8"))
+
+
+if __name__ == "__main__":
+    for path in PAGES:
+        path.write_text(page(path), encoding="utf-8")
