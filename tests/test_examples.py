@@ -42,7 +42,7 @@ def sections(thing):
 def test_what_is_written(name):
     """A summary; every parameter, by its name; an example."""
     thing, found = PUBLIC[name], sections(PUBLIC[name])
-    assert re.match(r"[A-Z2].*[.:]", found["summary"]), "no summary"
+    assert re.fullmatch(r"[A-Z2].*[.:]\s*", found["summary"].split("\n\n")[0], re.DOTALL), "no summary"
     signature = inspect.signature(thing)
     described = re.findall(r"\**\w+", " ".join(re.findall(r"^\S.*", found.get("Parameters", ""), re.MULTILINE)))
     parameters = [

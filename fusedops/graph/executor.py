@@ -494,7 +494,7 @@ class Model:
         ...     net (float[n, 512] x) => (float[n, 512] y) { h = MatMul(x, w)  y = Relu(h) }''')
         >>> rng = np.random.default_rng(0)
         >>> w = rng.standard_normal((512, 512), np.float32) / 16
-        >>> proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+        >>> proto.graph.initializer.extend([numpy_helper.from_array(w, "w")])
         >>> model = fo.load_onnx(proto)
         >>> small = model.quantize([rng.standard_normal((64, 512), np.float32) for _ in range(4)])
         >>> small.explain().quantized.outputs[0].snr > 30
