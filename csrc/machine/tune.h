@@ -110,7 +110,7 @@ static const double FO_DIRECT_NEARLY = 1.01;
 enum { FO_IM2COL_MOST_PIXELS = 64 };            /* of an image, unless many products are left out */
 static const double FO_IM2COL_MOST_SHARE = 0.7; /* of products, then */
 /* Copies take longer than they gain where patches are short: 3 -> 32 channels at 16x16, stride 2, 1.7 times as long. */
-enum { FO_IM2COL_LEAST_CHANNELS = 16 };
+enum { FO_IM2COL_LEAST_CHANNELS = 8 };
 
 /* pixels of a task that need no more, so that threads share pixels rather than weights */
 enum { FO_IM2COL_ENOUGH = 48 };
