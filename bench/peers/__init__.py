@@ -100,7 +100,7 @@ class Builder:
     def cell(self, x, operation, a, *states):
         raise Unsupported("its recurrent layers are not compared here")
 
-    def attention(self, q, operation, k, v):
+    def attention(self, q, operation, *keys_and_values):
         raise Unsupported("its attention is not compared here")
 
     def passed(self, x, operation, a):

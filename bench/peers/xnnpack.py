@@ -7,7 +7,7 @@ from ai_edge_litert.interpreter import Interpreter
 
 from fusedops import fold_batch_norm
 
-from . import Builder, Call
+from . import Builder, Call, inputs
 
 NONE, RELU, RELU6 = (getattr(schema.ActivationFunctionType, name) for name in ("NONE", "RELU", "RELU6"))
 ACTIVATIONS = {None: NONE, "relu": RELU, "relu6": RELU6}
@@ -111,8 +111,9 @@ class TfliteBuilder(Builder):
 
 def prepare(operation, a, threads):
     builder = TfliteBuilder()
-    image = a.x.ndim == 4
-    values = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1)) if image else a.x
+    given = inputs(operation, a)[0]
+    image = given.ndim == 4
+    values = np.ascontiguousarray(given.transpose(0, 2, 3, 1)) if image else given
     x = builder.tensor(values.shape)
     y = builder.build(operation, a, x)
     interpreter = Interpreter(model_content=builder.file(x, y), num_threads=threads)
