@@ -181,7 +181,10 @@ def _quantize(options):
     if not os.access(folder, os.W_OK) or os.path.isdir(options.output):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")
     bounds = dict(calibration=options.calibration, keep=options.keep, layer_snr=options.layer_snr, snr=options.snr)
-    model = report.quantize_network(options.model, options.samples, options.threads, **bounds)
+    try:
+        model = report.quantize_network(options.model, options.samples, options.threads, **bounds)
+    except TypeError as e:  # samples of another type than the network takes
+        raise ValueError(str(e)) from None
     model.save(options.output)
     print(model.explain().quantized)
 

@@ -564,4 +564,5 @@ class InvertedResidual(_Layer, _core.ResidualPlan):
         self._add(bool(residual))
 
     def __repr__(self):
-        return f"InvertedResidual({', '.join(map(repr, self._arguments[0]))}, residual={self._arguments[1]['residual']})"
+        parts, options = self._arguments
+        return f"InvertedResidual({', '.join(map(repr, parts))}, residual={options['residual']})"

@@ -204,6 +204,8 @@ def read_samples(path, inputs):
         with open(path, "rb") as f:
             found = np.load(f, allow_pickle=False)
             arrays = {inputs[0].name: found} if isinstance(found, np.ndarray) else dict(found)
+            if not all(isinstance(a, np.ndarray) for a in arrays.values()):
+                raise ValueError("it has members that are no arrays")
     except (ValueError, EOFError, zipfile.BadZipFile) as e:
         raise ValueError(f"{path} is not an array of NumPy, .npy or .npz, or a damaged one: {e}") from None
     if len(arrays) == len(inputs) == 1:

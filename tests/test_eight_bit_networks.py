@@ -6,6 +6,7 @@ import pytest
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
 from onnx import TensorProto, helper, numpy_helper  # noqa: E402
+from onnx.parser import parse_model  # noqa: E402
 
 import fusedops as fo  # noqa: E402
 
@@ -383,3 +384,15 @@ def test_dynamic_of_what_is_not_finite_is_nan(bad):
     x = np.ones((300, 8), np.float32)
     x[200, 3] = bad
     assert np.isnan(model(x)).all()
+
+
+@pytest.mark.parametrize("node, w", [
+    ("y = MatMul(a, b)", "int8[4] w"), ("y = Gemm<alpha = 1e-38>(a, b)", "int8[4, 1] w")])
+def test_weights_that_no_layer_takes_stay_float(node, w):
+    """A vector, and scales that alpha makes too small."""
+    model = fo.load_onnx(parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        net (uint8[n, 4] x) => (float[] y) <float s = {{0.1}}, uint8 z = {{3}}, {w} = {{1, 2, 3, 4}}, int8 wz = {{0}}>
+        {{ a = DequantizeLinear(x, s, z)  b = DequantizeLinear(w, s, wz)  {node} }}"""))
+    assert not {"qlinear", "QuantizedLinear"} & {n.op for n in model._graph.nodes}
+    wanted = -0.2 if "MatMul" in node else 0
+    np.testing.assert_allclose(model(np.ones((2, 4), np.uint8)).reshape(-1), [wanted] * 2, atol=1e-6)

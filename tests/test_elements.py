@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
+from onnx.parser import parse_model
 from single_node import model
 
 import fusedops as fo
@@ -252,3 +253,13 @@ def test_steps_without_a_kernel():
     with pytest.raises(TypeError, match="uint16"):
         Program().append("map", "less", x, x, None, np.zeros(6, np.bool_), x.dtype, np.dtype(np.bool_))
     assert np.dtype(np.uint16) not in _core.ELEMENTS
+
+
+@pytest.mark.parametrize("shapes", [((0, 1), (1, 0)), ((0, 3), (1, 3)), ((2, 0), (2, 0))])
+@pytest.mark.parametrize("op, dtype", [("Add", "float"), ("Add", "int64"), ("Less", "float")])
+def test_empty_results(op, dtype, shapes):
+    a, b = (np.zeros(s, np.float32 if dtype == "float" else np.int64) for s in shapes)
+    result = "bool" if op == "Less" else dtype
+    net = fo.load_onnx(parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        net ({dtype}[m, n] a, {dtype}[k, l] b) => ({result}[p, q] y) {{ y = {op}(a, b) }}"""))
+    assert net(a, b).shape == np.broadcast_shapes(*shapes)

@@ -473,6 +473,21 @@ def test_weights_that_are_not_finite_stay_float32(cheap):
     assert reasons(small) == {"first": "its weights are not finite"}
 
 
+@pytest.mark.parametrize("options", [
+    dict(calibration=5), dict(calibration=()), dict(calibration=("percentile", "99")), dict(keep=3), dict(snr=b"x")])
+def test_options_of_other_types(options):
+    with pytest.raises((TypeError, ValueError), match=f"{next(iter(options))} is"):
+        fo.load_onnx(rows()).quantize([X], **options)
+
+
+def test_values_that_are_not_finite_keep_their_layers_in_float32(cheap):
+    """The logarithm of zeros is an infinity."""
+    net = Net("n", 64)
+    y = net.node("Log", [net.linear("x", 64, 64, "first", "Relu")], "log")
+    small = fo.load_onnx(net.proto(net.linear(y, 64, 64, "second"))).quantize([X])
+    assert reasons(small)["second"] == "its values are not finite on the samples"
+
+
 # ---- the command -----------------------------------------------------------------------------------------------------
 
 

@@ -72,10 +72,9 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
     fo_qconv2d *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
-    const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw, span = (shape->kw - 1) * shape->dw + 1;
+    const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = shape->groups > 1 && shape->groups == shape->ic && shape->groups == shape->oc &&
-                      span * div_up(shape->kh, 4) <= fo_active_bytes()->columns;
+    plan->depthwise = fo_byte_depthwise(fo_active_bytes(), shape);
     int8_t *ordered = in_order_of_patches(shape, w);
     const bool made =
         ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);

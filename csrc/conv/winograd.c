@@ -16,7 +16,7 @@
  * are not contiguous; all cache lines of a plane have all phases, so planes are first copied to pixels with all
  * their channels.
  *
- * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd_rows.h).
+ * Many blocks: each is a task, which with stride 1 goes through them by rows of positions (kernels/winograd).
  * Few: the stages of one block are cut over positions and channels, so that each thread reads a part of U, which is
  * then larger than everything else.
  */
@@ -252,7 +252,7 @@ static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptr
     }
 }
 
-/* ---- a block by rows of positions: formulas and reasons in kernels/winograd_rows.h ------------------------------- */
+/* ---- a block by rows of positions: formulas and reasons in kernels/winograd -------------------------------------- */
 
 enum { COLUMNS = -1 }; /* the stage of columns; others are those of a row of positions */
 

@@ -169,7 +169,7 @@ typedef enum {
     FO_STEP_GRU_NEW    /* 1: n, from h = r h, c = z and old = h */
 } fo_stage_kind;
 
-/* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/recurrent.h for the order of the
+/* m rows of one step, for the unit blocks from .. to-1 of vl units each (see kernels/rnn.h for the order of the
  * columns). s[i,:] = start[i,:] + x[i,:kx] wx + h[i,:kh] wh; lds is 0 where start is the bias of all rows, kx 0 where
  * start has x's part in it. Where the gates are odd, `from` and `to` are even. Steps that alternate between forwards
  * and backwards find the weights that the step before read last still in the cache. */
@@ -237,7 +237,7 @@ typedef struct {
     fo_activation act;
 } fo_depthwise_args;
 
-/* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise_line.h): `vectors` of
+/* Row of ow > 4 outputs of a depthwise convolution, 3 x 3 of stride 1 or 2 (kernels/depthwise/line.h): `vectors` of
  * channels, their taps and bias. Input rows are iw pixels long, `left` (0 or 1) columns of zeros stand before them and
  * at most one behind; NULL: outside the image. */
 typedef struct {

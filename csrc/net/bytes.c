@@ -25,7 +25,8 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
         plan->scale[at] = within_floats(x_scale * q->w_scale[o] / unit);
         plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
         if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
-        largest = fmax(largest, fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]));
+        const double most = fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]);
+        if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
     }
     plan->largest = largest + 255 * q->residual.scale / unit;
     for (fo_type type = FO_UINT8; q->x.scale && type <= FO_INT8; type++) {

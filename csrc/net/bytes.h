@@ -25,6 +25,12 @@ bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdif
                        ptrdiff_t wk, const fo_quantized *q);
 void fo_byte_plan_free(fo_byte_plan *plan);
 
+/* Whether the depthwise kernel serves: one filter a channel, whose windows its segments hold. */
+static inline bool fo_byte_depthwise(const fo_byte_kernels *kn, const fo_conv2d_shape *s) {
+    return s->groups > 1 && s->groups == s->ic && s->groups == s->oc &&
+           ((s->kw - 1) * s->dw + 1) * ((s->kh + 3) / 4) <= kn->columns;
+}
+
 /* How floats become uint8: 255 steps from the least to the largest and zero among them, as ONNX says. Where one is not
  * finite, scale is NaN, and so is all that comes of them. */
 typedef struct {

@@ -32,6 +32,7 @@ static void run_rows(rows_job *job, double each, double bytes) {
     const int last = x->nd - 1, row = last - 1;
     job->m = row < 0 ? 1 : x->size[row], job->n = x->size[last], job->outer = max_(row, 0);
     const double elements = (double)fo_points(x, x->nd);
+    if (!elements) return;
     const int threads = fo_threads_for(fo_nanoseconds(job->kn, each * elements, bytes * elements));
     const ptrdiff_t cuts = threads > 1 ? 4 * threads : 1, outer = fo_points(x, job->outer);
     job->rows = max_(1, div_up(job->m, div_up(cuts, max_(outer, 1))));

@@ -1,8 +1,8 @@
 /* What layers take in float32 and in 8 bits, and the way between: what a network's quantisation decides by. They
  * depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
-#include "../kernels/bytes.h"
 #include "../machine/tune.h"
 #include "../pack.h"
+#include "bytes.h"
 
 static double nanoseconds(double macs) { return fo_nanoseconds(fo_active(), macs, 0); }
 
@@ -37,7 +37,7 @@ double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z)
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);
     double macs = prices()->patch * patches + (double)s->groups * products(pixels, s->oc / s->groups, c * taps);
-    if (s->groups > 1 && s->groups == s->ic && s->groups == s->oc) {
+    if (fo_byte_depthwise(fo_active_bytes(), s)) {
         const double channels = (double)round_up(s->oc, fo_active_bytes()->vl);
         const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
         const double curve = fo_in_registers(&s->act) ? 0 : prices()->curve;

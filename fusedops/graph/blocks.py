@@ -32,8 +32,9 @@ def mark(context):
 
 def _is_pointwise(graph, node):
     w = graph.constant(node, 1) if node.op == "Conv" else None
-    return w is not None and w.shape[2:] == (1, 1) and node.attrs.get("group", 1) == 1 and set(node.attrs.get("strides", (1,))) == {1} \
-        and not any(node.attrs.get("pads", ()))
+    if w is None or w.shape[2:] != (1, 1) or node.attrs.get("group", 1) != 1:
+        return False
+    return set(node.attrs.get("strides", (1,))) == {1} and not any(node.attrs.get("pads", ()))
 
 
 def _is_depthwise(graph, node):

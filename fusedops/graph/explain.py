@@ -113,7 +113,8 @@ class Explanation(NamedTuple):
         rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
                 for f in self.fusions]
         made = "1 fusion saves" if len(rows) == 1 else f"{len(rows)} fusions save"
-        head = f"{made} {_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic a call"
+        saved = f"{_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic"
+        head = f"{made} {saved} a call"
         lines = [head, *table(("pass", "nodes", "", "", "operations", "traffic"), rows)]
         if self.refusals:
             lines += ["", f"{len(self.refusals)} refused", *table(("pass", "node", "because"), self.refusals)]

@@ -85,7 +85,8 @@ def linear(m, n, k, act="identity", bias=True, residual=False, halves=False):
     y = oracle.linear(x, w, b, residual=r, activation=act_)
     if halves:
         w = np.resize(narrow, narrow.size + narrow.size % 2).view(np.float32)
-    case("linear", f"{m}x{n}x{k} {act}{' halves' * halves}", [m, n, k, halves], [slopes, x, w, b, r], [y], act, parameters)
+    name = f"{m}x{n}x{k} {act}{' halves' * halves}"
+    case("linear", name, [m, n, k, halves], [slopes, x, w, b, r], [y], act, parameters)
 
 
 def matmul(m, n, k, batch, a_columns, y_columns):

@@ -232,11 +232,16 @@ def _mean(evaluate):
     return run
 
 
+MOST_POINTS = (2**31 - 1) // 255  # of a mean whose sum of bytes fits 32 bits
+
+
 def _lower_mean(p: Builder, node):
     shape = p.known[node.inputs[0]].shape
     if len(shape) not in (3, 4):
         return False
     windows_ = node if "kernel_shape" in node.attrs else replace(node, attrs=node.attrs | {"kernel_shape": shape[2:]})
+    if math.prod(windows_.attrs["kernel_shape"]) > MOST_POINTS:
+        return False
     return pool.lower_pool("avg_pool")(p, windows_)
 
 

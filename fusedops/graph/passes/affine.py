@@ -60,7 +60,9 @@ def _row(context, node, allowed, last):
 def _fold(context, node, allowed):
     at = OPERATORS[node.op].scales
     w, b = context.graph.constant(node, at), context.graph.constant(node, 2)
-    if node.activation is not None or node.residual or w is None or w.dtype != np.float32 or node.input(2) and b is None:
+    if node.activation is not None or node.residual or node.input(2) and b is None:
+        return
+    if w is None or w.dtype != np.float32:
         return
     row, total = _row(context, node, allowed, "Linear" in node.op)
     if not row:
@@ -168,7 +170,8 @@ def _why_not(context, node):
     if why:
         return why
     if producer is None or not OPERATORS[producer.op].weighted:
-        return f"it follows {'an input' if producer is None else f'{producer.op} {producer.name}'}, which has no weights to fold into"
+        before = "an input" if producer is None else f"{producer.op} {producer.name}"
+        return f"it follows {before}, which has no weights to fold into"
     name = f"{OPERATORS[producer.op].weighted} {producer.name}"
     w, b = graph.constant(producer, 1), graph.constant(producer, 2)
     if w is None or producer.input(2) and b is None:

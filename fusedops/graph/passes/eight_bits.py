@@ -293,6 +293,8 @@ def _weights(context, value, axis):
         return f"its weights have type {q.dtype}, with scales of {scale.dtype}"
     if node.attrs.get("block_size", 0):
         return "its weights have a scale a block"
+    if axis >= q.ndim:
+        return "its weights are not one matrix"
     if scale.size > 1 and node.attrs.get("axis", 1) % q.ndim != axis:
         return "its weights have scales for another axis than that of its output channels"
     shape = [-1 if a == axis else 1 for a in range(q.ndim)]
@@ -300,11 +302,16 @@ def _weights(context, value, axis):
     w = q.astype(np.int16) - (0 if zero is None else np.broadcast_to(zero.reshape(-1), q.shape[axis]).reshape(shape))
     if w.size and (w.min() < -128 or w.max() > 127):
         return "its weights are not symmetric: less their zero points they do not fit int8"
-    if not np.all((each >= np.finfo(np.float32).tiny) & np.isfinite(each)):
+    if not _positive(each):
         return "a scale of its weights is not positive"
     if w.size // max(q.shape[axis], 1) > _core.BYTE_STEPS:
         return f"its sums have more than {_core.BYTE_STEPS} products"
     return w.astype(np.int8), node, np.ascontiguousarray(each)
+
+
+def _positive(scales):
+    """Whether all are normal numbers above 0."""
+    return np.all((scales >= np.finfo(np.float32).tiny) & np.isfinite(scales))
 
 
 def _bias(context, value, n):
@@ -362,6 +369,8 @@ def _form(context, node):
         return context.refused(node, "its bias is not a constant for each output channel")
     name, before = made.inputs[0], node.inputs
     scale = scale if alpha == 1 else (scale.astype(np.float64) * alpha).astype(np.float32)
+    if not _positive(scale):
+        return context.refused(node, f"its weights' scales times alpha, {alpha}, are not positive")
     bias = bias if bias is None or beta == 1 else (bias.astype(np.float64) * beta).astype(np.float32)
     node.inputs = [
         source.value,

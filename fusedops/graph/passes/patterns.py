@@ -65,8 +65,9 @@ def _cone(graph, root, producers):
 
 def _is_part(node):
     """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
-    return OPERATORS[node.op].formula and not node.residual and (node.op == "Activation") == (node.activation is not None) \
-        and activations.parse(node.activation)[3] is None
+    return (OPERATORS[node.op].formula and not node.residual
+            and (node.op == "Activation") == (node.activation is not None)
+            and activations.parse(node.activation)[3] is None)
 
 
 def _between(context, root, x, producers):

@@ -6,6 +6,7 @@
 Everything is decided on the network as its passes left it: batch norm is in the weights, activations are known.
 """
 import math
+import numbers
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import NamedTuple
@@ -34,8 +35,10 @@ class Options(NamedTuple):
     def of(cls, calibration_, keep, layer_snr, snr):
         if isinstance(keep, str):
             raise TypeError(f"keep takes names of several nodes: pass ({keep!r},)")
+        if not hasattr(keep, "__iter__"):
+            raise TypeError(f"keep is of type {type(keep).__name__}, but must be a list of names of nodes")
         for name, value in (("layer_snr", layer_snr), ("snr", snr)):
-            if isinstance(value, (bool, str)) or not np.isscalar(value) or math.isnan(value):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
                 raise ValueError(f"{name} is {value!r}, but must be decibels: 20 is noise of a tenth of the signal")
         return cls(calibration.method_of(calibration_), tuple(keep), float(layer_snr), float(snr))
 
@@ -148,6 +151,7 @@ class _Measured(NamedTuple):
     quantizations: dict
     snrs: dict  # of a layer's name
     biases: dict
+    unbounded: frozenset = frozenset()  # values that are not finite on the samples
 
 
 class _Work:
@@ -191,10 +195,13 @@ class _Work:
         for values in self.values(model, names):
             for v, x in values.items():
                 ranges[v].widen(x)
+        unbounded = frozenset(v for v, r in ranges.items() if not r.finite)
+        ranges = {v: r for v, r in ranges.items() if v not in unbounded}
+        layers = [n for n in layers if n.inputs[0] in ranges and n.output in ranges]
         if method[0] != "minmax":
             for values in self.values(model, names):
-                for v, x in values.items():
-                    ranges[v].count(x)
+                for v in ranges:
+                    ranges[v].count(values[v])
         found = {v: r.quantization(method) for v, r in ranges.items()}
         errors = {n: _Errors() for n in layers}
         for values in self.values(model, list(dict.fromkeys(n.inputs[0] for n in layers))):
@@ -206,7 +213,7 @@ class _Work:
                          * np.float32(q.scale))
                 errors[node].add(_product(node, x, w), _product(node, moved, rounded), 1 if node.op == "Conv" else -1)
         biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
-        return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases)
+        return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
 
     def moved(self, model, other):
         """How far the outputs of another network are from this one's, over all samples, by their names."""
@@ -258,6 +265,9 @@ def _chosen(base, built, work, measured, shapes, options):
     """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
     results most go back to float32, twice as many each time."""
     graph = base._graph
+    unbounded = {n.name: "its values are not finite on the samples" for n in graph.nodes
+                 if measured.unbounded & {*n.inputs, n.output}}
+    shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
     prices = {n: choice.price(n, shapes, base._layers.get(n.name)) for n in able
               if n.op == "Linear" or n.name in base._layers}
@@ -280,7 +290,8 @@ def _chosen(base, built, work, measured, shapes, options):
     for node in graph.nodes:
         why = _why_not(graph, node, shapes)
         if why is not None:
-            why = why or kept.get(node.name, "") or ("" if node in eight else _dearer(node, prices))
+            why = unbounded.get(node.name) or why or kept.get(node.name)
+            why = why or ("" if node in eight else _dearer(node, prices))
             bits, snr = 8 if node in eight else 32, measured.snrs.get(node.name)
             rows.append(QuantizedLayer(node.name, node.op, bits, snr, *prices.get(node, (None, None)), why))
     name, parameter = options.method

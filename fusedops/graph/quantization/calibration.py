@@ -1,4 +1,7 @@
 """The range of each value on samples, and the scale and zero point that follow from it."""
+import math
+import numbers
+
 import numpy as np
 
 from ...quantized import Quantization
@@ -10,12 +13,12 @@ _METHODS = {"minmax": None, "percentile": 99.99, "mse": None}  # each with its p
 
 def method_of(calibration):
     """A choice of the user as (name, parameter)."""
-    name, *given = (calibration,) if isinstance(calibration, str) else calibration
-    if name not in _METHODS or len(given) > (_METHODS[name] is not None):
+    name, *given = calibration if isinstance(calibration, tuple) and calibration else (calibration,)
+    if not isinstance(name, str) or name not in _METHODS or len(given) > (_METHODS[name] is not None):
         raise ValueError(f"calibration is {calibration!r}, but must be 'minmax', 'percentile', ('percentile', p) or "
                          f"'mse'")
     parameter = given[0] if given else _METHODS[name]
-    if parameter is not None and not 50 < parameter <= 100:
+    if parameter is not None and not (isinstance(parameter, numbers.Real) and 50 < parameter <= 100):
         raise ValueError(f"calibration is {calibration!r}, but a percentile is above 50 and at most 100: 99.99 cuts "
                          f"off one element of 10,000")
     return name, parameter
@@ -29,8 +32,12 @@ class Range:
         self.counts = np.zeros(BINS)
 
     def widen(self, x):
-        self.least = min(self.least, float(x.min(initial=0)))
-        self.most = max(self.most, float(x.max(initial=0)))
+        self.least = float(np.minimum(self.least, x.min(initial=0)))  # NaN stays
+        self.most = float(np.maximum(self.most, x.max(initial=0)))
+
+    @property
+    def finite(self):
+        return math.isfinite(self.least) and math.isfinite(self.most)
 
     def count(self, x):
         if self.least < self.most:
