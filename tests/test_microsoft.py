@@ -136,6 +136,46 @@ def test_embeddings(segments):
     agree("EmbedLayerNormalization", inputs, constants | {"mask": mask}, outputs, epsilon=1e-5)
 
 
+@pytest.mark.parametrize("segments", [False, True])
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_embeddings_of_bytes(dtype, segments):
+    ids, kinds = RNG.integers(0, 20, (2, 5), np.int32), np.array([[0, 0, 1, 1, 1]] * 2, np.int32)
+    mask = np.array([[1, 1, 1, 0, 0], [1, 1, 1, 1, 1]], np.int32)
+    shapes = {"words": (20, 8), "positions": (9, 8), "kinds": (2, 8), "gamma": (8,), "beta": (8,)}
+    tables = {name: eight(dtype, *shape) for name, shape in shapes.items()}
+    scales = {f"{name}_scale": scale(0.01 * (i + 1)) for i, name in enumerate(shapes)}
+    zeros = {f"{name}_zero": np.array(3 * i + 1, dtype) for i, name in enumerate(shapes)}
+    constants = tables | {"mask": mask} | scales | zeros
+    if not segments:
+        constants |= {"kinds": None, "kinds_scale": None, "kinds_zero": None}
+    inputs = {"ids": ids, "segments": kinds if segments else None}
+    agree("QEmbedLayerNormalization", inputs, constants, (np.float32, np.int32), epsilon=1e-5)
+
+
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("skip", [(2, 5, 6, 8), (2, 1, 1, 8), (2, 8)])
+@pytest.mark.parametrize("bias", [False, True])
+def test_skip_group_norm(last, skip, bias):
+    """ONNX Runtime has it on other devices alone."""
+    x, other, gamma, beta, b = (floats(*shape) for shape in ((2, 5, 6, 8), skip, (8,), (8,), (8,)))
+    total = x.astype(np.float64) + (other[:, None, None] if other.ndim == 2 else other) + (b if bias else 0)
+    groups = total.reshape(2, 30, 4, 2)
+    spread = np.sqrt(groups.var((1, 3), keepdims=True) + 1e-5)
+    y = ((groups - groups.mean((1, 3), keepdims=True)) / spread).reshape(total.shape) * gamma + beta
+    y = y / (1 + np.exp(-y))
+
+    def placed(a):
+        return np.ascontiguousarray(a if last or a.ndim < 4 else np.moveaxis(a, -1, 1))
+
+    inputs, parameters = {"x": placed(x)}, {"gamma": gamma, "beta": beta, "skip": placed(other)}
+    parameters |= {"bias": b} if bias else {}
+    attrs = dict(groups=4, activation=1, channels_last=last, epsilon=1e-5)
+    net = fo.load_onnx(model("SkipGroupNorm", inputs, parameters, [np.float32] * 2, "com.microsoft", attrs))
+    found, added = net(inputs["x"])
+    np.testing.assert_allclose(found, placed(y), rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(added, placed(total), rtol=1e-6, atol=1e-6)
+
+
 def test_bias_softmax():
     """ONNX Runtime has it on other devices alone."""
     x, bias = floats(2, 4, 3, 5), floats(2, 1, 1, 5)
@@ -177,6 +217,26 @@ def test_attention_with_past_or_bias():
         "Attention", inputs | {"past": floats(2, 2, 4, 3, 4)}, outputs=(np.float32, np.float32), num_heads=4, scale=0.3
     )
     agree("Attention", inputs | {"past": None, "bias": floats(2, 4, 5, 5)}, num_heads=4)
+
+
+@pytest.mark.parametrize("each", [False, True])
+@pytest.mark.parametrize("mask", ["none", "lengths", "keys"])
+@pytest.mark.parametrize("past", [False, True])
+def test_attention_of_bytes(each, mask, past):
+    inputs = {"x": eight(np.uint8, 2, 5, 16)}
+    columns = (48,) if each else ()
+    constants = {
+        "w": eight(np.int8, 16, 48),
+        "b": floats(48),
+        "xs": scale(0.01),
+        "ws": np.abs(floats(*columns)) * np.float32(0.01),
+        "mask": None if past else MASKS[mask],
+        "xz": np.array(121, np.uint8),
+        "wz": np.zeros(columns, np.int8),
+        **({"past": floats(2, 2, 4, 3, 4)} if past else {}),
+    }
+    outputs = [np.float32] * (1 + past)
+    agree("QAttention", inputs, constants, outputs, num_heads=4, unidirectional=int(past))
 
 
 @pytest.mark.parametrize("kind", ["separate", "bias", "mask", "past"])
@@ -355,6 +415,33 @@ def test_weights_of_a_few_bits(bits, zeros):
         "z": eight(np.uint8, n, -(-blocks * bits // 8)) if zeros else None,
     }
     agree("MatMulNBits", {"a": floats(3, k)}, constants, N=n, K=k, bits=bits, block_size=block, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize("shape", [(7, 24), (7, 3, 40)])
+def test_gather_from_blocks_of_a_few_bits(bits, zeros, shape):
+    """A row that is not there is zeros."""
+    blocks = -(-shape[-1] // 16)
+    q = eight(np.uint8, *shape[:-1], shape[-1] * bits // 8)
+    constants = {
+        "scales": np.abs(floats(*shape[:-1], blocks)),
+        "z": eight(np.uint8, *shape[:-1], -(-blocks * bits // 8)) if zeros else None,
+    }
+    attrs = dict(bits=bits, block_size=16, quantize_axis=-1)
+    agree("GatherBlockQuantized", {"q": q, "at": np.array([[0, 6, -1], [3, -7, 2]])}, constants, **attrs)
+    agree("GatherBlockQuantized", {"q": q, "at": np.array([9, -8, 1], np.int32)}, constants, **attrs)
+    for other, changed, said in [
+        ({"scales": constants["scales"][:-1]}, {}, "have scales of shape"),
+        ({}, {"quantize_axis": 0}, "in blocks on the last axis"),
+        ({}, {"bits": 3}, "2, 4 or 8 bits"),
+    ]:
+        given = {"q": q, "at": np.array([0])}
+        proto = model(
+            "GatherBlockQuantized", given, constants | other, [np.float32], "com.microsoft", attrs | changed
+        )
+        with pytest.raises(ValueError, match=said):
+            fo.load_onnx(proto).run(given)
 
 
 @pytest.mark.parametrize("each", [False, True])

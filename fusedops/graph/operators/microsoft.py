@@ -153,7 +153,7 @@ def layer_norm(r: Reader, node, x, gamma, beta, eps, outputs):
     )
 
 
-def _read_embeddings(r: Reader, node):
+def read_embeddings(r: Reader, node):
     """The norm of the sum of what is looked up for words, positions and segments; and how long each row is."""
     ids, segments, words, positions, kinds, gamma, beta, mask, places = ([*node.inputs, *[""] * 9])[:9]
     ids = r.step("Cast", node, ids, to=7)
@@ -188,8 +188,24 @@ def _read_bias_softmax(r: Reader, node):
 
 def _read_group_norm(r: Reader, node):
     """A norm of groups of channels, with SiLU if ``activation``; its images have their channels last or first."""
+    _group_norm(r, node, node.inputs[0])
+
+
+def _read_skip_group_norm(r: Reader, node):
+    """A norm of groups of channels of the sum of an image, one that may have one value a channel, and a bias."""
+    x, _, _, skip, bias = [*node.inputs, ""][:5]
     last = node.attrs.get("channels_last", 1)
-    x = moved(r, node, node.inputs[0], -1, 1) if last else node.inputs[0]
+    if len(r.shape(skip) or ()) == 2:
+        skip = r.step("Unsqueeze", node, skip, r.constant(f"{node.name}.image", [1, 2] if last else [2, 3]))
+    if bias and not last:
+        bias = r.step("Unsqueeze", node, bias, r.constant(f"{node.name}.channel", [1, 2]))
+    x = r.step("Add", node, x, bias) if bias else x
+    _group_norm(r, node, r.step("Add", node, x, skip, result=_output(node, 1) or None))
+
+
+def _group_norm(r: Reader, node, x):
+    last = node.attrs.get("channels_last", 1)
+    x = moved(r, node, x, -1, 1) if last else x
     groups, eps = node.attrs["groups"], node.attrs.get("epsilon", 1e-5)
     shape = r.step("Shape", node, x)
     rows = r.step("Reshape", node, x, r.constant(f"{node.name}.groups", [0, groups, -1]))
@@ -243,7 +259,7 @@ RECORDS = {
         for name, record in {
             "BiasGelu": Rewrite(_read_gelu("gelu"), ("Add", "Activation")),
             "BiasSoftmax": Rewrite(_read_bias_softmax, ("Add", "Softmax")),
-            "EmbedLayerNormalization": Rewrite(_read_embeddings, ("Gather", "Add", "LayerNormalization")),
+            "EmbedLayerNormalization": Rewrite(read_embeddings, ("Gather", "Add", "LayerNormalization")),
             "FastGelu": Rewrite(_read_gelu("gelu_tanh"), ("Add", "Activation")),
             "FusedConv": Rewrite(_read_fused_conv, ("Conv", "Add", "Activation")),
             "FusedGemm": Rewrite(_read_fused_gemm, ("Gemm", "Activation")),
@@ -258,6 +274,7 @@ RECORDS = {
             "Pad": _as("Pad"),
             "QuickGelu": Rewrite(_read_quick_gelu, ("Mul", "Activation")),
             "Range": _as("Range"),
+            "SkipGroupNorm": Rewrite(_read_skip_group_norm, ("Add", "InstanceNormalization", "Mul")),
             "SkipLayerNormalization": Rewrite(_read_skip_norm(simplified=False), ("Add", "LayerNormalization")),
             "SkipSimplifiedLayerNormalization": Rewrite(_read_skip_norm(simplified=True), ("Add", "Mul", "ReduceMean")),
             "TransposeMatMul": _FUSED,

@@ -77,7 +77,7 @@ def _mask_shape(node, q, k, mask=None):
     return (batch, 1, rows, total)
 
 
-def _refuse(node, *names):
+def refuse(node, *names):
     given = [name for name in names if node.attrs.get(name)]
     if given:
         raise ValueError(
@@ -92,7 +92,7 @@ def _output(node, i):
 
 def _read_attention(r: Reader, node):
     """One projection makes queries, keys and values of the input; those of earlier calls come as one array of both."""
-    _refuse(node, "do_rotary", "past_present_share_buffer")
+    refuse(node, "do_rotary", "past_present_share_buffer")
     x, w, b, mask, past, bias = ([*node.inputs, *[""] * 6])[:6]
     projected = r.step("MatMul", node, x, w)
     projected = r.step("Add", node, projected, b) if b else projected
@@ -184,7 +184,7 @@ def _rotary_shape(node, x, positions, cos, sin):
 
 
 def _read_rotary(r: Reader, node):
-    _refuse(node, "is_packed_batching")
+    refuse(node, "is_packed_batching")
     r.add(node)
 
 
@@ -260,7 +260,7 @@ def _grouped_shape(node, query, key, value, past_k, past_v, lasts, total, *other
 
 
 def _read_grouped(r: Reader, node):
-    _refuse(node, "kv_cache_bit_width", "qk_output", "sliding_window_cache")
+    refuse(node, "kv_cache_bit_width", "qk_output", "sliding_window_cache")
     if any(node.input(i) for i in range(12, 17)):
         raise ValueError(
             f"{node.op} {node.name!r} has quantised or normalised keys, which fusedops does not have: export it without"

@@ -6,7 +6,8 @@ import numpy as np
 
 from ..ir import Node
 from ..reader import Reader
-from .microsoft import moved, onnx
+from .microsoft import moved, onnx, read_embeddings
+from .microsoft_attention import project, refuse
 from .record import Rewrite
 
 
@@ -95,25 +96,46 @@ def _read_gemm(r: Reader, node):
         _quantized(r, node, y, 7)
 
 
-def _scaled_product(r, node, a, b, scales, zero_points, bias):
-    """The exact product of integers times both scales, as reals, with a bias."""
+def _scaled_product(r, node, a, b, scales, zero_points, bias, result):
+    """The exact product of integers times both scales, as reals, with a bias; None makes a name for the result."""
     while zero_points and not zero_points[-1]:
         zero_points = zero_points[:-1]
     sums = r.step("Cast", node, r.step("MatMulInteger", node, a, b, *zero_points), to=1)
-    y = r.step("Mul", node, sums, r.step("Mul", node, *scales), result=None if bias else node.output)
-    if bias:
-        r.step("Add", node, y, bias, result=node.output)
+    y = r.step("Mul", node, sums, r.step("Mul", node, *scales), result=None if bias else result)
+    return r.step("Add", node, y, bias, result=result) if bias else y
 
 
 def _read_matmul(r: Reader, node):
     a, b, *scales = node.inputs[:4]
-    _scaled_product(r, node, a, b, scales, [node.input(4), node.input(5)], node.input(6))
+    _scaled_product(r, node, a, b, scales, [node.input(4), node.input(5)], node.input(6), node.output)
 
 
 def _read_dynamic_matmul(r: Reader, node):
     """The first factor is quantised for its own range."""
     a, scale, zero_point = r.step("DynamicQuantizeLinear", node, node.inputs[0], outputs=3)
-    _scaled_product(r, node, a, node.inputs[1], [scale, node.inputs[2]], [zero_point, node.input(3)], node.input(4))
+    scales, zero_points = [scale, node.inputs[2]], [zero_point, node.input(3)]
+    _scaled_product(r, node, a, node.inputs[1], scales, zero_points, node.input(4), node.output)
+
+
+def _read_attention(r: Reader, node):
+    """Attention whose one projection is a product of integers."""
+    refuse(node, "do_rotary", "past_present_share_buffer")
+    x, w, b, *scales = node.inputs[:5]
+    projected = _scaled_product(r, node, x, w, scales, [node.input(6), node.input(7)], b, None)
+    project(r, node, projected, node.input(5), node.input(8), "")
+
+
+def _read_embeddings(r: Reader, node):
+    """Embeddings whose tables and whose norm's parameters are bytes, each with one scale and zero point."""
+    def table(i, scale):
+        if not node.input(i):
+            return ""
+        each = (r.step("Squeeze", node, node.inputs[k]) for k in (scale, scale + 5))
+        return r.step("DequantizeLinear", node, node.inputs[i], *each)
+
+    tables = [table(i, scale) for scale, i in enumerate(range(2, 7), 8)]
+    outputs = node.outputs[:2]
+    read_embeddings(r, Node(node.op, node.name, [*node.inputs[:2], *tables, node.input(7)], outputs, node.attrs))
 
 
 def _weights(r, node, i, scale):
@@ -181,6 +203,8 @@ RECORDS = {
         "DynamicQuantizeMatMul": Rewrite(_read_dynamic_matmul, ("DynamicQuantizeLinear", "MatMulInteger")),
         "MatMulIntegerToFloat": Rewrite(_read_matmul, ("MatMulInteger",)),
         "MatMulNBits": Rewrite(_read_bits, ("DequantizeBits", "MatMul")),
+        "QAttention": Rewrite(_read_attention, ("MatMulInteger", "MatMul", "Softmax")),
+        "QEmbedLayerNormalization": Rewrite(_read_embeddings, ("DequantizeLinear", "Gather", "LayerNormalization")),
         "QGemm": Rewrite(_read_gemm, ("DequantizeLinear", "Gemm", "QuantizeLinear")),
         "QLinearAdd": _binary("Add"),
         "QLinearAveragePool": _by_reals(_average, 0, scale=3),

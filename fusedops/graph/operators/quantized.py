@@ -10,7 +10,7 @@ from .conv import convolution, convolution_shape
 from .eight_bits import dynamic, lower_convert
 from .elementwise import CAST_TYPES
 from .product import matmul_shape
-from .record import Operator, always
+from .record import Operator, always, axis_of
 
 
 def quantize(x, scale, zero_point, dtype):
@@ -152,6 +152,38 @@ def _bits_shape(node, q, scales, zero_points=None):
     return n, k
 
 
+def _gather_blocks(node, q, at, scales, zero_points=None):
+    """Rows of numbers of few bits, times the scale of each block; zeros where `at` is outside."""
+    bits, at = node.attrs.get("bits", 4), at + len(q) * (at < 0)
+    there = (at >= 0) & (at < len(q))
+    q, scales, zero_points = (x if x is None else x[np.where(there, at, 0)] for x in (q, scales, zero_points))
+    q, block = _unpack(node, q, None), np.arange(q.shape[-1] * 8 // bits) // node.attrs.get("block_size", 128)
+    if zero_points is None:
+        zero = scales.dtype.type(2 ** (bits - 1))
+    else:
+        zero = _unpack(node, zero_points, scales.shape[-1])[..., block].astype(scales.dtype)
+    y = (q.astype(scales.dtype) - zero) * scales[..., block]
+    y[~there] = 0
+    return y
+
+
+def _gather_blocks_shape(node, q, at, scales, zero_points=None):
+    bits, block, last = node.attrs.get("bits", 4), node.attrs.get("block_size", 128), len(q.shape) - 1
+    gathered, along = axis_of(node, last + 1, name="gather_axis"), axis_of(node, last + 1, 1, "quantize_axis")
+    if q.dtype != np.uint8 or bits not in (2, 4, 8) or gathered or along != last or not last or block < 1:
+        raise ValueError(
+            f"it gathers {q.dtype} of {bits} bits on axis {gathered}, in blocks of {block} on axis {along}; fusedops "
+            f"gathers uint8 of 2, 4 or 8 bits on axis 0, in blocks on the last axis"
+        )
+    shape = (*q.shape[:-1], q.shape[-1] * 8 // bits)
+    blocks = (*q.shape[:-1], -(-shape[-1] // block))
+    zeros = (*q.shape[:-1], -(-blocks[-1] * bits // 8))
+    if scales.shape != blocks or zero_points is not None and zero_points.shape != zeros:
+        raise ValueError(f"{shape} numbers in blocks of {block} have scales of shape {blocks} and zero points of shape "
+                         f"{zeros}, not {scales.shape} and {None if zero_points is None else zero_points.shape}")
+    return (*at.shape, *shape[1:])
+
+
 def read_typed(r: Reader, node):
     """Reads an operator that may name the type of its result."""
     for name in ("output_dtype", "precision"):
@@ -184,6 +216,9 @@ def _type_of(place):
 _BYTES = "no kernel of its own: fusion makes a layer of 8 bits of it"
 _CONVERTED = "float32 and bytes, one constant scale"
 RECORDS = {
+    "com.microsoft.GatherBlockQuantized": Operator(
+        _gather_blocks, _gather_blocks_shape, "rows of a few bits, each with scales", dtype=_type_of(2), grows=True
+    ),
     "ConvInteger": Operator(_conv_integer, _conv_integer_shape, _BYTES, dtype=always(np.int32)),
     "DequantizeBits": Operator(
         _dequantize_bits, _bits_shape, "constant as soon as the weights are", None, dtype=_type_of(1), grows=True

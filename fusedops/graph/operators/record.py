@@ -122,9 +122,9 @@ def axes_of(axes, ndim):
     return found
 
 
-def axis_of(node, ndim, default=0):
+def axis_of(node, ndim, default=0, name="axis"):
     """The one axis that a node works along."""
-    return axes_of([node.attrs.get("axis", default)], ndim)[0]
+    return axes_of([node.attrs.get(name, default)], ndim)[0]
 
 
 def lowest(dtype):
