@@ -179,7 +179,92 @@ def test_heads_of_a_product_are_read_in_place():
     q, k, v = ((x @ a).reshape(2, 9, 3, 4).swapaxes(1, 2) for a in w[:3])
     expected = oracle.attention(q, k, v).value.swapaxes(1, 2).reshape(2, 9, 12) @ w[3]
     np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-4)
-    assert [step.kind for step in model.plan(x)[0].steps] == ["linear"] * 3 + ["attention", "linear"]
+    assert [step.kind for step in model.plan(x)[0].steps] == ["linear", "attention", "linear"]
+
+
+def projected(cross=False, past=False, tokens=9, **changes):
+    """(network, its outputs): a layer's attention of three heads, from x or, for keys and values, from z. `changes` are
+    nodes that follow a projection; with a past, keys and values follow those of it and are outputs too."""
+    net, present = Net(x=some(2, tokens, 12), **(dict(z=some(2, 7, 12)) if cross else {})), []
+    perms, heads = dict(q=[0, 2, 1, 3], k=[0, 2, 3, 1], v=[0, 2, 1, 3]), {}
+    for name, perm in perms.items():
+        y = net.node("MatMul", "z" if cross and name != "q" else "x", some(12, 12))
+        y = net.node("Add", y, some(12)) if name != "k" else y
+        y = net.node(changes[name], y) if name in changes else y
+        heads[name] = net.node("Transpose", net.node("Reshape", y, np.array([0, -1, 3, 4])), perm=perm)
+        if past and name != "q":
+            axis = 3 if name == "k" else 2
+            net.inputs[name] = some(2, 3, 4, 5) if name == "k" else some(2, 3, 5, 4)
+            heads[name] = net.node("Concat", name, heads[name], axis=axis)
+            present.append(heads[name])
+    s = net.node("Mul", net.node("MatMul", heads["q"], heads["k"]), np.float32(0.5))
+    return net, [net.node("MatMul", net.node("Softmax", s, axis=-1), heads["v"]), *present]
+
+
+def same(model, other, net):
+    found, expected = (m.run(net.inputs) for m in (model, other))
+    for name in expected:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+def products(model, net):
+    return [step.arguments["y"].shape[-1] for step in model.plan(*net.inputs.values())[0].steps
+            if step.kind == "linear"]
+
+
+@pytest.mark.parametrize(
+    "layer, widths",
+    [
+        (dict(), [36]),
+        (dict(tokens=16), [36]),
+        (dict(tokens=17), [12, 12, 12]),  # 34 rows
+        (dict(past=True), [36]),
+        (dict(cross=True), [12, 24]),
+        (dict(q="Relu"), [12, 24]),  # an activation is of one projection alone
+        (dict(v="Sin"), [24, 12]),  # its reader is no view
+        (dict(q="Relu", k="Relu"), [12, 12, 12]),
+    ],
+)
+def test_projections_of_one_input_are_one_product(layer, widths, tmp_path):
+    net, outputs = projected(**layer)
+    proto = net.model(*outputs)
+    model, separate = fo.load_onnx(proto), fo.load_onnx(proto, disabled_passes=("projections",))
+    assert sorted(products(model, net)) == sorted(widths) and products(separate, net) == [12] * 3
+    copies = [sum(step.kind == "copy" for step in m.plan(*net.inputs.values())[0].steps) for m in (model, separate)]
+    assert copies[0] == copies[1] and (copies[0] == 0) == ("past" not in layer)
+    model.save(tmp_path / "m.fused")
+    for m in model, fo.load(tmp_path / "m.fused"):
+        same(m, separate, net)
+    report = [f for f in model.explain().fusions if f.kind == "projections"]
+    assert len(report) == (len(widths) < 3)
+
+
+def test_projections_of_an_open_number_of_rows():
+    net, outputs = projected(tokens=20)
+    proto = net.model(*outputs, batch="n")
+    model, separate = fo.load_onnx(proto), fo.load_onnx(proto, disabled_passes=("projections",))
+    assert products(model, net) == [36]
+    for n in 2, 1, 2, 1:
+        net.inputs["x"] = some(n, 20, 12)
+        same(model, separate, net)
+
+
+def test_projections_that_are_read_elsewhere_stay():
+    net, outputs = projected()
+    first = net.nodes[1].output[0]  # the queries, an output of the network too
+    proto = net.model(*outputs, first)
+    model, separate = fo.load_onnx(proto), fo.load_onnx(proto, disabled_passes=("projections",))
+    assert sorted(products(model, net)) == [12, 24]
+    same(model, separate, net)
+
+
+def test_projections_that_float16_holds_keep_to_themselves():
+    net, outputs = projected()
+    for i, tensor in enumerate(net.constants):
+        w = numpy_helper.to_array(tensor)
+        if w.shape == (12, 12) and i == 0:
+            net.constants[i] = numpy_helper.from_array(w.astype(np.float16).astype(np.float32), tensor.name)
+    assert sorted(products(fo.load_onnx(net.model(*outputs)), net)) == [12, 24]
 
 
 def test_an_open_batch_and_grouped_heads():

@@ -22,6 +22,7 @@ from . import (
     operands,
     pad,
     patterns,
+    projections,
     subgraphs,
     types,
 )
@@ -46,6 +47,7 @@ PASSES = [
     Pass("bias", "fuse", affine.fold_biases),
     Pass("padding", "fuse", pad.run),
     Pass("epilogue", "fuse", epilogue.run),
+    Pass("projections", "fuse", projections.run),
     Pass("8-bit results", "fuse", eight_bits.results),
     Pass("blocks", "fuse", blocks.mark),
     Pass("subgraphs", "", subgraphs.run),
