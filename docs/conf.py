@@ -5,7 +5,7 @@ project = "fusedops"
 author = copyright = "the fusedops contributors"
 version = release = fusedops.__version__
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
 exclude_patterns = ["_build"]
 html_theme = "furo"
 html_static_path = ["_static"]
@@ -14,6 +14,8 @@ html_title = f"fusedops {version}"
 
 autodoc_typehints = "none"
 myst_heading_anchors = 3
+nb_execution_mode = "force"  # the notebook takes seconds, and is committed without results
+nb_execution_raise_on_error = True
 numpydoc_show_class_members = False
 # What numpydoc itself can see to; tests/test_examples.py looks at the rest.
 numpydoc_validation_checks = {

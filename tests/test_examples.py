@@ -2,6 +2,7 @@
 import doctest
 import importlib.util
 import inspect
+import os
 import re
 from pathlib import Path
 
@@ -98,6 +99,25 @@ def test_links(page):
     """Links to files of this repository lead somewhere."""
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.skipif(not (ROOT / "examples").exists(), reason="not in a checkout")
+def test_notebook(monkeypatch):
+    """It runs from top to bottom, draws its picture, and is committed without results."""
+    for module in ("ipykernel", "matplotlib"):
+        pytest.importorskip(module, reason=f"{module} is not installed")
+    nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
+    nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
+    monkeypatch.setenv("PYTHONPATH", str(Path(fo.__file__).parent.parent), prepend=os.pathsep)
+    book = nbformat.read(ROOT / "examples/fusion.ipynb", as_version=4)
+    code = [cell for cell in book.cells if cell.cell_type == "code"]
+    assert not any(cell.outputs or cell.execution_count for cell in code)
+    nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": ROOT / "examples"}}).execute()
+    results = [output for cell in code for output in cell.outputs]
+    assert any("image/png" in output.get("data", {}) for output in results)
+    printed = "".join(output.get("text", "") for output in results)
+    assert float(re.search(r"([\d.]+)% of 200 digits", printed)[1]) > 90
+    assert len(re.findall(r"^.*-?> 256|^3x3.*", printed, re.MULTILINE)) == 4  # two layers, in float32 and in 8 bits
 
 
 # The networks that are written by hand
