@@ -21,7 +21,7 @@ from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
 from .tokens import KVCache, attention
 
-__version__ = "0.1.0"
+__version__ = "1.0.0"
 __all__ = [
     "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
     "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell",
