@@ -220,8 +220,9 @@ class Model:
                 if found is None:
                     values = {name: x.copy() for name, x in values.items()}
                     found = self._new_plan(shapes, values, threads, arrays)
-                    while len(self._plans) >= PLANS:
-                        del self._plans[min(self._plans, key=lambda k: self._plans[k][0].used)]
+                    if len(self._plans) >= PLANS:  # half of them, as a sequence that grows needs one a call
+                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[:(PLANS + 1) // 2]:
+                            del self._plans[old]
                     self._plans[key] = found
         found[0].used = next(self._calls)
         return found

@@ -114,7 +114,7 @@ class Template:
         _space_pixels(self.steps)
         slices.cut(self.steps)
         _share(self.steps)
-        self.outputs = [(self.known[v].shape, self.known[v].dtype) for v in graph.results]
+        self._outputs = [([*map(trace.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
@@ -126,6 +126,10 @@ class Template:
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
         self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
         self._formulas = _core.Formulas(trace.formulas)
+
+    def outputs(self, values):
+        """The (shape, dtype) of each output."""
+        return [(tuple([int(values[n]) for n in numbers]), dtype) for numbers, dtype in self._outputs]
 
     def form(self, t):
         """A tensor of a step as _core.Template takes it."""
@@ -191,7 +195,7 @@ class Plan:
         self.template, self.arena, self.used, self.report = template, arena, -1, template.report
         self._values, self._buffers = values, {}
         self._offsets = offsets
-        self.outputs = now(template.outputs, values)
+        self.outputs = template.outputs(values)
         self.parts = []
         for part in template.parts:
             if isinstance(part, _Part):
