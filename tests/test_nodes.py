@@ -255,4 +255,4 @@ def test_the_plan_in_use_stays(x):
     for n in range(3 * PLANS):
         net(np.ones((n + 3, 3), np.float32))
         assert net.plan(x)[0] is first
-    assert len(net._plans) == PLANS
+    assert PLANS // 2 <= len(net._plans) <= PLANS  # they leave by halves
