@@ -75,7 +75,7 @@ def limits(dtype):
 def by_rows(x):
     """A float32 matrix as DynamicQuantizeLinear takes each row: bytes, scales and zero points."""
     lo, hi = np.minimum(x.min(-1, initial=0), 0), np.maximum(x.max(-1, initial=0), 0)
-    scale = ((hi.astype(np.float64) - lo) / 255).astype(F)
+    scale = (hi - lo) / F(255)  # in float32, as ONNX says
     zero = np.rint(-lo / np.where(scale > 0, scale, 1)).astype(np.int32)
     return np.clip(np.rint(x / scale[..., None]) + zero[..., None], 0, 255), scale, zero
 

@@ -55,7 +55,7 @@ void fo_convert(const fo_convert_args *a) {
 }
 
 static fo_byte_range steps_of(const float range[2]) {
-    const float step = (float)(((double)range[1] - range[0]) / 255);
+    const float step = (range[1] - range[0]) / 255;
     const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
     return (fo_byte_range){any ? step : 1, any ? step : finite ? 1 : NAN,
                            any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
