@@ -24,7 +24,7 @@ from setuptools.command.build_clib import build_clib
 from setuptools.command.build_ext import build_ext
 
 # Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C
-# stands in for an FMA. Small code: half a megabyte less, one to three percent of the time.
+# replaces an FMA. Small code: half a megabyte less, one to three percent of the time.
 SCALAR = ["-Os", "-fno-tree-slp-vectorize"]
 X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma", "-mf16c"],
             "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}

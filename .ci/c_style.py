@@ -1,7 +1,7 @@
 """C files as clang-format would space and indent them: ``c_style.py FILE...``
 
 clang-format has no way to keep an author's line breaks inside initialisers, enums and chains of conditionals. So only
-what stands between two tokens on one line, and the indentation of lines that clang-format begins at the same token, is
+what is between two tokens on one line, and the indentation of lines that clang-format begins at the same token, is
 compared.
 """
 import re

@@ -104,7 +104,7 @@ typedef struct {
 
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
-/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) stands at w[j*wn + p*wk]. bias may
+/* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]. bias may
  * be NULL. */
 typedef struct fo_linear fo_linear;
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,

@@ -120,7 +120,7 @@ fo_status fo_softmax(const fo_softmax_args *args);
 
 /* y = (x - mean) / sqrt(variance + eps) * scale + shift, mean and variance over n elements with strides sy, sx and ss,
  * for each point of kept (y, x, scale and shift alike, which may be NULL). Where ss is 1, `span` elements in a row
- * share a scale (0: one). x is x + residual where that is given, which lies as x does. rms: the mean counts as 0. y may
+ * share a scale (0: one). x is x + residual where that is given, of x's layout. rms: the mean counts as 0. y may
  * be x. */
 typedef struct {
     fo_axes kept;

@@ -18,7 +18,7 @@ static inline ptrdiff_t round_up(ptrdiff_t a, ptrdiff_t b) { return div_up(a, b)
 /* The kernels for a product with n columns of weights and k steps, of many rows or perhaps of few. With AVX-512 at half
  * rate (Zen 4) vectors of 8 lanes are as fast, and waste less where n leaves half of a vector empty: 144 -> 24 channels
  * at 56x56, channels last, takes 0.68 of the time, n = 8, 40 and 72 0.65, 0.8 and 0.9. Their stores, of half a line a
- * cycle, also stand better beside few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
+ * cycle, also do better with few steps: 16 -> 96 at 112x112 0.93, k = 16 to 48 0.91 to 0.97; of four rows 1.1. */
 static inline const fo_kernels *fo_kernels_for(ptrdiff_t n, ptrdiff_t k, bool many_rows) {
     enum { LANES = 16 };
     const bool wasted = (n - 1) % LANES < LANES / 2 && n <= FO_FINER_COLUMNS;

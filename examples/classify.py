@@ -2,7 +2,7 @@
 
     python examples/classify.py [NETWORK.fo IMAGES.npz]
 
-IMAGES.npz has `images` (n, h, w), integers, and `labels` (n,). Without arguments: the digits beside this file, which
+IMAGES.npz has `images` (n, h, w), integers, and `labels` (n,). Without arguments: the digits next to this file, which
 the network, trained and saved by make_networks.py, has not seen.
 """
 import argparse

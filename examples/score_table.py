@@ -3,7 +3,7 @@ batch by batch.
 
     python examples/score_table.py [--rows 100000] [--columns 64] [--hidden 128]
 
-The same in plain NumPy stands beside it and is timed: each layer there is a product and then a pass for each of bias,
+The same in plain NumPy is next to it and is timed: each layer there is a product and then a pass for each of bias,
 residual and activation. Weights and table are made up.
 """
 import argparse

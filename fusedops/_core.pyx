@@ -91,7 +91,7 @@ def variants():
 
 # ---- memory of results ----------------------------------------------------------------------------------------------
 
-# NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector meets two lines there.
+# NumPy's large arrays begin 16 bytes past a line of the cache, and each store of a full vector touches two lines there.
 # Results that begin at a line made 1x1 convolutions of few channels 1.1 to 1.4 times as fast (AVX-512). Below FO_PLACED
 # bytes the allocation costs as much as it gains.
 PLACED = FO_PLACED

@@ -421,8 +421,8 @@ cdef class TransposedPlan(ImagePlan):
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
                        const fo_image *y) noexcept nogil:
-        """Pixels of a phase of y stand apart, so channels must be neighbours: a y of planes is made of one that has
-        them so."""
+        """Pixels of a phase of y are not neighbours, so channels must be neighbours: a y of planes is made of one that
+        has them so."""
         cdef fo_image pixels, added
         cdef fo_status status
         cdef Py_ssize_t floats = z.n * z.oh * z.ow * self.oc

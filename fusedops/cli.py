@@ -57,7 +57,7 @@ def _parser():
             ("fusedops bench model.onnx --disable-pass epilogue", "what a pass buys, by leaving it out"),
             ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set")),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
-        "(batch norm and bias in the kernel, the rest apart), unfused and plain NumPy (blocks: as one kernel),\n"
+        "(batch norm and bias in the kernel, the rest by itself), unfused and plain NumPy (blocks: as one kernel),\n"
         "and the paper's convolutions in 8 bits, unfused and fused,\n"
         "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
         "forms (a saved one alone: it comes without the others), and each of its nodes.")

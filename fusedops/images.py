@@ -20,7 +20,7 @@ def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     stride : int or (int, int), optional
         The kernel's size where it is not given.
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
-        What stands around the image is smaller than any value. At most half of the window, so that each meets the
+        What is around the image is smaller than any value. At most half of the window, so that each touches the
         image.
     dilation : int or (int, int)
     ceil_mode : bool

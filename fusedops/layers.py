@@ -174,7 +174,7 @@ class Linear(_Layer, _core.LinearPlan):
     """
 
     def __init__(self, w, bias=None, *, activation=None):
-        w = _core.as_weights(w, "w", 2, "K")  # as it lies: gemm's b.T is not turned over, only to be packed
+        w = _core.as_weights(w, "w", 2, "K")  # in place: gemm's b.T is not turned over, only to be packed
         bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
         self._arguments = (w, bias if bias is None else bias.copy()), {"activation": _kept(activation, parsed)}

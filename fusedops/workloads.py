@@ -204,7 +204,7 @@ class Block:
 
 @dataclass(frozen=True)
 class EightBits:
-    """A convolution in 8 bits beside the same in float32, channels last."""
+    """A convolution in 8 bits next to the same in float32, channels last."""
 
     convolution: Convolution
 

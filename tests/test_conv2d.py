@@ -281,6 +281,17 @@ def test_long_strides_at_every_width(isa, draw, layout, stride):
                   oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))
 
 
+def in_both_orders(x, w, draw, options):
+    """Checks a convolution with a residual, on x in both orders of memory; the options with it, and the result."""
+    options = {**options, "residual": draw(*fo.conv2d(x, w, **options).shape)}
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options), 5e-6)
+    channels = 3 if options["layout"] == "NHWC" else 1
+    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)
+    np.testing.assert_array_equal(fo.conv2d(other, w, **options), y)
+    return options, y
+
+
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("ic, size, oc, k, options", [
     (32, (17, 19), 48, 7, dict(padding=(0, 3))),
@@ -295,13 +306,7 @@ def test_long_strides_at_every_width(isa, draw, layout, stride):
 def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc, k, options):
     """Which several output columns share products of, as rows of a turned image."""
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 1, k)
-    options = dict(bias=draw(oc), activation="relu", layout=layout, **options)
-    options["residual"] = draw(*fo.conv2d(x, w, **options).shape)
-    y = fo.conv2d(x, w, **options)
-    check(y, oracle.conv2d(x, w, **options), 5e-6)
-    channels = 3 if layout == "NHWC" else 1
-    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
-    np.testing.assert_array_equal(fo.conv2d(other, w, **options), y)
+    options, y = in_both_orders(x, w, draw, dict(bias=draw(oc), activation="relu", layout=layout, **options))
     np.testing.assert_array_equal(fo.conv2d(x[1:], w, **{**options, "residual": options["residual"][1:]}), y[1:])
 
 
@@ -319,13 +324,7 @@ def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc,
 def test_kernels_of_one_column(isa, threads, draw, layout, ic, size, oc, k, options):
     """On images of few columns, which are rows of few rows."""
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // options.get("groups", 1), k, 1)
-    options = dict(bias=draw(oc), activation="relu", layout=layout, **options)
-    options["residual"] = draw(*fo.conv2d(x, w, **options).shape)
-    y = fo.conv2d(x, w, **options)
-    check(y, oracle.conv2d(x, w, **options), 5e-6)
-    channels = 3 if layout == "NHWC" else 1
-    other = np.moveaxis(np.moveaxis(x, channels, 4 - channels).copy(), 4 - channels, channels)  # the other memory order
-    np.testing.assert_array_equal(fo.conv2d(other, w, **options), y)
+    options, y = in_both_orders(x, w, draw, dict(bias=draw(oc), activation="relu", layout=layout, **options))
     rows = 1 if layout == "NHWC" else 2
     spaced = np.moveaxis(np.moveaxis(np.repeat(x, 2, rows), rows, 0)[1::2], 0, rows)  # rows that are no neighbours
     np.testing.assert_array_equal(fo.conv2d(spaced, w, **options), y)

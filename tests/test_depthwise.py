@@ -282,7 +282,7 @@ def pixels_of(options):
 
 def check_every_memory_order(x, w, **options):
     """Against the oracle; the same bits with channels last, of planes that touch (which may become pixels) and of those
-    that do not. Then with an infinite weight, which meets no row outside the image, but the columns."""
+    that do not. Then with an infinite weight, which reaches no row outside the image, but the columns."""
     y = fo.depthwise_conv2d(x, w, **options)
     if np.isfinite(w).all():
         check(y, oracle.depthwise_conv2d(x, w, **options))

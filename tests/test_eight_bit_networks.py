@@ -311,7 +311,7 @@ def test_what_moves_elements_works_on_bytes():
 
 @pytest.mark.parametrize("op", ["Add", "AveragePool", "MaxPool", "Conv"])
 def test_a_part_of_a_concatenation_is_written_where_it_is(op):
-    """Pixels are further apart there than in the operands, which are copied to another order first."""
+    """The distance of pixels is larger there than in the operands, which are copied to another order first."""
     net, x = Net(), some_bytes((2, 8, 8, 8), np.uint8)
     real = net.dequantize("x", *A)
     if op == "Add":

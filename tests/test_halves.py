@@ -220,7 +220,7 @@ def test_memory_is_half(make):
     """Of the weights that a layer keeps and of those that it has packed."""
     used = [int(subprocess.run([sys.executable, "-c", MEMORY, dtype, make], capture_output=True, check=True).stdout)
             for dtype in ("float16", "float32")]
-    assert 0.4 < used[0] / used[1] < (0.75 if make == "conv" else 0.6)  # scratch of one call beside four layers
+    assert 0.4 < used[0] / used[1] < (0.75 if make == "conv" else 0.6)  # scratch of one call and four layers
 
 
 def test_errors(draw):

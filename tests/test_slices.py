@@ -48,8 +48,8 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
 
 
 def test_pixels_that_stand_apart(monkeypatch):
-    """Images of 1024 channels lie as the convolution behind them wants, in slices too: 16 floats further apart, for
-    depthwise ones with short vectors."""
+    """Images of 1024 channels have the layout that the convolution behind them wants, in slices too: at distances of
+    16 floats more, for depthwise ones with short vectors."""
     net = nn.Sequential(nn.Conv2d(4, 1024, 1), nn.ReLU(), nn.Conv2d(1024, 1024, 3, padding=1, groups=1024), nn.ReLU(),
                         nn.Conv2d(1024, 4, 1))
     x = np.random.default_rng(0).standard_normal((4, 4, 5, 5), np.float32)

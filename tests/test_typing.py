@@ -1,4 +1,4 @@
-"""The types that the package ships: a user's script passes mypy --strict, and the stubs say what stands in the
+"""The types that the package ships: a user's script passes mypy --strict, and the stubs say what is in the
 modules."""
 import ast
 import subprocess

@@ -47,8 +47,8 @@ typedef struct {
     fo_byte_epilogue ep;
 } fo_byte_gemm_args;
 
-/* Patches of an image whose channels are neighbours: rows of kh * kw * c bytes for pixels `first` .. first+m-1 of all
- * its outputs, flipped, what is outside the image is `zero`. */
+/* Patches of an image whose channels are neighbours: rows of kh * kw * c bytes, flipped; what is outside
+ * the image is `zero`. */
 typedef struct {
     const uint8_t *x; /* the first channel */
     ptrdiff_t sn, sh, sw, c;

@@ -16,7 +16,7 @@ INLINE pool_range taps_inside(ptrdiff_t base, ptrdiff_t taps, ptrdiff_t step, pt
     return (pool_range){first < last ? first : last, last};
 }
 
-/* What a row of output pixels meets: its window's rows inside the image, and those that count for a mean; x: tap (0, 0)
+/* What a row of output pixels reads: its window's rows inside the image, and those that count for a mean; x: tap (0, 0)
  * of an output at column 0. */
 typedef struct {
     const fo_pool_args *g;

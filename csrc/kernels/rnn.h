@@ -133,7 +133,7 @@ INLINE const void *step_at(const bool halves, const void *w, const ptrdiff_t at)
 }
 INLINE vf step_load(const bool halves, const void *w) { return halves ? v_load_f16(w) : v_load(w); }
 
-/* Where a product finds its weights: vector first + j of row p stands at w[p*group*VL + j/group*panel + j%group*VL].
+/* Where a product finds its weights: vector first + j of row p is at w[p*group*VL + j/group*panel + j%group*VL].
  * All but w and panel are literals. */
 typedef struct {
     bool halves;
@@ -163,7 +163,7 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
 }
 
 /* acc[mr][nv] += a w over k steps. mr, nv and ahead are literals. The processor fetches panels ahead by itself, but one
- * wide stream too late, and halves: ahead asks for it. steps: in straight code, for beside 12 multiply-adds counts what
+ * wide stream too late, and halves: ahead asks for it. steps: in straight code, for with 12 multiply-adds counts what
  * a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda,
                          ptrdiff_t k, step_weights b, const int steps) {

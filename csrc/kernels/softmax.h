@@ -7,8 +7,8 @@ enum { SOFTMAX_VECTORS = 4 };
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
 
-/* nv vectors of fibres from l on, one a lane. What is between the passes stands together where there is room, else in
- * y: elements of fibres that are a power of two apart would push one another out of the caches. nv and log are
+/* nv vectors of fibres from l on, one a lane. What is between the passes is in one place where there is room, else in
+ * y: elements of fibres whose distance is a power of two would push one another out of the caches. nv and log are
  * literals; more than one vector is whole. */
 INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrdiff_t l) {
     float own[FO_SOFTMAX_FLOATS];

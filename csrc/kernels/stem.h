@@ -6,7 +6,7 @@
  *
  * Rows stand in scratch in the order in which they are met, d2, d0-d2, d1, d4-d2, d3, each of them a plane for every
  * channel, so that a tile of pixels walks down the planes: no table. Three taps of a plane are straight code. The
- * reduction is so short that what stands around it counts: all panels and both lines of a tile go through one function,
+ * reduction is so short that what is around it counts: all panels and both lines of a tile go through one function,
  * and a line's sums go from registers to the result.
  */
 enum { STEM_TAPS = 3, STEM_STRIDE = 2 };

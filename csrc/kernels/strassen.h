@@ -13,8 +13,8 @@
  */
 #include <stdalign.h>
 
-/* The operands S1 S2 S3 S4, or T1 T2 T3 T4, `part` apart; behind them, where a product shall not read X itself, A00 A01
- * A11 or B00 B10 B11. */
+/* The operands S1 S2 S3 S4, or T1 T2 T3 T4, at distances of `part`; behind them, where a product shall not read X itself,
+ * A00 A01 A11 or B00 B10 B11. */
 INLINE void strassen_sum(const bool right, const bool copies, vf x00, vf x01, vf x10, vf x11, float *to,
                          ptrdiff_t part) {
     const vf one = right ? v_sub(x01, x00) : v_add(x10, x11), two = v_sub(right ? x11 : one, right ? one : x00);
@@ -112,7 +112,7 @@ enum { STRASSEN_MAKING_GROUP = FMA_FROM_MEM ? 2 : STRASSEN_GROUP };
 enum { STRASSEN_REACH = FMA_FROM_MEM ? 2 : 3, STRASSEN_POINTERS = (MR + STRASSEN_REACH - 1) / STRASSEN_REACH };
 
 /* Whether the multiply-adds of row i read its element of A themselves, an instruction less: not all, for a cycle has
- * two loads, and of rows as they lie those at which a pointer stands, for with two registers in the address they are
+ * two loads, and of rows in place those that a pointer is at, for with two registers in the address they are
  * two instructions again. */
 INLINE bool strassen_reads(const bool panels, const int i) {
     return FMA_FROM_MEM && (panels ? i % 3 : i % STRASSEN_REACH == 0);

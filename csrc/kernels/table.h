@@ -42,7 +42,7 @@ typedef enum {
  * magnitudes of the terms. */
 enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128 };
 
-/* C[m,n] = epilogue(A[m,k] B[k,n]). B stands in panels of nr columns, `panel` apart, the last one padded but for
+/* C[m,n] = epilogue(A[m,k] B[k,n]). B is in panels of nr columns, `panel` floats each, the last one padded but for
  * FO_B_PACKING. */
 typedef struct {
     fo_form form;
@@ -56,7 +56,7 @@ typedef struct {
     /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
     const float *next;
     ptrdiff_t next_floats;
-    /* sums start at start + sign * accum2, whose rows are lds apart, instead of the bias; both may be NULL */
+    /* sums start at start + sign * accum2, of rows of lds floats, instead of the bias; both may be NULL */
     const float *start, *accum2;
     float sign;
     ptrdiff_t lds;
@@ -87,8 +87,8 @@ typedef struct {
  * may be fewer; what they lack counts as zeros. */
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
 
-/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, `part` apart; copies: and X00,
- * X01 (right: X10) and X11 behind them. X00 stands at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are
+/* The sums of blocks that a matrix X gives the products, each with rows of ld floats, at distances of `part`; copies:
+ * and X00, X01 (right: X10) and X11 behind them. X00 is at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are
  * padded to whole vectors. */
 typedef struct {
     bool right, copies; /* X is B, else A */
@@ -106,10 +106,10 @@ typedef struct {
 
 /* C = epilogue(A B) for four blocks of C, mr/2 <= rows[0] <= mr by nr each; rows[1] of the lower blocks are stored. k:
  * half of the reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element
- * (i, p) at data[p*ld + i]. operands: where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 as far apart as b
- * has T1 and T2, from a B whose blocks b has and that reads B01 beside B00; or NULL. next: the pixels of a later call,
- * which are fetched ahead, as k rows of 2 nr floats, `ld` apart, or where weights are B as lines of `ld` floats; ld is
- * 0 where there are none. */
+ * (i, p) at data[p*ld + i]. operands: where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 at the distance
+ * of b's T1 and T2, from a B whose blocks b has and that reads B01 with B00; or NULL. next: the pixels of a later
+ * call, which are fetched ahead, as k rows of 2 nr floats, at distances of `ld`, or where weights are B as lines of `ld`
+ * floats; ld is 0 where there are none. */
 typedef struct {
     ptrdiff_t rows[2], k;
     fo_strassen_block a[FO_STRASSEN_PRODUCTS], b[FO_STRASSEN_PRODUCTS];
@@ -229,7 +229,7 @@ typedef struct {
     const fo_conv2d_shape *s;
     const fo_conv2d_size *z;
     fo_image x, y, r;
-    /* half_rate: AVX-512 by halves, beside 32 KB of first-level cache: bands of columns where pixels crowd into few
+    /* half_rate: AVX-512 by halves, with 32 KB of first-level cache: bands of columns where pixels crowd into few
      * sets, shuffles within quarters */
     bool nhwc, half_rate;
     const float *w, *bias;
@@ -277,7 +277,7 @@ typedef struct {
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);
-    /* The planes that it reads, `step` floats apart, of n pixels of the five image rows that two output rows meet,
+    /* The planes that it reads, at distances of `step`, of n pixels of the five image rows that two output rows read,
      * whole vectors */
     void (*stem_rows)(ptrdiff_t n, const float *const rows[5], float *planes, ptrdiff_t step);
     void (*strassen_operands)(const fo_strassen_operands *);

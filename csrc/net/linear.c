@@ -96,7 +96,7 @@ static ptrdiff_t unit_columns(const fo_kernels *kn, ptrdiff_t m, ptrdiff_t n, in
 /* Floats of x in a block. */
 static ptrdiff_t near_floats(void) { return fo_near_bytes() / 2 / (ptrdiff_t)sizeof(float); }
 
-/* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched beside
+/* Rows of x, of k steps, that stay in the cache; with long vectors so many that the next panel of w is fetched with
  * them (128 x 1024 x 1024 in 0.94 of the time, Zen 4). */
 static ptrdiff_t fitting_rows(const fo_kernels *kn, ptrdiff_t k) {
     const ptrdiff_t fitting = near_floats() / max_(k, 1);

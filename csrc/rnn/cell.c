@@ -14,7 +14,7 @@ static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
     return (gates == 3 ? kn->group_of_3 : kn->group) * kn->vl;
 }
 
-/* n rows of w, k long, from `unit` on, as columns of rows that are ld apart, the first at to + at. */
+/* n rows of w, k long, from `unit` on, as columns of rows at distances of ld, the first at to + at. */
 static void pack_units(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t unit, void *to,
                        ptrdiff_t at, ptrdiff_t ld) {
     if (!w->halves)

@@ -355,7 +355,7 @@ class Model:
         return Explanation.of([*self._report, *(self._plan(list(shapes.values()))[0].report if blocks else [])])
 
     def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
-        """Times the network on these inputs, and beside it the network with batch norm folded only and with nothing
+        """Times the network on these inputs, and with it the network with batch norm folded only and with nothing
         fused or folded.
 
         A network from :func:`fusedops.load`, a copy or an unpickled one is timed alone: it comes without its other

@@ -1,4 +1,4 @@
-"""An ONNX model as a checked message: damage, data that lies in other files, opsets that are too old."""
+"""An ONNX model as a checked message: damage, data that is in other files, opsets that are too old."""
 import contextlib
 import functools
 import os
@@ -117,7 +117,7 @@ def _load_outside(onnx, proto, path):
                 tensor.raw_data = f.read(-1 if info.length is None else info.length)
         except FileNotFoundError:
             raise FileNotFoundError(
-                f"{path!r} has its weights in another file, {info.location!r}, which is not there: put it beside the "
+                f"{path!r} has its weights in another file, {info.location!r}, which is not there: put it next to the "
                 f"model"
             ) from None
         except ValueError as e:

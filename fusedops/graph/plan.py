@@ -311,7 +311,7 @@ def _write_outputs(builder):
 
 
 def _space_pixels(steps):
-    """Lets the pixels of an image stand as far apart as the convolution that reads it wants, where convolutions alone
+    """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
     use its memory."""
     users = {}
     for step in steps:

@@ -11,7 +11,7 @@ from .memory import Tensor
 
 
 class Rule(NamedTuple):
-    """`apart`: whether a step with these arguments keeps the rows of axis 0 apart. `in_place`: whether it may write
+    """`apart`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it may write
     over its first operand."""
     apart: Callable[[dict], bool] = lambda arguments: True
     in_place: bool = False

@@ -6,8 +6,8 @@
  *      row 1      e f g ..  ->   t[0] = a e ..  t[1] = b f ..
  *
  * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each, to hide
- * its latency. Not where rows lie a page apart: there the blocks' lines would drive each other out. Sums run over p in
- * order, as in every other tile: a row has the same bits alone.
+ * its latency. Not where the distance of rows is a page: there the blocks' lines would drive each other out. Sums run over
+ * p in order, as in every other tile: a row has the same bits alone.
  */
 #include "../../simd/lanes.h"
 
@@ -80,7 +80,7 @@ NARROW(2)
 NARROW(3)
 #undef NARROW
 
-/* Returns false where it is none of these products, or rows do not fill a vector, or steps do not repay what stands
+/* Returns false where it is none of these products, or rows do not fill a vector, or steps do not repay what is
  * around them. */
 INLINE bool gemm_narrow(const fo_gemm_args *g) {
     static void (*const of_columns[])(const fo_gemm_args *) = {narrow_1, narrow_2, narrow_3};

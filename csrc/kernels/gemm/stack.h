@@ -1,4 +1,4 @@
-/* Tiles of one shape in one function, down the rows of C, and at each place across the panels of B: what stands around
+/* Tiles of one shape in one function, down the rows of C, and at each place across the panels of B: what is around
  * a tile's multiply-adds, 150 instructions with a call for each, is a third of those of 16 steps.
  *
  *      C          panel 0    panel 1    panel 2

@@ -2,7 +2,7 @@
  *
  *            nv * VL columns              Each step p of the reduction loads nv vectors of B, broadcasts mr elements of
  *            A
- *           +--------------+              and does mr * nv multiply-adds. A is read as it lies; B in panels of NR
+ *           +--------------+              and does mr * nv multiply-adds. A is read in place; B in panels of NR
  *           columns:
  *   k of A  |  panel of B  | k
  *  +------+ +--------------+                panel 0: b[0][0..NR) b[1][0..NR) ... b[k-1][0..NR)   panel 1: ...
@@ -25,14 +25,14 @@ typedef struct {
 /* How its reduction goes: literals, too. */
 typedef struct {
     int straight; /* steps in straight code */
-    /* rows of A are so many floats apart, and a step's elements are looked up from the first one's place; or 0 */
+    /* the distance of rows of A, in floats, and a step's elements are looked up from the first one's place; or 0 */
     int near;
 } tile_loop;
 
 /* Rows of A that a pointer reaches. A multiply-add reads memory itself where one register is the address. */
 enum { REACH = FMA_FROM_MEM ? 2 : 1, POINTERS = (MR + REACH - 1) / REACH };
 
-/* Whether the multiply-adds of row i read their element of A themselves: where a pointer stands at it, and two loads a
+/* Whether the multiply-adds of row i read their element of A themselves: where a pointer is at it, and two loads a
  * cycle suffice. */
 INLINE bool tile_reads(const tile_shape s, const int i) {
     return FMA_FROM_MEM && !s.half && i % REACH == 0 && s.nv + s.mr + (s.mr + 1) / 2 * (s.nv - 1) <= s.mr * s.nv + 1;

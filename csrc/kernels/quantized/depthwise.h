@@ -248,9 +248,8 @@ static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t image, ptr
     }
 }
 
-/* Bytes of n columns and m rows of x as m columns of n rows: y[j*ldy + i] = x[i*ldx + j] ^ flip, by blocks of 4*VL. */
-INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, vi mask, uint8_t *y,
-                            ptrdiff_t ldy) {
+/* Bytes of n columns and m rows of x as m columns of n rows: y[j*ldy + i] = x[i*ldx + j], by blocks of 4*VL. */
+INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
     vi quads[4][VL];
     for (int g = 0; g < VL; g++) {
         vi r[4], q[4];
@@ -258,7 +257,7 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
                                                   : n >= QUADS   ? v_iload(x + (4 * g + i) * ldx)
                                                                  : v_load_quads_tail(x + (4 * g + i) * ldx, n);
         v_quads(r, q);
-        UNROLL for (int i = 0; i < 4; i++) quads[i][g] = v_ixor(q[i], mask);
+        UNROLL for (int i = 0; i < 4; i++) quads[i][g] = q[i];
     }
     for (int i = 0; i < 4; i++) {
         vf t[VL];
@@ -278,5 +277,5 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
 static void byte_transpose(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y, ptrdiff_t ldy) {
     for (ptrdiff_t i = 0; i < m; i += QUADS)
         for (ptrdiff_t j = 0; j < n; j += QUADS)
-            transpose_block(m - i, n - j, x + i * ldx + j, ldx, v_iset1(0), y + j * ldy + i, ldy);
+            transpose_block(m - i, n - j, x + i * ldx + j, ldx, y + j * ldy + i, ldy);
 }

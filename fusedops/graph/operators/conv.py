@@ -114,7 +114,7 @@ def _lower_conv(p: Builder, node):
     layer = p.layer(
         node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
                                   groups=groups, layout="NHWC", algorithm="direct" if exact else "auto"))
-    # an input of the network is read as it lies, by the ungrouped kernel
+    # an input of the network is read in place, by the ungrouped kernel
     outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1
     mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
     x, y = (p.image if outer else p.pixels)(node,

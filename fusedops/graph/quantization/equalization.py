@@ -1,7 +1,7 @@
 """Ranges of channels made alike: channel c of a value is divided by s, and the weights that read it are multiplied
 by s.
 
-The value lies between two layers, the first with an activation f for which f(x / s) = f(x) / s. Each s is a power of
+The value is between two layers, the first with an activation f for which f(x / s) = f(x) / s. Each s is a power of
 two, so that nothing is rounded: the network computes what it did. In 8 bits a value has one scale for all channels,
 and a channel of small range few of its levels.
 """
