@@ -77,5 +77,6 @@ INLINE vi v_dot_bytes(vi a, int phase) {
     return phase ? _mm256_srli_epi16(a, 8) : _mm256_and_si256(a, _mm256_set1_epi16(255));
 }
 INLINE vi v_dot_weights(vi w, int phase) { return _mm256_srai_epi16(phase ? w : _mm256_slli_epi16(w, 8), 8); }
-#define v_dot(sum, a, w) ((sum) = _mm256_add_epi32(sum, _mm256_madd_epi16(a, w)))
+/* the sum by hand: GCC 12 stores sums after every step of the intrinsic */
+#define v_dot(sum, a, w) __asm__("vpaddd %1, %0, %0" : "+x"(sum) : "x"(_mm256_madd_epi16(a, w)))
 #endif
