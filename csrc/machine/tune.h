@@ -216,7 +216,7 @@ typedef struct {
     double curve;           /* of a depthwise result, an activation that is no clip, beyond what it takes in float32 */
 } fo_byte_prices;
 static const fo_byte_prices fo_prices_of_dots = {10000, 8, 0.25, 1.2, 6, 800, 2.3, 3.1, 150},
-                            fo_prices_of_words = {10000, 8, 0.87, 1.4, 16, 800, 0.2, 7.3, 75};
+                            fo_prices_of_words = {10000, 8, 0.66, 1.4, 16, 800, 0.2, 5.2, 75};
 /* In float32: the rows that a weight takes as long as; of a depthwise convolution an element of the image and a tap. */
 static const struct {
     double rows, input, tap;
