@@ -509,7 +509,7 @@ def test_weights_in_another_file(tmp_path, monkeypatch, x):
         with pytest.raises(ValueError, match="tensor 'w' lies in another file: load the model by its path"):
             fo.load_onnx(there)
     (tmp_path / "weights.bin").unlink()
-    with pytest.raises(FileNotFoundError, match="'weights.bin', which is not there: put it beside the model"):
+    with pytest.raises(FileNotFoundError, match="'weights.bin', which is not there: put it next to the model"):
         fo.load_onnx(path)
 
 

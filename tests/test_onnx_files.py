@@ -1,4 +1,6 @@
 """ONNX files as they are: what other runtimes accept, though ONNX's checker does not."""
+import pickle
+
 import numpy as np
 import pytest
 
@@ -104,7 +106,37 @@ def test_an_input_with_a_default(tmp_path):
     with pytest.raises(ValueError, match=r"takes the inputs x \(and may take t\), got x, u"):
         net.run({"x": X, "u": X})
     net.save(tmp_path / "net.fo")
-    assert np.array_equal(fo.load(tmp_path / "net.fo")(X), np.maximum(2 * X, 0))
+    for again in (fo.load(tmp_path / "net.fo"), pickle.loads(pickle.dumps(net))):
+        assert np.array_equal(again(X), np.maximum(2 * X, 0))
+        assert np.array_equal(again.run({"x": X, "t": np.float32([-3])})["y"], np.maximum(-3 * X, 0))
+    again.save(tmp_path / "again.fo")
+    assert (tmp_path / "again.fo").read_bytes() == (tmp_path / "net.fo").read_bytes()
+
+
+def test_a_saved_default_that_fusion_folds(tmp_path):
+    """A scale behind a convolution becomes part of its weights, until a call gives another."""
+    w, x = np.float32(np.arange(18).reshape(2, 1, 3, 3)), np.float32(np.arange(25).reshape(1, 1, 5, 5))
+    nodes = [make("Conv", ["x", "w"], ["h"]), make("Mul", ["h", "s"], ["y"])]
+    inputs, scale = [info("x", [1, 1, 5, 5]), info("s", [1, 2, 1, 1])], np.float32([[[[2]], [[3]]]])
+    proto = model(nodes, inputs, [info("y", [1, 2, 3, 3])], {"w": w, "s": scale})
+    net = fo.load_onnx(proto)
+    net.save(tmp_path / "net.fo")
+    again, given = fo.load(tmp_path / "net.fo"), {"x": x, "s": -scale}
+    assert np.array_equal(again(x), net(x))
+    np.testing.assert_allclose(again.run(given)["y"], -net(x), rtol=1e-6)
+
+
+def test_weights_that_old_files_list_as_inputs(tmp_path):
+    """As in ONNX Runtime these are no inputs, so that a saved network has its weights once."""
+    w = np.float32(np.random.default_rng(0).standard_normal((64, 64)))
+    nodes, inputs = [make("MatMul", ["x", "w"], ["y"])], [info("x", [2, 64]), info("w", [64, 64])]
+    net = fo.load_onnx(model(nodes, inputs, [info("y", [2, 64])], {"w": w}, ir_version=3))
+    x = np.ones((2, 64), np.float32)
+    with pytest.raises(ValueError, match="takes the inputs x, got x, w"):
+        net.run({"x": x, "w": w})
+    net.save(tmp_path / "net.fo")
+    assert (tmp_path / "net.fo").stat().st_size < 1.5 * w.nbytes
+    np.testing.assert_allclose(fo.load(tmp_path / "net.fo")(x), x @ w, rtol=1e-5, atol=1e-5)
 
 
 def test_many_inputs_and_outputs():
@@ -211,7 +243,7 @@ def test_three_errors_with_their_mends(tmp_path):
     onnx.save_model(proto, tmp_path / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
     assert np.array_equal(fo.load_onnx(tmp_path / "net.onnx")(X), X + 1)
     (tmp_path / "net.data").unlink()
-    with pytest.raises(FileNotFoundError, match=r"net.onnx.*net.data.*put it beside the model"):
+    with pytest.raises(FileNotFoundError, match=r"net.onnx.*net.data.*put it next to the model"):
         fo.load_onnx(tmp_path / "net.onnx")
     unknown = model(
         [make("Nothing", ["x"], ["y"], domain="other")],

@@ -513,7 +513,8 @@ class Model:
         Parameters
         ----------
         path : str or path-like
-            The file is a NumPy archive, with the weights as arrays and the rest as JSON. It contains no code.
+            The file is a NumPy archive, with the weights as arrays and the rest as JSON. It contains no code. Where
+            inputs have defaults, it has the weights as they were before fusion too, for calls that give such inputs.
 
         Raises
         ------
@@ -534,10 +535,11 @@ class Model:
         ...     fo.load(os.path.join(folder, "model.fo"))
         Model(x: float32 (n) -> y: float32 (n))
         """
-        saved.save(path, self._graph, self._report)
+        saved.save(path, self._graph, self._report, self._source, self._options)
 
     def __reduce__(self):
-        return Model, (self._graph, self._report)
+        source = self._source if self._graph.defaults else None
+        return Model, (self._graph, self._report, source, self._options)
 
     def __repr__(self):
         return f"Model({', '.join(map(str, self.inputs))} -> {', '.join(map(str, self.outputs))})"

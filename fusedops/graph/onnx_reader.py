@@ -132,6 +132,7 @@ class _Library:
     """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
 
     def __init__(self, onnx, proto, opset):
+        self.defaults = not 0 < proto.ir_version < 4  # older files have to list every weight as an input
         self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version
                                                             for i in proto.opset_import} | {"": opset}
         self.functions = {(_domain(f), f.name): f for f in proto.functions}
@@ -249,7 +250,8 @@ class _Reader(Reader):
         inputs = [self.value(i) for i in proto.input if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
-        self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
+        if library.defaults:
+            self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
         self.types |= {i.name: i.dtype for i in inputs}
         self.captured = []  # values of the outer graph, in the order of the inputs that they became

@@ -16,8 +16,9 @@ FORMAT, VERSION = "fusedops network", 1
 SMALL = 64  # elements of an array that is kept as it is
 
 
-def save(path, graph, report):
-    """Writes a graph and the report of its passes."""
+def save(path, graph, report, source=None, options=(True, True, ())):
+    """Writes a graph, the report of its passes and, where inputs have defaults, the graph as it was read, with the
+    options of its passes."""
     arrays = _Arrays()
     header = {
         "format": FORMAT,
@@ -25,6 +26,10 @@ def save(path, graph, report):
         **_written(graph, arrays),
         "report": [[type(r).__name__, list(r)] for r in report],
     }
+    if source is not None and source.defaults:
+        header["source"] = _written(source, arrays) | {"defaults": [_described(v) for v in source.defaults]}
+        fold, fuse, disabled = options
+        header["options"] = [fold, fuse, sorted(disabled)]
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
@@ -87,7 +92,7 @@ def _written(graph, arrays):
 
 
 def load(path):
-    """(graph, report) of a saved network.
+    """What Model takes, of a saved network.
 
     Raises
     ------
@@ -118,7 +123,8 @@ def _read(path, file):
                 )
             arrays = functools.cache(  # a header may name one more than once
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind))
-            return _graph(header, arrays), _report(header)
+            graph, report = _graph(header, arrays), _report(header)
+            return (graph, report, *_source(header, graph, arrays)) if "source" in header else (graph, report)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
     except MemoryError:
@@ -220,6 +226,15 @@ def _graph(header, arrays):
     if type(captures) is not int or not 0 <= captures <= len(inputs):
         raise ValueError(f"a graph of {len(inputs)} inputs takes {captures} from outside")
     return Graph(nodes, constants, inputs, outputs, results, header["opset"], captures=captures)
+
+
+def _source(header, graph, arrays):
+    """(the graph as it was read, whose defaults those of `graph` are, the options of its passes)."""
+    source, (fold, fuse, disabled) = _graph(header["source"], arrays), header["options"]
+    source.defaults = graph.defaults = [_value(v) for v in header["source"]["defaults"]]
+    if not source.constants.keys() >= {v.name for v in source.defaults}:
+        raise ValueError("an input has no default")
+    return source, (bool(fold), bool(fuse), frozenset(_texts(disabled)))
 
 
 def _report(header):
