@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from ... import _core
-from ...layers import LARGEST, Conv2d
+from ...layers import LARGEST, Conv2d, ConvTranspose2d
 from ..builder import Builder
 from . import windows
 from .record import Operator, floats
@@ -29,7 +29,7 @@ def convolution(node, x, w, b=None):
 def _conv_transpose(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
     sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], kernel)
-    reach = [(i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, kernel, dilations, strict=True)]
+    reach = _reach(x, w, strides, dilations)
     full = np.zeros(
         (x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]),
         x.dtype)
@@ -41,6 +41,12 @@ def _conv_transpose(node, x, w, b=None):
                                         in zip(tap, dilations, x.shape[2:], strides, strict=True))] += y
     y = full[(slice(None),) * 2 + tuple(slice(b0, b0 + o) for b0, o in zip(begins, sizes, strict=True))]
     return y if b is None else y + b.reshape(-1, *[1] * len(kernel))
+
+
+def _reach(x, w, strides, dilations):
+    """Sizes of what the taps of a transposed convolution write."""
+    return [(i - 1) * s + (k - 1) * d + 1
+            for i, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)]
 
 
 def _check_channels(node, x, w, channels):
@@ -74,30 +80,41 @@ def constant_weights(p: Builder, node, shape, *allowed):
     return w, b
 
 
-def _call_conv(node, residual, x, w, b=None):
-    """A convolution whose weights the network computes: a layer for one call. None where there is no such layer."""
-    if x.ndim not in (3, 4) or w.ndim != x.ndim or not floats(x, w, b, residual) or 0 in (*x.shape, *w.shape):
+def _called(layer, node, shape, residual, x, w, b, strides, dilations, pads, **options):
+    """The result of a layer for one call, whose weights the network computes. None where there is no such layer;
+    `shape` is that of the operator's record."""
+    arrays = (x, w, b, residual)
+    if x.ndim not in (3, 4) or w.ndim != x.ndim or not floats(*arrays) or 0 in (*x.shape, *w.shape):
         return None
-    if residual is not None and residual.shape != tuple(convolution_shape(node, x, w)):
+    if residual is not None and residual.shape != tuple(shape(node, x, w)):
         return None
-    strides, dilations, pads = windows.window(node, x.shape[2:], w.shape[2:])
     if min(p for pair in pads for p in pair) < 0:
         return None
     flat = x.ndim == 3
     if flat:
         x, w, residual = (a if a is None else a[:, :, np.newaxis] for a in (x, w, residual))
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
-    layer = Conv2d(
-        w,
-        b,
-        activation=node.activation,
-        stride=tuple(strides),
-        dilation=tuple(dilations),
-        padding=tuple(pads),
-        groups=node.attrs.get("group", 1),
-    )
-    y = layer(x, residual)
+        options = {name: [0, *values] for name, values in options.items()}
+    options = {name: tuple(values) for name, values in options.items()}
+    y = layer(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations), padding=tuple(pads),
+              groups=node.attrs.get("group", 1), **options)(x, residual)
     return y[:, :, 0] if flat else y
+
+
+def _call_conv(node, residual, x, w, b=None):
+    return _called(Conv2d, node, convolution_shape, residual, x, w, b, *windows.window(node, x.shape[2:], w.shape[2:]))
+
+
+def _call_conv_transpose(node, residual, x, w, b=None):
+    sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], w.shape[2:])
+    ends = [r - size - begin for r, size, begin in zip(_reach(x, w, strides, dilations), sizes, begins, strict=True)]
+    more = [max(-end, 0) for end in ends]
+    fits = all(m < max(s, d) for m, s, d in zip(more, strides, dilations, strict=True))
+    if not fits or 0 in sizes or math.prod(strides) > PHASES or max(*begins, *ends) > LARGEST:
+        return None
+    pads = [(begin, max(end, 0)) for begin, end in zip(begins, ends, strict=True)]
+    return _called(ConvTranspose2d, node, _conv_transpose_shape, residual, x, w, b, strides, dilations, pads,
+                   output_padding=more)
 
 
 def _lower_conv(p: Builder, node):
@@ -147,5 +164,5 @@ _FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere
 RECORDS = {
     "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
     "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose,
-                              weighted="transposed convolution", grows=True, **_FUSES),
+                              call=_call_conv_transpose, weighted="transposed convolution", grows=True, **_FUSES),
 }
