@@ -316,3 +316,65 @@ def test_three_errors_each_with_its_mend(tmp_path):
     with pytest.raises(ValueError, match="damaged one.*export or download it again") as second:
         fo.load_onnx(damaged)
     assert "damaged" not in str(first.value) and "operators" not in str(second.value)
+
+
+def outside(name, a, offset, **more):
+    """A tensor whose data is in weights.bin, from an offset on."""
+    tensor = numpy_helper.from_array(a, name)
+    tensor.ClearField("raw_data")
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in {"location": "weights.bin", "offset": offset, "length": a.nbytes, **more}.items():
+        tensor.external_data.add(key=key, value=str(value))
+    return tensor
+
+
+def test_weights_behind_two_gigabytes(tmp_path):
+    """Offsets have more than 32 bits; initializers, those of types that NumPy widens, and tensors of nodes."""
+    w, half, far = np.float32([1, 2, 3]), np.float16([0.5, 1, 2]), (2 << 30) + 4096
+    with open(tmp_path / "weights.bin", "wb") as f:  # sparse
+        f.seek(far)
+        f.write(w.tobytes() + half.tobytes())
+    nodes = [make("Constant", [], ["c"], value=outside("c", w, far)), make("Cast", ["half"], ["h"], to=1),
+             make("Sum", ["x", "w", "c", "h"], ["y"])]
+    proto = model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], {})
+    proto.graph.initializer.extend([outside("w", w, far), outside("half", half, far + w.nbytes)])
+    onnx.save_model(proto, tmp_path / "net.onnx")
+    assert np.array_equal(fo.load_onnx(tmp_path / "net.onnx")(X), X + 2 * w + half)
+
+
+@pytest.mark.parametrize("more, reason", [
+    ({"offset": 8}, "bytes 8 to 20 of 'weights.bin', which has 12"),
+    ({"length": 8}, r"8 bytes for the shape \(3,\) of float32"),
+    ({"offset": 1 << 62}, "which has 12"),
+    ({"offset": -4}, ""),
+    ({"length": -4}, ""),
+])
+def test_damaged_weights_in_another_file(more, reason, tmp_path):
+    (tmp_path / "weights.bin").write_bytes(np.float32([1, 2, 3]).tobytes())
+    proto = model([make("Add", ["x", "w"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {})
+    proto.graph.initializer.append(outside("w", np.zeros(3, np.float32), **({"offset": 0} | more)))
+    onnx.save_model(proto, tmp_path / "net.onnx")
+    with pytest.raises(ValueError, match=f"damaged.* tensor 'w'.*{reason}"):
+        fo.load_onnx(tmp_path / "net.onnx")
+
+
+@pytest.mark.slow
+def test_weights_of_more_than_two_gigabytes(tmp_path):
+    """They are in memory once: a message, which ends at 2 GB, has no copy. ONNX cannot convert such a model."""
+    shape, row = (150_000, 4096), np.arange(4096, dtype=np.float32)
+    size = 4 * shape[0] * shape[1]
+    with open(tmp_path / "weights.bin", "wb") as f:  # sparse but for the last row
+        f.seek(size - row.nbytes)
+        f.write(row.tobytes())
+    proto = model([make("Gather", ["w", "i"], ["y"])], [info("i", [2], onnx.TensorProto.INT64)],
+                  [info("y", [2, 4096])], {})
+    w = outside("w", row, 0, length=size)
+    w.dims[:] = shape
+    proto.graph.initializer.append(w)
+    onnx.save_model(proto, tmp_path / "net.onnx")
+    y = fo.load_onnx(tmp_path / "net.onnx")(np.int64([0, shape[0] - 1]))
+    assert not y[0].any() and np.array_equal(y[1], row)
+    proto.opset_import[0].version = 6
+    onnx.save_model(proto, tmp_path / "old.onnx")
+    with pytest.raises(ValueError, match="opset 6 and more than the 2 GB"):
+        fo.load_onnx(tmp_path / "old.onnx")

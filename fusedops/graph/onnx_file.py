@@ -1,7 +1,10 @@
 """An ONNX model as a checked message: damage, data that is in other files, opsets that are too old."""
 import contextlib
 import functools
+import math
 import os
+
+import numpy as np
 
 OPSETS = range(7, 29)
 
@@ -16,7 +19,8 @@ def import_onnx():
 
 
 def parse(onnx, model):
-    """(ModelProto, its opset, whether ONNX brought it up to that) of a path, bytes or a ModelProto."""
+    """(ModelProto, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
+    a path, bytes or a ModelProto."""
     path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
     what = "the model" if path is None else repr(path)
     with _one_error(onnx, what):
@@ -25,14 +29,15 @@ def parse(onnx, model):
         else:
             proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
         _check(onnx, proto)
-    _load_outside(onnx, proto, path)
+    files = _outside(onnx, proto, path)
     opset = next((i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")), None)
     if opset is None:
         raise ValueError(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
     if opset < OPSETS[0]:
-        return _upgraded(onnx, proto, opset), OPSETS[0], True
-    return proto, opset, False
+        _take_in(onnx, proto, files)
+        return _upgraded(onnx, proto, opset), OPSETS[0], True, {}
+    return proto, opset, False, files
 
 
 @contextlib.contextmanager
@@ -92,44 +97,80 @@ def graphs(onnx, graph):
                 yield from graphs(onnx, inner)
 
 
-def _load_outside(onnx, proto, path):
-    """Reads the data of tensors that lies in other files, which must be in the model's folder, or in that of the file
+def _outside(onnx, proto, path):
+    """{location: path} of the files with data of tensors, which must be in the model's folder, or in that of the file
     it links to."""
-    outside = [
-        t for graph in graphs(onnx, proto.graph) for t in graph.initializer
-        if onnx.external_data_helper.uses_external_data(t)
-    ]
-    if outside and path is None:
-        raise ValueError(f"the data of tensor {outside[0].name!r} lies in another file: load the model by its path")
-    folder = os.path.dirname(os.path.abspath(path or ""))
+    folder, found = os.path.dirname(os.path.abspath(path or "")), {}
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
-    for tensor in outside:
-        info = onnx.external_data_helper.ExternalDataInfo(tensor)
-        there = os.path.realpath(os.path.join(folder, info.location))
-        if os.path.isabs(info.location) or not any(os.path.commonpath([root, there]) == root for root in roots):
+    for tensor in _tensors(onnx, proto):
+        if not onnx.external_data_helper.uses_external_data(tensor):
+            continue
+        if path is None:
+            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
+        with _one_error(onnx, repr(path)):
+            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        there = os.path.realpath(os.path.join(folder, location))
+        if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
             raise ValueError(
-                f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {info.location!r}, "
+                f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {location!r}, "
                 f"outside its folder"
             )
-        try:
-            with open(there, "rb") as f:
-                f.seek(info.offset or 0)
-                tensor.raw_data = f.read(-1 if info.length is None else info.length)
-        except FileNotFoundError:
+        if not os.path.exists(there):
             raise FileNotFoundError(
-                f"{path!r} has its weights in another file, {info.location!r}, which is not there: put it next to the "
-                f"model"
-            ) from None
-        except ValueError as e:
-            raise ValueError(f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r}: {e}") from None
-        tensor.data_location = onnx.TensorProto.DEFAULT
-        del tensor.external_data[:]
+                f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model")
+        found[location] = there
+    return found
+
+
+def _tensors(onnx, proto):
+    """The tensors of a model: initializers, and attributes of nodes."""
+    for graph in graphs(onnx, proto.graph):
+        yield from graph.initializer
+    for nodes in (*(graph.node for graph in graphs(onnx, proto.graph)), *(f.node for f in proto.functions)):
+        for node in nodes:
+            for a in node.attribute:
+                yield from ([a.t] if a.HasField("t") else [])
+
+
+def read_outside(onnx, tensor, path, dtype=None):
+    """The data of a tensor from another file: as an array where its dtype is that of an element, else as bytes. A
+    message has room for 2 GB; such an array has no second copy in one."""
+    info = onnx.external_data_helper.ExternalDataInfo(tensor)
+    with open(path, "rb") as f:
+        size, offset = os.fstat(f.fileno()).st_size, info.offset or 0
+        length = size - offset if info.length is None else info.length
+        if not 0 <= offset <= offset + length <= size:
+            raise ValueError(f"bytes {offset} to {offset + length} of {info.location!r}, which has {size}")
+        f.seek(offset)
+        if dtype is None:
+            return f.read(length)
+        if length != dtype.itemsize * math.prod(tensor.dims):
+            raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
+        data = np.empty(tuple(tensor.dims), dtype)
+        f.readinto(data.reshape(-1).view(np.uint8))
+        return data
+
+
+def _take_in(onnx, proto, files):
+    """Reads the data of tensors from other files into the model."""
+    for tensor in _tensors(onnx, proto):
+        if onnx.external_data_helper.uses_external_data(tensor):
+            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+            tensor.raw_data = read_outside(onnx, tensor, files[location])
+            tensor.data_location = onnx.TensorProto.DEFAULT
+            del tensor.external_data[:]
 
 
 def _upgraded(onnx, proto, opset):
     """A model of an opset that is older than those read here, as ONNX's own converter brings it up."""
+    from google.protobuf.message import EncodeError
     try:
         return onnx.version_converter.convert_version(proto, OPSETS[0])
+    except EncodeError:
+        raise ValueError(
+            f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
+            f"{OPSETS[-1]}: export it again with one of these"
+        ) from None
     except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
         raise ValueError(
             f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"

@@ -6,7 +6,7 @@ import sys
 import numpy as np
 
 from .ir import Graph, Known, Node, Value, unique
-from .onnx_file import OPSETS, import_onnx, parse
+from .onnx_file import OPSETS, import_onnx, parse, read_outside
 from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
@@ -38,8 +38,8 @@ def read_onnx(model):
         The file, or one with its weights, cannot be read.
     """
     onnx = import_onnx()
-    proto, opset, upgraded = parse(onnx, model)
-    return _Reader(_Library(onnx, proto, opset), proto.graph, upgraded).graph
+    proto, opset, upgraded, files = parse(onnx, model)
+    return _Reader(_Library(onnx, proto, opset, files), proto.graph, upgraded).graph
 
 
 def _domain(proto):
@@ -131,8 +131,9 @@ def _sorted(nodes, makers, reads, wanted):
 class _Library:
     """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
 
-    def __init__(self, onnx, proto, opset):
+    def __init__(self, onnx, proto, opset, files):
         self.defaults = not 0 < proto.ir_version < 4  # older files have to list every weight as an input
+        self.files = files
         self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version
                                                             for i in proto.opset_import} | {"": opset}
         self.functions = {(_domain(f), f.name): f for f in proto.functions}
@@ -266,9 +267,9 @@ class _Reader(Reader):
     # ---- values
 
     def array(self, tensor):
-        if self.onnx.external_data_helper.uses_external_data(tensor):
-            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         try:
+            if self.onnx.external_data_helper.uses_external_data(tensor):
+                return self.outside(tensor)
             if tensor.data_type in _PLAIN and sys.byteorder == "little" and (raw := tensor.raw_data):
                 return np.frombuffer(raw, _PLAIN[tensor.data_type]).reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
@@ -279,6 +280,15 @@ class _Reader(Reader):
         if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
         return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+
+    def outside(self, tensor):
+        """The array of a tensor whose data is in another file."""
+        file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
+        if tensor.data_type in _PLAIN and sys.byteorder == "little":
+            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type])
+        data = read_outside(self.onnx, tensor, file)
+        return self.array(self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
+                                                raw_data=data))
 
     def sparse_array(self, tensor):
         """A tensor of which a file has the elements that are not zero."""
