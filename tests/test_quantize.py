@@ -548,3 +548,29 @@ def test_samples_of_files(tmp_path):
         report.read_samples(tmp_path / "a.npy", [value("x", 4, 4)])
     with pytest.raises(ValueError, match="6 of x, 3 of z"):
         report.read_samples(tmp_path / "b.npz", [value("x", "n", 4), value("z", "n", 4)])
+
+
+def test_signal_and_noise_of_outputs_of_any_kind():
+    """Integers by how many differ; what is not finite does not count where it stays, and is all noise where not."""
+    found, nan = quantization._signal_and_noise, np.float32([1, np.nan, -np.inf, 2])
+    assert found(np.int64([3, 900, 5, 7]), np.int64([3, 4, 5, 7])) == (4, 1)
+    assert found(np.array([True, False]), np.array([True, True])) == (2, 1)
+    assert found(nan, nan + np.float32([0, 0, 0, 1])) == (5, 1)
+    for other in ([1, 0, -np.inf, 2], [1, np.nan, np.inf, 2], [np.nan, np.nan, -np.inf, 2]):
+        assert found(nan, np.float32(other))[1] == np.inf == found(np.float32(other), nan)[1]
+    assert quantization.decibels(5, np.inf) == -np.inf and quantization.decibels(4, 0.04) == pytest.approx(20)
+    assert quantization.decibels(0, 0) == np.inf
+
+
+def test_a_label_that_changes_is_noise():
+    """It showed as no noise at all."""
+    net = Net("n", 64)
+    y = net.linear(net.linear("x", 64, 128, "first", "Relu"), 128, 10, "second")
+    proto = net.proto(net.node("ArgMax", [y], "label", axis=1))
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
+    model = fo.load_onnx(proto)
+    given = samples_of(model, batch=100)
+    small = model.quantize(given, snr=-np.inf)
+    labels, others = (np.concatenate([m(x) for x in given]) for m in (model, small))
+    differ = np.count_nonzero(labels != others)
+    assert differ and small.explain().quantized.outputs[0].snr == pytest.approx(10 * np.log10(labels.size / differ))

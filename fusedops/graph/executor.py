@@ -22,7 +22,7 @@ from .quantization import Options, quantize
 from .shapes import MOST_VALUES, infer, shaping_inputs
 from .sizes import Trace
 
-PLANS = 64  # kept at most, the latest used
+PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
 TEMPLATES = 16  # made at most for inputs of as many axes
 _models: WeakSet = WeakSet()
 
@@ -460,7 +460,8 @@ class Model:
             Names of layers that stay float32.
         layer_snr, snr : float
             Least signal to noise in decibels, of the products of each layer that goes to 8 bits, and of each output of
-            the network. 20 is noise of a tenth of the signal.
+            the network. 20 is noise of a tenth of the signal; of integers, such as labels, one in a hundred differs.
+            A result that is NaN or infinite without being so in float32 is all noise.
         progress : callable
             Told what part is done.
 

@@ -144,7 +144,21 @@ class _Errors:
 
 
 def decibels(signal, noise):
-    return 10 * math.log10(signal / noise) if signal and noise else math.inf if not noise else -math.inf
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal and noise < math.inf else -math.inf
+
+
+def _signal_and_noise(y, z):
+    """Of a result and what 8 bits make of it: the sums of squares of floats; of integers, how many there are and how
+    many differ. A float that is not finite has no part in it if it stays what it is; the noise is infinite if not."""
+    if y.dtype.kind != "f":
+        return y.size, np.count_nonzero(y != z)
+    y, z = y.astype(np.float64), z.astype(np.float64)
+    finite = np.isfinite(y) & np.isfinite(z)
+    stays = finite | (y == z) | np.isnan(y) & np.isnan(z)
+    noise = ((z[finite] - y[finite]) ** 2).sum() if stays.all() else math.inf
+    return (y[finite] ** 2).sum(), noise
 
 
 class _Measured(NamedTuple):
@@ -222,10 +236,8 @@ class _Work:
         for arrays in self.samples:
             results = (r if isinstance(r, tuple) else (r,) for r in (model(*arrays), other(*arrays)))
             for name, y, z in zip(names, *results, strict=True):
-                if isinstance(y, np.ndarray) and y.dtype.kind == "f" and y.shape == z.shape:
-                    y, z = y.astype(np.float64), z.astype(np.float64)
-                    with np.errstate(invalid="ignore"):  # what is not finite has no distance
-                        sums[name] += (y**2).sum(), ((z - y) ** 2).sum()
+                if isinstance(y, np.ndarray) and y.shape == z.shape:
+                    sums[name] += _signal_and_noise(y, z)
         return tuple(QuantizedOutput(name, decibels(*s)) for name, s in sums.items())
 
 
