@@ -80,11 +80,17 @@ class _Unfused:
         return y
 
 
+def _widened(w, bias, axes):
+    """Weights, which may be float16, and their bias, in float32."""
+    w = _core.as_weights(w, "w", axes, None)
+    return w.astype(np.float32, copy=False), _core.widened(bias, "bias", w)
+
+
 class Linear(_Unfused):
     """:class:`fusedops.Linear`, unfused."""
 
     def __init__(self, w, bias=None, *, activation=None, fold_bn=False):
-        w = _core.as_input(w, "w", 2)
+        w, bias = _widened(w, bias, 2)
         super().__init__(lambda bias: layers.Linear(w, bias), w.shape[0], True, bias, None, activation, fold_bn)
 
 
@@ -93,7 +99,7 @@ class Conv2d(_Unfused):
 
     def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
                  layout="NCHW", algorithm="auto", fold_bn=False):
-        w = _core.as_input(w, "w", 4)
+        w, bias = _widened(w, bias, 4)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
@@ -110,7 +116,7 @@ class Conv1d(_Unfused):
 
     def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
                  layout="NCHW", algorithm="auto", fold_bn=False):
-        w = _core.as_input(w, "w", 3)
+        w, bias = _widened(w, bias, 3)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None

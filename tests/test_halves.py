@@ -8,6 +8,7 @@ import pytest
 
 import fusedops as fo
 import oracle
+from fusedops import reference
 from oracle import check
 
 SPECIAL = np.float16([0, -0.0, 1, -1, 6e-8, -6e-5, 65504, -65504, 6.1e-5, 1 / 3])
@@ -100,18 +101,35 @@ CONVOLUTIONS = [  # channels, image, output channels, kernel, options
     (32, (2, 200), 16, (1, 3), {})]
 
 
-@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("case", CONVOLUTIONS)
-def test_conv2d_has_the_bits_of_widened_weights(isa, threads, draw, layout, case):
+def convolutions(draw, layout, case):
+    """x, a layer of halves and one of the same weights, widened."""
     c, size, oc, kernel, options = case
     w, bias = draw(oc, c // options.get("groups", 1), *kernel).astype(np.float16), draw(oc).astype(np.float16)
     x = draw(2, c, *size) if layout == "NCHW" else draw(2, *size, c)
-    layer = fo.Conv2d(w, bias, activation="relu", layout=layout, **options)
-    expected = fo.Conv2d(*wide(w, bias), activation="relu", layout=layout, algorithm="direct", **options)
-    residual = draw(*layer.output_shape(x.shape))
+    made = (fo.Conv2d(*weights, activation="relu", layout=layout, **options, **how)
+            for weights, how in (((w, bias), {}), (wide(w, bias), {"algorithm": "direct"})))
+    return w, bias, x, *made
+
+
+def same_kernel(layer, expected, x):
+    """Not where im2col, which has another order, is faster."""
+    return layer.kernel(x.shape)[0] == expected.kernel(x.shape)[0]
+
+
+def test_the_bits_of_most_convolutions_are_compared(isa, threads, draw):
+    found = [same_kernel(layer, expected, x) for layout in ("NCHW", "NHWC") for case in CONVOLUTIONS
+             for *_, x, layer, expected in [convolutions(draw, layout, case)]]
+    assert sum(found) > len(found) / 2
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+def test_conv2d_has_the_bits_of_widened_weights(isa, threads, draw, layout, case):
+    w, bias, x, layer, expected = convolutions(draw, layout, case)
+    options, residual = case[-1], draw(*layer.output_shape(x.shape))
     y = layer(x, residual)
     np.testing.assert_array_equal(layer(x, residual), y)
-    if layer.kernel(x.shape)[0] == expected.kernel(x.shape)[0]:  # not where im2col, which has another order, is faster
+    if same_kernel(layer, expected, x):
         np.testing.assert_array_equal(y, expected(x, residual))
     check(y, oracle.conv2d(x, *wide(w), bias=wide(bias)[0], residual=residual, activation="relu", layout=layout,
                            **options))
@@ -119,6 +137,21 @@ def test_conv2d_has_the_bits_of_widened_weights(isa, threads, draw, layout, case
     np.testing.assert_array_equal(again(x, residual), y)
     np.testing.assert_array_equal(layer._weights()[0], w)
     assert layer._weights()[0].dtype == np.float16 and "float16 weights" in repr(again)
+
+
+@pytest.mark.parametrize("fold_bn", [False, True])
+def test_the_reference_takes_what_the_layers_take(draw, fold_bn):
+    """It computes with widened weights."""
+    w, bias, options = halves(draw, 8, 5), draw(8).astype(np.float16), dict(activation="relu", fold_bn=fold_bn)
+    x = draw(3, 5)
+    np.testing.assert_array_equal(reference.linear(x, w, bias, **options),
+                                  reference.linear(x, *wide(w, bias), **options))
+    for name, axes in ("conv2d", 2), ("conv1d", 1):
+        function, x = getattr(reference, name), draw(1, 5, *[9] * axes)
+        w, bn = draw(8, 5, *[3] * axes).astype(np.float16), draw.batch_norm(8)
+        wide_w, wide_bias = wide(w, bias)
+        np.testing.assert_array_equal(function(x, w, bias=bias, bn=bn, **options),
+                                      function(x, wide_w, bias=wide_bias, bn=bn, **options))
 
 
 def test_convolutions_that_become_float32(draw):
