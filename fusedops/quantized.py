@@ -33,6 +33,14 @@ class Quantization(NamedTuple):
     zero_point: int = 0
 
 
+def between(least, most):
+    """The Quantization to uint8 of a range that holds 0."""
+    scale = np.float32((most - least) / 255)
+    if not scale >= np.finfo(np.float32).tiny:
+        return Quantization(1.0, 0)  # nothing but zeros
+    return Quantization(float(scale), int(np.clip(np.rint(-least / scale), 0, 255)))
+
+
 def _pair(q, name):
     """scale and zero point as arrays, float32 and int32, checked but for their shapes."""
     if not isinstance(q, (tuple, list)) or len(q) != 2:

@@ -77,7 +77,7 @@ def measure(threads, quick=False):
 def table(results):
     """The execution times, with the speed-up of each step over the line above and over the unfused path."""
     lines = ["Execution time summary, ms", _setting(results), "",
-             f"{'':13}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}"]
+             f"{'':16}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}"]
     for workload in results["workloads"].values():
         lines.append(workload["title"])
         above, unfused = None, _unfused(workload)
@@ -85,7 +85,7 @@ def table(results):
             median = summary["median"]
             decimals = 3 if median >= 10 else 4 if median >= 0.1 else 6
             step = "" if above is None else f"{above / median:.2f}x"
-            lines.append(f"  {VARIANTS[variant]:11}" + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
+            lines.append(f"  {VARIANTS[variant]:14}" + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
                          + f"{step:>8}{f'{unfused / median:.2f}x':>12}")
             above = median
     lines += ["", "step: speed-up of the median over the line above; vs unfused: over the unfused path.",
@@ -116,11 +116,11 @@ def write_json(results, path):
 def check_picture(path):
     """A ValueError where matplotlib cannot draw a file of this name."""
     import matplotlib.backend_bases
-    kinds, ending = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes(), os.path.splitext(
-        path)[1][1:].lower()
+    kinds = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes()
+    ending = os.path.splitext(path)[1][1:].lower()
     if ending and ending not in kinds:
-        raise ValueError(
-            f"{path!r}: pictures of the kind {ending!r} cannot be drawn; known are {', '.join(sorted(kinds))}")
+        known = ", ".join(sorted(kinds))
+        raise ValueError(f"{path!r}: pictures of the kind {ending!r} cannot be drawn; known are {known}")
 
 
 def plot(results, path):

@@ -30,8 +30,8 @@ VARIANTS = {
     "fused": "fused",
     "block": "fused block",
     "float32": "float32",
-    "8 bits unfused": "8 unfused",
-    "8 bits fused": "8 fused",
+    "8 bits unfused": "8 bits unfused",
+    "8 bits fused": "8 bits fused",
 }
 UNFUSED = "unfused", "8 bits unfused"  # what others are compared with
 
@@ -69,8 +69,8 @@ class Convolution:
 
     def arrays(self, rng):
         fan_in = self.channels // self.groups * self.kernel**2
-        w = _normal(rng, self.outputs, self.channels // self.groups, self.kernel, self.kernel) / np.float32(
-            np.sqrt(fan_in))
+        shape = self.outputs, self.channels // self.groups, self.kernel, self.kernel
+        w = _normal(rng, *shape) / np.float32(np.sqrt(fan_in))
         gamma, beta, mean = (_normal(rng, self.outputs) for _ in range(3))
         bn = BatchNorm(gamma, beta, mean, var=rng.uniform(0.5, 1.5, self.outputs).astype(np.float32))
         return SimpleNamespace(x=_normal(rng, self.batch, self.channels, self.size, self.size), w=w, bn=bn)
@@ -79,20 +79,17 @@ class Convolution:
         """The prepared layer, of `fusedops.reference` where `module` says so, in 8 bits where its input is."""
         kind = module.QConv2d if "x_q" in options else module.Conv2d
         return kind(a.w, bn=a.bn, activation=self.activation, stride=self.stride, padding=self.padding,
-                             groups=self.groups, **options)
+                    groups=self.groups, **options)
 
     def variants(self, a):
-        made = {
-            "unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True),
-            "fused": self.layer(a)
-        }
+        made = {"unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True),
+                "fused": self.layer(a)}
+        return {"numpy": lambda: self._numpy(a),
+                **{variant: into_one_array(layer, a.x) for variant, layer in made.items()}}
+
+    def _numpy(self, a):
         convolution = _numpy_convolution if self.groups == 1 else _numpy_depthwise
-        return {
-            "numpy": lambda: ACTIVATIONS[self.activation]
-            (_numpy_bn(convolution(a.x, a.w, self.stride, self.padding), a.bn)),
-            **{variant: into_one_array(layer, a.x)
-               for variant, layer in made.items()}
-        }
+        return ACTIVATIONS[self.activation](_numpy_bn(convolution(a.x, a.w, self.stride, self.padding), a.bn))
 
 
 def depthwise(channels, size, kernel=3, stride=1, **options):
@@ -212,7 +209,7 @@ class EightBits:
         a = self.convolution.arrays(rng)
         a.x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
         a.y = self.convolution.layer(a, layout="NHWC")(a.x)
-        a.x_q, a.y_q = _range_of(a.x), _range_of(a.y)
+        a.x_q, a.y_q = (quantized.between(min(v.min(), 0), max(v.max(), 0)) for v in (a.x, a.y))
         return a
 
     def variants(self, a):
@@ -236,12 +233,6 @@ class EightBits:
     def comparable(self, a, results):
         """Results as real numbers, and by what part of the largest one they may differ."""
         return [y if y.dtype == np.float32 else quantized.dequantize(y, a.y_q) for y in results], 0.03
-
-
-def _range_of(x):
-    """The Quantization to uint8 that holds all of x."""
-    least, most = min(float(x.min()), 0.0), max(float(x.max()), 0.0)
-    return quantized.Quantization((most - least) / 255, round(-least * 255 / (most - least)))
 
 
 def into_one_array(layer, x):

@@ -57,4 +57,12 @@ READ = {
     name: record.read for name, record in RECORDS.items() if not isinstance(record, Absent) and record.read is not None
 }
 
-__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite"]
+
+def carried(node):
+    """The slice of a node's inputs whose elements its results have, in other places; None: there is none."""
+    carries = OPERATORS[node.op].carries
+    plain = node.activation is None and not node.residual
+    return carries(node) if carries is not None and plain else None
+
+
+__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite", "carried"]

@@ -13,7 +13,7 @@ import numpy as np
 from ... import _core, activations
 from ..evaluate import evaluate
 from ..ir import Known, Node
-from ..operators import OPERATORS
+from ..operators import OPERATORS, carried
 from ..operators.eight_bits import quantization
 from ..operators.record import BYTES, axes_of
 
@@ -177,16 +177,9 @@ def _alike(context, a, b):
                          for p, q in pairs)
 
 
-def _carried(node):
-    """The slice of a node's inputs whose elements its result has, or None."""
-    carries = OPERATORS[node.op].carries
-    plain = node.activation is None and not node.residual
-    return carries(node) if carries is not None and plain else None
-
-
 def _sink(context, node):
     """op(dequantize(x)) = dequantize(op(x)) of an operator that only moves elements."""
-    where = _carried(node)
+    where = carried(node)
     if where is None or not node.inputs[where]:
         return
     if node.op == "Transpose" and _sink_weights(context, node):
@@ -244,15 +237,15 @@ def _lift(context, node):
     """quantize(op(x)) = op(quantize(x)) of an operator that only moves elements, where its inputs are as few."""
     found = _target(context, node) if node.op == "QuantizeLinear" else ""
     into = context.producers.get(node.inputs[0]) if not isinstance(found, str) else None
-    where = _carried(into) if into is not None else None
+    where = carried(into) if into is not None else None
     if where is None or into.op == "Pad" or len(into.outputs) > 1 or into.output in context.graph.results:
         return
-    carried = into.inputs[where]
-    few = into.op == "MaxPool" or sum(map(context.size, carried)) <= context.size(into.output)
-    if len(context.consumers[into.output]) > 1 or not few or any(v in context.graph.constants for v in carried):
+    sources = into.inputs[where]
+    few = into.op == "MaxPool" or sum(map(context.size, sources)) <= context.size(into.output)
+    if len(context.consumers[into.output]) > 1 or not few or any(v in context.graph.constants for v in sources):
         return
     before, inputs, added = into.inputs, list(into.inputs), []
-    for v in carried:
+    for v in sources:
         q = Node("QuantizeLinear", context.fresh(f"{node.name}.{v}"), [v, *node.inputs[1:]],
                  [context.fresh(f"{v}.bytes")], dict(node.attrs))
         context.add(q, into)

@@ -4,7 +4,7 @@ import numbers
 
 import numpy as np
 
-from ...quantized import Quantization
+from ...quantized import between
 
 BINS = 2048  # of a histogram
 _CUTS = np.linspace(1, 0.2, 81)  # parts of a range that are tried for the lowest error
@@ -51,7 +51,7 @@ class Range:
             ends = self._percentile(parameter)
         elif name == "mse":
             ends = min(((cut * self.least, cut * self.most) for cut in _CUTS), key=self._error)
-        return _between(*ends)
+        return between(*ends)
 
     def _percentile(self, percent):
         """The range that holds this part of the elements, as many cut off at the one end as at the other, if the value
@@ -67,13 +67,6 @@ class Range:
         """The sum of squared errors of the histogram in 8 bits; what one element of a bin loses between its points is
         as for any other range, so that a bin counts by its middle."""
         edges = np.linspace(self.least, self.most, BINS + 1)
-        middle, q = (edges[1:] + edges[:-1]) / 2, _between(*ends)
+        middle, q = (edges[1:] + edges[:-1]) / 2, between(*ends)
         rounded = np.clip(np.rint(middle / q.scale), -q.zero_point, 255 - q.zero_point) * q.scale
         return float(self.counts @ (rounded - middle) ** 2)
-
-
-def _between(least, most):
-    scale = np.float32((most - least) / 255)
-    if not scale >= np.finfo(np.float32).tiny:
-        return Quantization(1.0, 0)  # nothing but zeros
-    return Quantization(float(scale), int(np.clip(np.rint(-least / scale), 0, 255)))

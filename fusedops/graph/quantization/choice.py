@@ -9,8 +9,8 @@ from collections import deque
 from typing import NamedTuple
 
 from ... import _core
-from ...quantized import Quantization
-from ..operators import OPERATORS, windows
+from ...quantized import between
+from ..operators import OPERATORS, carried, windows
 
 _DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
 
@@ -74,17 +74,15 @@ def taken(node, shapes):
     """The inputs of a node that is no layer which may be bytes, if its only result is; else nothing. Sums and products
     that broadcast are faster in float32: 0.04 and 0.3 ns an element."""
     if not OPERATORS[node.op].on_bytes:
-        return carried(node)
+        return carried_inputs(node)
     reads = node.inputs if node.op in ("Add", "Mul", "Sub") else node.inputs[:1]
     plain = not node.residual and node.activation in (None, "relu")
     return reads if plain and len({shapes.get(v) for v in reads}) == 1 else []
 
 
-def carried(node):
+def carried_inputs(node):
     """The inputs of a node whose elements are those of its only result, in other places."""
-    carries = OPERATORS[node.op].carries
-    plain = not node.residual and node.activation is None and not any(node.outputs[1:])
-    where = carries(node) if carries is not None and plain else None
+    where = None if any(node.outputs[1:]) else carried(node)
     return [] if where is None else node.inputs[where]
 
 
@@ -92,7 +90,7 @@ def shared(nodes, quantizations):
     """The quantizations with one for all values between which these nodes move bytes: the range that holds theirs."""
     groups = {v: [v] for v in quantizations}
     for node in nodes:
-        for v in carried(node):
+        for v in carried_inputs(node):
             a, b = groups[v], groups[node.output]
             if a is not b:
                 a += b
@@ -105,8 +103,7 @@ def _holding(found):
     if len(set(found)) == 1:
         return found[0]
     least = max(q.scale * q.zero_point for q in found)
-    scale = (least + max(q.scale * (255 - q.zero_point) for q in found)) / 255
-    return Quantization(scale, round(least / scale))
+    return between(-least, max(q.scale * (255 - q.zero_point) for q in found))
 
 
 class _Cut:
