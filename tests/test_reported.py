@@ -103,6 +103,46 @@ def test_alphas_that_no_function_takes():
     assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} <= {"recurrent", "copy"}
 
 
+RNN_GATES = [
+    ("Affine", [0.5], [0.25], lambda v: 0.5 * v + 0.25),
+    ("HardSigmoid", [], [], lambda v: np.clip(0.2 * v + 0.5, 0, 1)),
+    ("HardSigmoid", [0.5], [0.25], lambda v: np.clip(0.5 * v + 0.25, 0, 1)),
+    ("LeakyRelu", [0.5], [], lambda v: np.where(v < 0, 0.5 * v, v)),
+    ("Elu", [0.5], [], lambda v: np.where(v < 0, 0.5 * np.expm1(v), v)),
+    ("Softplus", [], [], lambda v: np.logaddexp(v, 0)),
+]
+
+
+@pytest.mark.parametrize("name, alpha, beta, f", RNN_GATES)
+@pytest.mark.parametrize("directions", [1, 2])
+def test_any_function_of_an_rnn_is_one_of_the_kernel(name, alpha, beta, f, directions):
+    """A factor and a shift of the argument are part of the weights."""
+    w, r, b = (RNG.standard_normal((directions, *s), np.float32) / 2 for s in [(4, 3), (4, 4), (8,)])
+    given = {"activation_alpha": alpha * directions, "activation_beta": beta * directions}
+    node = make("RNN", ["x", "w", "r", "b"], ["y", "h"], hidden_size=4, activations=[name] * directions,
+                direction=["forward", "bidirectional"][directions - 1], **{k: v for k, v in given.items() if v})
+    net = load(node, {"x": [5, 2, 3]}, ["y", "h"], {"w": w, "r": r, "b": b})
+    x = RNG.standard_normal((5, 2, 3), np.float32)
+    for d in range(directions):
+        h = np.zeros((2, 4))
+        for step in x[::-1 if d else 1]:
+            h = f(step @ w[d].T.astype(np.float64) + h @ r[d].T + b[d, :4] + b[d, 4:])
+        np.testing.assert_allclose(net(x)[1][d], h, rtol=1e-5, atol=1e-6)
+    assert "recurrent" in {s.kind for s in net.plan(x)[0].steps}
+
+
+def test_functions_of_an_rnn_that_stay_in_numpy():
+    """A clip is one of the argument before its factor; two directions may have two functions."""
+    for attributes in [dict(activations=["HardSigmoid"], clip=0.5), dict(activations=["Softsign"])]:
+        net, *_ = recurrent("RNN", 1, **attributes)
+        assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} == {"numpy"}
+    net, w, r = recurrent("RNN", 1, activations=["HardSigmoid"], clip=0.5)
+    x, h = RNG.standard_normal((5, 2, 3), np.float32) * 4, np.zeros((2, 4))
+    for step in x:
+        h = 0.2 * np.clip(step @ w.T + h @ r.T, -0.5, 0.5) + 0.5
+    np.testing.assert_allclose(net(x)[1][0], h, rtol=1e-5)
+
+
 COMPUTED = [
     ("Conv", {"pads": [1, 1, 1, 1]}, [1, 3, 6, 6], {"w": [4, 3, 3, 3], "b": [4]}, ["b"]),
     ("Conv", {"pads": [1, 1, 1, 1]}, [2, 3, 6, 6], {"w": [4, 3, 3, 3], "b": [4]}, ["w"]),

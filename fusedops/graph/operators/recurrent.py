@@ -12,62 +12,85 @@ from .record import Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {
     "Relu": lambda v, a, b: np.maximum(v, 0), "Tanh": lambda v, a, b: np.tanh(v), "Sigmoid": lambda v, a, b: sigmoid(v),
-    "Affine": lambda v, a, b: (1.0 if a is None else a) * v + (0.0 if b is None else b),
-    "LeakyRelu": lambda v, a, b: np.where(v >= 0, v, (0.01 if a is None else a) * v),
-    "ThresholdedRelu": lambda v, a, b: np.where(v >= (1.0 if a is None else a), v, 0),
-    "ScaledTanh": lambda v, a, b: (1.0 if a is None else a) * np.tanh((1.0 if b is None else b) * v),
-    "HardSigmoid": lambda v, a, b: np.clip((0.2 if a is None else a) * v + (0.5 if b is None else b), 0, 1),
-    "Elu": lambda v, a, b: np.where(v >= 0, v, (1.0 if a is None else a) * np.expm1(v)),
+    "Affine": lambda v, a, b: a * v + b,
+    "LeakyRelu": lambda v, a, b: np.where(v >= 0, v, a * v),
+    "ThresholdedRelu": lambda v, a, b: np.where(v >= a, v, 0),
+    "ScaledTanh": lambda v, a, b: a * np.tanh(b * v),
+    "HardSigmoid": lambda v, a, b: np.minimum(np.maximum(a * v + b, 0), 1),
+    "Elu": lambda v, a, b: np.where(v >= 0, v, a * np.expm1(v)),
     "Softsign": lambda v, a, b: v / (1 + np.abs(v)), "Softplus": lambda v, a, b: np.logaddexp(v, 0),
 }
 
-_TAKES_ALPHA = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
+_NAMES = {name.lower(): name for name in _GATE_ACTIVATIONS}
 
-_TAKES_BETA = {"Affine", "ScaledTanh", "HardSigmoid"}
+_PARAMETERS = {  # with their defaults
+    "Affine": (1.0, 0.0), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5), "Elu": (1.0,),
+}
 
-_TAKES = {name.lower() for name in _TAKES_ALPHA}
 
-
-def _gate_functions(node, directions, default):
-    """For each direction the functions of its gates."""
-    names = node.attrs.get("activations") or default * directions
-    alphas, betas = list(node.attrs.get("activation_alpha", [])), list(node.attrs.get("activation_beta", []))
-    found, lookup = [], {k.lower(): k for k in _GATE_ACTIVATIONS}
-    for name in names:
-        if name.lower() not in lookup:
+def _gate_kinds(node, directions, default):
+    """For each direction the (name, alpha, beta) of its gates' functions."""
+    lists = [list(node.attrs.get(f"activation_{name}") or []) for name in ("alpha", "beta")]
+    found = []
+    for name in node.attrs.get("activations") or default * directions:
+        if name.lower() not in _NAMES:
             raise ValueError(f"{node.op} {node.name!r} has the activation {name!r}, which fusedops does not have")
-        name = lookup[name.lower()]
-        a = alphas.pop(0) if name in _TAKES_ALPHA and alphas else None
-        b = betas.pop(0) if name in _TAKES_BETA and betas else None
-        found.append(lambda v, f=_GATE_ACTIVATIONS[name], a=a, b=b: f(v, a, b))
+        name = _NAMES[name.lower()]
+        usual = _PARAMETERS.get(name, ())
+        own = [given.pop(0) if given else value for given, value in zip(lists, usual, strict=False)]
+        found.append((name, *own, *[0.0] * (2 - len(own))))
     each = len(default)
     return [found[d * each:(d + 1) * each] for d in range(directions)]
 
 
-def _rnn_step(node, f, xw, h, c, r, rb, p):
-    return f[0](xw + h @ r.T + rb), None
+def _gate_functions(node, directions, default):
+    """For each direction the functions of its gates."""
+    return [[lambda v, f=_GATE_ACTIVATIONS[name], a=a, b=b: f(v, a, b) for name, a, b in gates]
+            for gates in _gate_kinds(node, directions, default)]
 
 
-def _gru_step(node, f, xw, h, c, r, rb, p):
-    (xz, xr, xh), (rz, rr, rh), (bz, br, bh) = np.split(xw, 3, 1), np.split(r, 3), np.split(rb, 3)
-    z, gate = f[0](xz + h @ rz.T + bz), f[0](xr + h @ rr.T + br)
-    if node.attrs.get("linear_before_reset", 0):
-        new = f[1](xh + gate * (h @ rh.T + bh))
-    else:
-        new = f[1](xh + (gate * h) @ rh.T + bh)
-    return (1 - z) * new + z * h, None
+def _rnn_step(node, f, r, rb, p):
+    """(what is added to all x parts of the gates, the step from x's part, h and c to the next h and c)."""
+    r = np.ascontiguousarray(r.T)
+    return rb, lambda xw, h, c: (f[0](xw + h @ r), c)
 
 
-def _lstm_step(node, f, xw, h, c, r, rb, p):
-    h = requantized(h) if node.attrs.get("dynamic") else h  # as com.microsoft's DynamicQuantizeLSTM has it
-    i, o, forget, new = np.split(xw + h @ r.T + rb, 4, 1)
-    pi, po, pf = np.split(p, 3) if p is not None else (0, 0, 0)
-    i, forget = f[0](i + pi * c), f[0](forget + pf * c)
-    c = (1 - i if node.attrs.get("input_forget", 0) else forget) * c + i * f[1](new)
-    return f[0](o + po * c) * f[2](c), c
+def _gru_step(node, f, r, rb, p):
+    n, after = r.shape[1], node.attrs.get("linear_before_reset", 0)
+    first, new = (np.ascontiguousarray(part.T) for part in (r if after else r[:2 * n], r[2 * n:]))
+    bias = rb[2 * n:]
+
+    def step(xw, h, c):
+        hw = h @ first
+        both = f[0](xw[:, :2 * n] + hw[:, :2 * n])
+        z, reset = both[:, :n], both[:, n:]
+        candidate = f[1](xw[:, 2 * n:] + (reset * (hw[:, 2 * n:] + bias) if after else (reset * h) @ new))
+        return (1 - z) * candidate + z * h, c
+
+    return np.concatenate([rb[:2 * n], np.zeros_like(bias) if after else bias]), step
 
 
-def _recurrent(step, gates, default):
+def _lstm_step(node, f, r, rb, p):
+    n, dynamic, coupled = r.shape[1], node.attrs.get("dynamic"), node.attrs.get("input_forget", 0)
+    r, (pi, po, pf) = np.ascontiguousarray(r.T), np.split(p, 3) if p is not None else [None] * 3
+
+    def step(xw, h, c):
+        h = requantized(h) if dynamic else h  # as com.microsoft's DynamicQuantizeLSTM has it
+        sums = xw + h @ r
+        gates, new = sums[:, :3 * n], f[1](sums[:, 3 * n:])
+        if p is None:
+            gates = f[0](gates)  # few steps of NumPy: of small layers they are the time
+        i, o, forget = gates[:, :n], gates[:, n:2 * n], gates[:, 2 * n:]
+        if p is not None:
+            i, forget = f[0](i + pi * c), f[0](forget + pf * c)
+        c = (1 - i if coupled else forget) * c + i * new
+        return (o if p is None else f[0](o + po * c)) * f[2](c), c
+
+    return rb, step
+
+
+def _recurrent(prepare, gates, default):
     def run(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
         batch_first, direction = node.attrs.get("layout", 0), node.attrs.get("direction", "forward")
         directions, hidden, clip = w.shape[0], r.shape[2], node.attrs.get("clip")
@@ -76,23 +99,27 @@ def _recurrent(step, gates, default):
         steps, batch = x.shape[:2]
         functions = _gate_functions(node, directions, default)
         if clip is not None:  # of the arguments of gates: an LSTM's new state is none, as in ONNX Runtime
-            functions = [[g if i == 2 else lambda v, g=g: g(np.clip(v, -clip, clip)) for i, g in enumerate(each)]
-                         for each in functions]
+            functions = [[g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip))
+                          for i, g in enumerate(each)] for each in functions]
         y = np.zeros((steps, directions, batch, hidden), x.dtype)
         last = np.zeros((2, directions, batch, hidden), x.dtype)
         lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
+        whole = bool(np.all(lengths == steps))
         for d in range(directions):
             h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d].copy() for s in (h0, c0))
             wb, rb = np.split(b[d], 2) if b is not None else (np.zeros(gates * hidden, x.dtype),) * 2
-            sums = (x.reshape(steps * batch, -1) @ w[d].T + wb).reshape(steps, batch, -1)
+            rb, step = prepare(node, functions[d], r[d], rb, None if p is None else p[d])
+            sums = (x.reshape(steps * batch, -1) @ w[d].T + (wb + rb)).reshape(steps, batch, -1)
             backward = direction == "reverse" or d == 1
             for t in range(steps):
+                if whole:
+                    at = steps - 1 - t if backward else t
+                    y[at, d], c = h, c = step(sums[at], h, c)
+                    continue
                 live = t < lengths
                 at = np.where(live, lengths - 1 - t if backward else t, 0)
-                xw = sums[at, np.arange(batch)]
-                new_h, new_c = step(node, functions[d], xw, h, c, r[d], rb, None if p is None else p[d])
-                h = np.where(live[:, None], new_h, h).astype(x.dtype)
-                c = c if new_c is None else np.where(live[:, None], new_c, c).astype(x.dtype)
+                new = step(sums[at, np.arange(batch)], h, c)
+                h, c = (np.where(live[:, None], after, before) for after, before in zip(new, (h, c), strict=True))
                 rows = np.flatnonzero(live)
                 y[at[rows], d, rows] = h[rows]
             last[0, d], last[1, d] = h, c
@@ -126,7 +153,7 @@ def _recurrent_shape(node, x, w, r, *optional):
     return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, state]
 
 
-_DEFAULTS = {"RNN": ["tanh"], "LSTM": ["sigmoid", "tanh", "tanh"], "GRU": ["sigmoid", "tanh"]}
+_DEFAULTS = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
 
 
 def _lower(p: Builder, node):
@@ -134,12 +161,12 @@ def _lower(p: Builder, node):
     kernels."""
     w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
     given = [node.input(i) for i in (3, 7)]
-    activation = _gates(node, w)
-    if w is None or r is None or activation is None or not node.attrs.get("clip", 1) > 0 or \
+    gates = _gates(node, w)
+    if w is None or r is None or gates is None or not node.attrs.get("clip", 1) > 0 or \
             any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic")) or \
             any(v and a is None for v, a in zip(given, (b, peephole), strict=True)):
         return False
-    layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, activation))
+    layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates))
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
     x = _swapped(x) if batch_first else x
     x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
@@ -174,21 +201,37 @@ def _lengths(p: Builder, node, steps, axis):
     return checked
 
 
+_RNN_GATES = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
+    "Tanh": lambda a, b: ("tanh", 1.0, 0.0), "Relu": lambda a, b: ("relu", 1.0, 0.0),
+    "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0), "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
+    "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0), "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
+    "Affine": lambda a, b: (None, a, b), "HardSigmoid": lambda a, b: (("clip", 0.0, 1.0), a, b),
+}
+
+
 def _gates(node, w):
-    """The activation of an RNN's steps, "tanh" for gates of the usual functions, or None for others."""
-    names = [
-        name.lower() for name in node.attrs.get("activations") or _DEFAULTS[node.op] * (0 if w is None else w.shape[0])
-    ]
-    alphas = [node.attrs.get(f"activation_{name}") or [] for name in ("alpha", "beta")]
-    if w is None or any(alphas) and any(name in _TAKES for name in names):
+    """(the activation of an RNN's steps, a factor of its weights, a shift of its bias), the same of tanh for gates of
+    the usual functions, or None for others."""
+    if w is None:
         return None
-    if node.op == "RNN" and len(set(names)) == 1 and names[0] in ("tanh", "relu", "sigmoid"):
-        return names[0]
-    return "tanh" if names == _DEFAULTS[node.op] * w.shape[0] else None
+    kinds, usual = _gate_kinds(node, len(w), _DEFAULTS[node.op]), [(name, 0.0, 0.0) for name in _DEFAULTS[node.op]]
+    if node.op != "RNN":
+        return ("tanh", 1.0, 0.0) if all(each == usual for each in kinds) else None
+    (name, alpha, beta), *others = [each[0] for each in kinds]
+    if name not in _RNN_GATES or any(other != (name, alpha, beta) for other in others):
+        return None
+    activation, factor, shift = _RNN_GATES[name](alpha, beta)
+    scaled = (factor, shift) != (1, 0)
+    return None if scaled and node.attrs.get("clip") is not None else (activation, factor, shift)
 
 
-def _layer(node, w, r, b, peephole, activation):
+def _layer(node, w, r, b, peephole, activation, factor, shift):
     options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
+    if (factor, shift) != (1, 0):
+        hidden = r.shape[2]
+        b = np.zeros((len(w), 2 * hidden), w.dtype) if b is None else b * np.float32(factor)
+        w, r = w * np.float32(factor), r * np.float32(factor)
+        b = b + np.repeat(np.float32([shift, 0]), hidden)
     w, r = lean(w, r)
     if node.op == "RNN":
         return RNN.from_onnx(w, r, b, activation=activation, **options)
@@ -214,7 +257,7 @@ def _swapped(t):
 
 def _sequence(step, *gates, count):
     return Operator(_recurrent(step, count, list(gates)), _recurrent_shape, _lower,
-                    note="constant weights, the gates' usual functions")
+                    note="constant weights, the usual functions of an LSTM's and a GRU's gates")
 
 
 RECORDS = {
