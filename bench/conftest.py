@@ -1,4 +1,6 @@
 """Options of ``pytest bench``, and what each of its JSON files says of the machine."""
+from importlib.metadata import distributions
+
 import pytest
 from threadpoolctl import threadpool_limits
 
@@ -6,6 +8,7 @@ import fusedops as fo
 from fusedops.report import processor
 
 from . import machine
+from .peers import PEERS
 
 
 def pytest_addoption(parser):
@@ -41,7 +44,10 @@ def threads(pytestconfig):
 
 def pytest_benchmark_update_machine_info(config, machine_info):
     """What must be the same for two runs to be compared."""
-    machine_info["fusedops"] = {"isa": fo.isa(), "processor": processor(), "threads": config.option.threads}
+    packages = {"fusedops", "numpy", *(package for peer in PEERS.values() for package in peer.package.split())}
+    versions = {d.name: d.version for d in distributions() if d.name in packages}
+    machine_info["fusedops"] = {"isa": fo.isa(), "processor": processor(), "threads": config.option.threads,
+                                "versions": versions}
 
 
 def pytest_benchmark_update_json(config, benchmarks, output_json):

@@ -8,13 +8,13 @@ import base64
 import contextlib
 import html
 import json
+import re
 import subprocess
 import sys
-from datetime import date
-from importlib.metadata import distributions
 from pathlib import Path
 
-from fusedops.report import COLORS
+from fusedops import isa
+from fusedops.report import COLORS, processor
 from fusedops.workloads import VARIANTS
 
 from .cases import CASES, NETWORKS
@@ -23,18 +23,19 @@ from .peers import PEERS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURES = {
     "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
-              "as passes of their own; "
-    "or with the batch norm folded into the weights alone; or all in one kernel.",
+              "as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
     "peers": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every "
-             "result compared first; "
-    "TVM's kernels are not tuned.",
+             "result compared first; TVM's kernels are not tuned.",
     "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs "
-                "are measured, the "
-    "bandwidths by passes over so many bytes. Operations of a Winograd convolution are counted for the direct one, "
-    "which it beats.",
+                "are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
+                "counted for the direct one, which it beats.",
     "sizes": "Speed over sizes.",
     "scaling": "What more threads buy, and larger batches.",
 }
+LABELS = {name: peer.label for name, peer in PEERS.items()}
+TABLES = {  # the title of a kind of benchmark, what differs within a row, and how that is called
+    "operation": ("Fusion", "variant", VARIANTS), "block": ("Blocks of MobileNet", "variant", VARIANTS),
+    "eight_bits": ("8 bits", "variant", VARIANTS), "peer": ("Peers", "peer", LABELS)}
 FAMILIES = {"conv": ("convolution", "#d95f02"), "dw": ("depthwise", "#1b9e77"), "separable": ("block", "#7570b3"),
             "inverted": ("block", "#7570b3"), "linear": ("linear", "#e7298a"), "rnn": ("recurrent", "#4477aa"),
             "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"),
@@ -59,13 +60,12 @@ def measure(path, options):
         def pytest_runtest_logfinish(self):
             display.advance(self.task)
 
-    arguments = [
-        str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}", "-p", "no:cacheprovider"
-    ]
+    arguments = [str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}",
+                 "-p", "no:cacheprovider"]
     log = path.with_suffix(".txt")
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
-    with Progress(*columns,
-                  console=Console(stderr=True)) as display, log.open("w") as file, contextlib.redirect_stdout(file):
+    display = Progress(*columns, console=Console(stderr=True))
+    with display, log.open("w") as file, contextlib.redirect_stdout(file):
         status = pytest.main(arguments + ["--quick"] * options.quick, plugins=[Told()])
     if status:
         sys.exit(f"bench.report: a benchmark failed; {log} has the details")
@@ -76,8 +76,11 @@ class Run:
 
     def __init__(self, file):
         self.all, self.roof = file["benchmarks"], file["roof"]
+        self.date, commit = file["datetime"][:10], file["commit_info"]
+        self.commit = commit["id"][:7] + "-dirty" * bool(commit.get("dirty"))
         machine = file["machine_info"]["fusedops"]
         self.processor, self.isa, self.threads = machine["processor"], machine["isa"], machine["threads"]
+        self.versions = machine.get("versions", {})
         self.setting = f"{self.processor}, {self.isa}, {self.threads} thread{'s' * (self.threads > 1)}"
 
     def table(self, kind, row, column):
@@ -223,21 +226,21 @@ def page(run, pictures):
     ]
     for name, path in pictures.items():
         data = base64.b64encode(path.read_bytes()).decode()
-        parts.append(
-            f"<h2>{name.capitalize()}</h2><p>{PICTURES[name]}<p><img alt='{name}' src='data:image/png;base64,{data}'>")
-    labels = {name: peer.label for name, peer in PEERS.items()}
-    for title, kind, column, columns in (("Fusion", "operation", "variant", VARIANTS),
-                                         ("Blocks of MobileNet", "block", "variant", VARIANTS), ("Peers", "peer",
-                                                                                                 "peer", labels)):
-        parts.append(_table(f"{title}: median microseconds", run.table(kind, "name", column), columns))
+        parts.append(f"<h2>{name.capitalize()}</h2><p>{PICTURES[name]}")
+        parts.append(f"<p><img alt='{name}' src='data:image/png;base64,{data}'>")
+    for kind, (title, column, labels) in TABLES.items():
+        parts.append(_table(f"{title}: median microseconds", run.table(kind, "name", column), labels))
     return "\n".join(parts) + "</html>\n"
 
 
-STYLE = (
-    "body{font:15px sans-serif;max-width:62em;margin:2em auto;padding:0 1em}img{max-width:100%}"
-    "table{border-collapse:collapse;font-size:13px}td,th{padding:2px "
-    "9px;text-align:right}th:first-child,td:first-child{text-align:left}"
-    "tr:nth-child(even){background:#f3f3f3}")
+STYLE = """
+body { font: 15px sans-serif; max-width: 62em; margin: 2em auto; padding: 0 1em }
+img { max-width: 100% }
+table { border-collapse: collapse; font-size: 13px }
+td, th { padding: 2px 9px; text-align: right }
+th:first-child, td:first-child { text-align: left }
+tr:nth-child(even) { background: #f3f3f3 }
+"""
 
 
 def _table(title, table, columns):
@@ -250,24 +253,37 @@ def _table(title, table, columns):
     return f"<h2>{title}</h2><table>{head}{''.join(rows)}</table>"
 
 
+def published(path, processor, isa):
+    """What a file of docs/figures has so far, or a ValueError if that is of another processor or instruction set."""
+    file = json.loads(path.read_text()) if path.exists() else {"processor": processor, "isa": isa, "threads": {}}
+    there, here = (f"{p}, {i}" for p, i in ((file["processor"], file["isa"]), (processor, isa)))
+    if there != here:
+        raise ValueError(f"{path.name} has figures of {there}, but these are of {here}: publish them by another name")
+    return file
+
+
 def publish(run, path):
     """The medians of a run in microseconds, with what they were measured on, into a file of docs/figures.
 
-    A run of another number of threads on the same processor is added to what the file has.
+    They replace those of as many threads; the others of the file stay, with their date, commit and versions.
     """
-    packages = {"fusedops", "numpy", *(package for peer in PEERS.values() for package in peer.package.split())}
-    versions = {d.name: d.version for d in distributions() if d.name in packages}
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True).stdout
-    file = json.loads(path.read_text()) if path.exists() else {"threads": {}}
-    file |= dict(processor=run.processor, isa=run.isa, date=str(date.today()), commit=commit.strip(), versions=versions,
-                 peers={name: peer.label for name, peer in PEERS.items()})
-    tables = {kind: run.table(kind, "name", column) for kind, column in
-              (("operation", "variant"), ("block", "variant"), ("peer", "peer"))}
-    file["threads"][str(run.threads)] = {
+    if run.processor != processor():
+        raise ValueError(f"the run is of {run.processor}, but this is {processor()}: publish it where it was measured")
+    file = published(path, run.processor, run.isa)
+    file["peers"] = LABELS
+    tables = {kind: run.table(kind, "name", column) for kind, (_, column, _) in TABLES.items()}
+    file["threads"][str(run.threads)] = dict(date=run.date, commit=run.commit, versions=run.versions) | {
         kind: {name: {column: float(f"{1e6 * seconds:.4g}") for column, (seconds, _) in row.items()}
                for name, row in table.items()} for kind, table in tables.items()}
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1) + "\n")
+
+
+def _name(text):
+    """Of a file of figures, as the marks of the pages may have it."""
+    if not re.fullmatch(r"\w+", text):
+        raise argparse.ArgumentTypeError(f"{text!r} must consist of letters, digits and _")
+    return text
 
 
 def main():
@@ -280,9 +296,20 @@ def main():
     arguments.add_argument("--threads", type=int, default=1, metavar="N",
                            help="threads of fusedops and of its peers (default: 1)")
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
-    arguments.add_argument("--publish", metavar="NAME",
-                           help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it")
+    arguments.add_argument("--publish", metavar="NAME", type=_name,
+                           help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it; "
+                                "one file has the runs of any number of threads on one processor")
     options = arguments.parse_args()
+    try:
+        report(options)
+    except ValueError as e:
+        arguments.error(str(e))
+
+
+def report(options):
+    figures = DOCS / f"figures/{options.publish}.json"
+    if options.publish and not options.run:
+        published(figures, processor(), isa())  # refused before it is measured
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.run or options.output / "run.json"
     if not options.run:
@@ -292,7 +319,7 @@ def main():
     target.write_text(page(run, draw(run, options.output)))
     print(target)
     if options.publish:
-        publish(run, DOCS / f"figures/{options.publish}.json")
+        publish(run, figures)
         subprocess.run([sys.executable, DOCS / "figures.py"], check=True)
 
 

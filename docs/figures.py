@@ -1,7 +1,8 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
-A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``. A JSON file has the
-medians of a run on one processor: ``python -m bench.report --publish NAME`` measures and writes it.
+A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`, `peers`
+or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
+processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
 """
 import json
 import math
@@ -10,7 +11,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKED = re.compile(r"(<!-- figures: (\w+) (\w+) -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- figures: (\w+) (\w+)(?: (\d+))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 LABELS = {
     "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256", "dw3x3_512x14": "depthwise 3x3 512x14x14",
     "conv3x3_64x56": "conv 3x3 64x56x56", "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
@@ -19,7 +20,9 @@ LABELS = {
     "lstm_50x1_128": "LSTM, 50 steps of 128 units", "inverted_24x224": "inverted residual 24x224x224, 6x",
     "attention_8x512x64": "attention, 8 heads, 512 tokens", "mobilenet_v1": "MobileNetV1, 224x224",
     "mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
-    "efficientnet_b0": "EfficientNet-B0"}
+    "efficientnet_b0": "EfficientNet-B0", "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
+    "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
+    "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128"}
 
 
 def milliseconds(us):
@@ -27,22 +30,35 @@ def milliseconds(us):
     return f"{us / 1000:.{max(0, 2 - math.floor(math.log10(us / 1000)))}f}"
 
 
-def fusion(file):
+def head(threads, *columns):
+    """The first two lines of a table: how many threads, and the columns, those of text without a title."""
+    yield f"| {'one thread' if threads == '1' else f'{threads} threads'}, ms | {' | '.join(columns)} |".replace("|  |", "| |")
+    yield f"|---|{'|'.join('--:' if column else '---' for column in columns)}|"
+
+
+def fusion(file, threads):
     """Unfused, folded only and fused (a block as one kernel where there is one), and the gain, of each operation."""
-    yield "| one thread, ms | unfused | batch norm folded | fused | gain |"
-    yield "|---|--:|--:|--:|--:|"
-    for name, times in file["threads"]["1"]["operation"].items():
+    yield from head(threads, "unfused", "batch norm folded", "fused", "gain")
+    for name, times in file["threads"][threads]["operation"].items():
         if name in LABELS and {"unfused", "folded"} <= times.keys():
             best = min(times[v] for v in ("fused", "block") if v in times)
             cells = " | ".join(map(milliseconds, (times["unfused"], times["folded"], best)))
             yield f"| {LABELS[name]} | {cells} | {times['unfused'] / best:.2f}x |"
 
 
-def peers(file):
+def eight_bits(file, threads):
+    """float32 fused, and 8 bits as passes and as one kernel, with the gain of fusion and of both."""
+    yield from head(threads, "float32, fused", "8 bits, unfused", "8 bits, fused", "gain of fusion", "over float32")
+    for name, times in file["threads"][threads]["eight_bits"].items():
+        float32, unfused, fused = (times[v] for v in ("float32", "8 bits unfused", "8 bits fused"))
+        cells = " | ".join(map(milliseconds, (float32, unfused, fused)))
+        yield f"| {LABELS[name]} | {cells} | {unfused / fused:.2f}x | {float32 / fused:.2f}x |"
+
+
+def peers(file, threads):
     """The fastest of the peers over fusedops, with its name."""
-    yield "| one thread, ms | fusedops | the best peer | | ratio |"
-    yield "|---|--:|--:|---|--:|"
-    for name, times in file["threads"]["1"]["peer"].items():
+    yield from head(threads, "fusedops", "the best peer", "", "ratio")
+    for name, times in file["threads"][threads]["peer"].items():
         others = {peer: us for peer, us in times.items() if peer not in ("fusedops", "numpy")}
         if name in LABELS and "fusedops" in times and others:
             own, best = times["fusedops"], min(others, key=others.get)
@@ -50,16 +66,19 @@ def peers(file):
             yield f"| {LABELS[name]} | {cells} | {others[best] / own:.2f} |"
 
 
-def table(kind, processor):
+TABLES = {"fusion": fusion, "eight_bits": eight_bits, "peers": peers}
+
+
+def table(kind, processor, threads):
     """The lines between the marks."""
     file = json.loads((ROOT / f"docs/figures/{processor}.json").read_text())
-    rows = "\n".join({"fusion": fusion, "peers": peers}[kind](file))
-    return f"\n{rows}\n\nMedians on {file['processor']}, {file['isa']}, {file['date']}.\n\n"
+    rows = "\n".join(TABLES[kind](file, threads))
+    return f"\n{rows}\n\nMedians on {file['processor']}, {file['isa']}, {file['threads'][threads]['date']}.\n\n"
 
 
 def page(path):
     """The text of a page with its tables made anew."""
-    return MARKED.sub(lambda m: m[1] + table(m[2], m[3]) + m[4], path.read_text(encoding="utf-8"))
+    return MARKED.sub(lambda m: m[1] + table(m[2], m[3], m[4] or "1") + m[5], path.read_text(encoding="utf-8"))
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import os
 import platform
 import zipfile
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 
 import numpy as np
@@ -17,13 +18,19 @@ COLORS = {"numpy": "#bbbbbb", "unfused": "#8da0cb", "folded": "#66c2a5", "fused"
 
 
 def processor():
-    """The processor's model and how many threads may run, for tables."""
-    model = platform.processor() or platform.machine()
+    """The processor's model and how many threads may run, for tables. A virtual machine may hide the name's end, so that
+    the family and the model's number tell its generation."""
+    facts = {}
     try:
         with open("/proc/cpuinfo") as f:
-            model = next((line.split(":", 1)[1].strip() for line in f if line.startswith("model name")), model)
+            for line in takewhile(str.strip, f):
+                key, _, value = line.partition(":")
+                facts[key.strip()] = value.strip()
     except OSError:
         pass  # not Linux
+    model = facts.get("model name") or platform.processor() or platform.machine()
+    if {"cpu family", "model"} <= facts.keys():
+        model += f" (family {facts['cpu family']}, model {facts['model']})"
     return f"{model}, {os.cpu_count()} logical processors"
 
 
