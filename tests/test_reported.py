@@ -200,3 +200,33 @@ def test_a_computed_convolution_with_residual_and_activation():
     net, plain = fo.load_onnx(proto), fo.load_onnx(proto, fold=False, fuse=False)
     np.testing.assert_allclose(net(x, w), plain(x, w), rtol=1e-4, atol=1e-5)
     assert len(net.plan(x, w)[0].steps) <= 3
+
+
+@pytest.mark.parametrize("a, b, rows", [
+    ([8, 16, 1, 64], [1, 1, 64, 40], (128, 64)),  # heads that share keys
+    ([2, 8, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 12, 64)),
+    ([2, 8, 4, 3, 64], [8, 1, 64, 40], (2, 8, 12, 64)),
+    ([2, 1, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 4, 3, 64)),  # a is shared as well
+    ([3, 2, 4, 5], [2, 5, 6], (3, 2, 4, 5)),
+    ([32, 16], [64, 16, 1], (64, 16)),  # one column a batch
+    ([1, 32, 16], [2, 3, 16, 1], (6, 16)),
+    ([2, 1, 32, 16], [2, 3, 16, 1], (2, 3, 32, 16)),
+])
+def test_a_matrix_that_batches_share_is_packed_once(a, b, rows):
+    """Rows of all batches that have it in common are those of one product."""
+    net = load(make("MatMul", ["a", "b"], ["y"]), {"a": a, "b": b}, ["y"], {})
+    x, y = RNG.standard_normal(a, np.float32), RNG.standard_normal(b, np.float32)
+    np.testing.assert_allclose(net(x, y), np.matmul(x, y, dtype=np.float64), rtol=1e-4, atol=1e-4)
+    (step,) = [s for s in net.plan(x, y)[0].steps if s.kind == "matmul"]
+    assert step.arguments["a"].shape == rows
+
+
+def test_rows_of_batches_that_memory_keeps_from_one_matrix():
+    """Queries whose heads were an inner axis: their rows have no common distance."""
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[b, 5, 4, 8] q, float[b, 1, 8, 6] k) => (float[b, 4, 5, 6] y)
+    { t = Transpose<perm = [0, 2, 1, 3]>(q)  y = MatMul(t, k) }"""
+    net = fo.load_onnx(onnx.parser.parse_model(text))
+    for batch in (1, 3):
+        q, k = RNG.standard_normal((batch, 5, 4, 8), np.float32), RNG.standard_normal((batch, 1, 8, 6), np.float32)
+        np.testing.assert_allclose(net(q, k), q.swapaxes(1, 2) @ k, rtol=1e-4, atol=1e-5)

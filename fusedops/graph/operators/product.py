@@ -95,14 +95,28 @@ def _lower_linear(p: Builder, node):
     return True
 
 
-def _as_rows(a, shape):
-    """The rows of all batches as those of one matrix, for a right operand that they share; None where memory says
-    otherwise."""
-    if len(shape) == 2 or a.shape[:-1] != tuple(shape[:-1]):
-        return None
-    rows = math.prod(shape[:-1]), a.shape[-1]
+def _columns_as_rows(a, b):
+    """The operands of the same results, (b^T a^T)^T, where each batch has one column for a matrix that all share."""
+    if len(b.shape) == 2 or b.shape[-1] != 1 or any(n != 1 for n in a.shape[:-2]):
+        return a, b
+    rows = b._replace(shape=(*b.shape[:-2], 1, b.shape[-2]), strides=(*b.strides[:-2], 1, b.strides[-2]))
+    return rows, transposed(a._replace(shape=a.shape[-2:], strides=a.strides[-2:]))
+
+
+def _as_rows(a, b, shape):
+    """The operands and the shape of a product, where batches that share a right operand are rows of one matrix, as far
+    as a's memory allows: each right operand is packed once."""
+    front = (1, ) * (len(shape) - len(b.shape)) + b.shape[:-2]
+    own = next((i for i in range(len(front), 0, -1) if front[i - 1] != 1), 0)  # axes in front that b has
+    if own == len(front) or a.shape[:-1] != tuple(shape[:-1]):
+        return a, b, shape
+    rows = (*shape[:own], math.prod(shape[own:-1]), a.shape[-1])
     strides = reshaped(a.shape, a.strides, rows)
-    return None if strides is None else a._replace(shape=rows, strides=strides)
+    if strides is None:
+        return a, b, shape
+    b = broadcast(b, (*front, *b.shape[-2:]))
+    b = b._replace(shape=(*front[:own], *b.shape[-2:]), strides=(*b.strides[:own], *b.strides[-2:]))
+    return a._replace(shape=rows, strides=strides), b, (*rows[:-1], shape[-1])
 
 
 def _lower_product(p: Builder, node, a, b, scale=1.0):
@@ -113,9 +127,8 @@ def _lower_product(p: Builder, node, a, b, scale=1.0):
                               strides=(1, *a.strides)), (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1, )
     if len(b.shape) == 1:
         b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
-    rows = _as_rows(a, shape) if len(b.shape) == 2 else None
-    if rows is not None:
-        a, shape = rows, (rows.shape[0], shape[-1])
+    a, b = _columns_as_rows(a, b)
+    a, b, shape = _as_rows(a, b, (*shape[:-2], a.shape[-2], b.shape[-1]))
     a, b = broadcast(a, (*shape[:-2], *a.shape[-2:])), broadcast(b, (*shape[:-2], *b.shape[-2:]))
     y = y._replace(shape=shape, strides=row_major(shape))
     p.add("matmul", node, a=a, b=b, y=y, scale=float(scale), activation=p.activation(node))
