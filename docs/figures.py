@@ -1,7 +1,7 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
-A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`, `peers`
-or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
+A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`, `peers`,
+`every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
 processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
 """
 import json
@@ -23,6 +23,28 @@ LABELS = {
     "efficientnet_b0": "EfficientNet-B0", "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
     "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
     "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128"}
+LABELS_OF_MORE = {  # rows of the long table alone
+    "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64", "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
+    "conv3x3_64x128_weenet": "conv 3x3 64x128x128", "conv3x3_256x14": "conv 3x3 256x14x14",
+    "conv3x3_512x7": "conv 3x3 512x7x7", "conv7x7s2_3x224": "conv 7x7, stride 2, 3x224x224",
+    "dw3x3_32x128": "depthwise 3x3 32x128x128", "dw3x3_144x56": "depthwise 3x3 144x56x56",
+    "dw3x3_576x14": "depthwise 3x3 576x14x14", "dw3x3s2_96x112": "depthwise 3x3, stride 2, 96x112x112",
+    "dw5x5_240x28": "depthwise 5x5 240x28x28", "separable_32x112_64": "separable 32x112x112 -> 64",
+    "separable_512x14_512": "separable 512x14x14 -> 512", "inverted_24x56": "inverted residual 24x56x56, 6x",
+    "inverted_16x112_24_s2": "inverted residual, stride 2, 16x112x112 -> 24",
+    "linear_gelu_128x768x3072": "linear + GELU, 128 x 768 -> 3072", "linear_1x2048x1000": "linear 1 x 2048 -> 1000",
+    "linear_8x64x64": "linear 8 x 64 -> 64", "attention_8x2048x64": "attention, 8 heads, 2048 tokens",
+    "attention_causal_8x1024x64": "attention, causal, 8 heads, 1024 tokens",
+    "rnn_50x1_128": "RNN, 50 steps of 128 units", "lstm_50x16_256": "LSTM, 50 steps of 256 units, batch 16",
+    "gru_50x1_128": "GRU, 50 steps of 128 units", "max_pool3s2_64x112": "max pooling 3x3, stride 2, 64x112x112",
+    "max_pool3s2_64x112_nhwc": "the same, NHWC", "max_pool5_512x13_nhwc": "max pooling 5x5 512x13x13, NHWC",
+    "avg_pool3_192x35": "average pooling 3x3 192x35x35", "avg_pool_global_2048x7": "global average 2048x7x7",
+    "avg_pool_global_2048x7_nhwc": "the same, NHWC", "softmax_1024x128": "softmax 1024 x 128",
+    "softmax_64x1000": "softmax 64 x 1000", "softmax_channels_19x64": "softmax over channels, 19x64x64",
+    "layer_norm_128x768": "layer norm 128 x 768", "layer_norm_residual_128x768": "the same, with residual",
+    "rms_norm_128x768": "RMS norm 128 x 768", "group_norm_128x32": "group norm 128x32x32",
+    "resize_nearest_32x64": "resize 32x64x64, nearest", "resize_linear_32x64": "resize 32x64x64, linear",
+    "resize_linear_32x64_nhwc": "the same, NHWC"}
 
 
 def milliseconds(us):
@@ -66,7 +88,19 @@ def peers(file, threads):
             yield f"| {LABELS[name]} | {cells} | {others[best] / own:.2f} |"
 
 
-TABLES = {"fusion": fusion, "eight_bits": eight_bits, "peers": peers}
+def every_peer(file, threads):
+    """The times of each peer that has any, and the fastest of them over fusedops."""
+    rows, labels = file["threads"][threads]["peer"], LABELS | LABELS_OF_MORE
+    names = [peer for peer in file["peers"] if peer != "numpy" and any(peer in times for times in rows.values())]
+    yield from head(threads, *(file["peers"][peer] for peer in names), "ratio")
+    for name, times in rows.items():
+        others = [times[peer] for peer in names if peer in times and peer != "fusedops"]
+        if name in labels and "fusedops" in times and others:
+            cells = " | ".join(milliseconds(times[peer]) if peer in times else "" for peer in names)
+            yield f"| {labels[name]} | {cells} | {min(others) / times['fusedops']:.2f} |"
+
+
+TABLES = {"fusion": fusion, "eight_bits": eight_bits, "peers": peers, "every_peer": every_peer}
 
 
 def table(kind, processor, threads):
