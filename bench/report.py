@@ -258,7 +258,8 @@ def published(path, processor, isa):
     file = json.loads(path.read_text()) if path.exists() else {"processor": processor, "isa": isa, "threads": {}}
     there, here = (f"{p}, {i}" for p, i in ((file["processor"], file["isa"]), (processor, isa)))
     if there != here:
-        raise ValueError(f"{path.name} has figures of {there}, but these are of {here}: publish them by another name")
+        raise ValueError(f"{path.name} has figures of {there}, but these are of {here}: publish them by another "
+                         "name, or remove the file first")
     return file
 
 

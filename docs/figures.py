@@ -1,8 +1,9 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
 A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`, `peers`,
-`every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
-processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
+`every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians
+of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes
+them.
 """
 import json
 import math
@@ -54,7 +55,8 @@ def milliseconds(us):
 
 def head(threads, *columns):
     """The first two lines of a table: how many threads, and the columns, those of text without a title."""
-    yield f"| {'one thread' if threads == '1' else f'{threads} threads'}, ms | {' | '.join(columns)} |".replace("|  |", "| |")
+    of = "one thread" if threads == "1" else f"{threads} threads"
+    yield f"| {of}, ms |{'|'.join(f' {column} ' if column else ' ' for column in columns)}|"
     yield f"|---|{'|'.join('--:' if column else '---' for column in columns)}|"
 
 
