@@ -1,9 +1,9 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
-A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`, `peers`,
-`every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians
-of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes
-them.
+A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`,
+`peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the
+medians of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and
+writes them.
 """
 import json
 import math
