@@ -230,3 +230,22 @@ def test_rows_of_batches_that_memory_keeps_from_one_matrix():
     for batch in (1, 3):
         q, k = RNG.standard_normal((batch, 5, 4, 8), np.float32), RNG.standard_normal((batch, 1, 8, 6), np.float32)
         np.testing.assert_allclose(net(q, k), q.swapaxes(1, 2) @ k, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("n", [1, 17, 40, 64, 500, 512])
+@pytest.mark.parametrize("step", [1, 2])
+def test_few_rows_of_a_batch_read_its_matrix_in_place(isa, n, step):
+    """With the bits of products of many rows, whose matrix is packed; rows of A at any distances."""
+    a, b = RNG.standard_normal((3, 8, 33), np.float32), RNG.standard_normal((3, 33, n), np.float32)
+    node = make("MatMul", ["a", "b"], ["y"])
+    whole = load(node, {"a": ["b", "m", "k"], "b": ["b", "k", "n"]}, ["y"], {})
+    expected = whole(a, b)
+    np.testing.assert_allclose(expected, a @ b, rtol=1e-4, atol=1e-5)
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[b, k, m] a, float[b, k, n] b) => (float[b, m, n] y) {
+        t = Transpose<perm = [0, 2, 1]>(a)  y = MatMul(t, b)
+    }"""
+    net = whole if step == 1 else fo.load_onnx(onnx.parser.parse_model(text))
+    for m in (1, 2, 3, 4, 5):
+        rows = a[:, :m] if step == 1 else np.ascontiguousarray(a[:, :m].swapaxes(1, 2))
+        assert np.array_equal(net(rows, b), expected[:, :m])
