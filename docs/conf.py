@@ -16,6 +16,7 @@ autodoc_typehints = "none"
 myst_heading_anchors = 3
 nb_execution_mode = "force"  # the notebook takes seconds, and is committed without results
 nb_execution_raise_on_error = True
+nb_merge_streams = True  # a loop that prints makes one box, not one for each line
 numpydoc_show_class_members = False
 # What numpydoc itself can see to; tests/test_examples.py looks at the rest.
 numpydoc_validation_checks = {
