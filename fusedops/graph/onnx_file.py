@@ -93,7 +93,7 @@ def graphs(onnx, graph):
     yield graph
     for node in graph.node:
         for a in node.attribute:
-            for inner in ([a.g] if a.HasField("g") else []) + list(a.graphs):
+            for inner in (*([a.g] if a.HasField("g") else ()), *a.graphs):
                 yield from graphs(onnx, inner)
 
 
@@ -124,9 +124,10 @@ def _outside(onnx, proto, path):
 
 def _tensors(onnx, proto):
     """The tensors of a model: initializers, and attributes of nodes."""
-    for graph in graphs(onnx, proto.graph):
+    found = list(graphs(onnx, proto.graph))
+    for graph in found:
         yield from graph.initializer
-    for nodes in (*(graph.node for graph in graphs(onnx, proto.graph)), *(f.node for f in proto.functions)):
+    for nodes in (*(graph.node for graph in found), *(f.node for f in proto.functions)):
         for node in nodes:
             for a in node.attribute:
                 yield from ([a.t] if a.HasField("t") else [])
