@@ -13,6 +13,7 @@ void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scal
 
 /* Whether the processor's dot product of bytes is used, if it has one; tests set it. */
 bool fo_dot_product(void);
+bool fo_has_dot_product(void); /* of the set in use: whether there is one, and it is used */
 void fo_set_dot_product(bool used);
 
 /* real = scale * (q - zero_point). scale 0: a tensor of floats. */

@@ -63,6 +63,7 @@ cdef extern from "fusedops.h" nogil:
     void fo_dequantize(Py_ssize_t rows, Py_ssize_t n, const void *x, const float *scale, const int32_t *zero_point,
                        fo_type type, float *y)
     bint fo_dot_product()
+    bint fo_has_dot_product()
     void fo_set_dot_product(bint used)
     ctypedef struct fo_quantization:
         float scale

@@ -8,6 +8,11 @@ def dot_product():
     return fo_dot_product()
 
 
+def has_dot_product():
+    """Whether kernels of bytes have a dot product."""
+    return fo_has_dot_product()
+
+
 def set_dot_product(bint used):
     """For tests: layers that are made from now on do without it, or not."""
     fo_set_dot_product(used)

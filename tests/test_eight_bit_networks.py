@@ -9,9 +9,23 @@ from onnx import TensorProto, helper, numpy_helper  # noqa: E402
 from onnx.parser import parse_model  # noqa: E402
 
 import fusedops as fo  # noqa: E402
+from fusedops import _core  # noqa: E402
+from fusedops.graph import prices  # noqa: E402
 
 KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
          np.dtype(np.float32): TensorProto.FLOAT}
+
+
+@pytest.fixture
+def priced():
+    """For tests of prices themselves."""
+
+
+@pytest.fixture(autouse=True)
+def cheap(request, monkeypatch):
+    """8 bits are worth it for every layer, on every machine."""
+    if "priced" not in request.fixturenames:
+        monkeypatch.setattr(prices, "unquantized", lambda *shapes: 0.5)
 
 
 class Net:
@@ -118,6 +132,27 @@ def test_a_convolution_is_one_step(shape, oc, kernel, groups, attrs, residual, d
     model = fo.load_onnx(proto)
     same_bytes(model(*arrays), runtime(proto, *arrays, fused=False)[0])
     assert kinds(model, *arrays) == ["qconv2d" if len(shape) < 5 else "QuantizedConv"]
+
+
+@pytest.mark.parametrize("dots", [True, False], ids=["dot", "no-dot"])
+def test_a_layer_is_in_8_bits_where_that_is_no_slower(priced, dots):
+    """Without a dot product, Winograd's algorithm in float32 wins where the kernel is 3x3."""
+    if "avx2" not in fo.available_isas():
+        pytest.skip("prices are tested on sets of x86-64")
+    net, used = Net(), _core.dot_product()
+    q = net.quantize(net.add("Conv", net.dequantize("x"), net.weights(64, 64, 3, 3), net.bias(64), pads=[1] * 4), 0.11)
+    y = net.quantize(net.add("Conv", net.dequantize(q, 0.11), net.weights(128, 64, 1, 1), net.bias(128)), 0.2)
+    proto, x = net.model({"x": (np.uint8, (1, 64, 56, 56))}, y, types=[np.uint8]), some_bytes((1, 64, 56, 56), np.uint8)
+    try:
+        _core.set_dot_product(dots)
+        fast = _core.has_dot_product()
+        model = fo.load_onnx(proto)
+        assert kinds(model, x) == ["qconv2d"] * 2 if fast else ["convert", "conv2d", "convert", "qconv2d"]
+        reasons = [r.reason for r in model.explain().refusals if r.kind == "8-bit layers"]
+        assert fast or len(reasons) == 1 and "times as fast here" in reasons[0]
+        same_bytes(model(x), runtime(proto, x, fused=False)[0])
+    finally:
+        _core.set_dot_product(used)
 
 
 @pytest.mark.parametrize("batch", [(5,), (2, 3), ()])

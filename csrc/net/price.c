@@ -7,8 +7,10 @@
 static double nanoseconds(double macs) { return fo_nanoseconds(fo_active(), macs, 0); }
 
 static const fo_byte_prices *prices(void) {
-    return fo_active_bytes()->phases == 1 ? &fo_prices_of_dots : &fo_prices_of_words;
+    return fo_has_dot_product() ? &fo_prices_of_dots : &fo_prices_of_words;
 }
+
+bool fo_has_dot_product(void) { return fo_active_bytes()->phases == 1; }
 
 double fo_convert_nanoseconds(ptrdiff_t elements) {
     return nanoseconds(prices()->start + prices()->convert * (double)elements);

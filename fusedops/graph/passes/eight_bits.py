@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ... import _core, activations
+from .. import prices
 from ..evaluate import evaluate
 from ..ir import Known, Node
 from ..operators import OPERATORS, carried
@@ -364,6 +365,8 @@ def _form(context, node):
     scale = scale if alpha == 1 else (scale.astype(np.float64) * alpha).astype(np.float32)
     if not _positive(scale):
         return context.refused(node, f"its weights' scales times alpha, {alpha}, are not positive")
+    if gain := _float_gain(context, node, w.shape):
+        return context.refused(node, f"float32 is predicted {gain:.2f} times as fast here, conversions counted")
     bias = bias if bias is None or beta == 1 else (bias.astype(np.float64) * beta).astype(np.float32)
     node.inputs = [
         source.value,
@@ -379,6 +382,16 @@ def _form(context, node):
         _drop(context, v)
     context.fused([source.node, made], node, passes=2, per_element=2, value=before[0])
     return None
+
+
+def _float_gain(context, node, w):
+    """How many times as fast a layer with weights of this shape is predicted to be in float32; 0 where it is not, or
+    where shapes are not known."""
+    x, y = context.shape(node.inputs[0]), context.shape(node.output)
+    if x is None or y is None or not all((*x, *y)) or node.op == "Conv" and len(x) > 4 or _core.has_dot_product():
+        return 0  # with a dot product of bytes no layer is faster in float32
+    gain = prices.unquantized(node, x, y, w)
+    return gain if gain > 1 else 0
 
 
 # ---- layers that quantise floats as they come

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from ... import _core
 from ...quantized import between
-from ..operators import OPERATORS, carried, windows
+from .. import prices
+from ..operators import OPERATORS, carried
 
 _DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
 
@@ -23,12 +24,7 @@ class Price(NamedTuple):
 
 def price(node, shapes, layer):
     """The Price of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
-    x, y = shapes[node.inputs[0]], shapes[node.output]
-    if node.op == "Linear":
-        float_ns, ns = _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
-    else:
-        pads = windows.window(node, x[2:], layer._weights_shape()[2:])[2]
-        float_ns, ns = layer._nanoseconds((x[0], *x[2:]), y[2:], pads[0][0], pads[1][0])
+    float_ns, ns = prices.of_layer(node, shapes[node.inputs[0]], shapes[node.output], layer)
     return Price(ns, float_ns)
 
 
