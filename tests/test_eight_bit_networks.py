@@ -390,6 +390,34 @@ def test_dynamic_products(isa, threads, each, zero):
     np.testing.assert_allclose(fo.load_onnx(proto, fuse=False)(x), want, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("shape, oc, kernel, groups, attrs", [
+    ((2, 5, 9, 8), 7, (3, 3), 1, {"pads": [1, 0, 1, 1]}),
+    ((1, 16, 7, 7), 33, (1, 1), 1, {}),
+    ((2, 40, 9, 9), 80, (3, 3), 40, {"strides": [2, 2], "pads": [1] * 4}),
+    ((1, 3, 30, 31), 8, (7, 7), 1, {"strides": [2, 2], "pads": [3] * 4}),
+    ((1, 32, 12, 40), 16, (3, 3), 2, {"pads": [1] * 4}),
+    ((2, 6, 11), 5, (3,), 1, {"pads": [1, 1]}),
+])
+def test_dynamic_convolutions(isa, threads, shape, oc, kernel, groups, attrs):
+    """The whole image has one range; what is outside is 0 as a number, so its zero point as a byte."""
+    net = Net()
+    net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
+    w = net.rng.integers(0, 255, (oc, shape[1] // groups, *kernel), np.uint8, endpoint=True)
+    y = net.add("ConvInteger", "q", w, "z", np.uint8(128), group=groups, **attrs)
+    each = (1, oc, *[1] * len(kernel))
+    y = net.add("Mul", net.add("Cast", y, to=1), net.add("Mul", "s", np.float32(0.01)))
+    y = net.add("Relu", net.add("Add", y, net.rng.standard_normal(each).astype(np.float32)))
+    proto = net.model({"x": (np.float32, shape)}, y)
+    x = np.random.default_rng(1).standard_normal(shape).astype(np.float32) + np.float32(0.3)
+    model = fo.load_onnx(proto)
+    for given in x, -np.abs(x), np.zeros_like(x):
+        want = runtime(proto, given, fused=False)[0]
+        np.testing.assert_allclose(model(given), want, rtol=1e-4, atol=2e-3 * max(np.abs(want).max(), 1))
+    assert kinds(model, x).count("qconv2d") == 1 and "requantize" not in kinds(model, x)
+    x[(0,) * x.ndim] = np.nan
+    assert np.isnan(model(x)).all()
+
+
 def test_dynamic_convolutions_and_asymmetric_products(threads):
     net = Net()
     net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))

@@ -4,10 +4,10 @@
  * band; else patches, made a block at a time (im2col). Depthwise: kernels of its own, of pixels, and of planes on
  * wide images with their channels first. Other images of such an order are transposed on the way in and out.
  */
+#include <math.h>
 #include <string.h>
 
-#include "../net/bytes.h"
-#include "../pack.h"
+#include "qimage.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
 struct fo_qconv2d {
@@ -19,8 +19,6 @@ struct fo_qconv2d {
     float *scale, *bias;
     int32_t *start[3];
 };
-
-static ptrdiff_t size_of(fo_type type) { return type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1; }
 
 /* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, c); NULL where memory is short. */
 static int8_t *in_order_of_patches(const fo_conv2d_shape *s, const int8_t *w) {
@@ -74,7 +72,7 @@ fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, con
     if (!plan) return NULL;
     const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = fo_byte_depthwise(fo_active_bytes(), shape);
+    plan->depthwise = q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
     int8_t *ordered = in_order_of_patches(shape, w);
     const bool made =
         ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
@@ -100,67 +98,10 @@ const char *fo_qconv2d_kernel(const fo_qconv2d *plan) {
 void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
     fo_byte_plan_free(&plan->products);
-    fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->start[FO_UINT8]),
-        fo_free(plan->start[FO_INT8]);
+    fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
+    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) fo_free(plan->start[type]);
     fo_free(plan);
 }
-
-/* ---- images of any order ---- */
-
-/* h x w pixels of n images of c channels. */
-typedef struct {
-    ptrdiff_t n, c, h, w;
-} extent;
-
-/* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
-static bool is_uniform(const fo_byte_image *x, extent e, ptrdiff_t *ld) {
-    *ld = e.n > 1 ? x->sn : e.c;
-    if (e.h > 1) *ld = x->sh;
-    if (e.w > 1) *ld = x->sw;
-    return (e.c == 1 || x->sc == 1) && (e.h == 1 || x->sh == e.w * *ld) && (e.n == 1 || x->sn == e.h * e.w * *ld);
-}
-
-typedef struct {
-    const fo_byte_kernels *kn;
-    extent e;
-    ptrdiff_t size; /* of an element */
-    fo_byte_image from, to;
-    ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
-} moving;
-
-static void move_pixel(const moving *m, const char *x, char *y, ptrdiff_t pixels) {
-    for (ptrdiff_t p = 0; p < pixels; p++)
-        for (ptrdiff_t c = 0; c < m->e.c; c++)
-            memcpy(y + (p * m->to.sw + c * m->to.sc) * m->size, x + (p * m->from.sw + c * m->from.sc) * m->size,
-                   (size_t)m->size);
-}
-
-static void move_task(void *context, ptrdiff_t task, int thread) {
-    const moving *m = context;
-    const ptrdiff_t w = task % m->pieces * m->piece, row = task / m->pieces, pixels = min_(m->piece, m->e.w - w);
-    const fo_byte_image *f = &m->from, *t = &m->to;
-    const char *x = (const char *)f->data + (row / m->e.h * f->sn + row % m->e.h * f->sh + w * f->sw) * m->size;
-    char *y = (char *)t->data + (row / m->e.h * t->sn + row % m->e.h * t->sh + w * t->sw) * m->size;
-    (void)thread;
-    if (m->size == 1 && f->sw == 1 && t->sc == 1)
-        m->kn->transpose(m->e.c, pixels, (const uint8_t *)x, f->sc, (uint8_t *)y, t->sw);
-    else if (m->size == 1 && f->sc == 1 && t->sw == 1)
-        m->kn->transpose(pixels, m->e.c, (const uint8_t *)x, f->sw, (uint8_t *)y, t->sc);
-    else
-        move_pixel(m, x, y, pixels);
-}
-
-static void move(const fo_byte_kernels *kn, extent e, fo_type type, const fo_byte_image *from,
-                 const fo_byte_image *to) {
-    moving m = {.kn = kn, .e = e, .size = size_of(type), .from = *from, .to = *to};
-    if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
-    m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
-    fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
-}
-
-/* Contiguous pixels at `to`. */
-static fo_byte_image pixels_at(void *to, extent e) { return (fo_byte_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c}; }
-static ptrdiff_t bytes_of(extent e, fo_type type) { return round_up(e.n * e.c * e.h * e.w * size_of(type), 64); }
 
 /* ---- kernels ---- */
 
@@ -376,38 +317,88 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
         s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
     ptrdiff_t ld;
     if (pixelwise && fo_byte_direct(&plan->products, p->types.x) &&
-        is_uniform(x, (extent){z->n, s->ic, z->ih, z->iw}, &ld))
+        fo_byte_uniform(x, (fo_byte_extent){z->n, s->ic, z->ih, z->iw}, &ld))
         p->a = x->data, p->lda = ld;
     if (!p->a && fits_bands(plan, &source)) return run_bands(p, &source.patches, z->n);
     p->row = row_of_patches, p->source = &source;
     return fo_byte_product_run(p);
 }
 
-fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
-                         const fo_byte_image *residual, const fo_byte_image *y) {
+static fo_status run_bytes(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
+                           const fo_byte_image *residual, const fo_byte_image *y) {
     const fo_byte_kernels *kn = plan->products.kn;
-    const extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
+    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
     fo_byte_product p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
     if (!p.m || !plan->s.oc) return FO_OK;
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
-    const bool moves_x = in.c > 1 && x->sc != 1, moves_y = !is_uniform(y, out, &p.ldc),
-               moves_r = residual && !is_uniform(residual, out, &p.ldr);
-    const ptrdiff_t bytes[] = {moves_x ? bytes_of(in, types.x) : 0, moves_y ? bytes_of(out, types.y) : 0,
-                               moves_r ? bytes_of(out, types.residual) : 0};
+    const bool moves_x = in.c > 1 && x->sc != 1, moves_y = !fo_byte_uniform(y, out, &p.ldc),
+               moves_r = residual && !fo_byte_uniform(residual, out, &p.ldr);
+    const ptrdiff_t bytes[] = {moves_x ? fo_byte_room(in, types.x) : 0, moves_y ? fo_byte_room(out, types.y) : 0,
+                               moves_r ? fo_byte_room(out, types.residual) : 0};
     char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
     if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
-    const fo_byte_image xs = moves_x ? pixels_at(room, in) : *x, ys = moves_y ? pixels_at(room + bytes[0], out) : *y;
-    if (moves_x) move(kn, in, types.x, x, &xs);
+    const fo_byte_image xs = moves_x ? fo_byte_pixels(room, in) : *x,
+                        ys = moves_y ? fo_byte_pixels(room + bytes[0], out) : *y;
+    if (moves_x) fo_byte_move(kn, in, types.x, x, &xs);
     p.c = ys.data;
     if (moves_y) p.ldc = out.c;
     if (moves_r) {
-        const fo_byte_image rs = pixels_at(room + bytes[0] + bytes[1], out);
-        move(kn, out, types.residual, residual, &rs);
+        const fo_byte_image rs = fo_byte_pixels(room + bytes[0] + bytes[1], out);
+        fo_byte_move(kn, out, types.residual, residual, &rs);
         p.residual = rs.data, p.ldr = out.c;
     }
     const fo_status status = run_pixels(plan, z, &xs, &p);
-    if (moves_y && status == FO_OK) move(kn, out, types.y, &ys, y);
+    if (moves_y && status == FO_OK) fo_byte_move(kn, out, types.y, &ys, y);
     if (room) fo_arena_release(room);
     return status;
+}
+
+/* A plan for a call whose x has this range; its constants, n each, in scratch. */
+static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_byte_range range, ptrdiff_t n, float *scale, int32_t *start) {
+    fo_qconv2d call = *plan;
+    const int32_t zero = range.zero_point + fo_byte_offset(plan->products.kn, FO_UINT8);
+    for (ptrdiff_t i = 0; i < n; i++)
+        scale[i] = range.scale * plan->products.scale[i], start[i] = -zero * plan->products.start[FO_FLOAT32][i];
+    call.products.x = (fo_quantization){range.scale, range.zero_point}, call.products.largest = INFINITY;
+    call.products.scale = scale, call.products.start[FO_UINT8] = start;
+    return call;
+}
+
+/* Whether an image is all of a piece of memory, its channels first or last. */
+static bool is_dense(const fo_byte_image *x, fo_byte_extent e) {
+    ptrdiff_t ld;
+    return (fo_byte_uniform(x, e, &ld) && ld == e.c) ||
+           ((e.w == 1 || x->sw == 1) && (e.h == 1 || x->sh == e.w) && (e.c == 1 || x->sc == e.h * e.w) &&
+            (e.n == 1 || x->sn == e.c * e.h * e.w));
+}
+
+/* Floats become bytes by the range of all, in the order that they have. */
+static fo_status run_floats(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z,
+                            const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y) {
+    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
+    const bool dense = is_dense(x, in);
+    const ptrdiff_t n = plan->products.groups * plan->products.columns + MAX_LANES, constants = round_up(2 * n, 16),
+                    bytes = fo_byte_room(in, FO_UINT8);
+    float *scale = fo_arena_take((size_t)constants * sizeof(float) + (size_t)bytes +
+                                 (size_t)(dense ? 0 : fo_byte_room(in, FO_FLOAT32)));
+    if (!scale) return FO_NO_MEMORY;
+    int32_t *start = (int32_t *)(scale + n);
+    uint8_t *quantized = (uint8_t *)(scale + constants);
+    fo_byte_image from = *x;
+    if (!dense) from = fo_byte_pixels(quantized + bytes, in), fo_byte_move(plan->products.kn, in, FO_FLOAT32, x, &from);
+    fo_byte_range range;
+    fo_status status = FO_NO_MEMORY;
+    if (fo_byte_by_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
+        const fo_qconv2d call = plan_of(plan, range, n, scale, start);
+        types.x = FO_UINT8, from.data = quantized;
+        status = run_bytes(&call, types, z, &from, residual, y);
+    }
+    fo_arena_release(scale);
+    return status;
+}
+
+fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
+                         const fo_byte_image *residual, const fo_byte_image *y) {
+    return (types.x == FO_FLOAT32 ? run_floats : run_bytes)(plan, types, z, x, residual, y);
 }

@@ -42,6 +42,9 @@ fo_byte_range fo_byte_range_of(const fo_byte_kernels *kn, ptrdiff_t n, const flo
 bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
                            fo_byte_range *range);
 
+/* n floats as uint8 by the range of all, on all threads; false where memory is short. */
+bool fo_byte_by_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_byte_range *range);
+
 /* Writes row i of a group's A, k bytes; where x is of floats also its scale and its zero point, negated. */
 typedef struct fo_byte_product fo_byte_product;
 typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,

@@ -110,33 +110,48 @@ bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, 
     return true;
 }
 
+/* Floats to bytes by one range of all, in pieces; and back to floats where there are no bytes to write. */
 typedef struct {
     const fo_byte_kernels *kn;
-    const fo_requantize_args *a;
+    ptrdiff_t n, piece;
+    const float *x;
+    uint8_t *bytes;
+    float *y;
     fo_byte_range range;
-    ptrdiff_t piece;
 } requantizing;
 
 static void requantize_piece(void *context, ptrdiff_t task, int thread) {
     const requantizing *r = context;
-    uint8_t bytes[1024];
+    uint8_t some[1024];
     (void)thread;
-    for (ptrdiff_t i = task * r->piece, end = min_(r->a->n, i + r->piece); i < end; i += (ptrdiff_t)sizeof bytes) {
-        const ptrdiff_t n = min_((ptrdiff_t)sizeof bytes, end - i);
-        r->kn->quantize(n, r->a->x + i, r->range.step, r->range.zero_point, 0, bytes);
-        r->kn->dequantize(n, bytes, 0, r->range.zero_point, r->range.scale, r->a->y + i);
+    for (ptrdiff_t i = task * r->piece, end = min_(r->n, i + r->piece); i < end; i += (ptrdiff_t)sizeof some) {
+        const ptrdiff_t n = min_((ptrdiff_t)sizeof some, end - i);
+        uint8_t *bytes = r->bytes ? r->bytes + i : some;
+        r->kn->quantize(n, r->x + i, r->range.step, r->range.zero_point, 0, bytes);
+        if (r->y) r->kn->dequantize(n, bytes, 0, r->range.zero_point, r->range.scale, r->y + i);
     }
 }
 
-fo_status fo_requantize(const fo_requantize_args *a) {
-    requantizing r = {.kn = fo_active_bytes(), .a = a, .piece = FO_COPY_BYTES / 4};
-    const ptrdiff_t whole = a->n / r.piece;
-    float all[2] = {0, 0};
-    if (!range_of(r.kn, whole, r.piece, a->x, r.piece, all)) return FO_NO_MEMORY;
-    float rest[2];
-    r.kn->range(a->n - whole * r.piece, a->x + whole * r.piece, rest);
+static bool requantize(requantizing *r) {
+    const ptrdiff_t piece = FO_COPY_BYTES / 4, whole = r->n / piece;
+    float all[2] = {0, 0}, rest[2];
+    r->kn = fo_active_bytes(), r->piece = piece;
+    if (!range_of(r->kn, whole, piece, r->x, piece, all)) return false;
+    r->kn->range(r->n - whole * piece, r->x + whole * piece, rest);
     wider(all, rest);
-    r.range = steps_of(all);
-    fo_parallel_for(div_up(a->n, r.piece), fo_threads_for(0.2 * (double)a->n), requantize_piece, &r);
-    return FO_OK;
+    r->range = steps_of(all);
+    fo_parallel_for(div_up(r->n, piece), fo_threads_for(0.2 * (double)r->n), requantize_piece, r);
+    return true;
+}
+
+fo_status fo_requantize(const fo_requantize_args *a) {
+    requantizing r = {.n = a->n, .x = a->x, .y = a->y};
+    return requantize(&r) ? FO_OK : FO_NO_MEMORY;
+}
+
+bool fo_byte_by_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_byte_range *range) {
+    requantizing r = {.n = n, .x = x, .bytes = bytes};
+    const bool done = requantize(&r);
+    *range = r.range;
+    return done;
 }

@@ -10,7 +10,7 @@ from .operators import windows
 
 def of_layer(node, x, y, layer):
     """(float32, 8 bits) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
-    if node.op != "Conv":
+    if "Conv" not in node.op:
         return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
     _, _, pads = _window(node, x, layer._weights_shape())
     return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
@@ -20,7 +20,7 @@ def unquantized(node, x, y, w):
     """How many times as fast a layer between bytes is in float32, its conversions counted, as in 8 bits: of its shapes.
     """
     layer = None
-    if node.op == "Conv":
+    if "Conv" in node.op:
         strides, dilations, _ = _window(node, x, w)
         layer = Conv2d(np.zeros((*w[:2], *_image(w)), np.float32), stride=strides, dilation=dilations,
                        groups=node.attrs.get("group", 1), layout="NHWC")

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ... import _core
+from ...layers import windows as parsed
 from ...quantized import QConv2d, QLinear, Quantization
 from ..builder import Builder
 from ..memory import broadcast, in_order_of, row_major
@@ -94,17 +95,28 @@ def _layer(p: Builder, node, make, **options):
     )
 
 
-def _dynamic_layer(p: Builder, node):
-    """A product that quantises all of its floats alike."""
+def _dynamic_layer(p: Builder, node, window=None):
+    """A layer that quantises all of its floats alike; window: the options of a convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("residual_q", "y_q")]
 
     def make():
-        plan = _core.QLinearPlan()
-        plan._pack(w, scale, bias, p.activation(node, len(w)), None, *ends, whole=True)
+        activation = p.activation(node, len(w))
+        if window is None:
+            plan = _core.QLinearPlan()
+            plan._pack(w, scale, bias, activation, None, *ends, whole=True)
+        else:
+            plan, images = _core.QConv2dPlan(), _images(w)
+            options = parsed(images, padding=0, **window)
+            plan._pack(images, scale, bias, activation, *options, None, *ends)
         return plan
 
     return p.layer(node.name, make)
+
+
+def _images(w):
+    """Weights of images; those of rows are of height 1."""
+    return np.ascontiguousarray(w.reshape(*w.shape[:2], -1, w.shape[-1]))
 
 
 def _fits(p: Builder, node, shape):
@@ -124,15 +136,11 @@ def _lower_conv(p: Builder, node):
     strides, dilations, pads = windows.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
-    layer = _layer(
-        p,
-        node,
-        lambda w, **options: QConv2d(w.reshape(*w.shape[:2], -1, w.shape[-1]) if w.ndim == 3 else w, **options),
-        stride=tuple(strides),
-        dilation=tuple(dilations),
-        groups=node.attrs.get("group", 1),
-        layout="NHWC",
-    )
+    window = dict(stride=tuple(strides), dilation=tuple(dilations), groups=node.attrs.get("group", 1), layout="NHWC")
+    if node.attrs.get("x_q"):
+        layer = _layer(p, node, lambda w, **options: QConv2d(_images(w), **options), **window)
+    else:
+        layer = _dynamic_layer(p, node, window)
     x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
     r = p.as_2d(p.at(node.residual)) if node.residual else None
     p.add(

@@ -388,7 +388,7 @@ def _float_gain(context, node, w):
     """How many times as fast a layer with weights of this shape is predicted to be in float32; 0 where it is not, or
     where shapes are not known."""
     x, y = context.shape(node.inputs[0]), context.shape(node.output)
-    if x is None or y is None or not all((*x, *y)) or node.op == "Conv" and len(x) > 4 or _core.has_dot_product():
+    if x is None or y is None or not all((*x, *y)) or "Conv" in node.op and len(x) > 4 or _core.has_dot_product():
         return 0  # with a dot product of bytes no layer is faster in float32
     gain = prices.unquantized(node, x, y, w)
     return gain if gain > 1 else 0
@@ -427,23 +427,20 @@ def _form_dynamic(context, node):
     if row is None or zero is not None and zero.size not in (1, n):
         return context.refused(node, "its sums are not scaled by the scales of its input and its weights")
     w = q.astype(np.int16) - (0 if zero is None else zero.astype(np.int16).reshape(-1).reshape(each))
-    fits = w.size == 0 or w.min() >= -128 and w.max() <= 127
-    fits = fits and q.shape[0] <= _core.BYTE_STEPS and scale.min(initial=1) >= np.finfo(np.float32).tiny
-    before, x = node.inputs, maker.inputs[0]
-    if conv or not fits:
+    before, x, why = node.inputs, maker.inputs[0], _why_floats(context, node, w, scale)
+    if why:
         w = w.astype(np.float32) * scale.reshape(each)
         x = context.fresh(f"{x}.requantized")
         _known(context, x, maker.inputs[0], np.dtype(np.float32))
         context.add(Node("DynamicRequantize", context.fresh(maker.name), [maker.inputs[0]], [x]), maker)
         node.op, node.inputs = "Conv" if conv else "MatMul", [x, context.add_constant(f"{before[1]}.real", w)]
-        context.refused(node, "its sums are those of floats: " + (
-            "a convolution quantises none as they come" if conv else
-            "its weights less their zero points do not fit int8, or a scale is not positive"))
+        context.refused(node, f"its sums are those of floats: {why}")
     else:
-        given = np.ascontiguousarray(w.T.astype(np.int8)), scale
+        given = np.ascontiguousarray((w if conv else w.T).astype(np.int8)), scale
         w, scale = (context.add_constant(f"{before[1]}.{kind}", a)
                     for kind, a in zip(("int8", "scale"), given, strict=True))
-        node.op, node.attrs, node.inputs = "QuantizedLinear", {}, [x, w, "", scale]
+        node.op, node.attrs = ("QuantizedConv", node.attrs) if conv else ("QuantizedLinear", {})
+        node.inputs = [x, w, "", scale]
     context.reads_instead(node, before)
     read = [v for each in row for v in each.inputs if v != node.output]
     context.merge(row, node)
@@ -451,6 +448,24 @@ def _form_dynamic(context, node):
         _drop(context, v)
     context.fused([maker, *row], node, passes=4, per_element=2)
     return None
+
+
+def _why_floats(context, node, w, scale):
+    """Why a product of integers w, less their zero points, is computed in float32; "" where it is not."""
+    if w.size and (w.min() < -128 or w.max() > 127):
+        return "its weights less their zero points do not fit int8"
+    if scale.min(initial=1) < np.finfo(np.float32).tiny:
+        return "a scale is not positive"
+    if w.size // max(len(scale), 1) > _core.BYTE_STEPS:
+        return f"they have more than {_core.BYTE_STEPS} products"
+    if node.op == "MatMulInteger":
+        return ""
+    if w.ndim > 4:
+        return f"convolutions of {w.ndim - 2} axes have no kernel of bytes"
+    if w.shape[1] == 1 and node.attrs.get("group", 1) == len(w) > 1:
+        return "a depthwise convolution from floats to floats gains nothing from bytes"
+    gain = _float_gain(context, node, w.shape)
+    return f"float32 is predicted {gain:.2f} times as fast here, conversions counted" if gain else ""
 
 
 def _scaled(context, node, x_scale, shape):

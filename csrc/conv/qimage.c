@@ -1,0 +1,56 @@
+#include <string.h>
+
+#include "qimage.h"
+
+bool fo_byte_uniform(const fo_byte_image *x, fo_byte_extent e, ptrdiff_t *ld) {
+    *ld = e.n > 1 ? x->sn : e.c;
+    if (e.h > 1) *ld = x->sh;
+    if (e.w > 1) *ld = x->sw;
+    return (e.c == 1 || x->sc == 1) && (e.h == 1 || x->sh == e.w * *ld) && (e.n == 1 || x->sn == e.h * e.w * *ld);
+}
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    fo_byte_extent e;
+    ptrdiff_t size; /* of an element */
+    fo_byte_image from, to;
+    ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
+} moving;
+
+static void move_pixel(const moving *m, const char *x, char *y, ptrdiff_t pixels) {
+    for (ptrdiff_t p = 0; p < pixels; p++)
+        for (ptrdiff_t c = 0; c < m->e.c; c++)
+            memcpy(y + (p * m->to.sw + c * m->to.sc) * m->size, x + (p * m->from.sw + c * m->from.sc) * m->size,
+                   (size_t)m->size);
+}
+
+static void transpose(const moving *m, ptrdiff_t rows, ptrdiff_t columns, const void *x, ptrdiff_t ldx, void *y,
+                      ptrdiff_t ldy) {
+    if (m->size == 1)
+        m->kn->transpose(rows, columns, x, ldx, y, ldy);
+    else
+        fo_active()->transpose(rows, columns, x, ldx, y, ldy);
+}
+
+static void move_task(void *context, ptrdiff_t task, int thread) {
+    const moving *m = context;
+    const ptrdiff_t w = task % m->pieces * m->piece, row = task / m->pieces, pixels = min_(m->piece, m->e.w - w);
+    const fo_byte_image *f = &m->from, *t = &m->to;
+    const char *x = (const char *)f->data + (row / m->e.h * f->sn + row % m->e.h * f->sh + w * f->sw) * m->size;
+    char *y = (char *)t->data + (row / m->e.h * t->sn + row % m->e.h * t->sh + w * t->sw) * m->size;
+    (void)thread;
+    if (f->sw == 1 && t->sc == 1)
+        transpose(m, m->e.c, pixels, x, f->sc, y, t->sw);
+    else if (f->sc == 1 && t->sw == 1)
+        transpose(m, pixels, m->e.c, x, f->sw, y, t->sc);
+    else
+        move_pixel(m, x, y, pixels);
+}
+
+void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_type type, const fo_byte_image *from,
+                  const fo_byte_image *to) {
+    moving m = {.kn = kn, .e = e, .size = fo_byte_size(type), .from = *from, .to = *to};
+    if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
+    m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
+    fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
+}
