@@ -249,3 +249,27 @@ def test_few_rows_of_a_batch_read_its_matrix_in_place(isa, n, step):
     for m in (1, 2, 3, 4, 5):
         rows = a[:, :m] if step == 1 else np.ascontiguousarray(a[:, :m].swapaxes(1, 2))
         assert np.array_equal(net(rows, b), expected[:, :m])
+
+
+@pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
+@pytest.mark.parametrize("shape, pads, kind", [
+    ((2, 3, 5, 6), [0, 0, 4, 2, 0, 0, 3, 5], np.float32), ((2, 3, 5, 6), [1, 0, 0, 3, 1, 2, 0, 0], np.float32),
+    ((3, 4, 7), [0, -1, 6, 0, 2, -2], np.float32), ((2, 5), [3, 9, 7, 12], np.float32),
+    ((4, 6), [1, 0, 2, 3], np.int64), ((4, 6), [0, 2, 3, 0], np.uint8), ((4, 6), [0, 2, 3, 7], np.uint8),
+])
+def test_borders_repeat_what_is_inside(mode, shape, pads, kind):
+    """As numpy.pad, with each size known or open; borders may be longer than what they repeat."""
+    x, ndim = (RNG.standard_normal(shape) * 9).astype(kind), len(shape)
+    pads, crops = np.array(pads), tuple(slice(max(-b, 0), n - max(-e, 0))
+                                        for n, b, e in zip(shape, pads[:ndim], pads[ndim:], strict=True))
+    expected = np.pad(x[crops], np.maximum(pads, 0).reshape(2, ndim).T, mode=mode)
+    for sizes in (list(shape), [f"n{axis}" for axis in range(ndim)]):
+        node = make("Pad", ["x", "pads"], ["y"], mode=mode)
+        element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
+        graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", element, sizes)],
+                                  [helper.make_tensor_value_info("y", element, None)],
+                                  [numpy_helper.from_array(pads, "pads")])
+        net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8))
+        assert np.array_equal(net(x), expected)
+        y = np.full(expected.shape, 7, kind)
+        assert net(x, out=y) is y and np.array_equal(y, expected)

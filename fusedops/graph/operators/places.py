@@ -275,26 +275,60 @@ def _padded_places(size, before, behind, mode):
     return np.pad(np.arange(size), (before, behind), mode=mode)
 
 
+# Of an axis of n places behind b padded ones: the first of those that e places before or behind it repeat.
+_BORDERS = {
+    "reflect": (lambda n, b, e: b + 1, lambda n, b, e: b + n - 1 - e),
+    "edge": (lambda n, b, e: b, lambda n, b, e: b + n - 1),
+    "wrap": (lambda n, b, e: n, lambda n, b, e: b),
+}
+
+
+def _pad_by_copies(p: Builder, node, x, amounts, mode, value):
+    """The inner part, then border after border: a value, or a copy of what is there already."""
+    y = p.result(node.output, image=len(x.shape) == 4)
+    done = part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)])
+    p.copy(node, x, done)
+    for axis in reversed(range(len(x.shape))):
+        n, (b, e) = x.shape[axis], amounts[axis]
+        done = done._replace(offset=done.offset - b * y.strides[axis] * y.dtype.itemsize,
+                             shape=(*done.shape[:axis], b + n + e, *done.shape[axis + 1:]))
+        for behind, (start, count) in enumerate(((0, b), (b + n, e))):
+            border = along(done, axis, start, count)
+            if count and mode == "constant":
+                p.add("fill", node, y=border, value=value, size=x.dtype.itemsize)
+            elif count:
+                source = along(done, axis, _BORDERS[mode][behind](n, b, count), 1 if mode == "edge" else count)
+                order = -1 if mode == "reflect" else 1
+                source = part(source, [slice(None, None, order if a == axis else 1) for a in range(len(x.shape))])
+                p.copy(node, broadcast(source, border.shape), border)
+
+
+def _pad_by_places(p: Builder, node, x, amounts):
+    """Borders of any length, an axis after another."""
+    for axis, (b, e) in enumerate(amounts):
+        if b or e:
+            i = later(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
+            y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1:]))
+            p.add("gather", node, x=x, indices=i, y=y, along=axis)
+            x = y
+    p.view(node.output, x)
+
+
 def _lower_pad(p: Builder, node):
     mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
     value, size = p.data(node.input(2)), x.dtype.itemsize
-    if node.input(2) and value is None or x.dtype != np.float32 and (mode != "constant" or size > 1):
+    if node.input(2) and value is None or mode == "constant" and x.dtype != np.float32 and size > 1:
         return False
     amounts = _pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3)))
     x = part(x, [slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, amounts, strict=True)])
     amounts = [(max(b, 0), max(e, 0)) for b, e in amounts]
-    if mode != "constant":
-        for axis, (b, e) in enumerate(amounts):
-            if b or e:
-                i = later(_padded_places, x.shape[axis], b, e, mode)
-                y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1:]))
-                p.add("gather", node, x=x, indices=i, y=y, along=axis)
-                x = y
-        p.view(node.output, x)
-        return True
-    y = p.result(node.output, image=len(x.shape) == 4)
-    p.add("fill", node, y=y, value=0.0 if value is None or value.size == 0 else float(value.item()), size=size)
-    p.copy(node, x, part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)]))
+    beyond = {"reflect": 1, "wrap": 0}.get(mode)  # places of an axis that its border cannot repeat
+    if beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
+        _pad_by_copies(p, node, x, amounts, mode, 0.0 if value is None or value.size == 0 else float(value.item()))
+    elif x.dtype != np.float32:
+        return False
+    else:
+        _pad_by_places(p, node, x, amounts)
     return True
 
 
