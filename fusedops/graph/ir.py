@@ -4,7 +4,7 @@ Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activat
 fusedops.activations) and ``Linear`` (x w^T + bias with constant w). A node's result is ``activation(op(inputs) +
 residual)``: fusion fills these two fields.
 """
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
 import numpy as np
@@ -106,9 +106,9 @@ class Graph:
     def copy(self):
         """A graph of its own nodes and the same constants."""
         nodes = [
-            replace(n, inputs=list(n.inputs), outputs=list(n.outputs), absorbed=list(n.absorbed),
-                    attrs={k: a.copy() if isinstance(a, Graph) else a
-                           for k, a in n.attrs.items()}) for n in self.nodes
+            Node(n.op, n.name, list(n.inputs), list(n.outputs),
+                 {k: a.copy() if isinstance(a, Graph) else a
+                  for k, a in n.attrs.items()}, n.residual, n.activation, list(n.absorbed)) for n in self.nodes
         ]
         return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset,
                      list(self.defaults), self.captures)

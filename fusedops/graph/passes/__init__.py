@@ -61,17 +61,17 @@ _COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an examp
 
 class Context:
     """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the
-    report. While a pass runs, it changes nodes by the methods here, which keep `producers` and `consumers` of values
-    and the `place` of each node."""
+    report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `place`
+    of each node."""
 
     def __init__(self, graph, **options):
         self.graph, self.report, self.kind, self.options = graph, [], "", options
         self.sizes, self.known = _example(graph)
-        self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *graph.producers()], 0)
+        self.producers, self.consumers = graph.producers(), graph.consumers()
+        self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *self.producers], 0)
 
     def run(self, each):
         self.kind = each.name
-        self.producers, self.consumers = self.graph.producers(), self.graph.consumers()
         self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
         self.graph.nodes = sorted(self.place, key=self.place.get)
@@ -83,9 +83,14 @@ class Context:
     def add(self, node, behind):
         """Puts a new node behind another one."""
         self.place[node] = self.place[behind]  # sorting keeps the order in which they came
-        self.producers |= dict.fromkeys(node.outputs, node)
+        self.produce(node, node.outputs)
         for v in node.reads():
             self._read(node, v)
+
+    def produce(self, node, outputs):
+        """Lets a node make these values."""
+        node.outputs = outputs
+        self.producers |= dict.fromkeys(filter(None, outputs), node)
 
     def _read(self, node, value):
         self.consumers.setdefault(value, []).append(node)
@@ -95,11 +100,13 @@ class Context:
             del self.place[node]
             for v in node.reads():
                 self.consumers[v].remove(node)
+            for v in node.outputs:
+                if self.producers.get(v) is node:
+                    del self.producers[v]
 
     def merge(self, nodes, into):
         """Removes a row of nodes, whose result `into` makes."""
-        into.outputs = [nodes[-1].output]
-        self.producers[into.output] = into
+        self.produce(into, [nodes[-1].output])
         self.remove(*nodes)
 
     def move(self, node, to):
@@ -149,7 +156,8 @@ class Context:
 
     @cached_property
     def _doubled(self):
-        return infer(self.graph, _shapes(self.graph, self.sizes, 2), strict=False)
+        once, twice = (_shapes(self.graph, self.sizes, batch) for batch in (1, 2))
+        return self.known if once == twice else infer(self.graph, twice, strict=False)
 
     def doubled(self, value):
         """The shape of a value where open sizes are twice as large; None where it is not known."""

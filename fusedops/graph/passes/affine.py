@@ -72,12 +72,14 @@ def _fold(context, node, allowed):
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
     if at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
         return  # scales of int8 weights are positive
+    before = list(node.inputs)
     if np.any(scale != 1):  # c - y has a scale too
         scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(
             np.ascontiguousarray(w), np.ascontiguousarray(scale))
         node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
     node.inputs[2:3] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
+    context.reads_instead(node, before)
     context.merge(row, node)
     context.fused(row, node, passes=2 * len(row),
                   per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
@@ -199,8 +201,10 @@ def _join(context, node, allowed):
     scale, shift = scale_and_shift(
         BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels)
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
-    node.inputs[1:] = [context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
-                       for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True)]
+    before = node.inputs
+    node.inputs = [before[0], *(context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
+                                for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True))]
+    context.reads_instead(node, before)
     node.attrs["epsilon"] = 0.0
     context.merge(row, node)
     context.fused(row, node, passes=2 * len(row), per_element=len(row))

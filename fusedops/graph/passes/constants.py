@@ -14,12 +14,10 @@ def dequantised(context):
 def _fold(context, nodes):
     graph = context.graph
     for node in nodes:
+        reads = node.reads()
+        if not reads or any(v not in graph.constants for v in reads):
+            continue
         results = {v: context.known[v].data for v in node.outputs if v in context.known}
-        if (
-            results
-            and all(a is not None for a in results.values())
-            and node.reads()
-            and all(v in graph.constants for v in node.reads())
-        ):
+        if results and all(a is not None for a in results.values()):
             graph.constants |= results
             context.remove(node)

@@ -135,9 +135,9 @@ def _spell_out(context, node):
     if node.input(8):
         scale = scales[0].reshape(()) * scales[2]
         inputs.append(dequantized(node.input(8), context.add_constant(f"{node.name}.bias.scale", scale), axis=0))
-    node.op, node.inputs, node.outputs = "Conv" if conv else "MatMul", inputs, [context.fresh(f"{y}.real")]
+    node.op, node.inputs = "Conv" if conv else "MatMul", inputs
     context.reads_instead(node, before)
-    context.producers[node.output] = node
+    context.produce(node, [context.fresh(f"{y}.real")])
     _known(context, node.output, y, np.dtype(np.float32))
     context.add(Node("QuantizeLinear", f"{node.name}.quantized", [node.output, ys, yz], [y]), node)
 
@@ -147,9 +147,8 @@ def _keep_axes(context, node):
     axes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
     if isinstance(_source(context, node.inputs[0]), str) or axes is None or not axes.size or shape is None:
         return
-    y, node.outputs = node.output, [context.fresh(f"{node.output}.kept")]
-    node.attrs = node.attrs | {"keepdims": 1}
-    context.producers[node.output] = node
+    y, node.attrs = node.output, node.attrs | {"keepdims": 1}
+    context.produce(node, [context.fresh(f"{y}.kept")])
     over = axes_of(axes.reshape(-1), len(shape))
     context.known[node.output] = Known(tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32))
     context.add(Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y]), node)
@@ -198,11 +197,11 @@ def _sink(context, node):
     context.reads_instead(node, before)
     for v in before[where]:
         _drop(context, v)
-    results, node.outputs = node.outputs, [v and context.fresh(f"{v}.bytes") for v in node.outputs]
+    results = node.outputs
+    context.produce(node, [v and context.fresh(f"{v}.bytes") for v in results])
     for old, new in zip(results, node.outputs, strict=True):
         if old:
             _known(context, new, old, first.dtype)
-            context.producers[new] = node
             context.add(Node("DequantizeLinear", context.fresh(f"{node.name}.dequantized"),
                              [new, *first.node.inputs[1:]], [old], dict(first.node.attrs)), node)
 

@@ -26,7 +26,8 @@ def _as_activation(context, node):
     each = (1,) * (len(shape) - slopes.ndim) + slopes.shape
     if len(each) > len(shape) or any(n != 1 for i, n in enumerate(each) if i != 1) or slopes.size not in (1, shape[1]):
         return
-    node.op, node.inputs = "Activation", node.inputs[:1]
+    before, node.op, node.inputs = node.inputs, "Activation", node.inputs[:1]
+    context.reads_instead(node, before)
     node.activation = ("leaky_relu", slopes.item()) if slopes.size == 1 else ("prelu", slopes.flatten())
 
 

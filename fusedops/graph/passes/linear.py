@@ -9,10 +9,9 @@ def run(context):
     graph = context.graph
     for node in context.nodes():
         if node.op == "MatMul" and _weights(graph, node) is not None:
-            node.op, node.inputs = "Linear", [
-                node.inputs[0], context.add_constant(node.inputs[1] + ".T",
-                                                     _weights(graph, node).T)
-            ]
+            weights = context.add_constant(node.inputs[1] + ".T", _weights(graph, node).T)
+            context.read_instead(node, weights, 1)
+            node.op = "Linear"
         elif node.op == "Gemm":
             _gemm(context, node)
 
@@ -31,14 +30,16 @@ def _gemm(context, node):
     else:
         w = w if node.attrs.get("transB", 0) else w.T
         node.op, node.attrs = "Linear", {}
-        node.inputs[1] = context.add_constant(node.inputs[1] + ".packed", _scaled(w, alpha))
+        context.read_instead(node, context.add_constant(node.inputs[1] + ".packed", _scaled(w, alpha)), 1)
     if not node.input(2):
         return
-    addend = node.inputs.pop()
+    before, addend = node.inputs, node.inputs[2]
     if constant and c is not None and _is_bias(c, w.shape[0]):
         bias = np.broadcast_to(_scaled(c.reshape(-1), beta), (w.shape[0],))
-        node.inputs.append(context.add_constant(addend + ".bias", np.ascontiguousarray(bias)))
+        context.read_instead(node, context.add_constant(addend + ".bias", np.ascontiguousarray(bias)), 2)
     else:
+        node.inputs = before[:2]
+        context.reads_instead(node, before)
         _add_after(context, node, addend, beta)
 
 
@@ -58,5 +59,6 @@ def _add_after(context, node, addend, beta):
         scaled = context.fresh(node.output + ".scaled")
         context.add(Node("Mul", node.name + ".scaled", [addend, factor], [scaled]), node)
         addend = scaled
-    total, node.outputs = node.output, [context.fresh(node.output + ".product")]
+    total = node.output
+    context.produce(node, [context.fresh(node.output + ".product")])
     context.add(Node("Add", node.name + ".sum", [node.output, addend], [total]), node)

@@ -53,9 +53,9 @@ def _split(context, node, inputs, scale, shift, axes):
     """Leaves the node with these inputs; scale and shift follow it, along axis 1 of `axes` or, where that is 0, the
     last ones."""
     before, result = list(node.inputs), node.output
-    node.inputs, node.outputs = inputs, [context.fresh(f"{result}.plain")]
+    node.inputs = inputs
     context.reads_instead(node, before)
-    context.producers[node.output] = node
+    context.produce(node, [context.fresh(f"{result}.plain")])
     steps, value = [(op, v) for op, v in (("Mul", scale), ("Add", shift)) if v], node.output
     for i, (op, v) in enumerate(steps):
         if axes:

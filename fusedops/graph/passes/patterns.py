@@ -3,6 +3,8 @@
 An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at
 some points and compared with the activations that the kernels have.
 """
+import functools
+
 import numpy as np
 
 from ... import activations
@@ -21,13 +23,18 @@ _LARGEST = 9  # nodes of an expression
 
 
 def run(context):
-    known = np.stack([activate(_POINTS, name) for name in _NAMES])
     for root in context.nodes(reverse=True):
         if root.op in _ROOTS and _is_part(root):
-            _recognize(context, root, known)
+            _recognize(context, root)
 
 
-def _recognize(context, root, known):
+@functools.cache
+def _activations():
+    """What each of the activations makes of the points."""
+    return np.stack([activate(_POINTS, name) for name in _NAMES])
+
+
+def _recognize(context, root):
     graph = context.graph
     producers, consumers = context.producers, context.consumers
     cone = _cone(graph, root, producers)
@@ -38,7 +45,7 @@ def _recognize(context, root, known):
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
         y = _value(graph, nodes, x)
-        name = next((name for name, same in zip(_NAMES, _same(y, known), strict=True) if same), None)
+        name = next((name for name, same in zip(_NAMES, _same(y, _activations()), strict=True) if same), None)
         if name is None:
             continue
         escaping = [
