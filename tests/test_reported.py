@@ -271,5 +271,3 @@ def test_borders_repeat_what_is_inside(mode, shape, pads, kind):
                                   [numpy_helper.from_array(pads, "pads")])
         net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8))
         assert np.array_equal(net(x), expected)
-        y = np.full(expected.shape, 7, kind)
-        assert net(x, out=y) is y and np.array_equal(y, expected)
