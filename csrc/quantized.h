@@ -56,8 +56,8 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_byte_image;
 
-/* fo_conv2d in 8 bits: w int8; what is outside an image is x's zero point. x of floats is quantised by the range of all.
- * shape->algorithm and nhwc do not count; any strides do. */
+/* fo_conv2d in 8 bits: w int8; what is outside an image is x's zero point. x of floats is quantised by the range of
+ * all. shape->algorithm and nhwc do not count; any strides do. */
 typedef struct fo_qconv2d fo_qconv2d;
 fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
 const char *fo_qconv2d_isa(const fo_qconv2d *plan);

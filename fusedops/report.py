@@ -18,8 +18,8 @@ COLORS = {"numpy": "#bbbbbb", "unfused": "#8da0cb", "folded": "#66c2a5", "fused"
 
 
 def processor():
-    """The processor's model and how many threads may run, for tables. A virtual machine may hide the name's end, so that
-    the family and the model's number tell its generation."""
+    """The processor's model and how many threads may run, for tables. A virtual machine may hide the name's end, so
+    that the family and the model's number tell its generation."""
     facts = {}
     try:
         with open("/proc/cpuinfo") as f:

@@ -28,8 +28,8 @@ def test_equal_results_on_a_local_cluster(saved, tmp_path, capsys):
         model.save(tmp_path / "network.fo")
         model = fo.load(tmp_path / "network.fo")
     images = np.random.default_rng(0).standard_normal((14, 3, 64, 64), np.float32)
-    with distributed.LocalCluster(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None) as cluster, \
-            distributed.Client(cluster) as client:
+    local = dict(n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None)
+    with distributed.LocalCluster(**local) as cluster, distributed.Client(cluster) as client:
         client.upload_file(str(EXAMPLE))
         chunks = da.from_array(images, chunks=(4, 3, 64, 64))
         y = example.batch(client, model, chunks).compute()

@@ -81,8 +81,8 @@ def test_a_vector_and_a_half(isa, half_rate, draw, n, activation):
 @pytest.mark.parametrize("n", [24, 40, 48, 56, 64, 72, 73])
 @pytest.mark.parametrize("k", [37, 128, 131, 1026])
 def test_three_vectors(isa, draw, n, k):
-    """Tiles of 4 x 24, one below the other, next to those of 6 x 16: any epilogue, sums of long reductions, and the bits
-    of a row alone."""
+    """Tiles of 4 x 24, one below the other, next to those of 6 x 16: any epilogue, sums of long reductions, and the
+    bits of a row alone."""
     for m in 19, 20, 21, 22, 23, 63, 64, 97:
         x, w, bias, residual = draw(m, k), draw(n, k), draw(n), draw(m, n)
         for activation in None, "relu6", "tanh":

@@ -77,8 +77,8 @@ def networks():
     """A model, if onnx is there to make one."""
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     net = onnx.parser.parse_model("""<ir_version: 8, opset_import: ["" : 17]> net (float[n, 5] x) => (float[n, 5] y)
-                                     <float[5, 5] w = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5}>
-                                     { h = MatMul(x, w)  r = Relu(h)  y = Softmax(r) }""")
+        <float[5, 5] w = {1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5, 1, 2, 3, 4, 5}>
+        { h = MatMul(x, w)  r = Relu(h)  y = Softmax(r) }""")
     return fo.load_onnx(net)
 
 
@@ -270,8 +270,9 @@ fo.set_isa("scalar")
 rng, digest = np.random.default_rng(0), hashlib.sha256()
 draw = lambda *shape: rng.uniform(-1, 1, shape).astype(np.float32)
 x, w = draw(1, 8, 14, 14), draw(16, 8, 3, 3)
-for y in (fo.conv_bn_relu(x, w, padding=1), fo.conv2d(x, w, algorithm="winograd"), fo.depthwise_conv2d(x, draw(8, 3, 3), activation="gelu"),
-          fo.linear(draw(3, 40), draw(20, 40)), fo.lstm_cell(draw(2, 5), draw(2, 7), draw(2, 7), draw(28, 5), draw(28, 7))[1]):
+for y in (fo.conv_bn_relu(x, w, padding=1), fo.conv2d(x, w, algorithm="winograd"),
+          fo.depthwise_conv2d(x, draw(8, 3, 3), activation="gelu"), fo.linear(draw(3, 40), draw(20, 40)),
+          fo.lstm_cell(draw(2, 5), draw(2, 7), draw(2, 7), draw(28, 5), draw(28, 7))[1]):
     digest.update(y.tobytes())
 print(*sys.argv[1:], *fo.available_isas(), digest.hexdigest())
 """

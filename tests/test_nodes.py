@@ -89,10 +89,12 @@ def test_norms_of_views(view, norm, before, draw):
     constants = {"scale": scale, "shift": shift, "zeros": 0 * scale, "ones": 0 * scale + 1}
     vectors = ", ".join(f"float[{c}] {k} = {{{', '.join(map(str, a))}}}" for k, a in constants.items())
     eye = ", ".join(map(str, np.eye(4).ravel()))
-    for net in networks(f"""(float[n, 4, 5, 6] x) => (float[{", ".join("abcd"[:v.ndim])}] y) <{vectors}, float[4, 4, 1, 1] eye = {{{eye}}},
-            int64[1] batch = {{0}}, int64[1] channels = {{1}}, int64[1] rows = {{2}}, int64[1] last = {{-1}}, int64[1] back = {{-1}},
-            int64[1] before = {{-999}}, int64[1] end = {{999}}, int64[3] flat = {{0, 0, -1}}, int64[4] five = {{5, 4, 5, 6}}>
-            {{ h = {before}  f = Reshape(h, flat)  o = Slice(h, batch, channels)  v = {text}  z = {op}(v, scale, shift{more})  y = Relu(z) }}"""):
+    for net in networks(f"""(float[n, 4, 5, 6] x) => (float[{", ".join("abcd"[:v.ndim])}] y)
+            <{vectors}, float[4, 4, 1, 1] eye = {{{eye}}}, int64[1] batch = {{0}}, int64[1] channels = {{1}},
+             int64[1] rows = {{2}}, int64[1] last = {{-1}}, int64[1] back = {{-1}}, int64[1] before = {{-999}},
+             int64[1] end = {{999}}, int64[3] flat = {{0, 0, -1}}, int64[4] five = {{5, 4, 5, 6}}>
+            {{ h = {before}  f = Reshape(h, flat)  o = Slice(h, batch, channels)  v = {text}
+               z = {op}(v, scale, shift{more})  y = Relu(z) }}"""):
         np.testing.assert_allclose(net(x), np.maximum(norm(v, scale, shift), 0), rtol=1e-4, atol=1e-4)
 
 
@@ -102,9 +104,10 @@ def test_norms_of_views(view, norm, before, draw):
 def test_blocks_with_padding_on_one_side(pads, draw):
     """A kernel that fits the image thanks to its padding alone."""
     x = draw(2, 2, 7, 7)
-    fused, *others = networks(f"""(float[n, 2, 7, 7] x) => (float[n, 2, a, b] y) <float[1] half = {{0.5}}, int64[4] depthwise = {{2, 1, 9, 9}},
-        int64[4] pointwise = {{2, 2, 1, 1}}> {{ v = Expand(half, depthwise)  w = Expand(half, pointwise)
-        d = Conv<group = 2, pads = {pads}>(x, v)  y = Conv(d, w) }}""")
+    fused, *others = networks(f"""(float[n, 2, 7, 7] x) => (float[n, 2, a, b] y)
+        <float[1] half = {{0.5}}, int64[4] depthwise = {{2, 1, 9, 9}}, int64[4] pointwise = {{2, 2, 1, 1}}>
+        {{ v = Expand(half, depthwise)  w = Expand(half, pointwise)
+           d = Conv<group = 2, pads = {pads}>(x, v)  y = Conv(d, w) }}""")
     assert fused.explain().refusals and fused(x).shape == (2, 2, 1, 1)
     for net in others:
         np.testing.assert_allclose(fused(x), net(x), rtol=1e-4, atol=1e-4)
@@ -113,7 +116,8 @@ def test_blocks_with_padding_on_one_side(pads, draw):
 def test_a_convolution_whose_name_is_that_of_a_block(draw):
     """Nodes may have any names; the layers of nodes and of blocks are kept apart."""
     proto = parse_model("""<ir_version: 8, opset_import: ["" : 17]> net (float[n, 2, 9, 9] x) => (float[n, 2, a, b] z)
-        <float[1] half = {0.5}, int64[4] dense = {2, 2, 3, 3}, int64[4] depthwise = {2, 1, 3, 3}, int64[4] pointwise = {2, 2, 1, 1}>
+        <float[1] half = {0.5}, int64[4] dense = {2, 2, 3, 3},
+         int64[4] depthwise = {2, 1, 3, 3}, int64[4] pointwise = {2, 2, 1, 1}>
         { u = Expand(half, dense)  v = Expand(half, depthwise)  w = Expand(half, pointwise)
           c = Conv<pads = [1, 1, 1, 1]>(x, u)  d = Conv<group = 2, pads = [1, 1, 1, 1]>(c, v)  y = Conv(d, w)
           z = Conv<pads = [1, 1, 1, 1]>(y, u) }""")
@@ -209,7 +213,8 @@ def test_damaged_nodes(x, node, values):
 ])
 def test_split_into_parts_that_are_not_the_whole(sizes):
     proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 18]> net (float[5] x) => (float[n] y)
-        <int64[2] two = {{2, 2}}, int64[2] four = {{4, 4}}, int64[2] negative = {{6, -1}}, int64[3] three = {{1, 2, 2}}> {{ {sizes}  y = Relu(b) }}''')
+        <int64[2] two = {{2, 2}}, int64[2] four = {{4, 4}}, int64[2] negative = {{6, -1}}, int64[3] three = {{1, 2, 2}}>
+        {{ {sizes}  y = Relu(b) }}''')
     for fold, fuse in FORMS:
         with pytest.raises(ValueError, match="axis of 5 cannot be split"):
             fo.load_onnx(proto, fold=fold, fuse=fuse)
@@ -219,7 +224,8 @@ def test_split_into_parts_that_are_not_the_whole(sizes):
 
 def test_a_clip_that_the_kernel_does_not_have(draw):
     """A clip of 0 leaves sigmoid(0) and tanh(0)."""
-    for net in networks("""(float[t, n, 2] x) => (float[t, 1, n, 1] y) <float[1, 4, 2] w = {1, 1, 1, 1, 1, 1, 1, 1}, float[1, 4, 1] r = {1, 1, 1, 1}>
+    for net in networks("""(float[t, n, 2] x) => (float[t, 1, n, 1] y)
+            <float[1, 4, 2] w = {1, 1, 1, 1, 1, 1, 1, 1}, float[1, 4, 1] r = {1, 1, 1, 1}>
             { y = LSTM<hidden_size = 1, clip = 0.0>(x, w, r) }"""):
         np.testing.assert_array_equal(net(draw(3, 2, 2)), np.zeros((3, 1, 2, 1)))
 

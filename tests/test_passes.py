@@ -101,8 +101,8 @@ def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
 @pytest.mark.parametrize("axis", [1, 2, 3])
 @pytest.mark.parametrize("heads", [1, 3])
 def test_concatenation_of_heads(axis, heads, monkeypatch):
-    """As rotary embeddings have it: what has four axes need not be an image, and has the layout of its parts, unless they
-    are channels."""
+    """As rotary embeddings have it: what has four axes need not be an image, and has the layout of its parts, unless
+    they are channels."""
     orders, add = {}, Builder.add
 
     def recording(builder, kind, node, **arguments):

@@ -13,7 +13,7 @@
  */
 #include <stdalign.h>
 
-/* The operands S1 S2 S3 S4, or T1 T2 T3 T4, at distances of `part`; behind them, where a product shall not read X itself,
+/* The operands S1 S2 S3 S4, or T1 T2 T3 T4, at distances of `part`; after them, where a product must not read X itself,
  * A00 A01 A11 or B00 B10 B11. */
 INLINE void strassen_sum(const bool right, const bool copies, vf x00, vf x01, vf x10, vf x11, float *to,
                          ptrdiff_t part) {

@@ -88,8 +88,8 @@ typedef struct {
 enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
 
 /* The sums of blocks that a matrix X gives the products, each with rows of ld floats, at distances of `part`; copies:
- * and X00, X01 (right: X10) and X11 behind them. X00 is at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums are
- * padded to whole vectors. */
+ * and X00, X01 (right: X10) and X11 after them. X00 is at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums
+ * are padded to whole vectors. */
 typedef struct {
     bool right, copies; /* X is B, else A */
     ptrdiff_t rows[2], columns[2]; /* of the upper and lower, the left and right blocks */
@@ -108,8 +108,8 @@ typedef struct {
  * half of the reduction. ep.bias is there. Operands are in the order of the products; weights as A are panels, element
  * (i, p) at data[p*ld + i]. operands: where those of b are still to be made, T1 T2 T3 T4 B00 B10 B11 at the distance
  * of b's T1 and T2, from a B whose blocks b has and that reads B01 with B00; or NULL. next: the pixels of a later
- * call, which are fetched ahead, as k rows of 2 nr floats, at distances of `ld`, or where weights are B as lines of `ld`
- * floats; ld is 0 where there are none. */
+ * call, which are fetched ahead, as k rows of 2 nr floats, at distances of `ld`, or where weights are B as lines of
+ * `ld` floats; ld is 0 where there are none. */
 typedef struct {
     ptrdiff_t rows[2], k;
     fo_strassen_block a[FO_STRASSEN_PRODUCTS], b[FO_STRASSEN_PRODUCTS];

@@ -4,7 +4,6 @@
 
 enum {
     ROWS = 96, /* of a block: enough to pay for its panel of B coming into the first-level cache */
-    FEW = 4,   /* rows that read B where it is */
 };
 
 typedef struct {
@@ -12,7 +11,7 @@ typedef struct {
     const fo_kernels *kn;
     float *b, *rows;
     ptrdiff_t b_each, rows_each, panels, blocks;
-    bool in_place; /* B is read where it is: packing it costs more than products of so few rows */
+    bool in_place; /* B is read where it is: packing it costs more than one tile of rows */
 } matmul_job;
 
 static void pack_panel(void *context, ptrdiff_t task, int thread) {
@@ -56,7 +55,7 @@ fo_status fo_matmul(const fo_matmul_args *a) {
     const ptrdiff_t products = fo_points(&a->batch, a->batch.nd);
     if (!products || !a->m || !a->n) return FO_OK;
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, (double)products * a->m * a->n * a->k, 0));
-    job.in_place = a->bn == 1 && a->scale == 1 && a->m <= FEW && products >= threads;
+    job.in_place = a->bn == 1 && a->scale == 1 && a->m <= job.kn->mr && products >= threads;
     job.b_each = job.in_place ? 0 : fo_packed_size(job.kn, a->n, a->k);
     job.rows_each = (a->ak == 1 ? 0 : ROWS * a->k) + (job.in_place ? job.kn->nr * a->k : 0);
     job.panels = div_up(a->n, job.kn->nr);

@@ -6,8 +6,8 @@
  *      row 1      e f g ..  ->   t[0] = a e ..  t[1] = b f ..
  *
  * A column's sums are one chain of multiply-adds, so that some blocks of VL rows take turns, a line of A each, to hide
- * its latency. Not where the distance of rows is a page: there the blocks' lines would drive each other out. Sums run over
- * p in order, as in every other tile: a row has the same bits alone.
+ * its latency. Not where the distance of rows is a page: there the blocks' lines would drive each other out. Sums run
+ * over p in order, as in every other tile: a row has the same bits alone.
  */
 #include "../../simd/lanes.h"
 

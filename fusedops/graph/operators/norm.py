@@ -87,8 +87,8 @@ def _layer_norm_shape(node, x, scale, shift=None, residual=None):
 
 
 def _norm_result(p: Builder, node, x):
-    """Where a norm over the pixels of x writes: in x's layout where that is row-major, else with its channels last. Both
-    are evenly spaced."""
+    """Where a norm over the pixels of x writes: in x's layout where that is row-major, else with its channels last.
+    Both are evenly spaced."""
     return p.result(node.output, image=not same_order(x.shape, x.strides, row_major(x.shape)))
 
 
