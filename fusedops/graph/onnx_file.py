@@ -6,6 +6,8 @@ import os
 
 import numpy as np
 
+from . import onnx_records as records
+
 OPSETS = range(7, 29)
 
 
@@ -19,7 +21,7 @@ def import_onnx():
 
 
 def parse(onnx, model):
-    """(ModelProto, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
+    """(its records, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
     a path, bytes or a ModelProto."""
     path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
     what = "the model" if path is None else repr(path)
@@ -28,16 +30,16 @@ def parse(onnx, model):
             proto = onnx.load(path, load_external_data=False)
         else:
             proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
-        _check(onnx, proto)
-    files = _outside(onnx, proto, path)
-    opset = next((i.version for i in proto.opset_import if i.domain in ("", "ai.onnx")), None)
-    if opset is None:
+        found = records.Model(proto)
+        _check(onnx, found)
+    files = _outside(onnx, found, path)
+    if found.opset is None:
         raise ValueError(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
-    if opset < OPSETS[0]:
-        _take_in(onnx, proto, files)
-        return _upgraded(onnx, proto, opset), OPSETS[0], True, {}
-    return proto, opset, False, files
+    if found.opset < OPSETS[0]:
+        _take_in(onnx, found, files)
+        return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
+    return found, found.opset, False, files
 
 
 @contextlib.contextmanager
@@ -53,58 +55,39 @@ def _one_error(onnx, what):
         ) from None
 
 
-def _check(onnx, proto):
+def _check(onnx, model):
     """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are
     checked as they are read."""
-    if not proto.graph.node and not proto.graph.output:
+    if not model.graph.nodes and not model.graph.outputs:
         raise ValueError("it has no graph")
     context = onnx.checker.C.CheckerContext()
-    context.ir_version = min(proto.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
-    context.opset_imports = {_own(i.domain): i.version for i in proto.opset_import}
-    own, current = {(f.domain, f.name) for f in proto.functions}, functools.cache(functools.partial(_is_current, onnx))
-    for graph in graphs(onnx, proto.graph):
-        for i, node in enumerate(graph.node):
-            if not all(isinstance(v, str) for v in (node.op_type, node.domain, node.name, *node.input, *node.output)):
-                raise ValueError(f"node {i} has a name that is no text")
-            domain = _own(node.domain)
-            nested = any(a.HasField("g") or a.graphs for a in node.attribute)
-            known = (
-                domain,
-                node.op_type,
-            ) not in own and node.op_type != "Constant"  # whose value is checked as it is read
-            if known and not nested and current(node.op_type, context.opset_imports.get(domain, 0), domain):
-                if node.domain != domain:
-                    node = onnx.NodeProto.FromString(node.SerializeToString())
-                    node.domain = domain
-                onnx.checker.check_node(node, context)
+    context.ir_version = min(model.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
+    context.opset_imports = model.opsets
+    current = functools.cache(functools.partial(_is_current, onnx, model))
+    for graph in model.graph.all():
+        for node in graph.nodes:
+            if not node.nested and current(node.key):
+                proto = node.proto
+                if proto.domain != node.domain:
+                    proto = onnx.NodeProto.FromString(proto.SerializeToString())
+                    proto.domain = node.domain  # which the checker knows by one name
+                onnx.checker.check_node(proto, context)
 
 
-def _own(domain):
-    """ONNX's own operators have a domain of two names; its checker knows one."""
-    return "" if domain == "ai.onnx" else domain
+def _is_current(onnx, model, key):
+    """Whether ONNX's checker knows an operator. The value of a Constant is checked as it is read."""
+    domain, op = key
+    opset = model.opsets.get(domain, 0)
+    return (key not in model.functions and op != "Constant" and onnx.defs.has(op, opset, domain)
+            and not onnx.defs.get_schema(op, opset, domain).deprecated)
 
 
-def _is_current(onnx, op, opset, domain):
-    return onnx.defs.has(op, opset, domain) and not onnx.defs.get_schema(op, opset, domain).deprecated
-
-
-def graphs(onnx, graph):
-    """A graph and those inside its nodes."""
-    yield graph
-    for node in graph.node:
-        for a in node.attribute:
-            for inner in (*([a.g] if a.HasField("g") else ()), *a.graphs):
-                yield from graphs(onnx, inner)
-
-
-def _outside(onnx, proto, path):
+def _outside(onnx, model, path):
     """{location: path} of the files with data of tensors, which must be in the model's folder, or in that of the file
     it links to."""
     folder, found = os.path.dirname(os.path.abspath(path or "")), {}
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
-    for tensor in _tensors(onnx, proto):
-        if not onnx.external_data_helper.uses_external_data(tensor):
-            continue
+    for tensor in model.outside:
         if path is None:
             raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         with _one_error(onnx, repr(path)):
@@ -120,17 +103,6 @@ def _outside(onnx, proto, path):
                 f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model")
         found[location] = there
     return found
-
-
-def _tensors(onnx, proto):
-    """The tensors of a model: initializers, and attributes of nodes."""
-    found = list(graphs(onnx, proto.graph))
-    for graph in found:
-        yield from graph.initializer
-    for nodes in (*(graph.node for graph in found), *(f.node for f in proto.functions)):
-        for node in nodes:
-            for a in node.attribute:
-                yield from ([a.t] if a.HasField("t") else [])
 
 
 def read_outside(onnx, tensor, path, dtype=None):
@@ -152,14 +124,13 @@ def read_outside(onnx, tensor, path, dtype=None):
         return data
 
 
-def _take_in(onnx, proto, files):
-    """Reads the data of tensors from other files into the model."""
-    for tensor in _tensors(onnx, proto):
-        if onnx.external_data_helper.uses_external_data(tensor):
-            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
-            tensor.raw_data = read_outside(onnx, tensor, files[location])
-            tensor.data_location = onnx.TensorProto.DEFAULT
-            del tensor.external_data[:]
+def _take_in(onnx, model, files):
+    """Reads the data of tensors from other files into the messages."""
+    for tensor in model.outside:
+        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        tensor.raw_data = read_outside(onnx, tensor, files[location])
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def _upgraded(onnx, proto, opset):

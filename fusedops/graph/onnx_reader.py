@@ -7,23 +7,21 @@ import numpy as np
 
 from .ir import Graph, Known, Node, Value, unique
 from .onnx_file import OPSETS, import_onnx, parse, read_outside
+from .onnx_records import VALUES, Attribute, Function
 from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
 DEEPEST = 64  # functions that call functions
-_FIELDS = {  # of attributes, by AttributeProto's numbers for the types that most have
-    1: lambda a: a.f,
-    2: lambda a: a.i,
-    3: lambda a: a.s.decode("utf-8", "replace"),
-    6: lambda a: list(a.floats),
-    7: lambda a: list(a.ints),
+_PLAIN = {  # TensorProto's types whose elements NumPy has, and the field of those that are not in raw_data
+    1: (np.dtype(np.float32), "float_data"),
+    2: (np.dtype(np.uint8), "int32_data"),
+    3: (np.dtype(np.int8), "int32_data"),
+    6: (np.dtype(np.int32), "int32_data"),
+    7: (np.dtype(np.int64), "int64_data"),
+    9: (np.dtype(np.bool_), "int32_data"),
+    11: (np.dtype(np.float64), "double_data"),
 }
-_PLAIN = {
-    1: np.dtype(np.float32),
-    6: np.dtype(np.int32),
-    7: np.dtype(np.int64),
-    11: np.dtype(np.float64),
-}  # in raw_data
+_STORED = {"float_data": np.float32, "int32_data": np.int32, "int64_data": np.int64, "double_data": np.float64}
 
 
 def read_onnx(model):
@@ -38,16 +36,8 @@ def read_onnx(model):
         The file, or one with its weights, cannot be read.
     """
     onnx = import_onnx()
-    proto, opset, upgraded, files = parse(onnx, model)
-    return _Reader(_Library(onnx, proto, opset, files), proto.graph, upgraded).graph
-
-
-def _domain(proto):
-    return "" if proto.domain == "ai.onnx" else proto.domain
-
-
-def _full_name(node):
-    return f"{_domain(node)}.{node.op_type}" if _domain(node) else node.op_type
+    found, opset, upgraded, files = parse(onnx, model)
+    return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
 
 
 def _reason(op):
@@ -61,42 +51,24 @@ def _is_number(dtype):
     return dtype.kind in "fiub" and dtype.type.__module__ == "numpy"
 
 
-def _graphs_of(node):
-    return [a.g for a in node.attribute if a.HasField("g")]
-
-
-def _reads(node):
-    """Names of the values that a node takes, and that graphs inside it take from outside."""
-    found = dict.fromkeys(node.input)
-    found.pop("", None)
-    for graph in _graphs_of(node):
-        own = {v for n in graph.node for v in n.output} | {v.name for v in (*graph.input, *graph.initializer)}
-        found |= dict.fromkeys(v for n in graph.node for v in _reads(n) if v not in own)
-        found |= dict.fromkeys(o.name for o in graph.output if o.name not in own)
-    return list(found)
-
-
 def _ordered(nodes, wanted):
-    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file; and
-    what each of them reads."""
-    nodes, makers = list(nodes), {}
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
+    makers = {}
     for i, node in enumerate(nodes):
-        for v in filter(None, node.output):
-            if makers.setdefault(v, i) != i:
+        for v in node.outputs:
+            if v and makers.setdefault(v, i) != i:
                 raise ValueError(f"the model is damaged: two nodes make {v!r}")
-    reads = [_reads(node) for node in nodes]
-    if all(makers.get(v, -1) < i for i, values in enumerate(reads) for v in values):
-        live, kept = set(wanted), []
-        for i in reversed(range(len(nodes))):
-            if not live.isdisjoint(nodes[i].output):
-                live.update(reads[i])
-                kept.append(i)
-        return [nodes[i] for i in reversed(kept)], [reads[i] for i in reversed(kept)]
-    order = _sorted(nodes, makers, reads, wanted)
-    return [nodes[i] for i in order], [reads[i] for i in order]
+    if any(makers.get(v, -1) >= i for i, node in enumerate(nodes) for v in node.reads):
+        return [nodes[i] for i in _sorted(nodes, makers, wanted)]
+    live, kept = set(wanted), []
+    for node in reversed(nodes):
+        if not live.isdisjoint(node.outputs):
+            live.update(node.reads)
+            kept.append(node)
+    return kept[::-1]
 
 
-def _sorted(nodes, makers, reads, wanted):
+def _sorted(nodes, makers, wanted):
     """The order of the nodes that the wanted values need, in a file that has them in any."""
     needed, front = set(), [makers[v] for v in wanted if v in makers]
     before = {}
@@ -104,7 +76,7 @@ def _sorted(nodes, makers, reads, wanted):
         i = front.pop()
         if i not in needed:
             needed.add(i)
-            before[i] = [makers[v] for v in reads[i] if v in makers]
+            before[i] = [makers[v] for v in nodes[i].reads if v in makers]
             front += before[i]
     order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
     for first in sorted(needed):
@@ -115,7 +87,7 @@ def _sorted(nodes, makers, reads, wanted):
             waiting = [j for j in before[i] if j not in state]
             if any(state.get(j) == 1 for j in before[i]):
                 raise ValueError(
-                    f"the model is damaged: node {nodes[i].name!r} ({nodes[i].op_type}) reads what depends on its own "
+                    f"the model is damaged: node {nodes[i].name!r} ({nodes[i].key[1]}) reads what depends on its own "
                     f"result"
                 )
             if waiting:
@@ -131,14 +103,11 @@ def _sorted(nodes, makers, reads, wanted):
 class _Library:
     """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
 
-    def __init__(self, onnx, proto, opset, files):
-        self.defaults = not 0 < proto.ir_version < 4  # older files have to list every weight as an input
-        self.files = files
-        self.onnx, self.opset, self.domains = onnx, opset, {i.domain: i.version
-                                                            for i in proto.opset_import} | {"": opset}
-        self.functions = {(_domain(f), f.name): f for f in proto.functions}
-        unknown, self.orders = {}, {}
-        self._collect(proto.graph, opset, unknown, set())
+    def __init__(self, onnx, model, opset, files):
+        self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
+        self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
+        self.functions, unknown, self.orders = model.functions, {}, {}
+        self._collect(model.graph, opset, unknown, set())
         if unknown:
             listed = "; ".join(
                 f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
@@ -151,31 +120,29 @@ class _Library:
 
     def ordered(self, graph, wanted):
         """As _ordered; what a graph's outputs need is found once."""
-        key = id(graph), tuple(wanted)
+        key = graph, tuple(wanted)
         if key not in self.orders:
-            self.orders[key] = graph, _ordered(graph.node, wanted)  # the graph, so that no other has its id
-        return self.orders[key][1]
+            self.orders[key] = _ordered(graph.nodes, wanted)
+        return self.orders[key]
 
     def _collect(self, graph, opset, unknown, seen):
-        outputs = [o.name for o in graph.output] if hasattr(graph, "initializer") else graph.output
-        for i, node in enumerate(self.ordered(graph, outputs)[0]):
-            key = _domain(node), node.op_type
-            for inner in _graphs_of(node):
+        for i, node in enumerate(self.ordered(graph, graph.outputs)):
+            for inner in node.graphs:
                 self._collect(inner, opset, unknown, seen)
-            if key in self.functions:
-                if key not in seen:
-                    seen.add(key)
-                    self._collect(self.functions[key], self.opset_of(self.functions[key]), unknown, seen)
+            function = self.functions.get(node.key)
+            if function is not None:
+                if node.key not in seen:
+                    seen.add(node.key)
+                    self._collect(function, self.opset_of(function), unknown, seen)
             elif not self._is_known(node, opset):
-                unknown.setdefault(_full_name(node), []).append(node.name or f"#{i}")
+                unknown.setdefault(node.op, []).append(node.name or f"#{i}")
 
     def opset_of(self, function):
-        return next((i.version for i in function.opset_import if i.domain in ("", "ai.onnx")), self.opset)
+        return self.opset if function.opset is None else function.opset
 
     def _is_known(self, node, opset):
-        name = _full_name(node)
-        if name in READ:
-            return opset <= OPSETS[-1] or _domain(node) or not self._changed(name, opset)
+        if node.op in READ:
+            return opset <= OPSETS[-1] or node.domain or not self._changed(node.op, opset)
         return self._schema(node, opset) is not None
 
     def _changed(self, op, opset):
@@ -184,34 +151,35 @@ class _Library:
 
     def _schema(self, node, opset):
         """The schema of an operator that ONNX defines by a function, or None."""
-        domain = _domain(node)
+        domain, op = node.key
         version = opset if domain == "" else self.domains.get(domain, 1)
-        if not self.onnx.defs.has(node.op_type, version, domain):
+        if not self.onnx.defs.has(op, version, domain):
             return None
-        schema = self.onnx.defs.get_schema(node.op_type, version, domain)
+        schema = self.onnx.defs.get_schema(op, version, domain)
         return schema if schema.has_function or schema.has_context_dependent_function else None
 
     def function(self, node, given, opset, types):
         """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
         `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
         are known."""
-        key = (_domain(node), node.op_type) if self.functions else None
-        if key in self.functions:
-            function = self.functions[key]
-            return function, dict.fromkeys(function.attribute) | {a.name: a for a in function.attribute_proto}
-        if _full_name(node) in READ:
+        function = self.functions.get(node.key)
+        if function is not None:
+            return function, dict.fromkeys(function.names) | {a.name: a for a in function.defaults}
+        if node.op in READ:
             return None, {}
         schema = self._schema(node, opset)
         if schema is None:
             raise ValueError(f"the model (opset {opset}) has an operator that fusedops does not have: "
-                             f"{_full_name(node)} ({node.name}){_reason(_full_name(node))}")
-        defaults = {name: a.default_value for name, a in schema.attributes.items() if a.default_value.name}
+                             f"{node.op} ({node.name}){_reason(node.op)}")
+        defaults = {name: Attribute(a.default_value, [])
+                    for name, a in schema.attributes.items() if a.default_value.name}
         return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
 
     def _body(self, schema, node, given, opset, types):
         """The function of an operator; one that depends on the node is made for attributes that refer to nothing
         outside."""
         onnx = self.onnx
+        domain, op = node.key
         if schema.has_function:
             at = [v for v in schema.function_opset_versions if v <= opset]
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
@@ -223,14 +191,15 @@ class _Library:
                 make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
                 for t in types()
             ]
-            plain = onnx.NodeProto(
-                op_type=node.op_type, domain=node.domain, input=node.input, output=node.output, attribute=given.values()
-            )
+            plain = onnx.NodeProto(op_type=op, domain=domain, input=node.inputs, output=node.outputs)
+            for name, a in given.items():
+                plain.attribute.append(a.proto)
+                plain.attribute[-1].name = name
             data = schema.get_context_dependent_function_with_opset_version(
                 at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds])
-        function = onnx.FunctionProto.FromString(data)
-        if not function.node:
-            raise ValueError(f"{node.op_type} {node.name!r} needs inputs whose sizes the model says: export it with "
+        function = Function(onnx.FunctionProto.FromString(data), [])
+        if not function.nodes:
+            raise ValueError(f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
                              "fixed sizes, or run onnx.shape_inference on it")
         return function
 
@@ -239,39 +208,40 @@ class _Reader(Reader):
     """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the
     `outer` reader."""
 
-    def __init__(self, library, proto, upgraded=False, outer=None):
+    def __init__(self, library, graph, upgraded=False, outer=None):
         self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
-        taken = dict.fromkeys([v for n in proto.node
-                               for v in (*n.input, *n.output)] + [v.name for v in (*proto.input, *proto.initializer)],
-                              0)
-        constants = {t.name: self.array(t)
-                     for t in proto.initializer
-                     } | {t.values.name: self.sparse_array(t)
-                          for t in proto.sparse_initializer}
-        inputs = [self.value(i) for i in proto.input if i.name not in constants]
+        taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
+        taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
+        constants = {name: self.array(t) for name, t in graph.tensors}
+        constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
+        inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
         super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
         if library.defaults:
-            self.graph.defaults = [self.value(i) for i in proto.input if i.name in constants]
+            self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
         self.types |= {i.name: i.dtype for i in inputs}
         self.captured = []  # values of the outer graph, in the order of the inputs that they became
         self.given = {}  # attributes of the function that is being read
-        self.nodes(proto, [o.name for o in proto.output], lambda v: v)
-        self.graph.results = [self.resolve(o.name, "its output") for o in proto.output]
+        self.nodes(graph, graph.outputs, lambda v: v)
+        self.graph.results = [self.resolve(v, "its output") for v in graph.outputs]
         self.graph.outputs = [
             self.value(o, self.types.get(v, self.dtype(v)))
-            for o, v in zip(proto.output, self.graph.results, strict=True)
+            for o, v in zip(graph.results, self.graph.results, strict=True)
         ]
 
     # ---- values
 
     def array(self, tensor):
         try:
-            if self.onnx.external_data_helper.uses_external_data(tensor):
+            if tensor.data_location == tensor.EXTERNAL:
                 return self.outside(tensor)
-            if tensor.data_type in _PLAIN and sys.byteorder == "little" and (raw := tensor.raw_data):
-                return np.frombuffer(raw, _PLAIN[tensor.data_type]).reshape(tuple(tensor.dims))
+            if tensor.data_type in _PLAIN and sys.byteorder == "little":
+                dtype, field = _PLAIN[tensor.data_type]
+                raw = tensor.raw_data
+                data = np.frombuffer(raw, dtype) if raw else np.array(getattr(tensor, field), _STORED[field]).astype(
+                    dtype, copy=False)
+                return data.reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
@@ -285,7 +255,7 @@ class _Reader(Reader):
         """The array of a tensor whose data is in another file."""
         file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
-            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type])
+            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type][0])
         data = read_outside(self.onnx, tensor, file)
         return self.array(self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
                                                 raw_data=data))
@@ -358,66 +328,59 @@ class _Reader(Reader):
     def nodes(self, graph, outputs, named):
         """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
         in the file."""
-        protos, reads = self.library.ordered(graph, outputs)
-        used = {v for values in reads for v in values}.union(outputs)
-        for i, proto in enumerate(protos):
-            name = unique(proto.name or f"{proto.op_type}_{i}", self.names)
-            inputs = [self.resolve(v, f"node {name!r}") for v in proto.input]
-            made = [v if v in used or not j else "" for j, v in enumerate(proto.output)]
-            self.scope.update({v: named(v) for v in made if v})
+        operations = self.library.ordered(graph, outputs)
+        used = {v for each in operations for v in each.reads}.union(outputs)
+        for i, each in enumerate(operations):
+            name = unique(each.name or f"{each.key[1]}_{i}", self.names)
+            scope = self.scope
+            inputs = [scope[v] if v in scope else self.resolve(v, f"node {name!r}") for v in each.inputs]
+            made = [v if v in used or not j else "" for j, v in enumerate(each.outputs)]
+            scope.update({v: named(v) for v in made if v})
             try:
-                self.read(proto, name, inputs, [self.scope[v] for v in made])
+                self.read(each, name, inputs, [scope[v] for v in made])
             except (KeyError, IndexError, TypeError, AttributeError) as e:
                 raise ValueError(
-                    f"the model is damaged: node {name!r} ({proto.op_type}) lacks or misuses an input or attribute: {e}"
+                    f"the model is damaged: node {name!r} ({each.key[1]}) lacks or misuses an input or attribute: {e}"
                 ) from e
 
-    def read(self, proto, name, inputs, outputs):
+    def read(self, operation, name, inputs, outputs):
         while inputs and not inputs[-1]:
             inputs.pop()
         while (
-            len(outputs) > 1 and not outputs[-1] and proto.op_type != "Split"
+            len(outputs) > 1 and not outputs[-1] and operation.key[1] != "Split"
         ):  # whose parts are as many as its outputs
             outputs.pop()
-        given = self.attributes_of(proto)
+        given = self.attributes_of(operation)
         function, defaults = self.library.function(
-            proto, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+            operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
         )
         if function is not None:
             return self.call(function, name, inputs, outputs, defaults | given)
         attrs = {}
         for key, a in given.items():
-            if a.HasField("g"):
-                inner = _Reader(self.library, a.g, outer=self)
+            if a.graph is not None:
+                inner = _Reader(self.library, a.graph, outer=self)
                 attrs[key] = inner.graph
                 inputs += inner.captured
             else:
                 attrs[key] = self.attribute(a)
-        READ[_full_name(proto)](self, Node(_full_name(proto), name, inputs, outputs, attrs))
+        READ[operation.op](self, Node(operation.op, name, inputs, outputs, attrs))
 
-    def attributes_of(self, proto):
+    def attributes_of(self, operation):
         """The attributes of a node by name; one that refers to an attribute of the function around it is that."""
-        found = {}
-        for a in proto.attribute:
-            given = self.given.get(a.ref_attr_name) if a.ref_attr_name else a
-            if given is not None and a.ref_attr_name and given.name != a.name:
-                given, value = self.onnx.AttributeProto(), given
-                given.CopyFrom(value)
-                given.name = a.name
-            if given is not None:
-                found[a.name] = given
-        return found
+        found = {a.name: self.given.get(a.ref) if a.ref else a for a in operation.attributes}
+        return {name: a for name, a in found.items() if a is not None} if None in found.values() else found
 
     def call(self, function, name, inputs, outputs, given):
         """Reads the nodes of a function in the place of the node that calls it."""
         if self.depth == DEEPEST:
             raise ValueError(f"the model is damaged: function {function.name!r} calls itself")
         before = self.scope, self.opset, self.given
-        inner = {"": ""} | dict(zip(function.input, [*inputs, *[""] * len(function.input)], strict=False))
-        results = dict(zip(function.output, outputs, strict=False))
+        inner = {"": ""} | dict(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
+        results = dict(zip(function.outputs, outputs, strict=False))
         self.given = given
         self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
-        wanted = [v for v in function.output if results.get(v)]
+        wanted = [v for v in function.outputs if results.get(v)]
         self.nodes(function, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
         passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
         (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
@@ -425,9 +388,9 @@ class _Reader(Reader):
             self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
-        if a.type in _FIELDS:
-            return _FIELDS[a.type](a)
-        value = self.onnx.helper.get_attribute_value(a)
+        if a.type in VALUES:
+            return a.value
+        value = self.onnx.helper.get_attribute_value(a.proto)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if isinstance(value, self.onnx.TensorProto):
