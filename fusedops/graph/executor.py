@@ -86,6 +86,7 @@ class Model:
             and all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         ):
             self._plan([v.shape for v in graph.inputs])
+        graph.known = {}
 
     @property
     def inputs(self):

@@ -102,7 +102,7 @@ class Template:
     """
 
     def __init__(self, graph, trace, shapes, values, layers, threads):
-        self.trace, self.known = trace, infer(graph, shapes, values)
+        self.trace, self.known = trace, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = Builder(graph, self.known, layers, _logits(graph), _homes(graph, self.known))
         for node in graph.nodes:

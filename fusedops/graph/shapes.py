@@ -56,18 +56,21 @@ def _shaping(node):
     return found
 
 
-def infer(graph, shapes, values=(), strict=True):
+def infer(graph, shapes, values=(), strict=True, earlier=()):
     """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple;
     `values` has the data of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left
-    out."""
+    out. `earlier` has what is known of values already: passes keep what a name means."""
     inputs = {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
-    return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict)
+    return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict, earlier)
 
 
-def infer_from(graph, inputs, strict=True):
+def infer_from(graph, inputs, strict=True, earlier=()):
     """As infer, from what is known of the inputs."""
     known = {name: constant(a) for name, a in graph.constants.items()} | inputs
     for node in graph.nodes:
+        if node.output in earlier and all(v in earlier for v in node.outputs if v):
+            known |= {v: earlier[v] for v in node.outputs if v}
+            continue
         if not strict and any(v not in known for v in node.reads()):
             continue
         try:
@@ -82,6 +85,11 @@ def infer_from(graph, inputs, strict=True):
             given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
             raise ValueError(f"{node.op} {node.name!r} does not fit its inputs of shape {given}: {e}") from e
     return known
+
+
+def without_data(known):
+    """What is known of the values that only a call has: what a later inference need not find again."""
+    return {v: k for v, k in known.items() if k.data is None}
 
 
 def infer_node(node, inputs, residual=None):

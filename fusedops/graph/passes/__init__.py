@@ -10,7 +10,7 @@ from typing import NamedTuple
 from .. import blocks
 from ..explain import Fusion, Refusal
 from ..ir import unique
-from ..shapes import infer
+from ..shapes import infer, without_data
 from . import (
     affine,
     attention,
@@ -32,27 +32,32 @@ class Pass(NamedTuple):
     name: str
     kind: str  # "fold", "fuse", or "" for always
     run: object
+    ops: frozenset | None = None  # operators of which a graph must have one, or the pass finds nothing
+
+
+def _pass(name, kind, run, *ops):
+    return Pass(name, kind, run, frozenset(ops) or None)
 
 
 PASSES = [
-    Pass("constant folding", "fold", constants.run),
-    Pass("clean-up", "", cleanup.run),
-    Pass("8-bit layers", "fuse", eight_bits.layers),
-    Pass("dequantised constants", "fold", constants.dequantised),
-    Pass("linear", "", linear.run),
-    Pass("computed operands", "", operands.run),
-    Pass("activation patterns", "fuse", patterns.run),
-    Pass("batch norm", "fold", affine.fold_scales),
-    Pass("attention", "fuse", attention.run),
-    Pass("bias", "fuse", affine.fold_biases),
-    Pass("padding", "fuse", pad.run),
-    Pass("epilogue", "fuse", epilogue.run),
-    Pass("projections", "fuse", projections.run),
-    Pass("8-bit results", "fuse", eight_bits.results),
-    Pass("blocks", "fuse", blocks.mark),
-    Pass("subgraphs", "", subgraphs.run),
-    Pass("dead code", "", cleanup.remove_dead),
-    Pass("types", "", types.run),
+    _pass("constant folding", "fold", constants.run),
+    _pass("clean-up", "", cleanup.run),
+    _pass("8-bit layers", "fuse", eight_bits.layers, *eight_bits.QUANTIZED),
+    _pass("dequantised constants", "fold", constants.dequantised, "DequantizeLinear"),
+    _pass("linear", "", linear.run, "MatMul", "Gemm"),
+    _pass("computed operands", "", operands.run, *operands.PARAMETERS),
+    _pass("activation patterns", "fuse", patterns.run, *patterns.ROOTS),
+    _pass("batch norm", "fold", affine.fold_scales, "BatchNormalization", *affine.ARITHMETIC),
+    _pass("attention", "fuse", attention.run, "Softmax"),
+    _pass("bias", "fuse", affine.fold_biases, "Add", "Sub"),
+    _pass("padding", "fuse", pad.run, "Pad"),
+    _pass("epilogue", "fuse", epilogue.run, "Add", "Activation", "PRelu", "LayerNormalization"),
+    _pass("projections", "fuse", projections.run, "Linear"),
+    _pass("8-bit results", "fuse", eight_bits.results, "QuantizeLinear", "DequantizeLinear"),
+    _pass("blocks", "fuse", blocks.mark, "Conv"),
+    _pass("subgraphs", "", subgraphs.run),
+    _pass("dead code", "", cleanup.remove_dead),
+    _pass("types", "", types.run),
 ]
 
 
@@ -64,13 +69,15 @@ class Context:
     report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `place`
     of each node."""
 
-    def __init__(self, graph, **options):
+    def __init__(self, graph, known, **options):
         self.graph, self.report, self.kind, self.options = graph, [], "", options
-        self.sizes, self.known = _example(graph)
+        self.sizes, self.known = _example(graph, known)
         self.producers, self.consumers = graph.producers(), graph.consumers()
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *self.producers], 0)
 
     def run(self, each):
+        if each.ops is not None and each.ops.isdisjoint([node.op for node in self.graph.nodes]):
+            return
         self.kind = each.name
         self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
@@ -192,7 +199,7 @@ class Context:
 
 def example_shapes(graph):
     """A shape for each input of a graph."""
-    return _shapes(graph, _example(graph)[0])
+    return _shapes(graph, _example(graph, {})[0])
 
 
 def _shapes(graph, sizes, batch=1):
@@ -201,16 +208,16 @@ def _shapes(graph, sizes, batch=1):
             for v in graph.inputs if v.shape is not None}
 
 
-def _example(graph):
+def _example(graph, earlier):
     """(a size for each open dimension but batches, what is then known of the graph's values): one of its own for each
     name or, where names must agree or a table is short, one for all, so that most values are known."""
     names = sorted({d for v in graph.inputs for d in (v.shape or ())[1:] if isinstance(d, str)})
     choices = [{name: 64 * (i + 3) for i, name in enumerate(names)}]
-    choices += [dict.fromkeys(names, size) for size in _COMMON] if names else []
+    choices += [c for c in (dict.fromkeys(names, size) for size in _COMMON) if c not in choices]
     values = {*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs if v)}
     found = None
     for sizes in choices:
-        known = infer(graph, _shapes(graph, sizes), strict=False)
+        known = infer(graph, _shapes(graph, sizes), strict=False, earlier=earlier)
         if found is None or len(known) > len(found[1]):
             found = sizes, known
         if len(known) == len(values):
@@ -233,9 +240,10 @@ def optimize(graph, *, fold, fuse, disabled=()):
     """Runs the passes on the graph, in place, but those whose names are in `disabled`; returns the list of Fusion and
     Refusal."""
     disabled = check_names(disabled)
-    subgraphs.inline_known(graph)
-    context = Context(graph, fold=fold, fuse=fuse, disabled=disabled)
+    context = Context(graph, subgraphs.inline_known(graph), fold=fold, fuse=fuse, disabled=disabled)
     for each in PASSES:
         if each.name not in disabled and (not each.kind or (fold if each.kind == "fold" else fuse)):
             context.run(each)
+    if all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs):
+        graph.known = without_data(context.known)
     return context.report

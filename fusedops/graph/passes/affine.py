@@ -12,14 +12,14 @@ from ... import _core
 from ...batchnorm import BatchNorm, scale_and_shift
 from ..operators import OPERATORS
 
-_ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
+ARITHMETIC = {"Add", "Sub", "Mul", "Div"}
 # of a product, which is applied to one operand: more, or less than its reciprocal, could leave the range of float32
 _LARGEST_FACTOR = 2.0**24
 
 
 def fold_scales(context):
     """Folds whole rows of scales and shifts."""
-    _run(context, {"BatchNormalization", *_ARITHMETIC})
+    _run(context, {"BatchNormalization", *ARITHMETIC})
     for node in context.nodes():
         if node.op == "MatMul" and context.shape(node.output) is not None:
             _fold_into_product(context, node)

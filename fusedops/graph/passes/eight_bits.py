@@ -19,6 +19,9 @@ from ..operators.eight_bits import quantization
 from ..operators.record import BYTES, axes_of
 
 
+QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
+
+
 class Source(NamedTuple):
     """What a DequantizeLinear reads: bytes of a type and their quantisation."""
     node: Node

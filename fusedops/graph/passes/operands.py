@@ -8,7 +8,7 @@ from ..ir import Node
 
 def run(context):
     for node in context.nodes():
-        parameters = _PARAMETERS.get(node.op)
+        parameters = PARAMETERS.get(node.op)
         if parameters and not node.residual and node.activation is None and not any(node.outputs[1:]):
             parameters(context, node)
 
@@ -68,5 +68,5 @@ def _split(context, node, inputs, scale, shift, axes):
         value = made
 
 
-_PARAMETERS = {"Conv": _convolution, "ConvTranspose": _convolution, "InstanceNormalization": _instance_norm,
+PARAMETERS = {"Conv": _convolution, "ConvTranspose": _convolution, "InstanceNormalization": _instance_norm,
                "LayerNormalization": _layer_norm}

@@ -14,7 +14,7 @@ from ..operators import OPERATORS
 from ..operators.activation import activate
 
 _NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
-_ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
+ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
 _NEAR = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]])
 # no activation bends here, and whatever clamp an expression has shows
 _FAR = np.concatenate([2.0 ** np.arange(7, 128, 8), [np.inf]])
@@ -24,7 +24,7 @@ _LARGEST = 9  # nodes of an expression
 
 def run(context):
     for root in context.nodes(reverse=True):
-        if root.op in _ROOTS and _is_part(root):
+        if root.op in ROOTS and _is_part(root):
             _recognize(context, root)
 
 

@@ -2,14 +2,14 @@
 through the passes itself."""
 from ..control import decisions, drop_unused, graphs_of, inlined, take_constants
 from ..operators.sequence import RECORDS as _SEQUENCES
-from ..shapes import infer
+from ..shapes import infer, without_data
 from . import sequences
 
 
 def inline_known(graph):
     """Puts branches in the place of each `If` whose condition follows from constants and fixed shapes, and resolves
-    sequences whose elements do."""
-    decided = True
+    sequences whose elements do. Returns what is known of values by these."""
+    decided, known = True, {}
     while decided and any(n.op == "If" or n.op in _SEQUENCES for n in graph.nodes):
         fixed = {
             v.name: v.shape for v in graph.inputs if v.shape is not None and all(isinstance(n, int) for n in v.shape)
@@ -21,6 +21,7 @@ def inline_known(graph):
             graph.nodes, graph.constants = found.nodes, found.constants
         else:
             sequences.resolve(graph, known)
+    return without_data(known)
 
 
 def run(context):
