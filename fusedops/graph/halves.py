@@ -30,10 +30,12 @@ def lean(*weights):
 
 def widen(graph):
     """Turns halves into float32, in place; returns the graph. The network's inputs and outputs keep their types."""
+    _widen_inside(graph)
+    if not any(v.dtype == np.float16 for v in (*graph.inputs, *graph.outputs)):
+        return graph
     values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]
     values, names = dict.fromkeys(values, 0), dict.fromkeys((n.name for n in graph.nodes), 0)
     halves = [v.name for v in graph.inputs if v.dtype == np.float16]
-    _widen_inside(graph)
     wide = {v: unique(f"{v}.float32", values) for v in halves if any(v in n.reads() for n in graph.nodes)}
     for node in graph.nodes:
         node.inputs = [wide.get(v, v) for v in node.inputs]

@@ -1,6 +1,7 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
 knows of opsets."""
 import contextlib
+import functools
 import sys
 
 import numpy as np
@@ -38,6 +39,11 @@ def read_onnx(model):
     onnx = import_onnx()
     found, opset, upgraded, files = parse(onnx, model)
     return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
+
+
+@functools.cache
+def _of_type(dtype):
+    return None if dtype is None else Known((), dtype)
 
 
 def _reason(op):
@@ -286,6 +292,8 @@ class _Reader(Reader):
         try:
             if t.elem_type == self.onnx.TensorProto.BFLOAT16:
                 dtype = np.dtype(np.float32)
+            elif t.elem_type in _PLAIN:
+                dtype = _PLAIN[t.elem_type][0]
             elif t.elem_type or dtype is None:
                 dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
@@ -319,9 +327,10 @@ class _Reader(Reader):
     def add(self, node):
         super().add(node)
         record = OPERATORS[node.op]
-        inputs = [Known((), dtype) if (dtype := self.dtype(v)) is not None else None for v in node.inputs]
+        inputs = [_of_type(self.dtype(v)) for v in node.inputs]
         with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
-            self.types |= {v: record.dtype(node, inputs, i) for i, v in enumerate(node.outputs)}
+            for i, v in enumerate(node.outputs):
+                self.types[v] = record.dtype(node, inputs, i)
 
     # ---- nodes
 

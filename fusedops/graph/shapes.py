@@ -71,7 +71,7 @@ def infer_from(graph, inputs, strict=True, earlier=()):
         if node.output in earlier and all(v in earlier for v in node.outputs if v):
             known |= {v: earlier[v] for v in node.outputs if v}
             continue
-        if not strict and any(v not in known for v in node.reads()):
+        if not strict and not all(map(known.__contains__, node.reads())):
             continue
         try:
             known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
@@ -106,11 +106,12 @@ def infer_node(node, inputs, residual=None):
     if residual is not None:
         shapes[0] = broadcast_shapes(shapes[0], residual.shape)
     found = {
-        v: Known(tuple(map(whole, s)), record.dtype(node, inputs, i))
+        v: Known(tuple([n if n.__class__ is int else whole(n) for n in s]), record.dtype(node, inputs, i))
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
-    constants = all(x is None or x.data is not None for x in (*inputs, residual))
+    constants = (residual is None or residual.data is not None) and all(
+        x is None or x.data is not None for x in inputs)
     if constants or record.grows:
         for shape, dtype, _ in found.values():
             if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():

@@ -67,29 +67,36 @@ _COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an examp
 class Context:
     """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the
     report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `place`
-    of each node."""
+    of each node; `moved`: places are no longer those in the list of nodes."""
 
     def __init__(self, graph, known, **options):
         self.graph, self.report, self.kind, self.options = graph, [], "", options
         self.sizes, self.known = _example(graph, known)
         self.producers, self.consumers = graph.producers(), graph.consumers()
+        self._number(graph.nodes)
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *self.producers], 0)
 
     def run(self, each):
         if each.ops is not None and each.ops.isdisjoint([node.op for node in self.graph.nodes]):
             return
         self.kind = each.name
-        self.place = {node: i for i, node in enumerate(self.graph.nodes)}
         each.run(self)
-        self.graph.nodes = sorted(self.place, key=self.place.get)
+        if self.moved:
+            self._number(sorted(self.place, key=self.place.get))
+
+    def _number(self, nodes):
+        self.graph.nodes, self.place, self.moved = nodes, {node: i for i, node in enumerate(nodes)}, False
 
     def nodes(self, reverse=False):
         """The nodes in order, but those that are removed meanwhile."""
-        return (node for node in sorted(self.place, key=self.place.get, reverse=reverse) if node in self.place)
+        nodes = self.graph.nodes[::-1] if reverse else self.graph.nodes
+        if self.moved:
+            nodes = sorted(self.place, key=self.place.get, reverse=reverse)
+        return (node for node in nodes if node in self.place)
 
     def add(self, node, behind):
         """Puts a new node behind another one."""
-        self.place[node] = self.place[behind]  # sorting keeps the order in which they came
+        self.place[node], self.moved = self.place[behind], True  # sorting keeps the order in which they came
         self.produce(node, node.outputs)
         for v in node.reads():
             self._read(node, v)
@@ -103,6 +110,7 @@ class Context:
         self.consumers.setdefault(value, []).append(node)
 
     def remove(self, *nodes):
+        self.moved = True
         for node in nodes:
             del self.place[node]
             for v in node.reads():
@@ -118,7 +126,7 @@ class Context:
 
     def move(self, node, to):
         """Puts a node beside a later one."""
-        self.place[node] = self.place[to]
+        self.place[node], self.moved = self.place[to], True
 
     def read_instead(self, node, value, i=0):
         """Lets a node read another value as its first, or i-th, input."""
@@ -189,9 +197,8 @@ class Context:
         `per_element` operations on each of its elements are saved."""
         value = into.output if value is None else value
         into.absorbed += [name for n in nodes for name in (n.name, *n.absorbed)]
-        self.report.append(
-            Fusion(self.kind, tuple(n.name for n in nodes), into.name, per_element * self.size(value),
-                   4 * passes * self.size(value)))
+        names, size = tuple([n.name for n in nodes]), self.size(value)
+        self.report.append(Fusion(self.kind, names, into.name, per_element * size, 4 * passes * size))
 
     def refused(self, node, reason):
         self.report.append(Refusal(self.kind, node.name, reason))

@@ -18,7 +18,6 @@ from ..operators import OPERATORS, carried
 from ..operators.eight_bits import quantization
 from ..operators.record import BYTES, axes_of
 
-
 QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
 
 

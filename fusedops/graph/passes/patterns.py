@@ -23,9 +23,10 @@ _LARGEST = 9  # nodes of an expression
 
 
 def run(context):
+    names: dict = {}  # of the activations that expressions compute: a network has the same one many times
     for root in context.nodes(reverse=True):
         if root.op in ROOTS and _is_part(root):
-            _recognize(context, root)
+            _recognize(context, root, names)
 
 
 @functools.cache
@@ -34,7 +35,7 @@ def _activations():
     return np.stack([activate(_POINTS, name) for name in _NAMES])
 
 
-def _recognize(context, root):
+def _recognize(context, root, names):
     graph = context.graph
     producers, consumers = context.producers, context.consumers
     cone = _cone(graph, root, producers)
@@ -44,8 +45,11 @@ def _recognize(context, root):
         nodes = _between(context, root, x, producers)
         if nodes is None or len(nodes) < 2 or len(nodes) > _LARGEST:
             continue
-        y = _value(graph, nodes, x)
-        name = next((name for name, same in zip(_NAMES, _same(y, _activations()), strict=True) if same), None)
+        form = _form(graph, nodes, x)
+        if form not in names:
+            same = _same(_value(graph, nodes, x), _activations())
+            names[form] = next((name for name, same in zip(_NAMES, same, strict=True) if same), None)
+        name = names[form]
         if name is None:
             continue
         escaping = [
@@ -104,6 +108,18 @@ def _same(y, known):
         tolerance = np.where(np.isfinite(known), 2e-6 * np.abs(known) + np.where(far,
                                                                                  np.finfo(np.float32).tiny, 2e-6), 0)
         return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
+
+
+def _form(graph, nodes, x):
+    """What an expression computes, whatever its values are called: for each node its operator, and for each input its
+    number or the place of what makes it."""
+    places, form = {x: -1}, []
+    for i, node in enumerate(nodes):
+        inputs = [places.get(v) if v in places or not v else (a := graph.constants[v]).dtype.str + a.tobytes().hex()
+                  for v in node.inputs]
+        form.append((node.op, str(node.attrs), node.activation, *inputs))
+        places[node.output] = i
+    return tuple(form)
 
 
 def _value(graph, nodes, x):
