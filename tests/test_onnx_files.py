@@ -1,4 +1,5 @@
 """ONNX files as they are: what other runtimes accept, though ONNX's checker does not."""
+import contextlib
 import pickle
 
 import numpy as np
@@ -378,3 +379,84 @@ def test_weights_of_more_than_two_gigabytes(tmp_path):
     onnx.save_model(proto, tmp_path / "old.onnx")
     with pytest.raises(ValueError, match="opset 6 and more than the 2 GB"):
         fo.load_onnx(tmp_path / "old.onnx")
+
+
+# ---- the bytes of messages
+
+
+def varint(n):
+    return bytes([n & 127 | 128]) + varint(n >> 7) if n > 127 else bytes([n])
+
+
+def field(number, data, wire=2):
+    """A field of a message: a number of bytes, or (`wire` 0, 1, 5) a number's own."""
+    return varint(number * 8 + wire) + (varint(len(data)) if wire == 2 else b"") + data
+
+
+def scaled(packed=False):
+    """The bytes of a model of three nodes; `packed`: the numbers of attributes are one field, not one each."""
+    floats, ints = np.float32([1, 2, 3]), [1, 0]
+    floats = field(7, floats.tobytes()) if packed else b"".join(field(7, v.tobytes(), 5) for v in floats)
+    ints = field(8, bytes(ints)) if packed else b"".join(field(8, varint(v), 0) for v in ints)
+    nodes = [
+        field(2, b"c") + field(4, b"Constant") + field(5, field(1, b"value_floats") + floats + field(20, b"\6", 0)),
+        field(1, b"x") + field(1, b"c") + field(2, b"h") + field(4, b"Mul"),
+        field(1, b"h") + field(2, b"y") + field(4, b"Transpose") + field(5, field(1, b"perm") + ints +
+                                                                           field(20, b"\7", 0)),
+    ]
+    rest = onnx.GraphProto(name="g", input=[info("x", [2, 3])], output=[info("y", [3, 2])]).SerializeToString()
+    graph = b"".join(field(1, node) for node in nodes) + rest
+    return field(1, b"\10", 0) + field(8, field(2, b"\21", 0)) + field(7, graph)
+
+
+SCALED = (X * np.float32([1, 2, 3])).T
+
+
+@pytest.mark.parametrize("form", ["packed", "one by one", "again", "in parts", "with unknown fields"])
+def test_messages_in_other_forms(form):
+    """What protobuf takes and never writes: a field that comes again, messages in parts, fields of other numbers."""
+    data = scaled(form == "packed")
+    if form == "again":
+        data = field(1, b"\3", 0) + data
+    elif form == "in parts":
+        data += field(7, field(10, b"a text about the graph"))
+    elif form == "with unknown fields":
+        data = field(30, b"text") + field(99, b"4444", 5) + data + field(31, b"88888888", 1) + field(
+            1000, varint((1 << 64) - 1), 0)
+    assert np.array_equal(fo.load_onnx(data)(X), SCALED)
+
+
+def test_damaged_messages():
+    """Cut short, or with bytes changed, a message is damaged where protobuf says so, and else a model or none."""
+    from google.protobuf.message import DecodeError
+    data, random = scaled(), np.random.default_rng(0)
+    damaged = [data[:n] for n in range(1, len(data))]
+    for _ in range(300):
+        changed = bytearray(data)
+        for at in random.integers(len(data), size=random.integers(1, 4)):
+            changed[at] = random.integers(256)
+        damaged.append(bytes(changed))
+    found = 0
+    for each in damaged:
+        with contextlib.suppress(ValueError):  # and no other error
+            fo.load_onnx(each)
+        with contextlib.suppress(DecodeError):
+            onnx.ModelProto.FromString(each)
+            continue
+        found += 1
+        with pytest.raises(ValueError, match="damaged"):
+            fo.load_onnx(each)
+    assert found > 100
+
+
+def test_names_that_are_no_text():
+    with pytest.raises(ValueError, match="node 1 has a name that is no text"):
+        fo.load_onnx(scaled().replace(field(4, b"Mul"), field(4, b"M\xffl")))
+
+
+def test_messages_deep_inside_each_other():
+    graph = b""
+    for _ in range(70):  # each has a node with an attribute, three messages
+        graph = field(1, field(5, field(6, graph)))
+    with pytest.raises(ValueError, match="not an ONNX model, or a damaged one"):
+        fo.load_onnx(field(8, field(2, b"\21", 0)) + field(7, graph))
