@@ -187,6 +187,7 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
             f"{', '.join(sorted(names)) or 'none'}"
         )
     arrays = [_random_input(value, sizes) for value in model.inputs]
+    _try(model, arrays, names - set(sizes))
     with _conditions(threads) as progress:
         number, repeat = (2, 5) if quick else (10, 20)
         times = model.benchmark(*arrays, number=number, repeat=repeat, progress=_task(progress, "network"))
@@ -194,6 +195,17 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
     shapes = {value.name: x.shape for value, x in zip(model.inputs, arrays, strict=True)}
     heading = {**_heading(threads), "network": str(path), "inputs": shapes}
     return times, profile, {**heading, "ms": times.as_dict(), **profile.as_dict()}
+
+
+def _try(model, arrays, unsized):
+    """A first call; where it fails, the error names the dimensions that were taken for 1."""
+    try:
+        model(*arrays)
+    except ValueError as e:
+        if not unsized:
+            raise
+        raise ValueError(f"{e}. These dimensions were taken for 1; give their sizes, as in --dim {min(unsized)}=N: "
+                         f"{', '.join(sorted(unsized))}") from e
 
 
 def quantize_network(path, samples, threads, **options):

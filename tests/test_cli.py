@@ -232,6 +232,20 @@ def test_a_network_without_products_is_drawn(tmp_path):
     assert picture.read_bytes().startswith(b"\x89PNG")
 
 
+def test_a_dimension_of_one_that_does_not_fit(tmp_path, capsys):
+    parser = pytest.importorskip("onnx.parser", reason="onnx is not installed")
+    pytest.importorskip("rich", reason="rich is not installed")
+    path = tmp_path / "pool.onnx"
+    path.write_bytes(parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3, 8, width] x) => (float[n, 3, 6, w] y) '
+        '{ y = MaxPool<kernel_shape=[3, 3]>(x) }').SerializeToString())
+    assert cli.main(["bench", str(path), "--quick", "--dim", "n=2"]) == 1
+    assert "taken for 1; give their sizes, as in --dim width=N: width" in capsys.readouterr().err
+    assert cli.main(["bench", str(path), "--quick", "--dim", "width=2", "--dim", "n=1"]) == 1
+    assert "taken for 1" not in capsys.readouterr().err
+    assert cli.main(["bench", str(path), "--quick", "--dim", "width=8"]) == 0
+
+
 def test_a_file_that_is_no_network_is_told(tmp_path, capsys):
     pytest.importorskip("onnx", reason="onnx is not installed")
     (tmp_path / "no.onnx").write_bytes(b"no network")

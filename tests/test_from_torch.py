@@ -698,6 +698,21 @@ def test_a_size_that_values_decide():
         fo.from_torch(Packed(), (randn(2, 5, 8), torch.tensor([5, 3])))
 
 
+def test_export_prints_nothing(capfd):
+    """torch prints the graph so far where a value decides."""
+    with pytest.raises(ValueError, match="decides in Python"):
+        fo.from_torch(Called(lambda x: 2 * x if x.sum() > 0 else x), randn(2, 6))
+    assert capfd.readouterr() == ("", "")
+
+
+def test_inputs_in_a_tuple_are_given_one_by_one():
+    net = fo.from_torch(Called(lambda x, state: x + state[0] * state[1]), (randn(2, 6), (randn(2, 6), randn(2, 6))))
+    x, h, c = (np.full((2, 6), i, np.float32) for i in range(3))
+    assert np.array_equal(net(x, h, c), x + h * c)
+    with pytest.raises(ValueError, match=r"takes 3 inputs .* got 2: pass the arrays inside a tuple, .*one by one"):
+        net(x, (h, c))
+
+
 def test_tracing_prints_nothing(capfd):
     pytest.importorskip("onnx")
     with pytest.raises(ValueError, match="median"), warnings.catch_warnings():

@@ -97,6 +97,7 @@ class Model:
         return list(self._graph.outputs)
 
     def __call__(self, *arrays):
+        """The outputs for the inputs in order: an array, or a tuple of them where the network has several."""
         found = self._simple and self._planned(arrays)
         if not found:
             arrays = self._take(arrays)
@@ -117,9 +118,10 @@ class Model:
         """What is given for each of the inputs, with that input."""
         inputs = self._graph.inputs
         if len(given) != len(inputs):
+            nested = any(isinstance(x, (tuple, list, dict)) for x in given)
             raise ValueError(
                 f"the network takes {len(inputs)} input{'s' * (len(inputs) != 1)} ({', '.join(map(str, inputs))}), got "
-                f"{len(given)}"
+                f"{len(given)}" + ": pass the arrays inside a tuple, list or dict one by one" * nested
             )
         return zip(given, inputs, strict=True)
 

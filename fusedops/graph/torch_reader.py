@@ -147,7 +147,7 @@ def _quietly(torch, run):
     disabled = logging.root.manager.disable
     try:
         logging.disable(logging.CRITICAL)
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()):  # where it prints graphs that fail
             warnings.simplefilter("ignore")
             return run()
     except Exception as e:  # torch raises errors of many kinds here

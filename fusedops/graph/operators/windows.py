@@ -49,8 +49,7 @@ def output_sizes(node, spatial, kernel):
         reach = i + begin + end - (k - 1) * d - 1
         if reach < 0:
             raise ValueError(
-                f"{node.op} {node.name!r}: a window of {(k - 1) * d + 1} does not fit an image of {i} with padding "
-                f"{begin}, {end}"
+                f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}"
             )
         o = -(-reach // s) + 1 if up else reach // s + 1
         # a window starts inside the image or its front padding
