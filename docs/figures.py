@@ -1,13 +1,14 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
 A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`,
-`peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the
+`networks`, `peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the
 medians of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and
 writes them.
 """
 import json
 import math
 import re
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -24,6 +25,7 @@ LABELS = {
     "efficientnet_b0": "EfficientNet-B0", "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
     "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
     "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128"}
+NETWORKS = ("mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0")
 LABELS_OF_MORE = {  # rows of the long table alone
     "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64", "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
     "conv3x3_64x128_weenet": "conv 3x3 64x128x128", "conv3x3_256x14": "conv 3x3 256x14x14",
@@ -60,11 +62,11 @@ def head(threads, *columns):
     yield f"|---|{'|'.join('--:' if column else '---' for column in columns)}|"
 
 
-def fusion(file, threads):
+def fusion(file, threads, rows=LABELS):
     """Unfused, folded only and fused (a block as one kernel where there is one), and the gain, of each operation."""
     yield from head(threads, "unfused", "batch norm folded", "fused", "gain")
     for name, times in file["threads"][threads]["operation"].items():
-        if name in LABELS and {"unfused", "folded"} <= times.keys():
+        if name in rows and {"unfused", "folded"} <= times.keys():
             best = min(times[v] for v in ("fused", "block") if v in times)
             cells = " | ".join(map(milliseconds, (times["unfused"], times["folded"], best)))
             yield f"| {LABELS[name]} | {cells} | {times['unfused'] / best:.2f}x |"
@@ -102,7 +104,7 @@ def every_peer(file, threads):
             yield f"| {labels[name]} | {cells} | {min(others) / times['fusedops']:.2f} |"
 
 
-TABLES = {"fusion": fusion, "eight_bits": eight_bits, "peers": peers, "every_peer": every_peer}
+TABLES = {"fusion": fusion, "networks": partial(fusion, rows=NETWORKS), "eight_bits": eight_bits, "peers": peers, "every_peer": every_peer}
 
 
 def table(kind, processor, threads):
