@@ -15,6 +15,10 @@ void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scal
 bool fo_dot_product(void);
 bool fo_has_dot_product(void); /* of the set in use: whether there is one, and it is used */
 void fo_set_dot_product(bool used);
+/* Likewise tiles of bytes (AMX), which take its place in large products. */
+bool fo_tiles(void);
+bool fo_has_tiles(void);
+void fo_set_tiles(bool used);
 
 /* real = scale * (q - zero_point). scale 0: a tensor of floats. */
 typedef struct {

@@ -65,6 +65,9 @@ cdef extern from "fusedops.h" nogil:
     bint fo_dot_product()
     bint fo_has_dot_product()
     void fo_set_dot_product(bint used)
+    bint fo_tiles()
+    bint fo_has_tiles()
+    void fo_set_tiles(bint used)
     ctypedef struct fo_quantization:
         float scale
         int32_t zero_point

@@ -18,6 +18,21 @@ def set_dot_product(bint used):
     fo_set_dot_product(used)
 
 
+def tiles():
+    """Whether the processor's tiles of bytes (AMX) are used, if it has them."""
+    return fo_tiles()
+
+
+def has_tiles():
+    """Whether kernels of bytes have tiles."""
+    return fo_has_tiles()
+
+
+def set_tiles(bint used):
+    """For tests, as set_dot_product."""
+    fo_set_tiles(used)
+
+
 BYTE_STEPS = FO_BYTE_STEPS
 
 

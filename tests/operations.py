@@ -11,6 +11,7 @@ import numpy as np
 
 import fusedops as fo
 import oracle
+from fusedops import _core
 
 
 class Draw:
@@ -423,6 +424,21 @@ def using_isa(name):
         yield
     finally:
         fo.set_isa(before)
+
+
+BYTE_PRODUCTS = {"tiles": (True, True), "dots": (True, False), "words": (False, False)}
+
+
+@contextmanager
+def using_byte_products(kind):
+    """Tiles of bytes, dot products or neither, as far as the set in use has them: whether it has."""
+    before = _core.dot_product(), _core.tiles()
+    dots, tiles = BYTE_PRODUCTS[kind]
+    _core.set_dot_product(dots), _core.set_tiles(tiles)
+    try:
+        yield (_core.has_dot_product(), _core.has_tiles()) == BYTE_PRODUCTS[kind]
+    finally:
+        _core.set_dot_product(before[0]), _core.set_tiles(before[1])
 
 
 def python(code, **environment):

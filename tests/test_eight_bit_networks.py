@@ -11,6 +11,7 @@ from onnx.parser import parse_model  # noqa: E402
 import fusedops as fo  # noqa: E402
 from fusedops import _core  # noqa: E402
 from fusedops.graph import prices  # noqa: E402
+from operations import using_byte_products  # noqa: E402
 
 KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
          np.dtype(np.float32): TensorProto.FLOAT}
@@ -139,20 +140,17 @@ def test_a_layer_is_in_8_bits_where_that_is_no_slower(priced, dots):
     """Without a dot product, Winograd's algorithm in float32 wins where the kernel is 3x3."""
     if "avx2" not in fo.available_isas():
         pytest.skip("prices are tested on sets of x86-64")
-    net, used = Net(), _core.dot_product()
+    net = Net()
     q = net.quantize(net.add("Conv", net.dequantize("x"), net.weights(64, 64, 3, 3), net.bias(64), pads=[1] * 4), 0.11)
     y = net.quantize(net.add("Conv", net.dequantize(q, 0.11), net.weights(128, 64, 1, 1), net.bias(128)), 0.2)
     proto, x = net.model({"x": (np.uint8, (1, 64, 56, 56))}, y, types=[np.uint8]), some_bytes((1, 64, 56, 56), np.uint8)
-    try:
-        _core.set_dot_product(dots)
+    with using_byte_products("dots" if dots else "words"):
         fast = _core.has_dot_product()
         model = fo.load_onnx(proto)
         assert kinds(model, x) == ["qconv2d"] * 2 if fast else ["convert", "conv2d", "convert", "qconv2d"]
         reasons = [r.reason for r in model.explain().refusals if r.kind == "8-bit layers"]
         assert fast or len(reasons) == 1 and "times as fast here" in reasons[0]
         same_bytes(model(x), runtime(proto, x, fused=False)[0])
-    finally:
-        _core.set_dot_product(used)
 
 
 @pytest.mark.parametrize("batch", [(5,), (2, 3), ()])

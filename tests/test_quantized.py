@@ -13,6 +13,7 @@ from test_bounds import guarded
 
 import fusedops as fo
 from fusedops import _core, reference
+from operations import BYTE_PRODUCTS, using_byte_products
 
 TYPES = (np.uint8, np.int8)
 ACTIVATIONS = [
@@ -40,13 +41,13 @@ def rng():
     return np.random.default_rng(0)
 
 
-@pytest.fixture(params=[True, False], ids=["dot", "no-dot"])
-def dot(request):
-    """With the processor's dot product of bytes, and without."""
-    before = _core.dot_product()
-    _core.set_dot_product(request.param)
-    yield request.param
-    _core.set_dot_product(before)
+@pytest.fixture(params=BYTE_PRODUCTS)
+def products(isa, request):
+    """With the processor's tiles or dot product of bytes, and without."""
+    with using_byte_products(request.param) as there:
+        if not there and request.param == "tiles":
+            pytest.skip("no tiles of bytes")
+        yield request.param
 
 
 @pytest.mark.parametrize("dtype", TYPES)
@@ -132,9 +133,18 @@ def called(given, y_dtype):
 
 
 @pytest.mark.parametrize("m", [0, 1, 2, 3, 5, 6, 7, 11, 12, 13, 25])
-def test_shapes(isa, dot, rng, m):
+def test_shapes(isa, products, rng, m):
     for n in (0, 1, 7, 8, 9, 16, 17, 31, 32, 33, 48, 63, 64, 65, 100):
         for k in (0, 1, 3, 4, 7, 8, 33):
+            given = problem(rng, m, n, k)
+            np.testing.assert_array_equal(called(given, np.uint8), expected_of(given, np.uint8))
+
+
+@pytest.mark.parametrize("m", [7, 15, 16, 17, 31, 32, 33, 49, 64])
+def test_shapes_of_tiles(isa, products, rng, m):
+    """Around 16 rows, 16 groups of four steps and 16 columns, and where groups do not fill tiles."""
+    for n in (1, 16, 33, 64, 100):
+        for k in (28, 29, 32, 60, 64, 68, 72, 128, 144, 192):
             given = problem(rng, m, n, k)
             np.testing.assert_array_equal(called(given, np.uint8), expected_of(given, np.uint8))
 
@@ -142,8 +152,8 @@ def test_shapes(isa, dot, rng, m):
 @pytest.mark.parametrize("residual", [None, *TYPES, np.float32])
 @pytest.mark.parametrize("y_dtype", [None, *TYPES])
 @pytest.mark.parametrize("dtype", TYPES)
-def test_types(isa, dot, rng, dtype, y_dtype, residual):
-    for m, n, k in (13, 37, 29), (4, 64, 16), (7, 128, 32):
+def test_types(isa, products, rng, dtype, y_dtype, residual):
+    for m, n, k in (13, 37, 29), (4, 64, 16), (7, 128, 32), (33, 80, 64):
         for activation in None, "relu", ("clip", -1.0, 2.0), "sigmoid":
             given = problem(rng, m, n, k, dtype, y_dtype, residual, activation)
             check(called(given, y_dtype), expected_of(given, y_dtype), activation)
@@ -164,16 +174,15 @@ def test_same_bits_on_every_set(rng):
             before = fo.isa()
             for name in fo.available_isas():
                 fo.set_isa(name)
-                for used in True, False:
-                    _core.set_dot_product(used)
-                    ys.append(called(given, y_dtype))
-            _core.set_dot_product(True)
+                for kind in BYTE_PRODUCTS:
+                    with using_byte_products(kind):
+                        ys.append(called(given, y_dtype))
             fo.set_isa(before)
             for y in ys[1:]:
                 np.testing.assert_array_equal(y, ys[0], err_msg=str(activation))
 
 
-def test_largest_sums(isa, dot):
+def test_largest_sums(isa, products):
     """All bits of 32: the worst bytes, as many as may be."""
     k = _core.BYTE_STEPS
     for x_value, zero, w_value in (255, 0, -128), (0, 255, -128), (255, 0, 127):
@@ -186,7 +195,7 @@ def test_largest_sums(isa, dot):
         )
 
 
-def test_neighbours_do_not_saturate(isa, dot):
+def test_neighbours_do_not_saturate(isa, products):
     """Two products of 255 and 127 do not fit 16 bits."""
     for w_value in 127, -128:
         y = fo.qlinear(
@@ -199,7 +208,7 @@ def test_neighbours_do_not_saturate(isa, dot):
 
 
 @pytest.mark.parametrize("m, n, k", [(1, 70, 50), (5, 33, 7), (64, 100, 128), (130, 20, 300)])
-def test_rows_of_floats(isa, dot, threads, rng, m, n, k):
+def test_rows_of_floats(isa, products, threads, rng, m, n, k):
     x, w = rng.standard_normal((m, k)).astype(np.float32), bytes_of(rng, (n, k), np.int8)
     x[m // 2] = np.abs(x[m // 2])
     bias, w_q = rng.standard_normal(n).astype(np.float32), Quantization(rng.uniform(1e-3, 1e-2, n).astype(np.float32))
@@ -261,7 +270,7 @@ def test_layers_are_copied_and_pickled(isa, rng):
     np.testing.assert_array_equal(layer(given["x"]), expected)
 
 
-def test_threads_and_batch(isa, dot, rng):
+def test_threads_and_batch(isa, products, rng):
     """A row has the bytes that it has alone, on any number of threads."""
     given, before = problem(rng, 64, 300, 120), fo.get_num_threads()
     layer = fo.QLinear(given["w"], given["bias"], **{k: given[k] for k in ("x_q", "w_q", "y_q", "activation")})
@@ -296,7 +305,7 @@ def test_views_and_out(isa, rng):
 
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("m", [1, 6, 13])
-def test_nothing_outside(isa, dot, rng, m, at_end):
+def test_nothing_outside(isa, products, rng, m, at_end):
     for n, k in (1, 1), (17, 3), (33, 9), (64, 16), (100, 7):
         for dtype in TYPES:
             given = problem(rng, m, n, k, dtype, residual=np.uint8)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from quantities import Quantization, bytes_of, check, ended
 from test_bounds import guarded
-from test_quantized import ACTIVATIONS, TYPES, dot, rng  # noqa: F401
+from test_quantized import ACTIVATIONS, TYPES, products, rng  # noqa: F401
 
 import fusedops as fo
 import oracle
@@ -32,6 +32,9 @@ SHAPES = [
     (2, (1, 40), 5, (1, 7), dict(padding=(0, 3))),
     (7, (3, 3), 9, (9, 9), dict(padding=4)),
     (8, (9, 30), 70, (3, 3), dict(padding=1)),
+    (64, (9, 9), 80, (3, 3), dict(padding=1)),
+    (32, (5, 34), 40, (3, 3), dict(padding=1)),
+    (128, (7, 7), 64, (1, 1), {}),
     (4, (7, 60), 12, (3, 2), dict(stride=2, padding=((1, 0), (0, 1)))),
     (8, (6, 26), 6, (5, 3), dict(padding=((4, 3), (1, 2)), dilation=(2, 1), groups=2)),
     (4, (3, 2), 5, (1, 9), dict(padding=(0, 30))),
@@ -149,7 +152,7 @@ def called(given, y_dtype, layout, memory=None, guard=lambda a: a):
 
 @pytest.mark.parametrize("layout, memory", [("NCHW", None), ("NCHW", "NHWC"), ("NHWC", None)])
 @pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)
-def test_shapes(isa, dot, threads, rng, shape, layout, memory):  # noqa: F811
+def test_shapes(isa, products, threads, rng, shape, layout, memory):  # noqa: F811
     for dtype in TYPES:
         given = problem(rng, shape, dtype, dtype)
         np.testing.assert_array_equal(called(given, dtype, layout, memory), expected_of(given, dtype))
@@ -158,7 +161,7 @@ def test_shapes(isa, dot, threads, rng, shape, layout, memory):  # noqa: F811
 @pytest.mark.parametrize("residual", [None, *TYPES, np.float32])
 @pytest.mark.parametrize("y_dtype", [None, *TYPES])
 @pytest.mark.parametrize("shape", [SHAPES[4], DEPTHWISE[2], DEPTHWISE[3], SHAPES[8]], ids=str)
-def test_types(isa, dot, rng, shape, y_dtype, residual):  # noqa: F811
+def test_types(isa, products, rng, shape, y_dtype, residual):  # noqa: F811
     for layout in "NCHW", "NHWC":
         for activation in None, ("clip", -0.5, 0.5), "sigmoid":
             given = problem(rng, shape, np.uint8, y_dtype, residual, activation)
@@ -186,14 +189,14 @@ def test_slopes_of_channels(isa, rng):  # noqa: F811
 
 @pytest.mark.parametrize("at_end", [False, True])
 @pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)
-def test_nothing_outside(isa, dot, rng, shape, at_end):  # noqa: F811
+def test_nothing_outside(isa, products, rng, shape, at_end):  # noqa: F811
     for layout in "NCHW", "NHWC":
         given = problem(rng, shape, residual=np.uint8, n=1)
         y = called(given, np.uint8, layout, guard=lambda a: guarded(a, at_end))
         np.testing.assert_array_equal(y, expected_of(given, np.uint8))
 
 
-def test_threads_and_batch(isa, dot, rng):  # noqa: F811
+def test_threads_and_batch(isa, products, rng):  # noqa: F811
     before = fo.get_num_threads()
     try:
         for shape in SHAPES[2], SHAPES[4], SHAPES[5], DEPTHWISE[1], DEPTHWISE[3]:

@@ -1,8 +1,9 @@
 /* y = activation(conv(x, w) + bias + residual) in 8 bits, images with their channels last.
  *
- * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images segments of a copy of a
- * band; else patches, made a block at a time (im2col). Depthwise: kernels of its own, of pixels, and of planes on
- * wide images with their channels first. Other images of such an order are transposed on the way in and out.
+ * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
+ * channels, segments of a copy of a band; else patches, made a block at a time (im2col). Depthwise: kernels of its own,
+ * of pixels, and of planes on wide images with their channels first. Other images of such an order are transposed on
+ * the way in and out.
  */
 #include <math.h>
 #include <string.h>
@@ -20,13 +21,15 @@ struct fo_qconv2d {
     int32_t *start[3];
 };
 
-/* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, c); NULL where memory is short. */
-static int8_t *in_order_of_patches(const fo_conv2d_shape *s, const int8_t *w) {
-    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw;
-    int8_t *to = fo_alloc((size_t)max_(s->oc * c * taps, 1));
-    for (ptrdiff_t o = 0; to && o < s->oc; o++)
+/* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, channels); NULL where memory is short. */
+static int8_t *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, const int8_t *w) {
+    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, bytes = s->oc * channels * taps;
+    int8_t *to = fo_alloc((size_t)max_(bytes, 1));
+    if (!to) return NULL;
+    memset(to, 0, (size_t)bytes);
+    for (ptrdiff_t o = 0; o < s->oc; o++)
         for (ptrdiff_t i = 0; i < c; i++)
-            for (ptrdiff_t t = 0; t < taps; t++) to[(o * taps + t) * c + i] = w[(o * c + i) * taps + t];
+            for (ptrdiff_t t = 0; t < taps; t++) to[(o * taps + t) * channels + i] = w[(o * c + i) * taps + t];
     return to;
 }
 
@@ -70,10 +73,10 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
     fo_qconv2d *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
-    const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
+    const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
     plan->depthwise = q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
-    int8_t *ordered = in_order_of_patches(shape, w);
+    int8_t *ordered = in_order_of_patches(shape, channels, w);
     const bool made =
         ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
     fo_free(ordered);
@@ -83,7 +86,7 @@ fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, con
     }
     if (!plan->depthwise) return plan;
     fo_byte_plan_free(&plan->products); /* one group's constants are neighbours */
-    if (fo_byte_plan_make(&plan->products, 1, shape->oc, k, w, k, 1, q) && make_depthwise(plan, w)) return plan;
+    if (fo_byte_plan_make(&plan->products, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w)) return plan;
     fo_qconv2d_free(plan);
     return NULL;
 }
@@ -150,26 +153,32 @@ typedef struct {
     const fo_byte_product *p;
     fo_byte_patches in;
     fo_byte_epilogue ep;
+    ptrdiff_t sc, channels; /* the distance of channels; of a pixel of the copy */
     ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
     float *scratch;
 } band_job;
 
-/* On narrow images tiles of rows of an image waste more than patches cost. */
-static bool fits_bands(const fo_qconv2d *plan, const conv_rows *source) {
-    const fo_byte_patches *in = &source->patches;
-    return in->kh * in->kw > 1 && in->dilation_w == 1 && in->c % 4 == 0 && in->ow >= 4 * plan->products.kn->mr;
+static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x, uint8_t *to) {
+    const fo_byte_patches *in = &job->in;
+    const fo_byte_kernels *kn = job->p->plan->kn;
+    if (job->channels > in->c)
+        for (ptrdiff_t i = 0; i < in->c; i++)
+            for (ptrdiff_t w = 0; w < pixels; w++)
+                to[w * job->channels + i] = x[w * in->sw + i * job->sc] ^ in->flip;
+    else if (in->sw == in->c)
+        kn->copy(pixels * in->c, x, in->flip, to);
+    else
+        for (ptrdiff_t w = 0; w < pixels; w++) kn->copy(in->c, x + w * in->sw, in->flip, to + w * in->c);
 }
 
 /* A row of the image from column -left on, and the bytes that a phase takes. */
 static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_t *row) {
     const fo_byte_patches *in = &job->in;
     const fo_byte_kernels *kn = job->p->plan->kn;
-    const ptrdiff_t c = in->c, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
+    const ptrdiff_t c = job->channels, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
     uint8_t *to = kn->phases == 1 ? row : raw;
     memset(to, in->zero, (size_t)(job->columns * c));
-    if (x && in->sw == c && end > left) kn->copy((end - left) * c, x, in->flip, to + left * c);
-    for (ptrdiff_t w = left; x && in->sw != c && w < end; w++)
-        kn->copy(c, x + (w - in->left) * in->sw, in->flip, to + w * c);
+    if (x && end > left) copy_pixels(job, end - left, x, to + left * c);
     if (kn->phases > 1) kn->widen(job->columns * c / 4, raw, row);
 }
 
@@ -181,33 +190,35 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
                     h = band % job->bands * job->rows, rows = min_(job->rows, in->oh - h);
     const ptrdiff_t first = h * in->stride_h - in->top,
                     copied = (rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    uint8_t *raw = (uint8_t *)(job->scratch + thread * job->each), *copy = raw + round_up(job->columns * in->c, 64);
+    uint8_t *raw = (uint8_t *)(job->scratch + thread * job->each),
+            *copy = raw + round_up(job->columns * job->channels, 64);
     for (ptrdiff_t r = 0; r < copied; r++) {
         const bool there = first + r >= 0 && first + r < in->ih;
-        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * in->c;
+        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * in->c * job->sc;
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
     for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
         for (ptrdiff_t r = 0; r < rows; r++) {
             fo_byte_gemm_args g = fo_byte_block_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
             g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
-            g.segments = in->kh, g.k = in->kw * in->c / 4, g.segment = in->dilation_h * job->row_bytes;
-            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * in->c * plan->kn->phases;
+            g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
+            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * plan->kn->phases;
             plan->kn->gemm(&g);
         }
 }
 
-static fo_status run_bands(const fo_byte_product *p, const fo_byte_patches *in, ptrdiff_t images) {
+static fo_status run_bands(const fo_byte_product *p, const fo_byte_patches *in, ptrdiff_t images, ptrdiff_t sc,
+                           ptrdiff_t channels) {
     const fo_byte_plan *plan = p->plan;
     const int threads = fo_byte_threads(p);
-    band_job job = {.p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .columns = (in->ow - 1) * in->stride_w + in->kw};
-    job.row_bytes = job.columns * in->c * plan->kn->phases;
+    band_job job = {.p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .sc = sc, .channels = channels};
+    job.columns = (in->ow - 1) * in->stride_w + in->kw, job.row_bytes = job.columns * channels * plan->kn->phases;
     const ptrdiff_t fitting = fo_near_bytes() / 4 / (in->stride_h * job.row_bytes),
                     wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);
     const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    job.each = div_up(round_up(job.columns * in->c, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
+    job.each = div_up(round_up(job.columns * channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
     job.scratch = fo_arena_share(&job.each, threads, 0);
     if (!job.scratch) return FO_NO_MEMORY;
     fo_parallel_for(images * job.bands * plan->groups, threads, band_task, &job);
@@ -319,7 +330,8 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     if (pixelwise && fo_byte_direct(&plan->products, p->types.x) &&
         fo_byte_uniform(x, (fo_byte_extent){z->n, s->ic, z->ih, z->iw}, &ld))
         p->a = x->data, p->lda = ld;
-    if (!p->a && fits_bands(plan, &source)) return run_bands(p, &source.patches, z->n);
+    if (!p->a && fo_byte_bands(plan->products.kn, s, z->ow))
+        return run_bands(p, &source.patches, z->n, x->sc, fo_byte_channels(s));
     p->row = row_of_patches, p->source = &source;
     return fo_byte_product_run(p);
 }
@@ -332,7 +344,8 @@ static fo_status run_bytes(const fo_qconv2d *plan, fo_byte_types types, const fo
     if (!p.m || !plan->s.oc) return FO_OK;
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
-    const bool moves_x = in.c > 1 && x->sc != 1, moves_y = !fo_byte_uniform(y, out, &p.ldc),
+    const bool pads = fo_byte_channels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
+    const bool moves_x = in.c > 1 && x->sc != 1 && !pads, moves_y = !fo_byte_uniform(y, out, &p.ldc),
                moves_r = residual && !fo_byte_uniform(residual, out, &p.ldr);
     const ptrdiff_t bytes[] = {moves_x ? fo_byte_room(in, types.x) : 0, moves_y ? fo_byte_room(out, types.y) : 0,
                                moves_r ? fo_byte_room(out, types.residual) : 0};

@@ -90,6 +90,7 @@ typedef struct {
     int parts; /* most groups of rows in a vector of a depthwise kernel */
     int columns; /* most that a depthwise kernel spans, four rows after another */
     bool is_signed;
+    bool tiles; /* large products are by tiles of bytes */
     void (*gemm)(const fo_byte_gemm_args *);
     /* y = round(x / scale) + zero within bytes, ^ flip */
     void (*quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y);
@@ -117,7 +118,7 @@ typedef struct {
 } fo_byte_kernels;
 
 extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,
-    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_neon;
+    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512amx, fo_byte_kernels_neon;
 
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {

@@ -8,30 +8,21 @@
 #include "quantized/convert.h"
 #include "quantized/between.h"
 #include "quantized/gemm.h"
+#ifdef BYTE_TILES
+#include "quantized/tiles.h"
+#endif
 #include "quantized/depthwise.h"
 #include "quantized/planes.h"
 
-const fo_byte_kernels FO_NAME(fo_byte_kernels) = {
-    .name = FO_STRING(FO_ISA),
-    .vl = VL,
-    .mr = BYTE_ROWS,
-    .nr = BYTE_VECTORS * VL,
-    .phases = PHASES,
-    .parts = BYTE_PARTS,
-    .columns = DEPTHWISE_COLUMNS,
-    .is_signed = DOT_SIGNED,
-    .gemm = byte_gemm,
-    .quantize = quantize,
-    .dequantize = dequantize,
-    .range = range,
-    .copy = copy,
-    .patches = patches,
-    .widen = widen,
-    .pair = byte_pair,
-    .larger = byte_larger,
-    .add = byte_add,
-    .mean = byte_mean,
-    .depthwise = byte_depthwise,
-    .planes = byte_planes,
-    .transpose = byte_transpose,
-};
+#define BYTE_KERNELS \
+    .vl = VL, .mr = BYTE_ROWS, .nr = BYTE_VECTORS * VL, .phases = PHASES, .parts = BYTE_PARTS, \
+    .columns = DEPTHWISE_COLUMNS, .is_signed = DOT_SIGNED, .quantize = quantize, .dequantize = dequantize, \
+    .range = range, .copy = copy, .patches = patches, .widen = widen, .pair = byte_pair, \
+    .larger = byte_larger, .add = byte_add, .mean = byte_mean, .depthwise = byte_depthwise, \
+    .planes = byte_planes, .transpose = byte_transpose
+
+const fo_byte_kernels FO_NAME(fo_byte_kernels) = {.name = FO_STRING(FO_ISA), .gemm = byte_gemm, BYTE_KERNELS};
+#ifdef BYTE_TILES
+const fo_byte_kernels fo_byte_kernels_avx512amx = {
+    .name = "avx512amx", .tiles = true, .gemm = byte_gemm_by_tiles, BYTE_KERNELS};
+#endif

@@ -8,6 +8,9 @@
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
+#ifdef __linux__
+#include <sys/syscall.h>
+#endif
 
 #include "../fusedops.h"
 
@@ -47,6 +50,25 @@ bool fo_has_avx_vnni(void) {
 #endif
 }
 
+#if defined(__x86_64__) && defined(__linux__)
+static bool asks_for_tiles(void) {
+    enum { FEATURES = 7, AMX = 3 << 24 /* tiles, and their products of bytes */, ASK = 0x1023, TILE_DATA = 18 };
+    unsigned a, b, c, d;
+    return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX) == AMX &&
+           !syscall(SYS_arch_prctl, ASK, TILE_DATA);
+}
+#else
+static bool asks_for_tiles(void) { return false; }
+#endif
+
+bool fo_has_amx(void) {
+    enum { UNKNOWN, NO, YES };
+    static atomic_int has = UNKNOWN;
+    int known = atomic_load_explicit(&has, memory_order_relaxed);
+    if (known == UNKNOWN) atomic_store(&has, known = asks_for_tiles() ? YES : NO);
+    return known == YES;
+}
+
 /* What the system says of a cache, within what is plausible: it may say nothing, or be a virtual machine's idea. */
 static ptrdiff_t cache(int name, ptrdiff_t least, ptrdiff_t most) {
     const long bytes = name < 0 ? 0 : sysconf(name);
@@ -74,6 +96,8 @@ static void override(fo_machine *m) {
     if (rate) m->half_rate = rate[strlen("half_rate=")] == '1';
     const char *dot = strstr(text, "dot_product=");
     if (dot) m->dot_product = dot[strlen("dot_product=")] == '1';
+    const char *tiles = strstr(text, "tiles=");
+    if (tiles) m->tiles = tiles[strlen("tiles=")] == '1';
 }
 
 const fo_machine *fo_this_machine(void) {
@@ -84,6 +108,7 @@ const fo_machine *fo_this_machine(void) {
                     .l3 = cache(_SC_LEVEL3_CACHE_SIZE, 4 * MB, 32 * MB),
                     .line = 64,
                     .dot_product = true,
+                    .tiles = true,
                     .half_rate = runs_at_half_rate()};
     override(&m);
     machine = m; /* threads that come here at once write the same */
@@ -101,6 +126,12 @@ void fo_set_dot_product(bool used) {
     machine.dot_product = used;
 }
 
+void fo_set_tiles(bool used) {
+    fo_this_machine();
+    machine.tiles = used;
+}
+
+bool fo_tiles(void) { return fo_this_machine()->tiles; }
 bool fo_dot_product(void) { return fo_this_machine()->dot_product; }
 bool fo_half_rate(void) { return fo_this_machine()->half_rate; }
 ptrdiff_t fo_near_bytes(void) { return fo_this_machine()->l2; }

@@ -11,12 +11,13 @@ typedef struct {
     ptrdiff_t l1, l2, l3; /* bytes of data cache: of a core, of a core, of a core's share */
     ptrdiff_t line;       /* bytes of a cache line */
     bool dot_product;     /* of bytes: used where there is one */
+    bool tiles;           /* of bytes, likewise */
     /* vectors of 64 bytes take two cycles of a unit where those of 32 take one (AVX-512 on Zen 4) */
     bool half_rate;
 } fo_machine;
 
 /* The same at every call, unless a test changes it: fo_set_half_rate; FUSEDOPS_MACHINE="l2=524288,half_rate=1".
- * fo_set_dot_product likewise. */
+ * fo_set_dot_product, fo_set_tiles likewise. */
 const fo_machine *fo_this_machine(void);
 
 /* Whether the processor widens float16 (F16C). */
@@ -24,5 +25,9 @@ bool fo_has_f16c(void);
 
 /* Whether the processor has a dot product of bytes in AVX2's form (AVX-VNNI). */
 bool fo_has_avx_vnni(void);
+
+/* Whether the processor has tiles of bytes (AMX), and the system keeps them for this process, which asks for them
+ * here. */
+bool fo_has_amx(void);
 
 #endif

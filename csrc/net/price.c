@@ -7,10 +7,11 @@
 static double nanoseconds(double macs) { return fo_nanoseconds(fo_active(), macs, 0); }
 
 static const fo_byte_prices *prices(void) {
-    return fo_has_dot_product() ? &fo_prices_of_dots : &fo_prices_of_words;
+    return fo_has_tiles() ? &fo_prices_of_tiles : fo_has_dot_product() ? &fo_prices_of_dots : &fo_prices_of_words;
 }
 
 bool fo_has_dot_product(void) { return fo_active_bytes()->phases == 1; }
+bool fo_has_tiles(void) { return fo_active_bytes()->tiles; }
 
 double fo_convert_nanoseconds(ptrdiff_t elements) {
     return nanoseconds(prices()->start + prices()->convert * (double)elements);
@@ -33,8 +34,8 @@ double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 }
 
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
-    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
-    const bool bands = taps > 1 && c % 4 == 0 && s->dw == 1 && z->ow >= 4 * fo_active_bytes()->mr;
+    const ptrdiff_t c = fo_byte_channels(s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
+    const bool bands = fo_byte_bands(fo_active_bytes(), s, z->ow);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);
