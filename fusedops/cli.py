@@ -90,7 +90,8 @@ def _parser():
         "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32.")
     quantize.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
     quantize.add_argument("samples", metavar="SAMPLES", help="inputs such as it will see: an array for each input by "
-                          "its name (.npz),\nor one (.npy); samples are behind each other along the first axis"
+                          "its name (.npz);\nof one input the name does not matter, and it may be an .npy; samples are "
+                          "along the first axis"
                           ).complete = _FILES
     quantize.add_argument("-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads"
                           ).complete = _FILES
