@@ -59,6 +59,23 @@ void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_we
     fo_parallel_for(k ? div_up(n, kn->nr) : 0, fo_pack_threads(n * k), pack_task, &p);
 }
 
+void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
+                     float *columns) {
+    const ptrdiff_t once = bk == 1 ? k : 1;
+    if (!b->halves && bn == 1 && bk != 1) {
+        kn->transpose(k, n, b->data, bk, columns, k);
+        return;
+    }
+    for (ptrdiff_t j = 0; j < n; j++)
+        for (ptrdiff_t p = 0; p < k; p += once) {
+            const ptrdiff_t from = p * bk + j * bn;
+            if (b->halves)
+                kn->widen(once, (const uint16_t *)b->data + from, columns + j * k + p);
+            else
+                memcpy(columns + j * k + p, (const float *)b->data + from, (size_t)once * sizeof *columns);
+        }
+}
+
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
     if (!p) return NULL;
     const size_t whole = (size_t)round_up(n, MAX_LANES);

@@ -58,6 +58,14 @@ void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_we
                      void *packed);
 /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose. */
 void fo_transpose_halves(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
+/* Whether a product of n columns and k steps is made of dot products, FO_COLUMNS: the order of its sums is another. */
+static inline bool fo_is_dots(ptrdiff_t n, ptrdiff_t k) { return n <= FO_DOT_COLUMNS && k >= FO_DOT_STEPS; }
+/* The columns of B as the rows of k floats that these read, and B of a product so. */
+void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
+                     float *columns);
+static inline void fo_gemm_columns(const fo_kernels *kn, fo_gemm_args *g, const float *columns, ptrdiff_t ld) {
+    g->form = FO_COLUMNS, g->b = columns, g->ldb = ld, g->panel = kn->nr * ld;
+}
 /* One panel, of n <= nr columns. */
 void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
                    float *panel);

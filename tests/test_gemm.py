@@ -134,6 +134,24 @@ def test_few_columns(isa, half_rate, draw, n, k, name):
         np.testing.assert_array_equal(residual, y)
 
 
+@pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9])
+@pytest.mark.parametrize("k", [511, 512, 543, 4096, 4097, 8225])
+@pytest.mark.parametrize("name", [None, "relu", "prelu", "gelu"])
+def test_few_columns_of_many_steps(isa, half_rate, draw, threads, n, k, name):
+    """Dot products: around blocks of them, of weights in either order and of float16, with the bits of a row alone."""
+    for m in 1, 2, 8, 9, 17:
+        x, w, bias, residual, activation = draw(m, k), draw(n, k), draw(n), draw(m, n), draw.activation(name, n)
+        w = w.astype(np.float16).astype(np.float32)
+        y = fo.linear(x, w, bias, residual=residual, activation=activation)
+        check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
+        for i in range(0, m, 5):
+            np.testing.assert_array_equal(
+                y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+        for other in np.asfortranarray(w), w.astype(np.float16), np.asfortranarray(w.astype(np.float16)):
+            layer = fo.Linear(other, bias, activation=activation)
+            np.testing.assert_array_equal(layer(x, residual=residual), y)
+
+
 def test_large_results(isa, half_rate, draw):
     """More than 4 MB, whose lines are fetched before they are written: the bits of a few rows."""
     x, w, bias, residual = draw(2100, 65), draw(520, 65), draw(520), draw(2100, 520)

@@ -35,12 +35,14 @@ typedef enum {
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
     FO_HALVES,    /* as FO_ROWS, of panels of float16: b, ldb and panel count floats, the room of two of them */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
+    FO_COLUMNS,   /* a[i*lda + p], b[j*ldb + p]: few columns of many steps (fo_is_dots), k > 0 */
     FO_FORMS
 } fo_form;
 
 /* Sums of up to FO_CHAIN_STEPS terms are one chain of multiply-adds, longer ones of blocks: right to 1e-6 of the
- * magnitudes of the terms. */
-enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128 };
+ * magnitudes of the terms. Of up to FO_DOT_COLUMNS columns and FO_DOT_STEPS steps or more they are dot products, with
+ * weights that have no padding: 25088 -> 4 in a twentieth of the time (Xeon, AVX-512). */
+enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_COLUMNS = 8, FO_DOT_STEPS = 512 };
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]). B is in panels of nr columns, `panel` floats each, the last one padded but for
  * FO_B_PACKING. */

@@ -8,7 +8,7 @@
 struct fo_linear {
     const fo_kernels *kn;
     ptrdiff_t n, k;
-    bool halves; /* the weights */
+    bool halves, dots; /* the weights; columns of them, not panels */
     void *w;
     float *bias, *slopes;
     fo_activation act;
@@ -20,15 +20,19 @@ fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdi
     if (!plan) return NULL;
     const fo_kernels *kn = fo_kernels_for(n, k, false);
     bool failed = false;
-    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .halves = w->halves, .act = act};
-    plan->w = fo_alloc((size_t)fo_packed_size(kn, n, k) * fo_weight_bytes(w->halves));
+    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .dots = fo_is_dots(n, k), .act = act};
+    plan->halves = w->halves && !plan->dots;
+    plan->w = fo_alloc((size_t)(plan->dots ? n * k : fo_packed_size(kn, n, k)) * fo_weight_bytes(plan->halves));
     plan->bias = fo_copy(bias, n, &failed);
     plan->act.slopes = plan->slopes = fo_copy(act.slopes, n, &failed);
     if (!plan->w || failed) {
         fo_linear_free(plan);
         return NULL;
     }
-    fo_pack_weights(kn, n, k, w, wk, wn, plan->w);
+    if (plan->dots)
+        fo_pack_columns(kn, n, k, w, wk, wn, plan->w);
+    else
+        fo_pack_weights(kn, n, k, w, wk, wn, plan->w);
     return plan;
 }
 
@@ -123,13 +127,13 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
                     .columns = n,
                     .across = 1,
                     .piece = k};
-    fo_gemm_panels(kn, &job.g, plan->w, plan->halves, 0);
+    plan->dots ? fo_gemm_columns(kn, &job.g, plan->w, k) : fo_gemm_panels(kn, &job.g, plan->w, plan->halves, 0);
     const double bytes = (double)fo_weight_bytes(plan->halves) * n * k;
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, bytes));
     const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const bool narrow = !kn->vec_is_line;
     const ptrdiff_t floats = near_floats();
-    const bool few_rows = narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS;
+    const bool few_rows = !plan->dots && (narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS);
     if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
     const ptrdiff_t fitting = div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr));
     const ptrdiff_t blocks = max_(fitting, min_(tasks, div_up(m, FO_LEAST_ROWS)));

@@ -454,7 +454,8 @@ def rows_and_matrices():
                     called_with, fo.group_norm, dims(layout, 2, 6, 7, 9), weight=6, bias=6, groups=groups, layout=layout
                 ),
             )
-    for m, n, k in (1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (70, 17, 1), (33, 64, 300):
+    for m, n, k in ((1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (70, 17, 1), (33, 64, 300), (1, 1100, 70),
+                    (3, 2, 700)):
         for swap in "", "a", "b":
             yield joined(f"matmul {m}x{n}x{k}", swap), partial(matmul, m=m, n=n, k=k, swap=swap)
 

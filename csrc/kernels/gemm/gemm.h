@@ -1,10 +1,13 @@
 /* C = epilogue(A B), with sums of any length. */
 #include "walk.h"
 #include "long.h"
+#include "dots.h"
 
 void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
     if (!g->m || !g->n) return;
-    if (g->k > FO_CHAIN_STEPS)
+    if (g->form == FO_COLUMNS)
+        gemm_dots(g);
+    else if (g->k > FO_CHAIN_STEPS)
         gemm_long(g);
     else
         gemm_walk(g);

@@ -2,6 +2,7 @@
 #include "tile.h"
 #include "stack.h"
 #include "narrow.h"
+#include "sweep.h"
 
 /* Halves of a vector of the next tile, for the columns that are left: fewer rows leave registers for more, so that
  * enough independent sums hide the multiply-add's latency; the last three vectors are one tile, for one alone would
@@ -73,8 +74,8 @@ INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
 }
 
 /* All of C, with sums of one chain each. */
-static void gemm_walk(const fo_gemm_args *g) {
-    if (gemm_narrow(g)) return;
+static __attribute__((noinline)) void gemm_walk(const fo_gemm_args *g) {
+    if (gemm_narrow(g) || gemm_sweep(g)) return;
     int width;
     for (ptrdiff_t j = gemm_across(g); j < g->n; j += width * VL / 2) {
         width = gemm_width(g, g->n - j);
