@@ -192,12 +192,13 @@ typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
  *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); with a projection h' = w_hr (sigmoid(o)
  *   tanh(c'))
  *   GRU   r = sigmoid(r), z = sigmoid(z), n = tanh(w_in x + b_in + r (w_hn h + b_hn)), h' = (1 - z) n + z h;
- *         without reset_after n = tanh(w_in x + b_in + w_hn (r h) + b_hn) */
+ *         without reset_after n = tanh(w_in x + b_in + w_hn (r h) + b_hn)
+ * with `gate` for each sigmoid, `act` for an RNN's activation and the tanh of g and n, `out` for that of c'. */
 typedef struct {
     fo_cell_kind kind;
     ptrdiff_t inputs, hidden, outputs; /* of x, c and h; without a projection outputs = hidden */
     bool reset_after;                  /* GRU */
-    fo_activation act;                 /* RNN; not FO_PRELU */
+    fo_activation act, gate, out;      /* not FO_PRELU */
     /* arguments of the gate functions are held in -clip..clip; INFINITY: they are not */
     float clip;
 } fo_cell_shape;

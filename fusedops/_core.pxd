@@ -125,7 +125,7 @@ cdef extern from "fusedops.h" nogil:
         fo_cell_kind kind
         Py_ssize_t inputs, hidden, outputs
         bint reset_after
-        fo_activation act
+        fo_activation act, gate, out
         float clip
     ctypedef struct fo_cell_weights:
         fo_weights w_ih, w_hh, w_hr

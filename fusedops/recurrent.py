@@ -6,6 +6,7 @@ from .layers import _kept, _Layer, halves_of, integer
 
 _KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
+_USUAL = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 
 
 def _array(value, name, shape, w=None):
@@ -55,11 +56,24 @@ def _activation(activation):
     return activations.parse(activation)
 
 
+def _functions(kind, given):
+    """What to keep of the option `activations`, and as the kernels take them the functions of g or n, of the other
+    gates and of c'."""
+    usual = _USUAL[kind]
+    given = usual if given is None else given
+    if not isinstance(given, (tuple, list)) or len(given) != len(usual):
+        raise ValueError(f"activations must be None or {len(usual)} functions of a {kind}, such as {usual}, "
+                         f"not {given!r}")
+    gate, act, *out = parsed = [_activation(each) for each in given]
+    kept = tuple(map(_kept, given, parsed))
+    return None if kept == usual else kept, (act, gate, *(out or [act]))
+
+
 class _Cell(_Layer):
     def __repr__(self):
         (w_ih, w_hh, b_ih, b_hh), options = self._arguments
         shown = "".join(f", {k}={v!r}" for k, v in options.items()
-                        if k in ("activation", "reset_after", "clip") and v is not None)
+                        if k in ("activation", "activations", "reset_after", "clip") and v is not None)
         bias = b_ih is not None or b_hh is not None
         return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}, "
                 f"kernel='{self.isa} gemm and gates')")
@@ -109,7 +123,7 @@ class RNNCell(_Cell, _core.CellPlan):
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None):
         w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
         self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip)
-        self._pack(_KINDS["RNN"], *w, parsed, False, _clip(clip))
+        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip))
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -130,6 +144,9 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         Weights p of i, f and o: ``p_i c`` is added to i, ``p_f c`` to f and ``p_o c'`` to o.
     clip : float, optional
         Bounds the arguments of the gates' functions to -clip..clip, as ONNX's attribute; c' is not bounded.
+    activations : tuple of three, optional
+        The functions of i, f and o, of g, and of c' in h', each as :func:`fusedops.conv2d` takes them, but not
+        "prelu". None is ("sigmoid", "tanh", "tanh"), which is the fastest.
 
     Raises
     ------
@@ -163,10 +180,11 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     array([[0.5, 0.5]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None):
-        w = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole)
-        self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip)
-        self._pack(_KINDS["LSTM"], *w, _activation("tanh"), False, _clip(clip))
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None,
+                 activations=None):
+        w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
+        self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, activations=kept)
+        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip))
 
 
 class GRUCell(_Cell, _core.CellPlan):
@@ -187,6 +205,9 @@ class GRUCell(_Cell, _core.CellPlan):
         original one (ONNX's default, Keras's ``reset_after=False``).
     clip : float, optional
         Bounds the arguments of sigmoid and tanh to -clip..clip.
+    activations : tuple of two, optional
+        The functions of r and z, and of n, each as :func:`fusedops.conv2d` takes them, but not "prelu". None is
+        ("sigmoid", "tanh"), which is the fastest.
 
     Raises
     ------
@@ -216,11 +237,11 @@ class GRUCell(_Cell, _core.CellPlan):
     array([[0.5, 0.5]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None):
-        w = _weights("GRU", w_ih, w_hh, b_ih, b_hh)
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None):
+        w, (kept, functions) = _weights("GRU", w_ih, w_hh, b_ih, b_hh), _functions("GRU", activations)
         reset_after = bool(reset_after)
-        self._arguments = w[:4], dict(reset_after=reset_after, clip=clip)
-        self._pack(_KINDS["GRU"], *w, _activation("tanh"), reset_after, _clip(clip))
+        self._arguments = w[:4], dict(reset_after=reset_after, clip=clip, activations=kept)
+        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip))
 
 
 def _each_layer(num_layers, bidirectional, **weights):
@@ -433,7 +454,7 @@ class LSTM(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh, w_hr, peephole
         As :class:`LSTMCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    clip
+    clip, activations
         See :class:`LSTMCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
@@ -456,13 +477,14 @@ class LSTM(_Sequence, _core.SequencePlan):
     """
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, w_hr=None, peephole=None, clip=None):
+                 batch_first=False, w_hr=None, peephole=None, clip=None, activations=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr,
                            peephole=peephole)
-        self._assemble([LSTMCell(**w, clip=clip) for w in each], bidirectional, reverse, batch_first)
+        cells = [LSTMCell(**w, clip=clip, activations=activations) for w in each]
+        self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
-    def from_onnx(cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None):
+    def from_onnx(cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None, activations=None):
         """The layer of an ONNX node LSTM with these inputs and attributes.
 
         Parameters
@@ -474,6 +496,8 @@ class LSTM(_Sequence, _core.SequencePlan):
         layout : {0, 1}
             1 is ``batch_first=True``. The states are (directions, batch, hidden) with both.
         clip : float, optional
+        activations : tuple of three, optional
+            As :class:`LSTMCell` takes it.
 
         Returns
         -------
@@ -491,7 +515,8 @@ class LSTM(_Sequence, _core.SequencePlan):
         LSTM(num_layers=1, LSTMCell(3 -> 2, bias=False, kernel='... gemm and gates'))
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
-        return cls(**weights, **recurrent_weights.direction(direction, len(w), layout), clip=clip)
+        options = recurrent_weights.direction(direction, len(w), layout)
+        return cls(**weights, **options, clip=clip, activations=activations)
 
     @classmethod
     def from_keras(cls, *weights, batch_first=True):
@@ -531,7 +556,7 @@ class GRU(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh
         As :class:`GRUCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    reset_after, clip
+    reset_after, clip, activations
         See :class:`GRUCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call.
@@ -554,13 +579,14 @@ class GRU(_Sequence, _core.SequencePlan):
     """
 
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, reset_after=True, clip=None):
+                 batch_first=False, reset_after=True, clip=None, activations=None):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
-        cells = [GRUCell(**w, reset_after=reset_after, clip=clip) for w in each]
+        cells = [GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
-    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None):
+    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None,
+                  activations=None):
         """The layer of an ONNX node GRU with these inputs and attributes.
 
         Parameters
@@ -574,6 +600,8 @@ class GRU(_Sequence, _core.SequencePlan):
         linear_before_reset : {0, 1}
             1 is ``reset_after=True``.
         clip : float, optional
+        activations : tuple of two, optional
+            As :class:`GRUCell` takes it.
 
         Returns
         -------
@@ -592,7 +620,7 @@ class GRU(_Sequence, _core.SequencePlan):
         """
         weights = recurrent_weights.of_onnx("GRU", w, r, b)
         options = recurrent_weights.direction(direction, len(w), layout)
-        return cls(**weights, **options, reset_after=bool(linear_before_reset), clip=clip)
+        return cls(**weights, **options, reset_after=bool(linear_before_reset), clip=clip, activations=activations)
 
     @classmethod
     def from_keras(cls, *weights, reset_after=True, batch_first=True):

@@ -340,9 +340,6 @@ def _written(y, out):
     return out
 
 
-_SIGMOID, _TANH = activations.parse("sigmoid"), activations.parse("tanh")
-
-
 class RNNCell(_UnfusedCell):
     """:class:`fusedops.RNNCell`, unfused."""
 
@@ -362,8 +359,10 @@ class RNNCell(_UnfusedCell):
 class LSTMCell(_UnfusedCell):
     """:class:`fusedops.LSTMCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, fold_bn=False):
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None,
+                 activations=None, fold_bn=False):
         super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, clip=clip, fold_bn=fold_bn)
+        _, (self._of_new, self._of_gates, self._of_out) = recurrent._functions("LSTM", activations)
 
     def _widths(self):
         return self._outputs, self._hidden
@@ -374,15 +373,15 @@ class LSTMCell(_UnfusedCell):
         i, f, g, o = of_x[:, :n], of_x[:, n:2 * n], of_x[:, 2 * n:3 * n], of_x[:, 3 * n:]
         self._peep(i, c, 0)
         self._peep(f, c, 1)
-        self._apply(of_x[:, :2 * n], _SIGMOID)
-        self._apply(g, _TANH)
+        self._apply(of_x[:, :2 * n], self._of_gates)
+        self._apply(g, self._of_new)
         c_new, h_new = np.empty_like(c), np.empty_like(c)
         _core.pointwise(f, c_new, factor=c)
         _core.pointwise(i, i, factor=g)
         _core.pointwise(c_new, c_new, residual=i)
         self._peep(o, c_new, 2)
-        self._apply(o, _SIGMOID)
-        _core.pointwise(c_new, h_new, activation=_TANH)
+        self._apply(o, self._of_gates)
+        _core.pointwise(c_new, h_new, activation=self._of_out)
         _core.pointwise(h_new, h_new, factor=o)
         return h_new if self._project is None else self._project(h_new), c_new
 
@@ -400,8 +399,10 @@ class LSTMCell(_UnfusedCell):
 class GRUCell(_UnfusedCell):
     """:class:`fusedops.GRUCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, fold_bn=False):
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None,
+                 fold_bn=False):
         super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
+        _, (self._of_new, self._of_gates, _) = recurrent._functions("GRU", activations)
         self._reset_after = reset_after
         if not reset_after:  # n waits for r: its rows are a product of their own
             w, b, cut = self._weights[1], self._weights[3], 2 * self._hidden
@@ -413,7 +414,7 @@ class GRUCell(_UnfusedCell):
         cut, of_h = 2 * self._hidden, self._of_h(h)
         rz, n = of_x[:, :cut], of_x[:, cut:]
         _core.pointwise(rz, rz, residual=of_h[:, :cut])
-        self._apply(rz, _SIGMOID)
+        self._apply(rz, self._of_gates)
         r, z = rz[:, :self._hidden], rz[:, self._hidden:]
         if self._reset_after:
             inner = of_h[:, cut:]
@@ -422,7 +423,7 @@ class GRUCell(_UnfusedCell):
             _core.pointwise(r, r, factor=h)
             inner = self._of_rh(r)
         _core.pointwise(n, n, residual=inner)
-        self._apply(n, _TANH)
+        self._apply(n, self._of_new)
         y = np.empty_like(h)  # n + z (h - n)
         _core.pointwise(n, y, scale=self._minus, residual=h)
         _core.pointwise(y, y, factor=z)

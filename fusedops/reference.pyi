@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import Any
 
 from numpy.typing import NDArray
@@ -48,13 +49,14 @@ class RNNCell:
 class LSTMCell:
     def __init__(self, w_ih: Input, w_hh: Input, b_ih: Input | None = None, b_hh: Input | None = None, *,
                  w_hr: Input | None = None, peephole: Input | None = None, clip: float | None = None,
-                 fold_bn: bool = False) -> None: ...
+                 activations: Sequence[Activation] | None = None, fold_bn: bool = False) -> None: ...
     def __call__(self, x: Input, h: Input, c: Input,
                  out: tuple[Array, Array] | None = None) -> tuple[Array, Array]: ...
 
 class GRUCell:
     def __init__(self, w_ih: Input, w_hh: Input, b_ih: Input | None = None, b_hh: Input | None = None, *,
-                 reset_after: bool = True, clip: float | None = None, fold_bn: bool = False) -> None: ...
+                 reset_after: bool = True, clip: float | None = None,
+                 activations: Sequence[Activation] | None = None, fold_bn: bool = False) -> None: ...
     def __call__(self, x: Input, h: Input, out: Array | None = None) -> Array: ...
 
 class _Sequence:

@@ -20,7 +20,7 @@ def sigmoid(x):
 
 
 def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=np.inf, reset_after=True,
-         activation=np.tanh):
+         activation=np.tanh, gate=sigmoid, new=np.tanh, out=np.tanh):
     """One step in float64: h and c after it."""
     def held(s):
         return np.clip(s, -clip, clip)
@@ -29,13 +29,13 @@ def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=n
     if kind == "RNN":
         return activation(held(gx[0] + gh[0])), c
     if kind == "GRU":
-        r, z = sigmoid(held(gx[0] + gh[0])), sigmoid(held(gx[1] + gh[1]))
-        new = np.tanh(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w_hh[2 * n:].T + b_hh[2 * n:])))
-        return (1 - z) * new + z * h, c
+        r, z = gate(held(gx[0] + gh[0])), gate(held(gx[1] + gh[1]))
+        n = new(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w_hh[-h.shape[1]:].T + b_hh[-h.shape[1]:])))
+        return (1 - z) * n + z * h, c
     p_i, p_f, p_o = np.zeros((3, n)) if peephole is None else peephole
-    i, f = sigmoid(held(gx[0] + gh[0] + p_i * c)), sigmoid(held(gx[1] + gh[1] + p_f * c))
-    c = f * c + i * np.tanh(held(gx[2] + gh[2]))
-    h = sigmoid(held(gx[3] + gh[3] + p_o * c)) * np.tanh(c)
+    i, f = gate(held(gx[0] + gh[0] + p_i * c)), gate(held(gx[1] + gh[1] + p_f * c))
+    c = f * c + i * new(held(gx[2] + gh[2]))
+    h = gate(held(gx[3] + gh[3] + p_o * c)) * out(c)
     return h if w_hr is None else h @ w_hr.T, c
 
 
@@ -171,6 +171,47 @@ def test_variants(isa, threads, draw, kind, options):
 def test_relu(isa, draw):
     case = Case(draw, "RNN")
     case.check(case.layer(activation="relu")(case.x, case.state), activation=lambda s: np.maximum(s, 0))
+
+
+FUNCTIONS = {
+    "sigmoid": sigmoid, "tanh": np.tanh, "softplus": lambda s: np.logaddexp(s, 0), None: lambda s: s,
+    "relu": lambda s: np.maximum(s, 0), "hardsigmoid": lambda s: np.clip(s / 6 + 0.5, 0, 1),
+    ("clip", -0.25, 0.5): lambda s: np.clip(s, -0.25, 0.5), ("leaky_relu", 0.25): lambda s: np.where(s < 0, s / 4, s),
+}
+
+
+@pytest.mark.parametrize("names", [
+    ("hardsigmoid", "tanh", "tanh"), ("sigmoid", ("clip", -0.25, 0.5), "tanh"), ("sigmoid", "tanh", None),
+    ("tanh", "hardsigmoid", ("leaky_relu", 0.25)), (("clip", -0.25, 0.5), "softplus", "relu"),
+], ids=str)
+@pytest.mark.parametrize("kind, options", [
+    ("LSTM", dict(clip=0.3)), ("LSTM", dict(peephole=True)), ("GRU", {}), ("GRU", dict(reset_after=False, clip=0.3)),
+], ids=str)
+@pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
+def test_other_functions_of_gates(isa, threads, draw, names, kind, options, path):
+    options = dict(options)
+    case = Case(draw, kind, hidden=37, batch=5, **({"peephole": True} if options.pop("peephole", False) else {}))
+    gate, new, out = (FUNCTIONS[name] for name in names)
+    names = names if kind == "LSTM" else names[:2]
+    weights = {name: [w[name] for w in case.weights] for name in case.weights[0]}
+    layer = getattr(path, kind)(**weights, activations=names, **options)
+    case.check(layer(case.x, case.state), gate=gate, new=new, out=out, **options)
+
+
+def test_the_functions_of_gates_that_are_usual(draw, kind):
+    if kind == "RNN":
+        pytest.skip("an RNN has one, its activation")
+    usual = ("sigmoid", "tanh", "tanh")[:3 if kind == "LSTM" else 2]
+    case = Case(draw, kind)
+    layer, plain = case.layer(activations=usual), case.layer()
+    assert same(layer(case.x, case.state), plain(case.x, case.state)) and repr(layer) == repr(plain)
+    other = case.layer(activations=["relu", *usual[1:]])
+    assert "activations=('relu', 'tanh'" in repr(other)
+    assert same(pickle.loads(pickle.dumps(other))(case.x, case.state), other(case.x, case.state))
+    for wrong in "tanh", ("tanh",), (("prelu", 0.1), *usual[1:]), ("nope", *usual[1:]):
+        for path in fo, fo.reference:
+            with pytest.raises(ValueError, match="activations must be|prelu|unknown activation"):
+                getattr(path, kind)(**case.weights[0], activations=wrong)
 
 
 def test_reverse(isa, kind, draw):

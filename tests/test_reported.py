@@ -131,6 +131,41 @@ def test_any_function_of_an_rnn_is_one_of_the_kernel(name, alpha, beta, f, direc
     assert "recurrent" in {s.kind for s in net.plan(x)[0].steps}
 
 
+@pytest.mark.parametrize("name, alpha, beta, f", RNN_GATES)
+@pytest.mark.parametrize("op, attributes", [("LSTM", {}), ("GRU", {}), ("GRU", {"linear_before_reset": 1})])
+@pytest.mark.parametrize("first", [True, False])
+def test_functions_of_gates_are_those_of_the_kernel(name, alpha, beta, f, op, attributes, first):
+    """For the sigmoids, with a factor and a shift of their argument, or where there is none for the tanh."""
+    if not first and name in ("Affine", "HardSigmoid"):
+        pytest.skip("these take a factor, which stays in NumPy")
+    count = {"LSTM": 4, "GRU": 3}[op]
+    gate, new = (f, np.tanh) if first else (sigmoid, f)
+    names = [name, "Tanh", "Tanh"] if first else ["Sigmoid", name, name]
+    w, r, b, p = (RNG.standard_normal((1, *s), np.float32) / 2 for s in [(4 * count, 3), (4 * count, 4), (8 * count,),
+                                                                        (12,)])
+    given = {"activation_alpha": alpha * (1 if first else 2), "activation_beta": beta}
+    peepholes = ["", "", "", "p"] if op == "LSTM" else []
+    node = make(op, ["x", "w", "r", "b", *peepholes], ["y", "h"], hidden_size=4, activations=names[:count - 1],
+                **attributes, **{k: v for k, v in given.items() if v})
+    net = load(node, {"x": [5, 2, 3]}, ["y", "h"], {"w": w, "r": r, "b": b, "p": p})
+    x = RNG.standard_normal((5, 2, 3), np.float32)
+    h, c = np.zeros((2, 2, 4))
+    pi, po, pf = np.split(p[0].astype(np.float64), 3)
+    for step in x:
+        of_x = np.split(step @ w[0].T.astype(np.float64) + b[0, :4 * count], count, 1)
+        of_h = np.split(h @ r[0].T + b[0, 4 * count:], count, 1)
+        if op == "LSTM":
+            i, o, forget, g = (u + v for u, v in zip(of_x, of_h, strict=True))
+            c = gate(forget + pf * c) * c + gate(i + pi * c) * new(g)
+            h = gate(o + po * c) * new(c)
+        else:
+            z, reset = gate(of_x[0] + of_h[0]), gate(of_x[1] + of_h[1])
+            inner = reset * of_h[2] if attributes else (reset * h) @ r[0, 8:].T + b[0, 20:]
+            h = (1 - z) * new(of_x[2] + inner) + z * h
+    np.testing.assert_allclose(net(x)[1][0], h, rtol=1e-4, atol=1e-5)
+    assert {s.kind for s in net.plan(x)[0].steps} <= {"recurrent", "copy"}
+
+
 def test_functions_of_an_rnn_that_stay_in_numpy():
     """A clip is one of the argument before its factor; two directions may have two functions."""
     for attributes in [dict(activations=["HardSigmoid"], clip=0.5), dict(activations=["Softsign"])]:

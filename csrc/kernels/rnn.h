@@ -14,15 +14,34 @@
 
 enum { GATE_VECTORS = 4 }; /* a unit block's part of a row of finished sums: i f g o, or r z nx nh */
 
-/* What the units of a call have in common: in registers, for the compiler must take any store for one to *g. */
+/* What the units of a call have in common: in registers, for the compiler must take any store for one to *g. usual, a
+ * literal, is that of g. */
 typedef struct {
     fo_step_args g;
+    bool usual;
     vf clip, sigmoid, tanh; /* bounds of an activation's argument, of a sigmoid's and of a tanh's */
 } unit_args;
 
+/* An activation that is no literal, by way of memory. */
+INLINE vf any_function(const fo_activation *act, vf x) {
+    float lanes[VL];
+    v_store(lanes, x);
+    FO_NAME(fo_finish_tile)(&(finish_args){.tile = lanes, .mr = 1, .n = VL, .ldt = VL, .c = lanes, .ldc = VL,
+                                           .p0 = act->p0, .p1 = act->p1}, act->kind, false);
+    return v_load(lanes);
+}
+
+INLINE vf clipped(const unit_args *a, vf x) { return v_min(a->clip, v_max(v_sub(v_zero(), a->clip), x)); }
 INLINE vf one_plus_exp(const unit_args *a, vf x) { return v_one_plus_exp(x, a->sigmoid); }
-INLINE vf sigmoid(const unit_args *a, vf x) { return v_div(v_set1(1), one_plus_exp(a, x)); }
 INLINE vf tanh_over(const unit_args *a, vf den, vf x) { return v_tanh_over(den, x, a->tanh); }
+
+/* What is a sigmoid of all gates but g and n, and a tanh of these. */
+INLINE vf gate_of(const unit_args *a, vf x) {
+    return a->usual ? v_div(v_set1(1), one_plus_exp(a, x)) : any_function(&a->g.gate, clipped(a, x));
+}
+INLINE vf new_of(const unit_args *a, vf x) {
+    return a->usual ? tanh_over(a, v_set1(1), x) : any_function(&a->g.act, clipped(a, x));
+}
 
 INLINE void store_h(const fo_step_args *g, ptrdiff_t i, ptrdiff_t u, vf h, vm m) {
     v_store_mask(g->h_out + i * g->ldho + u, h, m);
@@ -31,12 +50,12 @@ INLINE void store_h(const fo_step_args *g, ptrdiff_t i, ptrdiff_t u, vf h, vm m)
 
 /* h' = activation(s) */
 INLINE void rnn_unit(const unit_args *a, const fo_act_kind kind, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf x = v_min(a->clip, v_max(v_sub(v_zero(), a->clip), v_load(s)));
-    store_h(&a->g, i, u, v_act(kind, x, a->g.act.p0, a->g.act.p1, v_zero()), m);
+    store_h(&a->g, i, u, v_act(kind, clipped(a, v_load(s)), a->g.act.p0, a->g.act.p1, v_zero()), m);
 }
 
 /* c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); a peephole adds its share of c to i and f, of c' to
- * o. A product of sigmoid and tanh takes one division. The first pass makes c' and leaves 1 / sigmoid(o) in s. */
+ * o. A product of sigmoid and tanh takes one division. The first pass makes c' and leaves 1 / sigmoid(o) in s, of other
+ * functions that of o. */
 INLINE void lstm_state(const unit_args *a, float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
     const fo_step_args *g = &a->g;
     const float *peephole = g->peephole;
@@ -46,39 +65,40 @@ INLINE void lstm_state(const unit_args *a, float *s, ptrdiff_t i, ptrdiff_t u, v
         si = v_fma(v_load_mask(peephole + u, m), c, si);
         sf = v_fma(v_load_mask(peephole + g->hidden + u, m), c, sf);
     }
-    c = v_fma(sigmoid(a, sf), c, tanh_over(a, one_plus_exp(a, si), sg));
+    const vf added = a->usual ? tanh_over(a, one_plus_exp(a, si), sg) : v_mul(gate_of(a, si), new_of(a, sg));
+    c = v_fma(gate_of(a, sf), c, added);
     if (peephole) so = v_fma(v_load_mask(peephole + 2 * g->hidden + u, m), c, so);
     v_store_mask(g->c_out + i * g->ldco + u, c, m);
-    v_store(s, one_plus_exp(a, so));
+    v_store(s, a->usual ? one_plus_exp(a, so) : gate_of(a, so));
 }
 
 INLINE void lstm_output(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf c = v_load_mask(a->g.c_out + i * a->g.ldco + u, m);
-    store_h(&a->g, i, u, v_tanh_over(v_load(s), c, v_set1(9.02f)), m);
+    const vf c = v_load_mask(a->g.c_out + i * a->g.ldco + u, m), o = v_load(s);
+    store_h(&a->g, i, u, a->usual ? v_tanh_over(o, c, v_set1(9.02f)) : v_mul(o, any_function(&a->g.out, c)), m);
 }
 
 /* n = tanh(nx + sigmoid(r) nh), h' = n + sigmoid(z) (h - n). The first pass leaves sigmoid(z) and n's argument in s. */
 INLINE void gru_gates(const unit_args *a, float *s) {
-    v_store(s + 2 * VL, v_fma(sigmoid(a, v_load(s)), v_load(s + 3 * VL), v_load(s + 2 * VL)));
-    v_store(s + VL, sigmoid(a, v_load(s + VL)));
+    v_store(s + 2 * VL, v_fma(gate_of(a, v_load(s)), v_load(s + 3 * VL), v_load(s + 2 * VL)));
+    v_store(s + VL, gate_of(a, v_load(s + VL)));
 }
 
 INLINE void gru_output(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
-    vf n = tanh_over(a, v_set1(1), v_load(s + 2 * VL)), h = v_load_mask(a->g.h + i * a->g.ldh + u, m);
+    vf n = new_of(a, v_load(s + 2 * VL)), h = v_load_mask(a->g.h + i * a->g.ldh + u, m);
     store_h(&a->g, i, u, v_fma(v_load(s + VL), v_sub(h, n), n), m);
 }
 
 /* The gates that a GRU which resets before the product needs first: c_out = sigmoid(z), h_out = sigmoid(r) h */
 INLINE void gru_reset_unit(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
     const fo_step_args *g = &a->g;
-    v_store_mask(g->c_out + i * g->ldco + u, sigmoid(a, v_load(s + VL)), m);
-    v_store_mask(g->h_out + i * g->ldho + u, v_mul(sigmoid(a, v_load(s)), v_load_mask(g->h + i * g->ldh + u, m)), m);
+    v_store_mask(g->c_out + i * g->ldco + u, gate_of(a, v_load(s + VL)), m);
+    v_store_mask(g->h_out + i * g->ldho + u, v_mul(gate_of(a, v_load(s)), v_load_mask(g->h + i * g->ldh + u, m)), m);
 }
 
 /* ... and its second half: n = tanh(s), h' = n + z (h - n), with h in `old` and z in c */
 INLINE void gru_new_unit(const unit_args *a, const float *s, ptrdiff_t i, ptrdiff_t u, vm m) {
     const fo_step_args *g = &a->g;
-    vf n = tanh_over(a, v_set1(1), v_load(s)), h = v_load_mask(g->old + i * g->ldold + u, m);
+    vf n = new_of(a, v_load(s)), h = v_load_mask(g->old + i * g->ldold + u, m);
     store_h(g, i, u, v_fma(v_load_mask(g->c + i * g->ldc + u, m), v_sub(h, n), n), m);
 }
 
@@ -110,20 +130,32 @@ INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_a
     }
 }
 
-INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const step_sums *t) {
-    const unit_args a = {*g, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)),
+INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const bool usual,
+                         const step_sums *t) {
+    const unit_args a = {*g, usual, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)),
                          v_min(v_set1(g->clip), v_set1(9.02f))};
     finish_pass(&a, kind, act, 0, t);
     if (kind == FO_STEP_LSTM || kind == FO_STEP_GRU) finish_pass(&a, kind, act, 1, t);
 }
 
-static __attribute__((noinline)) void finish_step(const fo_step_args *g, const step_sums *t) {
+INLINE void finish_gates(const fo_step_args *g, const bool usual, const step_sums *t) {
     switch (g->kind) {
-        case FO_STEP_RNN: WITH_ACTIVATION(g->act.kind, finish_units(g, FO_STEP_RNN, KIND, t)); break;
-        case FO_STEP_LSTM: finish_units(g, FO_STEP_LSTM, FO_IDENTITY, t); break;
-        case FO_STEP_GRU: finish_units(g, FO_STEP_GRU, FO_IDENTITY, t); break;
-        case FO_STEP_GRU_RESET: finish_units(g, FO_STEP_GRU_RESET, FO_IDENTITY, t); break;
-        case FO_STEP_GRU_NEW: finish_units(g, FO_STEP_GRU_NEW, FO_IDENTITY, t); break;
+        case FO_STEP_RNN: break;
+        case FO_STEP_LSTM: finish_units(g, FO_STEP_LSTM, FO_IDENTITY, usual, t); break;
+        case FO_STEP_GRU: finish_units(g, FO_STEP_GRU, FO_IDENTITY, usual, t); break;
+        case FO_STEP_GRU_RESET: finish_units(g, FO_STEP_GRU_RESET, FO_IDENTITY, usual, t); break;
+        case FO_STEP_GRU_NEW: finish_units(g, FO_STEP_GRU_NEW, FO_IDENTITY, usual, t); break;
+    }
+}
+
+static __attribute__((noinline)) void finish_step(const fo_step_args *g, const step_sums *t) {
+    if (g->kind == FO_STEP_RNN) {
+        WITH_ACTIVATION(g->act.kind, finish_units(g, FO_STEP_RNN, KIND, false, t));
+    } else if (g->usual) {
+        finish_gates(g, true, t);
+    } else {
+        FO_RAN("rnn other gates");
+        finish_gates(g, false, t);
     }
 }
 

@@ -190,8 +190,9 @@ typedef struct {
     float *c_out, *h_out, *y; /* y: a second place for h', or NULL */
     ptrdiff_t ldc, ldold, ldco, ldho, ldy;
     const float *peephole; /* i f o, hidden each, or NULL */
-    fo_activation act;
-    float clip; /* bound of |s|; INFINITY: none */
+    fo_activation act, gate, out; /* of fo_cell_shape */
+    bool usual;                   /* sigmoid and tanh: the kernel's own */
+    float clip;                   /* bound of |s|; INFINITY: none */
 } fo_step_args;
 
 /* y = act(f(a, b)) for m rows of n elements; ld*: distance of rows, s*: of a row's elements. */

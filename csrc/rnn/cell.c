@@ -134,6 +134,11 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
             memcpy(job->y + i * job->ldy + j, job->io.h_out + i * job->io.ldho + j, (size_t)n * sizeof(float));
 }
 
+static bool has_usual(const fo_cell *cell) {
+    const fo_cell_shape *s = &cell->s;
+    return s->act.kind == FO_TANH && s->gate.kind == FO_SIGMOID && s->out.kind == FO_TANH;
+}
+
 void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at) {
     const fo_kernels *kn = cell->kn;
     const fo_cell_io *io = &job->io;
@@ -147,7 +152,8 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
                           .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n,
                           .c = io->c, .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out,
                           .ldho = io->ldho, .y = job->y, .ldy = job->ldy, .peephole = cell->peephole,
-                          .act = cell->s.act, .clip = cell->s.clip};
+                          .act = cell->s.act, .gate = cell->s.gate, .out = cell->s.out, .usual = has_usual(cell),
+                          .clip = cell->s.clip};
         float *z = job->between + job->m * hidden;
         if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {
             g.h_out = job->between, g.ldho = hidden, g.y = NULL;

@@ -201,7 +201,7 @@ def _lengths(p: Builder, node, steps, axis):
     return checked
 
 
-_RNN_GATES = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
+_OF_KERNELS = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
     "Tanh": lambda a, b: ("tanh", 1.0, 0.0), "Relu": lambda a, b: ("relu", 1.0, 0.0),
     "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0), "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
     "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0), "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
@@ -210,31 +210,34 @@ _RNN_GATES = {  # the kernels' activation f and the factor and shift of v in f(f
 
 
 def _gates(node, w):
-    """(the activation of an RNN's steps, a factor of its weights, a shift of its bias), the same of tanh for gates of
-    the usual functions, or None for others."""
+    """(the kernels' functions of the gates, a factor of the weights of the first of them, a shift of its bias), or None
+    where the kernels do not have them."""
     if w is None:
         return None
-    kinds, usual = _gate_kinds(node, len(w), _DEFAULTS[node.op]), [(name, 0.0, 0.0) for name in _DEFAULTS[node.op]]
-    if node.op != "RNN":
-        return ("tanh", 1.0, 0.0) if all(each == usual for each in kinds) else None
-    (name, alpha, beta), *others = [each[0] for each in kinds]
-    if name not in _RNN_GATES or any(other != (name, alpha, beta) for other in others):
+    kinds, *others = _gate_kinds(node, len(w), _DEFAULTS[node.op])
+    if any(other != kinds for other in others) or any(name not in _OF_KERNELS for name, *_ in kinds):
         return None
-    activation, factor, shift = _RNN_GATES[name](alpha, beta)
+    (first, factor, shift), *rest = [_OF_KERNELS[name](a, b) for name, a, b in kinds]
     scaled = (factor, shift) != (1, 0)
-    return None if scaled and node.attrs.get("clip") is not None else (activation, factor, shift)
+    if any(more != [1, 0] for _, *more in rest) or scaled and node.attrs.get("clip") is not None:
+        return None
+    return (first, *(name for name, *_ in rest)), factor, shift
 
 
-def _layer(node, w, r, b, peephole, activation, factor, shift):
+def _layer(node, w, r, b, peephole, functions, factor, shift):
     options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
     if (factor, shift) != (1, 0):
-        hidden = r.shape[2]
-        b = np.zeros((len(w), 2 * hidden), w.dtype) if b is None else b * np.float32(factor)
-        w, r = w * np.float32(factor), r * np.float32(factor)
-        b = b + np.repeat(np.float32([shift, 0]), hidden)
+        rows, hidden = r.shape[1:]
+        first = np.arange(rows) < (rows if node.op == "RNN" else rows - hidden)  # the last block has another function
+        scale, zeros = np.where(first, np.float32(factor), np.float32(1)), np.zeros(rows, np.float32)
+        b = np.zeros((len(w), 2 * rows), w.dtype) if b is None else b * np.tile(scale, 2)
+        b = b + np.concatenate([np.where(first, np.float32(shift), zeros), zeros])
+        w, r = w * scale[:, np.newaxis], r * scale[:, np.newaxis]
+        peephole = peephole if peephole is None else peephole * np.float32(factor)
     w, r = lean(w, r)
     if node.op == "RNN":
-        return RNN.from_onnx(w, r, b, activation=activation, **options)
+        return RNN.from_onnx(w, r, b, activation=functions[0], **options)
+    options["activations"] = functions
     if node.op == "GRU":
         return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
     return LSTM.from_onnx(w, r, b, peephole, **options)
@@ -257,7 +260,7 @@ def _swapped(t):
 
 def _sequence(step, *gates, count):
     return Operator(_recurrent(step, count, list(gates)), _recurrent_shape, _lower,
-                    note="constant weights, the usual functions of an LSTM's and a GRU's gates")
+                    note="constant weights, functions of the gates that layers have")
 
 
 RECORDS = {
