@@ -86,6 +86,18 @@ typedef struct {
 } fo_argmax_args;
 fo_status fo_argmax(const fo_argmax_args *args);
 
+/* y = the k largest of n < 2^32 elements x, or the least ones, in order, and places = where they are; steps sy, sp and
+ * sx. Of equal ones the first comes first, a NaN is the largest. For each point of kept: y, x, places. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, k, sx, sy, sp;
+    bool least;
+    float *y;
+    int64_t *places;
+    const float *x;
+} fo_top_k_args;
+fo_status fo_top_k(const fo_top_k_args *args);
+
 /* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the
  * image; the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1.
  */
@@ -305,6 +317,7 @@ typedef enum {
     FO_CALL_FILL,
     FO_CALL_MAP,
     FO_CALL_ARGMAX,
+    FO_CALL_TOP_K,
     FO_CALL_POOL,
     FO_CALL_REDUCE,
     FO_CALL_SOFTMAX,
@@ -347,6 +360,7 @@ typedef struct {
         fo_fill_args fill;
         fo_map_args map;
         fo_argmax_args argmax;
+        fo_top_k_args top_k;
         fo_pool_args pool;
         fo_reduce_args reduce;
         fo_softmax_args softmax;

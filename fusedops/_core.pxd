@@ -251,6 +251,13 @@ cdef extern from "fusedops.h" nogil:
         bint least
         int64_t *y
         const float *x
+    ctypedef struct fo_top_k_args:
+        fo_axes kept
+        Py_ssize_t n, k, sx, sy, sp
+        bint least
+        float *y
+        int64_t *places
+        const float *x
     ctypedef int fo_function
     ctypedef struct fo_elementwise_args:
         fo_axes axes
@@ -404,6 +411,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_FILL
         FO_CALL_MAP
         FO_CALL_ARGMAX
+        FO_CALL_TOP_K
         FO_CALL_POOL
         FO_CALL_REDUCE
         FO_CALL_SOFTMAX
@@ -434,6 +442,7 @@ cdef extern from "fusedops.h" nogil:
         fo_fill_args fill
         fo_map_args map
         fo_argmax_args argmax
+        fo_top_k_args top_k
         fo_pool_args pool
         fo_reduce_args reduce
         fo_softmax_args softmax

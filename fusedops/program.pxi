@@ -535,6 +535,28 @@ cdef int fill_argmax(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.least, a.n, a.sx = o[0], x.shape[along], x.stride[along]
 
 
+cdef int fill_top_k(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y and places have x's shape, but for k along the axis."""
+    cdef fo_top_k_args *a = &s.top_k
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef tensor *places = t + 2
+    cdef int d, along = o[1]
+    check_axes(y, x.nd, "y")
+    check_axes(places, x.nd, "places")
+    for d in range(x.nd):
+        if places.shape[d] != y.shape[d] or (y.shape[d] > x.shape[d] if d == along else y.shape[d] != x.shape[d]):
+            raise ValueError(f"y {shape_text(y)} and places {shape_text(places)} have no places of x {shape_text(x)} "
+                             f"along axis {along}")
+        if d != along:
+            axis(&a.kept, x.shape[d], y.stride[d], x.stride[d], places.stride[d])
+    if x.shape[along] >= <Py_ssize_t>1 << 32:
+        raise ValueError(f"x {shape_text(x)} has more elements along axis {along} than are ordered, 4294967295")
+    fo_fold(&a.kept)
+    a.least, a.n, a.k = o[0], x.shape[along], y.shape[along]
+    a.sx, a.sy, a.sp = x.stride[along], y.stride[along], places.stride[along]
+
+
 cdef int check_channels(tensor *x, tensor *y) except -1:
     if x.shape[0] != y.shape[0] or x.shape[1] != y.shape[1]:
         raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} differ in batch or channels")
@@ -889,6 +911,8 @@ cdef describe_steps():
          [at(&s.map.a), at(&s.map.b), at(&s.map.y)],
          {"to": FLOAT32, "single": False})
     step("argmax", FO_CALL_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)])
+    step("top_k", FO_CALL_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
+         [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)])
     step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
     step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",

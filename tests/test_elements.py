@@ -88,6 +88,16 @@ def test_integer_quotients(isa, dtype):
     agrees("Mod", {"a": a, "b": b}, np.array([0, 0], dtype))
 
 
+def test_what_is_beyond_a_whole_number(isa):
+    """As torch's x % 1 is: of negative numbers too, and NaN of infinities."""
+    rng = np.random.default_rng(0)
+    x = np.concatenate([numbers(rng, 70, np.float32), np.float32([-1e-9, 1e-9, 1e20, -1e20, 16777215, -0.75])])
+    with np.errstate(invalid="ignore"):
+        expected = np.mod(x, np.float32(1))
+    for one in np.float32(1), np.ones(1, np.float32):
+        agrees("Mod", {"x": x}, expected, {"one": one})
+
+
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_integers_of_one_argument(isa, dtype):
     x = np.array([*range(-70, 71), np.iinfo(dtype).min], dtype)
@@ -201,20 +211,54 @@ def test_least_and_product(isa, threads, op, function):
 
 
 @pytest.mark.parametrize("largest", [0, 1])
-def test_few_of_many(largest):
-    """The k best of a long axis, in order; of equal ones the first."""
+def test_few_of_many(largest, threads):
+    """The k best of an axis, in order; of equal ones the first, also where the first axis is ordered, or float64."""
     rng = np.random.default_rng(0)
     for x in (rng.integers(0, 30, (3, 400)).astype(np.float32), rng.standard_normal((2, 500)).astype(np.float32),
               numbers(rng, (2, 100), np.float32)):
-        for k in 1, 5, 12:
+        for k in 0, 1, 5, 12, 99, 100:
             order = np.argsort(-x if largest else x, -1, kind="stable")
             if np.isnan(x).any():
                 order = (x.shape[-1] - 1 - np.argsort(x[:, ::-1], -1, kind="stable")[:, ::-1]) if largest else order
             net = fo.load_onnx(model("TopK", {"x": x}, {"k": np.array([k])}, (np.float32, np.int64),
                                      attrs={"largest": largest}))
+            assert not k or net.plan(x)[0].steps[0].kind == "top_k"
             y, i = net(x)
             np.testing.assert_array_equal(i, order[:, :k])
             np.testing.assert_array_equal(y, np.take_along_axis(x, order[:, :k], -1))
+            down = fo.load_onnx(model("TopK", {"x": x.T}, {"k": np.array([k])}, (np.float32, np.int64),
+                                      attrs={"largest": largest, "axis": 0}))
+            for a, b in zip(down(x.T), (y.T, i.T), strict=True):
+                np.testing.assert_array_equal(a, b)
+            wide = fo.load_onnx(model("TopK", {"x": x.astype(np.float64)}, {"k": np.array([k])}, (np.float64, np.int64),
+                                      attrs={"largest": largest}))
+            for a, b in zip(wide(x.astype(np.float64)), (y, i), strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("dtype", ALL)
+@pytest.mark.parametrize("upper", [0, 1])
+def test_triangles(isa, dtype, upper):
+    """Of every matrix, with NaN and infinities beyond the diagonal, which leave zeros."""
+    rng = np.random.default_rng(0)
+    for shape in (5, 7), (7, 5), (2, 3, 64, 33), (0, 4), (1, 1):
+        x = numbers(rng, shape, dtype)
+        for k in -70, -2, 0, 1, 70:
+            agrees("Trilu", {"x": x}, (np.triu if upper else np.tril)(x, k), {"k": np.array(k)}, attrs={"upper": upper})
+
+
+@pytest.mark.parametrize("exclusive", [0, 1])
+@pytest.mark.parametrize("reverse", [0, 1])
+def test_sums_so_far(exclusive, reverse):
+    """Of short rows and of long ones, which are added one after the other."""
+    rng = np.random.default_rng(0)
+    for shape, axis in ((4, 5), 0), ((4, 5), 1), ((5, 400), 0), ((2, 6, 300), 1), ((2, 6, 300), -1), ((0, 300), 0):
+        x = rng.integers(-9, 9, shape).astype(np.float32)
+        rows = np.flip(x, axis) if reverse else x
+        expected = np.cumsum(rows, axis) - rows * np.float32(exclusive)
+        net = fo.load_onnx(model("CumSum", {"x": x}, {"axis": np.array(axis)}, (np.float32,),
+                                 attrs={"exclusive": exclusive, "reverse": reverse}))
+        np.testing.assert_array_equal(net(x), np.flip(expected, axis) if reverse else expected)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.int32, np.float64])

@@ -745,3 +745,9 @@ def test_several_threads_load():
     for t in threads:
         t.join()
     assert not errors
+
+
+def test_products_of_many_elements():
+    """The other values that they are compared on do not overflow where those of the example do not."""
+    x = np.abs(np.random.default_rng(0).standard_normal((512, 1024))) + 0.1
+    loads(lambda x: x.prod(-1), torch.tensor(x, dtype=torch.float32))

@@ -24,6 +24,11 @@ INLINE map_i64 map_modulo(map_i64 u, map_i64 v) {
     const map_i64 r = v == 0 || v == -1 ? 0 : u % v;
     return r && (r < 0) != (v < 0) ? r + v : r;
 }
+/* In steps that the compiler makes vectors of. */
+INLINE map_f32 map_sign(map_f32 u) {
+    const map_f32 one = copysignf(1, u), v = u == 0 ? 0 : one;
+    return u != u ? u : v;
+}
 
 /* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. */
 #define MAP_ROW(u_at, v_at, y_at, value) \
@@ -116,7 +121,7 @@ static map_fn *const map_integers[][FO_MAP_FLOOR - FO_MAP_ADD] = {MAP_INTEGER(i6
 MAP(floor, f32, f32, f32, floorf(u))
 MAP(ceil, f32, f32, f32, ceilf(u))
 MAP(round, f32, f32, f32, rintf(u))
-MAP(sign_f32, f32, f32, f32, u != u ? u : (map_f32)((u > 0) - (u < 0)))
+MAP(sign_f32, f32, f32, f32, map_sign(u))
 MAP(softsign, f32, f32, f32, u / (1 + fabsf(u)))
 static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_softsign};
 

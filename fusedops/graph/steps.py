@@ -48,6 +48,7 @@ RULES = {
     "resize": Rule(),
     "separable": Rule(),
     "softmax": Rule(lambda a: a["axis"] > 0),
+    "top_k": Rule(lambda a: a["axis"] > 0),
     "unary": Rule(in_place=True),
 }
 

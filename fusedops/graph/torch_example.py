@@ -83,13 +83,13 @@ class Example:
                 x = x.index_select(axis, self.torch.arange(n) % max(x.shape[axis], 1))
         return x.contiguous()
 
-    def varied(self, leaves, sign):
-        """Leaves with other values: floats of another size and sign; bools, and integers for a positive sign, in
-        another order, for a negative one all integers as the least, so that what is an index stays one."""
+    def varied(self, leaves, sign, times=1.5):
+        """Leaves with other values: floats so many times as large, of another sign; bools, and integers for a positive
+        sign, in another order, for a negative one all integers as the least, so that what is an index stays one."""
         def other(x):
             y = x.flip(tuple(range(x.ndim)))
             if x.dtype.is_floating_point:
-                return y * (1.5 * sign)
+                return y * (times * sign)
             return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
         return [other(x) for x in leaves]
 

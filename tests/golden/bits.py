@@ -412,6 +412,7 @@ def elements():
         yield f"map {name} {np.dtype(of)} to {np.dtype(to)}", partial(mapped, name=name, of=of, to=to)
     for axis in 0, 1:
         yield f"argmax {axis}", partial(argmax, axis=axis)
+        yield f"top_k {axis}", partial(top_k, axis=axis)
 
 
 def mapped(numbers, name, of, to):
@@ -428,6 +429,13 @@ def argmax(numbers, axis):
     y = np.zeros((1, 70) if axis == 0 else (37, 1), np.int64)
     step("argmax", False, numbers(37, 70), y, axis)
     return [y]
+
+
+def top_k(numbers, axis):
+    shape = (5, 70) if axis == 0 else (37, 5)
+    y, places = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
+    step("top_k", False, numbers(37, 70), y, places, axis)
+    return [y, places]
 
 
 def rows_and_matrices():

@@ -193,7 +193,17 @@ def _read_cast(r: Reader, node):
 
 
 def _lower_mod(p: Builder, node):
-    return not node.attrs.get("fmod", 0) and lower_map("mod")(p, node)
+    """Of integers; of floats what is beyond a whole number, x - floor(x)."""
+    x, by = p.at(node.inputs[0]), p.data(node.inputs[1])
+    if node.attrs.get("fmod", 0) or node.activation is not None:
+        return False
+    fraction = x.dtype == np.float32 and isinstance(by, np.ndarray) and x.shape == p.known[node.output].shape
+    if not fraction or (by != 1).any():
+        return lower_map("mod")(p, node)
+    y, whole = p.result(node.output, like=x), p.new(x.shape, in_order_of(x.shape, x.strides))
+    p.map(node, "floor", whole, x)
+    p.add("binary", node, name="sub", a=x, b=whole, y=y, activation=None)
+    return True
 
 
 _BOOLS = "its results are no floats"
@@ -286,7 +296,7 @@ RECORDS = {
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
     "Min": _binary("min", _largest(np.minimum), _read_extreme),
     "Mod": Operator(_mod, broadcast_shape, _lower_mod, sizes=True, typed=True,
-                    note="integers of 32 and 64 bits, with the sign of the divisor"),
+                    note="integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1"),
     "Mul": _binary("mul", _each(np.multiply), formula=True, on_bytes="QuantizedMul"),
     "Neg": _unary("neg", np.negative, formula=True),
     "Not": _test(np.logical_not, "not"),

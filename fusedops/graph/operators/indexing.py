@@ -1,4 +1,6 @@
 """What picks elements by indices, or puts them there."""
+import math
+
 import numpy as np
 
 from ... import _core
@@ -30,12 +32,24 @@ def _gather_nd(node, x, i):
 
 
 def _scattered(node, x, index, updates):
-    y, reduction = x.copy(), node.attrs.get("reduction", "none")
+    y, reduction = np.array(x, order="C"), node.attrs.get("reduction", "none")
     if reduction == "none":
         y[index] = updates
-    else:
-        {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction].at(y, index, updates)
+    elif updates.size:
+        function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
+        function.at(y.reshape(-1), _places_of(index, x.shape), updates.reshape(-1))
     return y
+
+
+def _places_of(index, shape):
+    """Where the elements of the parts that an index names are in a row of all: NumPy is three times as fast with it."""
+    for i, n in zip(index, shape, strict=False):
+        if not _are_inside(i, n):
+            raise IndexError(f"there are indices {i.min()} to {i.max()} into an axis of {n}")
+    parts, each = np.zeros(1, np.int64), math.prod(shape[len(index):])
+    for i, n in zip(index, shape, strict=False):
+        parts = parts * n + np.where(i < 0, i + n, i)
+    return (parts[..., np.newaxis] * each + np.arange(each)).reshape(-1)
 
 
 def _scatter_elements(node, x, i, updates):
@@ -48,6 +62,17 @@ def _scatter_nd(node, x, i, updates):
 
 def _triangle(node, x, k=None):
     return (np.triu if node.attrs.get("upper", 1) else np.tril)(x, 0 if k is None else k.item())
+
+
+def _lower_triangle(p: Builder, node):
+    """A choice between x and zeros by a table of where x is kept."""
+    x, k = p.at(node.inputs[0]), p.data(node.input(1)) if node.input(1) else np.zeros(1, np.int64)
+    if not isinstance(k, np.ndarray) or is_open((k, x.shape)):
+        return False
+    kept = _triangle(node, np.ones(x.shape[-2:], np.bool_), k)
+    mask, zero = (p.constant(a, a.shape) for a in (kept, np.zeros((), x.dtype)))
+    p.map(node, "where", p.result(node.output, like=x), mask, x, zero)
+    return True
 
 
 def _are_inside(indices, size):
@@ -304,7 +329,7 @@ RECORDS = {
         _scatter_nd, same_shape, _lower_scatter_nd, note="constant indices that are all places of a part"
     ),
     "TensorScatter": Operator(_tensor_scatter, same_shape, _SINGLE),
-    "Trilu": Operator(_triangle, same_shape, "no kernel: mostly of constants"),
+    "Trilu": Operator(_triangle, same_shape, _lower_triangle, typed=True, note="of a constant diagonal"),
     "Unique": Operator(
         _unique,
         _found_shapes(_unique),
