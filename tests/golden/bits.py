@@ -268,6 +268,11 @@ def recurrents():
                        partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options))
 
 
+    for mode, names in ("lstm", ("hardsigmoid", "tanh", "softplus")), ("gru", ("hardsigmoid", "softplus")):
+        yield (f"{mode} of other gates",
+               partial(recurrent, mode=mode, steps=5, batch=3, inputs=7, hidden=37, activations=names))
+
+
 def recurrents_of_halves():
     for mode in GATES:
         for steps, batch, inputs, hidden in RECURRENT[:4] + RECURRENT[5:8]:
@@ -466,6 +471,8 @@ def rows_and_matrices():
                     (3, 2, 700)):
         for swap in "", "a", "b":
             yield joined(f"matmul {m}x{n}x{k}", swap), partial(matmul, m=m, n=n, k=k, swap=swap)
+    for swap in "", "b":
+        yield joined("matmul 1x1100x70 in place", swap), partial(matmul, m=1, n=1100, k=70, swap=swap, scale=1)
 
 
 def called_with(function, shape, numbers, add=0, times=1, **options):
@@ -504,12 +511,12 @@ def affine(numbers, order):
     return [np.ascontiguousarray(y)]
 
 
-def matmul(numbers, m, n, k, swap):
+def matmul(numbers, m, n, k, swap, scale=0.25):
     def matrix(name, *shape):
         x = numbers(*shape)
         return np.ascontiguousarray(x.swapaxes(2, 3)).swapaxes(2, 3) if name == swap else x
     y = np.zeros((2, 3, m, n), np.float32)
-    step("matmul", matrix("a", 2, 3, m, k), matrix("b", 2, 3, k, n), y, 0.25, activations.parse("relu"))
+    step("matmul", matrix("a", 2, 3, m, k), matrix("b", 2, 3, k, n), y, scale, activations.parse("relu"))
     return [y]
 
 
