@@ -141,7 +141,7 @@ def test_most_sizes_share_one_planning(case, monkeypatch):
     """Shapes are inferred and steps chosen for few of many sizes, not for each."""
     inputs, body, constants = CASES[case]
     net, calls = network(inputs, body, **constants), []
-    monkeypatch.setattr(plan, "infer", lambda *a: calls.append(a) or shapes.infer(*a))
+    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shapes.infer(*a, **k))
     for n in range(4, 44):
         net(
             WEIGHTS.standard_normal(
@@ -379,7 +379,7 @@ def test_views_of_integers_are_no_steps():
 def test_integers_that_decide_on_shapes_stay_open_too(monkeypatch):
     """A target size as an input: one plan for all."""
     net, calls = network("float[n, t, 8] x, int64[1] k", "y = Slice(x, zero, k, one)", zero=ints(0), one=ints(1)), []
-    monkeypatch.setattr(plan, "infer", lambda *a: calls.append(a) or shapes.infer(*a))
+    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shapes.infer(*a, **k))
     x = WEIGHTS.standard_normal((1, 30, 8), np.float32)
     for k in range(2, 25):
         np.testing.assert_array_equal(net(x, ints(k)), x[:, :k])
