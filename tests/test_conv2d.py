@@ -346,6 +346,23 @@ def test_scratch_of_kernels_of_one_row(draw, layout):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("ic, size, oc, kernel, options", [
+    (160, (1, 2000), 9, (1, 5), dict(padding=(0, 2))),
+    (160, (1, 1501), 20, (1, 5), dict(stride=(1, 3), padding=((0, 0), (3, 0)))),
+    (96, (1, 3999), 8, (1, 3), dict(dilation=(1, 700), padding=((0, 0), (900, 700)))),
+    (100, (1, 2500), 6, (3, 3), dict(padding=1)),
+    (120, (1, 2000), 40, (1, 7), dict(groups=2, stride=(1, 2), padding=(0, 3))),
+])
+def test_long_rows(isa, threads, draw, layout, ic, size, oc, kernel, options):
+    """A row that is cut into tasks, each with a copy of the columns under its pixels."""
+    x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
+    options = dict(bias=draw(oc), activation="relu", layout=layout, algorithm="direct", **options)
+    y = fo.conv2d(x, w, **options)
+    check(y, oracle.conv2d(x, w, **options))
+    np.testing.assert_array_equal(fo.conv2d(x[1:], w, **options), y[1:])
+
+
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("k", [3, 5])
 def test_large_results(isa, half_rate, draw, layout, k):
     """Two images together have more than 4 MB, whose lines are fetched before they are written, and one alone has

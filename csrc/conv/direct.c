@@ -131,12 +131,13 @@ static void direct_task(void *context, fo_piece piece, int thread) {
     const ptrdiff_t block = i / d->by_oc / d->by_px / d->by_rows, n = block / d->bundles;
     const ptrdiff_t g0 = block % d->bundles * d->bundle;
     const ptrdiff_t groups = min_(d->bundle, plan->s.groups - g0);
-    fo_direct_part q = {n, g0, o, min_(d->oc, plan->ocg - o), w0, min_(d->px, d->z.ow - w0)};
+    fo_direct_part q = {n, g0, o, min_(d->oc, plan->ocg - o), w0, min_(d->px, d->z.ow - w0), 0};
     divide(d, piece, &q, &h0, &rows);
     if (!rows || !q.px || !q.oc) return;
     float *scratch = d->scratch + thread * d->scratch_each;
     const ptrdiff_t window = fo_window_rows(&plan->s, round_up(rows, d->u.unit)), top = h0 * plan->s.sh;
-    if (d->copies) fo_source_copy(d, n, g0, groups, top - d->z.top, window, scratch);
+    q.first = d->copies ? q.w0 : 0;
+    if (d->copies) fo_source_copy(d, &q, groups, top - d->z.top, window, scratch);
     if (d->u.walk->add_rows) d->u.walk->add_rows(d, rows, scratch);
     for (; q.g < g0 + groups; q.g++) {
         const float *copied = scratch + (q.g - g0) * plan->icg * fo_source_strides(d).sc;
@@ -174,6 +175,10 @@ static bool better_as_columns(const fo_direct *d, bool pixelwise) {
     return !(transposes && pixelwise) && columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
 }
 
+static ptrdiff_t columns_under(const fo_conv2d_shape *s, ptrdiff_t px) {
+    return (px - 1) * s->sw + (s->kw - 1) * s->dw + 1;
+}
+
 /* Rows of the image in scratch. */
 static void set_source(fo_direct *d, bool pixelwise, bool padded) {
     const fo_conv2d_shape *s = &d->plan->s;
@@ -182,9 +187,7 @@ static void set_source(fo_direct *d, bool pixelwise, bool padded) {
     d->bundle = d->x.sc == 1 && d->copies ? clamp_(FO_DIRECT_BUNDLE / max_(d->plan->icg, 1), 0, s->groups) : 1;
     d->bundle = max_(d->bundle, 1);
     d->bundles = div_up(s->groups, d->bundle);
-    const ptrdiff_t span = (d->z.ow - 1) * s->sw + (s->kw - 1) * s->dw + 1;
-    d->phases = d->weights_lhs ? min_(s->sw, span) : 1;
-    d->pw = div_up(span, d->phases);
+    d->phases = d->weights_lhs ? min_(s->sw, columns_under(s, d->z.ow)) : 1;
 }
 
 /* Whether weights stream, and in which pieces. */
@@ -241,11 +244,12 @@ static void set_common(fo_direct *d) {
 
 /* ---- cuts -------------------------------------------------------------------------------------------------------- */
 
-/* Scratch of a task of so many output rows, in floats; the last vector of a row may pass its end. */
-static ptrdiff_t scratch_floats(const fo_direct *d, ptrdiff_t rows) {
+/* Scratch of a task of so many output rows of px pixels, in floats; the last vector of a row may pass its end. */
+static ptrdiff_t scratch_floats(const fo_direct *d, ptrdiff_t rows, ptrdiff_t px) {
     const fo_kernels *kn = d->plan->kn;
     const ptrdiff_t last = fo_source_place(d, fo_window_rows(&d->plan->s, round_up(rows, d->u.unit)) - 1);
-    const ptrdiff_t copied = (last + 1) * d->pw * d->phases * d->bundle * d->plan->icg + kn->nr;
+    const ptrdiff_t columns = round_up(columns_under(&d->plan->s, px), d->phases);
+    const ptrdiff_t copied = (last + 1) * columns * d->bundle * d->plan->icg + kn->nr;
     const ptrdiff_t packed = d->weights_lhs ? d->plan->k * kn->nr : 0; /* a panel of pixels */
     return round_up(d->copies ? copied : packed, 16) + d->u.walk->sums_floats(d, rows);
 }
@@ -306,9 +310,9 @@ static void cut(fo_direct *d, int threads) {
     const double even = a.step * a.images * a.length * ocg / threads;
     double best = 0;
     for (ptrdiff_t size = round_up(a.length, a.grain);;) {
-        const ptrdiff_t floats = scratch_floats(d, a.flat ? 1 : size);
-        const bool fits = size == a.grain ||
-                          (size <= a.most && (a.flat || floats * (ptrdiff_t)sizeof(float) <= a.scratch));
+        const ptrdiff_t floats = a.flat ? scratch_floats(d, 1, size) : scratch_floats(d, size, d->z.ow);
+        const bool stays = (a.flat && !d->copies) || floats * (ptrdiff_t)sizeof(float) <= a.scratch;
+        const bool fits = size == a.grain || (size <= a.most && stays);
         for (ptrdiff_t parts = 1; fits && parts <= 4 && (parts == 1 || (threads > 1 && ocg >= parts * a.unit));
              parts *= 2) {
             const double time = cut_time(d, &a, size, parts, floats);
@@ -326,7 +330,8 @@ static void cut(fo_direct *d, int threads) {
     d->by_rows = div_up(d->z.oh, d->rows);
     d->by_px = div_up(d->z.ow, d->px);
     d->by_oc = div_up(ocg, d->oc);
-    d->scratch_wanted = scratch_floats(d, d->rows);
+    d->pw = div_up(columns_under(&d->plan->s, d->px), d->phases);
+    d->scratch_wanted = scratch_floats(d, d->rows, d->px);
 }
 
 /* Floats of weights that a call widens. */

@@ -7,9 +7,10 @@
 
 typedef struct fo_direct fo_direct;
 
-/* Part of an output row: pixels w0 .. w0+px, channels o .. o+oc of group g of image n. */
+/* Part of an output row: pixels w0 .. w0+px, channels o .. o+oc of group g of image n. Source rows begin under pixel
+ * `first`. */
 typedef struct {
-    ptrdiff_t n, g, o, oc, w0, px;
+    ptrdiff_t n, g, o, oc, w0, px, first;
 } fo_direct_part;
 
 /* What an algorithm does in its own way. */
@@ -50,7 +51,7 @@ struct fo_direct {
     bool channels_last;      /* of the scratch */
     /* of the stride along a row, whose columns are contiguous in scratch; 1 where pixels are rows */
     ptrdiff_t phases;
-    ptrdiff_t pw;            /* scratch: pixels of a row, or of a phase of it */
+    ptrdiff_t pw;            /* scratch: pixels under a task's, or a phase of them */
     ptrdiff_t rows, px, oc;  /* output rows, pixels of a row and channels of a task */
     ptrdiff_t by_rows, by_px, by_oc; /* tasks of an image's bundle */
     ptrdiff_t bundle, bundles;       /* groups of a task: those whose channels share cache lines are copied at once */
@@ -86,8 +87,9 @@ static inline fo_image fo_source_strides(const fo_direct *d) {
  * block. */
 void fo_source_table(const fo_direct *d, ptrdiff_t row, ptrdiff_t j, ptrdiff_t c, ptrdiff_t *table);
 
-/* Copies input rows from h0 on, of `groups` groups from g on of image n, to scratch: zeros outside the image. */
-void fo_source_copy(const fo_direct *d, ptrdiff_t n, ptrdiff_t g, ptrdiff_t groups, ptrdiff_t h0, ptrdiff_t rows,
+/* Copies input rows from h0 on, under the pixels from q->first on, of `groups` groups from q->g on, to scratch: zeros
+ * outside the image. */
+void fo_source_copy(const fo_direct *d, const fo_direct_part *q, ptrdiff_t groups, ptrdiff_t h0, ptrdiff_t rows,
                     float *scratch);
 
 /* ---- products of a part ------------------------------------------------------------------------------------------ */
@@ -103,9 +105,9 @@ static inline void fo_direct_product(const fo_direct *d, const fo_direct_part *q
     a->k = k, a->table = d->table + first;
     if (d->weights_lhs) {
         a->m = q->oc, a->a = d->w + (q->g * d->plan->ocg + q->o) * d->ldw + first;
-        a->n = q->px, a->b = row + q->w0;
+        a->n = q->px, a->b = row + q->w0 - q->first;
     } else {
-        a->m = q->px, a->a = row + q->w0 * a->lda;
+        a->m = q->px, a->a = row + (q->w0 - q->first) * a->lda;
         a->n = q->oc, a->b = fo_direct_panel(d, q, first, k), a->panel = k * a->ldb;
     }
 }

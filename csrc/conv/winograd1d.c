@@ -230,7 +230,7 @@ static void rows_in_blocks(const fo_direct *d, const fo_direct_part *q, const fl
         wide = width - j <= 3 * kn->vl ? width - j : kn->nr; /* as the product's own tiles */
         for (ptrdiff_t i = 0; i < m; i += high) {
             const ptrdiff_t some = min_(high, m - i), o = d->weights_lhs ? i : j, w = d->weights_lhs ? j : i;
-            fo_direct_part block = {q->n, q->g, q->o + o, wide, q->w0 + w, some};
+            fo_direct_part block = {q->n, q->g, q->o + o, wide, q->w0 + w, some, q->first};
             if (d->weights_lhs) block.oc = some, block.px = wide;
             part_rows(d, &block, x, sums, h0, rows, a);
         }
