@@ -24,30 +24,27 @@ class Damaged(ValueError):
 
 
 cdef class Message:
-    """How messages of a type are read: each becomes `make(values)`, of a list with a value for each of the fields.
+    """How messages of a type are read: each becomes `make(values)`, a list with its bytes and a value a field.
 
     `fields` is a list of (number, INT ... MESSAGES) and, for messages, (number, MESSAGE, Message). TEXT is a str, or
     bytes where it is no UTF-8; DATA a view of the bytes; INTS, TEXTS and MESSAGES are sequences; NUMBERS, floats or
-    doubles, are a sequence of views of their bytes. What is missing is 0, "", (), or None for DATA and MESSAGE. Number
-    0, which may come first, is the message's own DATA.
+    doubles, are a sequence of views of their bytes. What is missing is 0, "", (), or None for DATA and MESSAGE.
     """
     cdef object make
     cdef list missing
     cdef list inner
-    cdef bint whole
-    cdef int places[MOST_FIELDS]  # from 1 on; 0 is none
+    cdef int places[MOST_FIELDS]
     cdef int kinds[MOST_FIELDS]
 
     def __init__(self, make):
-        self.make, self.missing, self.inner = make, [], []
+        self.make, self.missing, self.inner = make, [None], [None]
         memset(self.places, 0, sizeof(self.places))
 
     def define(self, fields):
-        self.whole = fields[0] == (0, DATA)
         for number, kind, *inner in fields:
-            if not 0 <= number < MOST_FIELDS:
+            if not 0 < number < MOST_FIELDS:
                 raise ValueError(f"field {number} is none of 1 to {MOST_FIELDS - 1}")
-            self.places[number], self.kinds[number] = len(self.missing) + 1, kind
+            self.places[number], self.kinds[number] = len(self.missing), kind
             self.missing.append({INT: 0, FLOAT: 0.0, TEXT: "", DATA: None, MESSAGE: None}.get(kind, ()))
             self.inner.append(inner[0] if inner else None)
 
@@ -75,8 +72,7 @@ cdef object read_message(Message message, object view, const uint8_t *base, cons
     cdef uint64_t key, n = 0
     cdef const uint8_t *data
     cdef int place, kind, wire
-    if message.whole:
-        values[0] = view[at - base:end - base]
+    values[0] = view[at - base:end - base]
     if deepest == 0:
         raise Damaged("it has messages too deep inside each other")
     while at < end:
@@ -99,7 +95,7 @@ cdef object read_message(Message message, object view, const uint8_t *base, cons
         key >>= 3
         place = message.places[key] if key < MOST_FIELDS else 0
         if place:
-            read_field(message, values, place - 1, message.kinds[key], wire, n, view, base, data, at, deepest)
+            read_field(message, values, place, message.kinds[key], wire, n, view, base, data, at, deepest)
     return message.make(values)
 
 

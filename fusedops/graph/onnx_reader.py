@@ -302,7 +302,7 @@ class _Reader(Reader):
             return Value(info.name, None, np.dtype(object))
         t = of.tensor
         if t is None:
-            if all(kind is None for kind in of) and (dtype is not None or self.outer is not None):
+            if all(kind is None for kind in of[1:]) and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
             raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         try:

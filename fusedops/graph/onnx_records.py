@@ -1,7 +1,6 @@
 """An ONNX model as light records, read from its bytes: Python's view of protobuf's messages is slow to touch, and all
 who read a model ask for the same few fields. What is rarely asked for stays in the bytes of each message, `data`. The
 numbers of fields and types are those of onnx.proto."""
-from functools import partial
 from typing import Any, NamedTuple
 
 from .._core import DATA, FLOAT, INT, INTS, MESSAGE, MESSAGES, NUMBERS, TEXT, TEXTS, Message
@@ -29,21 +28,23 @@ class Tensor(NamedTuple):
 
 
 class SparseTensor:
-    __slots__ = "dims", "indices", "values"
+    __slots__ = "data", "dims", "indices", "values"
 
     def __init__(self, values):
-        found, at, self.dims = values
+        self.data, found, at, self.dims = values
         self.values, self.indices = (TENSOR.read(b"") if t is None else t for t in (found, at))
 
 
 class Value(NamedTuple):
     """A ValueInfoProto."""
+    data: memoryview
     name: str
     type: Any
 
 
 class Type(NamedTuple):
     """A TypeProto, which has one of these."""
+    data: memoryview
     tensor: Any
     sequence: Any
     map: memoryview | None
@@ -53,25 +54,30 @@ class Type(NamedTuple):
 
 
 class TensorType(NamedTuple):
+    data: memoryview
     type: int
     shape: Any
 
 
 class Sequence(NamedTuple):
+    data: memoryview
     type: Any
 
 
 class Shape(NamedTuple):
+    data: memoryview
     dims: Any
 
 
 class Dim(NamedTuple):
     """A dimension: its size as a sequence, which is empty where it has a name or nothing."""
+    data: memoryview
     size: Any
     name: str
 
 
 class Import(NamedTuple):
+    data: memoryview
     domain: str
     version: int
 
@@ -110,15 +116,15 @@ class Operation:
 
     def has_text(self):
         """Whether all its names are text."""
-        return {*map(type, (*self.key, self.name, *self.inputs, *self.outputs))} == {str}
+        return all(v.__class__ is str for v in (*self.key, self.name, *self.inputs, *self.outputs))
 
 
 class Graph:
     """`results` are those that `outputs` name; `captured` has what it takes from outside as keys."""
-    __slots__ = "captured", "inputs", "nodes", "outputs", "results", "sparse", "tensors"
+    __slots__ = "captured", "data", "inputs", "nodes", "outputs", "results", "sparse", "tensors"
 
     def __init__(self, values):
-        self.nodes, self.tensors, self.inputs, self.results, self.sparse = values
+        self.data, self.nodes, self.tensors, self.inputs, self.results, self.sparse = values
         self.outputs = [v.name for v in self.results]
         made = {v for node in self.nodes for v in node.outputs}
         made.update([v.name for v in self.inputs], [t.name for t in self.tensors])
@@ -135,10 +141,10 @@ class Graph:
 
 class Function:
     """`names` are those of its attributes, `defaults` those of them that have one; `opset` None: that of the model."""
-    __slots__ = "defaults", "inputs", "key", "name", "names", "nodes", "opset", "outputs"
+    __slots__ = "data", "defaults", "inputs", "key", "name", "names", "nodes", "opset", "outputs"
 
     def __init__(self, values):
-        self.name, self.inputs, self.outputs, self.names, self.nodes, imports, domain, self.defaults = values
+        self.data, self.name, self.inputs, self.outputs, self.names, self.nodes, imports, domain, self.defaults = values
         self.key, self.opset = (one_name(domain), self.name), opset_of(imports)
 
 
@@ -167,17 +173,16 @@ class Model:
 
 MODEL, GRAPH, FUNCTION, NODE, SPARSE = map(Message, (Model, Graph, Function, Operation, SparseTensor))
 ATTRIBUTE, TENSOR, VALUE, IMPORT, TYPE, TENSOR_TYPE, SEQUENCE, SHAPE, DIM = (
-    Message(partial(tuple.__new__, each))
-    for each in (Attribute, Tensor, Value, Import, Type, TensorType, Sequence, Shape, Dim))
-MODEL.define([(0, DATA), (1, INT), (7, MESSAGE, GRAPH), (8, MESSAGES, IMPORT), (25, MESSAGES, FUNCTION)])
+    Message(each._make) for each in (Attribute, Tensor, Value, Import, Type, TensorType, Sequence, Shape, Dim))
+MODEL.define([(1, INT), (7, MESSAGE, GRAPH), (8, MESSAGES, IMPORT), (25, MESSAGES, FUNCTION)])
 GRAPH.define([(1, MESSAGES, NODE), (5, MESSAGES, TENSOR), (11, MESSAGES, VALUE), (12, MESSAGES, VALUE),
               (15, MESSAGES, SPARSE)])
 FUNCTION.define([(1, TEXT), (4, TEXTS), (5, TEXTS), (6, TEXTS), (7, MESSAGES, NODE), (9, MESSAGES, IMPORT), (10, TEXT),
                  (11, MESSAGES, ATTRIBUTE)])
-NODE.define([(0, DATA), (1, TEXTS), (2, TEXTS), (3, TEXT), (4, TEXT), (5, MESSAGES, ATTRIBUTE), (7, TEXT)])
-ATTRIBUTE.define([(0, DATA), (1, TEXT), (2, FLOAT), (3, INT), (4, DATA), (5, MESSAGE, TENSOR), (6, MESSAGE, GRAPH),
-                  (7, NUMBERS), (8, INTS), (11, MESSAGES, GRAPH), (20, INT), (21, TEXT)])
-TENSOR.define([(0, DATA), (1, INTS), (2, INT), (4, NUMBERS), (5, INTS), (7, INTS), (8, TEXT), (9, DATA), (10, NUMBERS),
+NODE.define([(1, TEXTS), (2, TEXTS), (3, TEXT), (4, TEXT), (5, MESSAGES, ATTRIBUTE), (7, TEXT)])
+ATTRIBUTE.define([(1, TEXT), (2, FLOAT), (3, INT), (4, DATA), (5, MESSAGE, TENSOR), (6, MESSAGE, GRAPH), (7, NUMBERS),
+                  (8, INTS), (11, MESSAGES, GRAPH), (20, INT), (21, TEXT)])
+TENSOR.define([(1, INTS), (2, INT), (4, NUMBERS), (5, INTS), (7, INTS), (8, TEXT), (9, DATA), (10, NUMBERS),
                (14, INT)])
 SPARSE.define([(1, MESSAGE, TENSOR), (2, MESSAGE, TENSOR), (3, INTS)])
 VALUE.define([(1, TEXT), (2, MESSAGE, TYPE)])

@@ -69,11 +69,11 @@ def _fold(context, node, allowed):
         return
     groups = node.attrs.get("group", 1)
     channels = w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
-    scale, shift = (a if a.size == channels else np.broadcast_to(a, (channels,)) for a in total)
+    scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
     if at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
         return  # scales of int8 weights are positive
     before = list(node.inputs)
-    if (scale != 1).any():  # c - y has a scale too
+    if np.any(scale != 1):  # c - y has a scale too
         scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(
             np.ascontiguousarray(w), np.ascontiguousarray(scale))
         node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", scaled)
