@@ -1,5 +1,4 @@
 # Types of the binding; what its parts do stands in _core.pyx and program.pxi.
-from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from numpy import dtype, float64, int64
@@ -188,24 +187,3 @@ class Template:
     def repeat(self, first: int, rounds: int) -> None: ...
     def program(self, values: NDArray[int64], offsets: NDArray[int64], constants: list[Any],
                 options: list[Any]) -> Program:        ...
-
-
-INT: int
-FLOAT: int
-TEXT: int
-DATA: int
-MESSAGE: int
-INTS: int
-NUMBERS: int
-TEXTS: int
-MESSAGES: int
-
-
-class Damaged(ValueError):
-    ...
-
-
-class Message:
-    def __init__(self, make: Callable[[list[Any]], Any]) -> None: ...
-    def define(self, fields: list[tuple[Any, ...]]) -> None: ...
-    def read(self, data: bytes) -> Any: ...

@@ -1311,7 +1311,6 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
 
 include "program.pxi"
 include "template.pxi"
-include "messages.pxi"
 
 
 # ---- what surrounds the products -------------------------------------------------------------------------------------

@@ -3,12 +3,10 @@ import contextlib
 import functools
 import math
 import os
-from collections.abc import Sequence
 
 import numpy as np
 
-from .._core import Damaged
-from .onnx_records import EXTERNAL, MODEL
+from . import onnx_records as records
 
 OPSETS = range(7, 29)
 
@@ -25,35 +23,23 @@ def import_onnx():
 def parse(onnx, model):
     """(its records, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
     a path, bytes or a ModelProto."""
-    model = _serialized(model) if isinstance(model, onnx.ModelProto) else model
-    path = None if isinstance(model, (bytes, bytearray, memoryview)) else os.fspath(model)
-    with _one_error(onnx, "the model" if path is None else repr(path)):
-        found = _read(onnx, model, path)
+    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
+    what = "the model" if path is None else repr(path)
+    with _one_error(onnx, what):
+        if path is not None:
+            proto = onnx.load(path, load_external_data=False)
+        else:
+            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
+        found = records.Model(proto)
         _check(onnx, found)
     files = _outside(onnx, found, path)
     if found.opset is None:
         raise ValueError(
             "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
     if found.opset < OPSETS[0]:
-        proto = onnx.ModelProto.FromString(found.data)
-        _take_in(onnx, proto, files)
-        return MODEL.read(_upgraded(onnx, proto, found.opset).SerializeToString()), OPSETS[0], True, {}
+        _take_in(onnx, found, files)
+        return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
     return found, found.opset, False, files
-
-
-def _read(onnx, model, path):
-    """The records of a model. Bytes that protobuf would write in another way, and files of text, go through ONNX, which
-    says what is wrong with damaged ones."""
-    if path is None:
-        data = bytes(model)
-    else:
-        with open(path, "rb") as f:
-            data = f.read()
-    try:
-        return MODEL.read(data)
-    except Damaged:
-        proto = onnx.load_model_from_string(data) if path is None else onnx.load(path, load_external_data=False)
-        return MODEL.read(proto.SerializeToString())
 
 
 @contextlib.contextmanager
@@ -69,15 +55,6 @@ def _one_error(onnx, what):
         ) from None
 
 
-def _serialized(model):
-    from google.protobuf.message import EncodeError
-    try:
-        return model.SerializeToString()
-    except EncodeError:
-        raise ValueError("the model has more than the 2 GB of a message: save it with its weights in another file "
-                         "(onnx.save_model(..., save_as_external_data=True)) and load it by its path") from None
-
-
 def _check(onnx, model):
     """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are
     checked as they are read."""
@@ -88,12 +65,12 @@ def _check(onnx, model):
     context.opset_imports = model.opsets
     current = functools.cache(functools.partial(_is_current, onnx, model))
     for graph in model.graph.all():
-        for i, node in enumerate(graph.nodes):
-            if not node.has_text():
-                raise ValueError(f"node {i} has a name that is no text")
+        for node in graph.nodes:
             if not node.nested and current(node.key):
-                proto = onnx.NodeProto.FromString(node.data)
-                proto.domain = node.domain  # which the checker knows by one name
+                proto = node.proto
+                if proto.domain != node.domain:
+                    proto = onnx.NodeProto.FromString(proto.SerializeToString())
+                    proto.domain = node.domain  # which the checker knows by one name
                 onnx.checker.check_node(proto, context)
 
 
@@ -110,12 +87,11 @@ def _outside(onnx, model, path):
     it links to."""
     folder, found = os.path.dirname(os.path.abspath(path or "")), {}
     roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
-    for tensor in model.outside():
+    for tensor in model.outside:
         if path is None:
             raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
         with _one_error(onnx, repr(path)):
-            proto = onnx.TensorProto.FromString(tensor.data)
-            location = onnx.external_data_helper.ExternalDataInfo(proto).location
+            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
         there = os.path.realpath(os.path.join(folder, location))
         if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
             raise ValueError(
@@ -148,16 +124,13 @@ def read_outside(onnx, tensor, path, dtype=None):
         return data
 
 
-def _take_in(onnx, proto, files):
-    """Reads the data of tensors from other files into a message."""
-    for field, value in proto.ListFields():
-        for each in (value if isinstance(value, Sequence) else [value]) if field.message_type else ():
-            _take_in(onnx, each, files)
-    if isinstance(proto, onnx.TensorProto) and proto.data_location == EXTERNAL:
-        location = onnx.external_data_helper.ExternalDataInfo(proto).location
-        proto.raw_data = read_outside(onnx, proto, files[location])
-        proto.data_location = onnx.TensorProto.DEFAULT
-        del proto.external_data[:]
+def _take_in(onnx, model, files):
+    """Reads the data of tensors from other files into the messages."""
+    for tensor in model.outside:
+        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        tensor.raw_data = read_outside(onnx, tensor, files[location])
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
 
 
 def _upgraded(onnx, proto, opset):

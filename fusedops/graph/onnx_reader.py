@@ -8,28 +8,21 @@ import numpy as np
 
 from .ir import Graph, Known, Node, Value, unique
 from .onnx_file import OPSETS, import_onnx, parse, read_outside
-from .onnx_records import ATTRIBUTE, EXTERNAL, FUNCTION, SPARSE, TENSOR, TYPE
+from .onnx_records import VALUES, Attribute, Function
 from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
 
 DEEPEST = 64  # functions that call functions
 _PLAIN = {  # TensorProto's types whose elements NumPy has, and the field of those that are not in raw_data
-    1: (np.dtype(np.float32), "floats"),
-    2: (np.dtype(np.uint8), "int32s"),
-    3: (np.dtype(np.int8), "int32s"),
-    6: (np.dtype(np.int32), "int32s"),
-    7: (np.dtype(np.int64), "int64s"),
-    9: (np.dtype(np.bool_), "int32s"),
-    11: (np.dtype(np.float64), "doubles"),
+    1: (np.dtype(np.float32), "float_data"),
+    2: (np.dtype(np.uint8), "int32_data"),
+    3: (np.dtype(np.int8), "int32_data"),
+    6: (np.dtype(np.int32), "int32_data"),
+    7: (np.dtype(np.int64), "int64_data"),
+    9: (np.dtype(np.bool_), "int32_data"),
+    11: (np.dtype(np.float64), "double_data"),
 }
-_TENSOR = 4  # AttributeProto's number
-_VALUES = {  # of attributes, by AttributeProto's numbers for the types that most have
-    1: lambda a: a.f,
-    2: lambda a: a.i,
-    3: lambda a: str(a.s or b"", "utf-8", "replace"),
-    6: lambda a: np.frombuffer(b"".join(a.floats), "<f4").tolist(),
-    7: lambda a: list(a.ints),
-}
+_STORED = {"float_data": np.float32, "int32_data": np.int32, "int64_data": np.int64, "double_data": np.float64}
 
 
 def read_onnx(model):
@@ -44,20 +37,8 @@ def read_onnx(model):
         The file, or one with its weights, cannot be read.
     """
     onnx = import_onnx()
-    from google.protobuf.message import DecodeError
     found, opset, upgraded, files = parse(onnx, model)
-    try:
-        return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
-    except DecodeError as e:  # in what records keep as bytes
-        raise ValueError(f"the model is damaged: a part of it cannot be read: {e}") from None
-
-
-def _elements(tensor, dtype, field):
-    """The elements of a tensor: a copy, as a view would keep the whole file in memory."""
-    if tensor.raw or dtype.kind == "f":
-        parts = [tensor.raw] if tensor.raw else getattr(tensor, field)
-        return np.frombuffer(parts[0] if len(parts) == 1 else b"".join(parts), dtype).copy()
-    return np.array(getattr(tensor, field), np.int64).astype(dtype)
+    return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
 
 
 @functools.cache
@@ -196,7 +177,7 @@ class _Library:
         if schema is None:
             raise ValueError(f"the model (opset {opset}) has an operator that fusedops does not have: "
                              f"{node.op} ({node.name}){_reason(node.op)}")
-        defaults = {name: ATTRIBUTE.read(a.default_value.SerializeToString())
+        defaults = {name: Attribute(a.default_value, [])
                     for name, a in schema.attributes.items() if a.default_value.name}
         return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
 
@@ -218,11 +199,11 @@ class _Library:
             ]
             plain = onnx.NodeProto(op_type=op, domain=domain, input=node.inputs, output=node.outputs)
             for name, a in given.items():
-                plain.attribute.append(onnx.AttributeProto.FromString(a.data))
+                plain.attribute.append(a.proto)
                 plain.attribute[-1].name = name
             data = schema.get_context_dependent_function_with_opset_version(
                 at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds])
-        function = FUNCTION.read(data)
+        function = Function(onnx.FunctionProto.FromString(data), [])
         if not function.nodes:
             raise ValueError(f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
                              "fixed sizes, or run onnx.shape_inference on it")
@@ -236,8 +217,8 @@ class _Reader(Reader):
     def __init__(self, library, graph, upgraded=False, outer=None):
         self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
         taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
-        taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(t.name for t in graph.tensors)], 0)
-        constants = {t.name: self.array(t) for t in graph.tensors}
+        taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
+        constants = {name: self.array(t) for name, t in graph.tensors}
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
@@ -259,14 +240,18 @@ class _Reader(Reader):
 
     def array(self, tensor):
         try:
-            if tensor.location == EXTERNAL:
-                return self.outside(self.onnx.TensorProto.FromString(tensor.data))
-            if tensor.type in _PLAIN and sys.byteorder == "little":
-                return _elements(tensor, *_PLAIN[tensor.type]).reshape(tuple(tensor.dims))
-            a = self.onnx.numpy_helper.to_array(self.onnx.TensorProto.FromString(tensor.data))
+            if tensor.data_location == tensor.EXTERNAL:
+                return self.outside(tensor)
+            if tensor.data_type in _PLAIN and sys.byteorder == "little":
+                dtype, field = _PLAIN[tensor.data_type]
+                raw = tensor.raw_data
+                data = np.frombuffer(raw, dtype) if raw else np.array(getattr(tensor, field), _STORED[field]).astype(
+                    dtype, copy=False)
+                return data.reshape(tuple(tensor.dims))
+            a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
             raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
-        if tensor.type == self.onnx.TensorProto.BFLOAT16:
+        if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
             a = a.astype(np.float32)
         if not _is_number(a.dtype):
             raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
@@ -278,8 +263,8 @@ class _Reader(Reader):
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
             return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type][0])
         data = read_outside(self.onnx, tensor, file)
-        whole = self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
-        return self.array(TENSOR.read(whole.SerializeToString()))
+        return self.array(self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
+                                                raw_data=data))
 
     def sparse_array(self, tensor):
         """A tensor of which a file has the elements that are not zero."""
@@ -297,29 +282,29 @@ class _Reader(Reader):
 
     def value(self, info, dtype=None):
         """An input or output; `dtype` where the file need not say it."""
-        of = info.type or TYPE.read(b"")
-        if of.sequence is not None and of.sequence.type is not None and of.sequence.type.tensor is not None:
+        if info.type.HasField("sequence_type") and info.type.sequence_type.elem_type.HasField("tensor_type"):
             return Value(info.name, None, np.dtype(object))
-        t = of.tensor
-        if t is None:
-            if all(kind is None for kind in of[1:]) and (dtype is not None or self.outer is not None):
+        if not info.type.HasField("tensor_type"):
+            if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
                 return Value(info.name, None, dtype)
             raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
+        t = info.type.tensor_type
         try:
-            if t.type == self.onnx.TensorProto.BFLOAT16:
+            if t.elem_type == self.onnx.TensorProto.BFLOAT16:
                 dtype = np.dtype(np.float32)
-            elif t.type in _PLAIN:
-                dtype = _PLAIN[t.type][0]
-            elif t.type or dtype is None:
-                dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.type))
+            elif t.elem_type in _PLAIN:
+                dtype = _PLAIN[t.elem_type][0]
+            elif t.elem_type or dtype is None:
+                dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):
             raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
         if not _is_number(dtype):
             raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
         shape = None
-        if t.shape is not None:
-            shape = tuple([d.size[-1] if d.size and d.size[-1] >= 0 else d.name or f"{info.name}.{i}"
-                           for i, d in enumerate(t.shape.dims)])
+        if t.HasField("shape"):
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
+                for i, d in enumerate(t.shape.dim))
         return Value(info.name, shape, dtype)
 
     def resolve(self, name, reader):
@@ -412,15 +397,15 @@ class _Reader(Reader):
             self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
 
     def attribute(self, a):
-        if a.type in _VALUES:
-            return _VALUES[a.type](a)
-        if a.type == _TENSOR:
-            return self.array(a.tensor or TENSOR.read(b""))
-        value = self.onnx.helper.get_attribute_value(self.onnx.AttributeProto.FromString(a.data))
+        if a.type in VALUES:
+            return a.value
+        value = self.onnx.helper.get_attribute_value(a.proto)
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
+        if isinstance(value, self.onnx.TensorProto):
+            return self.array(value)
         if isinstance(value, self.onnx.SparseTensorProto):
-            return self.sparse_array(SPARSE.read(value.SerializeToString()))
+            return self.sparse_array(value)
         if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
             return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
         return value

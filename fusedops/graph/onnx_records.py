@@ -1,11 +1,17 @@
-"""An ONNX model as light records, read from its bytes: Python's view of protobuf's messages is slow to touch, and all
-who read a model ask for the same few fields. What is rarely asked for stays in the bytes of each message, `data`. The
-numbers of fields and types are those of onnx.proto."""
-from typing import Any, NamedTuple
+"""An ONNX model as light records, made in one walk: Python's view of a message is slow to touch, and all who read a
+model ask for the same few fields. What is rarely asked for stays in the message, `proto`.
 
-from .._core import DATA, FLOAT, INT, INTS, MESSAGE, MESSAGES, NUMBERS, TEXT, TEXTS, Message
+`outside` is a list that takes up the tensors whose data is in another file.
+"""
 
-EXTERNAL = 1  # a TensorProto's data_location
+VALUES = {  # of attributes, by AttributeProto's numbers for the types that most have
+    1: lambda a: a.f,
+    2: lambda a: a.i,
+    3: lambda a: a.s.decode("utf-8", "replace"),
+    6: lambda a: list(a.floats),
+    7: lambda a: list(a.ints),
+}
+_TENSOR, _EXTERNAL = 4, 1  # AttributeProto's and TensorProto's numbers
 
 
 def one_name(domain):
@@ -13,121 +19,64 @@ def one_name(domain):
     return "" if domain == "ai.onnx" else domain
 
 
-class Tensor(NamedTuple):
-    """As a TensorProto; `floats` and `doubles` are views of bytes, `data` all of its."""
-    data: memoryview
-    dims: Any
-    type: int
-    floats: Any
-    int32s: Any
-    int64s: Any
-    name: str
-    raw: memoryview | None
-    doubles: Any
-    location: int
+def _hold(outside, tensor):
+    if tensor.data_location == _EXTERNAL:
+        outside.append(tensor)
 
 
-class SparseTensor:
-    __slots__ = "data", "dims", "indices", "values"
+class Attribute:
+    """`value` where the type is one of VALUES; `ref` is the attribute of the function around it that it is."""
+    __slots__ = "graph", "graphs", "name", "proto", "ref", "type", "value"
 
-    def __init__(self, values):
-        self.data, found, at, self.dims = values
-        self.values, self.indices = (TENSOR.read(b"") if t is None else t for t in (found, at))
-
-
-class Value(NamedTuple):
-    """A ValueInfoProto."""
-    data: memoryview
-    name: str
-    type: Any
-
-
-class Type(NamedTuple):
-    """A TypeProto, which has one of these."""
-    data: memoryview
-    tensor: Any
-    sequence: Any
-    map: memoryview | None
-    opaque: memoryview | None
-    sparse: memoryview | None
-    optional: memoryview | None
-
-
-class TensorType(NamedTuple):
-    data: memoryview
-    type: int
-    shape: Any
-
-
-class Sequence(NamedTuple):
-    data: memoryview
-    type: Any
-
-
-class Shape(NamedTuple):
-    data: memoryview
-    dims: Any
-
-
-class Dim(NamedTuple):
-    """A dimension: its size as a sequence, which is empty where it has a name or nothing."""
-    data: memoryview
-    size: Any
-    name: str
-
-
-class Import(NamedTuple):
-    data: memoryview
-    domain: str
-    version: int
-
-
-class Attribute(NamedTuple):
-    """As an AttributeProto; `ref` is the attribute of the function around it that it is."""
-    data: memoryview
-    name: str
-    f: float
-    i: int
-    s: memoryview | None
-    tensor: Tensor | None
-    graph: Any
-    floats: Any
-    ints: Any
-    graphs: Any
-    type: int
-    ref: str
+    def __init__(self, proto, outside):
+        self.proto, self.name, self.ref, self.type = proto, proto.name, proto.ref_attr_name, proto.type
+        self.value, self.graph, self.graphs = None, None, ()
+        if self.type in VALUES:
+            self.value = VALUES[self.type](proto)
+        elif self.type == _TENSOR:
+            _hold(outside, proto.t)
+        else:
+            single = proto.HasField("g")
+            self.graphs = [Graph(g, outside) for g in (*([proto.g] if single else ()), *proto.graphs)]
+            self.graph = self.graphs[0] if single else None
 
 
 class Operation:
     """A node. `op` is its operator with the domain, `key` these two. `reads` are the values that it takes, and those
-    that graphs inside it take from outside; `graphs` are those that an attribute is, `nested` also those of lists."""
-    __slots__ = "attributes", "data", "domain", "graphs", "inputs", "key", "name", "nested", "op", "outputs", "reads"
+    that graphs inside it take from outside."""
+    __slots__ = "attributes", "domain", "graphs", "inputs", "key", "name", "nested", "op", "outputs", "proto", "reads"
 
-    def __init__(self, values):
-        self.data, self.inputs, self.outputs, self.name, kind, self.attributes, domain = values
-        self.domain = domain = one_name(domain)
-        self.key, self.op = (domain, kind), f"{domain}.{kind}" if domain else kind
-        self.graphs = [a.graph for a in self.attributes if a.graph is not None]
-        self.nested = [*self.graphs, *(graph for a in self.attributes for graph in a.graphs)]
+    def __init__(self, proto, i, outside):
+        self.proto, self.name, self.domain, kind = proto, proto.name, one_name(proto.domain), proto.op_type
+        self.inputs, self.outputs = list(proto.input), list(proto.output)
+        try:
+            "".join((kind, self.domain, self.name, *self.inputs, *self.outputs))
+        except TypeError:
+            raise ValueError(f"node {i} has a name that is no text") from None
+        self.key, self.op = (self.domain, kind), f"{self.domain}.{kind}" if self.domain else kind
+        self.attributes = [Attribute(a, outside) for a in proto.attribute]
+        self.nested = [graph for a in self.attributes for graph in a.graphs]
+        self.graphs = [a.graph for a in self.attributes if a.graph] if self.nested else ()
         self.reads = dict.fromkeys(self.inputs)
         self.reads.pop("", None)
         for graph in self.graphs:
             self.reads |= graph.captured
 
-    def has_text(self):
-        """Whether all its names are text."""
-        return all(v.__class__ is str for v in (*self.key, self.name, *self.inputs, *self.outputs))
-
 
 class Graph:
-    """`results` are those that `outputs` name; `captured` has what it takes from outside as keys."""
-    __slots__ = "captured", "data", "inputs", "nodes", "outputs", "results", "sparse", "tensors"
+    """`inputs` and `results` are messages, `outputs` the names of the results; `captured` has what it takes from
+    outside as keys."""
+    __slots__ = "captured", "inputs", "nodes", "outputs", "results", "sparse", "tensors"
 
-    def __init__(self, values):
-        self.data, self.nodes, self.tensors, self.inputs, self.results, self.sparse = values
-        self.outputs = [v.name for v in self.results]
+    def __init__(self, proto, outside):
+        self.inputs, self.results, self.sparse = list(proto.input), list(proto.output), list(proto.sparse_initializer)
+        self.outputs, self.tensors = [v.name for v in self.results], [(t.name, t) for t in proto.initializer]
+        for _, tensor in self.tensors:
+            _hold(outside, tensor)
+        self.nodes = [Operation(node, i, outside) for i, node in enumerate(proto.node)]
         made = {v for node in self.nodes for v in node.outputs}
-        made.update([v.name for v in self.inputs], [t.name for t in self.tensors])
+        made.update(v.name for v in self.inputs)
+        made.update(name for name, _ in self.tensors)
         reads = [*(v for node in self.nodes for v in node.reads), *self.outputs]
         self.captured = dict.fromkeys(v for v in reads if v not in made)
 
@@ -141,54 +90,23 @@ class Graph:
 
 class Function:
     """`names` are those of its attributes, `defaults` those of them that have one; `opset` None: that of the model."""
-    __slots__ = "data", "defaults", "inputs", "key", "name", "names", "nodes", "opset", "outputs"
+    __slots__ = "defaults", "inputs", "key", "name", "names", "nodes", "opset", "outputs"
 
-    def __init__(self, values):
-        self.data, self.name, self.inputs, self.outputs, self.names, self.nodes, imports, domain, self.defaults = values
-        self.key, self.opset = (one_name(domain), self.name), opset_of(imports)
-
-
-def opset_of(imports):
-    return next((i.version for i in imports if one_name(i.domain) == ""), None)
+    def __init__(self, proto, outside):
+        self.name, self.key = proto.name, (one_name(proto.domain), proto.name)
+        self.inputs, self.outputs, self.names = list(proto.input), list(proto.output), list(proto.attribute)
+        self.defaults = [Attribute(a, outside) for a in proto.attribute_proto]
+        self.opset = next((i.version for i in proto.opset_import if one_name(i.domain) == ""), None)
+        self.nodes = [Operation(node, i, outside) for i, node in enumerate(proto.node)]
 
 
 class Model:
-    """A model: `opsets` by domain, of which `opset` is that of ONNX's own operators."""
-    __slots__ = "data", "functions", "graph", "ir_version", "opset", "opsets"
+    """A model: `opsets` by domain, of which `opset` is that of ONNX's own operators, and `outside`."""
+    __slots__ = "functions", "graph", "ir_version", "opset", "opsets", "outside"
 
-    def __init__(self, values):
-        self.data, self.ir_version, graph, imports, functions = values
-        self.graph = GRAPH.read(b"") if graph is None else graph
-        self.opsets, self.opset = {one_name(i.domain): i.version for i in imports}, opset_of(imports)
-        self.functions = {f.key: f for f in functions}
-
-    def outside(self):
-        """The tensors whose data is in another file."""
-        graphs = list(self.graph.all())
-        nodes = [node for each in (*graphs, *self.functions.values()) for node in each.nodes]
-        tensors = [t for graph in graphs for t in graph.tensors]
-        tensors += [a.tensor for node in nodes for a in node.attributes if a.tensor is not None]
-        return [t for t in tensors if t.location == EXTERNAL]
-
-
-MODEL, GRAPH, FUNCTION, NODE, SPARSE = map(Message, (Model, Graph, Function, Operation, SparseTensor))
-ATTRIBUTE, TENSOR, VALUE, IMPORT, TYPE, TENSOR_TYPE, SEQUENCE, SHAPE, DIM = (
-    Message(each._make) for each in (Attribute, Tensor, Value, Import, Type, TensorType, Sequence, Shape, Dim))
-MODEL.define([(1, INT), (7, MESSAGE, GRAPH), (8, MESSAGES, IMPORT), (25, MESSAGES, FUNCTION)])
-GRAPH.define([(1, MESSAGES, NODE), (5, MESSAGES, TENSOR), (11, MESSAGES, VALUE), (12, MESSAGES, VALUE),
-              (15, MESSAGES, SPARSE)])
-FUNCTION.define([(1, TEXT), (4, TEXTS), (5, TEXTS), (6, TEXTS), (7, MESSAGES, NODE), (9, MESSAGES, IMPORT), (10, TEXT),
-                 (11, MESSAGES, ATTRIBUTE)])
-NODE.define([(1, TEXTS), (2, TEXTS), (3, TEXT), (4, TEXT), (5, MESSAGES, ATTRIBUTE), (7, TEXT)])
-ATTRIBUTE.define([(1, TEXT), (2, FLOAT), (3, INT), (4, DATA), (5, MESSAGE, TENSOR), (6, MESSAGE, GRAPH), (7, NUMBERS),
-                  (8, INTS), (11, MESSAGES, GRAPH), (20, INT), (21, TEXT)])
-TENSOR.define([(1, INTS), (2, INT), (4, NUMBERS), (5, INTS), (7, INTS), (8, TEXT), (9, DATA), (10, NUMBERS),
-               (14, INT)])
-SPARSE.define([(1, MESSAGE, TENSOR), (2, MESSAGE, TENSOR), (3, INTS)])
-VALUE.define([(1, TEXT), (2, MESSAGE, TYPE)])
-TYPE.define([(1, MESSAGE, TENSOR_TYPE), (4, MESSAGE, SEQUENCE), (5, DATA), (7, DATA), (8, DATA), (9, DATA)])
-TENSOR_TYPE.define([(1, INT), (2, MESSAGE, SHAPE)])
-SEQUENCE.define([(1, MESSAGE, TYPE)])
-SHAPE.define([(1, MESSAGES, DIM)])
-DIM.define([(1, INTS), (2, TEXT)])
-IMPORT.define([(1, TEXT), (2, INT)])
+    def __init__(self, proto):
+        self.outside = []
+        self.ir_version, self.opsets = proto.ir_version, {one_name(i.domain): i.version for i in proto.opset_import}
+        self.opset = next((i.version for i in proto.opset_import if one_name(i.domain) == ""), None)
+        self.graph = Graph(proto.graph, self.outside)
+        self.functions = {f.key: f for f in (Function(f, self.outside) for f in proto.functions)}
