@@ -1,8 +1,8 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
 A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`,
-`networks`, `peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the
-medians of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and
+`networks`, `peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON
+file has the medians of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and
 writes them.
 """
 import json
@@ -104,7 +104,8 @@ def every_peer(file, threads):
             yield f"| {labels[name]} | {cells} | {min(others) / times['fusedops']:.2f} |"
 
 
-TABLES = {"fusion": fusion, "networks": partial(fusion, rows=NETWORKS), "eight_bits": eight_bits, "peers": peers, "every_peer": every_peer}
+TABLES = {"fusion": fusion, "networks": partial(fusion, rows=NETWORKS), "eight_bits": eight_bits, "peers": peers,
+          "every_peer": every_peer}
 
 
 def table(kind, processor, threads):

@@ -1,3 +1,5 @@
+from typing import Any
+
 from . import _core
 from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
 from .batchnorm import BatchNorm
@@ -13,6 +15,9 @@ class Conv2d(_core.Conv2dPlan):
     def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
                  activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
                  groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto") -> None: ...
+
+def windows(w: Array, stride: Ints, padding: Padding, dilation: Ints, groups: int,
+            layout: Layout) -> tuple[Any, Any, Any, int, bool]: ...
 
 class Conv1d:
     def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,

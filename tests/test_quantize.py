@@ -381,11 +381,13 @@ def test_predictions_depend_on_what_the_processor_has():
     for isa, kind in ("avx512", "tiles"), ("avx2", "dots"), ("avx2", "words"):
         if isa not in fo.available_isas():
             continue
-        with using_isa(isa), using_byte_products(kind):
+        with using_isa(isa), using_byte_products(kind) as there:
+            if not there:
+                continue
             float_ns, ns = layer._nanoseconds((1, 28, 28), (28, 28), 0, 0)
             gains.append(float_ns / ns)
             assert layer._nanoseconds((2, 28, 28), (28, 28), 0, 0) == pytest.approx((2 * float_ns, 2 * ns), rel=0.01)
-    assert gains == sorted(gains, reverse=True) and gains[-1] < 1.5
+    assert gains == sorted(set(gains), reverse=True) and gains[-1] < 1.5
 
 
 # ---- bounds and what is kept -----------------------------------------------------------------------------------------

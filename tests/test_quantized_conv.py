@@ -27,6 +27,8 @@ SHAPES = [
     (20, (10, 11), 17, (3, 2), dict(padding=((2, 0), (1, 3)), dilation=(2, 3))),
     (8, (9, 9), 12, (5, 5), dict(stride=(2, 3), padding=2, groups=4)),
     (6, (7, 7), 6, (3, 3), dict(padding=1, groups=2)),
+    (6, (9, 8), 10, (3, 3), dict(padding=1, groups=2)),
+    (9, (7, 30), 12, (5, 7), dict(stride=2, padding=2, groups=3)),
     (4, (8, 8), 12, (3, 3), dict(padding=1, groups=4)),
     (1, (6, 6), 3, (3, 3), dict(padding=1)),
     (2, (1, 40), 5, (1, 7), dict(padding=(0, 3))),

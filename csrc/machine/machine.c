@@ -52,10 +52,11 @@ bool fo_has_avx_vnni(void) {
 
 #if defined(__x86_64__) && defined(__linux__)
 static bool asks_for_tiles(void) {
-    enum { FEATURES = 7, AMX = 3 << 24 /* tiles, and their products of bytes */, ASK = 0x1023, TILE_DATA = 18 };
+    enum { FEATURES = 7, AMX = 3 << 24 /* tiles, and their products of bytes */ };
+    enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned a, b, c, d;
     return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX) == AMX &&
-           !syscall(SYS_arch_prctl, ASK, TILE_DATA);
+           !syscall(SYS_arch_prctl, ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA);
 }
 #else
 static bool asks_for_tiles(void) { return false; }

@@ -31,11 +31,11 @@ static inline bool fo_byte_depthwise(const fo_byte_kernels *kn, const fo_conv2d_
            ((s->kw - 1) * s->dw + 1) * ((s->kh + 3) / 4) <= kn->columns;
 }
 
-/* Channels of a group as a dense convolution has them. Windows of three channels, as those of a first layer, have a
- * fourth of weight 0: bands take pixels in whole groups of four bytes. */
+/* Channels of a group as a dense convolution has them. A group of three, as a first layer's, gets a fourth one, whose
+ * weights are 0: a pixel of a band is whole groups of four bytes. */
 static inline ptrdiff_t fo_byte_channels(const fo_conv2d_shape *s) {
     const ptrdiff_t c = s->ic / s->groups;
-    return c % 4 == 3 && s->kh * s->kw > 1 && s->dw == 1 ? c + 1 : c;
+    return c == 3 && s->kh * s->kw > 1 && s->dw == 1 ? c + 1 : c;
 }
 
 /* Whether windows are read from bands of the image; else each is copied. On narrow images tiles of rows of an image

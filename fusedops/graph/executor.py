@@ -42,7 +42,7 @@ class Model:
 
     ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many
     threads. Memory for the values inside the network is planned for each set of input shapes at its first call, and
-    kept for the next ones, for up to 64 sets; one more takes the place of those that were not used for longest.
+    kept for the next ones, for up to 64 sets. When one more comes, the half that was not used for longest is dropped.
 
     Attributes
     ----------
