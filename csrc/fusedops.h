@@ -102,6 +102,18 @@ typedef struct {
     bool halves;
 } fo_weights;
 
+/* Weights of 4 or 8 bits, which stay so: column j of step p is (q - zero) * scale, where zero and scale are those of a
+ * block of steps, a multiple of 8. Words hold 32 / bits numbers, the first one in the lowest bits: q those of
+ * consecutive steps, zeros those of consecutive blocks. All three come in panels of FO_BITS_COLUMNS columns, the last
+ * one padded: word, or scale, i of column j is element [j / 32][i][j % 32]. */
+enum { FO_BITS_COLUMNS = 32 };
+typedef struct {
+    int bits;
+    ptrdiff_t block, blocks; /* steps of a block; blocks of a column */
+    const uint32_t *q, *zeros;
+    const float *scales;
+} fo_bits;
+
 /* ---- matrices --------------------------------------------------------------------------------------------------- */
 
 /* y[m,n] = activation(x[m,k] w[n,k]^T + bias[n] + residual[m,n]); w element (j, p) is at w[j*wn + p*wk]. bias may
@@ -109,6 +121,9 @@ typedef struct {
 typedef struct fo_linear fo_linear;
 fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
                             const float *bias, fo_activation act);
+/* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BITS_ROWS rows unpack them in
+ * registers, more rows a panel at a time, with the bits of a product of floats. */
+fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 void fo_linear_free(fo_linear *plan);
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,

@@ -1,5 +1,5 @@
 # The C interface of csrc/fusedops.h, as far as the binding uses it.
-from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 
 
 cdef extern from "fusedops.h" nogil:
@@ -49,6 +49,15 @@ cdef extern from "fusedops.h" nogil:
         pass
     fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
                                 const float *bias, fo_activation act)
+    ctypedef struct fo_bits:
+        int bits
+        Py_ssize_t block, blocks
+        const uint32_t *q
+        const uint32_t *zeros
+        const float *scales
+    enum:
+        FO_BITS_COLUMNS
+    fo_linear *fo_linear_create_bits(Py_ssize_t n, Py_ssize_t k, const fo_bits *w, const float *bias, fo_activation act)
     const char *fo_linear_isa(const fo_linear *plan)
     void fo_linear_free(fo_linear *plan)
     fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,

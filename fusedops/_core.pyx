@@ -390,11 +390,16 @@ cdef int make_once(object layer, bint made) except -1:
 
 # ---- linear ---------------------------------------------------------------------------------------------------------
 
+BITS_COLUMNS = FO_BITS_COLUMNS  # of a panel of weights of 4 or 8 bits
+cdef enum: LARGEST = 1 << 30  # of their sizes
+
+
 cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
     cdef Py_ssize_t n, k
     cdef readonly str isa
+    cdef readonly tuple _kept  # what the plan reads where it is
 
     def __cinit__(self):
         self.k = UNMADE
@@ -413,9 +418,38 @@ cdef class LinearPlan:
         with nogil:
             plan = fo_linear_create(n, k, &weights, cnp.PyArray_STRIDE(w, 0) // each, cnp.PyArray_STRIDE(w, 1) // each,
                                     data(bias), act)
+        self._keep(plan, n, k)
+
+    def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
+                   ndarray zeros, ndarray bias, tuple activation):
+        """Weights as fo_bits has them, which are kept and not copied: C-contiguous arrays (panels, words of a column,
+        BITS_COLUMNS) of uint32 and float32."""
+        cdef fo_bits w
+        cdef Py_ssize_t each = 32 // bits if bits in (4, 8) else 1
+        make_once(self, self.plan != NULL)
+        if min(n, k, block) < 1 or max(n, k, block) > LARGEST or each == 1 or block % 8:
+            raise ValueError(f"{n} x {k} weights of {bits} bits in blocks of {block}: fusedops takes 4 or 8 bits, in "
+                             f"blocks of a multiple of 8")
+        w.bits, w.block, w.blocks = bits, block, (k + block - 1) // block
+        for a, dtype, rows in ((q, np.uint32, w.blocks * block // each), (scales, np.float32, w.blocks),
+                               (zeros, np.uint32, (w.blocks + each - 1) // each)):
+            shape = (n + FO_BITS_COLUMNS - 1) // FO_BITS_COLUMNS, rows, BITS_COLUMNS
+            if a.dtype != dtype or np.shape(a) != shape or not a.flags.c_contiguous or not a.flags.aligned:
+                raise ValueError(f"packed weights of {bits} bits have shape {np.shape(a)} and dtype {a.dtype}, but "
+                                 f"must have {shape} and {np.dtype(dtype)}")
+        if bias is not None and (np.shape(bias) != (n,) or bias.dtype != np.float32 or not bias.flags.c_contiguous):
+            raise ValueError(f"bias has shape {np.shape(bias)} and dtype {bias.dtype}, but must have {(n,)} and "
+                             f"float32")
+        w.q, w.zeros = <const uint32_t *>cnp.PyArray_DATA(q), <const uint32_t *>cnp.PyArray_DATA(zeros)
+        w.scales = data(scales)
+        self._keep(fo_linear_create_bits(n, k, &w, data(bias), activation_of(activation)), n, k)
+        self._kept = q, scales, zeros
+
+    cdef int _keep(self, fo_linear *plan, Py_ssize_t n, Py_ssize_t k) except -1:
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.n, self.k, self.isa = plan, n, k, fo_linear_isa(plan).decode()
+        return 0
 
     def __call__(self, x, residual=None, out=None):
         cdef ndarray a = as_float32(x, "x"), r = None, y

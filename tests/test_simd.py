@@ -196,6 +196,16 @@ def test_constants_and_memory_at_any_place(run, draw):
         same(run("v_store", a, [[at]], wrote=at + run.lanes)[:, at:], a[:, :run.lanes])
 
 
+def test_load_bits(run):
+    words = np.random.default_rng(0).integers(0, 1 << 32, run.room, np.uint32)
+    for bits in 4, 8:
+        for first in range(0, 32, bits):
+            for at in 0, 1:
+                y = run("v_load_bits", words.view(np.float32)[None], [[at, first, bits]])
+                expected = (words[at:at + run.lanes] >> first & (1 << bits) - 1).astype(np.float32) + np.float32(2**23)
+                same(y, expected[None])
+
+
 def test_load_f16(run):
     """Every float16 there is, subnormal ones, infinities and NaN among them, from any place."""
     halves = np.arange(1 << 16, dtype=np.uint16).view(np.float16)

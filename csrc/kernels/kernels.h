@@ -52,6 +52,7 @@ FO_KERNEL(fo_transpose, transpose);
 FO_KERNEL(fo_sum, sum);
 FO_KERNEL(fo_pad, pad);
 FO_KERNEL(fo_widen, widen);
+FO_KERNEL(fo_unpack, unpack);
 FO_KERNEL(fo_fold, fold);
 
 #endif

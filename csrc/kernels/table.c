@@ -39,5 +39,6 @@ const fo_kernels FO_NAME(fo_kernels) = {
     .sum = FO_NAME(fo_sum),
     .pad = FO_NAME(fo_pad),
     .widen = FO_NAME(fo_widen),
+    .unpack = FO_NAME(fo_unpack),
     .fold = FO_NAME(fo_fold),
 };

@@ -34,6 +34,7 @@ typedef enum {
     FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
     FO_HALVES,    /* as FO_ROWS, of panels of float16: b, ldb and panel count floats, the room of two of them */
+    FO_BITS,      /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_COLUMNS,   /* a[i*lda + p], b[j*ldb + p]: few columns of many steps (fo_is_dots), k > 0 */
     FO_FORMS
@@ -55,6 +56,8 @@ typedef struct {
     ptrdiff_t ldb, panel;
     float *packed; /* FO_B_PACKING: scratch for a panel, k * nr floats */
     const ptrdiff_t *table;
+    const fo_bits *bits; /* FO_BITS */
+    ptrdiff_t first, column;
     /* what is read after this product and may be far: so many floats are fetched ahead; NULL: the next panel may be */
     const float *next;
     ptrdiff_t next_floats;
@@ -325,6 +328,8 @@ typedef struct {
                 ptrdiff_t step, float *y, ptrdiff_t ldy);
     /* to[i] = float16 from[i] for i < n */
     void (*widen)(ptrdiff_t n, const uint16_t *from, float *to);
+    /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */
+    void (*unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to);
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */
     void (*fold)(ptrdiff_t n, const float *w, double scale, float *folded);
 } fo_kernels;

@@ -2,37 +2,53 @@
  *
  * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is
  * bound by reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces,
- * whose sums wait in scratch. */
+ * whose sums wait in scratch. Weights of 4 or 8 bits are unpacked in registers for few rows, else a panel at a time. */
 #include "../pack.h"
 
 struct fo_linear {
     const fo_kernels *kn;
     ptrdiff_t n, k;
     bool halves, dots; /* the weights; columns of them, not panels */
-    void *w;
+    void *w; /* or NULL: */
+    fo_bits bits;
     float *bias, *slopes;
     fo_activation act;
 };
 
-fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
-                            const float *bias, fo_activation act) {
+/* A plan without its weights. */
+static fo_linear *linear_new(ptrdiff_t n, ptrdiff_t k, const float *bias, fo_activation act) {
     fo_linear *plan = fo_alloc(sizeof *plan);
     if (!plan) return NULL;
-    const fo_kernels *kn = fo_kernels_for(n, k, false);
     bool failed = false;
-    *plan = (fo_linear){.kn = kn, .n = n, .k = k, .dots = fo_is_dots(n, k), .act = act};
-    plan->halves = w->halves && !plan->dots;
-    plan->w = fo_alloc((size_t)(plan->dots ? n * k : fo_packed_size(kn, n, k)) * fo_weight_bytes(plan->halves));
+    *plan = (fo_linear){.kn = fo_kernels_for(n, k, false), .n = n, .k = k, .act = act};
     plan->bias = fo_copy(bias, n, &failed);
     plan->act.slopes = plan->slopes = fo_copy(act.slopes, n, &failed);
-    if (!plan->w || failed) {
+    if (!failed) return plan;
+    fo_linear_free(plan);
+    return NULL;
+}
+
+fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                            const float *bias, fo_activation act) {
+    fo_linear *plan = linear_new(n, k, bias, act);
+    if (!plan) return NULL;
+    plan->dots = fo_is_dots(n, k);
+    plan->halves = w->halves && !plan->dots;
+    plan->w = fo_alloc((size_t)(plan->dots ? n * k : fo_packed_size(plan->kn, n, k)) * fo_weight_bytes(plan->halves));
+    if (!plan->w) {
         fo_linear_free(plan);
         return NULL;
     }
     if (plan->dots)
-        fo_pack_columns(kn, n, k, w, wk, wn, plan->w);
+        fo_pack_columns(plan->kn, n, k, w, wk, wn, plan->w);
     else
-        fo_pack_weights(kn, n, k, w, wk, wn, plan->w);
+        fo_pack_weights(plan->kn, n, k, w, wk, wn, plan->w);
+    return plan;
+}
+
+fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act) {
+    fo_linear *plan = linear_new(n, k, bias, act);
+    if (plan) plan->bits = *w;
     return plan;
 }
 
@@ -51,8 +67,10 @@ typedef struct {
     const fo_kernels *kn;
     ptrdiff_t rows, columns; /* of a block */
     ptrdiff_t across;        /* blocks side by side */
-    ptrdiff_t piece, sums_each; /* steps at a time; floats of a thread's sums */
-    float *sums;
+    ptrdiff_t piece; /* steps at a time */
+    bool unpacks;
+    ptrdiff_t panel, each; /* floats of an unpacked panel; of a thread's scratch, which has it and sums behind it */
+    float *scratch;
 } gemm_job;
 
 /* All pieces but the last leave sums, where the next one starts. */
@@ -68,23 +86,44 @@ static void gemm_pieces(const gemm_job *job, const fo_gemm_args *whole, float *s
     }
 }
 
-static void gemm_block(void *context, fo_piece piece, int thread) {
-    const gemm_job *job = context;
-    ptrdiff_t i = piece.task / job->across * job->rows, j = piece.task % job->across * job->columns;
-    fo_gemm_args g = job->g;
-    const ptrdiff_t unit = g.m > 4 ? job->kn->nr : 4 * job->kn->nr; /* few rows want four panels at once */
-    g.m = min_(job->rows, g.m - i);
-    g.n = min_(job->columns, g.n - j);
-    g.n > unit ? fo_divide(piece, unit, &j, &g.n) : fo_divide(piece, 1, &i, &g.m);
-    if (!g.n || !g.m) return;
+/* Rows and columns of a product, from row i and column j on. */
+static fo_gemm_args gemm_part(const fo_gemm_args *whole, ptrdiff_t nr, ptrdiff_t i, ptrdiff_t m, ptrdiff_t j,
+                              ptrdiff_t n) {
+    fo_gemm_args g = *whole;
+    g.m = m, g.n = n, g.column += j;
     g.a += i * g.lda;
-    g.b += j / job->kn->nr * g.panel;
+    g.b += j / nr * g.panel;
     g.c += i * g.ldc + j;
     if (g.ep.bias) g.ep.bias += j;
     if (g.ep.residual) g.ep.residual += i * g.ep.ldr + j;
     if (g.ep.act.slopes) g.ep.act.slopes += j;
-    if (job->piece < g.k)
-        gemm_pieces(job, &g, job->sums + thread * job->sums_each);
+    return g;
+}
+
+/* A product by weights in blocks, each panel of which is unpacked before. */
+static void gemm_unpacking(const gemm_job *job, const fo_gemm_args *whole, float *scratch) {
+    const ptrdiff_t nr = job->kn->nr;
+    for (ptrdiff_t j = 0; j < whole->n; j += nr) {
+        fo_gemm_args g = gemm_part(whole, nr, 0, whole->m, j, min_(nr, whole->n - j));
+        job->kn->unpack(g.bits, g.k, g.column, scratch);
+        g.b = scratch;
+        gemm_pieces(job, &g, scratch + job->panel);
+    }
+}
+
+static void gemm_block(void *context, fo_piece piece, int thread) {
+    const gemm_job *job = context;
+    ptrdiff_t i = piece.task / job->across * job->rows, j = piece.task % job->across * job->columns;
+    const ptrdiff_t unit = job->g.m > 4 ? job->kn->nr : 4 * job->kn->nr; /* few rows want four panels at once */
+    ptrdiff_t m = min_(job->rows, job->g.m - i), n = min_(job->columns, job->g.n - j);
+    n > unit ? fo_divide(piece, unit, &j, &n) : fo_divide(piece, 1, &i, &m);
+    if (!n || !m) return;
+    fo_gemm_args g = gemm_part(&job->g, job->kn->nr, i, m, j, n);
+    float *scratch = job->scratch + thread * job->each;
+    if (job->unpacks)
+        gemm_unpacking(job, &g, scratch);
+    else if (job->piece < g.k)
+        gemm_pieces(job, &g, scratch);
     else
         job->kn->gemm(&g);
 }
@@ -114,6 +153,24 @@ static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
     return plan->k >= FO_FEW_STEPS && fo_is_large(m * plan->n, plan->act.kind);
 }
 
+/* Lets B be the weights. Those of 4 or 8 bits are unpacked in registers, or from many rows on a panel at a time. */
+static void with_weights(const fo_linear *plan, gemm_job *job) {
+    fo_gemm_args *g = &job->g;
+    if (plan->w) {
+        plan->dots ? fo_gemm_columns(job->kn, g, plan->w, g->k) : fo_gemm_panels(job->kn, g, plan->w, plan->halves, 0);
+        return;
+    }
+    g->bits = &plan->bits;
+    job->unpacks = g->m > FO_BITS_ROWS;
+    if (job->unpacks)
+        g->form = FO_ROWS, g->ldb = job->kn->nr, job->panel = job->each = g->k * g->ldb;
+    else
+        g->form = FO_BITS;
+}
+
+/* Bytes of memory that cost as much as a weight: of 4 and 8 bits, to unpack them. */
+static size_t weight_bytes(const fo_linear *plan) { return plan->w ? fo_weight_bytes(plan->halves) : 1; }
+
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
                         ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
     const fo_kernels *kn = plan->kn;
@@ -127,14 +184,15 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
                     .columns = n,
                     .across = 1,
                     .piece = k};
-    plan->dots ? fo_gemm_columns(kn, &job.g, plan->w, k) : fo_gemm_panels(kn, &job.g, plan->w, plan->halves, 0);
-    const double bytes = (double)fo_weight_bytes(plan->halves) * n * k;
+    with_weights(plan, &job);
+    const double bytes = (double)weight_bytes(plan) * n * k;
     const int threads = fo_threads_for(fo_nanoseconds(kn, (double)m * n * k, bytes));
     const ptrdiff_t tasks = threads > 1 ? FO_TASKS_A_THREAD * threads : 1;
     const bool narrow = !kn->vec_is_line;
     const ptrdiff_t floats = near_floats();
     const bool few_rows = !plan->dots && (narrow ? k > FO_PIECE_STEPS : floats / max_(k, 1) < FO_LEAST_ROWS);
-    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS) job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
+    if (few_rows && m * k > floats && k <= FO_CHAIN_STEPS && job.g.form != FO_BITS)
+        job.piece = div_up(k, div_up(k, FO_PIECE_STEPS));
     const ptrdiff_t fitting = div_up(m, max_(fitting_rows(kn, job.piece), 2 * kn->mr));
     const ptrdiff_t blocks = max_(fitting, min_(tasks, div_up(m, FO_LEAST_ROWS)));
     job.rows = div_up(m, blocks);
@@ -144,12 +202,11 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     if (down < tasks) job.columns = round_up(div_up(n, across), unit_columns(kn, m, n, threads, down));
     if (job.piece < k) {
         job.columns = min_(job.columns, FO_PIECE_COLUMNS);
-        job.sums_each = job.rows * round_up(job.columns, kn->nr);
-        job.sums = fo_arena_share(&job.sums_each, threads, 0);
-        if (!job.sums) return FO_NO_MEMORY;
+        job.each = job.panel + job.rows * round_up(job.columns, kn->nr);
     }
+    if (job.each && !(job.scratch = fo_arena_share(&job.each, threads, 0))) return FO_NO_MEMORY;
     job.across = div_up(n, job.columns);
     fo_parallel_pieces(down * job.across, threads, gemm_block, &job);
-    if (job.sums) fo_arena_release(job.sums);
+    if (job.scratch) fo_arena_release(job.scratch);
     return FO_OK;
 }

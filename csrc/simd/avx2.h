@@ -11,6 +11,11 @@ _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators
 INLINE vf v_load(const float *p) { return _mm256_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
+INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
+    const __m256i words = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)p), first);
+    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)),
+                                               _mm256_set1_epi32(V_BITS)));
+}
 INLINE __m256i v_clamped_(ptrdiff_t i) { return _mm256_set1_epi32(i < 0 ? 0 : i > VL ? VL : (int)i); }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);

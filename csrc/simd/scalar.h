@@ -18,6 +18,9 @@ INLINE vf v_load_f16(const uint16_t *p) {
     if (!e) v = (float)m * 0x1p-24f;
     return sign ? -v : v;
 }
+INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
+    return 0x1p23f + (float)(*p >> first & ((1u << bits) - 1));
+}
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return lo <= 0 && hi > 0; }
 INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }
 INLINE void v_store_mask(float *p, vf v, vm m) { if (m) *p = v; }

@@ -12,6 +12,7 @@
  *   v_load(p) v_store(p, v)            any alignment
  *   v_range(lo, hi)                    the lanes lo <= lane < hi; lo and hi may lie outside 0..VL
  *   v_load_f16(p)                      VL float16 values (their bits), widened exactly; a signalling NaN becomes quiet
+ *   v_load_bits(p, first, bits)        of VL words at p those bits, as a number q: 2^23 + q
  *   v_load_mask(p, m)                  lanes of m from p[lane], the others 0; memory outside m is not touched
  *   v_store_mask(p, v, m)              lanes of m to p[lane]; memory outside m is not touched
  *   v_load_tail(p, n) v_store_tail(p, v, n)   the same with m = v_range(0, n); what is stored, of n >= 0
@@ -57,6 +58,9 @@
 
 /* A float near V_POW2 holds its integer part in its low bits, n + 127 of them: the exponent field of 2^n. */
 #define V_POW2 0x1.8000fep23f
+
+/* A float of this exponent has an integer of up to 23 bits in its low bits. */
+#define V_BITS 0x4b000000
 
 /* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
 #define UNROLL _Pragma("GCC unroll 64")

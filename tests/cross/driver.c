@@ -91,6 +91,16 @@ static fo_status linear(const test_case *t) { /* m n k, whether w is float16; sl
     return status;
 }
 
+static fo_status bits(const test_case *t) { /* m n k, bits, steps of a block; x, q scales zeros as fo_bits, bias */
+    const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2], block = t->i[4];
+    const fo_bits w = {(int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1],
+                       (const uint32_t *)t->in[3], t->in[2]};
+    fo_linear *plan = fo_linear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
+    const fo_status status = fo_linear_run(plan, m, t->in[0], k, NULL, 0, t->y[0], n);
+    fo_linear_free(plan);
+    return status;
+}
+
 /* ic oc groups kh kw sh sw dh dw, n ih iw oh ow top left, x and y in NHWC, algorithm, Winograd's tile or 0;
  * slopes x w bias residual */
 static fo_status convolution(const test_case *t, bool transposed) {
@@ -303,6 +313,7 @@ static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
 } kinds[] = {{"linear", linear},
+             {"bits", bits},
              {"conv2d", conv2d},
              {"conv_transpose", conv_transpose},
              {"cell", cell},

@@ -89,6 +89,23 @@ def linear(m, n, k, act="identity", bias=True, residual=False, halves=False):
     case("linear", name, [m, n, k, halves], [slopes, x, w, b, r], [y], act, parameters)
 
 
+def panels(columns):
+    """Rows of words or scales, one for each column of a product, as fo_bits has them."""
+    padded = np.zeros((-(-len(columns) // 32) * 32, columns.shape[1]), columns.dtype)
+    padded[:len(columns)] = columns
+    return np.ascontiguousarray(padded.reshape(-1, 32, columns.shape[1]).swapaxes(1, 2)).view(np.float32)
+
+
+def few_bits(m, n, k, bits, block):
+    x, bias, blocks, each = draw(m, k), draw(n), -(-k // block), 32 // bits
+    q, zeros = (rng.integers(0, 1 << bits, (n, length)) for length in (blocks * block, -(-blocks // each) * each))
+    scales = draw(n, blocks)
+    w = (q.astype(np.float32) - zeros[:, :blocks].repeat(block, 1)).astype(np.float32) * scales.repeat(block, 1)
+    words = [(a.reshape(n, -1, each) << np.arange(0, 32, bits)).sum(2).astype(np.uint32) for a in (q, zeros)]
+    case("bits", f"{m}x{n}x{k} {bits} bits by {block}", [m, n, k, bits, block],
+         [x, panels(words[0]), panels(scales), panels(words[1]), bias], [oracle.linear(x, w[:, :k], bias)])
+
+
 def matmul(m, n, k, batch, a_columns, y_columns):
     """A batch of which b is repeated along the first axis; a and y may stand column after column."""
     a, b = draw(*batch, m, k), draw(batch[1], k, n)
@@ -186,6 +203,9 @@ def write_products():
     linear(5, 6, 0)
     for m in range(1, 10):
         linear(m, 67, 37, residual=True, halves=True)
+    for m, n, k, bits, block in ((1, 40, 37, 4, 16), (3, 67, 130, 4, 32), (6, 9, 300, 8, 64), (1, 33, 9000, 4, 128),
+                                 (2, 32, 64, 8, 32), (20, 50, 100, 4, 32)):
+        few_bits(m, n, k, bits, block)
     linear(19, 1, 70, "clip", residual=True)  # rows as lanes
     linear(40, 3, 130, "tanh")
     linear(9, 2, 64, "clip")

@@ -89,8 +89,8 @@ EMULATED __m512i e_set1_epi32(int x) {
 #define e_castps512_ps256(v) e_low(v)
 EMULATED __m512 e_abs_ps(__m512 a) { return (__m512)((eu32)a & (eu32)e_set1_epi32(INT32_MAX)); }
 EMULATED __m512i e_ternarylogic_epi32(__m512i a, __m512i b, __m512i c, int table) {
-    (void)table; /* 0xca alone: a ? b : c */
-    return (__m512i)(((eu32)a & (eu32)b) | (~(eu32)a & (eu32)c));
+    const eu32 third = table == 0xca ? ~(eu32)a & (eu32)c : (eu32)c; /* a ? b : c, else 0xea: a & b | c */
+    return (__m512i)(((eu32)a & (eu32)b) | third);
 }
 EMULATED __m512i e_slli_epi32(__m512i a, int n) { return (__m512i)((eu32)a << n); }
 EMULATED __m512 e_scalef_ps(__m512 a, __m512 n) { /* n is integral */
@@ -159,6 +159,7 @@ EMULATED __m512i e_set1_epi16(short x) { return e_ijoin(_mm256_set1_epi16(x), _m
 #define e_slli_epi16(a, n) e_ijoin(_mm256_slli_epi16(e_ilow(a), n), _mm256_slli_epi16(e_ihigh(a), n))
 #define e_srli_epi16(a, n) e_ijoin(_mm256_srli_epi16(e_ilow(a), n), _mm256_srli_epi16(e_ihigh(a), n))
 #define e_srai_epi16(a, n) e_ijoin(_mm256_srai_epi16(e_ilow(a), n), _mm256_srai_epi16(e_ihigh(a), n))
+EMULATED __m512i e_srl_epi32(__m512i a, __m128i n) { return (__m512i)((eu32)a >> _mm_cvtsi128_si32(n)); }
 EMULATED __m512i e_loadu_si512(const void *p) { return (__m512i)e_loadu_ps(p); }
 EMULATED void e_storeu_si512(void *p, __m512i v) { e_storeu_ps(p, (__m512)v); }
 EMULATED __m512 e_cvtepi32_ps(__m512i a) {
@@ -340,6 +341,8 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_slli_epi16 e_slli_epi16
 #undef _mm512_srai_epi16
 #define _mm512_srai_epi16 e_srai_epi16
+#undef _mm512_srl_epi32
+#define _mm512_srl_epi32 e_srl_epi32
 #undef _mm512_srli_epi16
 #define _mm512_srli_epi16 e_srli_epi16
 #undef _mm512_storeu_si512

@@ -238,6 +238,19 @@ def products_of_halves():
         yield f"linear of halves {m} rows", partial(halves, m=m)
 
 
+def few_bits(numbers, bits, m):
+    """Products with weights of 4 or 8 bits, 50 x 60 in blocks of 32."""
+    q, zeros = (numbers(2, words, 32).view(np.uint32) for words in (2 * bits, 1))
+    plan = _core.LinearPlan()
+    plan._pack_bits(50, 60, bits, 32, q, numbers(2, 2, 32), zeros, numbers(50), activations.parse(None, 50))
+    return plan(numbers(m, 60))
+
+
+def products_of_few_bits():
+    for bits, m in product((4, 8), (1, 2, 3, 4, 9)):
+        yield f"linear of {bits} bits {m} rows", partial(few_bits, bits=bits, m=m)
+
+
 def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **options):
     """A layer of that many steps, or a cell where steps is 0."""
     directions = 2 if options.get("bidirectional") else 1
@@ -676,7 +689,7 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, recurrents,
+    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, products_of_few_bits, recurrents,
                  recurrents_of_halves, blocks, elementwise, elements, passes_over_images, rows_and_matrices,
                  attentions, of_the_table):
         for name, case in part():

@@ -23,7 +23,7 @@ static void long_block(const fo_gemm_args *g, ptrdiff_t p, float *block, ptrdiff
     if (p) one.start = one.accum2 = NULL;
     if (g->form == FO_A_TABLE || g->form == FO_B_TABLE) one.table += p;
     if (g->form != FO_A_TABLE) one.a += p;
-    if (g->form != FO_B_TABLE) one.b += p * g->ldb;
+    if (g->form != FO_B_TABLE) one.b += p * g->ldb, one.first += p;
     gemm_walk(&one);
 }
 
@@ -36,7 +36,7 @@ static __attribute__((noinline)) void gemm_long(const fo_gemm_args *args) {
         for (ptrdiff_t i = 0; i < args->m; i += high) {
             fo_gemm_args g = *args;
             g.m = g.m - i < high ? g.m - i : high, g.n = g.n - j < wide ? g.n - j : wide;
-            g.a += i * g.lda, g.b += j / NR * g.panel;
+            g.a += i * g.lda, g.b += j / NR * g.panel, g.column += j;
             if (g.start) g.start += i * g.lds + j;
             if (g.accum2) g.accum2 += i * g.lds + j;
             if (g.ep.bias) g.ep.bias += g.ep.channel_rows ? i : j;

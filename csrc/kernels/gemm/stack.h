@@ -83,6 +83,21 @@ INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const tile_shape s, ptrdiff
     return (tile_ahead){(g->next ? g->next : panel + g->panel) + i * (floats / g->m), steps * share, steps};
 }
 
+/* All steps of the tile whose rows of A begin at a, and its part of B, from column j on, at b. */
+INLINE void stack_steps(const fo_gemm_args *g, const tile_shape s, vf acc[MR][EP_VECTORS], const float *a,
+                        const float *b, const ptrdiff_t j, tile_ahead *ahead) {
+    tile_place place = {.b = b};
+    if (s.form == FO_BITS) {
+        bits_steps(g, s, acc, a, j, NULL);
+        return;
+    }
+    UNROLL for (int q = 0; q < s.mr; q += REACH) {
+        place.rows[q / REACH] = a + q * g->lda;
+        v_launder(place.rows[q / REACH]); /* or each address that is read there is kept on the stack */
+    }
+    tile_steps(g, s, acc, &place, ahead);
+}
+
 /* The tiles of a stack. */
 INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     static const float zeros[EP_VECTORS * VL];
@@ -101,7 +116,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
     float *c = g->c + i * ldc + j, sums[(MR * NV + MR) * VL], edge[EP_VECTORS * VL];
     if (bias && !by_rows && t->wanted < s.nv * VL) from = stack_bias(from, t->wanted, s.nv * VL, edge);
     tile_ahead ahead = {b, 0, g->k};
-    if (s.nv == NV && s.form != FO_B_TABLE && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s, i, b);
+    if (s.nv == NV && s.form != FO_B_TABLE && s.form != FO_BITS && g->k > FO_FEW_STEPS) ahead = stack_ahead(g, s, i, b);
     for (ptrdiff_t done = 0; done < t->count; done++) {
         vf acc[MR][EP_VECTORS];
         if (by_rows)
@@ -110,12 +125,7 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
             stack_begin(s, false, acc, from, lds);
         if (g->accum2) stack_add(s, acc, g->accum2 + (from - g->start), lds, g->sign);
         if (t->fetches) stack_fetch(g, t->results, c, r, s.mr, s.nv);
-        tile_place place = {.b = b};
-        UNROLL for (int q = 0; q < s.mr; q += REACH) {
-            place.rows[q / REACH] = a + q * lda;
-            v_launder(place.rows[q / REACH]); /* or each address that is read there is kept on the stack */
-        }
-        tile_steps(g, s, acc, &place, &ahead);
+        stack_steps(g, s, acc, a, b, j, &ahead);
         if (t->direct)
             ep_rows(&bounds, s.mr, s.nv, s.half, acc, r, ldr, c, ldc);
         else
@@ -130,7 +140,8 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
 typedef void tile_fn(const tile_stack *t);
 #define FITS(form, width, mr) \
     (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV) && \
-     ((form != FO_ROWS && form != FO_HALVES) || width != 6 || 8 * mr > MR * NV))
+     ((form != FO_ROWS && form != FO_HALVES) || width != 6 || 8 * mr > MR * NV) && \
+     (form != FO_BITS || mr <= FO_BITS_ROWS / 2))
 #define TILE(form, width, mr) \
     static void tile_##form##_##width##_##mr(const tile_stack *t) { \
         FO_RAN("gemm " #form " " #mr "x" #width "/2"); \
@@ -148,6 +159,7 @@ TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 6) TILES(FO
 TILES(FO_HALVES, 2) TILES(FO_HALVES, 4) TILES(FO_HALVES, 6) TILES(FO_HALVES, 8) TILES(FO_HALVES, 16)
 TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 6)
 TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
+TILES(FO_BITS, 4)
 static tile_fn *const *const tiles[][17] = {
     [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6,
                  [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
@@ -155,7 +167,8 @@ static tile_fn *const *const tiles[][17] = {
                    [8] = tiles_FO_HALVES_8, [16] = tiles_FO_HALVES_16},
     [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
     [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6,
-                    [8] = tiles_FO_B_TABLE_8}};
+                    [8] = tiles_FO_B_TABLE_8},
+    [FO_BITS] = {[4] = tiles_FO_BITS_4}};
 #undef FITS
 #undef TILE
 #undef PLACE

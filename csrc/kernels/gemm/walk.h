@@ -1,5 +1,6 @@
 /* The walk over C = epilogue(A B): stacks of tiles, a panel of B after another. */
 #include "tile.h"
+#include "bits.h"
 #include "stack.h"
 #include "narrow.h"
 #include "sweep.h"
@@ -10,6 +11,7 @@
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
     const bool rows = g->form == FO_ROWS || g->form == FO_HALVES;
+    if (g->form == FO_BITS) return 2 * NV;
     if (IS_SCALAR) return vectors < 2 ? 2 : 4;
     /* all panels that a tile reads are there */
     if (rows && g->m * 8 <= MR * NV && left > 3 * NR) return 16;
@@ -27,7 +29,8 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     const int columns = width * VL / 2;
     const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS,
                clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
-    const ptrdiff_t high = width > 2 * NV ? 2 * MR * NV / width : MR - clash, count = (g->m + high - 1) / high,
+    const ptrdiff_t high = g->form == FO_BITS ? FO_BITS_ROWS / 2 : width > 2 * NV ? 2 * MR * NV / width : MR - clash,
+                    count = (g->m + high - 1) / high,
                     mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);

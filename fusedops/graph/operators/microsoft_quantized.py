@@ -165,17 +165,14 @@ def _read_lstm(r: Reader, node):
 
 
 def _read_bits(r: Reader, node):
-    """A product with weights of a few bits, which become reals once."""
+    """A product with weights of a few bits."""
     a, q, scales, zero_points, order, bias = [*node.inputs, "", "", ""][:6]
     if order or node.attrs.get("weight_prepacked", 0):
         raise ValueError(
             f"{node.op} {node.name!r} has weights in an order of its own (g_idx, weight_prepacked): export it without"
         )
     sizes = {name: node.attrs[name] for name in ("N", "K", "block_size")} | {"bits": node.attrs.get("bits", 4)}
-    w = r.step("DequantizeBits", node, q, scales, *[zero_points] * bool(zero_points), **sizes)
-    y = r.step("MatMul", node, a, moved(r, node, w, -1, -2), result=None if bias else node.output)
-    if bias:
-        r.step("Add", node, y, bias, result=node.output)
+    r.add(Node("MatMulBits", node.name, [a, q, scales, zero_points, bias], node.outputs, sizes))
 
 
 def _plain(op):
@@ -202,7 +199,7 @@ RECORDS = {
         "DynamicQuantizeLSTM": Rewrite(_read_lstm, ("DynamicQuantizeLinear", "DequantizeLinear", "LSTM")),
         "DynamicQuantizeMatMul": Rewrite(_read_dynamic_matmul, ("DynamicQuantizeLinear", "MatMulInteger")),
         "MatMulIntegerToFloat": Rewrite(_read_matmul, ("MatMulInteger",)),
-        "MatMulNBits": Rewrite(_read_bits, ("DequantizeBits", "MatMul")),
+        "MatMulNBits": Rewrite(_read_bits, ("MatMulBits",)),
         "QAttention": Rewrite(_read_attention, ("MatMulInteger", "MatMul", "Softmax")),
         "QEmbedLayerNormalization": Rewrite(_read_embeddings, ("DequantizeLinear", "Gather", "LayerNormalization")),
         "QGemm": Rewrite(_read_gemm, ("DequantizeLinear", "Gemm", "QuantizeLinear")),

@@ -85,14 +85,19 @@ def _lower_linear(p: Builder, node):
     if weights is None:
         return False
     layer = p.layer(node.name, lambda: Linear(*lean(weights[0]), *weights[1:], activation=node.activation))
+    add_linear(p, node, layer, weights[0].shape[1])
+    return True
+
+
+def add_linear(p: Builder, node, layer, k):
+    """Adds the step of a prepared product of rows of k elements."""
     y = p.result(node.output)
     y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
-    x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], weights[0].shape[1]))
+    x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], k))
     if x.strides[1] != 1 and x.shape[1] != 1:
         x = p.dense(node, x, row_major(x.shape))
     r = p.residual(node, p.at(node.output))
     p.add("linear", node, layer=layer, x=x, y=y, residual=r and p.reshape(node, r, y.shape))
-    return True
 
 
 def _columns_as_rows(a, b):

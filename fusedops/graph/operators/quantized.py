@@ -9,6 +9,7 @@ from ..reader import Reader
 from .conv import convolution, convolution_shape
 from .eight_bits import dynamic, lower_convert
 from .elementwise import CAST_TYPES
+from .few_bits import unpack
 from .product import matmul_shape
 from .record import Operator, always, axis_of
 
@@ -115,53 +116,16 @@ def _qlinear_conv(node, x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero,
     return _requantized(sums, x_scale.reshape(()), w_scale.reshape(each), y_scale.reshape(()), y_zero.reshape(()))
 
 
-def _unpack(node, packed, count):
-    """`count` numbers of few bits from the bytes of each row, the lowest bits first."""
-    bits = node.attrs.get("bits", 4)
-    each = packed.reshape(*packed.shape[:-1], -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8(2 ** bits - 1)
-    return each.reshape(*packed.shape[:-1], -1)[..., :count]
-
-
-def _dequantize_bits(node, q, scales, zero_points=None):
-    """The weights (n, k) of MatMulNBits: blocks along k of `block_size` numbers of `bits` bits, each with a scale and
-    a zero point."""
-    n, k, block = (node.attrs[name] for name in ("N", "K", "block_size"))
-    blocks = -(-k // block)
-    q, scales = _unpack(node, q.reshape(n, blocks, -1), block), scales.reshape(n, blocks, 1)
-    if zero_points is None:
-        zero_points = np.full((n, blocks), 2 ** (node.attrs.get("bits", 4) - 1))
-    elif zero_points.dtype == np.uint8:
-        zero_points = _unpack(node, zero_points.reshape(n, -1), blocks)
-    zero_points = zero_points.reshape(n, blocks, 1)
-    return ((q.astype(scales.dtype) - zero_points.astype(scales.dtype)) * scales).reshape(n, -1)[:, :k]
-
-
-def _bits_shape(node, q, scales, zero_points=None):
-    n, k, block = (node.attrs[name] for name in ("N", "K", "block_size"))
-    bits = node.attrs.get("bits", 4)
-    blocks = -(-k // block) if block > 0 else 0
-    if (
-        min(n, k, block) < 1
-        or bits not in (2, 4, 8)
-        or np.prod(q.shape) != n * blocks * (-(-block * bits // 8))
-        or np.prod(scales.shape) != n * blocks
-    ):
-        raise ValueError(f"weights of {n} x {k} in blocks of {block} do not have {bits} bits, or {np.prod(q.shape)} "
-                         f"bytes "
-                         f"and {np.prod(scales.shape)} scales; fusedops reads 2, 4 and 8 bits")
-    return n, k
-
-
 def _gather_blocks(node, q, at, scales, zero_points=None):
     """Rows of numbers of few bits, times the scale of each block; zeros where `at` is outside."""
     bits, at = node.attrs.get("bits", 4), at + len(q) * (at < 0)
     there = (at >= 0) & (at < len(q))
     q, scales, zero_points = (x if x is None else x[np.where(there, at, 0)] for x in (q, scales, zero_points))
-    q, block = _unpack(node, q, None), np.arange(q.shape[-1] * 8 // bits) // node.attrs.get("block_size", 128)
+    q, block = unpack(bits, q, None), np.arange(q.shape[-1] * 8 // bits) // node.attrs.get("block_size", 128)
     if zero_points is None:
         zero = scales.dtype.type(2 ** (bits - 1))
     else:
-        zero = _unpack(node, zero_points, scales.shape[-1])[..., block].astype(scales.dtype)
+        zero = unpack(bits, zero_points, scales.shape[-1])[..., block].astype(scales.dtype)
     y = (q.astype(scales.dtype) - zero) * scales[..., block]
     y[~there] = 0
     return y
@@ -220,9 +184,6 @@ RECORDS = {
         _gather_blocks, _gather_blocks_shape, "rows of a few bits, each with scales", dtype=_type_of(2), grows=True
     ),
     "ConvInteger": Operator(_conv_integer, _conv_integer_shape, _BYTES, dtype=always(np.int32)),
-    "DequantizeBits": Operator(
-        _dequantize_bits, _bits_shape, "constant as soon as the weights are", None, dtype=_type_of(1), grows=True
-    ),
     "DequantizeLinear": Operator(
         _dequantize, _scale_shape, lower_convert(1), read_typed, _real_type, note=_CONVERTED, bytes=True
     ),

@@ -76,7 +76,7 @@ class Operator(NamedTuple):
     # its steps write an image with any distance between its pixels, such as a part of a concatenation
     anywhere: bool = False
     weighted: str = ""  # it has weights, into which scales fold: what it is in words
-    scales: int = 1  # the input that a scale of its channels folds into
+    scales: int = 1  # the input that a scale of its channels folds into; 0: none, but shifts fold into the bias
     bytes: bool = False  # its steps take and make bytes
     # the inputs whose elements, or the largest of them, the result has in other places: a slice of them, by the node
     carries: Callable | None = None

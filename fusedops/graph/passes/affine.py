@@ -59,17 +59,20 @@ def _row(context, node, allowed, last):
 
 def _fold(context, node, allowed):
     at = OPERATORS[node.op].scales
-    w, b = context.graph.constant(node, at), context.graph.constant(node, 2)
+    w, b = context.graph.constant(node, at or 1), context.graph.constant(node, 2)
     if node.activation is not None or node.residual or node.input(2) and b is None:
         return
-    if w is None or w.dtype != np.float32:
+    if w is None or at and w.dtype != np.float32:
         return
     row, total = _row(context, node, allowed, "Linear" in node.op)
     if not row:
         return
     groups = node.attrs.get("group", 1)
-    channels = w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
+    channels = context.shape(node.output)[-1] if not at else \
+        w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
+    if not at and np.any(scale != 1):
+        return
     if at > 1 and np.any(scale * w < np.finfo(np.float32).tiny):
         return  # scales of int8 weights are positive
     before = list(node.inputs)

@@ -1,0 +1,207 @@
+"""Weights of 4 and 8 bits in blocks: bits of a product of the unpacked weights, in layers and in networks."""
+import itertools
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import fusedops as fo
+import oracle
+from fusedops import _core, activations
+from fusedops.graph.ir import Node
+from fusedops.graph.operators import OPERATORS, few_bits
+from oracle import check
+
+
+def weights(n, k, bits=4, block=32, zeros=True, seed=0):
+    """A MatMulBits node, and its weights, scales and zero points as files have them."""
+    rng, blocks = np.random.default_rng(seed), -(-k // block)
+    q = rng.integers(0, 256, (n, blocks, block * bits // 8), np.uint8)
+    scales = (rng.standard_normal((n, blocks)) / 8).astype(np.float32)  # some are negative
+    packed = rng.integers(0, 256, (n, -(-blocks * bits // 8)), np.uint8) if zeros else None
+    return Node("MatMulBits", "product", [], ["y"], dict(N=n, K=k, bits=bits, block_size=block)), q, scales, packed
+
+
+def unpacked(node, *given):
+    return OPERATORS["DequantizeBits"].evaluate(node, *given)
+
+
+def layer(node, *given, bias=None, activation=None):
+    """The product with weights that stay packed."""
+    n, k, bits, block = (node.attrs[name] for name in ("N", "K", "bits", "block_size"))
+    plan = _core.LinearPlan()
+    plan._pack_bits(n, k, bits, block, *few_bits.packed(node, *given), bias, activations.parse(activation, n))
+    return plan
+
+
+def test_unpacking_by_hand():
+    """0x21 is 1, then 2; scales and zero points of two blocks."""
+    node = Node("MatMulBits", "product", [], ["y"], dict(N=1, K=12, bits=4, block_size=8))
+    q = np.array([[[0x21, 0x43, 0x65, 0x87], [0xF9, 0, 0, 0]]], np.uint8)
+    given = q, np.float32([[0.5, 2]]), np.array([[0x31]], np.uint8)
+    expected = np.float32([[0, 0.5, 1, 1.5, 2, 2.5, 3, 3.5, 12, 24, -6, -6]])
+    np.testing.assert_array_equal(unpacked(node, *given), expected)
+    np.testing.assert_array_equal(layer(node, *given)(np.eye(12, dtype=np.float32)), expected.T)
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("block", [8, 16, 32, 64, 128, 256])
+@pytest.mark.parametrize("k", [1, 7, 16, 37, 128, 300])
+def test_bits_of_a_product_of_floats(isa, draw, bits, block, k):
+    for n in 1, 2, 3, 8, 15, 16, 17, 31, 32, 33, 50, 65, 130:
+        node, *given = weights(n, k, bits, block, zeros=n % 2)
+        w, bias, whole = unpacked(node, *given), draw(n), draw(14, k)
+        packed, expected = layer(node, *given, bias=bias), fo.Linear(w, bias)
+        for m in 1, 2, 3, 4, 5, 9, 12, 13, 14:
+            np.testing.assert_array_equal(packed(whole[:m]), expected(whole[:m]))
+        check(packed(whole), oracle.linear(whole, w, bias))
+
+
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_bias_residual_and_activation(isa, draw, activation):
+    node, *given = weights(70, 50)
+    bias, x, residual = draw(70), draw(3, 9, 50), draw(3, 9, 70)
+    for m in 1, 2, 9:
+        y = layer(node, *given, bias=bias, activation=activation)(x[:, :m], residual[:, :m])
+        expected = fo.Linear(unpacked(node, *given), bias, activation=activation)(x[:, :m], residual[:, :m])
+        np.testing.assert_array_equal(y, expected)
+
+
+@pytest.mark.parametrize("n, k", [(700, 1500), (67, 9000), (40, 8200), (1200, 256)])
+def test_long_products_on_threads(isa, threads, draw, n, k):
+    for bits, block in (4, 32), (8, 256):
+        node, *given = weights(n, k, bits, block)
+        packed, expected, x = layer(node, *given), fo.Linear(unpacked(node, *given)), draw(130, k)
+        for m in 1, 3, 12, 13, 130:
+            np.testing.assert_array_equal(packed(x[:m]), expected(x[:m]))
+        np.testing.assert_array_equal(packed(x[0]), packed(x)[0])
+
+
+def test_packed_arrays_are_checked():
+    node, *given = weights(40, 64)
+    q, scales, zeros = few_bits.packed(node, *given)
+    none = activations.parse(None, 40)
+    with pytest.raises(ValueError, match=r"have shape \(2, 8, 32\) and dtype float32, but must have \(2, 8, 32\)"):
+        _core.LinearPlan()._pack_bits(40, 64, 4, 32, q.view(np.float32), scales, zeros, None, none)
+    for wrong in (41, 64, 5, 32), (40, 64, 4, 12), (40, 0, 4, 32), (40, 65, 4, 32), (65, 64, 4, 32):
+        with pytest.raises(ValueError, match="bits"):
+            _core.LinearPlan()._pack_bits(*wrong, q, scales, zeros, None, none)
+    with pytest.raises(ValueError, match=r"bias has shape \(3,\)"):
+        _core.LinearPlan()._pack_bits(40, 64, 4, 32, q, scales, zeros, np.zeros(3, np.float32), none)
+
+
+# ---- networks
+
+
+def network(*sizes, bits=4, block=32, zeros=True, bias=False, then=()):
+    """MatMulNBits in a row, with Relu between; the weights as floats."""
+    nodes, constants, value, reals = [], {}, "x", []
+    for i, (k, n) in enumerate(itertools.pairwise(sizes)):
+        node, q, scales, packed = weights(n, k, bits, block, zeros, seed=i)
+        given = {f"q{i}": q, f"s{i}": scales.reshape(-1)} | ({f"z{i}": packed} if zeros else {})
+        names = [value, *given, *[""] * (4 - len(given)), *[f"b{i}"] * bias]
+        constants |= given | ({f"b{i}": np.arange(n, dtype=np.float32)} if bias else {})
+        made = helper.make_node("MatMulNBits", names, [f"y{i}"], f"product{i}", domain="com.microsoft", **node.attrs)
+        nodes += [made, helper.make_node("Relu", [f"y{i}"], [f"r{i}"])]
+        value = f"r{i}"
+        reals.append(unpacked(node, q, scales, packed))
+    for op, c in then:
+        constants[f"{value}.c"] = c
+        nodes.append(helper.make_node(op, [value, f"{value}.c"], [f"{value}.{op}"]))
+        value = nodes[-1].output[0]
+    nodes[-1].output[0] = "y"
+    ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["m", n]) for v, n in (("x", sizes[0]), ("y", n))]
+    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:],
+                              [numpy_helper.from_array(a, name) for name, a in constants.items()])
+    domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    proto = helper.make_model(graph, opset_imports=domains, ir_version=8)
+    return proto, reals
+
+
+def operators(model):
+    return [node.op for node in model._graph.nodes]
+
+
+@pytest.mark.parametrize("bits, block, zeros", [(4, 16, True), (4, 32, False), (8, 64, True), (8, 128, False)])
+def test_a_network_keeps_packed_weights(isa, draw, tmp_path, bits, block, zeros):
+    proto, (v, w) = network(100, 70, 40, bits=bits, block=block, zeros=zeros)
+    model = fo.load_onnx(proto)
+    assert operators(model) == ["LinearBits", "LinearBits"]
+    assert f"q0 of {bits} bits" in str(model.explain())
+    model.save(tmp_path / "net.fo")
+    for m in 1, 5, 40:
+        x = draw(m, 100)
+        expected = fo.Linear(w, activation="relu")(fo.Linear(v, activation="relu")(x))
+        for each in model, fo.load(tmp_path / "net.fo"), fo.load_onnx(proto, fuse=False):
+            np.testing.assert_array_equal(each(x), expected)
+        np.testing.assert_allclose(fo.load_onnx(proto, fold=False, fuse=False)(x), expected, rtol=1e-4, atol=1e-4)
+
+
+def test_weights_are_there_once_and_small(tmp_path):
+    proto, _ = network(512, 256, 512, block=32)
+    model = fo.load_onnx(proto)
+    model(np.zeros((1, 512), np.float32))
+    count, kept = 2 * 512 * 256, sum(a.nbytes for a in model._graph.constants.values())
+    assert kept / count == pytest.approx(0.5 + 4 / 32 + 0.5 / 32)
+    constants = {id(a) for a in model._graph.constants.values()}
+    for packed in model._layers.values():
+        assert constants.issuperset(map(id, packed._kept))
+    model.save(tmp_path / "net.fo")
+    assert (tmp_path / "net.fo").stat().st_size < 0.65 * count + 10000
+
+
+@pytest.mark.parametrize("options", [{"fuse": False}, {"fold": False, "fuse": False},
+                                     {"disabled_passes": ("packed weights",)}])
+def test_without_fusion_weights_become_floats(options):
+    model = fo.load_onnx(network(64, 33)[0], **options)
+    assert "LinearBits" not in operators(model) and "MatMulBits" not in operators(model)
+
+
+@pytest.mark.parametrize("then", [(), [("Add", np.float32([3]))], [("Mul", np.arange(33, dtype=np.float32))]])
+def test_what_follows_a_product(draw, then):
+    """A bias of the node, and a shift behind it, start the sums; a scale stays a node of its own."""
+    proto, (w,) = network(64, 33, bias=True, then=then)
+    x = draw(3, 64)
+    y = np.maximum(x.astype(np.float64) @ w.T.astype(np.float64) + np.arange(33), 0)
+    for op, c in then:
+        y = y + c if op == "Add" else y * c
+    for options in {}, {"fuse": False}, {"fold": False}:
+        np.testing.assert_allclose(fo.load_onnx(proto, **options)(x), y, rtol=1e-5, atol=1e-4)
+
+
+@pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
+def test_a_shift_becomes_the_bias(draw, op):
+    proto, (w,) = network(64, 33, then=[(op, np.arange(33, dtype=np.float32))])
+    relu = next(node for node in proto.graph.node if node.op_type == "Relu")
+    relu.op_type = "Identity"
+    model, x, c = fo.load_onnx(proto), draw(3, 64), np.arange(33)
+    exact = x.astype(np.float64) @ w.T.astype(np.float64)
+    expected = {"Add": exact + c, "Sub": exact - c, "Mul": exact * c}[op]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-5, atol=1e-4)
+    assert operators(model) == ["LinearBits"] + ["Mul"] * (op == "Mul")
+
+
+def test_weights_of_an_input_and_of_two_bits_become_floats(draw):
+    proto, (w,) = network(64, 33)
+    q = next(i for i in proto.graph.initializer if i.name == "q0")
+    proto.graph.initializer.remove(q)
+    proto.graph.input.append(helper.make_tensor_value_info("q0", TensorProto.UINT8, q.dims))
+    model, x = fo.load_onnx(proto), draw(3, 64)
+    np.testing.assert_allclose(model(x, numpy_helper.to_array(q)), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-4)
+    assert any("not constant" in refusal.reason for refusal in model.explain().refusals)
+    two, (w,) = network(64, 33, bits=2)
+    model = fo.load_onnx(two)
+    np.testing.assert_allclose(model(x), np.maximum(x @ w.T, 0), rtol=1e-4, atol=1e-4)
+    assert any("not 2 bits" in refusal.reason for refusal in model.explain().refusals)
+
+
+def test_products_share_weights(draw):
+    proto, _ = network(64, 64, 64)
+    second = [node for node in proto.graph.node if node.op_type == "MatMulNBits"][1]
+    second.input[1:] = ["q0", "s0", "z0"]
+    model = fo.load_onnx(onnx.ModelProto.FromString(proto.SerializeToString()))
+    first, second = model._graph.nodes
+    assert first.inputs[1] == second.inputs[1]
+    x = draw(2, 64)
+    np.testing.assert_array_equal(model(x), fo.load_onnx(proto, fuse=False)(x))
