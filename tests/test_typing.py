@@ -23,7 +23,7 @@ fusedops\._core\..*
 fusedops\._types
 fusedops\.recurrent\.(Optional)?Weights
 fusedops\.graph\.executor\.Model\.__init__
-fusedops\.graph\.memory\.physical_memory
+fusedops\.graph\.(memory\.physical_memory|onnx_reader\._of_type|passes\.patterns\._activations)
 fusedops\.graph\.torch_(check|recurrent|values)\..*
 """
 

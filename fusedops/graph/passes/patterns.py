@@ -23,7 +23,7 @@ _LARGEST = 9  # nodes of an expression
 
 
 def run(context):
-    names: dict = {}  # of the activations that expressions compute: a network has the same one many times
+    names = {}  # of the activations that expressions compute: a network has the same one many times
     for root in context.nodes(reverse=True):
         if root.op in ROOTS and _is_part(root):
             _recognize(context, root, names)
