@@ -186,6 +186,42 @@ def test_functions_inside_functions():
         fo.load_onnx(endless)
 
 
+def test_a_chain_of_functions():
+    body = "".join(f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ b = my.f{i + 1}(a) }}\n'
+                   for i in range(1500))
+    text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]> g (float[2, 3] x) => (float[2, 3] y) {{ y = my.f0(x) }}
+        {body}<domain: "my", opset_import: ["" : 18]> f1500 (a) => (b) {{ b = Neg(a) }}"""
+    with pytest.raises(ValueError, match="functions call each other 65 deep"):
+        fo.load_onnx(onnx.parser.parse_model(text))
+
+
+@pytest.mark.parametrize("version", [2**40, -1])
+@pytest.mark.parametrize("where", ["ir_version", "opset", "function"])
+def test_versions_that_nobody_has(where, version):
+    proto = onnx.parser.parse_model(FUNCTION.format(opset=18, own=18, given="", attributes="", body="b = Neg(a)"))
+    if where == "ir_version":
+        proto.ir_version = version
+    else:
+        (proto.functions[0] if where == "function" else proto).opset_import[0].version = version
+    with pytest.raises(ValueError, match=f"damaged one: it has a version of {version}"):
+        fo.load_onnx(proto)
+
+
+def test_an_attribute_without_a_type():
+    proto = model([make("Constant", [], ["c"], value_floats=[1.0, 2.0, 3.0]), make("Mul", ["x", "c"], ["y"])],
+                  [info("x", [2, 3])], [info("y", [2, 3])])
+    proto.graph.node[0].attribute[0].ClearField("type")
+    with pytest.raises(ValueError, match="attribute 'value_floats' has no type"):
+        fo.load_onnx(proto)
+
+
+def test_weights_of_a_negative_size():
+    proto = model([make("Mul", ["x", "c"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {"c": np.ones(3, "f4")})
+    proto.graph.initializer[0].dims[0] = -1
+    with pytest.raises(ValueError, match="tensor 'c' cannot be read: its shape is"):
+        fo.load_onnx(proto)
+
+
 @pytest.mark.parametrize("op, attributes, expected", [
     ("Shrink", {"lambd": 0.7, "bias": 0.2}, np.where(X < -0.7, X + 0.2, np.where(X > 0.7, X - 0.2, 0))),
     ("ThresholdedRelu", {"alpha": 0.6}, np.where(X > 0.6, X, 0)),

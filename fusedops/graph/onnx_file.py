@@ -60,6 +60,10 @@ def _check(onnx, model):
     checked as they are read."""
     if not model.graph.nodes and not model.graph.outputs:
         raise ValueError("it has no graph")
+    versions = [model.ir_version, *model.opsets.values(), *(f.opset or 0 for f in model.functions.values())]
+    for version in versions:
+        if not 0 <= version < 2**31:
+            raise ValueError(f"it has a version of {version}")
     context = onnx.checker.C.CheckerContext()
     context.ir_version = min(model.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
     context.opset_imports = model.opsets

@@ -131,15 +131,17 @@ class _Library:
             self.orders[key] = _ordered(graph.nodes, wanted)
         return self.orders[key]
 
-    def _collect(self, graph, opset, unknown, seen):
+    def _collect(self, graph, opset, unknown, seen, depth=0):
+        if depth > DEEPEST:
+            raise ValueError(f"the model is damaged: functions call each other {depth} deep")
         for i, node in enumerate(self.ordered(graph, graph.outputs)):
             for inner in node.graphs:
-                self._collect(inner, opset, unknown, seen)
+                self._collect(inner, opset, unknown, seen, depth)
             function = self.functions.get(node.key)
             if function is not None:
                 if node.key not in seen:
                     seen.add(node.key)
-                    self._collect(function, self.opset_of(function), unknown, seen)
+                    self._collect(function, self.opset_of(function), unknown, seen, depth + 1)
             elif not self._is_known(node, opset):
                 unknown.setdefault(node.op, []).append(node.name or f"#{i}")
 
@@ -240,6 +242,8 @@ class _Reader(Reader):
 
     def array(self, tensor):
         try:
+            if min(tensor.dims, default=0) < 0:
+                raise ValueError(f"its shape is {tuple(tensor.dims)}")
             if tensor.data_location == tensor.EXTERNAL:
                 return self.outside(tensor)
             if tensor.data_type in _PLAIN and sys.byteorder == "little":
@@ -400,6 +404,8 @@ class _Reader(Reader):
         if a.type in VALUES:
             return a.value
         value = self.onnx.helper.get_attribute_value(a.proto)
+        if value is None:
+            raise ValueError(f"the model is damaged: attribute {a.name!r} has no type")
         if isinstance(value, bytes):
             return value.decode("utf-8", "replace")
         if isinstance(value, self.onnx.TensorProto):
