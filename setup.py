@@ -63,7 +63,7 @@ TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = [
     "-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall",
-    "-Wextra", *SANITIZE, *TRACE
+    "-Wextra", "-fno-asynchronous-unwind-tables", *SANITIZE, *TRACE
 ]
 # Kernels of bytes once more, with the processor's dot product of bytes.
 VNNI = {"avx2": "-mavxvnni", "avx512": "-mavx512vnni"}
@@ -121,7 +121,7 @@ core = Extension(
         # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
         ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")
     ],
-    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", *SANITIZE],
+    extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", *SANITIZE],
     extra_link_args=LINK_OPENMP + SANITIZE,
     libraries=["m"])
 
