@@ -134,8 +134,9 @@ static fo_status conv_transpose(const test_case *t) { return convolution(t, true
 /* kind inputs hidden outputs reset_after; w_ih w_hh b_ih b_hh w_hr peephole from input `first` on */
 static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
     const float *const *in = t->in + first;
-    const fo_cell_shape s = {(fo_cell_kind)t->i[0], inputs, t->i[2], t->i[3], t->i[4],
-                             activation(t, NULL), t->scalars[2]};
+    const fo_cell_shape s = {.kind = (fo_cell_kind)t->i[0], .inputs = inputs, .hidden = t->i[2], .outputs = t->i[3],
+                             .reset_after = t->i[4], .act = activation(t, NULL), .gate = {.kind = FO_SIGMOID},
+                             .out = {.kind = FO_TANH}, .clip = t->scalars[2]};
     const fo_weights w_ih = {in[0], false}, w_hh = {in[1], false}, w_hr = {in[4], false};
     return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
 }
