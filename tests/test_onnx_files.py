@@ -189,7 +189,8 @@ def test_functions_inside_functions():
 def test_a_chain_of_functions():
     body = "".join(f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ b = my.f{i + 1}(a) }}\n'
                    for i in range(1500))
-    text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]> g (float[2, 3] x) => (float[2, 3] y) {{ y = my.f0(x) }}
+    text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]>
+        g (float[2, 3] x) => (float[2, 3] y) {{ y = my.f0(x) }}
         {body}<domain: "my", opset_import: ["" : 18]> f1500 (a) => (b) {{ b = Neg(a) }}"""
     with pytest.raises(ValueError, match="functions call each other 65 deep"):
         fo.load_onnx(onnx.parser.parse_model(text))
