@@ -259,6 +259,7 @@ typedef struct {
     int threads;
     bool flat;
     ptrdiff_t length, grain, most; /* of the axis; the unit and the limit of a task's share */
+    ptrdiff_t window;              /* pixels of a row that a window spans: a shorter copy is mostly of shared columns */
     ptrdiff_t images, unit;        /* unit: of channels */
     ptrdiff_t scratch;             /* bytes of a task */
     double step;                   /* time of a channel of one row or pixel */
@@ -281,6 +282,8 @@ static axis axis_of(const fo_direct *d, int threads) {
     a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? FO_DIRECT_SMALL_IMAGE
                                                                                         : a.grain)
                                        : a.length;
+    a.window = a.flat && d->copies ? columns_under(&plan->s, 1) / plan->s.sw : 0;
+    a.most = max_(a.most, min_(a.window, a.length));
     a.shared_pixels = 4 * plan->k * plan->ocg <= l2;
     a.step = (double)d->bundle * (a.flat ? 1 : d->z.ow) * plan->k / (2 * kn->vl);
     a.scratch = scratch_bytes(4 * d->u.steps * plan->ocg);
@@ -311,7 +314,8 @@ static void cut(fo_direct *d, int threads) {
     double best = 0;
     for (ptrdiff_t size = round_up(a.length, a.grain);;) {
         const ptrdiff_t floats = a.flat ? scratch_floats(d, 1, size) : scratch_floats(d, size, d->z.ow);
-        const bool stays = (a.flat && !d->copies) || floats * (ptrdiff_t)sizeof(float) <= a.scratch;
+        const bool stays = (a.flat && !d->copies) || size <= a.window ||
+                           floats * (ptrdiff_t)sizeof(float) <= a.scratch;
         const bool fits = size == a.grain || (size <= a.most && stays);
         for (ptrdiff_t parts = 1; fits && parts <= 4 && (parts == 1 || (threads > 1 && ocg >= parts * a.unit));
              parts *= 2) {

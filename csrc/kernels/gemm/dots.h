@@ -17,7 +17,7 @@ enum {
     DOT_AT_ONCE = DOT_VECTORS > 2 ? 2 : 4,
 };
 
-/* One side's vector, and those of `count` on the other side, `ld` apart. */
+/* One side's vector, and those of `count` on the other side, at distances of `ld`. */
 typedef struct {
     const float *one, *others;
     ptrdiff_t ld;
@@ -52,7 +52,7 @@ INLINE float dot_total(const float *sums) {
     return v_first(v_sum_lanes(v[0]));
 }
 
-/* The elements of a group, `step` floats apart. */
+/* The elements of a group, at distances of `step` floats. */
 INLINE void dot_group(const dot_sides *s, ptrdiff_t k, float *to, ptrdiff_t step) {
     float sums[DOT_GROUP * DOT_LANES], lost[DOT_GROUP * DOT_LANES], block[DOT_GROUP * DOT_LANES];
     if (k > DOT_BLOCK) memset(lost, 0, sizeof lost);
