@@ -1,7 +1,8 @@
 """What is measured: operations at the shapes of known networks, blocks, and whole networks. Their data comes from a
 fixed seed."""
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -133,6 +134,44 @@ class Residual:
 
 
 @dataclass(frozen=True)
+class MBConv:
+    """The block of an EfficientNet: 1x1 (but for an expansion of 1) and depthwise convolution with SiLU, squeeze and
+    excite, 1x1 convolution, and the input added where it has the result's shape."""
+
+    channels: int
+    size: int
+    outputs: int
+    kernel: int
+    stride: int
+    expansion: int
+
+    @property
+    def parts(self):
+        hidden = self.channels * self.expansion
+        wide = depthwise(hidden, self.size, self.kernel, self.stride, activation="silu")
+        expand = [Convolution(self.channels, self.size, hidden, activation="silu")] if self.expansion > 1 else []
+        return *expand, wide, Convolution(hidden, wide.result_size, self.outputs, activation=None)
+
+    @property
+    def excite(self):
+        """The products between the means of the channels and their factors."""
+        hidden, few = self.channels * self.expansion, self.channels // 4
+        return Product(1, hidden, few, "silu"), Product(1, few, hidden, "sigmoid")
+
+    @property
+    def residual(self):
+        return self.stride == 1 and self.channels == self.outputs
+
+    @property
+    def flop(self):
+        return sum(part.flop for part in (*self.parts, *self.excite))
+
+    def arrays(self, rng):
+        parts, excite = ([part.arrays(rng) for part in parts] for parts in (self.parts, self.excite))
+        return SimpleNamespace(x=parts[0].x, parts=parts, excite=excite)
+
+
+@dataclass(frozen=True)
 class MaxPool:
     """3x3, stride 2, padding 1: what a ResNet has behind its first convolution."""
 
@@ -148,24 +187,56 @@ class MaxPool:
 class Network:
     """A classifier: its parts in a row, the mean over the image, and a product."""
 
-    parts: tuple[Convolution | Block | Residual | MaxPool, ...]
+    parts: tuple[Convolution | Block | Residual | MBConv | MaxPool, ...]
     head: Product
+    batch: int = 1
 
     @property
     def flop(self):
-        return self.head.flop + sum(part.flop for part in self.parts)
+        return self.batch * (self.head.flop + sum(part.flop for part in self.parts))
 
     def arrays(self, rng):
-        parts = [part.arrays(rng) for part in self.parts]
+        first, *others = self.parts
+        parts = [part.arrays(rng) for part in (replace(first, batch=self.batch), *others)]
         return SimpleNamespace(x=parts[0].x, parts=parts, head=self.head.arrays(rng))
 
     def variants(self, a):
+        from .peers.onnx_model import onnx_model
+        return _forms(onnx_model(self, a), [a.x])
+
+    def eight_bits(self, a):
+        """The network in 8 bits, calibrated on its own input."""
         from fusedops import load_onnx
 
         from .peers.onnx_model import onnx_model
-        model = onnx_model(self, a)
-        options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
-        return {variant: lambda net=load_onnx(model, **o): net(a.x) for variant, o in options.items()}
+        net = load_onnx(onnx_model(self, a)).quantize([a.x])
+        return lambda: net(a.x)
+
+
+@dataclass(frozen=True)
+class File:
+    """A network of an ONNX file, on random inputs of the sizes that it declares; an open first axis is one item."""
+
+    path: str
+    flop = 0  # not counted
+
+    def arrays(self, rng):
+        from fusedops.report import network, random_input
+        values = network(self.path).inputs
+        for value in values:
+            if not all(isinstance(n, int) for n in (value.shape or ())[1:]):
+                raise ValueError(f"{self.path} does not declare every size of its input {value.name}: {value.shape}")
+        return SimpleNamespace(inputs=[random_input(value, {}) for value in values])
+
+    def variants(self, a):
+        return _forms(Path(self.path).read_bytes(), a.inputs)
+
+
+def _forms(model, inputs):
+    """A network as its ONNX file has it, with its batch norms folded, and fused."""
+    from fusedops import load_onnx
+    options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
+    return {variant: lambda net=load_onnx(model, **o): net(*inputs) for variant, o in options.items()}
 
 
 def _mobilenet_v1():
@@ -206,6 +277,17 @@ def _resnet(counts, bottleneck):
             parts.append(Residual(body, skip))
             channels, size = outputs, after
     return Network(tuple(parts), Product(1, channels, 1000, None))
+
+
+def _efficientnet_b0():
+    parts, channels, size = [Convolution(3, 224, 32, 3, 2, activation="silu")], 32, 112
+    for expansion, outputs, count, first, kernel in [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5),
+                                                     (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
+                                                     (6, 320, 1, 1, 3)]:
+        for stride in (first, *[1] * (count - 1)):
+            parts.append(MBConv(channels, size, outputs, kernel, stride, expansion))
+            channels, size = outputs, size // stride
+    return Network((*parts, Convolution(320, 7, 1280, activation="silu")), Product(1, 1280, 1000, None))
 
 
 OPERATIONS = {
@@ -250,20 +332,28 @@ NETWORKS = {
     "mobilenet_v2": _mobilenet_v2(),
     "resnet18": _resnet([2, 2, 2, 2], bottleneck=False),
     "resnet50": _resnet([3, 4, 6, 3], bottleneck=True),
+    "efficientnet_b0": _efficientnet_b0(),
 }
 CASES = OPERATIONS | NETWORKS
 
 
-@lru_cache(maxsize=1)
-def data(name):
-    """(operation, its inputs and weights)"""
-    return CASES[name], CASES[name].arrays(np.random.default_rng(0))
+def files(folder):
+    """The paths of a folder's ONNX files; none without a folder."""
+    return sorted(map(str, Path(folder).glob("*.onnx"))) if folder else []
 
 
 @lru_cache(maxsize=1)
-def calls(name):
+def data(name, batch=1):
+    """(operation, its inputs and weights); a name that no case has is the path of an ONNX file."""
+    case = CASES.get(name) or File(name)
+    case = case if batch == 1 else replace(case, batch=batch)
+    return case, case.arrays(np.random.default_rng(0))
+
+
+@lru_cache(maxsize=1)
+def calls(name, batch=1):
     """The variants of a case, each checked against the first."""
-    operation, a = data(name)
+    operation, a = data(name, batch)
     variants = operation.variants(a)
     workloads.check(name, variants)
     return variants

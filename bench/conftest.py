@@ -5,7 +5,7 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import fusedops as fo
-from fusedops.report import processor
+from fusedops.report import instructions, processor
 
 from . import machine
 from .peers import PEERS
@@ -14,6 +14,7 @@ from .peers import PEERS
 def pytest_addoption(parser):
     group = parser.getgroup("fusedops")
     group.addoption("--quick", action="store_true", help="fewer rounds and cases: all of it within two minutes")
+    group.addoption("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
     group.addoption("--threads", type=int, default=1, metavar="N",
                     help="threads of fusedops and of its peers (default: 1)")
 
@@ -46,7 +47,7 @@ def pytest_benchmark_update_machine_info(config, machine_info):
     """What must be the same for two runs to be compared."""
     packages = {"fusedops", "numpy", *(package for peer in PEERS.values() for package in peer.package.split())}
     versions = {d.name: d.version for d in distributions() if d.name in packages}
-    machine_info["fusedops"] = {"isa": fo.isa(), "processor": processor(), "threads": config.option.threads,
+    machine_info["fusedops"] = {"isa": instructions(), "processor": processor(), "threads": config.option.threads,
                                 "versions": versions}
 
 

@@ -13,11 +13,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fusedops import isa
-from fusedops.report import COLORS, processor
+from fusedops.report import COLORS, instructions, processor
 from fusedops.workloads import VARIANTS
 
-from .cases import CASES, NETWORKS
+from .cases import CASES
 from .peers import PEERS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
@@ -35,7 +34,8 @@ PICTURES = {
 LABELS = {name: peer.label for name, peer in PEERS.items()}
 TABLES = {  # the title of a kind of benchmark, what differs within a row, and how that is called
     "operation": ("Fusion", "variant", VARIANTS), "block": ("Blocks of MobileNet", "variant", VARIANTS),
-    "eight_bits": ("8 bits", "variant", VARIANTS), "peer": ("Peers", "peer", LABELS)}
+    "eight_bits": ("8 bits", "variant", VARIANTS), "network": ("Networks", "variant", VARIANTS),
+    "file": ("Networks of ONNX files", "variant", VARIANTS), "peer": ("Peers", "peer", LABELS)}
 FAMILIES = {"conv": ("convolution", "#d95f02"), "dw": ("depthwise", "#1b9e77"), "separable": ("block", "#7570b3"),
             "inverted": ("block", "#7570b3"), "linear": ("linear", "#e7298a"), "rnn": ("recurrent", "#4477aa"),
             "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"),
@@ -61,7 +61,7 @@ def measure(path, options):
             display.advance(self.task)
 
     arguments = [str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}",
-                 "-p", "no:cacheprovider"]
+                 "-p", "no:cacheprovider", *([f"--networks={options.networks}"] if options.networks else [])]
     log = path.with_suffix(".txt")
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     display = Progress(*columns, console=Console(stderr=True))
@@ -94,7 +94,8 @@ class Run:
 
 
 def fusion(run, plt):
-    table = {n: v for n, v in run.table("operation", "name", "variant").items() if {"folded", "unfused"} <= v.keys()}
+    table = run.table("operation", "name", "variant") | run.table("network", "name", "variant")
+    table = {n: v for n, v in table.items() if n in CASES and {"folded", "unfused"} <= v.keys()}
     figure, axes = plt.subplots(figsize=(8.5, 0.31 * len(table) + 0.9))
     for i, variants in enumerate(table.values()):
         shown = [v for v in ("folded", "fused", "block") if v in variants]
@@ -141,7 +142,7 @@ def roofline(run, plt):
     if not run.roof:
         return None
     table = {n: v for n, v in run.table("operation", "name", "variant").items()
-             if n not in NETWORKS and "unfused" in v and n.startswith(tuple(FAMILIES))}
+             if "unfused" in v and n.startswith(tuple(FAMILIES))}
     figure, axes = plt.subplots(figsize=(8.5, 5))
     peak, bandwidth = run.roof["peak"], {int(size): rate for size, rate in run.roof["bandwidth"].items()}
     sizes = sorted(bandwidth)
@@ -296,6 +297,7 @@ def main():
                            help="default: bench-report")
     arguments.add_argument("--threads", type=int, default=1, metavar="N",
                            help="threads of fusedops and of its peers (default: 1)")
+    arguments.add_argument("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
     arguments.add_argument("--publish", metavar="NAME", type=_name,
                            help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it; "
@@ -310,7 +312,7 @@ def main():
 def report(options):
     figures = DOCS / f"figures/{options.publish}.json"
     if options.publish and not options.run:
-        published(figures, processor(), isa())  # refused before it is measured
+        published(figures, processor(), instructions())  # refused before it is measured
     options.output.mkdir(parents=True, exist_ok=True)
     path = options.run or options.output / "run.json"
     if not options.run:

@@ -1,17 +1,14 @@
-"""Every operation fused, folded only and unfused, blocks also as one kernel, and whole networks: a group for each."""
+"""Every operation fused, folded only and unfused, blocks also as one kernel: a group for each."""
 import pytest
 
 from . import cases
 
 
 @pytest.mark.parametrize("name, variant",
-                         [(name, variant) for name in cases.CASES for variant in cases.variants_of(name)])
+                         [(name, variant) for name in cases.OPERATIONS for variant in cases.variants_of(name)])
 def test_operation(benchmark, name, variant):
-    if name in cases.NETWORKS:
-        pytest.importorskip("onnx", reason="networks need onnx: pip install 'fusedops[onnx]'")
-    call, operation = cases.calls(name)[variant], cases.CASES[name]
+    call, operation = cases.calls(name)[variant], cases.OPERATIONS[name]
     benchmark.group = name
-    benchmark.extra_info.update(kind="operation", name=name, variant=variant, flop=operation.flop)
-    if name in cases.OPERATIONS:
-        benchmark.extra_info["traffic"] = operation.traffic
+    benchmark.extra_info.update(kind="operation", name=name, variant=variant, flop=operation.flop,
+                                traffic=operation.traffic)
     benchmark(call)

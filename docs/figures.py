@@ -1,19 +1,22 @@
 """The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
 
-A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is `fusion`,
-`networks`, `peers`, `every_peer` or `eight_bits`, and a number behind PROCESSOR is that of threads, if not one. A JSON
-file has the medians of runs on one processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and
-writes them.
+A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is a name of TABLES
+below, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
+processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
 """
 import json
 import math
 import re
-from functools import partial
+from itertools import product
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKED = re.compile(r"(<!-- figures: (\w+) (\w+)(?: (\d+))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+BRIEF = (  # the rows of the short tables
+    "conv1x1_128x28_256", "dw3x3_512x14", "conv3x3_64x56", "conv3x3s2_128x56", "linear_512x512x512", "rnn_cell_128",
+    "lstm_cell_128", "gru_cell_128", "lstm_50x1_128", "inverted_24x224", "attention_8x512x64", "mobilenet_v1",
+    "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0")
 LABELS = {
     "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256", "dw3x3_512x14": "depthwise 3x3 512x14x14",
     "conv3x3_64x56": "conv 3x3 64x56x56", "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
@@ -24,9 +27,7 @@ LABELS = {
     "mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
     "efficientnet_b0": "EfficientNet-B0", "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
     "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
-    "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128"}
-NETWORKS = ("mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0")
-LABELS_OF_MORE = {  # rows of the long table alone
+    "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128",
     "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64", "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
     "conv3x3_64x128_weenet": "conv 3x3 64x128x128", "conv3x3_256x14": "conv 3x3 256x14x14",
     "conv3x3_512x7": "conv 3x3 512x7x7", "conv7x7s2_3x224": "conv 7x7, stride 2, 3x224x224",
@@ -48,6 +49,8 @@ LABELS_OF_MORE = {  # rows of the long table alone
     "rms_norm_128x768": "RMS norm 128 x 768", "group_norm_128x32": "group norm 128x32x32",
     "resize_nearest_32x64": "resize 32x64x64, nearest", "resize_linear_32x64": "resize 32x64x64, linear",
     "resize_linear_32x64_nhwc": "the same, NHWC"}
+NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"
+BATCHES = 1, 8
 
 
 def milliseconds(us):
@@ -55,30 +58,71 @@ def milliseconds(us):
     return f"{us / 1000:.{max(0, 2 - math.floor(math.log10(us / 1000)))}f}"
 
 
-def head(threads, *columns):
+def cells(times, *names):
+    """Those of some of a row's times, empty where there is none."""
+    return " | ".join(milliseconds(times[name]) if name in times else "" for name in names)
+
+
+def head(threads, *columns, unit="ms"):
     """The first two lines of a table: how many threads, and the columns, those of text without a title."""
     of = "one thread" if threads == "1" else f"{threads} threads"
-    yield f"| {of}, ms |{'|'.join(f' {column} ' if column else ' ' for column in columns)}|"
+    yield f"| {of}, {unit} |{'|'.join(f' {column} ' if column else ' ' for column in columns)}|"
     yield f"|---|{'|'.join('--:' if column else '---' for column in columns)}|"
 
 
-def fusion(file, threads, rows=LABELS):
+def fusion(file, threads):
     """Unfused, folded only and fused (a block as one kernel where there is one), and the gain, of each operation."""
     yield from head(threads, "unfused", "batch norm folded", "fused", "gain")
-    for name, times in file["threads"][threads]["operation"].items():
-        if name in rows and {"unfused", "folded"} <= times.keys():
-            best = min(times[v] for v in ("fused", "block") if v in times)
-            cells = " | ".join(map(milliseconds, (times["unfused"], times["folded"], best)))
-            yield f"| {LABELS[name]} | {cells} | {times['unfused'] / best:.2f}x |"
+    run = file["threads"][threads]
+    for name, times in (run["operation"] | run["network"]).items():
+        if name in BRIEF and {"unfused", "folded"} <= times.keys():
+            best = min((v for v in ("fused", "block") if v in times), key=times.get)
+            gain = times["unfused"] / times[best]
+            yield f"| {LABELS[name]} | {cells(times, 'unfused', 'folded', best)} | {gain:.2f}x |"
+
+
+def networks(file, threads):
+    """The forms of whole networks, an image alone and in batches: times of one image."""
+    yield from head(threads, "batch", "unfused", "batch norm folded", "fused", "gain", unit="ms an image")
+    for name, batch in product(NETWORKS, BATCHES):
+        row = name if batch == 1 else f"{name}, batch {batch}"
+        times = {form: us / batch for form, us in file["threads"][threads]["network"].get(row, {}).items()}
+        if times:
+            gain = times["unfused"] / times["fused"]
+            yield f"| {LABELS[name]} | {batch} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f}x |"
 
 
 def eight_bits(file, threads):
     """float32 fused, and 8 bits as passes and as one kernel, with the gain of fusion and of both."""
     yield from head(threads, "float32, fused", "8 bits, unfused", "8 bits, fused", "gain of fusion", "over float32")
     for name, times in file["threads"][threads]["eight_bits"].items():
-        float32, unfused, fused = (times[v] for v in ("float32", "8 bits unfused", "8 bits fused"))
-        cells = " | ".join(map(milliseconds, (float32, unfused, fused)))
-        yield f"| {LABELS[name]} | {cells} | {unfused / fused:.2f}x | {float32 / fused:.2f}x |"
+        float32, unfused, fused = row = [times[v] for v in ("float32", "8 bits unfused", "8 bits fused")]
+        yield (f"| {LABELS[name]} | {' | '.join(map(milliseconds, row))} | {unfused / fused:.2f}x "
+               f"| {float32 / fused:.2f}x |")
+
+
+def eight_bit_networks(file, threads):
+    """Whole networks fused, in float32 and quantised."""
+    yield from head(threads, "float32", "8 bits", "gain")
+    for name in NETWORKS:
+        times = file["threads"][threads]["network"].get(name, {})
+        if "8 bits fused" in times:
+            gain = times["fused"] / times["8 bits fused"]
+            yield f"| {LABELS[name]} | {cells(times, 'fused', '8 bits fused')} | {gain:.2f}x |"
+
+
+def files(file, threads):
+    """The networks of ONNX files: their forms, and the peers that read such files, the fastest of them over ours."""
+    run = file["threads"][threads]
+    names = [peer for peer in file["peers"] if any(peer in run["peer"].get(name, ()) for name in run["file"])]
+    names = [peer for peer in names if peer != "fusedops"]
+    yield from head(threads, "unfused", "fused", "gain", *(file["peers"][peer] for peer in names), "ratio")
+    for name, times in run["file"].items():
+        peers = run["peer"].get(name, {})
+        others, own = [peers[peer] for peer in names if peer in peers], peers.get("fusedops")
+        ratio = f"{min(others) / own:.2f}" if own and others else ""
+        yield (f"| {name.replace('__', ': ')} | {cells(times, 'unfused', 'fused')} "
+               f"| {times['unfused'] / times['fused']:.2f}x | {cells(peers, *names)} | {ratio} |")
 
 
 def peers(file, threads):
@@ -86,26 +130,25 @@ def peers(file, threads):
     yield from head(threads, "fusedops", "the best peer", "", "ratio")
     for name, times in file["threads"][threads]["peer"].items():
         others = {peer: us for peer, us in times.items() if peer not in ("fusedops", "numpy")}
-        if name in LABELS and "fusedops" in times and others:
-            own, best = times["fusedops"], min(others, key=others.get)
-            cells = f"{milliseconds(own)} | {milliseconds(others[best])} | {file['peers'][best]}"
-            yield f"| {LABELS[name]} | {cells} | {others[best] / own:.2f} |"
+        if name in BRIEF and "fusedops" in times and others:
+            best = min(others, key=others.get)
+            ratio = others[best] / times["fusedops"]
+            yield f"| {LABELS[name]} | {cells(times, 'fusedops', best)} | {file['peers'][best]} | {ratio:.2f} |"
 
 
 def every_peer(file, threads):
     """The times of each peer that has any, and the fastest of them over fusedops."""
-    rows, labels = file["threads"][threads]["peer"], LABELS | LABELS_OF_MORE
+    rows = file["threads"][threads]["peer"]
     names = [peer for peer in file["peers"] if peer != "numpy" and any(peer in times for times in rows.values())]
     yield from head(threads, *(file["peers"][peer] for peer in names), "ratio")
     for name, times in rows.items():
         others = [times[peer] for peer in names if peer in times and peer != "fusedops"]
-        if name in labels and "fusedops" in times and others:
-            cells = " | ".join(milliseconds(times[peer]) if peer in times else "" for peer in names)
-            yield f"| {labels[name]} | {cells} | {min(others) / times['fusedops']:.2f} |"
+        if name in LABELS and "fusedops" in times and others:
+            yield f"| {LABELS[name]} | {cells(times, *names)} | {min(others) / times['fusedops']:.2f} |"
 
 
-TABLES = {"fusion": fusion, "networks": partial(fusion, rows=NETWORKS), "eight_bits": eight_bits, "peers": peers,
-          "every_peer": every_peer}
+TABLES = {table.__name__: table
+          for table in (fusion, networks, eight_bits, eight_bit_networks, files, peers, every_peer)}
 
 
 def table(kind, processor, threads):

@@ -17,6 +17,11 @@ COLORS = {"numpy": "#bbbbbb", "unfused": "#8da0cb", "folded": "#66c2a5", "fused"
           "float32": "#d95f02", "8 bits unfused": "#8da0cb", "8 bits fused": "#1b9e77"}
 
 
+def instructions():
+    """The instruction set, and what multiplies bytes with it, for tables."""
+    return f"{runtime.isa()}, bytes by {runtime.byte_products()}"
+
+
 def processor():
     """The processor's model and how many threads may run, for tables. A virtual machine may hide the name's end, so
     that the family and the model's number tell its generation."""
@@ -186,7 +191,7 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
             f"no dimension of the network has the name {min(unknown)!r}; these have names: "
             f"{', '.join(sorted(names)) or 'none'}"
         )
-    arrays = [_random_input(value, sizes) for value in model.inputs]
+    arrays = [random_input(value, sizes) for value in model.inputs]
     _try(model, arrays, names - set(sizes))
     with _conditions(threads) as progress:
         number, repeat = (2, 5) if quick else (10, 20)
@@ -253,7 +258,7 @@ def _cut(value, array):
     return [array[i:i + n] for i in range(0, len(array), max(n, 1))]
 
 
-def _random_input(value, sizes):
+def random_input(value, sizes):
     """Normal numbers, or zeros where the network takes integers: indices as a rule. A dimension without a size is 1."""
     if value.shape is None:
         raise ValueError(f"the network does not say what shape its input {value.name} has")

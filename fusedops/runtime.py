@@ -118,13 +118,21 @@ def set_isa(name):
     _core.set_isa(name)
 
 
+def byte_products():
+    """What multiplies bytes with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (VNNI), ``"multiply-add"``
+    of 16-bit integers."""
+    if _core.has_tiles():
+        return "tiles"
+    return "dot product" if _core.has_dot_product() else "multiply-add"
+
+
 def show_config():
     """Prints and returns what this build is and uses.
 
     Returns
     -------
     dict
-        Version, instruction sets, threads, threading and compiler.
+        Version, instruction sets, what multiplies bytes, threads, threading and compiler.
 
     Examples
     --------
@@ -132,12 +140,12 @@ def show_config():
     >>> config = fo.show_config()  # doctest: +ELLIPSIS
     version         ...
     >>> sorted(config)[:3]
-    ['available_isas', 'compiler', 'isa']
+    ['available_isas', 'byte_products', 'compiler']
     """
     from . import __version__
     config = {
-        "version": __version__, "isa": isa(), "available_isas": available_isas(), "num_threads": get_num_threads(),
-        **_core.build_info()
+        "version": __version__, "isa": isa(), "available_isas": available_isas(), "byte_products": byte_products(),
+        "num_threads": get_num_threads(), **_core.build_info()
     }
     for key, value in config.items():
         print(f"{key:16}{', '.join(value) if isinstance(value, list) else value}")

@@ -12,15 +12,18 @@ report = pytest.importorskip("bench.report", reason="bench/ is in a checkout alo
 
 HERE = "Some processor (family 1, model 2), 2 logical processors"
 TIMES = {("operation", "variant"): {"unfused": 2e-3, "folded": 1.5e-3, "fused": 1e-3},
+         ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "8 bits fused": 3e-3},
+         ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
          ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
          ("eight_bits", "variant"): {"float32": 4e-3, "8 bits unfused": 3e-3, "8 bits fused": 1e-3}}
-NAMES = {"operation": "conv3x3_64x56", "peer": "conv3x3_64x56", "eight_bits": "weenet_8_bits"}
+NAMES = {"operation": ["conv3x3_64x56"], "peer": ["conv3x3_64x56", "author__net"], "eight_bits": ["weenet_8_bits"],
+         "network": ["resnet18", "resnet18, batch 8"], "file": ["author__net"]}
 
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
     monkeypatch.setattr(report, "processor", lambda: HERE)
-    monkeypatch.setattr(report, "isa", lambda: "avx2")
+    monkeypatch.setattr(report, "instructions", lambda: "avx2")
 
 
 @pytest.fixture
@@ -36,8 +39,9 @@ def figures(monkeypatch, tmp_path):
 def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, **commit):
     """What pytest-benchmark writes, as far as it is read."""
     benchmarks = [{"stats": {"median": factor * seconds},
-                   "extra_info": {"kind": kind, "name": NAMES[kind], column: variant, "flop": 1}}
-                  for (kind, column), times in TIMES.items() for variant, seconds in times.items()]
+                   "extra_info": {"kind": kind, "name": name, column: variant, "flop": 1}}
+                  for (kind, column), times in TIMES.items() for name in NAMES[kind]
+                  for variant, seconds in times.items()]
     machine = dict(processor=processor, isa=isa, threads=threads, versions={"numpy": f"2.{threads}"})
     return {"benchmarks": benchmarks, "roof": None, "datetime": f"{day}T03:04:05+00:00",
             "commit_info": {"id": "0123456789", "dirty": False} | commit, "machine_info": {"fusedops": machine}}
@@ -88,7 +92,7 @@ def test_names_that_a_mark_cannot_have(monkeypatch, capsys, tmp_path, name):
 def test_another_processor_is_refused_before_measuring(monkeypatch, capsys, tmp_path):
     report.publish(report.Run(run_of()), tmp_path / "figures/some.json")
     monkeypatch.setattr(report, "DOCS", tmp_path)
-    monkeypatch.setattr(report, "isa", lambda: "scalar")
+    monkeypatch.setattr(report, "instructions", lambda: "scalar")
     monkeypatch.setattr(report, "measure", lambda *_: pytest.fail("it measured"))
     monkeypatch.setattr(sys, "argv", ["bench.report", "--output", str(tmp_path / "out"), "--publish", "some"])
     with pytest.raises(SystemExit):
@@ -110,7 +114,12 @@ def test_tables(figures, tmp_path):
                 "|---|--:|--:|---|--:|\n| conv 3x3 64x56x56 | 0.500 | 1.00 | ONNX Runtime | 2.00 |",
                 "| one thread, ms | fusedops | PyTorch | ONNX Runtime | ratio |\n|---|--:|--:|--:|--:|",
                 "| conv 3x3 64x56x56 | 1.00 | 3.00 | 2.00 | 2.00 |",
-                "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |"):
+                "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |",
+                "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
+                "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain |",
+                "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x |\n| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |",
+                "| ResNet-18 | 6.00 | 3.00 | 2.00x |",
+                "| author: net | 5.00 | 2.00 | 2.50x | 3.00 | 2.00 | 2.00 |"):
         assert row + "\n" in made
     page.write_text(made)
     assert figures.page(page) == made

@@ -10,7 +10,7 @@ import numpy as np
 
 from fusedops.workloads import Block, Cell, Convolution
 
-from ..cases import Attention, MaxPool, Network, Pass, Product, Residual, Sequence
+from ..cases import Attention, File, MaxPool, MBConv, Network, Pass, Product, Residual, Sequence
 
 
 class Peer(NamedTuple):
@@ -51,6 +51,8 @@ class Unsupported(Exception):
 
 def inputs(operation, a):
     """What a call is given: everything but the weights."""
+    if isinstance(operation, File):
+        return a.inputs
     if isinstance(operation, Attention):
         return a.qkv
     return [a.x, *a.states] if isinstance(operation, Cell) else [a.x]
@@ -59,9 +61,13 @@ def inputs(operation, a):
 class Builder:
     """Goes through a case and makes each of its steps; what a value is, the subclass decides."""
 
+    activations = (None, "relu", "relu6")  # of convolutions
+
     def build(self, operation, a, x, *states):
         match operation:
             case Convolution():
+                if operation.activation not in self.activations:
+                    raise Unsupported(f"its {operation.activation} is not compared here")
                 return self.convolution(x, operation, a)
             case Product():
                 return self.product(x, operation, a)
@@ -84,6 +90,13 @@ class Builder:
                 y = self._in_a_row(operation.body, a.body, x)
                 return self.add(y, skip if operation.skip is None else self.convolution(skip, operation.skip, a.skip),
                                 "relu")
+            case MBConv():
+                x, skip = self.fork(x, operation.residual)
+                y = self._in_a_row(operation.parts[:-1], a.parts[:-1], x)
+                y = self.convolution(self.excite(y, operation, a), operation.parts[-1], a.parts[-1])
+                return self.add(y, skip, None) if operation.residual else y
+            case File():
+                raise Unsupported("it reads no ONNX files")
             case Network():
                 x = self._in_a_row(operation.parts, a.parts, x)
                 return self.product(self.mean(x, operation), operation.head, a.head)
@@ -96,6 +109,9 @@ class Builder:
     def fork(self, x, twice):
         """A value for two readers."""
         return x, x
+
+    def excite(self, x, operation, a):
+        raise Unsupported("its squeeze and excite is not compared here")
 
     def cell(self, x, operation, a, *states):
         raise Unsupported("its recurrent layers are not compared here")

@@ -1,8 +1,11 @@
 """A case as an ONNX model, batch norm and activation as nodes of their own: whoever reads it does the fusing."""
+from pathlib import Path
+
 import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from ..cases import File
 from . import Builder, inputs
 
 OPSET = 20  # the first with Gelu
@@ -11,6 +14,8 @@ GATE_ORDER = {"RNN": [0], "LSTM": [0, 3, 1, 2], "GRU": [1, 0, 2]}  # ONNX's: iof
 
 class OnnxBuilder(Builder):
     """Values are names."""
+
+    activations = (*Builder.activations, "silu")
 
     def __init__(self):
         self.nodes, self.constants = [], []
@@ -36,6 +41,10 @@ class OnnxBuilder(Builder):
                 return self.node("Clip", x, *(self.constant(np.float32(v)) for v in (0, 6)))
             case "gelu_tanh":
                 return self.node("Gelu", x, approximate="tanh")
+            case "sigmoid":
+                return self.node("Sigmoid", x)
+            case "silu":
+                return self.node("Mul", x, self.node("Sigmoid", x))
 
     def convolution(self, x, operation, a):
         p = operation.padding
@@ -77,6 +86,14 @@ class OnnxBuilder(Builder):
             case _:
                 return super().passed(x, operation, a)
 
+    def excite(self, x, operation, a):
+        """As exporters write it: products are 1x1 convolutions."""
+        y = self.node("GlobalAveragePool", x)
+        for product, b in zip(operation.excite, a.excite, strict=True):
+            y = self.node("Conv", y, self.constant(b.w[..., np.newaxis, np.newaxis]), self.constant(b.bias))
+            y = self.activation(y, product.activation)
+        return self.node("Mul", x, y)
+
     def mean(self, x, operation):
         return self.node("Flatten", self.node("GlobalAveragePool", x))
 
@@ -112,7 +129,9 @@ class OnnxBuilder(Builder):
 
 
 def onnx_model(operation, a):
-    """The model's bytes; its inputs are called x, x1 and x2."""
+    """The model's bytes; those of a case have inputs that are called x, x1 and x2."""
+    if isinstance(operation, File):
+        return Path(operation.path).read_bytes()
     values = inputs(operation, a)
     names = [f"x{i or ''}" for i in range(len(values))]
     builder = OnnxBuilder()

@@ -4,11 +4,14 @@ from torch import nn
 
 from . import Builder, Call, inputs
 
-ACTIVATIONS = {None: nn.Identity, "relu": nn.ReLU, "relu6": nn.ReLU6, "gelu_tanh": lambda: nn.GELU("tanh")}
+ACTIVATIONS = {None: nn.Identity, "relu": nn.ReLU, "relu6": nn.ReLU6, "gelu_tanh": lambda: nn.GELU("tanh"),
+               "silu": nn.SiLU, "sigmoid": nn.Sigmoid}
 
 
 class TorchBuilder(Builder):
     """Values are tensors: to build is to run. Modules are made the first time."""
+
+    activations = (*Builder.activations, "silu")
 
     def __init__(self):
         self.modules = {}
@@ -47,6 +50,12 @@ class TorchBuilder(Builder):
             case "resize":
                 mode = "bilinear" if options.get("mode") == "linear" else "nearest"
                 return f.interpolate(x, scale_factor=options["scale"], mode=mode)
+
+    def excite(self, x, operation, a):
+        y = self.mean(x, operation)
+        for product, b in zip(operation.excite, a.excite, strict=True):
+            y = self.product(y, product, b)
+        return x * y[:, :, None, None]
 
     def mean(self, x, operation):
         return x.mean((2, 3))
