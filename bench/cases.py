@@ -14,6 +14,24 @@ from .passes import PASSES, Pass
 
 
 @dataclass(frozen=True)
+class Added(Convolution):
+    """A convolution with a residual."""
+
+    def arrays(self, rng):
+        a = super().arrays(rng)
+        shape = self.batch, self.outputs, self.result_size, self.result_size
+        return SimpleNamespace(**vars(a), residual=rng.standard_normal(shape, np.float32))
+
+    def variants(self, a):
+        def call(layer):
+            y = layer(a.x, a.residual)
+            return lambda: layer(a.x, a.residual, out=y)
+
+        return {"unfused": call(self.layer(a, reference)), "folded": call(self.layer(a, reference, fold_bn=True)),
+                "fused": call(self.layer(a))}
+
+
+@dataclass(frozen=True)
 class Product:
     """A linear layer: rows x inputs times inputs x outputs, bias and activation."""
 
@@ -335,6 +353,18 @@ NETWORKS = {
     "efficientnet_b0": _efficientnet_b0(),
 }
 CASES = OPERATIONS | NETWORKS
+FUSION = {  # between the rows of OPERATIONS in arithmetic a value: fusedops alone is measured on them
+    "conv1x1_64x56_256_gelu": Convolution(64, 56, 256, activation="gelu_tanh"),
+    "conv1x1_64x56_256_silu": Convolution(64, 56, 256, activation="silu"),
+    "conv1x1_64x56_256_residual": Added(64, 56, 256),
+    "conv3x3_64x128_batch16": Convolution(64, 128, 64, 3, batch=16),
+    "dw3x3_96x112": depthwise(96, 112),
+    "conv1x1_16x112_96": Convolution(16, 112, 96),
+    "conv1x1_16x112_96_batch8": Convolution(16, 112, 96, batch=8),
+    "linear_512x16x512": Product(512, 16, 512),
+    "linear_64x64x64": Product(64, 64, 64),
+    "linear_1x128x128": Product(1, 128, 128),
+}
 
 
 def files(folder):
@@ -345,7 +375,7 @@ def files(folder):
 @lru_cache(maxsize=1)
 def data(name, batch=1):
     """(operation, its inputs and weights); a name that no case has is the path of an ONNX file."""
-    case = CASES.get(name) or File(name)
+    case = (CASES | FUSION).get(name) or File(name)
     case = case if batch == 1 else replace(case, batch=batch)
     return case, case.arrays(np.random.default_rng(0))
 
@@ -355,13 +385,15 @@ def calls(name, batch=1):
     """The variants of a case, each checked against the first."""
     operation, a = data(name, batch)
     variants = operation.variants(a)
+    if name in FUSION:
+        variants.pop("numpy", None)
     workloads.check(name, variants)
     return variants
 
 
 def variants_of(name):
     """Which forms a case has beside plain NumPy."""
-    case = CASES[name]
+    case = (CASES | FUSION)[name]
     if isinstance(case, Pass):
         return (*(["unfused"] if case.residual else []), "fused")
     folded = [] if isinstance(case, Attention) else ["folded"]

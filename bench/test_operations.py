@@ -5,9 +5,10 @@ from . import cases
 
 
 @pytest.mark.parametrize("name, variant",
-                         [(name, variant) for name in cases.OPERATIONS for variant in cases.variants_of(name)])
+                         [(name, variant) for name in (*cases.OPERATIONS, *cases.FUSION)
+                          for variant in cases.variants_of(name)])
 def test_operation(benchmark, name, variant):
-    call, operation = cases.calls(name)[variant], cases.OPERATIONS[name]
+    call, (operation, _) = cases.calls(name)[variant], cases.data(name)
     benchmark.group = name
     benchmark.extra_info.update(kind="operation", name=name, variant=variant, flop=operation.flop,
                                 traffic=operation.traffic)

@@ -48,7 +48,21 @@ LABELS = {
     "layer_norm_128x768": "layer norm 128 x 768", "layer_norm_residual_128x768": "the same, with residual",
     "rms_norm_128x768": "RMS norm 128 x 768", "group_norm_128x32": "group norm 128x32x32",
     "resize_nearest_32x64": "resize 32x64x64, nearest", "resize_linear_32x64": "resize 32x64x64, linear",
-    "resize_linear_32x64_nhwc": "the same, NHWC"}
+    "resize_linear_32x64_nhwc": "the same, NHWC", "conv1x1_64x56_256_gelu": "conv 1x1 64x56x56 -> 256, GELU",
+    "conv1x1_64x56_256_silu": "conv 1x1 64x56x56 -> 256, SiLU",
+    "conv1x1_64x56_256_residual": "conv 1x1 64x56x56 -> 256, + residual",
+    "conv3x3_64x128_batch16": "conv 3x3 64x128x128, batch 16", "dw3x3_96x112": "depthwise 3x3 96x112x112",
+    "conv1x1_16x112_96": "conv 1x1 16x112x112 -> 96", "conv1x1_16x112_96_batch8": "conv 1x1 16x112x112 -> 96, batch 8",
+    "linear_512x16x512": "linear 512 x 16 -> 512", "linear_64x64x64": "linear 64 x 64 -> 64",
+    "linear_1x128x128": "linear 1 x 128 -> 128"}
+WORK = {  # the multiply-adds of a value of y, and the size of y
+    "conv3x3_256x14": (2304, "0.2 MB"), "linear_512x512x512": (512, "1 MB"),
+    "linear_gelu_128x768x3072": (768, "1.5 MB"), "conv3x3_64x128_weenet": (576, "4 MB"),
+    "conv3x3_64x128_batch16": (576, "64 MB"), "conv1x1_64x56_256_gelu": (64, "3 MB"),
+    "conv1x1_64x56_256_silu": (64, "3 MB"), "conv1x1_64x56_256_residual": (64, "3 MB"),
+    "conv1x1_128x28_256": (128, "0.8 MB"), "dw3x3_96x112": (9, "4.6 MB"), "conv1x1_16x112_96": (16, "4.6 MB"),
+    "conv1x1_16x112_96_batch8": (16, "37 MB"), "linear_512x16x512": (16, "1 MB"), "dw3x3_512x14": (9, "0.4 MB"),
+    "linear_64x64x64": (64, "16 KB"), "linear_1x128x128": (128, "0.5 KB")}
 NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"
 BATCHES = 1, 8
 
@@ -79,6 +93,16 @@ def fusion(file, threads):
             best = min((v for v in ("fused", "block") if v in times), key=times.get)
             gain = times["unfused"] / times[best]
             yield f"| {LABELS[name]} | {cells(times, 'unfused', 'folded', best)} | {gain:.2f}x |"
+
+
+def fusion_by_work(file, threads):
+    """Rows by what fusion buys, with their multiply-adds a value and the size of y."""
+    yield from head(threads, "K", "y", "unfused", "batch norm folded", "fused", "folded / fused")
+    rows = {name: times for name, times in file["threads"][threads]["operation"].items() if name in WORK}
+    for name, times in sorted(rows.items(), key=lambda row: row[1]["folded"] / row[1]["fused"]):
+        k, y = WORK[name]
+        gain = times["folded"] / times["fused"]
+        yield f"| {LABELS[name]} | {k} | {y} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f} |"
 
 
 def networks(file, threads):
@@ -148,7 +172,7 @@ def every_peer(file, threads):
 
 
 TABLES = {table.__name__: table
-          for table in (fusion, networks, eight_bits, eight_bit_networks, files, peers, every_peer)}
+          for table in (fusion, fusion_by_work, networks, eight_bits, eight_bit_networks, files, peers, every_peer)}
 
 
 def table(kind, processor, threads):

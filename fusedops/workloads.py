@@ -312,6 +312,7 @@ def _sigmoid(x):
 
 ACTIVATIONS = {
     "relu": lambda x: np.maximum(x, 0),
+    "silu": lambda x: x / (1 + np.exp(-x)),
     "gelu_tanh": lambda x: 0.5 * x * (1 + np.tanh(np.float32(np.sqrt(2 / np.pi)) * (x + np.float32(0.044715) * x**3))),
 }
 

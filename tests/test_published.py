@@ -16,8 +16,8 @@ TIMES = {("operation", "variant"): {"unfused": 2e-3, "folded": 1.5e-3, "fused": 
          ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
          ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
          ("eight_bits", "variant"): {"float32": 4e-3, "8 bits unfused": 3e-3, "8 bits fused": 1e-3}}
-NAMES = {"operation": ["conv3x3_64x56"], "peer": ["conv3x3_64x56", "author__net"], "eight_bits": ["weenet_8_bits"],
-         "network": ["resnet18", "resnet18, batch 8"], "file": ["author__net"]}
+NAMES = {"operation": ["conv3x3_64x56", "conv3x3_256x14"], "peer": ["conv3x3_64x56", "author__net"],
+         "eight_bits": ["weenet_8_bits"], "network": ["resnet18", "resnet18, batch 8"], "file": ["author__net"]}
 
 
 @pytest.fixture(autouse=True)
@@ -116,6 +116,7 @@ def test_tables(figures, tmp_path):
                 "| conv 3x3 64x56x56 | 1.00 | 3.00 | 2.00 | 2.00 |",
                 "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |",
                 "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
+                "| conv 3x3 256x14x14 | 2304 | 0.2 MB | 2.00 | 1.50 | 1.00 | 1.50 |",
                 "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain |",
                 "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x |\n| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |",
                 "| ResNet-18 | 6.00 | 3.00 | 2.00x |",
