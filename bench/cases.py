@@ -10,6 +10,7 @@ import numpy as np
 from fusedops import layers, recurrent, reference, tokens, workloads
 from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
 
+from .encoder import Encoder
 from .passes import PASSES, Pass
 
 
@@ -218,18 +219,6 @@ class Network:
         parts = [part.arrays(rng) for part in (replace(first, batch=self.batch), *others)]
         return SimpleNamespace(x=parts[0].x, parts=parts, head=self.head.arrays(rng))
 
-    def variants(self, a):
-        from .peers.onnx_model import onnx_model
-        return _forms(onnx_model(self, a), [a.x])
-
-    def eight_bits(self, a):
-        """The network in 8 bits, calibrated on its own input."""
-        from fusedops import load_onnx
-
-        from .peers.onnx_model import onnx_model
-        net = load_onnx(onnx_model(self, a)).quantize([a.x])
-        return lambda: net(a.x)
-
 
 @dataclass(frozen=True)
 class File:
@@ -246,15 +235,25 @@ class File:
                 raise ValueError(f"{self.path} does not declare every size of its input {value.name}: {value.shape}")
         return SimpleNamespace(inputs=[random_input(value, {}) for value in values])
 
-    def variants(self, a):
-        return _forms(Path(self.path).read_bytes(), a.inputs)
 
-
-def _forms(model, inputs):
+def _forms(case, a):
     """A network as its ONNX file has it, with its batch norms folded, and fused."""
     from fusedops import load_onnx
+
+    from .peers import inputs
+    from .peers.onnx_model import onnx_model
+    model, arrays = onnx_model(case, a), inputs(case, a)
     options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
-    return {variant: lambda net=load_onnx(model, **o): net(*inputs) for variant, o in options.items()}
+    return {variant: lambda net=load_onnx(model, **o): net(*arrays) for variant, o in options.items()}
+
+
+def eight_bits(case, a):
+    """A network in 8 bits, calibrated on its own input."""
+    from fusedops import load_onnx
+
+    from .peers.onnx_model import onnx_model
+    net = load_onnx(onnx_model(case, a)).quantize([a.x])
+    return lambda: net(a.x)
 
 
 def _mobilenet_v1():
@@ -351,6 +350,7 @@ NETWORKS = {
     "resnet18": _resnet([2, 2, 2, 2], bottleneck=False),
     "resnet50": _resnet([3, 4, 6, 3], bottleneck=True),
     "efficientnet_b0": _efficientnet_b0(),
+    "minilm": Encoder(6, 128, 384, 12),
 }
 CASES = OPERATIONS | NETWORKS
 FUSION = {  # between the rows of OPERATIONS in arithmetic a value: fusedops alone is measured on them
@@ -380,15 +380,20 @@ def data(name, batch=1):
     return case, case.arrays(np.random.default_rng(0))
 
 
+def variants(operation, a):
+    """A function for each form of a case, the fused one last."""
+    return _forms(operation, a) if isinstance(operation, (Network, Encoder, File)) else operation.variants(a)
+
+
 @lru_cache(maxsize=1)
 def calls(name, batch=1):
     """The variants of a case, each checked against the first."""
     operation, a = data(name, batch)
-    variants = operation.variants(a)
+    made = variants(operation, a)
     if name in FUSION:
-        variants.pop("numpy", None)
-    workloads.check(name, variants)
-    return variants
+        made.pop("numpy", None)
+    workloads.check(name, made)
+    return made
 
 
 def variants_of(name):

@@ -39,7 +39,7 @@ def test_network(benchmark, quick, name, batch, form):
 @lru_cache(maxsize=1)
 def eight_bits(name, batch):
     case, a = cases.data(name, batch)
-    call, expected = case.eight_bits(a), cases.calls(name, batch)["fused"]()
+    call, expected = cases.eight_bits(case, a), cases.calls(name, batch)["fused"]()
     noise = np.mean((call() - expected) ** 2) / np.mean(expected ** 2)
     assert -10 * np.log10(noise) > LEAST_SNR
     return call

@@ -62,5 +62,5 @@ def test_peer(benchmark, quick, peer, name):
 
 def _ours(name):
     operation, a = cases.data(name)
-    y = list(operation.variants(a).values())[-1]()
+    y = list(cases.variants(operation, a).values())[-1]()
     return y[0] if isinstance(y, tuple) else y

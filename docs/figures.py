@@ -16,7 +16,7 @@ MARKED = re.compile(r"(<!-- figures: (\w+) (\w+)(?: (\d+))? -->\n).*?(<!-- end o
 BRIEF = (  # the rows of the short tables
     "conv1x1_128x28_256", "dw3x3_512x14", "conv3x3_64x56", "conv3x3s2_128x56", "linear_512x512x512", "rnn_cell_128",
     "lstm_cell_128", "gru_cell_128", "lstm_50x1_128", "inverted_24x224", "attention_8x512x64", "mobilenet_v1",
-    "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0")
+    "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "minilm")
 LABELS = {
     "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256", "dw3x3_512x14": "depthwise 3x3 512x14x14",
     "conv3x3_64x56": "conv 3x3 64x56x56", "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
@@ -25,7 +25,8 @@ LABELS = {
     "lstm_50x1_128": "LSTM, 50 steps of 128 units", "inverted_24x224": "inverted residual 24x224x224, 6x",
     "attention_8x512x64": "attention, 8 heads, 512 tokens", "mobilenet_v1": "MobileNetV1, 224x224",
     "mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
-    "efficientnet_b0": "EfficientNet-B0", "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
+    "efficientnet_b0": "EfficientNet-B0", "minilm": "MiniLM, 6 layers, 128 tokens",
+    "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
     "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
     "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128",
     "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64", "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
@@ -63,7 +64,7 @@ WORK = {  # the multiply-adds of a value of y, and the size of y
     "conv1x1_128x28_256": (128, "0.8 MB"), "dw3x3_96x112": (9, "4.6 MB"), "conv1x1_16x112_96": (16, "4.6 MB"),
     "conv1x1_16x112_96_batch8": (16, "37 MB"), "linear_512x16x512": (16, "1 MB"), "dw3x3_512x14": (9, "0.4 MB"),
     "linear_64x64x64": (64, "16 KB"), "linear_1x128x128": (128, "0.5 KB")}
-NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0"
+NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "minilm"
 BATCHES = 1, 8
 
 

@@ -11,6 +11,7 @@ import numpy as np
 from fusedops.workloads import Block, Cell, Convolution
 
 from ..cases import Attention, File, MaxPool, MBConv, Network, Pass, Product, Residual, Sequence
+from ..encoder import Encoder
 
 
 class Peer(NamedTuple):
@@ -95,6 +96,8 @@ class Builder:
                 y = self._in_a_row(operation.parts[:-1], a.parts[:-1], x)
                 y = self.convolution(self.excite(y, operation, a), operation.parts[-1], a.parts[-1])
                 return self.add(y, skip, None) if operation.residual else y
+            case Encoder():
+                return self.encoder(x, operation, a)
             case File():
                 raise Unsupported("it reads no ONNX files")
             case Network():
@@ -109,6 +112,9 @@ class Builder:
     def fork(self, x, twice):
         """A value for two readers."""
         return x, x
+
+    def encoder(self, x, operation, a):
+        raise Unsupported("its encoder is not compared here")
 
     def excite(self, x, operation, a):
         raise Unsupported("its squeeze and excite is not compared here")

@@ -94,6 +94,28 @@ class OnnxBuilder(Builder):
             y = self.activation(y, product.activation)
         return self.node("Mul", x, y)
 
+    def encoder(self, x, operation, a):
+        """As exporters write it: heads are an axis that is reshaped and transposed."""
+        split = self.constant(np.array([0, 0, operation.heads, -1]))
+        joined = self.constant(np.array([0, 0, operation.width]))
+        scale = self.constant(np.float32((operation.width // operation.heads)**-0.5))
+
+        def product(x, w, bias):
+            return self.node("Add", self.node("MatMul", x, self.constant(w.T)), self.constant(bias))
+
+        def norm(x, parameters):
+            return self.node("LayerNormalization", x, *map(self.constant, parameters), axis=-1, epsilon=1e-5)
+
+        for layer in a.layers:
+            q, k, v = (self.node("Transpose", self.node("Reshape", product(x, w, b), split), perm=perm) for w, b, perm
+                       in zip(*(np.split(p, 3) for p in layer.qkv), ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])))
+            weights = self.node("Softmax", self.node("Mul", self.node("MatMul", q, k), scale), axis=-1)
+            heads = self.node("Transpose", self.node("MatMul", weights, v), perm=[0, 2, 1, 3])
+            x = norm(self.node("Add", x, product(self.node("Reshape", heads, joined), *layer.out)), layer.norm1)
+            y = product(self.node("Gelu", product(x, *layer.wide)), *layer.narrow)
+            x = norm(self.node("Add", x, y), layer.norm2)
+        return x
+
     def mean(self, x, operation):
         return self.node("Flatten", self.node("GlobalAveragePool", x))
 

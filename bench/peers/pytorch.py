@@ -57,6 +57,9 @@ class TorchBuilder(Builder):
             y = self.product(y, product, b)
         return x * y[:, :, None, None]
 
+    def encoder(self, x, operation, a):
+        return self.module(a, _encoder, operation)(x)
+
     def mean(self, x, operation):
         return x.mean((2, 3))
 
@@ -85,6 +88,20 @@ def _linear(operation, a):
     linear = nn.Linear(operation.inputs, operation.outputs)
     _set(linear, weight=a.w, bias=a.bias)
     return nn.Sequential(linear, ACTIVATIONS[operation.activation]())
+
+
+def _encoder(operation, a):
+    layers = []
+    for b in a.layers:
+        layer = nn.TransformerEncoderLayer(operation.width, operation.heads, 4 * operation.width, 0.0, "gelu",
+                                           batch_first=True)
+        _set(layer.self_attn, in_proj_weight=b.qkv[0], in_proj_bias=b.qkv[1])
+        parts = {layer.self_attn.out_proj: b.out, layer.norm1: b.norm1, layer.linear1: b.wide, layer.linear2: b.narrow,
+                 layer.norm2: b.norm2}
+        for module, (weight, bias) in parts.items():
+            _set(module, weight=weight, bias=bias)
+        layers.append(layer)
+    return nn.Sequential(*layers)
 
 
 def _recurrent(kind, suffix, operation, a):

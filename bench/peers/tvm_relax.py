@@ -5,6 +5,7 @@ from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
 
 from ..cases import File, Network
+from ..encoder import Encoder
 from . import Call, Unsupported, inputs
 
 LIMIT_FLOP = 1.5e9  # a second or more a call without tuning
@@ -15,7 +16,7 @@ def prepare(operation, a, threads, fuse=True):
     import onnx
 
     from .onnx_model import onnx_model
-    if isinstance(operation, (File, Network)) or operation.flop > LIMIT_FLOP:
+    if isinstance(operation, (Encoder, File, Network)) or operation.flop > LIMIT_FLOP:
         raise Unsupported("takes too long where it is not tuned")
     try:
         module = from_onnx(onnx.load_from_string(onnx_model(operation, a)), keep_params_in_input=False)
