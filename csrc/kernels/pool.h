@@ -176,74 +176,128 @@ void FO_NAME(fo_pool_row)(const fo_pool_args *g, ptrdiff_t n, ptrdiff_t h) {
         pool_row(g, FO_POOL_AVERAGE, n, h);
 }
 
-/* What the rows of each column come to: nv vectors of a plane's columns from u on; whole: neighbours, all of them
- * inside. */
-INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const fo_pool_args *g, const float *x,
-                         ptrdiff_t height, ptrdiff_t u, float *columns) {
-    const ptrdiff_t down = g->dh * g->x.sh, inside = g->iw - u;
+/* Rows first .. last-1 of a plane's output, and what the columns of each come to, `width` floats apart. */
+typedef struct {
+    const fo_pool_args *g;
+    const float *x;
+    float *y, *columns;
+    ptrdiff_t first, last, width;
+    const float *counts;
+} pool_strip;
+
+/* What `height` rows from x on come to in nv vectors of columns, neighbours; lanes: of the last vector, unless it is
+ * whole. The other lanes are as outside the image. */
+INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const float *x, ptrdiff_t down,
+                         ptrdiff_t height, float *columns, vm lanes) {
     vf acc[POOL_VECTORS], outside[POOL_VECTORS];
-    pool_start(kind, nv, acc), pool_start(kind, nv, outside);
-    x += u * g->x.sw;
-    for (ptrdiff_t i = 0; i < height; i++, x += down)
-        UNROLL for (int v = 0; v < nv; v++)
-            acc[v] = pool_two(kind, acc[v], whole ? v_load(x + v * VL) : v_load_strided(x, g->x.sw, inside));
-    if (!whole) acc[0] = v_select(v_range(0, inside), acc[0], outside[0]);
-    UNROLL for (int v = 0; v < nv; v++) v_store(columns + u + v * VL, acc[v]);
+    pool_start(kind, nv, acc), pool_start(kind, 1, outside);
+    for (ptrdiff_t i = 0; i < height; i++, x += down) {
+        pool_add(kind, nv - 1, true, x, lanes, acc);
+        pool_add(kind, 1, whole, x + (nv - 1) * VL, lanes, acc + nv - 1);
+    }
+    if (!whole) acc[nv - 1] = v_select(lanes, acc[nv - 1], outside[0]);
+    UNROLL for (int v = 0; v < nv; v++) v_store(columns + v * VL, acc[v]);
 }
 
-/* Row h of a plane. columns: the image's columns in their places, others around them as a window finds them outside the
- * image. */
-INLINE void pool_plane_row(const fo_pool_kind kind, const int stride, const fo_pool_args *g, const float *x, float *y,
-                           ptrdiff_t h, float *columns, const float *counts) {
-    const ptrdiff_t h0 = h * g->sh - g->top;
-    const pool_range rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
-                     counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi);
-    const float *from = x + (h0 + rows.first * g->dh) * g->x.sh;
-    ptrdiff_t u = 0;
-    if (g->x.sw == 1) {
-        for (; u + POOL_VECTORS * VL <= g->iw; u += POOL_VECTORS * VL)
-            pool_columns(kind, POOL_VECTORS, true, g, from, rows.last - rows.first, u, columns + g->left);
-        for (; u + VL <= g->iw; u += VL)
-            pool_columns(kind, 1, true, g, from, rows.last - rows.first, u, columns + g->left);
-    }
-    for (; u < g->iw; u += VL) pool_columns(kind, 1, false, g, from, rows.last - rows.first, u, columns + g->left);
-    for (ptrdiff_t w = 0; w < g->ow; w += VL) {
-        vf acc[POOL_VECTORS];
-        pool_start(kind, 1, acc);
-        for (ptrdiff_t j = 0; j < g->kw; j++) {
-            const float *at = columns + w * g->sw + j * g->dw;
-            acc[0] = pool_two(kind, acc[0],
-                              stride == 1   ? v_load(at)
-                              : stride == 2 ? v_uzp_inlane_even(v_load(at), v_load(at + VL))
-                                            : v_load_strided(at, g->sw, VL));
+/* The same of up to VL columns, n, that are `right` floats from each other. */
+INLINE void pool_spread_columns(const fo_pool_kind kind, const float *x, ptrdiff_t down, ptrdiff_t right,
+                                ptrdiff_t height, float *columns, ptrdiff_t n) {
+    vf acc[POOL_VECTORS], outside[POOL_VECTORS];
+    pool_start(kind, 1, acc), pool_start(kind, 1, outside);
+    for (ptrdiff_t i = 0; i < height; i++, x += down) acc[0] = pool_two(kind, acc[0], v_load_strided(x, right, n));
+    v_store(columns, v_select(v_range(0, n), acc[0], outside[0]));
+}
+
+INLINE void pool_strip_columns(const fo_pool_kind kind, const pool_strip *s) {
+    const fo_pool_args *g = s->g;
+    const ptrdiff_t down = g->dh * g->x.sh, right = g->x.sw, iw = g->iw, pairs = (iw - 1) / (2 * VL) * (2 * VL);
+    const vm pair = v_range(0, iw - pairs - VL), one = v_range(0, iw - pairs);
+    float *columns = s->columns + g->left;
+    for (ptrdiff_t h = s->first; h < s->last; h++, columns += s->width) {
+        const ptrdiff_t h0 = h * g->sh - g->top;
+        const pool_range rows = taps_inside(h0, g->kh, g->dh, 0, g->ih);
+        const ptrdiff_t height = rows.last - rows.first;
+        const float *x = s->x + (h0 + rows.first * g->dh) * g->x.sh;
+        ptrdiff_t u = 0;
+        if (right != 1) {
+            for (; u < iw; u += VL)
+                pool_spread_columns(kind, x + u * right, down, right, height, columns + u, iw - u);
+            continue;
         }
-        if (stride == 2) acc[0] = v_lane_order(acc[0]);
-        if (kind != FO_POOL_MAX)
-            acc[0] = v_div(acc[0], v_mul(v_set1((float)(counted.last - counted.first)), v_load(counts + w)));
-        v_store_strided(y + h * g->y.sh + w * g->y.sw, g->y.sw, acc[0], g->ow - w);
+        for (; u + POOL_VECTORS * VL <= pairs; u += POOL_VECTORS * VL)
+            pool_columns(kind, POOL_VECTORS, true, x + u, down, height, columns + u, one);
+        for (; u < pairs; u += 2 * VL) pool_columns(kind, 2, true, x + u, down, height, columns + u, one);
+        if (iw - u > VL)
+            pool_columns(kind, 2, false, x + u, down, height, columns + u, pair);
+        else
+            pool_columns(kind, 1, false, x + u, down, height, columns + u, one);
     }
 }
 
-INLINE void pool_plane(const fo_pool_kind kind, const fo_pool_args *g, const float *x, float *y, ptrdiff_t first,
-                       ptrdiff_t last, float *columns, ptrdiff_t width, const float *counts) {
-    for (ptrdiff_t i = 0; i < width; i++) columns[i] = kind == FO_POOL_MAX ? -INFINITY : 0;
-    for (ptrdiff_t h = first; h < last; h++)
-        if (g->sw == 1)
-            pool_plane_row(kind, 1, g, x, y, h, columns, counts);
-        else if (g->sw == 2 && !IS_SCALAR)
-            pool_plane_row(kind, 2, g, x, y, h, columns, counts);
-        else
-            pool_plane_row(kind, 0, g, x, y, h, columns, counts);
+/* The windows of the columns from `at` on in nv vectors; height: rows that count for a mean. */
+INLINE void pool_windows(const fo_pool_kind kind, const int stride, const int nv, const fo_pool_args *g,
+                         const float *at, vf height, const float *counts, vf acc[POOL_VECTORS]) {
+    const ptrdiff_t kw = g->kw, dw = g->dw, sw = stride ? stride : g->sw;
+    pool_start(kind, nv, acc);
+    for (ptrdiff_t j = 0; j < kw; j++, at += dw)
+        UNROLL for (int v = 0; v < nv; v++) {
+            const float *from = at + v * VL * sw;
+            acc[v] = pool_two(kind, acc[v],
+                              stride == 1   ? v_load(from)
+                              : stride == 2 ? v_uzp_inlane_even(v_load(from), v_load(from + VL))
+                                            : v_load_strided(from, sw, VL));
+        }
+    UNROLL for (int v = 0; v < nv; v++) {
+        if (stride == 2) acc[v] = v_lane_order(acc[v]);
+        if (kind != FO_POOL_MAX) acc[v] = v_div(acc[v], v_mul(height, v_load(counts + v * VL)));
+    }
 }
 
-/* Output rows first .. last-1 of the plane of an image's channel, x to y. columns: `width` floats; counts: points of
- * each output column that count for a mean, whole vectors of them. */
-void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
-                            float *columns, ptrdiff_t width, const float *counts) {
-    if (g->kind == FO_POOL_MAX)
-        pool_plane(FO_POOL_MAX, g, x, y, first, last, columns, width, counts);
+INLINE void pool_strip_windows(const fo_pool_kind kind, const int stride, const pool_strip *s) {
+    const fo_pool_args g = *s->g;
+    const ptrdiff_t ow = g.ow, sw = stride ? stride : g.sw, right = g.y.sw;
+    const float *at = s->columns, *counts = s->counts;
+    vf acc[POOL_VECTORS];
+    for (ptrdiff_t h = s->first; h < s->last; h++, at += s->width) {
+        const pool_range counted = taps_inside(h * g.sh - g.top, g.kh, g.dh, g.h_lo, g.h_hi);
+        const vf height = v_set1((float)(counted.last - counted.first));
+        float *y = s->y + h * g.y.sh;
+        ptrdiff_t w = 0;
+        if (right == 1 && stride)
+            for (; w + 2 * VL <= ow; w += 2 * VL) {
+                pool_windows(kind, stride, 2, &g, at + w * sw, height, counts + w, acc);
+                v_store(y + w, acc[0]), v_store(y + w + VL, acc[1]);
+            }
+        for (; w < ow; w += VL) {
+            pool_windows(kind, stride, 1, &g, at + w * sw, height, counts + w, acc);
+            v_store_strided(y + w * right, right, acc[0], ow - w);
+        }
+    }
+}
+
+INLINE void pool_plane(const fo_pool_kind kind, const pool_strip *s) {
+    pool_strip_columns(kind, s);
+    if (s->g->sw == 1)
+        pool_strip_windows(kind, 1, s);
+    else if (s->g->sw == 2 && !IS_SCALAR)
+        pool_strip_windows(kind, 2, s);
     else
-        pool_plane(FO_POOL_AVERAGE, g, x, y, first, last, columns, width, counts);
+        pool_strip_windows(kind, 0, s);
+}
+
+/* Output rows first .. last-1 of the plane of an image's channel, x to y. columns: of a strip's rows, and around them
+ * what a window finds outside the image. First the columns of some rows, then their windows: a load that takes parts of
+ * two recent stores has to wait for them. */
+void FO_NAME(fo_pool_plane)(const fo_pool_args *g, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
+                            const fo_pool_strip *strip, float *columns) {
+    for (; first < last; first += strip->rows) {
+        const ptrdiff_t end = last - first < strip->rows ? last : first + strip->rows;
+        const pool_strip s = {g, x, y, columns, first, end, strip->width, strip->counts};
+        if (g->kind == FO_POOL_MAX)
+            pool_plane(FO_POOL_MAX, &s);
+        else
+            pool_plane(FO_POOL_AVERAGE, &s);
+    }
 }
 
 /* The one window of each of some planes, up to VL from `first` on: what the rows of each column come to, then VL

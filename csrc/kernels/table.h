@@ -276,6 +276,13 @@ typedef struct {
     fo_attended to; /* most and sum are written */
 } fo_attention_block;
 
+/* Output rows of a plane that are made at once, the floats from one to the next of what their columns come to, and how
+ * many columns of each window count for a mean. */
+typedef struct {
+    ptrdiff_t rows, width;
+    const float *counts;
+} fo_pool_strip;
+
 typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
@@ -301,8 +308,8 @@ typedef struct {
     void (*map)(const fo_map_rows *);
     void (*pool_row)(const fo_pool_args *, ptrdiff_t n, ptrdiff_t h);
     void (*pool_whole)(const fo_pool_args *, ptrdiff_t first, ptrdiff_t count); /* the one window of up to vl planes */
-    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last, float *columns,
-                       ptrdiff_t width, const float *counts);
+    void (*pool_plane)(const fo_pool_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
+                       const fo_pool_strip *, float *columns);
     /* y[l] = the reduction of fibre l, of outer[1] times outer[0] such fibres that stand step[1] and step[0] apart */
     void (*reduce)(const fo_fibres *, fo_reduction, const ptrdiff_t outer[2], const ptrdiff_t step[2]);
     /* y[l] = the first place of the largest (or least) element of fibre l */

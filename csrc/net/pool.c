@@ -1,13 +1,14 @@
 /* Pooling: where channels are neighbours a task is an output row of an image, else rows of a plane. */
+#include <math.h>
+
 #include "../pack.h"
 
 typedef struct {
     const fo_pool_args *a;
     const fo_kernels *kn;
     ptrdiff_t rows, blocks; /* of a plane: output rows of a block */
-    float *columns;         /* of each thread */
-    const float *counts;
-    ptrdiff_t width;
+    fo_pool_strip strip;
+    float *columns; /* a strip's of each thread */
 } pool_job;
 
 static void pool_row(void *context, ptrdiff_t task, int thread) {
@@ -22,7 +23,8 @@ static void pool_block(void *context, ptrdiff_t task, int thread) {
     const ptrdiff_t plane = task / job->blocks, n = plane / a->c, c = plane % a->c,
                     first = task % job->blocks * job->rows;
     job->kn->pool_plane(a, a->x.data + n * a->x.sn + c * a->x.sc, a->y.data + n * a->y.sn + c * a->y.sc, first,
-                        min_(first + job->rows, a->oh), job->columns + thread * job->width, job->width, job->counts);
+                        min_(first + job->rows, a->oh), &job->strip,
+                        job->columns + thread * job->strip.rows * job->strip.width);
 }
 
 /* How many columns of each window count for a mean. */
@@ -37,13 +39,15 @@ static void count_columns(const fo_pool_args *a, ptrdiff_t n, float *counts) {
 static fo_status pool_planes(pool_job *job, int threads) {
     const fo_pool_args *a = job->a;
     const ptrdiff_t vl = job->kn->vl, outputs = round_up(a->ow, vl), planes = a->n * a->c;
-    job->width = round_up(max_(outputs * a->sw + (a->kw - 1) * a->dw, a->left + a->iw) + vl, vl);
-    float *counts = fo_arena_take((size_t)(outputs + job->width * threads) * sizeof(float));
-    if (!counts) return FO_NO_MEMORY;
-    count_columns(a, a->kind == FO_POOL_MAX ? 0 : outputs, counts);
-    job->counts = counts, job->columns = counts + outputs;
+    const ptrdiff_t width = round_up(max_(outputs * a->sw + (a->kw - 1) * a->dw, a->left + a->iw) + vl, vl);
     job->rows = planes < 4 * threads ? div_up(a->oh, div_up(4 * threads, max_(planes, 1))) : a->oh;
     job->blocks = div_up(a->oh, max_(job->rows, 1));
+    const ptrdiff_t fit = FO_L1_SHARE / (width * (ptrdiff_t)sizeof(float)), rows = max_(min_(fit, job->rows), 1);
+    float *counts = fo_arena_take((size_t)(outputs + rows * width * threads) * sizeof(float));
+    if (!counts) return FO_NO_MEMORY;
+    count_columns(a, a->kind == FO_POOL_MAX ? 0 : outputs, counts);
+    job->strip = (fo_pool_strip){rows, width, counts}, job->columns = counts + outputs;
+    for (ptrdiff_t i = 0; i < rows * width * threads; i++) job->columns[i] = a->kind == FO_POOL_MAX ? -INFINITY : 0;
     fo_parallel_for(planes * job->blocks, threads, pool_block, job);
     fo_arena_release(counts);
     return FO_OK;
