@@ -7,7 +7,7 @@ import numpy as np
 from ... import _core
 from ...layers import LARGEST, Conv2d, ConvTranspose2d
 from ..builder import Builder
-from . import windows
+from . import volumes, windows
 from .record import Operator, floats
 
 PHASES = 1024  # of a transposed convolution, each a plan of its own
@@ -118,10 +118,12 @@ def _call_conv_transpose(node, residual, x, w, b=None):
 
 
 def _lower_conv(p: Builder, node):
-    weights = constant_weights(p, node, convolution_shape, 3, 4)
+    weights = constant_weights(p, node, convolution_shape, 3, 4, 5)
     if weights is None:
         return False
     w, b = weights
+    if w.ndim == 5:
+        return volumes.lower_conv(p, node, w, b)
     strides, dilations, pads = windows.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
@@ -141,13 +143,15 @@ def _lower_conv(p: Builder, node):
 
 
 def _lower_conv_transpose(p: Builder, node):
-    weights = constant_weights(p, node, _conv_transpose_shape, 3, 4)
+    weights = constant_weights(p, node, _conv_transpose_shape, 3, 4, 5)
     if weights is None:
         return False
     w, b = weights
     _, strides, dilations, begins = windows.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if np.prod(strides, dtype=object) > PHASES or max(map(abs, begins)) > LARGEST:
         return False
+    if w.ndim == 5:
+        return volumes.lower_conv_transpose(p, node, w, b)
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)
@@ -160,7 +164,7 @@ def _lower_conv_transpose(p: Builder, node):
 
 
 _FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True,
-                              note="one or two spatial axes, constant weights")
+                              note="up to three spatial axes, constant weights")
 RECORDS = {
     "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
     "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose,

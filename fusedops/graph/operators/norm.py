@@ -7,6 +7,7 @@ from ...batchnorm import BatchNorm, scale_and_shift
 from ..builder import Builder
 from ..memory import in_order_of, row_major, same_order
 from ..reader import Reader
+from . import volumes
 from .record import Operator, axis_of, floats, read_to_end, same_shape
 
 
@@ -95,7 +96,7 @@ def _norm_result(p: Builder, node, x):
 def _lower_batch_norm(p: Builder, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
     if any(a is None
-           for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4):
+           for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4, 5):
         return False
     if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] +
                                                                                node.attrs.get("epsilon", 1e-5) > 0):
@@ -109,6 +110,8 @@ def _lower_batch_norm(p: Builder, node):
         return p.dense(node, t, t.strides if same_order(t.shape, t.strides, y.strides) else order)
 
     x, r = ordered(x), ordered(p.at(node.residual)) if node.residual else None
+    if len(x.shape) == 5:
+        x, y, r = (t if t is None else volumes.rows(t) for t in (x, y, r))
     p.add("affine", node, x=x, y=y, residual=r, scale=scale.astype(np.float32), shift=shift.astype(np.float32),
           activation=p.activation(node, y.shape[1]))
     return True
@@ -130,9 +133,10 @@ def _lower_layer_norm(p: Builder, node):
 
 def _lower_instance_norm(p: Builder, node):
     scale, shift, x = p.data(node.inputs[1]), p.data(node.inputs[2]), p.at(node.inputs[0])
-    if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4):
+    if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4, 5):
         return False
-    x, y = p.as_2d(x), p.as_2d(_norm_result(p, node, x))
+    y = _norm_result(p, node, x)
+    x, y = (volumes.pixels_in_rows(p, node, x), volumes.rows(y)) if len(x.shape) == 5 else (p.as_2d(x), p.as_2d(y))
     p.add("instance_norm", node, x=x, y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift)
     return True
 
@@ -173,9 +177,9 @@ _PARAMETERS = "constant parameters"
 RECORDS = {
     "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True,
                                    activates=True, channels=True, anywhere=True,
-                                   note="up to two spatial axes, constant parameters"),
+                                   note="up to three spatial axes, constant parameters"),
     "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm,
-                                      note="one or two spatial axes, constant parameters"),
+                                      note="up to three spatial axes, constant parameters"),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
     "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm,
                                    note=_PARAMETERS + "; an addition in front of it is part of its step"),

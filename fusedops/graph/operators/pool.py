@@ -4,7 +4,7 @@ import math
 import numpy as np
 
 from ..builder import Builder
-from . import windows
+from . import volumes, windows
 from .record import BYTES, Operator, lowest, values
 from .reduce import lower_reduction
 
@@ -102,8 +102,10 @@ def lower_pool(kind):
     def lower(p: Builder, node):
         kernel, shape = list(node.attrs["kernel_shape"]), p.known[node.inputs[0]].shape
         types = np.dtype(np.float32), *BYTES
-        if len(kernel) > 2 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
+        if len(kernel) > 3 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
             return False
+        if len(kernel) == 3:
+            return volumes.lower_pool(p, node, kind)
         strides, dilations, pads = windows.window(node, shape[2:], kernel)
         if len(kernel) == 1:
             kernel, strides, dilations, pads = [1, *kernel], [1, *strides], [1, *dilations], [(0, 0), *pads]
@@ -144,7 +146,7 @@ def _whole(mean):
 
 
 _RARE = "no kernel: rare"
-_NOTE = "one or two spatial axes"
+_NOTE = "up to three spatial axes"
 RECORDS = {
     "AveragePool": Operator(
         average_pool,

@@ -8,6 +8,7 @@ from ..ir import Node
 from ..memory import broadcast, transposed
 from ..reader import Reader
 from ..sizes import later
+from . import volumes
 from .record import BYTES, Operator, Rewrite, values
 
 
@@ -156,17 +157,25 @@ def _resize_shape(node, x, *given):
 def _lower_resize(p: Builder, node):
     x, given = p.at(node.inputs[0]), [p.data(node.input(i)) for i in (1, 2, 3)]
     axes, out = _axes(node, x.shape, *given), p.known[node.output].shape
-    if len(out) not in (3, 4) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
+    if len(out) not in (3, 4, 5) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
         return False
     nearest = x.dtype in BYTES and node.attrs.get("mode", "nearest") == "nearest"
     if x.dtype != np.float32 and not nearest:
         return False
     if not _is_simple(node):
         return not nearest and _lower_products(p, node, axes)
+    kind, found = "nearest" if nearest else "resize", {a - len(out): each for a, *each in axes}
+
+    def same(n):
+        return later(_pair, node, n, n, 1.0, (0.0, 1.0))
+
+    def axis(a):
+        return later(_pair, node, *found[a]) if a in found else same(x.shape[a])
+
+    if len(out) == 5:
+        return volumes.lower_resize(p, node, kind, [axis(a) for a in (-3, -2, -1)], same)
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
-    found = {a + 4 - len(out): each for a, *each in axes}
-    rows, cols = (later(_pair, node, *found.get(a, (x.shape[a], y.shape[a], 1.0, (0.0, 1.0)))) for a in (2, 3))
-    p.add("nearest" if nearest else "resize", node, x=x, y=y, rows=rows, columns=cols)
+    p.add(kind, node, x=x, y=y, rows=axis(-2), columns=axis(-1))
     return True
 
 
@@ -182,7 +191,9 @@ def _lower_products(p: Builder, node, axes):
             rows = math.prod(x.shape[:-1])
             a, b, result = p.reshape(node, x, (rows, size)), transposed(w), p.reshape(node, y, (rows, out))
         else:
-            a, b, result = broadcast(w, (*shape[:-2], *w.shape)), x, y
+            before, behind = shape[:axis], math.prod(shape[axis + 1:])
+            a = broadcast(w, (*before, *w.shape))
+            b, result = (p.reshape(node, t, (*before, t.shape[axis], behind)) for t in (x, y))
         p.add("matmul", node, a=a, b=b, y=result, scale=1.0, activation=p.activation(node))
         x = y
     return bool(axes)
@@ -211,6 +222,6 @@ def _carries(node):
 RECORDS = {
     "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True,
                        anywhere=True, bytes=True, carries=_carries,
-                       note="one or two spatial axes, but tf_crop_and_resize"),
+                       note="up to three spatial axes, but tf_crop_and_resize"),
     "Upsample": Rewrite(_read_upsample, ("Resize", )),
 }
