@@ -9,6 +9,7 @@ import math
 from typing import NamedTuple
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 U = 2.0**-24  # the most that one float32 operation may be off, relative to its result
 TINY = 1e-36  # what flushed denormals may add up to
@@ -159,8 +160,9 @@ def attention(q, k, v, *, mask=None, causal=False, scale=None):
 
 def fused(op, x, w, k, channels, bias=None, bn=None, residual=None, activation=None):
     """activation(batch_norm(op(x, w) + bias) + residual) for an op that is linear in x and in w and sums k products."""
-    x, w = exact(x), np.asarray(w, np.float64)
-    y, size, error = op(x.value, w), op(np.abs(x.value), np.abs(w)), op(x.error, np.abs(w))
+    given, x, w = x, exact(x), np.asarray(w, np.float64)
+    y, size = op(x.value, w), op(np.abs(x.value), np.abs(w))
+    error = op(x.error, np.abs(w)) if isinstance(given, Approx) else 0
     if bias is not None:
         bias = channels(np.asarray(bias, np.float64))
         y, size = y + bias, size + np.abs(bias)
@@ -202,27 +204,35 @@ def pads(padding, image, kernel, stride, dilation):
     return tuple(pair(p) for p in pair(padding))
 
 
+def convolution(x, w, stride, padding, dilation, groups):
+    """NCHW, by im2col of some output rows at a time, which a cache holds."""
+    (n, c, ih, iw), (oc, _, *kernel), ((top, bottom), (left, right)) = x.shape, w.shape, padding
+    padded = np.zeros((n, c, top + ih + bottom, left + iw + right))
+    padded[:, :, top : top + ih, left : left + iw] = x
+    seen = sliding_window_view(padded, [(k - 1) * d + 1 for k, d in zip(kernel, dilation)], (2, 3))
+    seen = seen[:, :, :: stride[0], :: stride[1], :: dilation[0], :: dilation[1]].transpose(0, 1, 4, 5, 2, 3)
+    taps, (oh, ow) = c // groups * math.prod(kernel), seen.shape[4:]
+    y, w = np.zeros((n, groups, oc // groups, oh, ow)), w.reshape(groups, oc // groups, taps)
+    rows = max(1, (1 << 17) // max(1, n * groups * taps * ow))
+    for i in range(0, oh, rows):
+        some = seen[..., i : i + rows, :]
+        part = y[..., i : i + rows, :]
+        part[...] = (w @ some.reshape(n, groups, taps, math.prod(some.shape[4:]))).reshape(part.shape)
+    return y.reshape(n, oc, oh, ow)
+
+
 def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
            layout="NCHW", algorithm="direct"):
     if layout == "NHWC":
         x = np.moveaxis(x, 3, 1)
         residual = None if residual is None else np.moveaxis(residual, 3, 1)
-    (sh, sw), (dh, dw) = stride, dilation = pair(stride), pair(dilation)
-    (n, _, *image), (oc, icg, *kernel) = x.shape, w.shape
-    padding = pads(padding, image, kernel, stride, dilation)
-    padded = [i + sum(p) for i, p in zip(image, padding)]
-    oh, ow = ((i - (k - 1) * d - 1) // s + 1 for i, k, d, s in zip(padded, kernel, dilation, stride))
+    stride, dilation, kernel = pair(stride), pair(dilation), w.shape[2:]
+    padding = pads(padding, x.shape[2:], kernel, stride, dilation)
 
     def op(x, w):
-        x = np.pad(x, ((0, 0), (0, 0), *padding)).reshape(n, groups, icg, *padded)
-        w = np.ascontiguousarray(np.moveaxis(w.reshape(groups, oc // groups, icg, *kernel), (3, 4), (0, 1)))
-        y = np.zeros((n, groups, oc // groups, oh * ow))
-        for r, s in np.ndindex(*kernel):
-            tap = x[..., r * dh:, s * dw:][..., : (oh - 1) * sh + 1: sh, : (ow - 1) * sw + 1: sw]
-            y += w[r, s] @ tap.reshape(n, groups, icg, oh * ow)
-        return y.reshape(n, oc, oh, ow)
+        return convolution(x, w, stride, padding, dilation, groups)
 
-    y = fused(op, x, w, icg * math.prod(kernel), lambda v: v.reshape(-1, 1, 1), bias, bn, residual, activation)
+    y = fused(op, x, w, math.prod(w.shape[1:]), lambda v: v.reshape(-1, 1, 1), bias, bn, residual, activation)
     return y.map(lambda v: np.moveaxis(v, 1, 3)) if layout == "NHWC" else y
 
 
@@ -269,10 +279,10 @@ def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None
 
     def op(x, w):
         y = np.zeros((n, groups, ocg, max(whole[0], oh + padding[0][0]), max(whole[1], ow + padding[1][0])))
-        x, w = x.reshape(n, groups, ic // groups, ih, iw), w.reshape(groups, ic // groups, ocg, kh, kw)
+        x, w = x.reshape(n, groups, ic // groups, ih * iw), w.reshape(groups, ic // groups, ocg * kh * kw)
+        windows = (w.swapaxes(1, 2) @ x).reshape(n, groups, ocg, kh, kw, ih, iw)
         for i, j in np.ndindex(kh, kw):
-            spread = y[..., i * dh:, j * dw:][..., : (ih - 1) * sh + 1: sh, : (iw - 1) * sw + 1: sw]
-            spread += np.einsum("ngchw,gco->ngohw", x, w[..., i, j])
+            y[..., i * dh:, j * dw:][..., : (ih - 1) * sh + 1: sh, : (iw - 1) * sw + 1: sw] += windows[..., i, j, :, :]
         return y.reshape(n, -1, *y.shape[3:])[:, :, padding[0][0]:, padding[1][0]:][:, :, :oh, :ow]
 
     y = fused(op, x, w, ic // groups * kh * kw, lambda v: v.reshape(-1, 1, 1), bias, bn, residual, activation)

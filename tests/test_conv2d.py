@@ -78,7 +78,7 @@ def test_tile_borders(isa, draw, layout, oc):
 @pytest.mark.parametrize("kernel", [(1, 1), (3, 3)])
 def test_every_combination_of_epilogues(isa, draw, layout, kernel):
     x, w = inputs(draw, layout, 2, 5, (7, 9), 18, kernel)
-    shape = oracle.conv2d(x, w, padding="same", layout=layout).value.shape
+    shape = fo.Conv2d(w, padding="same", layout=layout).output_shape(x.shape)
     bias, bn, residual = draw(18), draw.batch_norm(18), draw(*shape)
     for given in itertools.product([None, bias], [None, bn], [None, residual], [None, "relu", "tanh"]):
         options = dict(zip(("bias", "bn", "residual", "activation"), given), padding="same", layout=layout)
@@ -106,7 +106,7 @@ def test_every_activation(isa, draw, layout, name):
 def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, size, oc, kernel, options):
     """Images that are cut into several tasks, with every array that has to be cut along."""
     x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
-    residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
+    residual = draw(*fo.Conv2d(w, **options, layout=layout).output_shape(x.shape))
     options = options | dict(bias=draw(oc), residual=residual, activation=("prelu", draw(oc)), layout=layout)
     check(fo.conv2d(x, w, **options, algorithm="direct"), oracle.conv2d(x, w, **options))
 

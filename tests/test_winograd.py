@@ -29,7 +29,7 @@ def test_dilation(isa, draw, layout, ic, oc, size, dilation, paddings):
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 3, 3)
     for padding in paddings:
         options = dict(padding=padding, layout=layout, dilation=dilation)
-        residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+        residual = draw(*fo.Conv2d(w, **options).output_shape(x.shape))
         for epilogue in {}, dict(bias=draw(oc), residual=residual, activation="relu"):
             check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"),
                   oracle.conv2d(x, w, **options, **epilogue), error=BOUND)
@@ -43,7 +43,7 @@ def test_groups(isa, draw, threads, layout, groups, ic, oc, size, stride, dilati
     """ic and oc channels a group, which are vectors or not, of pixels that have more."""
     x, w = draw(*dims(layout, 2, groups * ic, *size)), draw(groups * oc, ic, 3, 3)
     options = dict(padding=dilation, layout=layout, stride=stride, dilation=dilation, groups=groups)
-    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
+    residual = draw(*fo.Conv2d(w, **options).output_shape(x.shape))
     for epilogue in {}, dict(bias=draw(groups * oc), residual=residual,
                              activation="relu"), dict(residual=residual, activation=("prelu", draw(groups * oc))):
         check(fo.conv2d(x, w, **options, **epilogue, algorithm="winograd"), oracle.conv2d(x, w, **options, **epilogue),
@@ -330,7 +330,7 @@ def test_rows_together(isa, draw, layout, kernel, options, height):
 @pytest.mark.parametrize("size", [(12, 24), (20, 33), (31, 66)])
 def test_rows_together_whose_weights_pass_once_for_all(isa, draw, threads, layout, size):
     x, w = draw(*dims(layout, 2, 96, *size)), draw(100, 96, 3, 3)
-    residual = draw(*oracle.conv2d(x, w, stride=2, padding=1, layout=layout).value.shape)
+    residual = draw(*fo.Conv2d(w, stride=2, padding=1, layout=layout).output_shape(x.shape))
     options = dict(stride=2, padding=1, bias=draw(100), residual=residual, activation=("prelu", draw(100)),
                    layout=layout)
     check(fo.conv2d(x, w, **options, algorithm="winograd1d"), oracle.conv2d(x, w, **options), error=BOUND)
@@ -342,7 +342,7 @@ def test_rows_together_whose_weights_pass_once_for_all(isa, draw, threads, layou
 def test_epilogue_of_rows_together(isa, draw, layout, activation, kernel, options):
     for oc, width in ((19, 40), (40, 19)):
         x, w = draw(*dims(layout, 2, 12, 9, width)), draw(oc, 12, *kernel)
-        residual = draw(*oracle.conv2d(x, w, **options, layout=layout).value.shape)
+        residual = draw(*fo.Conv2d(w, **options, layout=layout).output_shape(x.shape))
         epilogue = dict(bias=draw(oc), bn=draw.batch_norm(oc), residual=residual,
                         activation=("prelu", draw(oc)) if activation == "prelu" else activation)
         check(fo.conv2d(x, w, **epilogue, **options, layout=layout, algorithm="winograd1d"),
@@ -372,7 +372,7 @@ def test_first_layer_of_a_network(isa, draw, threads, activation, ic, oc, size, 
     """Two lines at once, in tiles of two heights; images and results in either memory order, the last line without
     another."""
     x, w = draw(2, *size, ic), draw(oc, ic, 3, 3)
-    residual = draw(*oracle.conv2d(x, w, stride=2, **options, layout="NHWC").value.shape)
+    residual = draw(*fo.Conv2d(w, stride=2, **options, layout="NHWC").output_shape(x.shape))
     options = options | dict(stride=2, bias=draw(oc),
                              activation=("prelu", draw(oc)) if activation == "prelu" else activation, layout="NHWC")
     layer = fo.Conv2d(w, **options)
