@@ -136,10 +136,10 @@ def test_few_columns(isa, half_rate, draw, n, k, name):
 
 @pytest.mark.parametrize("n", [1, 2, 3, 7, 8, 9])
 @pytest.mark.parametrize("k", [511, 512, 543, 4096, 4097, 8225])
-@pytest.mark.parametrize("name", [None, "relu", "prelu", "gelu"])
-def test_few_columns_of_many_steps(isa, half_rate, draw, threads, n, k, name):
+def test_few_columns_of_many_steps(isa, half_rate, draw, threads, n, k):
     """Dot products: around blocks of them, of weights in either order and of float16, with the bits of a row alone."""
     for m in 1, 2, 8, 9, 17:
+        name = (None, "relu", "prelu", "gelu")[(m + n + k // 512) % 4]  # each number of rows, columns and steps has all
         x, w, bias, residual, activation = draw(m, k), draw(n, k), draw(n), draw(m, n), draw.activation(name, n)
         w = w.astype(np.float16).astype(np.float32)
         y = fo.linear(x, w, bias, residual=residual, activation=activation)

@@ -186,7 +186,7 @@ def test_a_layer_is_of_the_set_that_it_was_made_under(isa, half_rate, draw, name
     fuses = layer.fuses(x.shape) if hasattr(layer, "fuses") else None
     text, y = repr(layer), result(layer, x)
     for other in fo.available_isas():
-        for rate in (False, True):
+        for rate in (False, True) if other == "avx512" else (False,):  # which no other set asks for
             with using_isa(other):
                 before = _core.half_rate()
                 _core.set_half_rate(rate)
