@@ -95,7 +95,8 @@ def test_open_batch_size(networks, name):
 @pytest.mark.parametrize("name", ["mobilenet_v1", "mobilenet_v2"])
 def test_blocks_of_large_images_run_in_one_kernel(name):
     module, x = build(name)[0], torch.randn(2, 3, 224, 224)
-    net, layers = fo.from_torch(module, x), fo.from_torch(module, x, fuse=False)
+    net = fo.from_torch(module, x)
+    layers = fo.Model.built(net._source, True, False)
     assert any(step.kind == "separable" for step in net.plan(x.numpy())[0].steps)
     np.testing.assert_array_equal(net(x.numpy())[:1], net(x.numpy()[:1]))
     assert not any(step.kind == "separable" for step in layers.plan(x.numpy())[0].steps)

@@ -47,8 +47,8 @@ NARROW = [
 def test_small_images(isa, draw, layout, ic, oc, groups, kernel, options, size):
     x, w, bias = draw(*dims(layout, 3, ic, *size)), draw(oc, ic // groups, *kernel), draw(oc)
     options = options | dict(groups=groups, layout=layout)
-    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
     layer = fo.Conv2d(w, **options, algorithm="direct")
+    residual = draw(*layer.output_shape(x.shape))
     assert layer.kernel(x.shape)[0] == "direct, patches as rows"
     check(layer(x), oracle.conv2d(x, w, **options))
     for activation in "relu", ("prelu", draw(oc)):
@@ -63,28 +63,28 @@ def test_small_images(isa, draw, layout, ic, oc, groups, kernel, options, size):
 def test_narrow_images(isa, threads, draw, layout, ic, oc, groups, kernel, options, size):
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // groups, *kernel)
     options = options | dict(bias=draw(oc), groups=groups, layout=layout)
-    residual = draw(*oracle.conv2d(x, w, **options).value.shape)
-    assert fo.Conv2d(w, **options, algorithm="direct").kernel(x.shape)[0] == "direct, patches as rows"
-    check(fo.conv2d(x, w, residual=residual, **options, algorithm="direct"),
-          oracle.conv2d(x, w, residual=residual, **options))
+    layer = fo.Conv2d(w, **options, algorithm="direct")
+    residual = draw(*layer.output_shape(x.shape))
+    assert layer.kernel(x.shape)[0] == "direct, patches as rows"
+    check(layer(x, residual), oracle.conv2d(x, w, residual=residual, **options))
 
 
 @pytest.mark.parametrize("ic, oc, groups", [(64, 130, 1), (48, 70, 2)])
 @pytest.mark.parametrize("kernel, options, size", SMALL + NARROW)
 def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
     """Threads, batches, memory orders and gaps between pixels, of images and of results."""
-    x, w, bias = draw(5, ic, *size), draw(oc, ic // groups, *kernel), draw(oc)
+    x, w, bias = draw(5 if size[0] * size[1] < 100 else 2, ic, *size), draw(oc, ic // groups, *kernel), draw(oc)
     layers = {
         layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct")
         for layout in LAYOUTS
     }
     y, before = layers["NCHW"](x), fo.get_num_threads()
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
-    for threads in 1, 2, 5:
+    for threads in 1, 5:
         fo.set_num_threads(threads)
         np.testing.assert_array_equal(layers["NCHW"](x), y)
         np.testing.assert_array_equal(layers["NHWC"](last).transpose(0, 3, 1, 2), y)
-        np.testing.assert_array_equal(layers["NCHW"](x[3:4]), y[3:4])
+        np.testing.assert_array_equal(layers["NCHW"](x[1:2]), y[1:2])
     fo.set_num_threads(before)
     for image in np.repeat(x, 2, axis=3)[..., ::2], last.transpose(0, 3, 1,
                                                                    2), np.asfortranarray(x), np.repeat(x, 2,

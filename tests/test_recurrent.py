@@ -245,7 +245,8 @@ def test_bits_of_layers_that_follow_one_another(isa, kind, draw, options):
     fo.set_num_threads(1)
     expected = layer(case.x, case.state, lengths)
     case.check(expected, lengths=lengths, **options)
-    for n, repeats in ((2, 20), (3, 5), (5, 5)):  # more threads than cores take turns at waiting
+    many = isa == fo.available_isas()[-1]  # who waits for whom is the same code for every set
+    for n, repeats in ((2, 20), (3, 5), (5, 5)) if many else ((3, 2),):  # more threads than cores take turns at waiting
         fo.set_num_threads(n)
         assert all(same(layer(case.x, case.state, lengths), expected) for _ in range(repeats)), f"{n} threads"
     fo.set_num_threads(before)

@@ -23,8 +23,10 @@ def small_cache(monkeypatch, nbytes=1):
 
 @functools.cache
 def fused(name):
+    """(network, three images, their results one by one)."""
     module, x = build(name)
-    return x, fo.from_torch(module, x)
+    net, x = fo.from_torch(module, x), np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
+    return net, x, np.concatenate([net(image[np.newaxis]) for image in x])
 
 
 def network(body, constants=""):
@@ -35,10 +37,9 @@ def network(body, constants=""):
 @pytest.mark.parametrize("nbytes", [1, 100_000])
 @pytest.mark.parametrize("name", NETWORKS)
 def test_bits_and_memory(name, nbytes, threads, monkeypatch):
-    x, net = fused(name)
+    net, x, expected = fused(name)
     net = copy.copy(net)  # without plans, which may be of another number of threads
-    x = np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
-    expected, memory = np.concatenate([net(image[np.newaxis]) for image in x]), net.memory(x.shape)
+    memory = net.memory(x.shape)
     small_cache(monkeypatch, nbytes / threads)
     net = copy.copy(net)
     assert max(step.slices for step in net.plan(x)[0].steps) > 1
