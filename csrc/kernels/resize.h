@@ -36,11 +36,25 @@ void FO_NAME(fo_resize_row)(const fo_resize_args *args, ptrdiff_t n, ptrdiff_t h
     }
 }
 
+/* Whether each column of x is nearest to two of y. */
+INLINE bool resize_doubles(const fo_resize_args *g) {
+    int64_t others = 0;
+    for (ptrdiff_t w = 0; w < g->ow; w++) others |= g->w0[w] ^ w / 2;
+    return !g->w1 && g->x.sw == 1 && !others;
+}
+
+/* The pixels of a row of x that are nearest; the compiler makes vectors of the pairs. */
+INLINE void resize_nearest(const fo_resize_args *g, bool doubles, const float *restrict x, float *restrict row) {
+    const ptrdiff_t sw = g->x.sw, ow = g->ow, pairs = doubles ? ow / 2 * 2 : 0;
+    for (ptrdiff_t w = 0; w < pairs; w += 2) row[w] = row[w + 1] = x[w / 2];
+    for (ptrdiff_t w = pairs; w < ow; w++) row[w] = x[g->w0[w] * sw];
+}
+
 /* A row of x, as wide as y. */
-INLINE void resize_columns(const fo_resize_args *g, const float *x, float *row) {
+INLINE void resize_columns(const fo_resize_args *g, bool doubles, const float *x, float *row) {
     const ptrdiff_t sw = g->x.sw;
     if (!g->w1)
-        for (ptrdiff_t w = 0; w < g->ow; w++) row[w] = x[g->w0[w] * sw];
+        resize_nearest(g, doubles, x, row);
     else
         for (ptrdiff_t w = 0; w < g->ow; w++) {
             const float a = x[g->w0[w] * sw], b = x[g->w1[w] * sw];
@@ -52,6 +66,7 @@ INLINE void resize_columns(const fo_resize_args *g, const float *x, float *row) 
 typedef struct {
     float *rows;
     ptrdiff_t width, held[2];
+    bool doubles;
 } resize_rows;
 
 /* Row h of x; row `other` stays. */
@@ -61,21 +76,29 @@ INLINE const float *resize_row_of(const fo_resize_args *g, const float *x, resiz
         if (made->held[i] == h) return made->rows + i * made->width;
     const int i = made->held[0] == other;
     made->held[i] = h;
-    resize_columns(g, x + h * g->x.sh, made->rows + i * made->width);
+    resize_columns(g, made->doubles, x + h * g->x.sh, made->rows + i * made->width);
     return made->rows + i * made->width;
 }
 
-/* Output rows first .. last-1 of a plane, x to y. rows: 2 ow floats. */
+/* Output rows first .. last-1 of a plane, x to y. rows: 2 ow floats. Rows of y that are nearest to one of x are copies
+ * of the first of them. */
 void FO_NAME(fo_resize_plane)(const fo_resize_args *args, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
                               float *rows) {
     const fo_resize_args g = *args;
-    resize_rows made = {rows, g.ow, {-1, -1}};
+    resize_rows made = {rows, g.ow, {-1, -1}, resize_doubles(args)};
     for (ptrdiff_t h = first; h < last; h++) {
+        float *to = y + h * g.y.sh;
+        if (!g.h1 && g.y.sw == 1) {
+            if (h > first && g.h0[h] == g.h0[h - 1])
+                memcpy(to, to - g.y.sh, (size_t)g.ow * sizeof *to);
+            else
+                resize_columns(&g, made.doubles, x + g.h0[h] * g.x.sh, to);
+            continue;
+        }
         const ptrdiff_t below = g.h1 ? g.h1[h] : g.h0[h];
         const float *upper = resize_row_of(&g, x, &made, g.h0[h], below),
                     *lower = resize_row_of(&g, x, &made, below, g.h0[h]);
         const vf down = v_set1(g.h1 ? g.th[h] : 0);
-        float *to = y + h * g.y.sh;
         for (ptrdiff_t w = 0; w < g.ow; w += VL) {
             vf v = v_load_tail(upper + w, g.ow - w);
             if (g.h1) v = v_between(v, v_load_tail(lower + w, g.ow - w), down);
