@@ -298,21 +298,33 @@ def test_rotary(interleaved, positions):
     [{}, dict(do_rotary=1), dict(local_window_size=2), dict(softcap=2.0), dict(do_rotary=1, rotary_interleaved=1)],
 )
 @pytest.mark.parametrize("packed", [False, True])
-def test_grouped_attention(first, attrs, packed):
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("room", [0, 3])
+def test_grouped_attention(isa, first, attrs, packed, batch, room):
+    """`room`: the past is in the front of longer arrays."""
     heads, groups, size, length, past = 4, 2, 16, 3 if first else 1, 0 if first else 4
     angles = floats(9, size // 2)
     inputs = {
-        "q": floats(2, length, (heads + 2 * groups if packed else heads) * size),
-        "k": None if packed else floats(2, length, groups * size),
-        "v": None if packed else floats(2, length, groups * size),
-        "pk": floats(2, groups, past, size),
-        "pv": floats(2, groups, past, size),
-        "lasts": np.full(2, past + length - 1, np.int32),
+        "q": floats(batch, length, (heads + 2 * groups if packed else heads) * size),
+        "k": None if packed else floats(batch, length, groups * size),
+        "v": None if packed else floats(batch, length, groups * size),
+        "pk": floats(batch, groups, past + room, size),
+        "pv": floats(batch, groups, past + room, size),
+        "lasts": np.full(batch, past + length - 1, np.int32),
         "total": np.array([past + length], np.int32),
     }
     if attrs.get("do_rotary"):
         inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
     agree("GroupQueryAttention", inputs, outputs=(np.float32,) * 3, num_heads=heads, kv_num_heads=groups, **attrs)
+
+
+def test_grouped_attention_of_places_that_are_not_there():
+    inputs = {"q": floats(2, 1, 16), "k": floats(2, 1, 8), "v": floats(2, 1, 8), "pk": floats(2, 1, 4, 8),
+              "pv": floats(2, 1, 4, 8), "lasts": np.int32([4, 6]), "total": np.int32([7])}
+    heads = dict(num_heads=2, kv_num_heads=1)
+    proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", heads)
+    with pytest.raises(ValueError, match=r"1 tokens from places \[4, 6\] on do not follow 4 of earlier calls"):
+        fo.load_onnx(proto).run(inputs)
 
 
 # ---- eight bits --------------------------------------------------------------------------------------------------

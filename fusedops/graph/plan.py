@@ -56,12 +56,13 @@ class Evaluation:
         inputs = iter(arrays)
         arrays = [next(inputs) if given else None for given in self._given]
         call, residual = OPERATORS[step.node.op].call, next(inputs, None)
-        if call is not None and (result := call(step.node, residual, *arrays)) is not None:
-            return np.copyto(self._writes[0](slots), result)
         try:
-            results = evaluate(step.node, arrays, residual)
+            results = call and call(step.node, residual, *arrays)
+            if results is None:
+                results = evaluate(step.node, arrays, residual)
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
+        results = results if isinstance(results, (list, tuple)) else [results]
         for find, result in zip(self._writes, results, strict=False):
             if find is not None:
                 np.copyto(find(slots), result)

@@ -3,6 +3,9 @@ rotated positions."""
 
 import numpy as np
 
+from ... import tokens
+from ..builder import Builder
+from ..memory import along, broadcast, part
 from ..reader import Reader
 from .microsoft import moved
 from .record import Operator, Rewrite, values
@@ -158,12 +161,14 @@ def rotated(x, cos, sin, positions, interleaved):
     position (batch, length)."""
     half = cos.shape[-1]
     c, s = (t[positions][:, np.newaxis].astype(np.float32) for t in (cos, sin))
-    y = x.astype(np.float32)
     a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
-    u, v = y[..., a].copy(), y[..., b].copy()
-    y = y.copy()
-    y[..., a], y[..., b] = u * c - v * s, u * s + v * c
-    return y.astype(x.dtype)
+    u, v = x[..., a], x[..., b]
+    y = np.empty_like(x, np.result_type(x, c))
+    y[..., 2 * half:] = x[..., 2 * half:]
+    for to, one, factor, other, change in ((a, u, c, v, np.subtract), (b, u, s, v, np.add)):
+        np.multiply(one, factor, out=y[..., to])
+        change(y[..., to], other * (s if factor is c else c), out=y[..., to])
+    return y.astype(x.dtype, copy=False)
 
 
 def _rotary(node, x, positions, cos, sin):
@@ -174,6 +179,22 @@ def _rotary(node, x, positions, cos, sin):
     v = x if x.ndim == 4 else x.reshape(batch, length, -1, size).swapaxes(1, 2)
     y = rotated(v, cos, sin, positions, node.attrs.get("interleaved", 0))
     return y if x.ndim == 4 else y.swapaxes(1, 2).reshape(x.shape)
+
+
+def _lower_rotary(p: Builder, node):
+    """Positions that each token has; the one from which tokens count is known to NumPy alone."""
+    x, positions, tables = p.at(node.inputs[0]), p.at(node.inputs[1]), [p.at(v) for v in node.inputs[2:4]]
+    if len(positions.shape) != 2 or {t.dtype for t in (x, *tables)} != {np.dtype(np.float32)}:
+        return False
+    angles = [p.new((*positions.shape, t.shape[1])) for t in tables]
+    for table, picked in zip(tables, angles, strict=True):
+        p.add("gather", node, x=table, indices=positions, y=picked, along=0, to=table.dtype, single=False)
+    y = p.result(node.output)
+    if len(x.shape) == 3:
+        size = x.shape[2] // node.attrs["num_heads"] if node.attrs.get("num_heads") else 2 * tables[0].shape[1]
+        x, y = (_heads_of(t, x.shape[2] // size, size, 0) for t in (x, y))
+    _lower_rotated(p, node, x, y, *angles, node.attrs.get("interleaved", 0))
+    return True
 
 
 def _rotary_shape(node, x, positions, cos, sin):
@@ -204,6 +225,101 @@ def _grouped(
 ):
     """Attention whose keys and values serve groups of heads, behind those of earlier calls; each row has a length of
     its own."""
+    q, *made, at = _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions)
+    group, total = q.shape[1] // made[0].shape[1], int(total.reshape(-1)[0])
+    k, v = (np.repeat(x[:, :, :total].astype(np.float32), group, 1) for x in made)
+    scores = q.astype(np.float32) @ k.swapaxes(2, 3) * (node.attrs.get("scale") or q.shape[3] ** -0.5)
+    if node.attrs.get("softcap", 0):
+        scores = node.attrs["softcap"] * np.tanh(scores / node.attrs["softcap"])
+    scores = scores if bias is None else scores + bias[..., :total]
+    y = _softmax_of(node, scores, at[:, np.newaxis, :, np.newaxis], sinks) @ v
+    return (y.swapaxes(1, 2).reshape(*query.shape[:2], -1).astype(query.dtype), *made)
+
+
+def _plain(node, query, bias, sinks):
+    """Whether softmax takes the scores as they are, of the keys up to each query."""
+    odd = node.attrs.get("softcap", 0) or node.attrs.get("smooth_softmax", -1) == 1
+    odd = odd or not node.attrs.get("causal", 1) or node.attrs.get("local_window_size", -1) > 0
+    return not odd and bias is None and sinks is None and query.dtype == np.float32
+
+
+def _lower_grouped(p: Builder, node):
+    """Of one row, whose length is the total: the keys and values of earlier calls and the new ones are copied into
+    their place, and read there."""
+    known = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
+    query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
+    if query.shape[0] != 1 or not _plain(node, query, bias, sinks) or positions is not None:
+        return False
+    (_, length, _), (_, kv_heads, room, size) = query.shape, p.known[node.outputs[1]].shape
+    q_heads, begin = node.attrs["num_heads"], np.reshape(values(total, "total length"), -1)[0] - length
+    kept = 0 if past is None else past.shape[2]
+    if kept < begin or cos is not None and cos.shape[0] < begin + length:
+        return False
+    starts = (0, 0, 0) if node.input(1) else (0, q_heads * size, (q_heads + kv_heads) * size)
+    q, k, v = (_heads_of(p.at(value or node.inputs[0]), count, size, start) for value, count, start in
+               zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True))
+    if node.attrs.get("do_rotary", 0):
+        angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
+        angles = [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles]
+        q, k = (_lower_rotated(p, node, x, p.new(x.shape), *angles, node.attrs.get("rotary_interleaved", 0))
+                for x in (q, k))
+    read = []
+    for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
+        present = p.result(output)
+        if value:
+            p.copy(node, along(p.at(value), 2, 0, begin), along(present, 2, 0, begin))
+        p.copy(node, new, along(present, 2, begin, length))
+        if begin + length < room:
+            p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
+        read.append(along(present, 2, 0, begin + length))
+    y = _heads_of(p.result(node.output), q_heads, size, 0)
+    p.add("attention", node, q=q, k=read[0], v=read[1], y=y, mask=None, causal=True, diagonal=begin,
+          scale=float(node.attrs.get("scale") or size**-0.5))
+    return True
+
+
+def _heads_of(x, count, size, start):
+    """The view (batch, heads, length, features of one) of heads that are side by side from a feature on."""
+    batch, length, _ = x.shape
+    sb, sl, sf = x.strides
+    return x._replace(shape=(batch, count, length, size), strides=(sb, size * sf, sl, sf),
+                      offset=x.offset + start * sf * x.dtype.itemsize)
+
+
+def _lower_rotated(p: Builder, node, x, y, c, s, interleaved):
+    """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; c and s are those of the
+    positions, (batch or 1, length, half)."""
+    half, every = c.shape[2], slice(None)
+    c, s = (broadcast(t._replace(shape=(t.shape[0], 1, *t.shape[1:]), strides=(t.strides[0], 0, *t.strides[1:])),
+                      (*x.shape[:3], half)) for t in (c, s))
+    a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
+    (u, v), (first, second) = ([part(t, [every, every, every, w]) for w in (a, b)] for t in (x, y))
+    if 2 * half < x.shape[3]:
+        rest = [every, every, every, slice(2 * half, x.shape[3])]
+        p.copy(node, part(x, rest), part(y, rest))
+    other = p.new((*x.shape[:3], half))
+    for result, change, one, two in ((first, "sub", c, s), (second, "add", s, c)):
+        p.add("binary", node, name="mul", a=v, b=two, y=other, activation=None)
+        p.add("binary", node, name="mul", a=u, b=one, y=result, activation=None)
+        p.add("binary", node, name=change, a=result, b=other, y=result, activation=None)
+    return y
+
+
+def _call_grouped(node, residual, query, key, value, past_k, past_v, lasts, total, cos=None, sin=None, positions=None,
+                  bias=None, sinks=None):
+    """The same by the kernel, where softmax takes the scores as they are."""
+    if not _plain(node, query, bias, sinks):
+        return None
+    q, *made, at = _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions)
+    y = np.empty((*query.shape[:2], *q.shape[1::2]), np.float32)
+    for row, (first, *_) in enumerate(at.tolist()):
+        k, v = (x[row, :, : first + q.shape[2]] for x in made)
+        tokens._attention(q[row], k, v, None, True, first, node.attrs.get("scale") or None, y[row].swapaxes(0, 1))
+    return (y.reshape(*query.shape[:2], -1), *made)
+
+
+def _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, positions):
+    """Queries, keys and values with those of earlier calls, and the places of the queries (batch, length)."""
     q, k, v = _grouped_parts(node, query, key, value)
     batch, length, total = q.shape[0], q.shape[2], int(total.reshape(-1)[0])
     begins = np.zeros(batch, np.int64) if length == total else lasts.reshape(-1).astype(np.int64) + 1 - length
@@ -212,20 +328,16 @@ def _grouped(
         angles = at if positions is None else positions
         q, k = (rotated(x, cos, sin, angles, node.attrs.get("rotary_interleaved", 0)) for x in (q, k))
     kept = 0 if past_k is None else past_k.shape[2]
+    if begins.min(initial=0) < 0 or begins.max(initial=0) > kept:
+        raise ValueError(f"{node.op} {node.name!r}: {length} tokens from places {begins.tolist()} on do not follow "
+                         f"{kept} of earlier calls")
     made = [np.zeros((batch, k.shape[1], max(kept, total), k.shape[3]), k.dtype) for _ in range(2)]
     for present, past, new in zip(made, (past_k, past_v), (k, v), strict=True):
-        if past is not None:
-            present[:, :, :kept] = past
         for row, begin in enumerate(begins.tolist()):
+            if begin:
+                present[row, :, :begin] = past[row, :, :begin]
             present[row, :, begin : begin + length] = new[row]
-    group = q.shape[1] // k.shape[1]
-    k, v = (np.repeat(x[:, :, :total].astype(np.float32), group, 1) for x in made)
-    scores = q.astype(np.float32) @ k.swapaxes(2, 3) * (node.attrs.get("scale") or q.shape[3] ** -0.5)
-    if node.attrs.get("softcap", 0):
-        scores = node.attrs["softcap"] * np.tanh(scores / node.attrs["softcap"])
-    scores = scores if bias is None else scores + bias[..., :total]
-    y = _softmax_of(node, scores, at[:, np.newaxis, :, np.newaxis], sinks) @ v
-    return (y.swapaxes(1, 2).reshape(batch, length, -1).astype(query.dtype), *made)
+    return q, *made, at
 
 
 def _softmax_of(node, scores, at, sinks):
@@ -269,11 +381,13 @@ def _read_grouped(r: Reader, node):
     r.add(node)
 
 
-_NUMPY = "no kernel: rows have lengths of their own"
+_ONE_ROW = "of one row, whose scores softmax takes as they are, and whose positions follow each other"
 RECORDS = {
     "AttentionMask": Operator(_mask, _mask_shape, "small against the scores", None),
     "com.microsoft.Attention": Rewrite(_read_attention, ("MatMul", "Softmax")),
-    "com.microsoft.GroupQueryAttention": Operator(_grouped, _grouped_shape, _NUMPY, _read_grouped, shaping=(6,)),
+    "com.microsoft.GroupQueryAttention": Operator(_grouped, _grouped_shape, _lower_grouped, _read_grouped, shaping=(6,),
+                                                  call=_call_grouped, note=_ONE_ROW),
     "com.microsoft.MultiHeadAttention": Rewrite(_read_multi_head, ("MatMul", "Softmax")),
-    "com.microsoft.RotaryEmbedding": Operator(_rotary, _rotary_shape, "no kernel that rotates", _read_rotary),
+    "com.microsoft.RotaryEmbedding": Operator(_rotary, _rotary_shape, _lower_rotary, _read_rotary,
+                                              note="positions that each token has"),
 }

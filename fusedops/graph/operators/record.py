@@ -68,7 +68,7 @@ class Operator(NamedTuple):
     typed: bool = False  # its lowering looks at the types of elements itself
     sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
-    call: Callable | None = None  # (node, residual, *arrays) -> its result by the library's own calls, or None
+    call: Callable | None = None  # (node, residual, *arrays) -> its results by the library's own calls, or None
     idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input
     adds: bool = False  # its steps add a residual
     activates: bool = False  # its steps apply an activation
