@@ -1,7 +1,11 @@
 """Small re-implementations of well-known networks in PyTorch, with random weights and statistics."""
+import functools
+
 import torch
 import torch.nn.functional as F
 from torch import nn
+
+import fusedops as fo
 
 
 def conv_bn(i, o, k=1, s=1, g=1, act=nn.ReLU):
@@ -188,3 +192,10 @@ def build(name, short=False):
             m.running_mean.uniform_(-0.2, 0.2), m.running_var.uniform_(0.5, 1.5)
             m.weight.data.uniform_(0.5, 1.5), m.bias.data.uniform_(-0.2, 0.2)
     return module.eval(), draw()
+
+
+@functools.cache
+def exported(name):
+    """(module, input, network as written), once for all tests: an export takes longer than what follows."""
+    module, x = build(name)
+    return module, x, fo.from_torch(module, x, fold=False, fuse=False)

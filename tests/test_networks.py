@@ -21,7 +21,7 @@ from torch import nn  # noqa: E402
 
 import fusedops as fo  # noqa: E402
 from fusedops.graph import measure  # noqa: E402
-from networks import NETWORKS, build  # noqa: E402
+from networks import NETWORKS, build, exported  # noqa: E402
 
 FORMS = list(itertools.product((True, False), repeat=2))
 
@@ -38,13 +38,12 @@ def assert_close(y, expected):
 
 @pytest.fixture(scope="module")
 def networks():
-    """Each network is exported once: (module, input, {(fold, fuse): model})."""
+    """(module, input, {(fold, fuse): model})"""
     made = {}
 
     def get(name):
         if name not in made:
-            module, x = build(name)
-            source = fo.from_torch(module, x, fold=False, fuse=False)
+            module, x, source = exported(name)
             made[name] = module, x, {
                 f: source if f == (False, False) else fo.Model.built(source._source, *f)
                 for f in FORMS

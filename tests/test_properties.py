@@ -9,7 +9,7 @@ from fusedops import reference
 from operations import VIEWS, Draw, dims, using_isa
 from oracle import ACTIVATIONS, check
 
-settings.register_profile("fusedops", derandomize=True, max_examples=500, deadline=None,
+settings.register_profile("fusedops", derandomize=True, max_examples=300, deadline=None,
                           suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("fusedops")
 

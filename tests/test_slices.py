@@ -12,7 +12,7 @@ from torch import nn  # noqa: E402
 
 import fusedops as fo  # noqa: E402
 from fusedops.graph import slices  # noqa: E402
-from networks import NETWORKS, build  # noqa: E402
+from networks import NETWORKS, exported  # noqa: E402
 
 
 def small_cache(monkeypatch, nbytes=1):
@@ -24,8 +24,8 @@ def small_cache(monkeypatch, nbytes=1):
 @functools.cache
 def fused(name):
     """(network, three images, their results one by one)."""
-    module, x = build(name)
-    net, x = fo.from_torch(module, x), np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
+    _, x, source = exported(name)
+    net, x = fo.Model.built(source._source, True, True), np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
     return net, x, np.concatenate([net(image[np.newaxis]) for image in x])
 
 
