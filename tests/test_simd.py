@@ -396,16 +396,15 @@ def test_bytes_in_memory(bytewise):
         np.testing.assert_array_equal(bits(bytewise, "v_load_bytes", v, [[at]]), u[:, at : at + lanes])
         stored = bits(bytewise, "v_istore", v, [[at]], wrote=lanes + -(-at // 4), dtype=np.uint8)
         np.testing.assert_array_equal(stored[:, at : at + 4 * lanes], u[:, : 4 * lanes])
-    for n in range(4 * lanes + 1):
-        inside = np.arange(4 * lanes) < n
-        np.testing.assert_array_equal(
-            bits(bytewise, "v_load_quads_tail", v, [[n]], dtype=np.uint8), np.where(inside, u[:, : 4 * lanes], 0)
-        )
-        stored = bits(bytewise, "v_store_quads_tail", v, [[n]], dtype=np.uint8)
-        np.testing.assert_array_equal(stored, np.where(inside, u[:, : 4 * lanes], np.full(lanes, GUARD).view(np.uint8)))
-    for n in range(-1, lanes + 3):
-        expected = np.where(np.arange(lanes) < n, u[:, :lanes], 0)
-        np.testing.assert_array_equal(bits(bytewise, "v_load_bytes_tail", v, [[n]]), expected)
+    n = np.arange(4 * lanes + 1)[:, None]
+    inside = np.arange(4 * lanes) < n
+    loaded = bits(bytewise, "v_load_quads_tail", v, n, dtype=np.uint8)
+    np.testing.assert_array_equal(loaded, np.where(inside, u[:, : 4 * lanes], 0))
+    stored = bits(bytewise, "v_store_quads_tail", v, n, dtype=np.uint8)
+    np.testing.assert_array_equal(stored, np.where(inside, u[:, : 4 * lanes], np.full(lanes, GUARD).view(np.uint8)))
+    n = np.arange(-1, lanes + 3)[:, None]
+    loaded = bits(bytewise, "v_load_bytes_tail", v, n)
+    np.testing.assert_array_equal(loaded, np.where(np.arange(lanes) < n, u[:, :lanes], 0))
 
 
 def test_parts_of_vectors_of_bytes(bytewise):
@@ -413,15 +412,17 @@ def test_parts_of_vectors_of_bytes(bytewise):
     u = integers(1, bytewise.room).view(np.uint8)
     for parts in (1, 2, 4) if lanes == 16 else (1,):
         width = 4 * lanes // parts
-        for n in range(1, width + 1):
+        sizes = [(parts, n) for n in range(1, width + 1)]
+        loaded = bits(bytewise, "v_load_parts", u.view(np.int32), sizes, dtype=np.uint8)
+        for y, (_, n) in zip(loaded, sizes, strict=True):
             expected = np.zeros((parts, width), np.uint8)
             expected[:, :n] = u[0, : parts * n].reshape(parts, n)
-            loaded = bits(bytewise, "v_load_parts", u.view(np.int32), [[parts, n]], dtype=np.uint8)
-            np.testing.assert_array_equal(loaded, expected.reshape(1, -1))
-            for count in range(parts + 1):
-                stored = bits(bytewise, "v_store_parts", u.view(np.int32), [[parts, n, count]], dtype=np.uint8)
-                wanted = u[0, : 4 * lanes].reshape(parts, width)[:count, :n]
-                np.testing.assert_array_equal(stored[0, : count * n], wanted.ravel())
+            np.testing.assert_array_equal(y, expected.ravel())
+        sizes = [(*size, count) for size in sizes for count in range(parts + 1)]
+        stored = bits(bytewise, "v_store_parts", u.view(np.int32), sizes, dtype=np.uint8)
+        for y, (_, n, count) in zip(stored, sizes, strict=True):
+            wanted = u[0, : 4 * lanes].reshape(parts, width)[:count, :n]
+            np.testing.assert_array_equal(y[: count * n], wanted.ravel())
 
 
 def places(lanes):
