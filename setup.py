@@ -66,9 +66,10 @@ CFLAGS = [
     "-Wextra", "-fno-asynchronous-unwind-tables", *SANITIZE, *TRACE
 ]
 # Kernels of bytes once more, with the processor's dot product of bytes.
-VNNI = {"avx2": "-mavxvnni", "avx512": "-mavx512vnni"}
-DOTS = {f"{isa}vnni": [*flags, VNNI[isa]] for isa, flags in SETS.items()
-        if isa in VNNI and "-DFO_EMULATED" not in flags}
+WITH_DOTS = {"avx2": ("avx2vnni", "-mavxvnni"), "avx512": ("avx512vnni", "-mavx512vnni"),
+             "neon": ("neondot", "-march=armv8.2-a+dotprod")}
+DOTS = {WITH_DOTS[isa][0]: [*flags, WITH_DOTS[isa][1]] for isa, flags in SETS.items()
+        if isa in WITH_DOTS and "-DFO_EMULATED" not in flags}
 # As the linker needs them: each before what it calls.
 UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))

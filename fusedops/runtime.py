@@ -119,8 +119,8 @@ def set_isa(name):
 
 
 def byte_products():
-    """What multiplies bytes with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (VNNI), ``"multiply-add"``
-    of 16-bit integers."""
+    """What multiplies bytes with this instruction set: ``"tiles"`` (AMX), ``"dot product"`` (VNNI, SDOT of ARM),
+    ``"multiply-add"`` of 16-bit integers."""
     if _core.has_tiles():
         return "tiles"
     return "dot product" if _core.has_dot_product() else "multiply-add"

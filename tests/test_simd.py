@@ -36,10 +36,10 @@ BYTES = {
     "avx512vnni": ("avx512vnni", [*WIDE, "-mavx512vnni"], COMPILER, []),
     "avx2vnni": ("avx2vnni", [*AVX2, "-mavxvnni"], COMPILER, []),
     "avx2vnni-by-avx512": ("avx2vnni", [*AVX2, "-mavx512vnni", "-mavx512vl"], COMPILER, []),
-    "neon-dot": ("neon", ["-march=armv8.2-a+dotprod"], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
+    "neondot": ("neondot", ["-march=armv8.2-a+dotprod"], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
 }
 NEEDS = {"avx512vnni": "avx512_vnni", "avx2vnni": "avx_vnni", "avx2vnni-by-avx512": "avx512_vnni",
-         "neon-dot": "asimddp"}
+         "neondot": "asimddp"}
 GUARD = np.float32(7)
 
 
@@ -474,6 +474,18 @@ def test_dot_products_do_not_saturate(bytewise):
     a = a - 128 * (y[0, -1] == 1)
     expected = c.astype(np.int64) + (a * b).reshape(30, lanes, 4).sum(2)
     np.testing.assert_array_equal(np.ascontiguousarray(y[:, :-1]).view(np.int32), expected.astype(np.int32))
+
+
+def test_dot_products_with_a_lane():
+    if reason := why_not("neondot"):
+        pytest.skip(reason)
+    lanes, rng = driver("neondot").lanes, np.random.default_rng(1)
+    a, b, c = rng.integers(0, 256, (30, lanes, 4)), rng.integers(-128, 128, (30, lanes, 4)), integers(30, lanes)
+    given = np.hstack([v.reshape(30, -1).astype(np.uint8).view(np.int32) for v in (a, b)] + [c])
+    for lane in range(lanes):
+        expected = c.astype(np.int64) + ((a[:, lane, None] - 128) * b).sum(2)
+        y = bits(driver("neondot"), "v_dot_lane", given, [[lane]])
+        np.testing.assert_array_equal(y, expected.astype(np.int32))
 
 
 def test_every_operation_is_here():

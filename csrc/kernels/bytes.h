@@ -118,7 +118,8 @@ typedef struct {
 } fo_byte_kernels;
 
 extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,
-    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512amx, fo_byte_kernels_neon;
+    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512amx, fo_byte_kernels_neon,
+    fo_byte_kernels_neondot;
 
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {

@@ -2,6 +2,9 @@
 #include "isa.h"
 
 #include <stdatomic.h>
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#endif
 
 #include "../fusedops.h"
 #include "machine.h"
@@ -35,6 +38,16 @@ static bool has_avx512(void) {
 }
 #endif
 #endif
+#elif defined(__aarch64__) && !defined(FO_SCALAR_ALONE)
+static bool has_sdot(void) {
+#ifdef __ARM_FEATURE_DOTPROD /* every processor that this is compiled for: macOS */
+    return true;
+#elif defined(__linux__)
+    return getauxval(AT_HWCAP) & HWCAP_ASIMDDP;
+#else
+    return false;
+#endif
+}
 #endif
 
 static const isa_entry isas[] = {
@@ -46,7 +59,8 @@ static const isa_entry isas[] = {
     {&fo_kernels_avx512, has_avx512, &fo_byte_kernels_avx512, AVX512_DOTS},
 #endif
 #elif defined(__aarch64__)
-    {&fo_kernels_neon, always, &fo_byte_kernels_neon, NULL, NULL, NULL}, /* a part of the architecture */
+    /* a part of the architecture */
+    {&fo_kernels_neon, always, &fo_byte_kernels_neon, &fo_byte_kernels_neondot, NULL, has_sdot},
 #endif
 };
 enum { ISAS = sizeof isas / sizeof *isas };

@@ -35,6 +35,8 @@
  *   v_dot_bytes(a, phase)              the phase's operand of four unsigned bytes a lane (DOT_SIGNED: signed)
  *   v_dot_weights(w, phase)            the phase's operand of four signed bytes a lane
  *   v_dot(sum, a, w)                   sum += the products of these operands, exactly; all phases make the whole
+ *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
+ *                                      lane's of w; not on all sets
  */
 #ifndef FO_SIMD_BYTES_H
 #define FO_SIMD_BYTES_H

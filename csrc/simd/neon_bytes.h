@@ -65,10 +65,22 @@ INLINE void v_quads(const vi r[4], vi q[4]) {
     q[2] = vreinterpretq_s32_u16(vzip1q_u16(b, d));
     q[3] = vreinterpretq_s32_u16(vzip2q_u16(b, d));
 }
-#ifdef __ARM_FEATURE_DOTPROD /* both operands are signed */
+#ifdef FO_SDOT /* neondot_bytes.h: both operands are signed */
 #include "one_phase.h"
 enum { DOT_SIGNED = 1 };
 #define v_dot(sum, a, w) ((sum) = vdotq_s32(sum, vreinterpretq_s8_s32(a), vreinterpretq_s8_s32(w)))
+/* In this order, or GCC 12 loads so far ahead that it has to store sums. */
+#define SDOT_BY_(l) __asm__ volatile("sdot %0.4s, %2.16b, %1.4b[" #l "]" : "+w"(sum) : "w"(a), "w"(w))
+INLINE vi v_dot_lane_(vi sum, vi a, vi w, const int lane) {
+    switch (lane) { /* the instruction takes a literal */
+        case 0: SDOT_BY_(0); break;
+        case 1: SDOT_BY_(1); break;
+        case 2: SDOT_BY_(2); break;
+        default: SDOT_BY_(3);
+    }
+    return sum;
+}
+#define v_dot_lane(sum, a, w, lane) ((sum) = v_dot_lane_(sum, a, w, lane))
 #else
 /* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
 enum { PHASES = 2, DOT_SIGNED = 0 };

@@ -260,10 +260,16 @@ static fo_status attention(const test_case *t) {
         t->y[0], t->in[0], t->in[1], t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
 }
 
-/* Bytes come as the bits of floats. x has zero point 100 and a scale of 0.02, y 20 and the third scalar. */
+/* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much
+ * less 128, and a scale of 0.02, y 20 and the third scalar. */
+static int less(const test_case *t) { return t->i[t->integers - 1] ? 128 : 0; }
+static fo_byte_types types(const test_case *t) {
+    const fo_type type = less(t) ? FO_INT8 : FO_UINT8;
+    return (fo_byte_types){type, type, type};
+}
 static fo_quantized quantized(const test_case *t) {
-    return (fo_quantized){.w_scale = t->in[2], .bias = t->in[3], .x = {0.02f, 100}, .y = {t->scalars[2], 20},
-                          .act = activation(t, NULL)};
+    return (fo_quantized){.w_scale = t->in[2], .bias = t->in[3], .x = {0.02f, 100 - less(t)},
+                          .y = {t->scalars[2], 20 - less(t)}, .act = activation(t, NULL)};
 }
 
 /* Bytes that end where memory may not be touched, and then as floats in y[0]. */
@@ -272,7 +278,7 @@ static uint8_t *byte_results(const test_case *t) {
 }
 
 static void as_results(const test_case *t, uint8_t *bytes) {
-    for (ptrdiff_t j = 0; j < t->out_size[0]; j++) t->y[0][j] = bytes[j];
+    for (ptrdiff_t j = 0; j < t->out_size[0]; j++) t->y[0][j] = less(t) ? (int8_t)bytes[j] : bytes[j];
     give_back((float *)bytes, (t->out_size[0] + 3) / 4);
 }
 
@@ -281,10 +287,18 @@ static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias */
     const fo_quantized q = quantized(t);
     fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
     uint8_t *y = byte_results(t);
-    const fo_status status =
-        fo_qlinear_run(plan, (fo_byte_types){FO_UINT8, FO_UINT8, FO_UINT8}, m, t->in[0], k, NULL, 0, y, n);
+    const fo_status status = fo_qlinear_run(plan, types(t), m, t->in[0], k, NULL, 0, y, n);
     fo_qlinear_free(plan);
     as_results(t, y);
+    return status;
+}
+
+static fo_status qdynamic(const test_case *t) { /* the same, x and y floats */
+    const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
+    const fo_quantized q = {.w_scale = t->in[2], .bias = t->in[3]};
+    fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
+    const fo_status status = fo_qlinear_run(plan, (fo_byte_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+    fo_qlinear_free(plan);
     return status;
 }
 
@@ -303,8 +317,7 @@ static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, i
     uint8_t *bytes = byte_results(t);
     const fo_byte_image x = byte_image((void *)t->in[0], i[16], s.ic, z.ih, z.iw),
                         y = byte_image(bytes, i[16], s.oc, z.oh, z.ow);
-    const fo_status status =
-        fo_qconv2d_run(plan, (fo_byte_types){FO_UINT8, FO_UINT8, FO_UINT8}, &z, &x, NULL, &y);
+    const fo_status status = fo_qconv2d_run(plan, types(t), &z, &x, NULL, &y);
     fo_qconv2d_free(plan);
     as_results(t, bytes);
     return status;
@@ -331,6 +344,7 @@ static const struct {
              {"matmul", matmul},
              {"attention", attention},
              {"qlinear", qlinear},
+             {"qdynamic", qdynamic},
              {"qconv2d", qconv2d}};
 
 /* ---- cases
@@ -406,8 +420,10 @@ static bool run_case(test_case *t, int kind, bool at_end) {
 }
 
 int main(int argc, char **argv) {
-    FILE *f = argc == 2 ? fopen(argv[1], "rb") : NULL;
-    if (!f) die("give the file of the cases");
+    FILE *f = argc == 3 || argc == 4 ? fopen(argv[1], "rb") : NULL;
+    if (!f) die("give the file of the cases, what multiplies bytes, and how the kinds that are run begin");
+    const char *const chosen = argc == 4 ? argv[3] : "";
+    if (strcmp(argv[2], fo_has_dot_product() ? "dot product" : "multiply-add")) die("bytes are multiplied otherwise");
     signal(SIGSEGV, on_signal);
     signal(SIGBUS, on_signal);
     signal(SIGILL, on_signal);
@@ -420,7 +436,7 @@ int main(int argc, char **argv) {
         while (kind < (int)(sizeof kinds / sizeof *kinds) && strcmp(kinds[kind].kind, t.kind)) kind++;
         if (kind == sizeof kinds / sizeof *kinds) die("an unknown kind of case");
         for (int isa = 0; isa < fo_isa_count(); isa++) {
-            if (!fo_isa_available(isa)) continue;
+            if (!fo_isa_available(isa) || strncmp(t.kind, chosen, strlen(chosen))) continue;
             fo_set_isa(isa);
             snprintf(text, sizeof text, "%s %s on %s", t.kind, t.name, fo_isa_name(isa));
             const bool good = run_case(&t, kind, false) && run_case(&t, kind, true);

@@ -504,7 +504,7 @@ def write_fibres():
 
 
 def quantized(kind, name, integers, x, w, sums, axis, clips):
-    """Bytes as the bits of floats; sums have their channels at `axis`. The integers are exact."""
+    """uint8 and int8 as the bits of floats; sums have their channels at `axis`. The integers are exact."""
     scale, bias = rng.uniform(1e-3, 1e-2, len(w)).astype(np.float32), draw(len(w))
     unit = np.float32(0.02 * 0.01 * 2000 / (1 if clips else 100))
     act, parameters = ("clip", (0, 6)) if clips else ("identity", (0, 0))
@@ -517,14 +517,25 @@ def quantized(kind, name, integers, x, w, sums, axis, clips):
     if clips:
         y = np.clip(y, 0, np.float32(6 / np.float64(unit)))
     bytes_ = np.clip(np.rint(y) + 20, 0, 255)
-    inputs = [x.view(np.float32), w.reshape(-1).view(np.float32), scale, bias]
-    case(kind, name, integers, inputs, [oracle.exact(bytes_)], act, (*parameters, unit))
+    for less in 0, 128:
+        inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias]
+        case(kind, f"{name} {less}", [*integers, less > 0], inputs, [oracle.exact(bytes_ - less)], act,
+             (*parameters, unit))
 
 
 def qlinear(m, n, k, clips=False):
     x, w = rng.integers(0, 256, m * k, np.uint8), rng.integers(-128, 128, (n, k), np.int8)
     sums = (x.reshape(m, k).astype(int) - 100) @ w.T.astype(int)
     quantized("qlinear", f"{m}x{n}x{k}", [m, n, k], x, w, sums, 1, clips)
+
+
+def qdynamic(m, n, k):
+    """Rows that their own range quantises exactly."""
+    units, w = rng.integers(-100, 156, (m, k)), rng.integers(-128, 128, (n, k), np.int8)
+    units[:, :2] = -100, 155
+    x, scale, bias = (units / 64).astype(np.float32), rng.uniform(1e-3, 1e-2, n).astype(np.float32), draw(n)
+    y = x.astype(np.float64) @ w.T.astype(int) * scale + bias
+    case("qdynamic", f"{m}x{n}x{k}", [m, n, k], [x, w.reshape(-1).view(np.float32), scale, bias], [close(y, 4 * U, U)])
 
 
 def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW", clips=False):
@@ -549,6 +560,10 @@ def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW",
 def write_bytes():
     for m, n, k in [(1, 1, 4), (8, 64, 64), (13, 19, 20), (4, 72, 33), (1, 100, 1000)]:
         qlinear(m, n, k, clips=n > 60)
+    for m, n in itertools.product(range(1, 13), (4, 8, 20)):
+        qlinear(m, n, 44)
+    for m, n, k in [(1, 20, 36), (7, 24, 100)]:
+        qdynamic(m, n, k)
     for layout in "NCHW", "NHWC":
         qconv2d(16, 20, (5, 7), (1, 1), layout=layout)
         qconv2d(8, 12, (6, 30), (3, 3), padding=1, layout=layout, clips=True)

@@ -267,6 +267,15 @@ static void op_v_dot(const record *r, float *y) {
     y[VL] = DOT_SIGNED;
 }
 
+/* The same with the bytes of one of A's lanes, where a set has it. */
+static void op_v_dot_lane(const record *r, float *y) {
+    vi sum = v_iload(r->in + 2 * VL);
+#ifdef v_dot_lane
+    v_dot_lane(sum, v_ixor(IA, v_iset1((int32_t)0x80808080)), IB, (int)N(0));
+#endif
+    v_istore(y, sum);
+}
+
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
@@ -277,7 +286,8 @@ typedef void op_fn(const record *, float *);
     X(v_store_halves) X(v_transpose) X(v_load_transposed) X(v_load_strided) X(v_store_strided) X(v_iload) \
     X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
-    X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot)
+    X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot) \
+    X(v_dot_lane)
 static const struct {
     const char *name;
     op_fn *run;

@@ -24,6 +24,17 @@ INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTOR
         rows[r / 3] = a + r * lda;
         v_launder(rows[r / 3]); /* or each row would take a pointer */
     }
+#ifdef v_dot_lane /* a load has a row's next groups, and nothing is broadcast */
+    for (; k >= VL; k -= VL) {
+        vi x[BYTE_MOST_ROWS];
+        UNROLL for (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
+        UNROLL for (int lane = 0; lane < VL; lane++) UNROLL for (int v = 0; v < nv; v++, b += QUADS) {
+            const vi w = v_iload(b);
+            UNROLL for (int r = 0; r < mr; r++) v_dot_lane(acc[r][v], x[r], w, lane);
+        }
+        UNROLL for (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
+    }
+#endif
     for (; k > 0; k--, b += nv * QUADS) {
         UNROLL for (int phase = 0; phase < PHASES; phase++) {
             vi w[BYTE_VECTORS];
