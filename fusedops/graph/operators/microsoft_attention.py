@@ -186,14 +186,14 @@ def _lower_rotary(p: Builder, node):
     x, positions, tables = p.at(node.inputs[0]), p.at(node.inputs[1]), [p.at(v) for v in node.inputs[2:4]]
     if len(positions.shape) != 2 or {t.dtype for t in (x, *tables)} != {np.dtype(np.float32)}:
         return False
-    angles = [p.new((*positions.shape, t.shape[1])) for t in tables]
+    cos, sin = angles = [p.new((*positions.shape, t.shape[1])) for t in tables]
     for table, picked in zip(tables, angles, strict=True):
         p.add("gather", node, x=table, indices=positions, y=picked, along=0, to=table.dtype, single=False)
     y = p.result(node.output)
     if len(x.shape) == 3:
         size = x.shape[2] // node.attrs["num_heads"] if node.attrs.get("num_heads") else 2 * tables[0].shape[1]
         x, y = (_heads_of(t, x.shape[2] // size, size, 0) for t in (x, y))
-    _lower_rotated(p, node, x, y, *angles, node.attrs.get("interleaved", 0))
+    _lower_rotated(p, node, x, y, cos, sin, node.attrs.get("interleaved", 0))
     return True
 
 
@@ -246,7 +246,7 @@ def _plain(node, query, bias, sinks):
 def _lower_grouped(p: Builder, node):
     """Of one row, whose length is the total: the keys and values of earlier calls and the new ones are copied into
     their place, and read there."""
-    known = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
+    known: list = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
     query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
     if query.shape[0] != 1 or not _plain(node, query, bias, sinks) or positions is not None:
         return False
@@ -260,8 +260,8 @@ def _lower_grouped(p: Builder, node):
                zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True))
     if node.attrs.get("do_rotary", 0):
         angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
-        angles = [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles]
-        q, k = (_lower_rotated(p, node, x, p.new(x.shape), *angles, node.attrs.get("rotary_interleaved", 0))
+        of_cos, of_sin = (t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles)
+        q, k = (_lower_rotated(p, node, x, p.new(x.shape), of_cos, of_sin, node.attrs.get("rotary_interleaved", 0))
                 for x in (q, k))
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):

@@ -134,12 +134,12 @@ def lower_conv_transpose(p: Builder, node, w, b):
         p.copy(node, residual, y)
     elif not alone:
         p.add("fill", node, y=y, value=0, size=4)
-    end = (b, p.activation(node, y.shape[1])) if alone else (None, parse(None))
+    bias, activation = (b, p.activation(node, y.shape[1])) if alone else (None, parse(None))
     for tap in range(taps):
         offset = tap * dilations[0] - begins[0]
         lo, hi = _range(depth, strides[0], d, offset)
         layer = p.layer((node.name, tap), lambda w=w[:, :, tap]: _core.ConvTranspose2dPlan(
-            np.ascontiguousarray(w), *end, tuple(strides[1:]), tuple(dilations[1:]), groups))
+            np.ascontiguousarray(w), bias, activation, tuple(strides[1:]), tuple(dilations[1:]), groups))
         if lo < hi:
             written = [t if t is None else _depth(t, lo * strides[0] + offset, hi - lo, strides[0])
                        for t in (y, residual if alone else y)]
