@@ -86,6 +86,15 @@ typedef struct {
 } fo_argmax_args;
 fo_status fo_argmax(const fo_argmax_args *args);
 
+/* Row p of y (points, c) = the sum over t of w[t,p] times row at[t,p] of x. */
+typedef struct {
+    ptrdiff_t points, taps, c;
+    const float *x, *w;
+    const int64_t *at;
+    float *y;
+} fo_sample_args;
+void fo_sample(const fo_sample_args *args);
+
 /* y = the k largest of n < 2^32 elements x, or the least ones, in order, and places = where they are; steps sy, sp and
  * sx. Of equal ones the first comes first, a NaN is the largest. For each point of kept: y, x, places. */
 typedef struct {

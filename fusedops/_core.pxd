@@ -260,6 +260,13 @@ cdef extern from "fusedops.h" nogil:
         bint least
         int64_t *y
         const float *x
+    ctypedef struct fo_sample_args:
+        Py_ssize_t points, taps, c
+        const float *x
+        const float *w
+        const int64_t *at
+        float *y
+    void fo_sample(const fo_sample_args *args)
     ctypedef struct fo_top_k_args:
         fo_axes kept
         Py_ssize_t n, k, sx, sy, sp

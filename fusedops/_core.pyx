@@ -1341,6 +1341,25 @@ def pointwise(ndarray x, ndarray y, *, Py_ssize_t channel_rows=0, ndarray factor
         fo_pointwise(&g)
 
 
+def sampled(ndarray x, ndarray at, ndarray w):
+    """(points, c): row p is the sum over t of w[t, p] times row at[t, p] of x; x (rows, c) and w (taps, points) are
+    float32, `at` int64, all contiguous."""
+    cdef fo_sample_args g
+    cdef Py_ssize_t i, size = at.size, rows = x.shape[0]
+    cdef const int64_t *places = <const int64_t *>cnp.PyArray_DATA(at)
+    cdef bint inside = True
+    for i in range(size):
+        inside &= 0 <= places[i] < rows
+    if not inside:
+        raise IndexError(f"places from {at.min()} to {at.max()} are not all among {rows} rows")
+    cdef ndarray y = np.empty((at.shape[1], x.shape[1]), np.float32)
+    g.taps, g.points, g.c = at.shape[0], at.shape[1], x.shape[1]
+    g.x, g.w, g.at, g.y = data(x), data(w), places, data(y)
+    with nogil:
+        fo_sample(&g)
+    return y
+
+
 # ---- networks -------------------------------------------------------------------------------------------------------
 
 include "program.pxi"

@@ -48,6 +48,7 @@ FO_KERNEL(fo_attention_end, attention_end);
 FO_KERNEL(fo_lrn_row, lrn_row);
 FO_KERNEL(fo_resize_row, resize_row);
 FO_KERNEL(fo_resize_plane, resize_plane);
+FO_KERNEL(fo_sample, sample);
 FO_KERNEL(fo_transpose, transpose);
 FO_KERNEL(fo_sum, sum);
 FO_KERNEL(fo_pad, pad);

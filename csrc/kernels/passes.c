@@ -13,3 +13,4 @@
 #include "attention.h"
 #include "norm.h"
 #include "resize.h"
+#include "sample.h"

@@ -325,6 +325,7 @@ typedef struct {
     void (*resize_row)(const fo_resize_args *, ptrdiff_t n, ptrdiff_t h);
     void (*resize_plane)(const fo_resize_args *, const float *x, float *y, ptrdiff_t first, ptrdiff_t last,
                          float *rows);
+    void (*sample)(const fo_sample_args *, ptrdiff_t first, ptrdiff_t last);
     /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n */
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float *y, ptrdiff_t ldy);
     /* y[i,j] = a[i,j] + sign * b[i,j] for i < m, j < n */

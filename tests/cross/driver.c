@@ -245,6 +245,14 @@ static fo_status resize(const test_case *t) {
                                        linear ? at[3] : NULL, t->in[1], t->in[2]});
 }
 
+static fo_status sample(const test_case *t) { /* points taps c, at[taps][points]; x and w */
+    enum { PLACES = 64 };
+    int64_t at[PLACES];
+    for (ptrdiff_t j = 0; j < t->i[0] * t->i[1]; j++) at[j] = t->i[3 + j];
+    fo_sample(&(fo_sample_args){t->i[0], t->i[1], t->i[2], t->in[0], t->in[1], at, t->y[0]});
+    return FO_OK;
+}
+
 static fo_status matmul(const test_case *t) { /* m n k ym yn am ak bk bn, axes; a b; the third scalar is the factor */
     const ptrdiff_t *i = t->i;
     return fo_matmul(&(fo_matmul_args){axes(i + 9), i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], t->y[0],
@@ -341,6 +349,7 @@ static const struct {
              {"norm", norm},
              {"lrn", lrn},
              {"resize", resize},
+             {"sample", sample},
              {"matmul", matmul},
              {"attention", attention},
              {"qlinear", qlinear},

@@ -467,6 +467,10 @@ def write_images():
         case("lrn", f"c{c} size{size}", [2, c, 3, 2, size], [x], [close(y, 16 * U)], scalars=(alpha, beta, bias))
     for c, by_line in itertools.product((1, 4, 6, 17), (False, True)):
         resize(c, by_line)
+    for c in (1, 4, 7, 8, 19):
+        x, w, at = draw(6, c), draw(4, 7), rng.integers(0, 6, (4, 7))
+        y = (x[at].astype(np.float64) * w[..., np.newaxis]).sum(0)
+        case("sample", f"c{c}", [7, 4, c, *at.reshape(-1)], [x, w], [close(y, 0, 8 * U)])
 
 
 def write_fibres():

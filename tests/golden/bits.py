@@ -431,6 +431,7 @@ def elements():
     for axis in 0, 1:
         yield f"argmax {axis}", partial(argmax, axis=axis)
         yield f"top_k {axis}", partial(top_k, axis=axis)
+    yield "sampled", sampled
 
 
 def mapped(numbers, name, of, to):
@@ -441,6 +442,11 @@ def mapped(numbers, name, of, to):
     y = np.zeros((37, 70), to)
     step("map", name, *[*given, None, None][:3], y, np.dtype(of), np.dtype(to))
     return [y]
+
+
+def sampled(numbers):
+    at = np.argsort(numbers(4, 37), axis=1)
+    return [_core.sampled(numbers(37, 70), at, numbers(4, 37))]
 
 
 def argmax(numbers, axis):

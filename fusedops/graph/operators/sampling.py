@@ -4,6 +4,7 @@ import math
 
 import numpy as np
 
+from ... import _core
 from ..reader import Reader
 from . import windows
 from .record import Operator, always, values
@@ -25,18 +26,24 @@ def taps(places, mode, cubic=CUBIC):
 
 
 def interpolate(x, places, mode, inside):
-    """Values (n, c, points...) of images x (n, c, spatial...) at places, an array (n, points...) for each spatial
-    axis. `inside` makes indices
-    into an axis of those that may lie beyond it, with a factor: inside(axis, i) -> (i, factor)."""
-    rows = np.arange(x.shape[0]).reshape(-1, *[1] * (places[0].ndim - 1))
-    y = np.zeros((*places[0].shape, x.shape[1]), np.result_type(x, places[0]))
-    for chosen in itertools.product(*(taps(p, mode) for p in places)):
-        weight, index = 1, []
-        for axis, (i, w) in enumerate(chosen):
-            i, factor = inside(axis, i)
-            weight, index = weight * w * factor, [*index, i]
-        y += x[(rows, slice(None), *index)] * weight[..., np.newaxis]
-    return np.moveaxis(y, -1, 1).astype(x.dtype)
+    """Values (n, points..., c) of images x (n, c, spatial...) at places, an array (n, points...) for each spatial axis.
+    `inside` makes indices into an axis of those that may lie beyond it, with a factor: inside(axis, i) -> (i, factor).
+    """
+    sizes, pixels = x.shape[2:], np.ascontiguousarray(np.moveaxis(x, 1, -1)).reshape(-1, x.shape[1])
+    first = np.arange(x.shape[0]).reshape(-1, *[1] * (places[0].ndim - 1)) * math.prod(sizes)  # pixels of each image
+    lines = []
+    for axis, p in enumerate(places):
+        along = [(*inside(axis, i), w) for i, w in taps(p, mode)]
+        lines.append([(i * math.prod(sizes[axis + 1:]), w * factor) for i, factor, w in along])
+    chosen = list(itertools.product(*lines))
+    at = np.stack([sum((i for i, _ in each), first) for each in chosen])
+    weights = np.stack([math.prod(w for _, w in each) for each in chosen])
+    if x.dtype == np.float32:
+        flat = len(chosen), -1
+        y = _core.sampled(pixels, at.reshape(flat), weights.astype(np.float32, copy=False).reshape(flat))
+        return y.reshape(*places[0].shape, -1)
+    dtype = np.result_type(x, places[0])
+    return sum(pixels[i] * w[..., np.newaxis].astype(dtype) for i, w in zip(at, weights, strict=True)).astype(x.dtype)
 
 
 def zeros_outside(sizes):
@@ -79,7 +86,7 @@ def _grid_sample(node, x, grid):
     elif padding == "reflection":
         places = places if mode == "cubic" else [_reflected(p, *b) for p, b in zip(places, borders, strict=True)]
         inside = _bordered(sizes, borders)
-    return interpolate(x, places, mode, inside)
+    return np.moveaxis(interpolate(x, places, mode, inside), -1, 1)
 
 
 def _grid_sample_shape(node, x, grid):
@@ -118,20 +125,20 @@ def _deform_conv(node, x, w, offset, b=None, mask=None):
     kernel, parts, groups = w.shape[2:], node.attrs.get("offset_group", 1), node.attrs.get("group", 1)
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     out, taps_, n = offset.shape[2:], math.prod(kernel), x.shape[0]
-    offset = offset.reshape(n, parts, taps_, len(kernel), *out)
-    mask = np.ones((n, parts, taps_, *out), x.dtype) if mask is None else mask.reshape(n, parts, taps_, *out)
-    grid = np.meshgrid(*(np.arange(o) * s - p[0] for o, s, p in zip(out, strides, pads, strict=True)), indexing="ij")
-    inside, y = zeros_outside(x.shape[2:]), np.zeros((n, groups, w.shape[0] // groups, math.prod(out)), np.float64)
-    for tap, at in enumerate(np.ndindex(*kernel)):
-        read = np.concatenate([
-            interpolate(part, [offset[:, g, tap, a] + grid[a] + at[a] * dilations[a] for a in range(len(kernel))],
-            "linear", inside)
-            * mask[:, g, tap][:, np.newaxis] for g, part in enumerate(np.split(x, parts, 1))], 1)
-        y += w[(slice(None), slice(None), *at)].reshape(groups, -1, w.shape[1]) @ read.reshape(
-            n, groups, w.shape[1], -1
-        )
-    y = y.reshape(n, -1, *out)
-    return (y if b is None else y + b.reshape(-1, *[1] * len(kernel))).astype(x.dtype)
+    offset = np.moveaxis(offset.reshape(n, parts, taps_, len(kernel), *out), 3, 0)
+    mask = None if mask is None else mask.reshape(n, parts, taps_, *out)
+    grids = np.meshgrid(*(np.arange(o) * s - p[0] for o, s, p in zip(out, strides, pads, strict=True)), indexing="ij")
+    grids = [at.reshape(-1, *[1] * len(kernel)) * d + g for at, d, g in zip(
+        np.meshgrid(*map(np.arange, kernel), indexing="ij"), dilations, grids, strict=True)]
+    read = []
+    for g, part in enumerate(np.split(x, parts, 1)):
+        values_ = interpolate(part, [o[:, g] + at for o, at in zip(offset, grids, strict=True)], "linear",
+                              zeros_outside(x.shape[2:]))
+        read.append(values_ if mask is None else values_ * mask[:, g][..., np.newaxis])
+    read = np.concatenate(read, -1).reshape(n, taps_, -1, groups, w.shape[1]).swapaxes(2, 3)
+    each = np.moveaxis(w.reshape(groups, -1, w.shape[1], taps_), -1, 0).swapaxes(2, 3)  # taps, groups, c, outputs
+    y = sum(read[:, tap] @ each[tap] for tap in range(taps_)).swapaxes(2, 3).reshape(n, -1, *out)
+    return (y if b is None else y + b.reshape(-1, *[1] * len(kernel))).astype(x.dtype, copy=False)
 
 
 def _deform_conv_shape(node, x, w, offset, b=None, mask=None):
@@ -158,26 +165,44 @@ def _roi_line(start, size, bins, ratio, length):
     return [(i, (i + 1 - p) * seen), (np.minimum(i + 1, length - 1), (p - i) * seen)]
 
 
+def _roi_mean(image, lines, result):
+    """The means over the samples of bins (bins, bins, c) of an image (h, w, c): a product with a matrix for each
+    axis."""
+    y = image
+    for axis, line in enumerate(lines):
+        first, end = min(i.min() for i, _ in line), max(i.max() for i, _ in line) + 1
+        bins, samples = line[0][0].shape
+        weights = np.zeros((bins, end - first))
+        for i, w in line:
+            np.add.at(weights, (np.arange(bins)[:, np.newaxis], i - first), w / samples)
+        weights = weights.astype(y.dtype)
+        y = weights @ y[:, first:end] if axis else np.tensordot(weights, y[first:end], (1, 0))
+    result[:] = y
+
+
+def _roi_max(image, lines, result):
+    """The largest of the four points around each sample, each times its weight."""
+    result[:] = np.max([image[i[:, np.newaxis, :, np.newaxis], j[:, np.newaxis]]
+                        * (u[:, np.newaxis, :, np.newaxis] * v[:, np.newaxis])[..., np.newaxis]
+                        for i, u in lines[0] for j, v in lines[1]], 0).max((2, 3))
+
+
 def _roi_align(node, x, rois, batch):
     bins = node.attrs.get("output_height", 1), node.attrs.get("output_width", 1)
     ratio, scale = node.attrs.get("sampling_ratio", 0), node.attrs.get("spatial_scale", 1.0)
-    centred, mean = node.attrs["coordinate_transformation_mode"] == "half_pixel", node.attrs.get("mode", "avg") == "avg"
-    y = np.zeros((rois.shape[0], x.shape[1], *bins), np.float64)
+    centred = node.attrs["coordinate_transformation_mode"] == "half_pixel"
+    pool = _roi_mean if node.attrs.get("mode", "avg") == "avg" else _roi_max
+    pixels = np.ascontiguousarray(np.moveaxis(x, 1, -1)).astype(np.result_type(x, np.float32), copy=False)
+    y = np.zeros((rois.shape[0], *bins, x.shape[1]), x.dtype)
     for roi, image, result in zip(rois.astype(np.float64) * scale - 0.5 * centred, batch.tolist(), y, strict=True):
         sizes = roi[3] - roi[1], roi[2] - roi[0]
         sizes = sizes if centred else [max(s, 1.0) for s in sizes]
         lines = [
             _roi_line(s, d, b, ratio, n) for s, d, b, n in zip((roi[1], roi[0]), sizes, bins, x.shape[2:], strict=True)
         ]
-        parts = [
-            x[image][:, i[:, np.newaxis, :, np.newaxis], j[:, np.newaxis]]
-            * (u[:, np.newaxis, :, np.newaxis] * v[:, np.newaxis])
-            for i, u in lines[0]
-            for j, v in lines[1]
-        ]
-        if parts[0].size:
-            result[:] = sum(parts).mean((3, 4)) if mean else np.max(parts, 0).max((3, 4))
-    return y.astype(x.dtype)
+        if all(line[0][0].size for line in lines):
+            pool(pixels[image], lines, result)
+    return np.moveaxis(y, -1, 1)
 
 
 def _roi_align_shape(node, x, rois, batch):
