@@ -310,13 +310,13 @@ def _read_roi_align(r: Reader, node):
     r.add(node)
 
 
-_PLACES = "no kernel that reads at computed places"
+_PLACES = "where pixels are and what they weigh; a kernel reads them, or products"
 RECORDS = {
     "AffineGrid": Operator(_affine_grid, _affine_grid_shape, "no kernel: rare", shaping=(1,), grows=True),
     "Col2Im": Operator(_col2im, _col2im_shape, "no kernel: rare", shaping=(1, 2)),
     "DeformConv": Operator(_deform_conv, _deform_conv_shape, _PLACES),
     "GridSample": Operator(_grid_sample, _grid_sample_shape, _PLACES, grows=True),
-    "MaxRoiPool": Operator(_max_roi_pool, _max_roi_pool_shape, _PLACES, grows=True),
+    "MaxRoiPool": Operator(_max_roi_pool, _max_roi_pool_shape, "no kernel: rare", grows=True),
     "NonMaxSuppression": Operator(_suppressed, _suppressed_shape, "how many boxes it finds depends on values: a plan "
     "is made for each",
                                   dtype=always(np.int64), shaping=(0, 1, 2, 3, 4)),
