@@ -107,6 +107,18 @@ typedef struct {
 } fo_top_k_args;
 fo_status fo_top_k(const fo_top_k_args *args);
 
+/* y[p] = x[0] + ... + x[p], p < n, or up to x[p-1] where it is exclusive, added in this order, steps sy and sx; of 0
+ * elements 0. type: float32 or int64. For each point of kept: y, x. */
+typedef struct {
+    fo_axes kept;
+    ptrdiff_t n, sy, sx;
+    fo_element type;
+    bool exclusive, reverse; /* from the last element on */
+    void *y;
+    const void *x;
+} fo_cumsum_args;
+fo_status fo_cumsum(const fo_cumsum_args *args);
+
 /* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the
  * image; the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1.
  */
@@ -327,6 +339,7 @@ typedef enum {
     FO_CALL_MAP,
     FO_CALL_ARGMAX,
     FO_CALL_TOP_K,
+    FO_CALL_CUMSUM,
     FO_CALL_POOL,
     FO_CALL_REDUCE,
     FO_CALL_SOFTMAX,
@@ -370,6 +383,7 @@ typedef struct {
         fo_map_args map;
         fo_argmax_args argmax;
         fo_top_k_args top_k;
+        fo_cumsum_args cumsum;
         fo_pool_args pool;
         fo_reduce_args reduce;
         fo_softmax_args softmax;

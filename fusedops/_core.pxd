@@ -274,6 +274,13 @@ cdef extern from "fusedops.h" nogil:
         float *y
         int64_t *places
         const float *x
+    ctypedef struct fo_cumsum_args:
+        fo_axes kept
+        Py_ssize_t n, sy, sx
+        fo_element type
+        bint exclusive, reverse
+        void *y
+        const void *x
     ctypedef int fo_function
     ctypedef struct fo_elementwise_args:
         fo_axes axes
@@ -428,6 +435,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_MAP
         FO_CALL_ARGMAX
         FO_CALL_TOP_K
+        FO_CALL_CUMSUM
         FO_CALL_POOL
         FO_CALL_REDUCE
         FO_CALL_SOFTMAX
@@ -459,6 +467,7 @@ cdef extern from "fusedops.h" nogil:
         fo_map_args map
         fo_argmax_args argmax
         fo_top_k_args top_k
+        fo_cumsum_args cumsum
         fo_pool_args pool
         fo_reduce_args reduce
         fo_softmax_args softmax

@@ -557,6 +557,17 @@ cdef int fill_top_k(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.sx, a.sy, a.sp = x.stride[along], y.stride[along], places.stride[along]
 
 
+cdef int fill_cumsum(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """y has x's shape."""
+    cdef fo_cumsum_args *a = &s.cumsum
+    if not 0 <= o[0] < t.nd:
+        raise ValueError(f"axis {o[0]} is not one of x's {t.nd}")
+    if o[3] not in (np.float32, np.int64):
+        raise TypeError(f"elements of {o[3]} have no cumsum")
+    along(t, t + 1, (o[0],), (), &a.kept, &a.n, &a.sy, &a.sx)
+    a.exclusive, a.reverse, a.type = o[1], o[2], element_of(o[3])
+
+
 cdef int check_channels(tensor *x, tensor *y) except -1:
     if x.shape[0] != y.shape[0] or x.shape[1] != y.shape[1]:
         raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} differ in batch or channels")
@@ -913,6 +924,8 @@ cdef describe_steps():
     step("argmax", FO_CALL_ARGMAX, fill_argmax, "least x:tensor y!:bytes axis", [at(&s.argmax.x), at(&s.argmax.y)])
     step("top_k", FO_CALL_TOP_K, fill_top_k, "least x:tensor y!:tensor places!:bytes axis",
          [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)])
+    step("cumsum", FO_CALL_CUMSUM, fill_cumsum, "x~y:bytes y!:bytes axis exclusive reverse of",
+         [at(&s.cumsum.x), at(&s.cumsum.y)])
     step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
     step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",

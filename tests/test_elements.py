@@ -247,17 +247,21 @@ def test_triangles(isa, dtype, upper):
             agrees("Trilu", {"x": x}, (np.triu if upper else np.tril)(x, k), {"k": np.array(k)}, attrs={"upper": upper})
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.int64, np.int32])
 @pytest.mark.parametrize("exclusive", [0, 1])
 @pytest.mark.parametrize("reverse", [0, 1])
-def test_sums_so_far(exclusive, reverse):
-    """Of short rows and of long ones, which are added one after the other."""
+def test_sums_so_far(dtype, exclusive, reverse, threads):
+    """Of neighbours in memory and of elements that are not, of short rows and of long ones; int32 in NumPy."""
     rng = np.random.default_rng(0)
-    for shape, axis in ((4, 5), 0), ((4, 5), 1), ((5, 400), 0), ((2, 6, 300), 1), ((2, 6, 300), -1), ((0, 300), 0):
-        x = rng.integers(-9, 9, shape).astype(np.float32)
+    shapes = (((4, 5), 0), ((4, 5), 1), ((1, 7), 0), ((5, 4000), 0), ((2, 6, 300), 1), ((2, 6, 300), -1), ((9,), 0),
+              ((0, 300), 0), ((300, 0), 0))
+    for shape, axis in shapes:
+        x = rng.integers(-9, 9, shape).astype(dtype)
         rows = np.flip(x, axis) if reverse else x
-        expected = np.cumsum(rows, axis) - rows * np.float32(exclusive)
-        net = fo.load_onnx(model("CumSum", {"x": x}, {"axis": np.array(axis)}, (np.float32,),
+        expected = np.cumsum(rows, axis, dtype) - rows * dtype(exclusive)
+        net = fo.load_onnx(model("CumSum", {"x": x}, {"axis": np.array(axis)}, (dtype,),
                                  attrs={"exclusive": exclusive, "reverse": reverse}))
+        assert not x.size or net.plan(x)[0].steps[0].kind == ("numpy" if dtype == np.int32 else "cumsum")
         np.testing.assert_array_equal(net(x), np.flip(expected, axis) if reverse else expected)
 
 

@@ -86,6 +86,7 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_MAP: return fo_map(&s->map);
         case FO_CALL_ARGMAX: return fo_argmax(&s->argmax);
         case FO_CALL_TOP_K: return fo_top_k(&s->top_k);
+        case FO_CALL_CUMSUM: return fo_cumsum(&s->cumsum);
         case FO_CALL_POOL: return fo_pool(&s->pool);
         case FO_CALL_REDUCE: return fo_reduce(&s->reduce);
         case FO_CALL_SOFTMAX: return fo_softmax(&s->softmax);

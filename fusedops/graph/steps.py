@@ -29,6 +29,7 @@ RULES = {
     "conv_transpose": Rule(),
     "convert": Rule(),
     "copy": Rule(),
+    "cumsum": Rule(lambda a: a["axis"] > 0),
     "fill": Rule(),
     "gather": Rule(lambda a: a["along"] > 0),
     "instance_norm": Rule(),

@@ -431,6 +431,7 @@ def elements():
     for axis in 0, 1:
         yield f"argmax {axis}", partial(argmax, axis=axis)
         yield f"top_k {axis}", partial(top_k, axis=axis)
+        yield f"cumsum {axis}", partial(cumsum, axis=axis)
     yield "sampled", sampled
 
 
@@ -460,6 +461,15 @@ def top_k(numbers, axis):
     y, places = np.zeros(shape, np.float32), np.zeros(shape, np.int64)
     step("top_k", False, numbers(37, 70), y, places, axis)
     return [y, places]
+
+
+def cumsum(numbers, axis):
+    results = []
+    for exclusive, reverse in (False, False), (True, True):
+        y = np.zeros((37, 70), np.float32)
+        step("cumsum", numbers(37, 70), y, axis, exclusive, reverse, y.dtype)
+        results.append(y)
+    return results
 
 
 def rows_and_matrices():

@@ -169,6 +169,16 @@ def _lower_top_k(p: Builder, node):
     return True
 
 
+def _lower_cumsum(p: Builder, node):
+    x, axis = p.at(node.inputs[0]), p.data(node.inputs[1])
+    if x.dtype not in (np.float32, np.int64) or not isinstance(axis, np.ndarray) or not x.shape:
+        return False
+    exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
+    p.add("cumsum", node, x=x, y=p.result(node.output, like=x), axis=int(axis.reshape(-1)[0]) % len(x.shape),
+          exclusive=exclusive, reverse=reverse, of=x.dtype)
+    return True
+
+
 def lower_reduction(p: Builder, node, name, axes):
     x = p.at(node.inputs[0])
     y = p.result(node.output, image=len(p.known[node.output].shape) == 4)
@@ -214,7 +224,7 @@ RECORDS = {
     "ArgMax": Operator(_best(np.argmax), _best_shape, _lower_best(False), dtype=always(np.int64), typed=True),
     "ArgMin": Operator(_best(np.argmin), _best_shape, _lower_best(True), dtype=always(np.int64), typed=True),
     "CumProd": Operator(_cumulative(np.multiply, 1), same_shape, "no kernel: rare"),
-    "CumSum": Operator(_cumulative(np.add, 0), same_shape, "no kernel: each sum needs the one before"),
+    "CumSum": Operator(_cumulative(np.add, 0), same_shape, _lower_cumsum, typed=True, note="of float32 and int64"),
     "Hardmax": Operator(_hardmax, same_shape, "no kernel: rare", read_to_end),
     "ReduceL1": _norm("Abs"),
     "ReduceL2": _norm("Mul", root=True),
