@@ -25,6 +25,10 @@ def eight(dtype, *shape):
     return RNG.integers(np.iinfo(dtype).min, np.iinfo(dtype).max, shape, dtype, endpoint=True)
 
 
+def in_kernels(proto, given):
+    return all(step.kind != "numpy" for step in fo.load_onnx(proto).plan(*given.values())[0].steps)
+
+
 def agree(op, inputs, constants=None, outputs=(np.float32,), **options):
     agreeing(op, inputs, constants, outputs, **{"domain": "com.microsoft", **options})
 
@@ -290,6 +294,15 @@ def test_rotary(interleaved, positions):
     inputs = {"x": floats(2, 3, 16), "p": positions.astype(np.int64), "cos": np.cos(angles), "sin": np.sin(angles)}
     agree("RotaryEmbedding", inputs, interleaved=interleaved)
     agree("RotaryEmbedding", inputs | {"x": floats(2, 2, 3, 8)}, interleaved=interleaved)
+    proto = model("RotaryEmbedding", inputs, {}, (np.float32,), "com.microsoft", dict(interleaved=interleaved))
+    assert in_kernels(proto, inputs) == (positions.ndim == 2)
+
+
+@pytest.mark.parametrize("place", [9, -10])
+def test_rotary_of_positions_beyond_the_table(place):
+    inputs = {"x": floats(1, 2, 16), "p": np.array([[0, place]]), "cos": floats(9, 4), "sin": floats(9, 4)}
+    with pytest.raises(ValueError, match="index of a Gather .*RotaryEmbedding.* is outside its axis"):
+        fo.load_onnx(model("RotaryEmbedding", inputs, {}, (np.float32,), "com.microsoft")).run(inputs)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -315,7 +328,14 @@ def test_grouped_attention(isa, first, attrs, packed, batch, room):
     }
     if attrs.get("do_rotary"):
         inputs |= {"cos": np.cos(angles), "sin": np.sin(angles)}
-    agree("GroupQueryAttention", inputs, outputs=(np.float32,) * 3, num_heads=heads, kv_num_heads=groups, **attrs)
+    attrs |= dict(num_heads=heads, kv_num_heads=groups)
+    agree("GroupQueryAttention", inputs, outputs=(np.float32,) * 3, **attrs)
+    given = {k: a for k, a in inputs.items() if a is not None}
+    proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", attrs)
+    plain = "softcap" not in attrs and "local_window_size" not in attrs
+    assert in_kernels(proto, given) == (batch == 1 and plain)
+    first = model("GroupQueryAttention", inputs, {}, (np.float32,), "com.microsoft", attrs)
+    np.testing.assert_allclose(fo.load_onnx(first).run(given)["y0"], fo.load_onnx(proto).run(given)["y0"], atol=1e-5)
 
 
 def test_grouped_attention_of_places_that_are_not_there():

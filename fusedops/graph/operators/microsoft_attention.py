@@ -165,9 +165,10 @@ def rotated(x, cos, sin, positions, interleaved):
     u, v = x[..., a], x[..., b]
     y = np.empty_like(x, np.result_type(x, c))
     y[..., 2 * half:] = x[..., 2 * half:]
-    for to, one, factor, other, change in ((a, u, c, v, np.subtract), (b, u, s, v, np.add)):
-        np.multiply(one, factor, out=y[..., to])
-        change(y[..., to], other * (s if factor is c else c), out=y[..., to])
+    np.multiply(u, c, out=y[..., a])
+    y[..., a] -= v * s
+    np.multiply(u, s, out=y[..., b])
+    y[..., b] += v * c
     return y.astype(x.dtype, copy=False)
 
 
@@ -184,7 +185,8 @@ def _rotary(node, x, positions, cos, sin):
 def _lower_rotary(p: Builder, node):
     """Positions that each token has; the one from which tokens count is known to NumPy alone."""
     x, positions, tables = p.at(node.inputs[0]), p.at(node.inputs[1]), [p.at(v) for v in node.inputs[2:4]]
-    if len(positions.shape) != 2 or {t.dtype for t in (x, *tables)} != {np.dtype(np.float32)}:
+    floats = {t.dtype for t in (x, *tables)} == {np.dtype(np.float32)}
+    if not floats or len(positions.shape) != 2 or positions.dtype != np.int64:
         return False
     cos, sin = angles = [p.new((*positions.shape, t.shape[1])) for t in tables]
     for table, picked in zip(tables, angles, strict=True):
@@ -249,6 +251,9 @@ def _lower_grouped(p: Builder, node):
     known: list = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
     query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
     if query.shape[0] != 1 or not _plain(node, query, bias, sinks) or positions is not None:
+        return False
+    if not all((*node.outputs, "", "")[:3]) or node.attrs.get("do_rotary", 0) and (
+            cos is None or cos.dtype != np.float32):
         return False
     (_, length, _), (_, kv_heads, room, size) = query.shape, p.known[node.outputs[1]].shape
     q_heads, begin = node.attrs["num_heads"], np.reshape(values(total, "total length"), -1)[0] - length

@@ -113,19 +113,12 @@ def lower_pool(kind):
         if of_bytes:
             x = p.pixels(node, node.inputs[0])
         y = p.as_2d(p.result(node.output, image=True, direct=not of_bytes))
-        (top, bottom), (left, right) = pads
-        counted: dict[str, tuple] = {}
-        if kind == "avg_pool":
-            h, w = x.shape[2:]
-            counted = {
-                "counted": (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else
-                (0, h, 0, w)
-            }
+        more: dict[str, tuple] = {"counted": windows.counted(node, x.shape[2:], pads)} if kind == "avg_pool" else {}
         if of_bytes:
             x_q, y_q = (tuple(node.attrs.get(name) or (1.0, 0)) for name in ("x_q", "y_q"))
-            counted |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}
+            more |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}
         p.add("byte_pool" if of_bytes else kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides),
-              before=(top, left), dilation=tuple(dilations), **counted)
+              before=(pads[0][0], pads[1][0]), dilation=tuple(dilations), **more)
         return True
     return lower
 

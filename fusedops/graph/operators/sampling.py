@@ -193,6 +193,9 @@ def _roi_align(node, x, rois, batch):
     centred = node.attrs["coordinate_transformation_mode"] == "half_pixel"
     pool = _roi_mean if node.attrs.get("mode", "avg") == "avg" else _roi_max
     pixels = np.ascontiguousarray(np.moveaxis(x, 1, -1)).astype(np.result_type(x, np.float32), copy=False)
+    if not np.isfinite(rois).all():
+        first = int(np.argmin(np.isfinite(rois).all(1)))
+        raise ValueError(f"{node.op} {node.name!r}: box {first} is {rois[first].tolist()}, but boxes must be finite")
     y = np.zeros((rois.shape[0], *bins, x.shape[1]), x.dtype)
     for roi, image, result in zip(rois.astype(np.float64) * scale - 0.5 * centred, batch.tolist(), y, strict=True):
         sizes = roi[3] - roi[1], roi[2] - roi[0]

@@ -15,7 +15,7 @@ def _merges(x):
     return x.shape[0] == 1 or x.strides[0] == x.shape[2] * x.strides[2]
 
 
-def slices(x, image=None):
+def depth_slices(x, image=None):
     """The slices of the depth as images (n d, c, h, w), or those of one image of the batch."""
     n, c, d, h, w = x.shape
     sn, *strides = x.strides
@@ -58,7 +58,7 @@ def _two_axes(*volumes):
     """The tensors of three spatial axes, or None, as those of two: once for all of a batch, or for each of its
     images."""
     images = [None] if all(map(_merges, filter(None, volumes))) else range(volumes[0].shape[0])
-    return [[t if t is None else slices(t, image) for t in volumes] for image in images]
+    return [[t if t is None else depth_slices(t, image) for t in volumes] for image in images]
 
 
 def lower_conv(p: Builder, node, w, b):
@@ -99,8 +99,8 @@ def _dense(p, node, w, b, x, y, residual, strides, dilations, pads):
                 target = _depth(gathered, lo, hi - lo, 1)
                 target = target._replace(offset=target.offset + 4 * tap * few)
                 p.copy(node, *(t._replace(shape=(n, groups, few, hi - lo, *size),
-                                          strides=(t.strides[0], apart, *t.strides[1:]))
-                               for t, apart in ((source, few), (target, taps * few))))
+                                          strides=(t.strides[0], stride, *t.strides[1:]))
+                               for t, stride in ((source, few), (target, taps * few))))
         x = gathered
     w = w.swapaxes(1, 2).reshape(outputs, taps * few, *w.shape[3:])
     _convolve(p, node, node.name, w, b, node.activation, x, y, residual, strides, dilations, pads)
@@ -163,17 +163,13 @@ def lower_pool(p: Builder, node, kind):
     inner = *x.shape[:3], *y.shape[3:]
     halfway = p.new(inner, channels_last(inner))
     steps = [
-        (slices(x), slices(halfway), (kernel[1:], strides[1:], pads[1:], dilations[1:])),
+        (depth_slices(x), depth_slices(halfway), (kernel[1:], strides[1:], pads[1:], dilations[1:])),
         (rows(halfway), rows(y), ((kernel[0], 1), (strides[0], 1), (pads[0], (0, 0)), (dilations[0], 1))),
     ]
-    for image, result, (k, s, ((top, bottom), (left, right)), dilation) in steps:
-        counted = {}
-        if kind == "avg_pool":
-            height, width = image.shape[2:]
-            counted = {"counted": (-top, height + bottom, -left, width + right)
-                       if node.attrs.get("count_include_pad", 0) else (0, height, 0, width)}
-        p.add(kind, node, x=image, y=result, kernel=tuple(k), stride=tuple(s), before=(top, left),
-              dilation=tuple(dilation), **counted)
+    for image, result, (k, s, pads, dilation) in steps:
+        mean = {"counted": windows.counted(node, image.shape[2:], pads)} if kind == "avg_pool" else {}
+        p.add(kind, node, x=image, y=result, kernel=tuple(k), stride=tuple(s), before=(pads[0][0], pads[1][0]),
+              dilation=tuple(dilation), **mean)
     return True
 
 
@@ -184,6 +180,6 @@ def lower_resize(p: Builder, node, kind, axes, same):
     x, y = volume(p, node, node.inputs[0]), p.result(node.output, image=True, direct=False)
     inner = *x.shape[:3], *y.shape[3:]
     halfway = p.new(inner, channels_last(inner), x.dtype)
-    p.add(kind, node, x=slices(x), y=slices(halfway), rows=height, columns=width)
+    p.add(kind, node, x=depth_slices(x), y=depth_slices(halfway), rows=height, columns=width)
     p.add(kind, node, x=rows(halfway), y=rows(y), rows=depth, columns=same(inner[3] * inner[4]))
     return True

@@ -57,6 +57,12 @@ def output_sizes(node, spatial, kernel):
     return sizes
 
 
+def counted(node, sizes, pads):
+    """(first row, end, first column, end) of what counts for the mean of a window of two axes."""
+    (h, w), ((top, bottom), (left, right)) = sizes, pads
+    return (-top, h + bottom, -left, w + right) if node.attrs.get("count_include_pad", 0) else (0, h, 0, w)
+
+
 def transposed(node, spatial, kernel):
     """(sizes, strides, dilations, begins) of a transposed convolution's result; begins: how much is cropped in
     front."""
