@@ -1,7 +1,6 @@
 """Networks of one node, as fusedops and ONNX Runtime compute them."""
 
 import numpy as np
-import onnxruntime as ort
 from hypothesis import settings
 from hypothesis import strategies as st
 from onnx import helper, numpy_helper
@@ -51,7 +50,9 @@ def model(op, inputs, constants, outputs, domain="", attrs=(), opset=21):
 
 
 def peer(proto, given):
-    """What ONNX Runtime computes."""
+    """What ONNX Runtime computes; the one function here that needs it."""
+    import onnxruntime as ort
+
     options = ort.SessionOptions()
     options.log_severity_level, options.intra_op_num_threads = 4, 1
     return ort.InferenceSession(proto.SerializeToString(), options).run(None, given)
