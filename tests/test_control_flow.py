@@ -124,7 +124,7 @@ def test_if_of_a_value(other, tmp_path):
 def test_plans_of_a_branch_are_kept():
     model = fo.load_onnx(parse_model(HEAD + COMPUTED.replace("ELSE", "r = Sub(zero, x)")))
     model(np.abs(X)), model(-np.abs(X))
-    branches = [g.planned for n in model._graph.nodes for g in control.graphs_of(n).values()]
+    branches = list(model._subgraphs._networks.values())
     before = [list(b._plans) for b in branches]
     for _ in range(5):
         model(RNG.standard_normal((3, 4), np.float32)), model(np.abs(X)), model(-np.abs(X))
@@ -257,8 +257,8 @@ def test_a_body_is_planned_once():
     proto = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     model = fo.load_onnx(proto)
     model(np.array(30), np.float32([1, 1]))
-    body = next(g for n in model._graph.nodes for g in control.graphs_of(n).values())
-    assert len(body.planned._plans) == 1
+    body, = model._subgraphs._networks.values()
+    assert len(body._plans) == 1
 
 
 def test_a_body_that_slices_by_its_counter():
@@ -271,8 +271,8 @@ def test_a_body_that_slices_by_its_counter():
             a = Unsqueeze(i, z)  e = Add(a, o)  p = Slice(x, a, e, z)  q = Mul(p, p)  row = Relu(q)  go = Identity(c)
         }>
     }""", {"x": RNG.standard_normal((6, 3), np.float32)})
-    body = next(g for n in model._graph.nodes for g in control.graphs_of(n).values())
-    assert len(body.planned._plans) == 1
+    body, = model._subgraphs._networks.values()
+    assert len(body._plans) == 1
 
 
 def test_loops_inside_loops(tmp_path):

@@ -5,7 +5,7 @@ inside they are the last `captures` inputs of the graph. So passes and plans see
 """
 import numpy as np
 
-from .ir import Graph, Known, Node, Value, unique
+from .ir import Graph, Known, Node, unique
 
 MOST_ROUNDS = 10_000_000  # of a loop: one that goes on is taken to have no end
 MOST_FOLDED = 1000  # rounds of a loop that is computed while planning
@@ -37,28 +37,6 @@ def captured(node, key, inputs):
             return list(inputs[at:at + graph.captures])
         at += graph.captures
     return []
-
-
-def network(graph, arrays):
-    """The network of a graph inside a node, made once; a type of elements that the file does not say is that of these
-    inputs."""
-    if graph.planned is None:
-        graph.inputs = [v if v.dtype is not None else Value(v.name, v.shape, a.dtype)
-                        for v, a in zip(graph.inputs, arrays, strict=True)]
-        from .executor import Model
-        graph.planned = Model(graph, [], inner=True)
-    return graph.planned
-
-
-def call(graph, inputs):
-    """The results of a graph inside a node, as a list."""
-    if len(inputs) != len(graph.inputs):
-        raise ValueError(f"a graph inside it takes {len(graph.inputs)} values, got {len(inputs)}")
-    if not graph.nodes:  # a branch that hands on what it takes
-        given = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
-        return [given[v] for v in graph.results]
-    results = network(graph, inputs)(*inputs)
-    return list(results) if isinstance(results, tuple) else [results]
 
 
 def drop_unused(node):

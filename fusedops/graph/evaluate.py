@@ -4,11 +4,13 @@ from .operators.activation import activate
 from .operators.eight_bits import quantized, real
 
 
-def evaluate(node, inputs, residual=None):
+def evaluate(node, inputs, residual=None, graphs=None):
     """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in 8 bits where the node says
-    so; ValueError where its inputs or attributes have none."""
+    so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""
+    record = OPERATORS[node.op]
     try:
-        results = OPERATORS[node.op].evaluate(node, *inputs)
+        results = record.evaluate(graphs or Interpreter(), node, *inputs) if record.subgraphs else record.evaluate(
+            node, *inputs)
     except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]
@@ -18,3 +20,21 @@ def evaluate(node, inputs, residual=None):
         results[0] = activate(results[0], node.activation, -1 if "Linear" in node.op else 1)
     results[0] = quantized(node, results[0])
     return results
+
+
+class Interpreter:
+    """Runs graphs inside nodes without a plan, node by node."""
+
+    def call(self, graph, inputs):
+        """The results of a graph, as a list."""
+        if len(inputs) != len(graph.inputs):
+            raise ValueError(f"a graph inside it takes {len(graph.inputs)} values, got {len(inputs)}")
+        values = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
+        for node in graph.nodes:
+            given = [values[v] if v else None for v in node.inputs]
+            results = evaluate(node, given, values.get(node.residual), self)
+            values |= {v: r for v, r in zip(node.outputs, results, strict=False) if v}
+        return [values[v] for v in graph.results]
+
+    def steady(self, graph, inputs, first_in, first_out, carried):
+        """None: no round is planned."""

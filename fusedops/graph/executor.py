@@ -19,6 +19,7 @@ from .memory import ALIGNMENT
 from .passes import example_shapes, optimize
 from .plan import Template, batch_of
 from .quantization import Options, quantize
+from .rounds import Subgraphs
 from .shapes import MOST_VALUES, infer, shaping_inputs
 from .sizes import Trace
 
@@ -68,12 +69,14 @@ class Model:
     fused ...
     """
 
-    def __init__(self, graph, report, source=None, options=(True, True, ()), inner=False, layers=None):
+    def __init__(self, graph, report, source=None, options=(True, True, ()), inner=False, layers=None,
+                 subgraphs=None):
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
         `options` of `built`;
         `inner`: a graph inside a node, which takes inputs of any shape."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._layers, self._inner = {} if layers is None else layers, inner
+        self._subgraphs = subgraphs or Subgraphs(lambda g: Model(g, [], inner=True))
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _models.add(self)
         self._shaping, self._branching = set(shaping_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
@@ -183,6 +186,10 @@ class Model:
             self._variants[key] = self.built(widen(source), *self._options)
         return self._variants[key]
 
+    @staticmethod
+    def memory_of(plan, arenas):
+        return _memory(plan, arenas)
+
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
         return self._plan([() if isinstance(x, list) else x.shape for x in arrays], arrays)
@@ -242,7 +249,7 @@ class Model:
         except Undetermined as e:
             if not arrays and self._shaping:
                 raise
-            return stages.Stage(self._graph, e, self._part, self._inner), self._arenas
+            return stages.Stage(self._graph, e, self._part, self._inner, self._subgraphs), self._arenas
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
@@ -288,11 +295,12 @@ class Model:
                 for shape, v in zip(shapes, self._graph.inputs, strict=True)
             ]
         by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
-        return Template(self._graph, trace, by_name, values, self._layers, threads)
+        return Template(self._graph, trace, by_name, values, self._layers, threads, self._subgraphs)
 
     def _part(self, graph):
         """The network of some of the nodes."""
-        return Model(graph, [], options=self._options, inner=self._inner, layers=self._layers)
+        return Model(graph, [], options=self._options, inner=self._inner, layers=self._layers,
+                     subgraphs=self._subgraphs)
 
     def _with_branches(self, decided):
         """The network with these branches in the place of their nodes."""

@@ -78,14 +78,11 @@ class Graph:
     opset: int
     defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
     captures: int = 0  # inputs, the last ones, that a graph inside a node takes from outside
-    planned: object = field(
-        default=None, repr=False, compare=False
-    )  # the network of a graph inside a node, once it was called
     # what the passes found of values where all inputs have one shape: the first plan need not infer it again
     known: dict = field(default_factory=dict, repr=False, compare=False)
 
     def __getstate__(self):
-        return [getattr(self, f.name) for f in fields(self) if f.name not in ("planned", "known")]
+        return [getattr(self, f.name) for f in fields(self) if f.name != "known"]
 
     def __setstate__(self, state):
         self.__init__(*state)

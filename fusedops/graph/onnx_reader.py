@@ -11,6 +11,7 @@ from .onnx_file import OPSETS, import_onnx, parse, read_outside
 from .onnx_records import VALUES, Attribute, Function
 from .operators import OPERATORS, READ, RECORDS, Absent
 from .reader import Reader
+from .shapes import infer_from
 
 DEEPEST = 64  # functions that call functions
 _PLAIN = {  # TensorProto's types whose elements NumPy has, and the field of those that are not in raw_data
@@ -224,7 +225,7 @@ class _Reader(Reader):
         constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
         inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
         opset = library.opset if outer is None else outer.opset
-        super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken)
+        super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
         if library.defaults:
             self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
         self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}

@@ -41,8 +41,8 @@ class Program:
 class Evaluation:
     """A step that NumPy computes."""
 
-    def __init__(self, step):
-        self.steps = [step]
+    def __init__(self, step, graphs):
+        self.steps, self._graphs = [step], graphs
         self._reads = [t.finder() for t in step.reads]
         self._writes = [None if t is None else t.finder() for t in step.writes]
         self._given = [bool(v) for v in step.node.inputs]
@@ -59,7 +59,7 @@ class Evaluation:
         try:
             results = call and call(step.node, residual, *arrays)
             if results is None:
-                results = evaluate(step.node, arrays, residual)
+                results = evaluate(step.node, arrays, residual, self._graphs)
         except IndexError as e:
             raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
         results = results if isinstance(results, (list, tuple)) else [results]
@@ -102,8 +102,8 @@ class Template:
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
-    def __init__(self, graph, trace, shapes, values, layers, threads):
-        self.trace, self.known = trace, infer(graph, shapes, values, earlier=graph.known)
+    def __init__(self, graph, trace, shapes, values, layers, threads, graphs=None):
+        self.graphs, self.trace, self.known = graphs, trace, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = Builder(graph, self.known, layers, _logits(graph), _homes(graph, self.known))
         for node in graph.nodes:
@@ -202,7 +202,7 @@ class Plan:
             if isinstance(part, _Part):
                 self.parts.append(Program(self, part, part.program(values, offsets, constants)))
             else:
-                self.parts.append(Evaluation(self.step(part)))
+                self.parts.append(Evaluation(self.step(part), template.graphs))
 
     def run(self, slots):
         for part in self.parts:

@@ -8,8 +8,9 @@ class Reader:
     """`upgraded`: whether ONNX brought the model up from an older opset. `taken` are the names of values, `names` those
     of nodes."""
 
-    def __init__(self, graph: Graph, upgraded, taken):
+    def __init__(self, graph: Graph, upgraded, taken, infer):
         self.graph, self.opset, self.upgraded, self.taken = graph, graph.opset, upgraded, taken
+        self.infer = infer  # shapes.infer_from
         self.names: dict[str, int] = {}
         self.makers: dict[str, Node] = {}
         self.types: dict[str, np.dtype] = {}
@@ -60,7 +61,6 @@ class Reader:
         """A value that at most `depth` nodes in a row compute from constants."""
         if value in self.graph.constants:
             return self.graph.constants[value]
-        from .shapes import infer_from
         maker = self.makers.get(value)
         if not depth or maker is None or not maker.reads() or any(isinstance(a, Graph) for a in maker.attrs.values()):
             return None
@@ -68,7 +68,7 @@ class Reader:
         if any(a is None for v, a in zip(maker.inputs, inputs, strict=True) if v):
             return None
         alone = Graph([maker], dict(zip(maker.inputs, inputs, strict=True)), [], [], [], self.opset)
-        found = infer_from(alone, {}, strict=False).get(value)
+        found = self.infer(alone, {}, strict=False).get(value)
         return found and found.data
 
     def as_input(self, node, attr, i):

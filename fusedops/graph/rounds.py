@@ -5,8 +5,7 @@ import math
 import numpy as np
 
 from .. import _core
-from . import executor
-from .control import network
+from .ir import Value
 from .memory import check_bytes
 
 BLOCK = 1 << 22  # bytes of rows that are taken at once
@@ -17,9 +16,9 @@ class Rounds:
     `carried`
     of them; all further results are kept, a row a round."""
 
-    def __init__(self, plan, arenas, inputs, first_in, first_out, carried):
+    def __init__(self, plan, arenas, memory, inputs, first_in, first_out, carried):
         self._plan, self._arenas = plan, arenas
-        self._arena, *_ = executor._memory(plan, arenas)
+        self._arena, *_ = memory(plan, arenas)
         self.inputs, self._in, self._out, self._carried = list(inputs), first_in, first_out, carried
         self._results = [_core.new_results(plan.outputs[:first_out + carried]) for _ in range(2)]
         self._rows = [_Rows(*each) for each in plan.outputs[first_out + carried:]]
@@ -38,17 +37,42 @@ class Rounds:
         return self.inputs[self._in:self._in + self._carried], [rows.all() for rows in self._rows]
 
 
-def steady(graph, inputs, first_in, first_out, carried):
-    """The Rounds of a graph inside a node; None where another round may have other shapes, or holds sequences."""
-    model = network(graph, inputs)
-    if any(isinstance(x, list) for x in inputs):
-        return None
-    arrays = [executor._checked(x, v, True) for x, v in zip(inputs, graph.inputs, strict=True)]
-    plan, arenas = model.plan(*arrays)
-    given = [(x.shape, x.dtype) for x in arrays[first_in:first_in + carried]]
-    if plan.staged or plan.outputs[first_out:first_out + carried] != given:
-        return None
-    return Rounds(plan, arenas, arrays, first_in, first_out, carried)
+class Subgraphs:
+    """The networks of the graphs inside a network's nodes, each made when it is first called; `make` makes one of a
+    graph."""
+
+    def __init__(self, make):
+        self._make, self._networks = make, {}
+
+    def network(self, graph, arrays):
+        """The network of a graph; a type of elements that the file does not say is that of these inputs."""
+        if id(graph) not in self._networks:  # which keeps the graph, so that no other gets its id
+            graph.inputs = [v if v.dtype is not None else Value(v.name, v.shape, a.dtype)
+                            for v, a in zip(graph.inputs, arrays, strict=True)]
+            self._networks[id(graph)] = self._make(graph)
+        return self._networks[id(graph)]
+
+    def call(self, graph, inputs):
+        """The results of a graph, as a list."""
+        if len(inputs) != len(graph.inputs):
+            raise ValueError(f"a graph inside it takes {len(graph.inputs)} values, got {len(inputs)}")
+        if not graph.nodes:  # a branch that hands on what it takes
+            given = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
+            return [given[v] for v in graph.results]
+        results = self.network(graph, inputs)(*inputs)
+        return list(results) if isinstance(results, tuple) else [results]
+
+    def steady(self, graph, inputs, first_in, first_out, carried):
+        """The Rounds of a graph; None where another round may have other shapes, or holds sequences."""
+        model = self.network(graph, inputs)
+        if any(isinstance(x, list) for x in inputs):
+            return None
+        arrays = model._take(inputs)
+        plan, arenas = model.plan(*arrays)
+        given = [(x.shape, x.dtype) for x in arrays[first_in:first_in + carried]]
+        if plan.staged or plan.outputs[first_out:first_out + carried] != given:
+            return None
+        return Rounds(plan, arenas, model.memory_of, arrays, first_in, first_out, carried)
 
 
 class _Rows:

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from .control import Undetermined, captured, graphs_of
-from .evaluate import evaluate
+from .evaluate import Interpreter, evaluate
 from .ir import Known, constant
 from .memory import broadcast_shapes, physical_memory
 from .operators import OPERATORS
@@ -100,7 +100,7 @@ def infer_node(node, inputs, residual=None):
     if any(x is not None and x.dtype == object for x in inputs):
         raise Undetermined("it takes a sequence, whose length only a call knows")
     if record.infer is not None:
-        return {v: k for v, k in zip(node.outputs, record.infer(node, *inputs), strict=False) if v}
+        return {v: k for v, k in zip(node.outputs, record.infer(*([Inference()] * record.subgraphs), node, *inputs), strict=False) if v}
     shapes = record.shape(node, *inputs)
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
@@ -153,3 +153,12 @@ def _counts(arrays, results):
 
 def _result(results, i, shape, dtype):
     return np.ascontiguousarray(results[i], dtype).reshape(shape)
+
+
+class Inference(Interpreter):
+    """What is known of graphs inside nodes; those that only take constants are run."""
+
+    def infer(self, graph, inputs):
+        """What is known of a graph's results, from what is of its inputs."""
+        found = infer_from(graph, dict(zip((v.name for v in graph.inputs), inputs, strict=True)))
+        return [found[v] for v in graph.results]

@@ -23,7 +23,8 @@ class Stage:
 
     staged = True
 
-    def __init__(self, graph, error, make, inner):
+    def __init__(self, graph, error, make, inner, graphs):
+        self._graphs = graphs
         self.node, known, nodes = error.node, error.known, graph.nodes
         at = nodes.index(self.node) if self.node else len(nodes)
         before, self._behind = nodes[:at], nodes[at + 1:]
@@ -51,7 +52,7 @@ class Stage:
         time."""
         if self.node is not None:
             inputs = [env[v] if v else None for v in self.node.inputs]
-            results = evaluate(self.node, inputs, env.get(self.node.residual))
+            results = evaluate(self.node, inputs, env.get(self.node.residual), self._graphs)
             env |= {v: _own(r, self.types[v]) for v, r in zip(self.node.outputs, results, strict=False) if v}
         if self._behind and self.after is None:
             self.after = self._network(env)

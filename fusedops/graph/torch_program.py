@@ -10,6 +10,7 @@ from .onnx_file import OPSETS
 from .operators import READ
 from .operators.elementwise import CAST_TYPES
 from .reader import Reader
+from .shapes import infer_from
 from .torch_views import changed
 
 _CODES = {np.dtype(t): code for code, t in CAST_TYPES.items()}
@@ -67,7 +68,7 @@ class Program(Reader):
 
     def __init__(self, torch, exported, readers, names):
         """`names` has those of open dimensions, {(input, axis): name or None}."""
-        super().__init__(Graph([], {}, [], [], [], OPSETS[-1]), False, {})
+        super().__init__(Graph([], {}, [], [], [], OPSETS[-1]), False, {}, infer_from)
         self.torch, self.readers, self.exported = torch, readers, exported
         self.values, self.kept, self.symbols, self.path = {}, {}, {}, ""
         self.inputs = {}  # by placeholder

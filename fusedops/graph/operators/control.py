@@ -14,13 +14,6 @@ from .record import Operator, axes_of
 _COUNTER, _FLAG = Known((), np.dtype(np.int64)), Known((), np.dtype(np.bool_))
 
 
-def _inferred(graph, inputs):
-    """What is known of a graph's results, from what is of its inputs."""
-    from ..shapes import infer_from
-    found = infer_from(graph, dict(zip((v.name for v in graph.inputs), inputs, strict=True)))
-    return [found[v] for v in graph.results]
-
-
 def _same(a, b):
     return a.shape == b.shape and a.dtype == b.dtype and a.dtype != object
 
@@ -28,18 +21,18 @@ def _same(a, b):
 # ---- If
 
 
-def _if(node, *inputs):
+def _if(graphs, node, *inputs):
     key = control.branch_of(node, inputs[0])
-    return control.call(node.attrs[key], captured(node, key, inputs))
+    return graphs.call(node.attrs[key], captured(node, key, inputs))
 
 
-def _infer_if(node, *inputs):
+def _infer_if(graphs, node, *inputs):
     """Of a branch that is known, all that is known of its results; else their shapes, where both branches give the
     same."""
     if inputs[0].data is not None:
         key = control.branch_of(node, inputs[0].data)
-        return _inferred(node.attrs[key], captured(node, key, inputs))
-    a, b = (_inferred(node.attrs[key], captured(node, key, inputs)) for key in ("then_branch", "else_branch"))
+        return graphs.infer(node.attrs[key], captured(node, key, inputs))
+    a, b = (graphs.infer(node.attrs[key], captured(node, key, inputs)) for key in ("then_branch", "else_branch"))
     if not all(map(_same, a, b)):
         raise Undetermined(
             "its condition depends on the values of the network's input, and its branches give results of other shapes"
@@ -67,7 +60,7 @@ def _if_type(node, inputs, i):
 # ---- Loop
 
 
-def _loop(node, trips, flag, *inputs):
+def _loop(graphs, node, trips, flag, *inputs):
     """Carried values from round to round, and what each round adds to the scanned results."""
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
     most = None if trips is None else _scalar(trips, "number of rounds")
@@ -81,13 +74,13 @@ def _loop(node, trips, flag, *inputs):
         if i == control.MOST_ROUNDS:
             raise ValueError(f"it ran {i} rounds without an end: it would run for ever")
         if not i:
-            rounds = _steady(body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried))
+            rounds = graphs.steady(body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried))
         if rounds is not None:
             rounds.inputs[0] = np.array(i, np.int64)
             flag, = rounds.run()
             going = always or bool(_scalar(flag, "condition"))
             continue
-        flag, *results = control.call(body, [np.array(i, np.int64), np.array(True), *carried, *outside])
+        flag, *results = graphs.call(body, [np.array(i, np.int64), np.array(True), *carried, *outside])
         going, carried = bool(_scalar(flag, "condition")), results[:len(carried)]
         for rows, result in zip(scanned, results[len(carried):], strict=True):
             if rows and rows[0].shape != result.shape:
@@ -98,11 +91,6 @@ def _loop(node, trips, flag, *inputs):
         carried, stacked = rounds.end()
         return [*carried, *stacked]
     return [*carried, *map(_stacked, scanned, body.outputs[1 + len(carried):])]
-
-
-def _steady(body, inputs, first_in, first_out, carried):
-    from ..rounds import steady
-    return steady(body, inputs, first_in, first_out, carried)
 
 
 def _loop_parts(node, inputs):
@@ -135,7 +123,7 @@ def _stacked(rows, value, axis=0):
     return np.empty((*shape[:axis], 0, *shape[axis:]), value.dtype)
 
 
-def _infer_loop(node, trips, flag, *inputs):
+def _infer_loop(graphs, node, trips, flag, *inputs):
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
     rounds = trips.data if trips is not None else None
     always = (flag is None or flag.data is not None and bool(np.all(flag.data))) and _goes_on(body)
@@ -147,7 +135,7 @@ def _infer_loop(node, trips, flag, *inputs):
         and _scalar(rounds, "number of rounds") <= 0
     ):
         raise Undetermined("it has no round")
-    _, *found = _inferred(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
+    _, *found = graphs.infer(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
     if not all(map(_same, found, carried)):
         raise Undetermined("it carries a value whose shape differs from round to round")
     scanned = found[len(carried):]
@@ -159,7 +147,7 @@ def _infer_loop(node, trips, flag, *inputs):
     known = all(k is None or k.data is not None for k in (trips, flag, *inputs))
     if known and always and rounds is not None and _scalar(rounds, "number of rounds") <= control.MOST_FOLDED:
         return [
-            constant(np.asarray(a)) for a in _loop(node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
+            constant(np.asarray(a)) for a in _loop(graphs, node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
         ]
     return results
 
@@ -220,19 +208,19 @@ def _length(xs, axes):
     return sizes.pop()
 
 
-def _scan(node, *inputs):
+def _scan(graphs, node, *inputs):
     body, states, xs, outside, axes = _scan_parts(node, inputs)
     rounds = _length(xs, axes)
     back = _directions(node, "scan_input_directions", len(xs))
     xs = [np.moveaxis(x, a, 0)[::-1 if b else 1] for x, a, b in zip(xs, axes, back, strict=True)]
     scanned = [[] for _ in body.results[len(states):]]
-    found = rounds and _steady(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
+    found = rounds and graphs.steady(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
     for i in range(rounds):
         if found:
             found.inputs[len(states):len(states) + len(xs)] = [np.array(x[i], order="C") for x in xs]
             found.run()
             continue
-        results = control.call(body, [*states, *(x[i] for x in xs), *outside])
+        results = graphs.call(body, [*states, *(x[i] for x in xs), *outside])
         states = results[:len(states)]
         for rows, result in zip(scanned, results[len(states):], strict=True):
             rows.append(result)
@@ -249,12 +237,12 @@ def _scan(node, *inputs):
     ]
 
 
-def _infer_scan(node, *inputs):
+def _infer_scan(graphs, node, *inputs):
     body, states, xs, outside, axes = _scan_parts(node, inputs)
     rounds = _length(xs, axes)
     at = [axes_of([a], len(x.shape))[0] for x, a in zip(xs, axes, strict=True)]
     parts = [Known((*x.shape[:a], *x.shape[a + 1:]), x.dtype) for x, a in zip(xs, at, strict=True)]
-    found = _inferred(body, [*(k._replace(data=None) for k in states), *parts, *outside])
+    found = graphs.infer(body, [*(k._replace(data=None) for k in states), *parts, *outside])
     if not rounds or not all(map(_same, found, states)):
         raise Undetermined("it has no round, or carries a value whose shape differs from round to round")
     results = [Known(k.shape, k.dtype) for k in found[:len(states)]]
@@ -265,7 +253,7 @@ def _infer_scan(node, *inputs):
     return results
 
 
-def _scan_of_batch(node, lengths, *inputs):
+def _scan_of_batch(graphs, node, lengths, *inputs):
     """Scan of opset 8: each image of a batch by itself, of a length of its own; what is behind its length is 0."""
     _, states, xs, outside, _ = _scan_parts(node, inputs)
     batch, most = xs[0].shape[:2]
@@ -276,13 +264,13 @@ def _scan_of_batch(node, lengths, *inputs):
         raise ValueError(f"its lengths must be {batch} numbers of 1 to {most}, not {lengths.tolist()}")
     rows = []
     for i, length in enumerate(lengths.tolist()):
-        results = _scan(node, *(s[i] for s in states), *(x[i, :length] for x in xs), *outside)
+        results = _scan(graphs, node, *(s[i] for s in states), *(x[i, :length] for x in xs), *outside)
         scanned = [np.pad(r, [(0, most - length)] + [(0, 0)] * (r.ndim - 1)) for r in results[len(states):]]
         rows.append([*results[:len(states)], *scanned])
     return list(map(np.stack, zip(*rows, strict=True)))
 
 
-def _infer_scan_of_batch(node, *inputs):
+def _infer_scan_of_batch(graphs, node, *inputs):
     raise Undetermined("each image of its batch has a length of its own")
 
 
@@ -320,9 +308,10 @@ RECORDS = {
         _if_type,
         shaping=(0,),
         infer=_infer_if,
+        subgraphs=True,
     ),
-    "Loop": Operator(_loop, None, _OWN, _read_loop, _loop_type, shaping=(0, 1), infer=_infer_loop),
+    "Loop": Operator(_loop, None, _OWN, _read_loop, _loop_type, shaping=(0, 1), infer=_infer_loop, subgraphs=True),
     "ScanOfBatch": Operator(_scan_of_batch, None, _OWN, None, lambda node, inputs, i: _scan_type(node, inputs[1:], i),
-                            infer=_infer_scan_of_batch),
-    "Scan": Operator(_scan, None, _OWN, _read_scan, _scan_type, infer=_infer_scan),
+                            infer=_infer_scan_of_batch, subgraphs=True),
+    "Scan": Operator(_scan, None, _OWN, _read_scan, _scan_type, infer=_infer_scan, subgraphs=True),
 }

@@ -87,6 +87,7 @@ class Operator(NamedTuple):
     infer: Callable | None = (
         None  # (node, *Knowns) -> what is known of its results, where shapes and types do not say all
     )
+    subgraphs: bool = False  # graphs inside: evaluate and infer are handed what runs or infers these, before the node
 
 
 class Rewrite(NamedTuple):

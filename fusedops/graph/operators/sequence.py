@@ -2,14 +2,13 @@
 network."""
 import numpy as np
 
-from .. import control
 from ..control import Undetermined, captured, own_inputs
 from .record import Operator, always, axis_of
 
 _LISTS = "no kernel: lists of arrays are resolved when planning, or kept by Python"
 
 
-def _only_called(node, *inputs):
+def _only_called(*inputs):
     raise Undetermined("it has to do with a sequence, whose length only a call knows")
 
 
@@ -63,14 +62,14 @@ def _concat(node, sequence):
     return join(sequence, node.attrs["axis"])
 
 
-def _map(node, sequence, *inputs):
+def _map(graphs, node, sequence, *inputs):
     """The body's results for each element, as a sequence each."""
     body, own = node.attrs["body"], own_inputs(node, (sequence, *inputs))
     outside = captured(node, "body", (sequence, *inputs))
     lengths = {len(x) for x in own if isinstance(x, list)}
     if len(lengths) > 1:
         raise ValueError(f"its sequences have {' and '.join(map(str, sorted(lengths)))} elements")
-    rounds = [control.call(body, [*(x[i] if isinstance(x, list) else x for x in own), *outside])
+    rounds = [graphs.call(body, [*(x[i] if isinstance(x, list) else x for x in own), *outside])
               for i in range(len(sequence))]
     return tuple([results[i] for results in rounds] for i in range(len(body.results)))
 
@@ -100,6 +99,6 @@ RECORDS = {
     "SequenceErase": _sequence(_erase),
     "SequenceInsert": _sequence(_insert),
     "SequenceLength": _sequence(lambda node, sequence: np.array(len(sequence), np.int64), always(np.int64)),
-    "SequenceMap": _sequence(_map, read=_read_map),
+    "SequenceMap": _sequence(_map, read=_read_map, subgraphs=True),
     "SplitToSequence": _sequence(_split),
 }

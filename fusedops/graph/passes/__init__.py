@@ -79,6 +79,10 @@ class Context:
         self._number(graph.nodes)
         self.names = dict.fromkeys([*graph.constants, *(v.name for v in graph.inputs), *self.producers], 0)
 
+    def optimize(self, graph):
+        """The same passes on a graph inside a node; returns their report."""
+        return optimize(graph, **self.options)
+
     def run(self, each):
         if each.ops is not None and each.ops.isdisjoint([node.op for node in self.graph.nodes]):
             return

@@ -25,14 +25,13 @@ def inline_known(graph):
 
 
 def run(context):
-    from . import optimize
     for node in context.nodes():
         graphs, before = graphs_of(node), list(node.inputs)
         if not graphs:
             continue
         take_constants(context.graph, node)
         for key, inner in graphs.items():
-            context.report += [_named(r, f"{node.name}.{key}/") for r in optimize(inner, **context.options)]
+            context.report += [_named(r, f"{node.name}.{key}/") for r in context.optimize(inner)]
         drop_unused(node)
         context.reads_instead(node, before)
         reason = (
