@@ -8,6 +8,7 @@ threads: the default on macOS, whose compiler comes without OpenMP; with Homebre
 the checks of these sanitizers (.ci/sanitize). FUSEDOPS_TRACE=1 for tests, which then know the kernel variants that ran
 (csrc/runtime/trace.c). Objects of one kind of build are not those of another: each in a copy of its own.
 """
+
 import os
 import platform
 import re
@@ -26,8 +27,7 @@ from setuptools.command.build_ext import build_ext
 # Of two copies of one transform GCC 12 gave one other bits when it made vectors of the double products by which plain C
 # replaces an FMA. Small code: half a megabyte less, one to three percent of the time.
 SCALAR = ["-Os", "-fno-tree-slp-vectorize"]
-X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma", "-mf16c"],
-            "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
+X86_SETS = {"scalar": SCALAR, "avx2": ["-mavx2", "-mfma", "-mf16c"], "avx512": ["-mavx512f", "-mavx512bw", "-mfma"]}
 ARM_SETS = {"scalar": SCALAR, "neon": []}
 MACOS = sys.platform == "darwin"
 
@@ -39,14 +39,22 @@ def target():
     return sysconfig.get_platform().split("-")[-1]
 
 
-SETS = X86_SETS if target() in ("x86_64", "amd64") else ARM_SETS if target() in ("aarch64",
-                                                                                 "arm64") else {"scalar": SCALAR}
+SETS = (
+    X86_SETS
+    if target() in ("x86_64", "amd64")
+    else ARM_SETS
+    if target() in ("aarch64", "arm64")
+    else {"scalar": SCALAR}
+)
 
 THREADS = os.environ.get("FUSEDOPS_OPENMP", "0" if MACOS else "1") != "0"
-OPENMP = ([] if not THREADS else ["-Xclang", "-fopenmp"] if MACOS else ["-fopenmp"])
+OPENMP = [] if not THREADS else ["-Xclang", "-fopenmp"] if MACOS else ["-fopenmp"]
 LINK_OPENMP = ["-lomp"] if THREADS and MACOS else OPENMP
-SANITIZE = [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-O1", "-g1", "-fno-sanitize-recover=all"
-            ] if os.environ.get("FUSEDOPS_SANITIZE") else []
+SANITIZE = (
+    [f"-fsanitize={os.environ['FUSEDOPS_SANITIZE']}", "-O1", "-g1", "-fno-sanitize-recover=all"]
+    if os.environ.get("FUSEDOPS_SANITIZE")
+    else []
+)
 # Of a kernel's pointers the other checks say what AddressSanitizer says, or nothing on these processors, and took the
 # compiler as long as all else.
 POINTERS = ["-fno-sanitize=null,alignment,object-size,pointer-overflow"] if SANITIZE else []
@@ -62,14 +70,30 @@ if SANITIZE and SETS is X86_SETS:
 TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = [
-    "-O3", "-g0", "-std=gnu11", "-ffp-contract=off", "-fno-math-errno", "-fvisibility=hidden", "-fPIC", "-Wall",
-    "-Wextra", "-fno-asynchronous-unwind-tables", *SANITIZE, *TRACE
+    "-O3",
+    "-g0",
+    "-std=gnu11",
+    "-ffp-contract=off",
+    "-fno-math-errno",
+    "-fvisibility=hidden",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-fno-asynchronous-unwind-tables",
+    *SANITIZE,
+    *TRACE,
 ]
 # Kernels of bytes once more, with the processor's dot product of bytes.
-WITH_DOTS = {"avx2": ("avx2vnni", "-mavxvnni"), "avx512": ("avx512vnni", "-mavx512vnni"),
-             "neon": ("neondot", "-march=armv8.2-a+dotprod")}
-DOTS = {WITH_DOTS[isa][0]: [*flags, WITH_DOTS[isa][1]] for isa, flags in SETS.items()
-        if isa in WITH_DOTS and "-DFO_EMULATED" not in flags}
+WITH_DOTS = {
+    "avx2": ("avx2vnni", "-mavxvnni"),
+    "avx512": ("avx512vnni", "-mavx512vnni"),
+    "neon": ("neondot", "-march=armv8.2-a+dotprod"),
+}
+DOTS = {
+    WITH_DOTS[isa][0]: [*flags, WITH_DOTS[isa][1]]
+    for isa, flags in SETS.items()
+    if isa in WITH_DOTS and "-DFO_EMULATED" not in flags
+}
 # As the linker needs them: each before what it calls.
 UNITS = ["table", "gemm", "strassen", "winograd", "rnn", "depthwise", "passes", "quantized", "epilogue"]
 HEADERS = sorted(glob("csrc/**/*.h", recursive=True))
@@ -81,8 +105,9 @@ def library(name, sources, flags):
 
 def kernels(isa, flags, units):
     """A library for each unit, so that they are compiled side by side."""
-    return [library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"])
-            for unit in units]
+    return [
+        library(f"{isa}_{unit}", [f"csrc/kernels/{unit}.c"], [*flags, *POINTERS, f"-DFO_ISA={isa}"]) for unit in units
+    ]
 
 
 class BuildClib(build_clib):
@@ -120,15 +145,21 @@ core = Extension(
     define_macros=[
         ("NPY_NO_DEPRECATED_API", "NPY_1_7_API_VERSION"),
         # NumPy 1.26's; headers of 2.0 to 2.2 hide memory handlers without
-        ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION")
+        ("NPY_TARGET_VERSION", "NPY_1_25_API_VERSION"),
     ],
     extra_compile_args=["-O2", "-g0", "-fvisibility=hidden", "-fno-asynchronous-unwind-tables", *SANITIZE],
     extra_link_args=LINK_OPENMP + SANITIZE,
-    libraries=["m"])
+    libraries=["m"],
+)
 
 setup(
-    ext_modules=cythonize([core], language_level=3), libraries=[
-        library("base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))),
-                OPENMP + WITHOUT), *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
-        *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"]))
-    ], cmdclass={"build_clib": BuildClib, "build_ext": BuildExt})
+    ext_modules=cythonize([core], language_level=3),
+    libraries=[
+        library(
+            "base", sorted(set(glob("csrc/**/*.c", recursive=True)) - set(glob("csrc/kernels/*.c"))), OPENMP + WITHOUT
+        ),
+        *(one for isa, flags in SETS.items() for one in kernels(isa, flags, UNITS)),
+        *(one for isa, flags in DOTS.items() for one in kernels(isa, flags, ["quantized"])),
+    ],
+    cmdclass={"build_clib": BuildClib, "build_ext": BuildExt},
+)

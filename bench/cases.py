@@ -1,5 +1,6 @@
 """What is measured: operations at the shapes of known networks, blocks, and whole networks. Their data comes from a
 fixed seed."""
+
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -28,8 +29,11 @@ class Added(Convolution):
             y = layer(a.x, a.residual)
             return lambda: layer(a.x, a.residual, out=y)
 
-        return {"unfused": call(self.layer(a, reference)), "folded": call(self.layer(a, reference, fold_bn=True)),
-                "fused": call(self.layer(a))}
+        return {
+            "unfused": call(self.layer(a, reference)),
+            "folded": call(self.layer(a, reference, fold_bn=True)),
+            "fused": call(self.layer(a)),
+        }
 
 
 @dataclass(frozen=True)
@@ -51,15 +55,22 @@ class Product:
 
     def arrays(self, rng):
         w = rng.standard_normal((self.outputs, self.inputs), np.float32) / np.float32(np.sqrt(self.inputs))
-        return SimpleNamespace(x=rng.standard_normal((self.rows, self.inputs), np.float32), w=w,
-                               bias=rng.standard_normal(self.outputs, np.float32))
+        return SimpleNamespace(
+            x=rng.standard_normal((self.rows, self.inputs), np.float32),
+            w=w,
+            bias=rng.standard_normal(self.outputs, np.float32),
+        )
 
     def variants(self, a):
         def layer(module, **options):
             return into_one_array(module.Linear(a.w, a.bias, activation=self.activation, **options), a.x)
 
-        return {"numpy": lambda: ACTIVATIONS[self.activation](a.x @ a.w.T + a.bias), "unfused": layer(reference),
-                "folded": layer(reference, fold_bn=True), "fused": layer(layers)}
+        return {
+            "numpy": lambda: ACTIVATIONS[self.activation](a.x @ a.w.T + a.bias),
+            "unfused": layer(reference),
+            "folded": layer(reference, fold_bn=True),
+            "fused": layer(layers),
+        }
 
 
 @dataclass(frozen=True)
@@ -124,8 +135,10 @@ class Sequence:
     def variants(self, a):
         fused, unfused = (getattr(module, self.mode) for module in (recurrent, reference))
         made = {"unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)}
-        return {"numpy": lambda: self._numpy(a),
-                **{variant: lambda layer=layer: layer(a.x)[0] for variant, layer in made.items()}}
+        return {
+            "numpy": lambda: self._numpy(a),
+            **{variant: lambda layer=layer: layer(a.x)[0] for variant, layer in made.items()},
+        }
 
     def _numpy(self, a):
         states = [np.zeros((self.batch, self.hidden), np.float32) for _ in range(2 if self.mode == "LSTM" else 1)]
@@ -229,6 +242,7 @@ class File:
 
     def arrays(self, rng):
         from fusedops.report import network, random_input
+
         values = network(self.path).inputs
         for value in values:
             if not all(isinstance(n, int) for n in (value.shape or ())[1:]):
@@ -242,6 +256,7 @@ def _forms(case, a):
 
     from .peers import inputs
     from .peers.onnx_model import onnx_model
+
     model, arrays = onnx_model(case, a), inputs(case, a)
     options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
     return {variant: lambda net=load_onnx(model, **o): net(*arrays) for variant, o in options.items()}
@@ -252,22 +267,35 @@ def eight_bits(case, a):
     from fusedops import load_onnx
 
     from .peers.onnx_model import onnx_model
+
     net = load_onnx(onnx_model(case, a)).quantize([a.x])
     return lambda: net(a.x)
 
 
 def _mobilenet_v1():
     parts, size = [Convolution(3, 224, 32, 3, 2)], 112
-    for channels, outputs, stride in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1),
-                                      (256, 512, 2), *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
+    for channels, outputs, stride in [
+        (32, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+        (256, 256, 1),
+        (256, 512, 2),
+        *[(512, 512, 1)] * 5,
+        (512, 1024, 2),
+        (1024, 1024, 1),
+    ]:
         parts.append(Block(channels, size, outputs, stride))
         size //= stride
     return Network(tuple(parts), Product(1, 1024, 1000, None))
 
 
 def _mobilenet_v2():
-    parts = [Convolution(3, 224, 32, 3, 2, activation="relu6"), depthwise(32, 112, activation="relu6"),
-             Convolution(32, 112, 16, activation=None)]
+    parts = [
+        Convolution(3, 224, 32, 3, 2, activation="relu6"),
+        depthwise(32, 112, activation="relu6"),
+        Convolution(32, 112, 16, activation=None),
+    ]
     channels, size = 16, 112
     for outputs, count, first in [(24, 2, 2), (32, 3, 2), (64, 4, 2), (96, 3, 1), (160, 3, 2), (320, 1, 1)]:
         for stride in (first, *[1] * (count - 1)):
@@ -284,13 +312,21 @@ def _resnet(counts, bottleneck):
         for stride in (2 if stage else 1, *[1] * (count - 1)):
             after = size // stride
             if bottleneck:
-                body = (Convolution(channels, size, width), Convolution(width, size, width, 3, stride),
-                        Convolution(width, after, outputs, activation=None))
+                body = (
+                    Convolution(channels, size, width),
+                    Convolution(width, size, width, 3, stride),
+                    Convolution(width, after, outputs, activation=None),
+                )
             else:
-                body = (Convolution(channels, size, width, 3,
-                                    stride), Convolution(width, after, width, 3, activation=None))
-            skip = None if stride == 1 and channels == outputs else Convolution(channels, size, outputs, 1, stride,
-                                                                                activation=None)
+                body = (
+                    Convolution(channels, size, width, 3, stride),
+                    Convolution(width, after, width, 3, activation=None),
+                )
+            skip = (
+                None
+                if stride == 1 and channels == outputs
+                else Convolution(channels, size, outputs, 1, stride, activation=None)
+            )
             parts.append(Residual(body, skip))
             channels, size = outputs, after
     return Network(tuple(parts), Product(1, channels, 1000, None))
@@ -298,9 +334,15 @@ def _resnet(counts, bottleneck):
 
 def _efficientnet_b0():
     parts, channels, size = [Convolution(3, 224, 32, 3, 2, activation="silu")], 32, 112
-    for expansion, outputs, count, first, kernel in [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5),
-                                                     (6, 80, 3, 2, 3), (6, 112, 3, 1, 5), (6, 192, 4, 2, 5),
-                                                     (6, 320, 1, 1, 3)]:
+    for expansion, outputs, count, first, kernel in [
+        (1, 16, 1, 1, 3),
+        (6, 24, 2, 2, 3),
+        (6, 40, 2, 2, 5),
+        (6, 80, 3, 2, 3),
+        (6, 112, 3, 1, 5),
+        (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    ]:
         for stride in (first, *[1] * (count - 1)):
             parts.append(MBConv(channels, size, outputs, kernel, stride, expansion))
             channels, size = outputs, size // stride

@@ -1,4 +1,5 @@
 """Options of ``pytest bench``, and what each of its JSON files says of the machine."""
+
 from importlib.metadata import distributions
 
 import pytest
@@ -15,8 +16,9 @@ def pytest_addoption(parser):
     group = parser.getgroup("fusedops")
     group.addoption("--quick", action="store_true", help="fewer rounds and cases: all of it within two minutes")
     group.addoption("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
-    group.addoption("--threads", type=int, default=1, metavar="N",
-                    help="threads of fusedops and of its peers (default: 1)")
+    group.addoption(
+        "--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)"
+    )
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -47,8 +49,12 @@ def pytest_benchmark_update_machine_info(config, machine_info):
     """What must be the same for two runs to be compared."""
     packages = {"fusedops", "numpy", *(package for peer in PEERS.values() for package in peer.package.split())}
     versions = {d.name: d.version for d in distributions() if d.name in packages}
-    machine_info["fusedops"] = {"isa": instructions(), "processor": processor(), "threads": config.option.threads,
-                                "versions": versions}
+    machine_info["fusedops"] = {
+        "isa": instructions(),
+        "processor": processor(),
+        "threads": config.option.threads,
+        "versions": versions,
+    }
 
 
 def pytest_benchmark_update_json(config, benchmarks, output_json):

@@ -1,4 +1,5 @@
 """The encoder of a BERT: attention over projected tokens, two products with GELU between them, norms of the sums."""
+
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -29,6 +30,15 @@ class Encoder:
             return rng.uniform(0.5, 1.5, self.width).astype(np.float32), rng.standard_normal(self.width, np.float32)
 
         n = self.width
-        layers = [SimpleNamespace(qkv=product(3 * n, n), out=product(n, n), norm1=norm(), wide=product(4 * n, n),
-                                  narrow=product(n, 4 * n), norm2=norm()) for _ in range(self.layers)]
+        layers = [
+            SimpleNamespace(
+                qkv=product(3 * n, n),
+                out=product(n, n),
+                norm1=norm(),
+                wide=product(4 * n, n),
+                narrow=product(n, 4 * n),
+                norm2=norm(),
+            )
+            for _ in range(self.layers)
+        ]
         return SimpleNamespace(x=rng.standard_normal((self.batch, self.tokens, n), np.float32), layers=layers)

@@ -58,7 +58,8 @@ static double bandwidth(int threads, size_t bytes) {
     double best = 0;
 #pragma omp parallel num_threads(threads)
     {
-        vf *x = aligned_alloc(4096, (n * sizeof(vf) / 4096 + 1) * 4096), *y = aligned_alloc(4096, (n * sizeof(vf) / 4096 + 1) * 4096);
+        vf *x = aligned_alloc(4096, (n * sizeof(vf) / 4096 + 1) * 4096),
+           *y = aligned_alloc(4096, (n * sizeof(vf) / 4096 + 1) * 4096);
         if (!x || !y) abort();
         for (long i = 0; i < n; i++) x[i] = y[i] = (vf){0};
         for (int r = 0; r < ROUNDS; r++) {
@@ -84,6 +85,7 @@ static double bandwidth(int threads, size_t bytes) {
 int main(int argc, char **argv) {
     int threads = argc > 1 ? atoi(argv[1]) : 1;
     printf("peak %.1f\n", peak(threads));
-    for (int shift = 15; shift <= 29; shift += 2) printf("%zu %.1f\n", (size_t)1 << shift, bandwidth(threads, (size_t)1 << shift));
+    for (int shift = 15; shift <= 29; shift += 2)
+        printf("%zu %.1f\n", (size_t)1 << shift, bandwidth(threads, (size_t)1 << shift));
     return 0;
 }

@@ -1,4 +1,5 @@
 """The machine's roof, measured by ``machine.c``: its multiply-add peak and the bandwidths of its caches and memory."""
+
 import os
 import subprocess
 import tempfile
@@ -12,8 +13,11 @@ def roof(threads):
         program = str(Path(folder, "machine"))
         source = str(Path(__file__).with_suffix(".c"))
         try:
-            subprocess.run([*compiler.split(), "-O3", "-march=native", "-fopenmp", source, "-o", program], check=True,
-                           capture_output=True)
+            subprocess.run(
+                [*compiler.split(), "-O3", "-march=native", "-fopenmp", source, "-o", program],
+                check=True,
+                capture_output=True,
+            )
         except (OSError, subprocess.CalledProcessError):
             return {}
         lines = subprocess.run([program, str(threads)], check=True, capture_output=True, text=True).stdout.split()

@@ -3,6 +3,7 @@
 Writes fusion.png, peers.png, roofline.png, sizes.png, scaling.png, and index.html with the pictures inside, which opens
 anywhere. The pictures come from one run, run.json; a run that is there already is drawn again with ``--run FILE``.
 """
+
 import argparse
 import base64
 import contextlib
@@ -22,24 +23,35 @@ from .peers import PEERS
 DOCS = Path(__file__).resolve().parent.parent / "docs"
 PICTURES = {
     "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
-              "as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
+    "as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
     "peers": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every "
-             "result compared first; TVM's kernels are not tuned.",
+    "result compared first; TVM's kernels are not tuned.",
     "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs "
-                "are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
-                "counted for the direct one, which it beats.",
+    "are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
+    "counted for the direct one, which it beats.",
     "sizes": "Speed over sizes.",
     "scaling": "What more threads buy, and larger batches.",
 }
 LABELS = {name: peer.label for name, peer in PEERS.items()}
 TABLES = {  # the title of a kind of benchmark, what differs within a row, and how that is called
-    "operation": ("Fusion", "variant", VARIANTS), "block": ("Blocks of MobileNet", "variant", VARIANTS),
-    "eight_bits": ("8 bits", "variant", VARIANTS), "network": ("Networks", "variant", VARIANTS),
-    "file": ("Networks of ONNX files", "variant", VARIANTS), "peer": ("Peers", "peer", LABELS)}
-FAMILIES = {"conv": ("convolution", "#d95f02"), "dw": ("depthwise", "#1b9e77"), "separable": ("block", "#7570b3"),
-            "inverted": ("block", "#7570b3"), "linear": ("linear", "#e7298a"), "rnn": ("recurrent", "#4477aa"),
-            "lstm": ("recurrent", "#4477aa"), "gru": ("recurrent", "#4477aa"),
-            "attention": ("attention", "#a6761d")}
+    "operation": ("Fusion", "variant", VARIANTS),
+    "block": ("Blocks of MobileNet", "variant", VARIANTS),
+    "eight_bits": ("8 bits", "variant", VARIANTS),
+    "network": ("Networks", "variant", VARIANTS),
+    "file": ("Networks of ONNX files", "variant", VARIANTS),
+    "peer": ("Peers", "peer", LABELS),
+}
+FAMILIES = {
+    "conv": ("convolution", "#d95f02"),
+    "dw": ("depthwise", "#1b9e77"),
+    "separable": ("block", "#7570b3"),
+    "inverted": ("block", "#7570b3"),
+    "linear": ("linear", "#e7298a"),
+    "rnn": ("recurrent", "#4477aa"),
+    "lstm": ("recurrent", "#4477aa"),
+    "gru": ("recurrent", "#4477aa"),
+    "attention": ("attention", "#a6761d"),
+}
 
 
 def measure(path, options):
@@ -60,8 +72,14 @@ def measure(path, options):
         def pytest_runtest_logfinish(self):
             display.advance(self.task)
 
-    arguments = [str(Path(__file__).parent), f"--threads={options.threads}", f"--benchmark-json={path}",
-                 "-p", "no:cacheprovider", *([f"--networks={options.networks}"] if options.networks else [])]
+    arguments = [
+        str(Path(__file__).parent),
+        f"--threads={options.threads}",
+        f"--benchmark-json={path}",
+        "-p",
+        "no:cacheprovider",
+        *([f"--networks={options.networks}"] if options.networks else []),
+    ]
     log = path.with_suffix(".txt")
     columns = BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("{task.description}")
     display = Progress(*columns, console=Console(stderr=True))
@@ -109,8 +127,9 @@ def fusion(run, plt):
     axes.set(ylim=(len(table) - 0.4, -0.6), xlabel="speed, unfused = 1")
     axes.axvline(1, color="black", linewidth=0.6)
     handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[v]) for v in ("folded", "fused", "block")]
-    axes.legend(handles, [VARIANTS[v] for v in ("folded", "fused", "block")], frameon=False, loc="lower right",
-                fontsize=8)
+    axes.legend(
+        handles, [VARIANTS[v] for v in ("folded", "fused", "block")], frameon=False, loc="lower right", fontsize=8
+    )
     return figure
 
 
@@ -121,14 +140,22 @@ def peers(run, plt):
     table = run.table("peer", "name", "peer")
     names = [n for n in CASES if "fusedops" in table.get(n, ())]
     columns = [p for p in PEERS if p != "fusedops" and any(p in table[n] for n in names)]
-    ratios = np.array([[table[n][p][0] / table[n]["fusedops"][0] if p in table[n] else np.nan for p in columns]
-                       for n in names])
+    ratios = np.array(
+        [[table[n][p][0] / table[n]["fusedops"][0] if p in table[n] else np.nan for p in columns] for n in names]
+    )
     figure, axes = plt.subplots(figsize=(2.6 + 0.8 * len(columns), 0.26 * len(names) + 1.1))
     axes.imshow(np.log2(ratios), cmap="RdYlGn", vmin=-2, vmax=2, aspect="auto")
     for (i, j), ratio in np.ndenumerate(ratios):
         if not np.isnan(ratio):
-            axes.text(j, i, f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}", ha="center", va="center", fontsize=7.5,
-                      color="white" if abs(np.log2(ratio)) > 1.6 else "black")
+            axes.text(
+                j,
+                i,
+                f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}",
+                ha="center",
+                va="center",
+                fontsize=7.5,
+                color="white" if abs(np.log2(ratio)) > 1.6 else "black",
+            )
     axes.set_xticks(range(len(columns)), [PEERS[p].label.replace(" ", "\n") for p in columns], fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
     axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
@@ -141,16 +168,25 @@ def roofline(run, plt):
 
     if not run.roof:
         return None
-    table = {n: v for n, v in run.table("operation", "name", "variant").items()
-             if "unfused" in v and n.startswith(tuple(FAMILIES))}
+    table = {
+        n: v
+        for n, v in run.table("operation", "name", "variant").items()
+        if "unfused" in v and n.startswith(tuple(FAMILIES))
+    }
     figure, axes = plt.subplots(figsize=(8.5, 5))
     peak, bandwidth = run.roof["peak"], {int(size): rate for size, rate in run.roof["bandwidth"].items()}
     sizes = sorted(bandwidth)
     intensity = np.geomspace(0.3, 300, 200)
     for size, style in zip((sizes[0], sizes[2], sizes[-3], sizes[-1]), ("-", "--", "-.", ":"), strict=True):
         label = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
-        axes.plot(intensity, np.minimum(peak, intensity * bandwidth[size]), style, color="#666666", linewidth=1,
-                  label=f"{label}: {bandwidth[size]:.0f} GB/s")
+        axes.plot(
+            intensity,
+            np.minimum(peak, intensity * bandwidth[size]),
+            style,
+            color="#666666",
+            linewidth=1,
+            label=f"{label}: {bandwidth[size]:.0f} GB/s",
+        )
     labelled = set()
     for name, variants in table.items():
         family, color = FAMILIES[next(prefix for prefix in FAMILIES if name.startswith(prefix))]
@@ -168,8 +204,9 @@ def roofline(run, plt):
 def sizes(run, plt):
     figure, axes = plt.subplots(figsize=(8.5, 4.2))
     for sweep, points in run.table("size", "sweep", "size").items():
-        axes.plot(list(points), [info["flop"] / seconds * 1e-9 for seconds, info in points.values()], marker=".",
-                  label=sweep)
+        axes.plot(
+            list(points), [info["flop"] / seconds * 1e-9 for seconds, info in points.values()], marker=".", label=sweep
+        )
     if run.roof:
         axes.axhline(run.roof["peak"], color="#666666", linewidth=0.8, linestyle="--", label="multiply-add peak")
     axes.set(xscale="log", xlabel="n, or the image's side", ylabel="GFLOP/s", ylim=(0, None))
@@ -187,8 +224,9 @@ def scaling(run, plt):
     threads.plot(counts, counts, color="#666666", linewidth=0.8, linestyle="--", label="as many as threads")
     threads.set(xlabel="threads", ylabel="speed, one thread = 1", xticks=counts, ylim=(0, None))
     for name, points in run.table("batch", "name", "number").items():
-        batches.plot(list(points), [n * points[1][0] / seconds for n, (seconds, _) in points.items()], marker=".",
-                     label=name)
+        batches.plot(
+            list(points), [n * points[1][0] / seconds for n, (seconds, _) in points.items()], marker=".", label=name
+        )
         counts = list(points)
     batches.set(xlabel="batch", ylabel="speed an item, batch 1 = 1", xscale="log", ylim=(0, None))
     batches.set_xticks(counts, counts)
@@ -201,6 +239,7 @@ def scaling(run, plt):
 def draw(run, folder):
     """The pictures that the run has figures for: their paths by name."""
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -223,7 +262,7 @@ def page(run, pictures):
     """The HTML page: pictures inlined, then every median."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>fusedops: benchmarks</title><style>{STYLE}</style>",
-        f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}"
+        f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}",
     ]
     for name, path in pictures.items():
         data = base64.b64encode(path.read_bytes()).decode()
@@ -259,8 +298,10 @@ def published(path, processor, isa):
     file = json.loads(path.read_text()) if path.exists() else {"processor": processor, "isa": isa, "threads": {}}
     there, here = (f"{p}, {i}" for p, i in ((file["processor"], file["isa"]), (processor, isa)))
     if there != here:
-        raise ValueError(f"{path.name} has figures of {there}, but these are of {here}: publish them by another "
-                         "name, or remove the file first")
+        raise ValueError(
+            f"{path.name} has figures of {there}, but these are of {here}: publish them by another "
+            "name, or remove the file first"
+        )
     return file
 
 
@@ -275,8 +316,12 @@ def publish(run, path):
     file["peers"] = LABELS
     tables = {kind: run.table(kind, "name", column) for kind, (_, column, _) in TABLES.items()}
     file["threads"][str(run.threads)] = dict(date=run.date, commit=run.commit, versions=run.versions) | {
-        kind: {name: {column: float(f"{1e6 * seconds:.4g}") for column, (seconds, _) in row.items()}
-               for name, row in table.items()} for kind, table in tables.items()}
+        kind: {
+            name: {column: float(f"{1e6 * seconds:.4g}") for column, (seconds, _) in row.items()}
+            for name, row in table.items()
+        }
+        for kind, table in tables.items()
+    }
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1) + "\n")
 
@@ -289,19 +334,27 @@ def _name(text):
 
 
 def main():
-    arguments = argparse.ArgumentParser(prog="python -m bench.report", description=__doc__,
-                                        formatter_class=argparse.RawDescriptionHelpFormatter)
-    arguments.add_argument("--run", type=Path, metavar="FILE",
-                           help="draw this run of pytest bench --benchmark-json=FILE; do not measure")
-    arguments.add_argument("--output", type=Path, default=Path("bench-report"), metavar="FOLDER",
-                           help="default: bench-report")
-    arguments.add_argument("--threads", type=int, default=1, metavar="N",
-                           help="threads of fusedops and of its peers (default: 1)")
+    arguments = argparse.ArgumentParser(
+        prog="python -m bench.report", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    arguments.add_argument(
+        "--run", type=Path, metavar="FILE", help="draw this run of pytest bench --benchmark-json=FILE; do not measure"
+    )
+    arguments.add_argument(
+        "--output", type=Path, default=Path("bench-report"), metavar="FOLDER", help="default: bench-report"
+    )
+    arguments.add_argument(
+        "--threads", type=int, default=1, metavar="N", help="threads of fusedops and of its peers (default: 1)"
+    )
     arguments.add_argument("--networks", metavar="FOLDER", help="measure the ONNX files of a folder too")
     arguments.add_argument("--quick", action="store_true", help="fewer rounds and cases: about a minute")
-    arguments.add_argument("--publish", metavar="NAME", type=_name,
-                           help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it; "
-                                "one file has the runs of any number of threads on one processor")
+    arguments.add_argument(
+        "--publish",
+        metavar="NAME",
+        type=_name,
+        help="write the medians to docs/figures/NAME.json too, and make the pages' tables of it; "
+        "one file has the runs of any number of threads on one processor",
+    )
     options = arguments.parse_args()
     try:
         report(options)

@@ -6,6 +6,7 @@ each.
 Two GRU layers and a mask over 257 frequencies; a frame of 10 ms must be done well within 10 ms, slow ones too.
 Weights are random: the time does not depend on them.
 """
+
 import argparse
 import time
 
@@ -18,6 +19,7 @@ BINS, FRAME_MS = 257, 10
 
 def suppressor(hidden, rng):
     """A function of one frame's spectrum (257,) that keeps its state between calls."""
+
     def w(*shape):
         return rng.uniform(-0.1, 0.1, shape).astype(np.float32)
 
@@ -44,8 +46,7 @@ def main():
         if i >= 0:
             microseconds[i] = (time.perf_counter() - start) * 1e6
     p50, p99, p999 = np.percentile(microseconds, [50, 99, 99.9])
-    print(f"{options.frames} frames of {FRAME_MS} ms, us a frame: "
-          f"p50 {p50:.1f}   p99 {p99:.1f}   p99.9 {p999:.1f}")
+    print(f"{options.frames} frames of {FRAME_MS} ms, us a frame: p50 {p50:.1f}   p99 {p99:.1f}   p99.9 {p999:.1f}")
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ side). A point that looks like one is measured again before it is called that: t
     --plot FILE.png   GFLOP/s over each sweep
     --threads N       default 1
 """
+
 import argparse
 import statistics
 import time
@@ -15,10 +16,83 @@ import numpy as np
 
 import fusedops as fo
 
-SIZES = (1, 2, 3, 5, 7, 8, 11, 12, 13, 16, 17, 23, 24, 25, 31, 32, 33, 47, 48, 49, 63, 64, 65, 96, 97, 127, 128, 129,
-         192, 193, 255, 256, 257, 384, 500, 511, 512, 513, 768, 1000, 1023, 1024, 1025)
-IMAGES = (4, 5, 7, 8, 9, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 48, 49, 55, 56, 57, 63, 64, 65, 96, 112, 113, 127,
-          128, 129)
+SIZES = (
+    1,
+    2,
+    3,
+    5,
+    7,
+    8,
+    11,
+    12,
+    13,
+    16,
+    17,
+    23,
+    24,
+    25,
+    31,
+    32,
+    33,
+    47,
+    48,
+    49,
+    63,
+    64,
+    65,
+    96,
+    97,
+    127,
+    128,
+    129,
+    192,
+    193,
+    255,
+    256,
+    257,
+    384,
+    500,
+    511,
+    512,
+    513,
+    768,
+    1000,
+    1023,
+    1024,
+    1025,
+)
+IMAGES = (
+    4,
+    5,
+    7,
+    8,
+    9,
+    13,
+    14,
+    15,
+    16,
+    17,
+    27,
+    28,
+    29,
+    31,
+    32,
+    33,
+    48,
+    49,
+    55,
+    56,
+    57,
+    63,
+    64,
+    65,
+    96,
+    112,
+    113,
+    127,
+    128,
+    129,
+)
 LIMIT = 0.7
 
 
@@ -32,8 +106,13 @@ def product(m, n, k):
 
 
 def convolution(size, channels, outputs, kernel, stride=1, groups=1):
-    layer = fo.Conv2d(_random(outputs, channels // groups, kernel, kernel), activation="relu", padding=kernel // 2,
-                      stride=stride, groups=groups)
+    layer = fo.Conv2d(
+        _random(outputs, channels // groups, kernel, kernel),
+        activation="relu",
+        padding=kernel // 2,
+        stride=stride,
+        groups=groups,
+    )
     x = _random(1, channels, size, size)
     return layer, x, 2 * layer(x).size * kernel**2 * channels // groups
 
@@ -71,7 +150,7 @@ def rate(point):
 
 
 def neighbours(rates, i):
-    return statistics.median(rates[max(i - 2, 0):i] + rates[i + 1:i + 3])
+    return statistics.median(rates[max(i - 2, 0) : i] + rates[i + 1 : i + 3])
 
 
 def sweep(sizes, make):
@@ -100,20 +179,23 @@ def main():
         print(
             f"{name:42} up to {max(rates):6.1f} GFLOP/s, "
             f"{'cliffs at ' + ', '.join(map(str, cliffs)) if cliffs else 'no cliff'}",
-            flush=True)
+            flush=True,
+        )
     if options.plot:
         plot(results, options.plot)
 
 
 def plot(results, path):
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
+
     figure, axes = plt.subplots(4, 3, figsize=(15, 15), layout="constrained")
-    for axis in axes.flat[len(results):]:
+    for axis in axes.flat[len(results) :]:
         axis.remove()
     for axis, (name, (rates, cliffs)) in zip(axes.flat, results.items()):
-        sizes = SWEEPS[name][0][:len(rates)]
+        sizes = SWEEPS[name][0][: len(rates)]
         axis.plot(sizes, rates, marker=".")
         axis.plot(cliffs, [rates[sizes.index(c)] for c in cliffs], "rx")
         axis.set(title=name, xscale="log", xlabel="size", ylabel="GFLOP/s")

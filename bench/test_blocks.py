@@ -1,4 +1,5 @@
 """The blocks of MobileNet V1 and V2: as one kernel where the library's rule takes that, and layer by layer."""
+
 import numpy as np
 import pytest
 
@@ -9,8 +10,12 @@ from .cases import NETWORKS
 
 def _blocks():
     """Each distinct block by its network and sizes."""
-    return {f"{network[-2:]}_{b.channels}x{b.size}_{b.outputs}{'_s2' * (b.stride == 2)}": b
-            for network in ("mobilenet_v1", "mobilenet_v2") for b in NETWORKS[network].parts if isinstance(b, Block)}
+    return {
+        f"{network[-2:]}_{b.channels}x{b.size}_{b.outputs}{'_s2' * (b.stride == 2)}": b
+        for network in ("mobilenet_v1", "mobilenet_v2")
+        for b in NETWORKS[network].parts
+        if isinstance(b, Block)
+    }
 
 
 BLOCKS = _blocks()

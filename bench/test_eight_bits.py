@@ -1,4 +1,5 @@
 """Convolutions in float32 and in 8 bits, unfused and fused: the third chapter of ``fusedops bench``."""
+
 from functools import lru_cache
 
 import pytest

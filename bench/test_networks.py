@@ -1,5 +1,6 @@
 """Whole networks: as they are written, with batch norms folded, fused, and in 8 bits. Those of ``cases`` with one image
 and with eight; with ``--networks FOLDER`` also the ONNX files of a folder."""
+
 from functools import lru_cache
 from pathlib import Path
 
@@ -20,19 +21,23 @@ def _onnx():
 
 def pytest_generate_tests(metafunc):
     if "file" in metafunc.fixturenames:
-        metafunc.parametrize("file, form", [(f, form) for f in cases.files(metafunc.config.option.networks)
-                                            for form in FORMS])
+        metafunc.parametrize(
+            "file, form", [(f, form) for f in cases.files(metafunc.config.option.networks) for form in FORMS]
+        )
 
 
-@pytest.mark.parametrize("name, batch, form", [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES
-                                               for form in (*FORMS, "8 bits fused")])
+@pytest.mark.parametrize(
+    "name, batch, form",
+    [(name, batch, form) for name in cases.NETWORKS for batch in BATCHES for form in (*FORMS, "8 bits fused")],
+)
 def test_network(benchmark, quick, name, batch, form):
     if quick and batch > 1:
         pytest.skip("not in a quick run")
     call = cases.calls(name, batch)[form] if form in FORMS else eight_bits(name, batch)
     benchmark.group = name if batch == 1 else f"{name}, batch {batch}"
-    benchmark.extra_info.update(kind="network", name=benchmark.group, variant=form,
-                                flop=cases.data(name, batch)[0].flop)
+    benchmark.extra_info.update(
+        kind="network", name=benchmark.group, variant=form, flop=cases.data(name, batch)[0].flop
+    )
     benchmark(call)
 
 
@@ -40,7 +45,7 @@ def test_network(benchmark, quick, name, batch, form):
 def eight_bits(name, batch):
     case, a = cases.data(name, batch)
     call, expected = cases.eight_bits(case, a), cases.calls(name, batch)["fused"]()
-    noise = np.mean((call() - expected) ** 2) / np.mean(expected ** 2)
+    noise = np.mean((call() - expected) ** 2) / np.mean(expected**2)
     assert -10 * np.log10(noise) > LEAST_SNR
     return call
 

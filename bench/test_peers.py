@@ -1,4 +1,5 @@
 """fusedops and the peers that are installed, each in a process of its own, every result compared with ours first."""
+
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -9,8 +10,18 @@ from . import cases
 from .peers import PEERS, Unsupported
 from .peers.process import Clock, PeerProcess
 
-QUICK = ("conv1x1_128x28_256", "conv3x3_64x128_weenet", "conv3x3_64x56", "dw3x3_512x14", "inverted_24x56",
-         "linear_512x512x512", "rnn_cell_128", "lstm_cell_128", "lstm_50x1_128", "mobilenet_v2")
+QUICK = (
+    "conv1x1_128x28_256",
+    "conv3x3_64x128_weenet",
+    "conv3x3_64x56",
+    "dw3x3_512x14",
+    "inverted_24x56",
+    "linear_512x512x512",
+    "rnn_cell_128",
+    "lstm_cell_128",
+    "lstm_50x1_128",
+    "mobilenet_v2",
+)
 TOLERANCE = 1e-4  # of the largest value
 clock = Clock()
 pytestmark = pytest.mark.benchmark(timer=clock)

@@ -1,4 +1,5 @@
 """Fused operations over sizes, threads and batches."""
+
 import os
 from dataclasses import replace
 
@@ -11,9 +12,12 @@ from fusedops.workloads import into_one_array
 from .cases import OPERATIONS
 from .sweep import SWEEPS
 
-SIZES = {"product, n x n x n": (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
-         "1x1 convolution, 64 -> 128": (4, 7, 14, 28, 56, 112), "3x3 convolution, 64 -> 64": (4, 7, 14, 28, 56, 112),
-         "3x3 convolution, 64 channels, depthwise": (4, 7, 14, 28, 56, 112, 224)}
+SIZES = {
+    "product, n x n x n": (8, 16, 32, 48, 64, 96, 128, 192, 256, 384, 512, 768, 1024),
+    "1x1 convolution, 64 -> 128": (4, 7, 14, 28, 56, 112),
+    "3x3 convolution, 64 -> 64": (4, 7, 14, 28, 56, 112),
+    "3x3 convolution, 64 channels, depthwise": (4, 7, 14, 28, 56, 112, 224),
+}
 THREADS = sorted({*(1 << i for i in range(os.cpu_count().bit_length()) if 1 << i <= os.cpu_count()), os.cpu_count()})
 SCALED = ("conv1x1_128x28_256", "conv3x3_64x56", "dw3x3_144x56", "linear_512x512x512", "lstm_50x16_256")
 BATCHES = (1, 2, 4, 8, 16, 32)

@@ -58,8 +58,8 @@ typedef enum {
     FO_BEHIND_LIGHT, /* of a layer that loads as often as it stores: at the part of a line where x is */
     FO_BETWEEN       /* half as far: what is neither x nor its result */
 } fo_place;
-size_t fo_place_after(const void *x, fo_place place);             /* in a page, for x */
-float *fo_place_in(float *room, const void *x, fo_place place);   /* the first such place in room */
+size_t fo_place_after(const void *x, fo_place place);           /* in a page, for x */
+float *fo_place_in(float *room, const void *x, fo_place place); /* the first such place in room */
 /* from `at` on, for what step `step` of a network writes */
 size_t fo_place_of_step(size_t at, size_t bytes, size_t step);
 

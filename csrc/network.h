@@ -34,8 +34,21 @@ fo_status fo_fill(const fo_fill_args *args);
 
 /* y = activation(f(a, b)), element by element; axes: y, a, b. Functions of one argument leave b alone. */
 typedef enum {
-    FO_SAME, FO_SQRT, FO_EXP, FO_LOG, FO_ERF, FO_RECIPROCAL, FO_NEG, FO_ABS,
-    FO_ADD, FO_SUB, FO_MUL, FO_DIV, FO_POW, FO_MAX, FO_MIN,
+    FO_SAME,
+    FO_SQRT,
+    FO_EXP,
+    FO_LOG,
+    FO_ERF,
+    FO_RECIPROCAL,
+    FO_NEG,
+    FO_ABS,
+    FO_ADD,
+    FO_SUB,
+    FO_MUL,
+    FO_DIV,
+    FO_POW,
+    FO_MAX,
+    FO_MIN,
     FO_SLOPE, /* a > 0 ? a : b a */
     FO_FUNCTIONS
 } fo_function;
@@ -53,17 +66,40 @@ fo_status fo_elementwise(const fo_elementwise_args *args);
  * `to`. Gather: y = a[b * stride], b integers of 64 bits in -size..size-1, negative ones from the end; a has stride 0
  * along the axis that is indexed. */
 typedef enum {
-    FO_ELEMENT_F32, FO_ELEMENT_F64, FO_ELEMENT_I64, FO_ELEMENT_I32, FO_ELEMENT_I8, FO_ELEMENT_U8, FO_ELEMENT_BOOL,
+    FO_ELEMENT_F32,
+    FO_ELEMENT_F64,
+    FO_ELEMENT_I64,
+    FO_ELEMENT_I32,
+    FO_ELEMENT_I8,
+    FO_ELEMENT_U8,
+    FO_ELEMENT_BOOL,
     FO_ELEMENTS
 } fo_element;
 typedef enum {
     FO_MAP_CAST,
-    FO_MAP_EQUAL, FO_MAP_LESS, FO_MAP_AT_MOST, /* to bool */
-    FO_MAP_AND, FO_MAP_OR, FO_MAP_XOR, FO_MAP_NOT, /* of bool */
-    FO_MAP_ADD, FO_MAP_SUB, FO_MAP_MUL, FO_MAP_DIV, FO_MAP_MOD, FO_MAP_MAX, FO_MAP_MIN, FO_MAP_NEG, FO_MAP_ABS,
+    FO_MAP_EQUAL,
+    FO_MAP_LESS,
+    FO_MAP_AT_MOST, /* to bool */
+    FO_MAP_AND,
+    FO_MAP_OR,
+    FO_MAP_XOR,
+    FO_MAP_NOT, /* of bool */
+    FO_MAP_ADD,
+    FO_MAP_SUB,
+    FO_MAP_MUL,
+    FO_MAP_DIV,
+    FO_MAP_MOD,
+    FO_MAP_MAX,
+    FO_MAP_MIN,
+    FO_MAP_NEG,
+    FO_MAP_ABS,
     FO_MAP_SIGN, /* of integers of 64 and 32 bits; the sign of floats, too */
-    FO_MAP_FLOOR, FO_MAP_CEIL, FO_MAP_ROUND, FO_MAP_SOFTSIGN, /* of floats */
-    FO_MAP_WHERE, FO_MAP_GATHER
+    FO_MAP_FLOOR,
+    FO_MAP_CEIL,
+    FO_MAP_ROUND,
+    FO_MAP_SOFTSIGN, /* of floats */
+    FO_MAP_WHERE,
+    FO_MAP_GATHER
 } fo_map_function;
 typedef struct {
     fo_axes axes;
@@ -278,8 +314,17 @@ ptrdiff_t fo_lay_out(fo_lifetime *buffers, ptrdiff_t n);
 /* An integer that follows from earlier ones (a and b are their numbers), a constant a, the a-th given; or a
  * condition. */
 typedef enum {
-    FO_SIZE_CONSTANT, FO_SIZE_GIVEN, FO_SIZE_ADD, FO_SIZE_SUBTRACT, FO_SIZE_MULTIPLY, FO_SIZE_DIVIDE, FO_SIZE_REMAINDER,
-    FO_SIZE_EQUAL, FO_SIZE_UNEQUAL, FO_SIZE_LESS, FO_SIZE_AT_MOST
+    FO_SIZE_CONSTANT,
+    FO_SIZE_GIVEN,
+    FO_SIZE_ADD,
+    FO_SIZE_SUBTRACT,
+    FO_SIZE_MULTIPLY,
+    FO_SIZE_DIVIDE,
+    FO_SIZE_REMAINDER,
+    FO_SIZE_EQUAL,
+    FO_SIZE_UNEQUAL,
+    FO_SIZE_LESS,
+    FO_SIZE_AT_MOST
 } fo_formula_kind;
 typedef struct {
     int64_t kind, a, b;
@@ -292,7 +337,7 @@ bool fo_formulas_run(const fo_formula *formulas, ptrdiff_t n, const int64_t *giv
 typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size size;
-    fo_image x, residual, y; /* residual.data may be NULL */
+    fo_image x, residual, y;  /* residual.data may be NULL */
     fo_conv2d_call *calls[2]; /* fo_program_prepare */
 } fo_conv2d_args;
 typedef struct {
@@ -366,7 +411,7 @@ typedef struct {
     ptrdiff_t rounds, back;
     int bindings;
     struct {
-        ptrdiff_t at; /* of the pointer, in bytes from the step's start */
+        ptrdiff_t at;      /* of the pointer, in bytes from the step's start */
         ptrdiff_t advance; /* bytes from one round to the next */
         int slot;
     } binding[8];

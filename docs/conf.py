@@ -1,4 +1,5 @@
 """Sphinx: ``sphinx-build -W docs docs/_build``, with fusedops installed."""
+
 import fusedops
 
 project = "fusedops"
@@ -21,12 +22,27 @@ numpydoc_show_class_members = False
 # What numpydoc itself can see to; tests/test_examples.py looks at the rest.
 numpydoc_validation_checks = {
     "all",  # but these
-    "ES01", "SA01", "SA04", "YD01",  # sections that not every name has
-    "GL01", "GL02", "GL03",  # where the text of a docstring begins and ends
-    "PR03", "PR04",  # arguments that another docstring describes stand together, in the order of what they are
+    "ES01",
+    "SA01",
+    "SA04",
+    "YD01",  # sections that not every name has
+    "GL01",
+    "GL02",
+    "GL03",  # where the text of a docstring begins and ends
+    "PR03",
+    "PR04",  # arguments that another docstring describes stand together, in the order of what they are
     # types with shapes, and descriptions that would repeat the name
-    "PR06", "PR07", "PR08", "PR09", "RT02", "RT03", "RT04", "RT05",
-    "SS03", "SS05", "SS06",  # a summary may go on with a formula
+    "PR06",
+    "PR07",
+    "PR08",
+    "PR09",
+    "RT02",
+    "RT03",
+    "RT04",
+    "RT05",
+    "SS03",
+    "SS05",
+    "SS06",  # a summary may go on with a formula
 }
 numpydoc_validation_exclude = {
     r"fusedops\.Model$",  # made by the functions that load a network

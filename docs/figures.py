@@ -4,6 +4,7 @@ A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of f
 below, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
 processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
 """
+
 import json
 import math
 import re
@@ -14,56 +15,114 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 MARKED = re.compile(r"(<!-- figures: (\w+) (\w+)(?: (\d+))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
 BRIEF = (  # the rows of the short tables
-    "conv1x1_128x28_256", "dw3x3_512x14", "conv3x3_64x56", "conv3x3s2_128x56", "linear_512x512x512", "rnn_cell_128",
-    "lstm_cell_128", "gru_cell_128", "lstm_50x1_128", "inverted_24x224", "attention_8x512x64", "mobilenet_v1",
-    "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "minilm")
+    "conv1x1_128x28_256",
+    "dw3x3_512x14",
+    "conv3x3_64x56",
+    "conv3x3s2_128x56",
+    "linear_512x512x512",
+    "rnn_cell_128",
+    "lstm_cell_128",
+    "gru_cell_128",
+    "lstm_50x1_128",
+    "inverted_24x224",
+    "attention_8x512x64",
+    "mobilenet_v1",
+    "mobilenet_v2",
+    "resnet18",
+    "resnet50",
+    "efficientnet_b0",
+    "minilm",
+)
 LABELS = {
-    "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256", "dw3x3_512x14": "depthwise 3x3 512x14x14",
-    "conv3x3_64x56": "conv 3x3 64x56x56", "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
-    "linear_512x512x512": "linear 512 x 512 -> 512", "rnn_cell_128": "RNN cell, 128 units",
-    "lstm_cell_128": "LSTM cell, 128 units", "gru_cell_128": "GRU cell, 128 units",
-    "lstm_50x1_128": "LSTM, 50 steps of 128 units", "inverted_24x224": "inverted residual 24x224x224, 6x",
-    "attention_8x512x64": "attention, 8 heads, 512 tokens", "mobilenet_v1": "MobileNetV1, 224x224",
-    "mobilenet_v2": "MobileNetV2", "resnet18": "ResNet-18", "resnet50": "ResNet-50",
-    "efficientnet_b0": "EfficientNet-B0", "minilm": "MiniLM, 6 layers, 128 tokens",
+    "conv1x1_128x28_256": "conv 1x1 128x28x28 -> 256",
+    "dw3x3_512x14": "depthwise 3x3 512x14x14",
+    "conv3x3_64x56": "conv 3x3 64x56x56",
+    "conv3x3s2_128x56": "conv 3x3, stride 2, 128x56x56",
+    "linear_512x512x512": "linear 512 x 512 -> 512",
+    "rnn_cell_128": "RNN cell, 128 units",
+    "lstm_cell_128": "LSTM cell, 128 units",
+    "gru_cell_128": "GRU cell, 128 units",
+    "lstm_50x1_128": "LSTM, 50 steps of 128 units",
+    "inverted_24x224": "inverted residual 24x224x224, 6x",
+    "attention_8x512x64": "attention, 8 heads, 512 tokens",
+    "mobilenet_v1": "MobileNetV1, 224x224",
+    "mobilenet_v2": "MobileNetV2",
+    "resnet18": "ResNet-18",
+    "resnet50": "ResNet-50",
+    "efficientnet_b0": "EfficientNet-B0",
+    "minilm": "MiniLM, 6 layers, 128 tokens",
     "conv1x1_8_bits": "conv 1x1 128x28x28 -> 256",
-    "depthwise_8_bits": "depthwise 3x3 512x14x14", "weenet_8_bits": "conv 3x3 64x128x128",
+    "depthwise_8_bits": "depthwise 3x3 512x14x14",
+    "weenet_8_bits": "conv 3x3 64x128x128",
     "weenet_depthwise_8_bits": "depthwise 3x3 64x128x128",
-    "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64", "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
-    "conv3x3_64x128_weenet": "conv 3x3 64x128x128", "conv3x3_256x14": "conv 3x3 256x14x14",
-    "conv3x3_512x7": "conv 3x3 512x7x7", "conv7x7s2_3x224": "conv 7x7, stride 2, 3x224x224",
-    "dw3x3_32x128": "depthwise 3x3 32x128x128", "dw3x3_144x56": "depthwise 3x3 144x56x56",
-    "dw3x3_576x14": "depthwise 3x3 576x14x14", "dw3x3s2_96x112": "depthwise 3x3, stride 2, 96x112x112",
-    "dw5x5_240x28": "depthwise 5x5 240x28x28", "separable_32x112_64": "separable 32x112x112 -> 64",
-    "separable_512x14_512": "separable 512x14x14 -> 512", "inverted_24x56": "inverted residual 24x56x56, 6x",
+    "conv1x1_256x56_64": "conv 1x1 256x56x56 -> 64",
+    "conv1x1_1024x14_256": "conv 1x1 1024x14x14 -> 256",
+    "conv3x3_64x128_weenet": "conv 3x3 64x128x128",
+    "conv3x3_256x14": "conv 3x3 256x14x14",
+    "conv3x3_512x7": "conv 3x3 512x7x7",
+    "conv7x7s2_3x224": "conv 7x7, stride 2, 3x224x224",
+    "dw3x3_32x128": "depthwise 3x3 32x128x128",
+    "dw3x3_144x56": "depthwise 3x3 144x56x56",
+    "dw3x3_576x14": "depthwise 3x3 576x14x14",
+    "dw3x3s2_96x112": "depthwise 3x3, stride 2, 96x112x112",
+    "dw5x5_240x28": "depthwise 5x5 240x28x28",
+    "separable_32x112_64": "separable 32x112x112 -> 64",
+    "separable_512x14_512": "separable 512x14x14 -> 512",
+    "inverted_24x56": "inverted residual 24x56x56, 6x",
     "inverted_16x112_24_s2": "inverted residual, stride 2, 16x112x112 -> 24",
-    "linear_gelu_128x768x3072": "linear + GELU, 128 x 768 -> 3072", "linear_1x2048x1000": "linear 1 x 2048 -> 1000",
-    "linear_8x64x64": "linear 8 x 64 -> 64", "attention_8x2048x64": "attention, 8 heads, 2048 tokens",
+    "linear_gelu_128x768x3072": "linear + GELU, 128 x 768 -> 3072",
+    "linear_1x2048x1000": "linear 1 x 2048 -> 1000",
+    "linear_8x64x64": "linear 8 x 64 -> 64",
+    "attention_8x2048x64": "attention, 8 heads, 2048 tokens",
     "attention_causal_8x1024x64": "attention, causal, 8 heads, 1024 tokens",
-    "rnn_50x1_128": "RNN, 50 steps of 128 units", "lstm_50x16_256": "LSTM, 50 steps of 256 units, batch 16",
-    "gru_50x1_128": "GRU, 50 steps of 128 units", "max_pool3s2_64x112": "max pooling 3x3, stride 2, 64x112x112",
-    "max_pool3s2_64x112_nhwc": "the same, NHWC", "max_pool5_512x13_nhwc": "max pooling 5x5 512x13x13, NHWC",
-    "avg_pool3_192x35": "average pooling 3x3 192x35x35", "avg_pool_global_2048x7": "global average 2048x7x7",
-    "avg_pool_global_2048x7_nhwc": "the same, NHWC", "softmax_1024x128": "softmax 1024 x 128",
-    "softmax_64x1000": "softmax 64 x 1000", "softmax_channels_19x64": "softmax over channels, 19x64x64",
-    "layer_norm_128x768": "layer norm 128 x 768", "layer_norm_residual_128x768": "the same, with residual",
-    "rms_norm_128x768": "RMS norm 128 x 768", "group_norm_128x32": "group norm 128x32x32",
-    "resize_nearest_32x64": "resize 32x64x64, nearest", "resize_linear_32x64": "resize 32x64x64, linear",
-    "resize_linear_32x64_nhwc": "the same, NHWC", "conv1x1_64x56_256_gelu": "conv 1x1 64x56x56 -> 256, GELU",
+    "rnn_50x1_128": "RNN, 50 steps of 128 units",
+    "lstm_50x16_256": "LSTM, 50 steps of 256 units, batch 16",
+    "gru_50x1_128": "GRU, 50 steps of 128 units",
+    "max_pool3s2_64x112": "max pooling 3x3, stride 2, 64x112x112",
+    "max_pool3s2_64x112_nhwc": "the same, NHWC",
+    "max_pool5_512x13_nhwc": "max pooling 5x5 512x13x13, NHWC",
+    "avg_pool3_192x35": "average pooling 3x3 192x35x35",
+    "avg_pool_global_2048x7": "global average 2048x7x7",
+    "avg_pool_global_2048x7_nhwc": "the same, NHWC",
+    "softmax_1024x128": "softmax 1024 x 128",
+    "softmax_64x1000": "softmax 64 x 1000",
+    "softmax_channels_19x64": "softmax over channels, 19x64x64",
+    "layer_norm_128x768": "layer norm 128 x 768",
+    "layer_norm_residual_128x768": "the same, with residual",
+    "rms_norm_128x768": "RMS norm 128 x 768",
+    "group_norm_128x32": "group norm 128x32x32",
+    "resize_nearest_32x64": "resize 32x64x64, nearest",
+    "resize_linear_32x64": "resize 32x64x64, linear",
+    "resize_linear_32x64_nhwc": "the same, NHWC",
+    "conv1x1_64x56_256_gelu": "conv 1x1 64x56x56 -> 256, GELU",
     "conv1x1_64x56_256_silu": "conv 1x1 64x56x56 -> 256, SiLU",
     "conv1x1_64x56_256_residual": "conv 1x1 64x56x56 -> 256, + residual",
-    "conv3x3_64x128_batch16": "conv 3x3 64x128x128, batch 16", "dw3x3_96x112": "depthwise 3x3 96x112x112",
-    "conv1x1_16x112_96": "conv 1x1 16x112x112 -> 96", "conv1x1_16x112_96_batch8": "conv 1x1 16x112x112 -> 96, batch 8",
-    "linear_512x16x512": "linear 512 x 16 -> 512", "linear_64x64x64": "linear 64 x 64 -> 64",
-    "linear_1x128x128": "linear 1 x 128 -> 128"}
+    "conv3x3_64x128_batch16": "conv 3x3 64x128x128, batch 16",
+    "dw3x3_96x112": "depthwise 3x3 96x112x112",
+    "conv1x1_16x112_96": "conv 1x1 16x112x112 -> 96",
+    "conv1x1_16x112_96_batch8": "conv 1x1 16x112x112 -> 96, batch 8",
+    "linear_512x16x512": "linear 512 x 16 -> 512",
+    "linear_64x64x64": "linear 64 x 64 -> 64",
+    "linear_1x128x128": "linear 1 x 128 -> 128",
+}
 WORK = {  # the multiply-adds of a value of y, and the size of y
-    "conv3x3_256x14": (2304, "0.2 MB"), "linear_512x512x512": (512, "1 MB"),
-    "linear_gelu_128x768x3072": (768, "1.5 MB"), "conv3x3_64x128_weenet": (576, "4 MB"),
-    "conv3x3_64x128_batch16": (576, "64 MB"), "conv1x1_64x56_256_gelu": (64, "3 MB"),
-    "conv1x1_64x56_256_silu": (64, "3 MB"), "conv1x1_64x56_256_residual": (64, "3 MB"),
-    "conv1x1_128x28_256": (128, "0.8 MB"), "dw3x3_96x112": (9, "4.6 MB"), "conv1x1_16x112_96": (16, "4.6 MB"),
-    "conv1x1_16x112_96_batch8": (16, "37 MB"), "linear_512x16x512": (16, "1 MB"), "dw3x3_512x14": (9, "0.4 MB"),
-    "linear_64x64x64": (64, "16 KB"), "linear_1x128x128": (128, "0.5 KB")}
+    "conv3x3_256x14": (2304, "0.2 MB"),
+    "linear_512x512x512": (512, "1 MB"),
+    "linear_gelu_128x768x3072": (768, "1.5 MB"),
+    "conv3x3_64x128_weenet": (576, "4 MB"),
+    "conv3x3_64x128_batch16": (576, "64 MB"),
+    "conv1x1_64x56_256_gelu": (64, "3 MB"),
+    "conv1x1_64x56_256_silu": (64, "3 MB"),
+    "conv1x1_64x56_256_residual": (64, "3 MB"),
+    "conv1x1_128x28_256": (128, "0.8 MB"),
+    "dw3x3_96x112": (9, "4.6 MB"),
+    "conv1x1_16x112_96": (16, "4.6 MB"),
+    "conv1x1_16x112_96_batch8": (16, "37 MB"),
+    "linear_512x16x512": (16, "1 MB"),
+    "dw3x3_512x14": (9, "0.4 MB"),
+    "linear_64x64x64": (64, "16 KB"),
+    "linear_1x128x128": (128, "0.5 KB"),
+}
 NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "minilm"
 BATCHES = 1, 8
 
@@ -122,8 +181,10 @@ def eight_bits(file, threads):
     yield from head(threads, "float32, fused", "8 bits, unfused", "8 bits, fused", "gain of fusion", "over float32")
     for name, times in file["threads"][threads]["eight_bits"].items():
         float32, unfused, fused = row = [times[v] for v in ("float32", "8 bits unfused", "8 bits fused")]
-        yield (f"| {LABELS[name]} | {' | '.join(map(milliseconds, row))} | {unfused / fused:.2f}x "
-               f"| {float32 / fused:.2f}x |")
+        yield (
+            f"| {LABELS[name]} | {' | '.join(map(milliseconds, row))} | {unfused / fused:.2f}x "
+            f"| {float32 / fused:.2f}x |"
+        )
 
 
 def eight_bit_networks(file, threads):
@@ -146,8 +207,10 @@ def files(file, threads):
         peers = run["peer"].get(name, {})
         others, own = [peers[peer] for peer in names if peer in peers], peers.get("fusedops")
         ratio = f"{min(others) / own:.2f}" if own and others else ""
-        yield (f"| {name.replace('__', ': ')} | {cells(times, 'unfused', 'fused')} "
-               f"| {times['unfused'] / times['fused']:.2f}x | {cells(peers, *names)} | {ratio} |")
+        yield (
+            f"| {name.replace('__', ': ')} | {cells(times, 'unfused', 'fused')} "
+            f"| {times['unfused'] / times['fused']:.2f}x | {cells(peers, *names)} | {ratio} |"
+        )
 
 
 def peers(file, threads):
@@ -172,8 +235,10 @@ def every_peer(file, threads):
             yield f"| {LABELS[name]} | {cells(times, *names)} | {min(others) / times['fusedops']:.2f} |"
 
 
-TABLES = {table.__name__: table
-          for table in (fusion, fusion_by_work, networks, eight_bits, eight_bit_networks, files, peers, every_peer)}
+TABLES = {
+    table.__name__: table
+    for table in (fusion, fusion_by_work, networks, eight_bits, eight_bit_networks, files, peers, every_peer)
+}
 
 
 def table(kind, processor, threads):

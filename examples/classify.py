@@ -5,6 +5,7 @@
 IMAGES.npz has `images` (n, h, w), integers, and `labels` (n,). Without arguments: the digits next to this file, which
 the network, trained and saved by make_networks.py, has not seen.
 """
+
 import argparse
 import time
 from pathlib import Path

@@ -6,6 +6,7 @@ unfused, and PyTorch's.
 NAME is a module, or a class or function without arguments that makes one. Without it: a small network of residual
 blocks. Needs pip install 'fusedops[torch]'.
 """
+
 import argparse
 import runpy
 
@@ -19,17 +20,30 @@ from fusedops.timing import interleaved
 class Block(nn.Module):
     def __init__(self, channels):
         super().__init__()
-        self.layers = nn.Sequential(nn.Conv2d(channels, channels, 3, padding=1, bias=False), nn.BatchNorm2d(channels),
-                                    nn.ReLU(), nn.Conv2d(channels, channels, 3, padding=1, bias=False),
-                                    nn.BatchNorm2d(channels))
+        self.layers = nn.Sequential(
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+            nn.ReLU(),
+            nn.Conv2d(channels, channels, 3, padding=1, bias=False),
+            nn.BatchNorm2d(channels),
+        )
 
     def forward(self, x):
         return torch.relu(self.layers(x) + x)
 
 
 def small():
-    return nn.Sequential(nn.Conv2d(3, 32, 3, 2, 1), nn.Hardswish(), Block(32), nn.MaxPool2d(2), Block(32),
-                         nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10), nn.Softmax(1))
+    return nn.Sequential(
+        nn.Conv2d(3, 32, 3, 2, 1),
+        nn.Hardswish(),
+        Block(32),
+        nn.MaxPool2d(2),
+        Block(32),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(32, 10),
+        nn.Softmax(1),
+    )
 
 
 def module_of(text):

@@ -5,6 +5,7 @@ sent to each once.
 
 MODEL is an .onnx file or what model.save() wrote. Needs pip install 'fusedops[dask,onnx]'.
 """
+
 import argparse
 import time
 
@@ -31,8 +32,9 @@ def batch(client, model, images):
     # would drop them with what an earlier call lets go, and cancel the tasks.
     network = client.scatter(model, broadcast=True, hash=False)
     width = model(images[:1].compute()).shape[1]
-    return da.map_blocks(classify, images, network, dtype=np.float32, drop_axis=(2, 3),
-                         chunks=(images.chunks[0], (width, )))
+    return da.map_blocks(
+        classify, images, network, dtype=np.float32, drop_axis=(2, 3), chunks=(images.chunks[0], (width,))
+    )
 
 
 def best_classes(client, model, images):
@@ -62,7 +64,8 @@ def main():
     print(
         f"\n{options.images} images on {options.workers} workers in {seconds:.2f} s: {options.images / seconds:.0f} a "
         f"second; "
-        f"{len(np.unique(classes))} classes seen")
+        f"{len(np.unique(classes))} classes seen"
+    )
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ The weights are random, so it writes nothing that makes sense. What counts: gree
 tokens, and the bits of the logits, that the network gives for the whole sequence at once; and a token takes the same
 time at any place, but for reading the keys before it.
 """
+
 import argparse
 import time
 
@@ -64,7 +65,7 @@ class Decoder:
     def __call__(self, tokens, caches=None):
         """Logits (batch, t, words) of tokens (batch, t), which follow those in the caches."""
         first = len(caches[0]) if caches else 0
-        x = self.words[tokens] + self.positions[first:first + tokens.shape[1]]
+        x = self.words[tokens] + self.positions[first : first + tokens.shape[1]]
         for block, cache in zip(self.blocks, caches or [None] * len(self.blocks), strict=True):
             x = block(x, cache)
         return self.head(x)
@@ -89,7 +90,7 @@ def main():
     count = options.pop("tokens")
     decoder, prompt = Decoder(**options), np.array([[1, 2, 3, 4, 5]])
     written, logits, seconds = decoder.write(prompt, count)
-    whole = decoder(np.concatenate([prompt, written[:, :-1]], 1))[:, prompt.shape[1] - 1:]
+    whole = decoder(np.concatenate([prompt, written[:, :-1]], 1))[:, prompt.shape[1] - 1 :]
     assert (whole.argmax(-1) == written).all() and np.array_equal(whole, logits)
     print(
         f"{count} tokens, {1e3 * np.median(seconds[1:] or seconds):.2f} ms each; "

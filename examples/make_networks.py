@@ -6,6 +6,7 @@ digits.fo       a network of convolutions for handwritten digits, as model.save(
 digits.npz      images that it has not seen, and what they show
 voice.npz       the weights of an LSTM that tells speech from noise
 """
+
 from pathlib import Path
 
 import numpy as np
@@ -32,8 +33,14 @@ def fit(net, loss_of, steps, rate=3e-3):
 
 
 def separable(inputs, outputs, stride):
-    return (nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False), nn.BatchNorm2d(inputs), nn.ReLU(),
-            nn.Conv2d(inputs, outputs, 1, bias=False), nn.BatchNorm2d(outputs), nn.ReLU())
+    return (
+        nn.Conv2d(inputs, inputs, 3, stride, 1, groups=inputs, bias=False),
+        nn.BatchNorm2d(inputs),
+        nn.ReLU(),
+        nn.Conv2d(inputs, outputs, 1, bias=False),
+        nn.BatchNorm2d(outputs),
+        nn.ReLU(),
+    )
 
 
 def digits():
@@ -42,9 +49,16 @@ def digits():
     y = torch.from_numpy(data.target)
     shuffled = torch.from_numpy(np.random.default_rng(0).permutation(len(x)))
     held_out, seen = shuffled[:200], shuffled[200:]
-    net = nn.Sequential(nn.Conv2d(1, 16, 3, padding=1, bias=False), nn.BatchNorm2d(16), nn.ReLU(),
-                        *separable(16, 32, 1), *separable(32, 64, 2), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
-                        nn.Linear(64, 10))
+    net = nn.Sequential(
+        nn.Conv2d(1, 16, 3, padding=1, bias=False),
+        nn.BatchNorm2d(16),
+        nn.ReLU(),
+        *separable(16, 32, 1),
+        *separable(32, 64, 2),
+        nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(),
+        nn.Linear(64, 10),
+    )
     loss = nn.CrossEntropyLoss()
 
     def batch_loss(step):
@@ -72,8 +86,8 @@ def voice():
 
     def batch_loss(step):
         scenes = [scene(rng, 4) for _ in range(8)]
-        x = np.stack([[features(sound[t * HOP:(t + 1) * HOP]) for t in range(frames)] for sound, _ in scenes], 1)
-        truth = np.stack([speaks[HOP // 2::HOP] for _, speaks in scenes], 1).astype(np.float32)
+        x = np.stack([[features(sound[t * HOP : (t + 1) * HOP]) for t in range(frames)] for sound, _ in scenes], 1)
+        truth = np.stack([speaks[HOP // 2 :: HOP] for _, speaks in scenes], 1).astype(np.float32)
         return loss(net(torch.from_numpy(x)), torch.from_numpy(truth))
 
     fit(net, batch_loss, 150, 1e-2)

@@ -6,6 +6,7 @@ batch by batch.
 The same in plain NumPy is next to it and is timed: each layer there is a product and then a pass for each of bias,
 residual and activation. Weights and table are made up.
 """
+
 import argparse
 import time
 
@@ -41,7 +42,7 @@ class Fused(Layers):
 
     def __call__(self, x, out):
         first, second, score = self.layers
-        a, b = (hidden[:len(x)] for hidden in self.hidden)
+        a, b = (hidden[: len(x)] for hidden in self.hidden)
         first(x, out=a)
         second(a, residual=a, out=b)
         score(b, out=out)
@@ -61,7 +62,7 @@ def run(pipeline, table):
     for _ in range(3):
         start = time.perf_counter()
         for i in range(0, len(table), BATCH):
-            pipeline(table[i:i + BATCH], scores[i:i + BATCH])
+            pipeline(table[i : i + BATCH], scores[i : i + BATCH])
         seconds.append(time.perf_counter() - start)
     return scores, min(seconds)
 
@@ -73,11 +74,14 @@ def main():
     parser.add_argument("--hidden", type=int, default=128)
     options = parser.parse_args()
     table = np.random.default_rng(0).normal(3, 2, (options.rows, options.columns)).astype(np.float32)
-    (fused, fast), (plain, slow) = (run(kind(np.random.default_rng(1), table, options.hidden), table)
-                                    for kind in (Fused, Plain))
+    (fused, fast), (plain, slow) = (
+        run(kind(np.random.default_rng(1), table, options.hidden), table) for kind in (Fused, Plain)
+    )
     assert np.abs(fused - plain).max() < 1e-4
-    print(f"{options.rows} rows: fused {1e3 * fast:.1f} ms, plain NumPy {1e3 * slow:.1f} ms: {slow / fast:.1f}x; "
-          f"the scores differ by {np.abs(fused - plain).max():.0e} at most")
+    print(
+        f"{options.rows} rows: fused {1e3 * fast:.1f} ms, plain NumPy {1e3 * slow:.1f} ms: {slow / fast:.1f}x; "
+        f"the scores differ by {np.abs(fused - plain).max():.0e} at most"
+    )
 
 
 if __name__ == "__main__":

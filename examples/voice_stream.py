@@ -6,6 +6,7 @@ state between calls.
 NumPy alone. The sound is made up: vowels of a buzzing voice in syllables, over noise. voice.npz was trained by
 make_networks.py.
 """
+
 import argparse
 import time
 from pathlib import Path
@@ -33,8 +34,9 @@ def scene(rng, seconds):
     phase = np.cumsum(pitch) / RATE
     formants = [(rng.uniform(300, 800), 120), (rng.uniform(900, 2300), 200)]
     voice = sum(
-        np.sin(2 * np.pi * k * phase) * sum(np.exp(-((k * pitch - f) / width)**2) for f, width in formants)
-        for k in range(1, 25))
+        np.sin(2 * np.pi * k * phase) * sum(np.exp(-(((k * pitch - f) / width) ** 2)) for f, width in formants)
+        for k in range(1, 25)
+    )
     syllables = 0.6 + 0.4 * np.sin(2 * np.pi * 4 * t)
     return (sound + rng.uniform(0.1, 0.3) * voice * syllables * speaks).astype(np.float32), speaks
 
@@ -71,19 +73,21 @@ def main():
     heard = np.array([detector(frame) for frame in frames]) > 0.5
     seconds = time.perf_counter() - start
 
-    truth = speaks[HOP // 2::HOP]
+    truth = speaks[HOP // 2 :: HOP]
     for label, row in ("speech", truth), ("heard", heard):
         print(f"{label:8}" + "".join("#" if part.mean() > 0.5 else "." for part in np.array_split(row, 100)))
     print(
         f"{(heard == truth).mean():.1%} of {len(frames)} frames right; {1e6 * seconds / len(frames):.0f} us for each "
         f"frame of "
-        f"{1000 * HOP // RATE} ms, features included")
+        f"{1000 * HOP // RATE} ms, features included"
+    )
 
     steps = np.stack([features(frame) for frame in frames])
     whole, _ = detector.layer(steps)
     again = detector.layer.stream()
-    assert all(np.array_equal(again.step(x), y)
-               for x, y in zip(steps, whole)), "a stream has the bits of the whole sequence"
+    assert all(np.array_equal(again.step(x), y) for x, y in zip(steps, whole)), (
+        "a stream has the bits of the whole sequence"
+    )
 
 
 if __name__ == "__main__":

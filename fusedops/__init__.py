@@ -1,5 +1,6 @@
 """Operator fusion on CPUs: convolution, GEMM and recurrent kernels with everything that follows them fused in, as NumPy
 functions."""
+
 from importlib import import_module
 
 from .batchnorm import BatchNorm, fold_batch_norm
@@ -23,13 +24,61 @@ from .tokens import KVCache, attention
 
 __version__ = "1.0.0"
 __all__ = [
-    "BatchNorm", "Conv1d", "Conv2d", "ConvTranspose2d", "DepthwiseSeparable", "GRU", "GRUCell", "InvertedResidual",
-    "KVCache", "LSTM", "LSTMCell", "Linear", "Model", "QConv2d", "QLinear", "Quantization", "RNN", "RNNCell",
-    "attention", "available_isas", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d",
-    "depthwise_conv2d", "depthwise_conv_bn_relu", "dequantize", "fold_batch_norm", "from_torch", "gemm",
-    "get_num_threads", "group_norm", "gru", "gru_cell", "isa", "layer_norm", "linear", "load", "load_onnx",
-    "log_softmax", "lstm", "lstm_cell", "max_pool2d", "qconv2d", "qlinear", "quantize", "resize", "rms_norm", "rnn",
-    "rnn_cell", "set_isa", "set_num_threads", "show_config", "softmax",
+    "BatchNorm",
+    "Conv1d",
+    "Conv2d",
+    "ConvTranspose2d",
+    "DepthwiseSeparable",
+    "GRU",
+    "GRUCell",
+    "InvertedResidual",
+    "KVCache",
+    "LSTM",
+    "LSTMCell",
+    "Linear",
+    "Model",
+    "QConv2d",
+    "QLinear",
+    "Quantization",
+    "RNN",
+    "RNNCell",
+    "attention",
+    "available_isas",
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "conv_bn_relu",
+    "conv_transpose2d",
+    "depthwise_conv2d",
+    "depthwise_conv_bn_relu",
+    "dequantize",
+    "fold_batch_norm",
+    "from_torch",
+    "gemm",
+    "get_num_threads",
+    "group_norm",
+    "gru",
+    "gru_cell",
+    "isa",
+    "layer_norm",
+    "linear",
+    "load",
+    "load_onnx",
+    "log_softmax",
+    "lstm",
+    "lstm_cell",
+    "max_pool2d",
+    "qconv2d",
+    "qlinear",
+    "quantize",
+    "resize",
+    "rms_norm",
+    "rnn",
+    "rnn_cell",
+    "set_isa",
+    "set_num_threads",
+    "show_config",
+    "softmax",
 ]
 
 _NETWORKS = ("Model", "from_torch", "load", "load_onnx")
@@ -41,6 +90,7 @@ def __getattr__(name):
         return import_module("." + name, __name__)
     if name in _NETWORKS:
         from . import graph
+
         return getattr(graph, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 

@@ -58,32 +58,67 @@ def disjoint(h: Array, c: Array) -> int: ...
 def checked_out(out: object, shape: Shape) -> Array: ...
 def conversion(x: object, name: str, kind: dtype[Any] = ...) -> str: ...
 def unmade(layer: object) -> RuntimeError: ...
-def batch_norm_scale(gamma: Input | None, beta: Input | None, mean: Input, var: Input, eps: float,
-                     channels: int) -> tuple[NDArray[float64], NDArray[float64]] | None:    ...
+def batch_norm_scale(
+    gamma: Input | None, beta: Input | None, mean: Input, var: Input, eps: float, channels: int
+) -> tuple[NDArray[float64], NDArray[float64]] | None: ...
 def fold_bias(bias: Input | None, scale: NDArray[float64], shift: NDArray[float64]) -> Array: ...
 def fold_scale(w: Array, scale: NDArray[float64]) -> Array: ...
-def pointwise(x: Array, y: Array, *, channel_rows: int = 0, factor: Array | None = None, scale: Array | None = None,
-              shift: Array | None = None, residual: Array | None = None, activation: Activation = ...) -> None:    ...
+def pointwise(
+    x: Array,
+    y: Array,
+    *,
+    channel_rows: int = 0,
+    factor: Array | None = None,
+    scale: Array | None = None,
+    shift: Array | None = None,
+    residual: Array | None = None,
+    activation: Activation = ...,
+) -> None: ...
 
 Points: TypeAlias = tuple[NDArray[int64], NDArray[int64] | None, Array | None]
 
-def pool(x: Input, average: bool, kernel: Pair, stride: Pair, before: Pair, dilation: Pair, size: Pair,
-         counted: tuple[int, int, int, int], nhwc: bool, out: Array | None = None) -> Array:    ...
+def pool(
+    x: Input,
+    average: bool,
+    kernel: Pair,
+    stride: Pair,
+    before: Pair,
+    dilation: Pair,
+    size: Pair,
+    counted: tuple[int, int, int, int],
+    nhwc: bool,
+    out: Array | None = None,
+) -> Array: ...
 def resize(x: Input, rows: Points, columns: Points, nhwc: bool, out: Array | None = None) -> Array: ...
 def softmax(x: Input, along: int, log: bool, out: Array | None = None) -> Array: ...
-def attention(x: Input, k: Array, v: Array, mask: NDArray[Any] | None, causal: bool, diagonal: int, scale: float,
-              out: Array | None = None) -> Array:    ...
-
-
-def norm(x: Input, first: int, groups: int, eps: float, rms: bool, weight: Input | None = None,
-         bias: Input | None = None, residual: Input | None = None, out: Array | None = None) -> Array:    ...
+def attention(
+    x: Input,
+    k: Array,
+    v: Array,
+    mask: NDArray[Any] | None,
+    causal: bool,
+    diagonal: int,
+    scale: float,
+    out: Array | None = None,
+) -> Array: ...
+def norm(
+    x: Input,
+    first: int,
+    groups: int,
+    eps: float,
+    rms: bool,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    out: Array | None = None,
+) -> Array: ...
 
 BYTE_STEPS: int
 BITS_COLUMNS: int
+
 def sampled(x: Array, at: NDArray[int64], w: Array) -> Array: ...
 def linear_nanoseconds(m: int, n: int, k: int) -> tuple[float, float]: ...
 def convert_nanoseconds(elements: int) -> float: ...
-
 def dot_product() -> bool: ...
 def has_dot_product() -> bool: ...
 def set_dot_product(used: bool) -> None: ...
@@ -128,8 +163,15 @@ class ResidualPlan(BlockPlan):
     def __call__(self, x: Input, out: Array | None = None) -> Array: ...  # type: ignore[override]
 
 class ConvTranspose2dPlan:
-    def __init__(self, w: Input, bias: Input | None = None, activation: Activation | None = None,
-                 stride: Pair = (1, 1), dilation: Pair = (1, 1), groups: int = 1) -> None:        ...
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        activation: Activation | None = None,
+        stride: Pair = (1, 1),
+        dilation: Pair = (1, 1),
+        groups: int = 1,
+    ) -> None: ...
 
 class CellPlan:
     isa: str
@@ -137,13 +179,13 @@ class CellPlan:
 
 class LSTMCellPlan:
     isa: str
-    def __call__(self, x: Input, h: Input, c: Input,
-                 out: tuple[Array, Array] | None = None) -> tuple[Array, Array]:        ...
+    def __call__(self, x: Input, h: Input, c: Input, out: tuple[Array, Array] | None = None) -> tuple[Array, Array]: ...
 
 class SequencePlan:
     cells: tuple[CellPlan | LSTMCellPlan, ...]
-    def __call__(self, x: Input, state: Any = None, lengths: Input | None = None,
-                 out: Array | None = None) -> tuple[Array, Any]:        ...
+    def __call__(
+        self, x: Input, state: Any = None, lengths: Input | None = None, out: Array | None = None
+    ) -> tuple[Array, Any]: ...
 
 class Stream:
     @property
@@ -162,31 +204,26 @@ class StepKind:
     indices: frozenset[str]
     def options_of(self, arguments: dict[str, Any]) -> tuple[Any, ...]: ...
 
-
 STEPS: dict[str, StepKind]
 
-
 def map_takes(name: str, of: dtype[Any]) -> bool: ...
-
 
 class Program:
     names: list[str]
     def __len__(self) -> int: ...
     def append(self, kind: str, *given: Any, **named: Any) -> None: ...
     def repeat(self, first: int, rounds: int) -> None: ...
-    def run(self, slots: tuple[NDArray[Any] | None, ...],
-            times: NDArray[float64] | None = None) -> None:        ...
-
+    def run(self, slots: tuple[NDArray[Any] | None, ...], times: NDArray[float64] | None = None) -> None: ...
 
 class Formulas:
     def __init__(self, formulas: list[Any]) -> None: ...
     def __len__(self) -> int: ...
     def run(self, given: tuple[int, ...]) -> NDArray[int64] | None: ...
 
-
 class Template:
     def __len__(self) -> int: ...
     def append(self, kind: str, tensors: list[Any], name: str) -> None: ...
     def repeat(self, first: int, rounds: int) -> None: ...
-    def program(self, values: NDArray[int64], offsets: NDArray[int64], constants: list[Any],
-                options: list[Any]) -> Program:        ...
+    def program(
+        self, values: NDArray[int64], offsets: NDArray[int64], constants: list[Any], options: list[Any]
+    ) -> Program: ...

@@ -1,4 +1,5 @@
 """Types that the other stubs share."""
+
 from typing import Any, Literal, Protocol, TypeAlias
 
 from numpy import dtype, float32, ndarray

@@ -1,4 +1,5 @@
 """Activations: their names, parameters and the form in which the kernels take them."""
+
 import math
 from numbers import Real
 
@@ -7,8 +8,22 @@ import numpy as np
 from . import _core
 
 # The order of fo_act_kind in csrc/fusedops.h.
-KINDS = ("identity", "clip", "leaky_relu", "prelu", "elu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu",
-         "hardsigmoid", "hardswish", "softplus", "mish")
+KINDS = (
+    "identity",
+    "clip",
+    "leaky_relu",
+    "prelu",
+    "elu",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hardsigmoid",
+    "hardswish",
+    "softplus",
+    "mish",
+)
 _CODE = {name: code for code, name in enumerate(KINDS)}
 _DEFAULTS = {"leaky_relu": (0.01,), "elu": (1.0,)}
 NAMES = ("relu", "relu6", *(k for k in KINDS if k != "identity"))
@@ -38,7 +53,8 @@ def parse(activation, channels=None):
     name, *parameters = activation if isinstance(activation, (tuple, list)) and len(activation) else (activation,)
     if not isinstance(name, str):
         raise TypeError(
-            f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}")
+            f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}"
+        )
     if name not in NAMES:
         raise ValueError(f"unknown activation {name!r}; known are {', '.join(NAMES)}")
     if name == "prelu":
@@ -47,7 +63,8 @@ def parse(activation, channels=None):
     wanted = 2 if name == "clip" else len(_DEFAULTS.get(name, ()))
     if len(parameters) > wanted or name == "clip" and len(parameters) != 2:
         raise ValueError(
-            f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}")
+            f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}"
+        )
     parameters = [number(p, f"a parameter of activation {name!r}") for p in parameters]
     if name == "clip" and not parameters[0] <= parameters[1]:
         raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")

@@ -1,4 +1,5 @@
 """Batch norm as data, and its folding into the weights before it."""
+
 from typing import NamedTuple
 
 import numpy as np

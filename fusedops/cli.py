@@ -1,4 +1,5 @@
 """The program ``fusedops``."""
+
 import argparse
 import os
 import signal
@@ -38,8 +39,10 @@ _FILES = {"bash": "_shtab_compgen_files", "zsh": "_files", "tcsh": "f"}  # shtab
 
 def _parser():
     parser = argparse.ArgumentParser(
-        prog="fusedops", description="Fused kernels for CPUs: what they are here, and what fusion buys.",
-        epilog="See fusedops COMMAND --help for the options and examples of a command.")
+        prog="fusedops",
+        description="Fused kernels for CPUs: what they are here, and what fusion buys.",
+        epilog="See fusedops COMMAND --help for the options and examples of a command.",
+    )
     parser.add_argument("--version", action="version", version=f"fusedops {__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
 
@@ -47,76 +50,121 @@ def _parser():
     info.set_defaults(run=_info)
 
     bench = commands.add_parser(
-        "bench", help="time fused, folded only, unfused and NumPy side by side",
-        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
+        "bench",
+        help="time fused, folded only, unfused and NumPy side by side",
+        formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
             ("fusedops bench --quick", "all workloads on one thread, in 15 seconds"),
-            ("fusedops bench --threads 4 --plot speeds.png --json speeds.json",
-             "on four, with a picture and the figures"),
+            (
+                "fusedops bench --threads 4 --plot speeds.png --json speeds.json",
+                "on four, with a picture and the figures",
+            ),
             ("fusedops bench resnet50.onnx", "a network as a whole and node by node"),
             ("fusedops bench model.onnx --dim batch=8 --dim height=320", "one whose dimensions have names"),
             ("fusedops bench model.onnx --disable-pass epilogue", "what a pass buys, by leaving it out"),
-            ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set")),
+            ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set"),
+        ),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
         "(batch norm and bias in the kernel, the rest by itself), unfused and plain NumPy (blocks: as one kernel),\n"
         "and the paper's convolutions in 8 bits, unfused and fused,\n"
         "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
-        "forms (a saved one alone: it comes without the others), and each of its nodes.")
-    bench.add_argument("model", nargs="?", metavar="MODEL",
-                       help="a network to time instead: ONNX, or what model.save wrote").complete = _FILES
-    bench.add_argument("--dim", type=_dimension, action="append", default=[], metavar="NAME=N",
-                       help="size of a network's dimension that has a name (default: 1)")
+        "forms (a saved one alone: it comes without the others), and each of its nodes.",
+    )
+    bench.add_argument(
+        "model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote"
+    ).complete = _FILES
+    bench.add_argument(
+        "--dim",
+        type=_dimension,
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="size of a network's dimension that has a name (default: 1)",
+    )
     _takes_passes(bench)
-    bench.add_argument("--threads", type=_count, default=1, metavar="N",
-                       help="threads of fusedops and of NumPy's BLAS (default: 1)")
+    bench.add_argument(
+        "--threads", type=_count, default=1, metavar="N", help="threads of fusedops and of NumPy's BLAS (default: 1)"
+    )
     bench.add_argument("--quick", action="store_true", help="fewer rounds: ends within 15 seconds")
     bench.add_argument("--plot", metavar="FILE.png", help="draw the speeds as bars").complete = _FILES
     bench.add_argument("--json", metavar="FILE", help="write the figures").complete = _FILES
     bench.set_defaults(run=_bench)
 
     explain = commands.add_parser(
-        "explain", help="show what is fused in a network, and what is not and why",
-        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
-            ("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")))
+        "explain",
+        help="show what is fused in a network, and what is not and why",
+        formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
+            ("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")
+        ),
+    )
     explain.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
     _takes_passes(explain)
     explain.set_defaults(run=_explain)
 
     quantize = commands.add_parser(
-        "quantize", help="make a network of 8 bits where that is faster here",
-        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
+        "quantize",
+        help="make a network of 8 bits where that is faster here",
+        formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
             ("fusedops quantize resnet50.onnx images.npz -o resnet50.fo", "with the bounds that are usual"),
-            ("fusedops quantize net.onnx x.npy -o net.fo --snr 30 --keep fc", "closer to float32, and fc as it is")),
+            ("fusedops quantize net.onnx x.npy -o net.fo --snr 30 --keep fc", "closer to float32, and fc as it is"),
+        ),
         description="Calibrates a network on samples and writes it with layers in 8 bits where they are predicted\n"
-        "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32.")
+        "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32.",
+    )
     quantize.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
-    quantize.add_argument("samples", metavar="SAMPLES", help="inputs such as it will see: an array for each input by "
-                          "its name (.npz);\nof one input the name does not matter, and it may be an .npy; samples are "
-                          "along the first axis"
-                          ).complete = _FILES
-    quantize.add_argument("-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads"
-                          ).complete = _FILES
-    quantize.add_argument("--calibration", choices=("mse", "minmax", "percentile"), default="mse",
-                          help="how ranges follow from samples (default: mse, the lowest error)")
+    quantize.add_argument(
+        "samples",
+        metavar="SAMPLES",
+        help="inputs such as it will see: an array for each input by "
+        "its name (.npz);\nof one input the name does not matter, and it may be an .npy; samples are "
+        "along the first axis",
+    ).complete = _FILES
+    quantize.add_argument(
+        "-o", "--output", required=True, metavar="FILE", help="what fusedops.load reads"
+    ).complete = _FILES
+    quantize.add_argument(
+        "--calibration",
+        choices=("mse", "minmax", "percentile"),
+        default="mse",
+        help="how ranges follow from samples (default: mse, the lowest error)",
+    )
     quantize.add_argument("--keep", action="append", default=[], metavar="NAME", help="a layer that stays float32")
     for option, of in (("--layer-snr", "the products of each layer in 8 bits"), ("--snr", "each output")):
-        quantize.add_argument(option, type=float, default=20.0, metavar="DB",
-                              help=f"least signal to noise of {of}, in decibels (default: 20)")
+        quantize.add_argument(
+            option,
+            type=float,
+            default=20.0,
+            metavar="DB",
+            help=f"least signal to noise of {of}, in decibels (default: 20)",
+        )
     quantize.add_argument("--threads", type=_count, default=1, metavar="N", help="threads (default: 1)")
     quantize.set_defaults(run=_quantize)
 
     completion = commands.add_parser(
-        "completion", help="print the completion of commands and options for a shell",
-        formatter_class=argparse.RawTextHelpFormatter, epilog=_examples(
+        "completion",
+        help="print the completion of commands and options for a shell",
+        formatter_class=argparse.RawTextHelpFormatter,
+        epilog=_examples(
             ('eval "$(fusedops completion bash)"', "in ~/.bashrc"),
-            ("fusedops completion zsh > ~/.zfunc/_fusedops", "with ~/.zfunc in fpath")))
+            ("fusedops completion zsh > ~/.zfunc/_fusedops", "with ~/.zfunc in fpath"),
+        ),
+    )
     completion.add_argument("shell", choices=list(_FILES))
     completion.set_defaults(run=_completion)
     return parser
 
 
 def _takes_passes(command):
-    command.add_argument("--disable-pass", action="append", default=[], metavar="NAME", dest="disabled",
-                         help="leave out a pass over an ONNX network; an unknown name lists them")
+    command.add_argument(
+        "--disable-pass",
+        action="append",
+        default=[],
+        metavar="NAME",
+        dest="disabled",
+        help="leave out a pass over an ONNX network; an unknown name lists them",
+    )
 
 
 def _examples(*lines):
@@ -140,6 +188,7 @@ def _dimension(text):
 def _info(options):
     from .report import caches, processor
     from .runtime import show_config
+
     print(f"{'processor':16}{processor()}")
     print(f"{'caches':16}{caches()}")
     show_config()
@@ -147,6 +196,7 @@ def _info(options):
 
 def _bench(options):
     from . import report
+
     if options.plot:  # a missing extra or an unknown kind of picture is told before the minute of measuring
         report.check_picture(options.plot)
     if options.dim and options.model is None:
@@ -160,8 +210,9 @@ def _bench(options):
         print(report.table(results))
     else:
         sizes = dict(options.dim)
-        times, profile, results = report.measure_network(options.model, options.threads, sizes, options.quick,
-                                                         options.disabled)
+        times, profile, results = report.measure_network(
+            options.model, options.threads, sizes, options.quick, options.disabled
+        )
         print(times, profile, sep="\n\n")
     if options.json:
         report.write_json(results, options.json)
@@ -173,11 +224,13 @@ def _bench(options):
 
 def _explain(options):
     from .report import network
+
     print(network(options.model, options.disabled).explain())
 
 
 def _quantize(options):
     from . import report
+
     folder = os.path.dirname(options.output) or "."
     if not os.access(folder, os.W_OK) or os.path.isdir(options.output):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")
@@ -192,4 +245,5 @@ def _quantize(options):
 
 def _completion(options):
     import shtab
+
     print(shtab.complete(_parser(), options.shell))

@@ -1,4 +1,5 @@
 """One-shot functions: a prepared layer, made and dropped."""
+
 import numpy as np
 
 from . import _core
@@ -8,14 +9,42 @@ from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
 from .tokens import attention
 
 __all__ = [
-    "attention", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
-    "depthwise_conv_bn_relu", "gemm", "group_norm", "layer_norm", "linear", "log_softmax", "max_pool2d", "resize",
-    "rms_norm", "softmax",
+    "attention",
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "conv_bn_relu",
+    "conv_transpose2d",
+    "depthwise_conv2d",
+    "depthwise_conv_bn_relu",
+    "gemm",
+    "group_norm",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "max_pool2d",
+    "resize",
+    "rms_norm",
+    "softmax",
 ]
 
 
-def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
-           layout="NCHW", algorithm="auto", out=None):
+def conv2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+):
     """2-D convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) + bias) +
     residual)``.
 
@@ -85,13 +114,37 @@ def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     >>> fo.conv2d(np.ones((1, 2, 4, 4), np.float32), np.ones((3, 2, 3, 3), np.float32), activation="relu").shape
     (1, 3, 2, 2)
     """
-    layer = Conv2d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                   layout=layout, algorithm=algorithm)
+    layer = Conv2d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+    )
     return layer(x, residual, out)
 
 
-def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
-           layout="NCHW", algorithm="auto", out=None):
+def conv1d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+):
     """One-dimensional convolution with everything that follows it fused in: ``y = activation(batch_norm(conv(x, w) +
     bias) + residual)``.
 
@@ -134,13 +187,37 @@ def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1
     >>> fo.conv1d(np.arange(5, dtype=np.float32).reshape(1, 1, 5), np.ones((1, 1, 3), np.float32))
     array([[[3., 6., 9.]]], dtype=float32)
     """
-    layer = Conv1d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                   layout=layout, algorithm=algorithm)
+    layer = Conv1d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+    )
     return layer(x, residual, out)
 
 
-def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
-                     dilation=1, groups=1, layout="NCHW", out=None):
+def conv_transpose2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+):
     """Transposed 2-D convolution, which spreads pixels: ``y = activation(batch_norm(conv_transpose(x, w) + bias) +
     residual)``.
 
@@ -188,13 +265,36 @@ def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     >>> fo.conv_transpose2d(np.array([[[[1, 2]]]], np.float32), np.ones((1, 1, 1, 2), np.float32), stride=2)
     array([[[[1., 1., 2., 2.]]]], dtype=float32)
     """
-    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding,
-                            output_padding=output_padding, dilation=dilation, groups=groups, layout=layout)
+    layer = ConvTranspose2d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+    )
     return layer(x, residual, out)
 
 
-def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
-                 algorithm="auto", out=None):
+def conv_bn_relu(
+    x,
+    w,
+    bn=None,
+    *,
+    bias=None,
+    residual=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+):
     """Convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual, 0)``.
 
     :func:`conv2d` with ``activation="relu"``. ``conv_bn_relu(x, w)`` alone works.
@@ -226,12 +326,37 @@ def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0
     >>> fo.conv_bn_relu(np.ones((1, 2, 4, 4), np.float32), -np.ones((3, 2, 3, 3), np.float32)).max()
     np.float32(0.0)
     """
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
-                  dilation=dilation, groups=groups, layout=layout, algorithm=algorithm, out=out)
+    return conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation="relu",
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+        out=out,
+    )
 
 
-def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1,
-                     layout="NCHW", out=None):
+def depthwise_conv2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    layout="NCHW",
+    out=None,
+):
     """Depthwise 2-D convolution: each channel of `x` has its own kernel, or `m` of them.
 
     ``y[n, c m + q] = activation(batch_norm(conv(x[n, c], w[c m + q]) + bias) + residual)``
@@ -263,8 +388,20 @@ def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None
     (1, 8, 5, 5)
     """
     x, w, channels = depthwise_operands(x, w, layout)
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding,
-                  dilation=dilation, groups=channels, layout=layout, out=out)
+    return conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=channels,
+        layout=layout,
+        out=out,
+    )
 
 
 def depthwise_operands(x, w, layout):
@@ -283,8 +420,9 @@ def depthwise_operands(x, w, layout):
     return x, w, channels
 
 
-def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW",
-                           out=None):
+def depthwise_conv_bn_relu(
+    x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None
+):
     """Depthwise convolution, batch norm and ReLU in one kernel: ``y = max(batch_norm(conv(x, w) + bias) + residual,
     0)``.
 
@@ -313,8 +451,19 @@ def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1,
     >>> fo.depthwise_conv_bn_relu(np.ones((1, 8, 5, 5), np.float32), np.ones((8, 3, 3), np.float32), stride=2).shape
     (1, 8, 2, 2)
     """
-    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride,
-                            padding=padding, dilation=dilation, layout=layout, out=out)
+    return depthwise_conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation="relu",
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        layout=layout,
+        out=out,
+    )
 
 
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None):

@@ -11,37 +11,132 @@ from .norms import softmax as softmax
 from .tokens import attention as attention
 
 __all__ = [
-    "attention", "avg_pool2d", "conv1d", "conv2d", "conv_bn_relu", "conv_transpose2d", "depthwise_conv2d",
-    "depthwise_conv_bn_relu", "gemm", "group_norm", "layer_norm", "linear", "log_softmax", "max_pool2d", "resize",
-    "rms_norm", "softmax",
+    "attention",
+    "avg_pool2d",
+    "conv1d",
+    "conv2d",
+    "conv_bn_relu",
+    "conv_transpose2d",
+    "depthwise_conv2d",
+    "depthwise_conv_bn_relu",
+    "gemm",
+    "group_norm",
+    "layer_norm",
+    "linear",
+    "log_softmax",
+    "max_pool2d",
+    "resize",
+    "rms_norm",
+    "softmax",
 ]
 
-def conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
-           residual: Input | None = None, activation: Activation = None, stride: Ints = 1, padding: Padding = 0,
-           dilation: Ints = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
-           out: Array | None = None) -> Array: ...
-def conv1d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
-           residual: Input | None = None, activation: Activation = None, stride: int = 1, padding: Padding1d = 0,
-           dilation: int = 1, groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
-           out: Array | None = None) -> Array: ...
-def conv_transpose2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
-                     residual: Input | None = None, activation: Activation = None, stride: Ints = 1,
-                     padding: Padding = 0, output_padding: Ints = 0, dilation: Ints = 1, groups: int = 1,
-                     layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
-def conv_bn_relu(x: Input, w: Input, bn: BatchNorm | None = None, *, bias: Input | None = None,
-                 residual: Input | None = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
-                 groups: int = 1, layout: Layout = "NCHW", algorithm: Algorithm = "auto",
-                 out: Array | None = None) -> Array: ...
-def depthwise_conv2d(x: Input, w: Input, *, bias: Input | None = None, bn: BatchNorm | None = None,
-                     residual: Input | None = None, activation: Activation = None, stride: Ints = 1,
-                     padding: Padding = 0, dilation: Ints = 1, layout: Layout = "NCHW",
-                     out: Array | None = None) -> Array: ...
-def depthwise_conv_bn_relu(x: Input, w: Input, bn: BatchNorm | None = None, *, bias: Input | None = None,
-                           residual: Input | None = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
-                           layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
-def linear(x: Input, w: Input, bias: Input | None = None, *, residual: Input | None = None,
-           activation: Activation = None, out: Array | None = None) -> Array: ...
-def gemm(a: Input, b: Input, *, bias: Input | None = None, residual: Input | None = None,
-         activation: Activation = None, out: Array | None = None) -> Array: ...
+def conv2d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array: ...
+def conv1d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array: ...
+def conv_transpose2d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    output_padding: Ints = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...
+def conv_bn_relu(
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    algorithm: Algorithm = "auto",
+    out: Array | None = None,
+) -> Array: ...
+def depthwise_conv2d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...
+def depthwise_conv_bn_relu(
+    x: Input,
+    w: Input,
+    bn: BatchNorm | None = None,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...
+def linear(
+    x: Input,
+    w: Input,
+    bias: Input | None = None,
+    *,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+) -> Array: ...
+def gemm(
+    a: Input,
+    b: Input,
+    *,
+    bias: Input | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    out: Array | None = None,
+) -> Array: ...
 def depthwise_operands(x: Input, w: Input, layout: Layout) -> tuple[Array, Array, int]: ...
 def gemm_operands(a: Input, b: Input) -> tuple[Array, Array]: ...

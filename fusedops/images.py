@@ -1,4 +1,5 @@
 """Functions of images around the convolutions: pools and resizing."""
+
 from functools import lru_cache
 
 import numpy as np
@@ -52,8 +53,18 @@ def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     return _core.pool(windows[0], False, *windows[1:6], (0, 0, 0, 0), layout == "NHWC", out)
 
 
-def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, count_include_pad=True,
-               layout="NCHW", out=None):
+def avg_pool2d(
+    x,
+    kernel_size,
+    *,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    count_include_pad=True,
+    layout="NCHW",
+    out=None,
+):
     """The mean of each window: ``y[n, c, h, w] = mean over i, j of x[n, c, h sh + i dh - top, w sw + j dw - left]``.
 
     Parameters
@@ -93,7 +104,7 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
     """x checked, and pairs of (rows, columns): kernel, stride, zeros before, dilation, size of the result, zeros
     behind, size of the image."""
     x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
-    image, kernel = x.shape[row:row + 2], _pair(kernel_size, "kernel_size", 1)
+    image, kernel = x.shape[row : row + 2], _pair(kernel_size, "kernel_size", 1)
     strides, dilations = kernel if stride is None else _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
     zeros = _padding(padding)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations)]
@@ -107,7 +118,8 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
         raise ValueError(
             f"x has shape {x.shape}: {padded[0]} x {padded[1]} pixels when padded, but a window of "
             f"kernel_size={kernel_size!r} "
-            f"spans {spans[0]} x {spans[1]}")
+            f"spans {spans[0]} x {spans[1]}"
+        )
     size = [
         _outputs(p - span, s, i + side[0], ceil_mode)
         for p, span, s, i, side in zip(padded, spans, strides, image, zeros)
@@ -169,7 +181,7 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, lay
     """
     x, row = _core.as_input(x, "x", 4), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
     linear = _choice(mode, "mode", ("nearest", "linear")) == "linear"
-    image = x.shape[row:row + 2]
+    image = x.shape[row : row + 2]
     if (size is None) == (scale is None):
         raise ValueError(f"either size or scale must be given, not size={size!r} and scale={scale!r}")
     if align_corners and not linear:

@@ -1,4 +1,5 @@
 """Prepared layers: batch norm folded and weights packed once, then called many times, from any thread."""
+
 from operator import index
 
 import numpy as np
@@ -17,7 +18,8 @@ def _bias(bias, channels):
     bias = _core.as_input(bias, "bias")
     if bias.shape != (channels,):
         raise ValueError(
-            f"bias has shape {bias.shape}, but there are {channels} outputs: it must have shape ({channels},)")
+            f"bias has shape {bias.shape}, but there are {channels} outputs: it must have shape ({channels},)"
+        )
     return np.ascontiguousarray(bias)
 
 
@@ -88,14 +90,18 @@ def windows(w, stride, padding, dilation, groups, layout):
         raise ValueError(f"groups={groups} must divide the {len(w)} output channels of w {w.shape}")
     if not 1 <= min(w.shape[2:]) <= max(w.shape[2:]) <= LARGEST:
         raise ValueError(
-            f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each")
+            f"w has shape {w.shape}, but a kernel has at least one row and one column, and less than 2**31 of each"
+        )
     stride, dilation = _pair(stride, "stride", 1), _pair(dilation, "dilation", 1)
     return stride, _padding(padding), dilation, groups, _choice(layout, "layout", LAYOUTS) == "NHWC"
 
 
 def _winograd_applies(w_shape, stride, dilation, groups):
-    return w_shape[2:] == (3, 3) and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1)) and (w_shape[1] > 1
-                                                                                                        or groups == 1)
+    return (
+        w_shape[2:] == (3, 3)
+        and (stride == (1, 1) or stride == (2, 2) and dilation == (1, 1))
+        and (w_shape[1] > 1 or groups == 1)
+    )
 
 
 def _winograd1d_applies(w_shape, stride, dilation, groups):
@@ -182,8 +188,10 @@ class Linear(_Layer, _core.LinearPlan):
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        return (f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w.dtype)}bias={bias is not None}, "
-                f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')")
+        return (
+            f"Linear({w.shape[1]} -> {w.shape[0]}, {halves_of(w.dtype)}bias={bias is not None}, "
+            f"activation={activations.described(options['activation'])}, kernel='{self.isa} gemm')"
+        )
 
 
 class Conv2d(_Layer, _core.Conv2dPlan):
@@ -224,8 +232,20 @@ class Conv2d(_Layer, _core.Conv2dPlan):
            [4., 6., 4.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
-                 layout="NCHW", algorithm="auto"):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        algorithm="auto",
+    ):
         w = _core.as_weights(w, "w", 4, None)
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
@@ -234,32 +254,53 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         if w.dtype == np.float16 and (bn is not None or w.shape[1] == 1 < groups):
             w = w.astype(np.float32)
         if w.dtype == np.float16 and algorithm not in ("auto", "direct"):
-            raise ValueError(f"algorithm={algorithm!r} computes other weights, but those of float16 stay as they are: "
-                             "use algorithm='direct', or pass w.astype(np.float32)")
+            raise ValueError(
+                f"algorithm={algorithm!r} computes other weights, but those of float16 stay as they are: "
+                "use algorithm='direct', or pass w.astype(np.float32)"
+            )
         if algorithm == "winograd" and not _winograd_applies(w.shape, stride, dilation, groups):
             raise ValueError(
                 f"algorithm='winograd' needs a 3x3 kernel, stride 1, or 2 without dilation, and not depthwise, not w "
                 f"{w.shape}, "
-                f"stride {stride}, dilation {dilation}, groups={groups}")
+                f"stride {stride}, dilation {dilation}, groups={groups}"
+            )
         if algorithm == "winograd1d" and not _winograd1d_applies(w.shape, stride, dilation, groups):
             raise ValueError(
                 f"algorithm='winograd1d' needs a kernel higher than its stride, of at most 16 rows, without dilation "
                 f"and not "
-                f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}")
+                f"depthwise, not w {w.shape}, stride {stride}, dilation {dilation}, groups={groups}"
+            )
         if algorithm == "strassen" and not _strassen_applies(w.shape, stride, zeros, groups):
             raise ValueError(
                 f"algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1, not w {w.shape}, stride "
                 f"{stride}, "
-                f"padding {padding!r}, groups={groups}")
+                f"padding {padding!r}, groups={groups}"
+            )
         parsed = activations.parse(activation, oc)
         bias, scale = _bias(bias, oc), None
         if bn is not None:
             scale, bias = scale_and_bias(bias, bn, oc)
-        self._pack(np.ascontiguousarray(w), scale, bias, parsed, stride, zeros, dilation, groups, nhwc,
-                   ALGORITHMS.index(algorithm))
-        self._options = dict(activation=_kept(activation, parsed), stride=stride,
-                             padding=padding if isinstance(padding, (int, str)) else zeros, dilation=dilation,
-                             groups=groups, layout=layout, algorithm=algorithm)
+        self._pack(
+            np.ascontiguousarray(w),
+            scale,
+            bias,
+            parsed,
+            stride,
+            zeros,
+            dilation,
+            groups,
+            nhwc,
+            ALGORITHMS.index(algorithm),
+        )
+        self._options = dict(
+            activation=_kept(activation, parsed),
+            stride=stride,
+            padding=padding if isinstance(padding, (int, str)) else zeros,
+            dilation=dilation,
+            groups=groups,
+            layout=layout,
+            algorithm=algorithm,
+        )
 
     @property
     def _arguments(self):
@@ -273,9 +314,11 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             kernel = options["algorithm"]
         usual = dict(stride=(1, 1), padding=0, dilation=(1, 1), groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {k}={options[k]!r}" for k, v in usual.items() if options[k] != v)
-        return (f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, {halves_of(self._dtype())}"
-                f"bias={self._has_bias()}, "
-                f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')")
+        return (
+            f"Conv2d({icg * options['groups']} -> {oc}, {kh}x{kw}, {halves_of(self._dtype())}"
+            f"bias={self._has_bias()}, "
+            f"activation={activations.described(options['activation'])}{changed}, kernel='{self.isa} {kernel}')"
+        )
 
 
 class Conv1d(_Layer):
@@ -311,17 +354,43 @@ class Conv1d(_Layer):
     array([[[2., 3., 3., 2.]]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
-                 layout="NCHW", algorithm="auto"):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        algorithm="auto",
+    ):
         w = _core.as_weights(w, "w", 3, None)
         stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
         if not isinstance(padding, str):
             padding = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
-        self._layer = Conv2d(w[:, :, np.newaxis], bias, bn, activation=activation, stride=(1, stride), padding=padding,
-                             dilation=(1, dilation), groups=groups, layout=layout, algorithm=algorithm)
+        self._layer = Conv2d(
+            w[:, :, np.newaxis],
+            bias,
+            bn,
+            activation=activation,
+            stride=(1, stride),
+            padding=padding,
+            dilation=(1, dilation),
+            groups=groups,
+            layout=layout,
+            algorithm=algorithm,
+        )
         self._row = 1 if layout == "NHWC" else 2
-        self._options = dict(self._layer._options, stride=stride, dilation=dilation,
-                             padding=padding if isinstance(padding, str) else padding[1])
+        self._options = dict(
+            self._layer._options,
+            stride=stride,
+            dilation=dilation,
+            padding=padding if isinstance(padding, str) else padding[1],
+        )
 
     @property
     def _arguments(self):
@@ -371,9 +440,10 @@ class Conv1d(_Layer):
         if len(shape) != 3 or shape[2 if last else 1] != ic:
             raise ValueError(
                 f"x has shape {tuple(shape)}, but w {(oc, icg, k)} with groups={self._options['groups']} needs "
-                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}")
-        shape = self._layer.output_shape((*shape[:self._row], 1, *shape[self._row:]))
-        return shape[:self._row] + shape[self._row + 1:]
+                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}"
+            )
+        shape = self._layer.output_shape((*shape[: self._row], 1, *shape[self._row :]))
+        return shape[: self._row] + shape[self._row + 1 :]
 
     def __repr__(self):
         oc, icg, _, k = self._layer._weights_shape()
@@ -420,8 +490,20 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
            [1., 1., 2., 2.]], dtype=float32)
     """
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
-                 groups=1, layout="NCHW"):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+    ):
         w, groups = _core.as_input(w, "w", 4), integer(groups, "groups")
         oc = w.shape[1] * groups
         if 0 in w.shape or w.shape[0] % groups:
@@ -429,15 +511,20 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
                 f"w has shape {w.shape}, but must be (ic, oc/groups, kh, kw) with at least one of each; "
                 f"groups={groups} must divide ic"
             )
-        stride, dilation, more = _pair(stride, "stride", 1), _pair(dilation, "dilation",
-                                                                   1), _pair(output_padding, "output_padding", 0)
+        stride, dilation, more = (
+            _pair(stride, "stride", 1),
+            _pair(dilation, "dilation", 1),
+            _pair(output_padding, "output_padding", 0),
+        )
         if any(m >= max(s, d) for m, s, d in zip(more, stride, dilation)):
             raise ValueError(
-                f"output_padding={output_padding!r} must be less than the stride {stride} or the dilation {dilation}")
+                f"output_padding={output_padding!r} must be less than the stride {stride} or the dilation {dilation}"
+            )
         zeros, parsed, bias = _padding(padding), activations.parse(activation, oc), _bias(bias, oc)
         if zeros == "same" and any(more):
             raise ValueError(
-                f"padding='same' says how large the result is: output_padding must be 0, not {output_padding!r}")
+                f"padding='same' says how large the result is: output_padding must be 0, not {output_padding!r}"
+            )
         w = np.ascontiguousarray(w)
         if bn is not None:
             scale, bias = scale_and_bias(bias, bn, oc)
@@ -446,21 +533,30 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
             w = np.ascontiguousarray(folded.reshape(by_output.shape).swapaxes(1, 2)).reshape(w.shape)
         nhwc = _choice(layout, "layout", LAYOUTS) == "NHWC"
         self._pack(w, bias, parsed, stride, zeros, more, dilation, groups, nhwc)
-        self._arguments = ((w if bn is not None else w.copy()),
-                           None if bias is None else bias.copy()), dict(activation=_kept(activation,
-                                                                                         parsed), stride=stride,
-                                                                        padding=zeros, output_padding=more,
-                                                                        dilation=dilation, groups=groups, layout=layout)
+        self._arguments = (
+            ((w if bn is not None else w.copy()), None if bias is None else bias.copy()),
+            dict(
+                activation=_kept(activation, parsed),
+                stride=stride,
+                padding=zeros,
+                output_padding=more,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+            ),
+        )
 
     def __repr__(self):
         (w, bias), options = self._arguments
-        usual = dict(stride=(1, 1), padding=((0, 0), (0, 0)), output_padding=(0, 0), dilation=(1, 1), groups=1,
-                     layout="NCHW")
+        usual = dict(
+            stride=(1, 1), padding=((0, 0), (0, 0)), output_padding=(0, 0), dilation=(1, 1), groups=1, layout="NCHW"
+        )
         changed = "".join(f", {name}={options[name]!r}" for name, v in usual.items() if options[name] != v)
         return (
             f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, "
             f"bias={bias is not None}, "
-            f"activation={activations.described(options['activation'])}{changed})")
+            f"activation={activations.described(options['activation'])}{changed})"
+        )
 
 
 def _convolutions(**parts):

@@ -1,4 +1,5 @@
 """Softmax, and norms of each row, pixel or group of channels."""
+
 from operator import index
 
 import numpy as np
@@ -221,7 +222,8 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'}")
     if x.shape[-1 if last else 1] % groups:
         raise ValueError(
-            f"x has shape {x.shape}, but groups={groups} must divide its {x.shape[-1 if last else 1]} channels")
+            f"x has shape {x.shape}, but groups={groups} must divide its {x.shape[-1 if last else 1]} channels"
+        )
     if not last:
         return _core.norm(x, 1, groups, eps, False, weight, bias, residual, out)
     if residual is not None:
@@ -230,7 +232,16 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
             raise ValueError(f"residual has shape {residual.shape}, but x has shape {x.shape}")
         residual = np.moveaxis(residual, -1, 1)
     if out is not None:
-        _core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual,
-                   np.moveaxis(_core.checked_out(out, x.shape), -1, 1))
+        _core.norm(
+            np.moveaxis(x, -1, 1),
+            1,
+            groups,
+            eps,
+            False,
+            weight,
+            bias,
+            residual,
+            np.moveaxis(_core.checked_out(out, x.shape), -1, 1),
+        )
         return out
     return np.moveaxis(_core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual), 1, -1)

@@ -21,23 +21,67 @@ def symmetric(w: Array) -> Quantization: ...
 def between(least: float, most: float) -> Quantization: ...
 
 class QLinear(_core.QLinearPlan):
-    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *,
-                 x_q: Quantization | None = None, w_q: Quantization | None = None, y_q: Quantization | None = None,
-                 residual_q: Quantization | None = None, activation: Activation = None) -> None: ...
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        x_q: Quantization | None = None,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+    ) -> None: ...
 
-def qlinear(x: Input, w: Input, *, x_q: Quantization | None = None, w_q: Quantization,
-            y_q: Quantization | None = None, bias: Input | None = None, activation: Activation = None,
-            residual: Input | None = None, residual_q: Quantization | None = None,
-            out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+def qlinear(
+    x: Input,
+    w: Input,
+    *,
+    x_q: Quantization | None = None,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]: ...
 
 class QConv2d(_core.QConv2dPlan):
-    def __init__(self, w: Input, bias: Input | None = None, bn: BatchNorm | None = None, *, x_q: Quantization,
-                 w_q: Quantization | None = None, y_q: Quantization | None = None,
-                 residual_q: Quantization | None = None,
-                 activation: Activation = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
-                 groups: int = 1, layout: Layout = "NCHW") -> None: ...
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        x_q: Quantization,
+        w_q: Quantization | None = None,
+        y_q: Quantization | None = None,
+        residual_q: Quantization | None = None,
+        activation: Activation = None,
+        stride: Ints = 1,
+        padding: Padding = 0,
+        dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None: ...
 
-def qconv2d(x: Input, w: Input, *, x_q: Quantization, w_q: Quantization, y_q: Quantization | None = None,
-            bias: Input | None = None, activation: Activation = None, residual: Input | None = None,
-            residual_q: Quantization | None = None, stride: Ints = 1, padding: Padding = 0, dilation: Ints = 1,
-            groups: int = 1, layout: Layout = "NCHW", out: NDArray[Any] | None = None) -> NDArray[Any]: ...
+def qconv2d(
+    x: Input,
+    w: Input,
+    *,
+    x_q: Quantization,
+    w_q: Quantization,
+    y_q: Quantization | None = None,
+    bias: Input | None = None,
+    activation: Activation = None,
+    residual: Input | None = None,
+    residual_q: Quantization | None = None,
+    stride: Ints = 1,
+    padding: Padding = 0,
+    dilation: Ints = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: NDArray[Any] | None = None,
+) -> NDArray[Any]: ...

@@ -1,4 +1,5 @@
 """Recurrent networks: cells, sequences and streams, and the one-shot functions for each."""
+
 import numpy as np
 
 from . import _core, activations, recurrent_weights
@@ -26,17 +27,27 @@ def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
     rows, outputs = w_hh.shape
     hidden = rows // gates
     if rows % gates or w_ih.shape[0] != rows or (outputs != hidden and w_hr is None):
-        raise ValueError(f"w_ih has shape {w_ih.shape} and w_hh has shape {w_hh.shape}, but {kind} weights are "
-                         f"({gates}*hidden, inputs) and ({gates}*hidden, hidden)"
-                         + (", w_hh (4*hidden, outputs) with w_hr" if kind == "LSTM" else ""))
+        raise ValueError(
+            f"w_ih has shape {w_ih.shape} and w_hh has shape {w_hh.shape}, but {kind} weights are "
+            f"({gates}*hidden, inputs) and ({gates}*hidden, hidden)"
+            + (", w_hh (4*hidden, outputs) with w_hr" if kind == "LSTM" else "")
+        )
     w_hr = _array(w_hr, "w_hr", (outputs, hidden))
     for name, w in ("w_hh", w_hh), ("w_hr", w_hr):
         if w is not None and w.dtype != w_ih.dtype:
             half = name if w.dtype == np.float16 else "w_ih"
-            raise TypeError(f"w_ih has dtype {w_ih.dtype} and {name} has dtype {w.dtype}, but a cell's weights are of "
-                            f"one dtype: pass {half}.astype(np.float32)")
-    return (w_ih, w_hh, _array(b_ih, "b_ih", (rows,), w_ih), _array(b_hh, "b_hh", (rows,), w_ih), w_hr,
-            _array(peephole, "peephole", (3, hidden), w_ih))
+            raise TypeError(
+                f"w_ih has dtype {w_ih.dtype} and {name} has dtype {w.dtype}, but a cell's weights are of "
+                f"one dtype: pass {half}.astype(np.float32)"
+            )
+    return (
+        w_ih,
+        w_hh,
+        _array(b_ih, "b_ih", (rows,), w_ih),
+        _array(b_hh, "b_hh", (rows,), w_ih),
+        w_hr,
+        _array(peephole, "peephole", (3, hidden), w_ih),
+    )
 
 
 def _clip(clip):
@@ -51,8 +62,10 @@ def _clip(clip):
 def _activation(activation):
     """The activation parsed; one that has no parameter for each channel."""
     if isinstance(activation, (tuple, list)) and "prelu" in activation[:1]:
-        raise ValueError(f"a recurrent cell has no slopes for {activation!r}: "
-                         "use 'tanh', 'relu' or another activation of fusedops.conv2d")
+        raise ValueError(
+            f"a recurrent cell has no slopes for {activation!r}: "
+            "use 'tanh', 'relu' or another activation of fusedops.conv2d"
+        )
     return activations.parse(activation)
 
 
@@ -62,8 +75,9 @@ def _functions(kind, given):
     usual = _USUAL[kind]
     given = usual if given is None else given
     if not isinstance(given, (tuple, list)) or len(given) != len(usual):
-        raise ValueError(f"activations must be None or {len(usual)} functions of a {kind}, such as {usual}, "
-                         f"not {given!r}")
+        raise ValueError(
+            f"activations must be None or {len(usual)} functions of a {kind}, such as {usual}, not {given!r}"
+        )
     gate, act, *out = parsed = [_activation(each) for each in given]
     kept = tuple(map(_kept, given, parsed))
     return None if kept == usual else kept, (act, gate, *(out or [act]))
@@ -72,11 +86,16 @@ def _functions(kind, given):
 class _Cell(_Layer):
     def __repr__(self):
         (w_ih, w_hh, b_ih, b_hh), options = self._arguments
-        shown = "".join(f", {k}={v!r}" for k, v in options.items()
-                        if k in ("activation", "activations", "reset_after", "clip") and v is not None)
+        shown = "".join(
+            f", {k}={v!r}"
+            for k, v in options.items()
+            if k in ("activation", "activations", "reset_after", "clip") and v is not None
+        )
         bias = b_ih is not None or b_hh is not None
-        return (f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}, "
-                f"kernel='{self.isa} gemm and gates')")
+        return (
+            f"{type(self).__name__}({w_ih.shape[1]} -> {w_hh.shape[1]}, {halves_of(w_ih.dtype)}bias={bias}{shown}, "
+            f"kernel='{self.isa} gemm and gates')"
+        )
 
 
 class RNNCell(_Cell, _core.CellPlan):
@@ -180,8 +199,7 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     array([[0.5, 0.5]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None,
-                 activations=None):
+    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, activations=None):
         w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
         self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, activations=kept)
         self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip))
@@ -252,9 +270,11 @@ def _each_layer(num_layers, bidirectional, **weights):
         if not isinstance(value, (tuple, list)):
             weights[name] = value = [value] * (count if value is None else 1)
         if len(value) != count:
-            raise ValueError(f"{name} holds {len(value)} array{'s' * (len(value) != 1)}, but num_layers={num_layers} "
-                             f"and bidirectional={bool(bidirectional)} make {count}: pass a list, layer by layer, "
-                             "forward before backward")
+            raise ValueError(
+                f"{name} holds {len(value)} array{'s' * (len(value) != 1)}, but num_layers={num_layers} "
+                f"and bidirectional={bool(bidirectional)} make {count}: pass a list, layer by layer, "
+                "forward before backward"
+            )
     return [{name: value[i] for name, value in weights.items()} for i in range(count)]
 
 
@@ -268,9 +288,11 @@ def _directions(weights, bidirectional, reverse):
         expected = (w_ih.shape[0], w_ih.shape[1] if i < directions else directions * w_hh.shape[1]), w_hh.shape
         found = tuple(w.shape for w in each)
         if found != expected:
-            raise ValueError(f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
-                             f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
-                             f"and {expected[1]}")
+            raise ValueError(
+                f"w_ih[{i}] has shape {found[0]} and w_hh[{i}] has shape {found[1]}, but to follow "
+                f"w_ih[0] {w_ih.shape} and w_hh[0] {w_hh.shape} they must have {expected[0]} "
+                f"and {expected[1]}"
+            )
     return directions
 
 
@@ -289,7 +311,7 @@ class _Sequence(_Layer):
         options = dict(zip(("bidirectional", "reverse", "batch_first"), self._options))
         shown = [
             f"num_layers={len(self.cells) // (1 + options['bidirectional'])}",
-            *(f"{k}=True" for k, v in options.items() if v)
+            *(f"{k}=True" for k, v in options.items() if v),
         ]
         return f"{type(self).__name__}({', '.join(shown)}, {self.cells[0]!r})"
 
@@ -376,8 +398,20 @@ class RNN(_Sequence, _core.SequencePlan):
     (array([1., 2., 3.], dtype=float32), array([[[3., 3.]]], dtype=float32))
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, activation="tanh", clip=None):
+    def __init__(
+        self,
+        w_ih,
+        w_hh,
+        b_ih=None,
+        b_hh=None,
+        *,
+        num_layers=1,
+        bidirectional=False,
+        reverse=False,
+        batch_first=False,
+        activation="tanh",
+        clip=None,
+    ):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [RNNCell(**w, activation=activation, clip=clip) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
@@ -476,10 +510,25 @@ class LSTM(_Sequence, _core.SequencePlan):
     ((5, 1, 2), (1, 1, 2), (1, 1, 2))
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, w_hr=None, peephole=None, clip=None, activations=None):
-        each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr,
-                           peephole=peephole)
+    def __init__(
+        self,
+        w_ih,
+        w_hh,
+        b_ih=None,
+        b_hh=None,
+        *,
+        num_layers=1,
+        bidirectional=False,
+        reverse=False,
+        batch_first=False,
+        w_hr=None,
+        peephole=None,
+        clip=None,
+        activations=None,
+    ):
+        each = _each_layer(
+            num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole
+        )
         cells = [LSTMCell(**w, clip=clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
@@ -578,15 +627,29 @@ class GRU(_Sequence, _core.SequencePlan):
            [0.25, 0.25]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, reset_after=True, clip=None, activations=None):
+    def __init__(
+        self,
+        w_ih,
+        w_hh,
+        b_ih=None,
+        b_hh=None,
+        *,
+        num_layers=1,
+        bidirectional=False,
+        reverse=False,
+        batch_first=False,
+        reset_after=True,
+        clip=None,
+        activations=None,
+    ):
         each = _each_layer(num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         cells = [GRUCell(**w, reset_after=reset_after, clip=clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
-    def from_onnx(cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None,
-                  activations=None):
+    def from_onnx(
+        cls, w, r, b=None, *, direction="forward", layout=0, linear_before_reset=0, clip=None, activations=None
+    ):
         """The layer of an ONNX node GRU with these inputs and attributes.
 
         Parameters

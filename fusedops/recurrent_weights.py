@@ -1,4 +1,5 @@
 """Recurrent weights as ONNX and Keras have them, in the order of fusedops: gates i f g o, r z n, peepholes i f o."""
+
 import numpy as np
 
 from . import _core
@@ -12,8 +13,9 @@ _KERAS_GATES = {"RNN": (0,), "LSTM": (0, 1, 2, 3), "GRU": (1, 0, 2)}  # i f c o,
 def _reordered(a, order):
     """The blocks of a's first axis in another order."""
     if a.shape[0] % len(order):
-        raise ValueError(f"an array of weights has shape {a.shape}, but its gates are {len(order)} blocks of equal "
-                         "length")
+        raise ValueError(
+            f"an array of weights has shape {a.shape}, but its gates are {len(order)} blocks of equal length"
+        )
     blocks = np.split(a, len(order))
     return np.concatenate([blocks[i] for i in order])
 
@@ -28,8 +30,9 @@ def of_onnx(kind, w, r, b=None, p=None):
     weights = dict(w_ih=[_reordered(a, order) for a in w], w_hh=[_reordered(a, order) for a in r])
     directions, rows = w.shape[:2]
     if r.shape[:2] != (directions, rows):
-        raise ValueError(f"w has shape {w.shape} and r has shape {r.shape}, but both must begin with "
-                         "(directions, gates*hidden)")
+        raise ValueError(
+            f"w has shape {w.shape} and r has shape {r.shape}, but both must begin with (directions, gates*hidden)"
+        )
     for name, a, shape in (("b", b, (directions, 2 * rows)), ("p", p, (directions, 3 * r.shape[2]))):
         if a is not None and _core.as_input(a, name).shape != shape:
             raise ValueError(f"{name} has shape {np.shape(a)}, but w {w.shape} and r {r.shape} need {shape}")
@@ -49,8 +52,9 @@ def of_keras(kind, weights):
     """
     directions = 2 if len(weights) > 3 else 1
     if len(weights) not in (2, 3, 4, 6):
-        raise ValueError("Keras has a kernel, a recurrent_kernel and perhaps a bias for each direction, "
-                         f"not {len(weights)} arrays")
+        raise ValueError(
+            f"Keras has a kernel, a recurrent_kernel and perhaps a bias for each direction, not {len(weights)} arrays"
+        )
     order, named = _KERAS_GATES[kind], {}
     for kernel, recurrent, *bias in np.split(np.arange(len(weights)), directions):
         w, r = _core.as_input(weights[kernel], "kernel", 2), _core.as_input(weights[recurrent], "recurrent_kernel", 2)

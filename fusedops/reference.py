@@ -5,6 +5,7 @@ passes of their own (``_core.pointwise``: vectorised, the same threads and instr
 memory. The passes run in place, which is as kind to the caches as passes can be. ``fold_bn=True`` folds batch norm and
 bias into the kernel, as frameworks do with a frozen network, and keeps residual, activation and a cell's gates apart.
 """
+
 import numpy as np
 
 from . import _core, activations, functional, layers, quantized, recurrent, tokens
@@ -45,8 +46,12 @@ class _Unfused:
 
     def _in_place(self, out, residual):
         """Whether the passes can run on `out` itself: nothing that is still read or may be refused depends on it."""
-        return (isinstance(out, np.ndarray) and out.flags.behaved and self._matrix(out) is not None
-                and (residual is None or residual.shape == out.shape and not np.may_share_memory(out, residual)))
+        return (
+            isinstance(out, np.ndarray)
+            and out.flags.behaved
+            and self._matrix(out) is not None
+            and (residual is None or residual.shape == out.shape and not np.may_share_memory(out, residual))
+        )
 
     def _matrix(self, y):
         """y as ``(matrix, channel_rows)`` for `_core.pointwise`; None where it is empty, one number or does not lie
@@ -97,16 +102,37 @@ class Linear(_Unfused):
 class Conv2d(_Unfused):
     """:class:`fusedops.Conv2d`, unfused."""
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
-                 layout="NCHW", algorithm="auto", fold_bn=False):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        algorithm="auto",
+        fold_bn=False,
+    ):
         w, bias = _widened(w, bias, 4)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
 
         def kernel(bias):
-            return layers.Conv2d(w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                                 layout=layout, algorithm=algorithm)
+            return layers.Conv2d(
+                w,
+                bias,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                algorithm=algorithm,
+            )
 
         super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
 
@@ -114,16 +140,37 @@ class Conv2d(_Unfused):
 class Conv1d(_Unfused):
     """:class:`fusedops.Conv1d`, unfused."""
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, dilation=1, groups=1,
-                 layout="NCHW", algorithm="auto", fold_bn=False):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        algorithm="auto",
+        fold_bn=False,
+    ):
         w, bias = _widened(w, bias, 3)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
 
         def kernel(bias):
-            return layers.Conv1d(w, bias, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                                 layout=layout, algorithm=algorithm)
+            return layers.Conv1d(
+                w,
+                bias,
+                stride=stride,
+                padding=padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+                algorithm=algorithm,
+            )
 
         super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
 
@@ -131,33 +178,105 @@ class Conv1d(_Unfused):
 class ConvTranspose2d(_Unfused):
     """:class:`fusedops.ConvTranspose2d`, unfused."""
 
-    def __init__(self, w, bias=None, bn=None, *, activation=None, stride=1, padding=0, output_padding=0, dilation=1,
-                 groups=1, layout="NCHW", fold_bn=False):
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        fold_bn=False,
+    ):
         w = _core.as_input(w, "w", 4)
         channels = w.shape[1] * layers.integer(groups, "groups")
 
         def kernel(bias):
-            return layers.ConvTranspose2d(w, bias, bn if fold_bn else None, stride=stride, padding=padding,
-                                          output_padding=output_padding, dilation=dilation, groups=groups,
-                                          layout=layout)
+            return layers.ConvTranspose2d(
+                w,
+                bias,
+                bn if fold_bn else None,
+                stride=stride,
+                padding=padding,
+                output_padding=output_padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+            )
 
         super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
 
 
-def conv1d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
-           layout="NCHW", algorithm="auto", out=None, fold_bn=False):
+def conv1d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+    fold_bn=False,
+):
     """:func:`fusedops.conv1d`, unfused."""
-    layer = Conv1d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                   layout=layout, algorithm=algorithm, fold_bn=fold_bn)
+    layer = Conv1d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+        fold_bn=fold_bn,
+    )
     return layer(x, residual, out)
 
 
-def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
-                     dilation=1, groups=1, layout="NCHW", out=None, fold_bn=False):
+def conv_transpose2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+    fold_bn=False,
+):
     """:func:`fusedops.conv_transpose2d`, unfused."""
-    layer = ConvTranspose2d(w, bias, bn, activation=activation, stride=stride, padding=padding,
-                            output_padding=output_padding, dilation=dilation, groups=groups, layout=layout,
-                            fold_bn=fold_bn)
+    layer = ConvTranspose2d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        fold_bn=fold_bn,
+    )
     return layer(x, residual, out)
 
 
@@ -237,34 +356,127 @@ def _delivered(y, out):
     return out
 
 
-def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
-           layout="NCHW", algorithm="auto", out=None, fold_bn=False):
+def conv2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+    fold_bn=False,
+):
     """:func:`fusedops.conv2d`, unfused."""
-    layer = Conv2d(w, bias, bn, activation=activation, stride=stride, padding=padding, dilation=dilation, groups=groups,
-                   layout=layout, algorithm=algorithm, fold_bn=fold_bn)
+    layer = Conv2d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+        fold_bn=fold_bn,
+    )
     return layer(x, residual, out)
 
 
-def conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, groups=1, layout="NCHW",
-                 algorithm="auto", out=None, fold_bn=False):
+def conv_bn_relu(
+    x,
+    w,
+    bn=None,
+    *,
+    bias=None,
+    residual=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="auto",
+    out=None,
+    fold_bn=False,
+):
     """:func:`fusedops.conv_bn_relu`, unfused."""
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride, padding=padding,
-                  dilation=dilation, groups=groups, layout=layout, algorithm=algorithm, out=out, fold_bn=fold_bn)
+    return conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation="relu",
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        algorithm=algorithm,
+        out=out,
+        fold_bn=fold_bn,
+    )
 
 
-def depthwise_conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1,
-                     layout="NCHW", out=None, fold_bn=False):
+def depthwise_conv2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    layout="NCHW",
+    out=None,
+    fold_bn=False,
+):
     """:func:`fusedops.depthwise_conv2d`, unfused."""
     x, w, channels = functional.depthwise_operands(x, w, layout)
-    return conv2d(x, w, bias=bias, bn=bn, residual=residual, activation=activation, stride=stride, padding=padding,
-                  dilation=dilation, groups=channels, layout=layout, out=out, fold_bn=fold_bn)
+    return conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        groups=channels,
+        layout=layout,
+        out=out,
+        fold_bn=fold_bn,
+    )
 
 
-def depthwise_conv_bn_relu(x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1,
-                           layout="NCHW", out=None, fold_bn=False):
+def depthwise_conv_bn_relu(
+    x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None, fold_bn=False
+):
     """:func:`fusedops.depthwise_conv_bn_relu`, unfused."""
-    return depthwise_conv2d(x, w, bias=bias, bn=bn, residual=residual, activation="relu", stride=stride,
-                            padding=padding, dilation=dilation, layout=layout, out=out, fold_bn=fold_bn)
+    return depthwise_conv2d(
+        x,
+        w,
+        bias=bias,
+        bn=bn,
+        residual=residual,
+        activation="relu",
+        stride=stride,
+        padding=padding,
+        dilation=dilation,
+        layout=layout,
+        out=out,
+        fold_bn=fold_bn,
+    )
 
 
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None, fold_bn=False):
@@ -359,8 +571,9 @@ class RNNCell(_UnfusedCell):
 class LSTMCell(_UnfusedCell):
     """:class:`fusedops.LSTMCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None,
-                 activations=None, fold_bn=False):
+    def __init__(
+        self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, activations=None, fold_bn=False
+    ):
         super().__init__("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole, clip=clip, fold_bn=fold_bn)
         _, (self._of_new, self._of_gates, self._of_out) = recurrent._functions("LSTM", activations)
 
@@ -370,10 +583,10 @@ class LSTMCell(_UnfusedCell):
     def _step(self, of_x, h, c):
         n = self._hidden
         _core.pointwise(of_x, of_x, residual=self._of_h(h))
-        i, f, g, o = of_x[:, :n], of_x[:, n:2 * n], of_x[:, 2 * n:3 * n], of_x[:, 3 * n:]
+        i, f, g, o = of_x[:, :n], of_x[:, n : 2 * n], of_x[:, 2 * n : 3 * n], of_x[:, 3 * n :]
         self._peep(i, c, 0)
         self._peep(f, c, 1)
-        self._apply(of_x[:, :2 * n], self._of_gates)
+        self._apply(of_x[:, : 2 * n], self._of_gates)
         self._apply(g, self._of_new)
         c_new, h_new = np.empty_like(c), np.empty_like(c)
         _core.pointwise(f, c_new, factor=c)
@@ -399,8 +612,9 @@ class LSTMCell(_UnfusedCell):
 class GRUCell(_UnfusedCell):
     """:class:`fusedops.GRUCell`, unfused."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None,
-                 fold_bn=False):
+    def __init__(
+        self, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, clip=None, activations=None, fold_bn=False
+    ):
         super().__init__("GRU", w_ih, w_hh, b_ih, b_hh, clip=clip, fold_bn=fold_bn)
         _, (self._of_new, self._of_gates, _) = recurrent._functions("GRU", activations)
         self._reset_after = reset_after
@@ -415,7 +629,7 @@ class GRUCell(_UnfusedCell):
         rz, n = of_x[:, :cut], of_x[:, cut:]
         _core.pointwise(rz, rz, residual=of_h[:, :cut])
         self._apply(rz, self._of_gates)
-        r, z = rz[:, :self._hidden], rz[:, self._hidden:]
+        r, z = rz[:, : self._hidden], rz[:, self._hidden :]
         if self._reset_after:
             inner = of_h[:, cut:]
             _core.pointwise(inner, inner, factor=r)
@@ -452,8 +666,20 @@ def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True, out=No
 class _Sequence:
     """Layers of unfused cells: the share of x in all steps as one product, then step by step."""
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, num_layers=1, bidirectional=False, reverse=False,
-                 batch_first=False, fold_bn=False, **options):
+    def __init__(
+        self,
+        w_ih,
+        w_hh,
+        b_ih=None,
+        b_hh=None,
+        *,
+        num_layers=1,
+        bidirectional=False,
+        reverse=False,
+        batch_first=False,
+        fold_bn=False,
+        **options,
+    ):
         weights = dict(w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh)
         weights.update((name, options.pop(name)) for name in ("w_hr", "peephole") if name in options)
         self._cells = [
@@ -530,8 +756,10 @@ def _initial(cells, state, batch, unbatched):
         return [[np.zeros((batch, width), np.float32) for width in widths] for _ in cells]
     given = _core.as_pair(state, "state") if len(widths) == 2 else (state,)
     shapes = [(len(cells), width) if unbatched else (len(cells), batch, width) for width in widths]
-    given = [_state(s, name, shape).reshape(len(cells), batch, shape[-1])
-             for s, name, shape in zip(given, "hc"[:len(widths)], shapes, strict=True)]
+    given = [
+        _state(s, name, shape).reshape(len(cells), batch, shape[-1])
+        for s, name, shape in zip(given, "hc"[: len(widths)], shapes, strict=True)
+    ]
     return [[s[k] for s in given] for k in range(len(cells))]
 
 

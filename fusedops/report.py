@@ -1,4 +1,5 @@
 """The measurement behind ``fusedops bench``, and its table, plot and JSON file."""
+
 import json
 import os
 import platform
@@ -13,8 +14,16 @@ from . import __version__, load, load_onnx, runtime
 from .timing import Summary, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
 
-COLORS = {"numpy": "#bbbbbb", "unfused": "#8da0cb", "folded": "#66c2a5", "fused": "#d95f02", "block": "#7a3803",
-          "float32": "#d95f02", "8 bits unfused": "#8da0cb", "8 bits fused": "#1b9e77"}
+COLORS = {
+    "numpy": "#bbbbbb",
+    "unfused": "#8da0cb",
+    "folded": "#66c2a5",
+    "fused": "#d95f02",
+    "block": "#7a3803",
+    "float32": "#d95f02",
+    "8 bits unfused": "#8da0cb",
+    "8 bits fused": "#1b9e77",
+}
 
 
 def instructions():
@@ -72,8 +81,13 @@ def _task(progress, title):
 
 
 def _heading(threads):
-    return {"fusedops": __version__, "numpy": np.__version__, "processor": processor(), "isa": runtime.isa(),
-            "threads": threads}
+    return {
+        "fusedops": __version__,
+        "numpy": np.__version__,
+        "processor": processor(),
+        "isa": runtime.isa(),
+        "threads": threads,
+    }
 
 
 def measure(threads, quick=False):
@@ -88,8 +102,12 @@ def measure(threads, quick=False):
 
 def table(results):
     """The execution times, with the speed-up of each step over the line above and over the unfused path."""
-    lines = ["Execution time summary, ms", _setting(results), "",
-             f"{'':16}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}"]
+    lines = [
+        "Execution time summary, ms",
+        _setting(results),
+        "",
+        f"{'':16}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}",
+    ]
     for workload in results["workloads"].values():
         lines.append(workload["title"])
         above, unfused = None, _unfused(workload)
@@ -97,15 +115,21 @@ def table(results):
             median = summary["median"]
             decimals = 3 if median >= 10 else 4 if median >= 0.1 else 6
             step = "" if above is None else f"{above / median:.2f}x"
-            lines.append(f"  {VARIANTS[variant]:14}" + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
-                         + f"{step:>8}{f'{unfused / median:.2f}x':>12}")
+            lines.append(
+                f"  {VARIANTS[variant]:14}"
+                + "".join(f"{ms:9.{decimals}f}" for ms in summary.values())
+                + f"{step:>8}{f'{unfused / median:.2f}x':>12}"
+            )
             above = median
-    lines += ["", "step: speed-up of the median over the line above; vs unfused: over the unfused path.",
-              "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
-              "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
-              "\"fused\" runs their layers one after the other, \"fused block\" as one kernel",
-              "where that pays. 8 bits: float32 as one kernel; dequantise, compute, activate and",
-              "quantise, each a pass; all in one kernel; channels last."]
+    lines += [
+        "",
+        "step: speed-up of the median over the line above; vs unfused: over the unfused path.",
+        "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
+        "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
+        '"fused" runs their layers one after the other, "fused block" as one kernel',
+        "where that pays. 8 bits: float32 as one kernel; dequantise, compute, activate and",
+        "quantise, each a pass; all in one kernel; channels last.",
+    ]
     return "\n".join(lines)
 
 
@@ -128,6 +152,7 @@ def write_json(results, path):
 def check_picture(path):
     """A ValueError where matplotlib cannot draw a file of this name."""
     import matplotlib.backend_bases
+
     kinds = matplotlib.backend_bases.FigureCanvasBase.get_supported_filetypes()
     ending = os.path.splitext(path)[1][1:].lower()
     if ending and ending not in kinds:
@@ -138,6 +163,7 @@ def check_picture(path):
 def plot(results, path):
     """Speed of each variant relative to the unfused path, as in figure 4 of the TVM paper."""
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -209,8 +235,10 @@ def _try(model, arrays, unsized):
     except ValueError as e:
         if not unsized:
             raise
-        raise ValueError(f"{e}. These dimensions were taken for 1; give their sizes, as in --dim {min(unsized)}=N: "
-                         f"{', '.join(sorted(unsized))}") from e
+        raise ValueError(
+            f"{e}. These dimensions were taken for 1; give their sizes, as in --dim {min(unsized)}=N: "
+            f"{', '.join(sorted(unsized))}"
+        ) from e
 
 
 def quantize_network(path, samples, threads, **options):
@@ -235,13 +263,16 @@ def read_samples(path, inputs):
     if len(arrays) == len(inputs) == 1:
         arrays = {inputs[0].name: next(iter(arrays.values()))}
     if set(arrays) != {v.name for v in inputs}:
-        raise ValueError(f"{path} has the arrays {', '.join(arrays)}, but the network takes "
-                         f"{', '.join(v.name for v in inputs)}")
+        raise ValueError(
+            f"{path} has the arrays {', '.join(arrays)}, but the network takes {', '.join(v.name for v in inputs)}"
+        )
     cut = {v.name: _cut(v, arrays[v.name]) for v in inputs}
     counts = {name: len(parts) for name, parts in cut.items()}
     if len(set(counts.values())) > 1:
-        raise ValueError(f"{path} has not as many samples of each input: "
-                         + ", ".join(f"{n} of {name}" for name, n in counts.items()))
+        raise ValueError(
+            f"{path} has not as many samples of each input: "
+            + ", ".join(f"{n} of {name}" for name, n in counts.items())
+        )
     return [dict(zip(cut, parts, strict=True)) for parts in zip(*cut.values(), strict=True)]
 
 
@@ -253,9 +284,11 @@ def _cut(value, array):
         return list(array)
     n = value.shape[0] if value.shape and isinstance(value.shape[0], int) else 1
     if len(array) % max(n, 1):
-        raise ValueError(f"{value.name} has shape {array.shape}, but the network takes {n} at once: its first axis "
-                         f"must be a multiple of that")
-    return [array[i:i + n] for i in range(0, len(array), max(n, 1))]
+        raise ValueError(
+            f"{value.name} has shape {array.shape}, but the network takes {n} at once: its first axis "
+            f"must be a multiple of that"
+        )
+    return [array[i : i + n] for i in range(0, len(array), max(n, 1))]
 
 
 def random_input(value, sizes):
@@ -271,6 +304,7 @@ def random_input(value, sizes):
 def plot_network(profile, results, path):
     """Bars of each node's time, fused beside unfused, and the nodes under the machine's roofline."""
     import matplotlib
+
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
@@ -280,15 +314,20 @@ def plot_network(profile, results, path):
         bars.bar(at - 0.2, [n.unfused_ms for n in layers], 0.4, label="unfused", color=COLORS["unfused"])
     bars.bar(at + 0.2, [n.ms for n in layers], 0.4, label="fused", color=COLORS["fused"])
     bars.set(ylabel="ms", xlabel="node, in the order in which they run")
-    bars.set_xticks(at[::max(1, len(at) // 12)])
+    bars.set_xticks(at[:: max(1, len(at) // 12)])
     bars.legend(frameon=False)
 
     dots = [(n.gflop * 1e9 / n.bytes, n.gflop / n.ms * 1e3) for n in layers if n.gflop]
     intensity = np.geomspace(0.1, max(2 * profile.peak / profile.bandwidth, *(d[0] for d in dots), 1) * 2, 200)
     roof.plot(intensity, np.minimum(profile.peak, intensity * profile.bandwidth), color="black", linewidth=1)
     roof.scatter([d[0] for d in dots], [d[1] for d in dots], s=14, color=COLORS["fused"])
-    roof.set(xscale="log", yscale="log", xlabel="operations a byte of inputs, weights and results", ylabel="GFLOP/s",
-             title=f"roof: {profile.peak:.0f} GFLOP/s, {profile.bandwidth:.0f} GB/s")
+    roof.set(
+        xscale="log",
+        yscale="log",
+        xlabel="operations a byte of inputs, weights and results",
+        ylabel="GFLOP/s",
+        title=f"roof: {profile.peak:.0f} GFLOP/s, {profile.bandwidth:.0f} GB/s",
+    )
     figure.suptitle(f"{os.path.basename(results['network'])}: {_setting(results)}", fontsize=10)
     for axes in (bars, roof):
         axes.spines[["top", "right"]].set_visible(False)
@@ -297,5 +336,6 @@ def plot_network(profile, results, path):
 
 def _save(figure, path):
     import matplotlib.pyplot as plt
+
     figure.savefig(path, dpi=110)
     plt.close(figure)

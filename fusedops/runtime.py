@@ -1,4 +1,5 @@
 """Threads and instruction sets: what is used, and how to choose."""
+
 import os
 from operator import index
 
@@ -143,9 +144,14 @@ def show_config():
     ['available_isas', 'byte_products', 'compiler']
     """
     from . import __version__
+
     config = {
-        "version": __version__, "isa": isa(), "available_isas": available_isas(), "byte_products": byte_products(),
-        "num_threads": get_num_threads(), **_core.build_info()
+        "version": __version__,
+        "isa": isa(),
+        "available_isas": available_isas(),
+        "byte_products": byte_products(),
+        "num_threads": get_num_threads(),
+        **_core.build_info(),
     }
     for key, value in config.items():
         print(f"{key:16}{', '.join(value) if isinstance(value, list) else value}")
@@ -159,7 +165,8 @@ def _read_environment():
             set_num_threads(int(threads))
         except ValueError:
             raise ValueError(
-                f"FUSEDOPS_NUM_THREADS must be a whole number between 1 and 1024, not {threads!r}") from None
+                f"FUSEDOPS_NUM_THREADS must be a whole number between 1 and 1024, not {threads!r}"
+            ) from None
     if name:
         try:
             set_isa(name)

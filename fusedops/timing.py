@@ -1,4 +1,5 @@
 """Execution times: rounds of interleaved batches of calls, and their summary."""
+
 import statistics
 from collections.abc import Iterable
 from itertools import repeat
@@ -25,8 +26,12 @@ class Summary(NamedTuple):
         return self._asdict()
 
     def __str__(self):
-        return ("Execution time summary:\n" + "".join(f"{name + ' (ms)':>14}" for name in self._fields)
-                + "\n" + "".join(f"{ms:14.4f}" for ms in self))
+        return (
+            "Execution time summary:\n"
+            + "".join(f"{name + ' (ms)':>14}" for name in self._fields)
+            + "\n"
+            + "".join(f"{ms:14.4f}" for ms in self)
+        )
 
 
 def batch_time(call, number):

@@ -1,4 +1,5 @@
 """Attention, and the keys and values of a sequence that grows."""
+
 import math
 from numbers import Real
 
@@ -105,8 +106,11 @@ def _broadcast(q, k, v):
     axes = q.ndim, k.ndim, v.ndim
     if min(axes) < 2 or (2 in axes and max(axes) > 2):
         raise _misfit(
-            q, k, v, ", but they must be (..., heads, t, d), (..., kv_heads, s, d) and (..., kv_heads, s, dv), "
-            "or all without heads"
+            q,
+            k,
+            v,
+            ", but they must be (..., heads, t, d), (..., kv_heads, s, d) and (..., kv_heads, s, dv), "
+            "or all without heads",
         )
     if q.shape[-1] != k.shape[-1]:
         raise _misfit(q, k, v, ": the last axes of q and k must have one length")
@@ -139,7 +143,8 @@ def _mask(mask, shape, one):
         if mask.dtype.kind != "f":
             raise TypeError(
                 f"mask has dtype {mask.dtype}, but must be bool (True takes part) or float32 (added): "
-                "pass mask.astype(bool) or a sum")
+                "pass mask.astype(bool) or a sum"
+            )
         mask = _core.as_input(mask, "mask")
     if mask.shape == shape:
         return mask
@@ -222,11 +227,11 @@ class KVCache:
 
     @property
     def k(self):
-        return self._k[:, :, :self._tokens]
+        return self._k[:, :, : self._tokens]
 
     @property
     def v(self):
-        return self._v[:, :, :self._tokens]
+        return self._v[:, :, : self._tokens]
 
     def append(self, k, v):
         """Adds the keys and values of t tokens.
@@ -259,14 +264,14 @@ class KVCache:
         end = self._tokens + t
         if end > self._k.shape[2]:
             self._k, self._v = self._grown(self._k, end), self._grown(self._v, end)
-        self._k[:, :, self._tokens:end] = k
-        self._v[:, :, self._tokens:end] = v
+        self._k[:, :, self._tokens : end] = k
+        self._v[:, :, self._tokens : end] = v
         self._tokens = end
 
     def _grown(self, own, tokens):
         batch, heads, capacity, n = own.shape
         more = np.empty((batch, heads, max(2 * capacity, tokens), n), np.float32)
-        more[:, :, :self._tokens] = own[:, :, :self._tokens]
+        more[:, :, : self._tokens] = own[:, :, : self._tokens]
         return more
 
     def truncate(self, tokens=0):

@@ -11,6 +11,7 @@ fused.
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
 of them.
 """
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
@@ -78,14 +79,26 @@ class Convolution:
     def layer(self, a, module=layers, **options):
         """The prepared layer, of `fusedops.reference` where `module` says so, in 8 bits where its input is."""
         kind = module.QConv2d if "x_q" in options else module.Conv2d
-        return kind(a.w, bn=a.bn, activation=self.activation, stride=self.stride, padding=self.padding,
-                    groups=self.groups, **options)
+        return kind(
+            a.w,
+            bn=a.bn,
+            activation=self.activation,
+            stride=self.stride,
+            padding=self.padding,
+            groups=self.groups,
+            **options,
+        )
 
     def variants(self, a):
-        made = {"unfused": self.layer(a, reference), "folded": self.layer(a, reference, fold_bn=True),
-                "fused": self.layer(a)}
-        return {"numpy": lambda: self._numpy(a),
-                **{variant: into_one_array(layer, a.x) for variant, layer in made.items()}}
+        made = {
+            "unfused": self.layer(a, reference),
+            "folded": self.layer(a, reference, fold_bn=True),
+            "fused": self.layer(a),
+        }
+        return {
+            "numpy": lambda: self._numpy(a),
+            **{variant: into_one_array(layer, a.x) for variant, layer in made.items()},
+        }
 
     def _numpy(self, a):
         convolution = _numpy_convolution if self.groups == 1 else _numpy_depthwise
@@ -111,22 +124,30 @@ class Cell:
     @property
     def traffic(self):
         """Bytes of weights, input and states."""
-        return 4 * (2 * GATES[self.mode] * self.hidden**2 + self.batch * self.hidden *
-                    (5 if self.mode == "LSTM" else 3))
+        return 4 * (
+            2 * GATES[self.mode] * self.hidden**2 + self.batch * self.hidden * (5 if self.mode == "LSTM" else 3)
+        )
 
     def arrays(self, rng):
         states = [np.tanh(_normal(rng, self.batch, self.hidden)) for _ in range(2 if self.mode == "LSTM" else 1)]
-        return SimpleNamespace(x=_normal(rng, self.batch, self.hidden), states=states,
-                               weights=recurrent_weights(rng, self.mode, self.hidden))
+        return SimpleNamespace(
+            x=_normal(rng, self.batch, self.hidden),
+            states=states,
+            weights=recurrent_weights(rng, self.mode, self.hidden),
+        )
 
     def variants(self, a):
         fused, unfused = (getattr(module, f"{self.mode}Cell") for module in (recurrent, reference))
         cells = {
-            "unfused": unfused(*a.weights), "folded": unfused(*a.weights, fold_bn=True), "fused": fused(*a.weights)
+            "unfused": unfused(*a.weights),
+            "folded": unfused(*a.weights, fold_bn=True),
+            "fused": fused(*a.weights),
         }
         step = NUMPY_STEPS[self.mode]
-        return {"numpy": lambda: step(a.x, *a.states, *a.weights),
-                **{variant: lambda cell=cell: cell(a.x, *a.states) for variant, cell in cells.items()}}
+        return {
+            "numpy": lambda: step(a.x, *a.states, *a.weights),
+            **{variant: lambda cell=cell: cell(a.x, *a.states) for variant, cell in cells.items()},
+        }
 
 
 @dataclass(frozen=True)
@@ -144,12 +165,16 @@ class Block:
     def parts(self):
         """The convolutions, in their order."""
         if self.expansion is None:
-            return (depthwise(self.channels, self.size, stride=self.stride),
-                    Convolution(self.channels, self.size // self.stride, self.outputs))
+            return (
+                depthwise(self.channels, self.size, stride=self.stride),
+                Convolution(self.channels, self.size // self.stride, self.outputs),
+            )
         hidden = self.channels * self.expansion
-        return (Convolution(self.channels, self.size, hidden, activation="relu6"),
-                depthwise(hidden, self.size, stride=self.stride, activation="relu6"),
-                Convolution(hidden, self.size // self.stride, self.outputs, activation=None))
+        return (
+            Convolution(self.channels, self.size, hidden, activation="relu6"),
+            depthwise(hidden, self.size, stride=self.stride, activation="relu6"),
+            Convolution(hidden, self.size // self.stride, self.outputs, activation=None),
+        )
 
     @property
     def residual(self):
@@ -179,8 +204,10 @@ class Block:
         block = layers.DepthwiseSeparable(*fused) if self.expansion is None else layers.InvertedResidual(*fused)
         x = np.ascontiguousarray(a.x.transpose(0, 2, 3, 1))
         calls = {
-            "unfused": self._in_a_row(made(reference), x), "folded": self._in_a_row(made(reference, fold_bn=True), x),
-            "fused": self._in_a_row(fused, x), "block": into_one_array(block, x)
+            "unfused": self._in_a_row(made(reference), x),
+            "folded": self._in_a_row(made(reference, fold_bn=True), x),
+            "fused": self._in_a_row(fused, x),
+            "block": into_one_array(block, x),
         }
         return {variant: lambda call=call: call().transpose(0, 3, 1, 2) for variant, call in calls.items()}
 
@@ -213,13 +240,15 @@ class EightBits:
         return a
 
     def variants(self, a):
-        fused, twin = (self.convolution.layer(a, module, layout="NHWC", x_q=a.x_q, y_q=a.y_q)
-                       for module in (quantized, reference))
+        fused, twin = (
+            self.convolution.layer(a, module, layout="NHWC", x_q=a.x_q, y_q=a.y_q) for module in (quantized, reference)
+        )
         x, floats = quantized.quantize(a.x, a.x_q), np.empty_like(a.x)
         result, y = np.empty_like(a.y), np.empty(a.y.shape, np.uint8)
 
-        x_ends, y_ends = ([np.array([n], kind) for n, kind in zip(q, (np.float32, np.int32), strict=True)]
-                          for q in (a.x_q, a.y_q))
+        x_ends, y_ends = (
+            [np.array([n], kind) for n, kind in zip(q, (np.float32, np.int32), strict=True)] for q in (a.x_q, a.y_q)
+        )
 
         def unfused():
             """The twin's passes, each into an array that is there already."""
@@ -227,8 +256,11 @@ class EightBits:
             twin._layer(floats, out=result)
             return _core.convert(result, *y_ends, y)
 
-        return {"float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
-                "8 bits unfused": unfused, "8 bits fused": into_one_array(fused, x)}
+        return {
+            "float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
+            "8 bits unfused": unfused,
+            "8 bits fused": into_one_array(fused, x),
+        }
 
     def comparable(self, a, results):
         """Results as real numbers, and by what part of the largest one they may differ."""
@@ -338,8 +370,11 @@ WORKLOADS = {
     "inverted_stride2": Workload("inverted 16x112x112, 6x -> 24", Block(16, 112, 24, 2, 6)),
     "inverted_large": Workload("inverted 24x224x224, 6x", Block(24, 224, 24, expansion=6)),
 }
-WORKLOADS |= {f"{name}_8_bits": Workload(f"{workload.title}, 8 bits", EightBits(workload.operation))
-              for name, workload in WORKLOADS.items() if isinstance(workload.operation, Convolution)}
+WORKLOADS |= {
+    f"{name}_8_bits": Workload(f"{workload.title}, 8 bits", EightBits(workload.operation))
+    for name, workload in WORKLOADS.items()
+    if isinstance(workload.operation, Convolution)
+}
 
 
 def build(name, seed=0):
@@ -376,7 +411,8 @@ def check(name, calls, comparable=_as_they_are):
             error = float(np.max(np.abs(got - want)) / np.max(np.abs(want)))
             if not error < most:
                 raise ArithmeticError(
-                    f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value")
+                    f"{name}: {VARIANTS[variant]} differs from {VARIANTS[first]} by {error:.1e} of the largest value"
+                )
 
 
 def _arrays(result):

@@ -1,5 +1,6 @@
 """Families of networks that torchvision and others have, small: each (module, example inputs, {input: {dimension:
 name}})."""
+
 import math
 
 import torch
@@ -14,9 +15,14 @@ class DenseBlock(nn.Module):
 
     def __init__(self, channels=8, growth=4, layers=3):
         super().__init__()
-        self.layers = nn.ModuleList(nn.Sequential(nn.BatchNorm2d(channels + i * growth), nn.ReLU(inplace=True),
-                                                  nn.Conv2d(channels + i * growth, growth, 3, padding=1, bias=False))
-                                    for i in range(layers))
+        self.layers = nn.ModuleList(
+            nn.Sequential(
+                nn.BatchNorm2d(channels + i * growth),
+                nn.ReLU(inplace=True),
+                nn.Conv2d(channels + i * growth, growth, 3, padding=1, bias=False),
+            )
+            for i in range(layers)
+        )
 
     def forward(self, x):
         found = [x]
@@ -31,10 +37,16 @@ class ShuffleUnit(nn.Module):
     def __init__(self, channels=16):
         super().__init__()
         c = channels // 2
-        self.branch = nn.Sequential(nn.Conv2d(c, c, 1, bias=False), nn.BatchNorm2d(c), nn.ReLU(inplace=True),
-                                    nn.Conv2d(c, c, 3, 1, 1, groups=c, bias=False),
-                                    nn.BatchNorm2d(c), nn.Conv2d(c, c, 1, bias=False), nn.BatchNorm2d(c),
-                                    nn.ReLU(inplace=True))
+        self.branch = nn.Sequential(
+            nn.Conv2d(c, c, 1, bias=False),
+            nn.BatchNorm2d(c),
+            nn.ReLU(inplace=True),
+            nn.Conv2d(c, c, 3, 1, 1, groups=c, bias=False),
+            nn.BatchNorm2d(c),
+            nn.Conv2d(c, c, 1, bias=False),
+            nn.BatchNorm2d(c),
+            nn.ReLU(inplace=True),
+        )
 
     def forward(self, x):
         a, b = x.chunk(2, 1)
@@ -46,8 +58,10 @@ class ShuffleUnit(nn.Module):
 class ConvNeXtBlock(nn.Module):
     def __init__(self, channels=12):
         super().__init__()
-        self.depthwise, self.norm = nn.Conv2d(channels, channels, 7, padding=3, groups=channels), nn.LayerNorm(channels,
-                                                                                                               eps=1e-6)
+        self.depthwise, self.norm = (
+            nn.Conv2d(channels, channels, 7, padding=3, groups=channels),
+            nn.LayerNorm(channels, eps=1e-6),
+        )
         self.up, self.down = nn.Linear(channels, 4 * channels), nn.Linear(4 * channels, channels)
         self.scale = nn.Parameter(torch.full((channels,), 0.5))
 
@@ -80,9 +94,11 @@ class Llama(nn.Module):
         self.words, self.heads, self.kv_heads, self.size = nn.Embedding(words, width), heads, kv_heads, width // heads
         self.q, self.k, self.v = (nn.Linear(width, n * self.size, bias=False) for n in (heads, kv_heads, kv_heads))
         self.out, self.norms = nn.Linear(width, width, bias=False), nn.ModuleList(nn.RMSNorm(width) for _ in range(3))
-        self.gate, self.up, self.down = nn.Linear(width, 40, bias=False), nn.Linear(width, 40,
-                                                                                    bias=False), nn.Linear(40, width,
-                                                                                                           bias=False)
+        self.gate, self.up, self.down = (
+            nn.Linear(width, 40, bias=False),
+            nn.Linear(width, 40, bias=False),
+            nn.Linear(40, width, bias=False),
+        )
         self.head = nn.Linear(width, words, bias=False)
         self.head.weight = self.words.weight
         self.register_buffer("frequencies", 1 / 100 ** (torch.arange(0, self.size, 2) / self.size), persistent=False)
@@ -95,8 +111,10 @@ class Llama(nn.Module):
 
     def attention(self, x):
         n, t, _ = x.shape
-        q, k, v = (f(x).view(n, t, h, self.size).transpose(1, 2) for f,
-                   h in ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads)))
+        q, k, v = (
+            f(x).view(n, t, h, self.size).transpose(1, 2)
+            for f, h in ((self.q, self.heads), (self.k, self.kv_heads), (self.v, self.kv_heads))
+        )
         y = F.scaled_dot_product_attention(self.rotated(q), self.rotated(k), v, is_causal=True, enable_gqa=True)
         return self.out(y.transpose(1, 2).reshape(n, t, -1))
 
@@ -113,8 +131,11 @@ class Tagger(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.words, self.rnn, self.head = nn.Embedding(50, 12), nn.LSTM(12, 10, 2, bidirectional=True,
-                                                                        batch_first=True), nn.Linear(20, 5)
+        self.words, self.rnn, self.head = (
+            nn.Embedding(50, 12),
+            nn.LSTM(12, 10, 2, bidirectional=True, batch_first=True),
+            nn.Linear(20, 5),
+        )
 
     def forward(self, tokens):
         return self.head(self.rnn(self.words(tokens))[0]).log_softmax(-1)
@@ -162,9 +183,16 @@ class Decoder(nn.Module):
     def __init__(self):
         super().__init__()
         self.first = nn.Linear(6, 8 * 4 * 4)
-        self.body = nn.Sequential(nn.ConvTranspose2d(8, 8, 4, 2, 1), nn.BatchNorm2d(8), nn.LeakyReLU(0.2),
-                                  nn.ConvTranspose2d(8, 4, 4, 2, 1),
-                                  nn.InstanceNorm2d(4, affine=True), nn.ELU(), nn.Conv2d(4, 3, 3, padding=1), nn.Tanh())
+        self.body = nn.Sequential(
+            nn.ConvTranspose2d(8, 8, 4, 2, 1),
+            nn.BatchNorm2d(8),
+            nn.LeakyReLU(0.2),
+            nn.ConvTranspose2d(8, 4, 4, 2, 1),
+            nn.InstanceNorm2d(4, affine=True),
+            nn.ELU(),
+            nn.Conv2d(4, 3, 3, padding=1),
+            nn.Tanh(),
+        )
 
     def forward(self, z):
         return self.body(self.first(z).view(-1, 8, 4, 4))
@@ -224,14 +252,20 @@ def words(*shape):
 
 SIZES = {2: "height", 3: "width"}
 FAMILIES = {
-    "densenet": (DenseBlock, image(2, 8, 9, 10), [SIZES]), "shufflenet": (ShuffleUnit, image(2, 16, 8, 6), [SIZES]),
-    "convnext": (ConvNeXtBlock, image(2, 12, 9, 8), [SIZES]), "vit": (VisionTransformer, image(2, 3, 16, 16), [None]),
+    "densenet": (DenseBlock, image(2, 8, 9, 10), [SIZES]),
+    "shufflenet": (ShuffleUnit, image(2, 16, 8, 6), [SIZES]),
+    "convnext": (ConvNeXtBlock, image(2, 12, 9, 8), [SIZES]),
+    "vit": (VisionTransformer, image(2, 3, 16, 16), [None]),
     "llama": (Llama, lambda: (words(2, 7),), [{1: "length"}]),
     "tagger": (Tagger, lambda: (words(2, 6),), [{1: "length"}]),
     "translator": (Translator, lambda: (words(2, 6), words(2, 4)), [{1: "read"}, {1: "written"}]),
     "wavenet": (WaveNet, image(2, 1, 40), [{2: "length"}]),
-    "decoder": (Decoder, image(2, 6), [None]), "detector": (Detector, image(2, 3, 16, 24), [SIZES]),
+    "decoder": (Decoder, image(2, 6), [None]),
+    "detector": (Detector, image(2, 3, 16, 24), [SIZES]),
     "squeeze_excite": (SqueezeExcite, image(2, 8, 5, 6), [SIZES]),
-    "graph": (Graph, lambda: (torch.randn(5, 6), torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])),
-              [None, {1: "edges"}]),
+    "graph": (
+        Graph,
+        lambda: (torch.randn(5, 6), torch.tensor([[0, 1, 2, 3, 4, 0], [1, 2, 3, 4, 0, 2]])),
+        [None, {1: "edges"}],
+    ),
 }

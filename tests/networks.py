@@ -1,4 +1,5 @@
 """Small re-implementations of well-known networks in PyTorch, with random weights and statistics."""
+
 import functools
 
 import torch
@@ -9,8 +10,9 @@ import fusedops as fo
 
 
 def conv_bn(i, o, k=1, s=1, g=1, act=nn.ReLU):
-    return nn.Sequential(nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o),
-                         *([act()] if act else []))
+    return nn.Sequential(
+        nn.Conv2d(i, o, k, s, k // 2, groups=g, bias=False), nn.BatchNorm2d(o), *([act()] if act else [])
+    )
 
 
 class Residual(nn.Module):
@@ -19,8 +21,11 @@ class Residual(nn.Module):
     def __init__(self, i, m, s, expansion):
         super().__init__()
         o = m * expansion
-        self.body = nn.Sequential(conv_bn(i, m, 3, s), conv_bn(m, m, 3, act=None)) if expansion == 1 else \
-            nn.Sequential(conv_bn(i, m), conv_bn(m, m, 3, s), conv_bn(m, o, act=None))
+        self.body = (
+            nn.Sequential(conv_bn(i, m, 3, s), conv_bn(m, m, 3, act=None))
+            if expansion == 1
+            else nn.Sequential(conv_bn(i, m), conv_bn(m, m, 3, s), conv_bn(m, o, act=None))
+        )
         self.skip = conv_bn(i, o, 1, s, act=None) if s != 1 or i != o else nn.Identity()
 
     def forward(self, x):
@@ -42,8 +47,12 @@ class Inverted(nn.Module):
     def __init__(self, i, o, s, t, k=3, act=nn.ReLU6, excite=False):
         super().__init__()
         h = i * t
-        self.body = nn.Sequential(*([conv_bn(i, h, act=act)] if t > 1 else []), conv_bn(h, h, k, s, h, act),
-                                  *([SqueezeExcite(h, max(1, i // 4))] if excite else []), conv_bn(h, o, act=None))
+        self.body = nn.Sequential(
+            *([conv_bn(i, h, act=act)] if t > 1 else []),
+            conv_bn(h, h, k, s, h, act),
+            *([SqueezeExcite(h, max(1, i // 4))] if excite else []),
+            conv_bn(h, o, act=None),
+        )
         self.skip = s == 1 and i == o
 
     def forward(self, x):
@@ -70,16 +79,26 @@ def resnet(counts, expansion):
 
 def mobilenet_v1():
     layers = [conv_bn(3, 32, 3, 2)]
-    for i, o, s in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2),
-                    *[(512, 512, 1)] * 5, (512, 1024, 2), (1024, 1024, 1)]:
+    for i, o, s in [
+        (32, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+        (256, 256, 1),
+        (256, 512, 2),
+        *[(512, 512, 1)] * 5,
+        (512, 1024, 2),
+        (1024, 1024, 1),
+    ]:
         layers += [conv_bn(i, i, 3, s, i), conv_bn(i, o)]
     return Classifier(layers, 1024)
 
 
 def mobilenet_v2(counts=(1, 2, 3, 4, 3, 3, 1)):
     layers, i = [conv_bn(3, 32, 3, 2, act=nn.ReLU6)], 32
-    for count, t, o, s in zip(counts, (1, 6, 6, 6, 6, 6, 6), (16, 24, 32, 64, 96, 160, 320), (1, 2, 2, 2, 1, 2, 1),
-                              strict=True):
+    for count, t, o, s in zip(
+        counts, (1, 6, 6, 6, 6, 6, 6), (16, 24, 32, 64, 96, 160, 320), (1, 2, 2, 2, 1, 2, 1), strict=True
+    ):
         for j in range(count):
             layers.append(Inverted(i, o, s if j == 0 else 1, t))
             i = o
@@ -88,8 +107,15 @@ def mobilenet_v2(counts=(1, 2, 3, 4, 3, 3, 1)):
 
 def efficientnet_b0():
     layers, i = [conv_bn(3, 32, 3, 2, act=nn.SiLU)], 32
-    for t, o, count, s, k in [(1, 16, 1, 1, 3), (6, 24, 2, 2, 3), (6, 40, 2, 2, 5), (6, 80, 3, 2, 3), (6, 112, 3, 1, 5),
-                              (6, 192, 4, 2, 5), (6, 320, 1, 1, 3)]:
+    for t, o, count, s, k in [
+        (1, 16, 1, 1, 3),
+        (6, 24, 2, 2, 3),
+        (6, 40, 2, 2, 5),
+        (6, 80, 3, 2, 3),
+        (6, 112, 3, 1, 5),
+        (6, 192, 4, 2, 5),
+        (6, 320, 1, 1, 3),
+    ]:
         for j in range(count):
             layers.append(Inverted(i, o, s if j == 0 else 1, t, k, nn.SiLU, excite=True))
             i = o
@@ -103,10 +129,12 @@ class UNet(nn.Module):
 
         def double(i, o):
             return nn.Sequential(conv_bn(i, o, 3), conv_bn(o, o, 3, act=nn.LeakyReLU))
+
         self.down = nn.ModuleList(double(i, o) for i, o in zip([3, *sizes], sizes, strict=False))
         self.up = nn.ModuleList(
             nn.Sequential(nn.ConvTranspose2d(2 * s, s, 2, 2, bias=False), nn.BatchNorm2d(s), nn.ReLU())
-            for s in sizes[:-1])
+            for s in sizes[:-1]
+        )
         self.merge = nn.ModuleList(double(2 * s, s) for s in sizes[:-1])
         self.head = nn.Conv2d(width, 2, 1)
 
@@ -126,10 +154,13 @@ class CRNN(nn.Module):
 
     def __init__(self):
         super().__init__()
-        self.features = nn.Sequential(conv_bn(1, 32, 3), nn.MaxPool2d(2), conv_bn(32, 64, 3), nn.MaxPool2d((2, 1)),
-                                      conv_bn(64, 64, 3))
-        self.lstm, self.head = nn.LSTM(64 * 8, 48, num_layers=2, bidirectional=True,
-                                       batch_first=True), nn.Linear(96, 37)
+        self.features = nn.Sequential(
+            conv_bn(1, 32, 3), nn.MaxPool2d(2), conv_bn(32, 64, 3), nn.MaxPool2d((2, 1)), conv_bn(64, 64, 3)
+        )
+        self.lstm, self.head = (
+            nn.LSTM(64 * 8, 48, num_layers=2, bidirectional=True, batch_first=True),
+            nn.Linear(96, 37),
+        )
 
     def forward(self, x):
         v = self.features(x)
@@ -145,9 +176,17 @@ class Encoder(nn.Module):
         self.words, self.places = nn.Embedding(words, width), nn.Parameter(torch.randn(1, 128, width) * 0.1)
         self.blocks = nn.ModuleList(
             nn.ModuleDict(
-                dict(n1=nn.LayerNorm(width), qkv=nn.Linear(width, 3 * width), out=nn.Linear(width, width),
-                     n2=nn.LayerNorm(width), a=nn.Linear(width, 4 * width), b=nn.Linear(4 * width, width)))
-            for _ in range(layers))
+                dict(
+                    n1=nn.LayerNorm(width),
+                    qkv=nn.Linear(width, 3 * width),
+                    out=nn.Linear(width, width),
+                    n2=nn.LayerNorm(width),
+                    a=nn.Linear(width, 4 * width),
+                    b=nn.Linear(4 * width, width),
+                )
+            )
+            for _ in range(layers)
+        )
         self.heads, self.norm = heads, nn.LayerNorm(width)
 
     def attention(self, block, x):
@@ -157,7 +196,7 @@ class Encoder(nn.Module):
         return block["out"]((weights @ v).transpose(1, 2).reshape(n, t, c))
 
     def forward(self, tokens):
-        x = self.words(tokens) + self.places[:, :tokens.shape[1]]
+        x = self.words(tokens) + self.places[:, : tokens.shape[1]]
         for block in self.blocks:
             x = x + self.attention(block, block["n1"](x))
             x = x + block["b"](F.gelu(block["a"](block["n2"](x))))

@@ -1,4 +1,5 @@
 """What the tests of a common property run over: each operation on small arrays, and arrays of every kind of memory."""
+
 import os
 import subprocess
 import sys
@@ -57,8 +58,9 @@ class Operation(NamedTuple):
 
     def of(self, n):
         """The same of a batch of n."""
+
         def resized(shape):
-            return (*shape[:self.axis], n, *shape[self.axis + 1:])
+            return (*shape[: self.axis], n, *shape[self.axis + 1 :])
 
         arrays = {name: resized(shape) if name in BATCHED else shape for name, shape in self.arrays.items()}
         return self._replace(arrays=arrays, results=[resized(shape) for shape in self.results])
@@ -103,12 +105,17 @@ def _sequence(function, gates, **options):
     axis = 0 if options.get("batch_first") else 1
     shape = [7, 7]
     shape[axis] = 2
-    return Operation(lambda x, **others: function(x, None, **others),
-                     dict(x=(*shape, 17)) | _weights(gates, 17, 24), options, [(*shape, 24)], axis)
+    return Operation(
+        lambda x, **others: function(x, None, **others),
+        dict(x=(*shape, 17)) | _weights(gates, 17, 24),
+        options,
+        [(*shape, 24)],
+        axis,
+    )
 
 
 def _image(function, x, w, y, **options):
-    return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1:][:1], residual=y), options, [y])
+    return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1 :][:1], residual=y), options, [y])
 
 
 def _transposed(x, w, y, **options):
@@ -343,13 +350,16 @@ LARGE = {
     "lstm": _sequence(fo.lstm, 4),
     "gru": _sequence(fo.gru, 3, batch_first=True),
     "conv1d": _image(fo.conv1d, (2, 24, 65), (40, 24, 3), (2, 40, 63), activation="gelu"),
-    "conv_transpose2d": _transposed((2, 17, 9, 11), (17, 40, 4, 4), (2, 40, 18, 22), stride=2, padding=1,
-                                    activation="relu"),
-    "conv_transpose2d_nhwc": _transposed((2, 9, 11, 17), (17, 40, 3, 3), (2, 18, 22, 40), layout="NHWC", stride=2,
-                                         padding=1, output_padding=1),
+    "conv_transpose2d": _transposed(
+        (2, 17, 9, 11), (17, 40, 4, 4), (2, 40, 18, 22), stride=2, padding=1, activation="relu"
+    ),
+    "conv_transpose2d_nhwc": _transposed(
+        (2, 9, 11, 17), (17, 40, 3, 3), (2, 18, 22, 40), layout="NHWC", stride=2, padding=1, output_padding=1
+    ),
     "max_pool2d": _alone(fo.max_pool2d, (2, 5, 23, 71), (2, 5, 12, 36), kernel_size=3, stride=2, padding=1),
-    "max_pool2d_nhwc": _alone(fo.max_pool2d, (2, 9, 11, 70), (2, 9, 11, 70), kernel_size=5, stride=1, padding=2,
-                              layout="NHWC"),
+    "max_pool2d_nhwc": _alone(
+        fo.max_pool2d, (2, 9, 11, 70), (2, 9, 11, 70), kernel_size=5, stride=1, padding=2, layout="NHWC"
+    ),
     "avg_pool2d": _alone(fo.avg_pool2d, (2, 5, 24, 70), (2, 5, 12, 35), kernel_size=2),
     "avg_pool2d_nhwc": _alone(fo.avg_pool2d, (2, 9, 11, 70), (2, 1, 1, 70), kernel_size=(9, 11), layout="NHWC"),
     "max_pool2d_whole": _alone(fo.max_pool2d, (2, 19, 9, 21), (2, 19, 1, 1), kernel_size=(9, 21)),
@@ -443,5 +453,11 @@ def using_byte_products(kind):
 
 def python(code, **environment):
     """Runs code in a fresh interpreter, with the same fusedops: the completed process, output as text."""
-    return subprocess.run([sys.executable, "-c", code], env=os.environ | environment, capture_output=True, text=True,
-                          timeout=60, cwd=Path(fo.__file__).parent.parent)
+    return subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=Path(fo.__file__).parent.parent,
+    )

@@ -5,6 +5,7 @@ the error of any sensible float32 computation of it, by running error analysis: 
 most k u sum |a||b| with u = 2**-24, whatever its order, and hardly ever by more than a few sqrt(k) u sum |a||b|, as
 roundings go both ways; each later step adds its own. A term left out or read from a neighbour is far outside.
 """
+
 import math
 from typing import NamedTuple
 
@@ -221,8 +222,21 @@ def convolution(x, w, stride, padding, dilation, groups):
     return y.reshape(n, oc, oh, ow)
 
 
-def conv2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, dilation=1, groups=1,
-           layout="NCHW", algorithm="direct"):
+def conv2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    algorithm="direct",
+):
     if layout == "NHWC":
         x = np.moveaxis(x, 3, 1)
         residual = None if residual is None else np.moveaxis(residual, 3, 1)
@@ -255,13 +269,34 @@ def conv1d(x, w, *, residual=None, stride=1, padding=0, dilation=1, layout="NCHW
     if not isinstance(padding, str):
         padding = ((0, 0), pair(padding))
     residual = None if residual is None else np.expand_dims(residual, row)
-    y = conv2d(np.expand_dims(x, row), w[:, :, None], residual=residual, stride=(1, stride), padding=padding,
-               dilation=(1, dilation), layout=layout, **options)
+    y = conv2d(
+        np.expand_dims(x, row),
+        w[:, :, None],
+        residual=residual,
+        stride=(1, stride),
+        padding=padding,
+        dilation=(1, dilation),
+        layout=layout,
+        **options,
+    )
     return y.map(lambda v: v.squeeze(row))
 
 
-def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None, stride=1, padding=0, output_padding=0,
-                     dilation=1, groups=1, layout="NCHW"):
+def conv_transpose2d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+):
     """Each pixel of x spreads over a window of y."""
     if layout == "NHWC":
         x = np.moveaxis(x, 3, 1)
@@ -282,8 +317,10 @@ def conv_transpose2d(x, w, *, bias=None, bn=None, residual=None, activation=None
         x, w = x.reshape(n, groups, ic // groups, ih * iw), w.reshape(groups, ic // groups, ocg * kh * kw)
         windows = (w.swapaxes(1, 2) @ x).reshape(n, groups, ocg, kh, kw, ih, iw)
         for i, j in np.ndindex(kh, kw):
-            y[..., i * dh:, j * dw:][..., : (ih - 1) * sh + 1: sh, : (iw - 1) * sw + 1: sw] += windows[..., i, j, :, :]
-        return y.reshape(n, -1, *y.shape[3:])[:, :, padding[0][0]:, padding[1][0]:][:, :, :oh, :ow]
+            y[..., i * dh :, j * dw :][..., : (ih - 1) * sh + 1 : sh, : (iw - 1) * sw + 1 : sw] += windows[
+                ..., i, j, :, :
+            ]
+        return y.reshape(n, -1, *y.shape[3:])[:, :, padding[0][0] :, padding[1][0] :][:, :, :oh, :ow]
 
     y = fused(op, x, w, ic // groups * kh * kw, lambda v: v.reshape(-1, 1, 1), bias, bn, residual, activation)
     return y.map(lambda v: np.moveaxis(v, 1, 3)) if layout == "NHWC" else y
@@ -310,7 +347,7 @@ def _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, outside):
         """a with `inside` in the padding and `beyond` it."""
         a = np.pad(a, ((0, 0), (0, 0), *(r[:2] for r in room)), constant_values=inside)
         a = np.pad(a, ((0, 0), (0, 0), *((0, r[2]) for r in room)), constant_values=beyond)
-        taps = [a[:, :, i * dilation[0]:, j * dilation[1]:] for i, j in np.ndindex(*kernel)]
+        taps = [a[:, :, i * dilation[0] :, j * dilation[1] :] for i, j in np.ndindex(*kernel)]
         ends = [slice(0, count * s, s) for count, s in zip(size, stride)]
         return np.stack([tap[:, :, ends[0], ends[1]] for tap in taps], -1)
 
@@ -320,10 +357,12 @@ def _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, outside):
 
 def _channels_first(function):
     """The same for layout="NHWC"."""
+
     def either(x, *args, layout="NCHW", **options):
         if layout == "NCHW":
             return function(x, *args, **options)
         return function(np.moveaxis(x, -1, 1), *args, **options).map(lambda v: np.moveaxis(v, 1, -1))
+
     return either
 
 
@@ -449,7 +488,7 @@ def lstm_cell(x, h, c, w_ih, w_hh, b_ih=None, b_hh=None):
 
 def gru_cell(x, h, w_ih, w_hh, b_ih=None, b_hh=None, *, reset_after=True):
     def part(v, lo, hi):
-        return None if v is None else v[lo * size: hi * size]
+        return None if v is None else v[lo * size : hi * size]
 
     size = h.shape[-1]
     r, z = activate(_gates(x, h, *(part(v, 0, 2) for v in (w_ih, w_hh, b_ih, b_hh))), "sigmoid").split(2)

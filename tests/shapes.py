@@ -47,10 +47,23 @@ DIRECT = [
 ]
 
 # Of few steps: tiles stacked along the rows of the result, of each height that they may have.
-FEW_STEPS = [(ic, size, oc, (1, 1), {}) for ic, size, oc in [
-    (4, (23, 25), 6), (5, (23, 25), 13), (7, (23, 25), 15), (16, (23, 25), 17), (37, (23, 25), 29), (64, (23, 25), 34),
-    (63, (23, 25), 48), (16, (5, 6), 33), (18, (5, 7), 70), (60, (60, 91), 41), (5, (59, 139), 70),
-    (300, (19, 21), 17)]]
+FEW_STEPS = [
+    (ic, size, oc, (1, 1), {})
+    for ic, size, oc in [
+        (4, (23, 25), 6),
+        (5, (23, 25), 13),
+        (7, (23, 25), 15),
+        (16, (23, 25), 17),
+        (37, (23, 25), 29),
+        (64, (23, 25), 34),
+        (63, (23, 25), 48),
+        (16, (5, 6), 33),
+        (18, (5, 7), 70),
+        (60, (60, 91), 41),
+        (5, (59, 139), 70),
+        (300, (19, 21), 17),
+    ]
+]
 
 # Small images and narrow ones: products with zeros are left out. Kernel, options, image.
 SMALL = [
@@ -83,38 +96,76 @@ NARROW = [
 ]
 
 # Windows that do not overlap become pixels of a 1x1 convolution where there is no padding.
-WINDOWS = [(ic, size, oc, kernel, dict(stride=stride)) for ic, size, oc, kernel, stride in [
-    (3, (32, 48), 64, (4, 4), 4), (3, (65, 33), 32, (8, 8), 8), (3, (50, 75), 70, (5, 5), 5),
-    (1, (29, 31), 64, (6, 6), 7),
-    (20, (30, 18), 64, (2, 3), (2, 3)), (33, (19, 40), 65, (2, 2), 2), (18, (41, 17), 64, (3, 3), 4),
-    (40, (16, 21), 64, (1, 3), (2, 3)), (16, (9, 9), 64, (1, 1), 3), (64, (14, 14), 64, (2, 2), 2),
-    (3, (64, 96), 64, (16, 16), 16), (17, (8, 300), 64, (4, 4), 4)]]
+WINDOWS = [
+    (ic, size, oc, kernel, dict(stride=stride))
+    for ic, size, oc, kernel, stride in [
+        (3, (32, 48), 64, (4, 4), 4),
+        (3, (65, 33), 32, (8, 8), 8),
+        (3, (50, 75), 70, (5, 5), 5),
+        (1, (29, 31), 64, (6, 6), 7),
+        (20, (30, 18), 64, (2, 3), (2, 3)),
+        (33, (19, 40), 65, (2, 2), 2),
+        (18, (41, 17), 64, (3, 3), 4),
+        (40, (16, 21), 64, (1, 3), (2, 3)),
+        (16, (9, 9), 64, (1, 1), 3),
+        (64, (14, 14), 64, (2, 2), 2),
+        (3, (64, 96), 64, (16, 16), 16),
+        (17, (8, 300), 64, (4, 4), 4),
+    ]
+]
 
 # Kernels of one row, some of which become kernels of one column on a transposed image.
-ONE_ROW = [(ic, size, oc, (1, k), options) for ic, size, oc, k, options in [
-    (32, (17, 19), 48, 7, dict(padding=(0, 3))), (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
-    (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))),
-    (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
-    (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))), (40, (1, 300), 40, 3, {}), (130, (20, 21), 5, 4, {}),
-    (3, (40, 3), 64, 3, dict(padding=(0, 1)))]]
+ONE_ROW = [
+    (ic, size, oc, (1, k), options)
+    for ic, size, oc, k, options in [
+        (32, (17, 19), 48, 7, dict(padding=(0, 3))),
+        (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
+        (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))),
+        (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
+        (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))),
+        (40, (1, 300), 40, 3, {}),
+        (130, (20, 21), 5, 4, {}),
+        (3, (40, 3), 64, 3, dict(padding=(0, 1))),
+    ]
+]
 
-WINOGRAD = [(ic, size, oc, (3, 3), options) for ic, size, oc, options in [
-    (5, (1, 1), 7, dict(padding=1)), (5, (2, 3), 7, dict(padding=1)), (5, (9, 11), 7, dict(padding=1)),
-    (9, (8, 17), 5, {}),
-    (20, (10, 14), 33, dict(padding=1)), (12, (8, 10), 33, dict(padding=1)), (70, (20, 22), 35, dict(padding=1)),
-    (70, (25, 24), 35, dict(padding=1)), (70, (23, 21), 35, dict(padding=1)), (130, (14, 14), 64, dict(padding=1)),
-    (20, (9, 47), 33, dict(padding=((2, 0), (3, 1)))), (16, (13, 64), 40, dict(padding=1)),
-    (9, (7, 129), 24, dict(padding=9)),
-    (1, (18, 32), 256, dict(padding=1)), (64, (26, 20), 64, dict(padding=1)), (32, (56, 56), 32, dict(padding=1)),
-    (5, (21, 27), 7, dict(padding=(1, 2), dilation=(3, 2))), (9, (8, 17), 5, dict(dilation=2)),
-    (16, (36, 41), 32, dict(padding=2, dilation=2)), (16, (13, 14), 32, dict(padding=5, dilation=5)),
-    (24, (19, 22), 32, dict(padding=1, groups=2)), (64, (14, 15), 64, dict(padding=1, groups=4)),
-    (5, (2, 3), 7, dict(padding=1, stride=2)), (5, (21, 27), 7, dict(padding=1, stride=2)),
-    (9, (8, 17), 5, dict(stride=2)),
-    (130, (13, 14), 140, dict(padding=1, stride=2)), (37, (20, 21), 35, dict(padding=1, stride=2)),
-    (37, (26, 32), 35, dict(padding=1, stride=2)), (37, (31, 25), 35, dict(padding=1, stride=2)),
-    (20, (16, 130), 18, dict(padding=1, stride=2)), (20, (11, 100), 18, dict(padding=1, stride=2)),
-    (16, (36, 41), 32, dict(padding=1, stride=2, groups=2))]]
+WINOGRAD = [
+    (ic, size, oc, (3, 3), options)
+    for ic, size, oc, options in [
+        (5, (1, 1), 7, dict(padding=1)),
+        (5, (2, 3), 7, dict(padding=1)),
+        (5, (9, 11), 7, dict(padding=1)),
+        (9, (8, 17), 5, {}),
+        (20, (10, 14), 33, dict(padding=1)),
+        (12, (8, 10), 33, dict(padding=1)),
+        (70, (20, 22), 35, dict(padding=1)),
+        (70, (25, 24), 35, dict(padding=1)),
+        (70, (23, 21), 35, dict(padding=1)),
+        (130, (14, 14), 64, dict(padding=1)),
+        (20, (9, 47), 33, dict(padding=((2, 0), (3, 1)))),
+        (16, (13, 64), 40, dict(padding=1)),
+        (9, (7, 129), 24, dict(padding=9)),
+        (1, (18, 32), 256, dict(padding=1)),
+        (64, (26, 20), 64, dict(padding=1)),
+        (32, (56, 56), 32, dict(padding=1)),
+        (5, (21, 27), 7, dict(padding=(1, 2), dilation=(3, 2))),
+        (9, (8, 17), 5, dict(dilation=2)),
+        (16, (36, 41), 32, dict(padding=2, dilation=2)),
+        (16, (13, 14), 32, dict(padding=5, dilation=5)),
+        (24, (19, 22), 32, dict(padding=1, groups=2)),
+        (64, (14, 15), 64, dict(padding=1, groups=4)),
+        (5, (2, 3), 7, dict(padding=1, stride=2)),
+        (5, (21, 27), 7, dict(padding=1, stride=2)),
+        (9, (8, 17), 5, dict(stride=2)),
+        (130, (13, 14), 140, dict(padding=1, stride=2)),
+        (37, (20, 21), 35, dict(padding=1, stride=2)),
+        (37, (26, 32), 35, dict(padding=1, stride=2)),
+        (37, (31, 25), 35, dict(padding=1, stride=2)),
+        (20, (16, 130), 18, dict(padding=1, stride=2)),
+        (20, (11, 100), 18, dict(padding=1, stride=2)),
+        (16, (36, 41), 32, dict(padding=1, stride=2, groups=2)),
+    ]
+]
 
 # Several output rows share products: every number of taps that a stride leaves, and of rows. Kernel, options.
 LINES = [
@@ -132,14 +183,31 @@ LINES = [
 ]
 
 # The first layer of a network: channels, output channels, image, options; 3x3, stride 2, channels last.
-FIRST = [(3, 32, (33, 98), dict(padding=1)), (3, 16, (24, 109), dict(padding=((0, 1), (0, 1)))),
-         (1, 48, (22, 75), dict(padding=((3, 2), (20, 5)))), (4, 32, (13, 101), {})]
+FIRST = [
+    (3, 32, (33, 98), dict(padding=1)),
+    (3, 16, (24, 109), dict(padding=((0, 1), (0, 1)))),
+    (1, 48, (22, 75), dict(padding=((3, 2), (20, 5)))),
+    (4, 32, (13, 101), {}),
+]
 
-STRASSEN = [(ic, size, oc, (1, 1), {}) for ic, size, oc in [
-    (1, (1, 1), 64), (2, (7, 9), 66), (3, (8, 8), 65), (16, (5, 13), 127), (22, (6, 16), 96), (33, (9, 15), 128),
-    (64, (11, 13), 130), (31, (10, 20), 200), (48, (9, 15), 137), (96, (13, 15), 256), (97, (7, 9), 250),
-    (256, (14, 14), 64),
-    (256, (7, 7), 256)]]
+STRASSEN = [
+    (ic, size, oc, (1, 1), {})
+    for ic, size, oc in [
+        (1, (1, 1), 64),
+        (2, (7, 9), 66),
+        (3, (8, 8), 65),
+        (16, (5, 13), 127),
+        (22, (6, 16), 96),
+        (33, (9, 15), 128),
+        (64, (11, 13), 130),
+        (31, (10, 20), 200),
+        (48, (9, 15), 137),
+        (96, (13, 15), 256),
+        (97, (7, 9), 250),
+        (256, (14, 14), 64),
+        (256, (7, 7), 256),
+    ]
+]
 
 # Channels, multiplier, image, kernel, options. Lanes, 16 to 1, are channels (NHWC) or columns (NCHW).
 DEPTHWISE = [
@@ -175,5 +243,16 @@ DEPTHWISE = [
 ]
 
 # Few output channels, few pixels: (channels, size, output channels, kernel, options).
-FEW_OUTPUTS = [(4, size, oc, (3, 3), dict(padding=1)) for size, oc in [
-    ((5, 40), 1), ((5, 40), 2), ((5, 40), 3), ((3, 24), 1), ((1, 16), 1), ((1, 2), 1), ((1, 1), 24), ((4, 60), 5)]]
+FEW_OUTPUTS = [
+    (4, size, oc, (3, 3), dict(padding=1))
+    for size, oc in [
+        ((5, 40), 1),
+        ((5, 40), 2),
+        ((5, 40), 3),
+        ((3, 24), 1),
+        ((1, 16), 1),
+        ((1, 2), 1),
+        ((1, 1), 24),
+        ((4, 60), 5),
+    ]
+]

@@ -1,4 +1,5 @@
 """Random arguments that several tests of functions share, and how a function is compared with the oracle."""
+
 from contextlib import contextmanager
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Every activation at every lane: the values, NaN, infinities and signed zeros, vector body and tail alike."""
+
 import numpy as np
 import pytest
 
@@ -109,8 +110,9 @@ def test_ranges(isa):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name, exact", {"exp": np.exp, "tanh": np.tanh, "sigmoid": lambda x: 1 /
-                                         (1 + np.exp(-x))}.items())
+@pytest.mark.parametrize(
+    "name, exact", {"exp": np.exp, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}.items()
+)
 def test_error_over_every_float(isa, name, exact):
     """At most 2 units in the last place of the exact result; what is subnormal counts as zero."""
     chunk, worst = 1 << 22, 0

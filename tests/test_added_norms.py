@@ -52,8 +52,9 @@ def test_addition_and_norm_are_one_step(isa, threads, draw, constants, with_bias
         x, r = draw(n, 5, WIDTH), draw(n, 5, WIDTH)
         expected = oracle.layer_norm(np.sin(x.astype(np.float64)), *constants.values(), residual=r).value
         np.testing.assert_allclose(net(x, r), expected, rtol=1e-5, atol=1e-5)
-        unfused = fo.load_onnx(model([*SPELLED[:2], norm], {"x": shape, "r": shape}, {"y": shape}, constants),
-                               fuse=False)
+        unfused = fo.load_onnx(
+            model([*SPELLED[:2], norm], {"x": shape, "r": shape}, {"y": shape}, constants), fuse=False
+        )
         np.testing.assert_allclose(unfused(x, r), expected, rtol=1e-5, atol=1e-5)
 
 

@@ -1,4 +1,5 @@
 """Attention: against float64, with equal bits whatever the threads, the batch and the memory, and the errors."""
+
 import re
 
 import numpy as np
@@ -120,7 +121,7 @@ def test_rows_that_see_nothing(isa, draw, t):
     for mask in (seen, np.where(seen, np.float32(0), np.float32(-np.inf))):
         for module in (fo, reference):
             y = module.attention(q, k, v, mask=mask)
-            assert (y[:, :, t // 2] == 0).all() and (y[:, :, t // 2 + 1:] != 0).all()
+            assert (y[:, :, t // 2] == 0).all() and (y[:, :, t // 2 + 1 :] != 0).all()
     first = fo.attention(q, k, v, mask=np.arange(300) >= 290)  # whole blocks of keys, then some that are seen
     oracle.check(first, oracle.attention(q, k[:, :, 290:], v[:, :, 290:]))
     assert (fo.attention(q, k[:, :, :0], v[:, :, :0]) == 0).all()
@@ -243,8 +244,8 @@ def test_token_by_token_has_the_bits_of_the_whole_sequence(isa, threads, draw, h
     whole, cache = fo.attention(q, k, v, causal=True), fo.KVCache(2, kv_heads, 32, 40, capacity=3)
     at = 0
     for step in (1, 1, 3, 250, 1, 1, 20, 1, 252):
-        cache.append(k[:, :, at:at + step], v[:, :, at:at + step])
-        np.testing.assert_array_equal(cache.attention(q[:, :, at:at + step]), whole[:, :, at:at + step])
+        cache.append(k[:, :, at : at + step], v[:, :, at : at + step])
+        np.testing.assert_array_equal(cache.attention(q[:, :, at : at + step]), whole[:, :, at : at + step])
         at += step
     assert len(cache) == at == 530
     np.testing.assert_array_equal(cache.k, k)

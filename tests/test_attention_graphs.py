@@ -208,8 +208,9 @@ def same(model, other, net):
 
 
 def products(model, net):
-    return [step.arguments["y"].shape[-1] for step in model.plan(*net.inputs.values())[0].steps
-            if step.kind == "linear"]
+    return [
+        step.arguments["y"].shape[-1] for step in model.plan(*net.inputs.values())[0].steps if step.kind == "linear"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,19 @@ def test_defaults():
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("values", [
-    dict(gamma=np.inf),
-    dict(beta=np.nan),
-    dict(mean=np.inf),
-    dict(var=np.inf),
-    dict(var=np.inf, gamma=np.inf),
-    dict(mean=-np.inf, beta=-np.inf),
-    dict(gamma=3e38, var=1e-30, eps=0.0)
-], ids=str)
+@pytest.mark.parametrize(
+    "values",
+    [
+        dict(gamma=np.inf),
+        dict(beta=np.nan),
+        dict(mean=np.inf),
+        dict(var=np.inf),
+        dict(var=np.inf, gamma=np.inf),
+        dict(mean=-np.inf, beta=-np.inf),
+        dict(gamma=3e38, var=1e-30, eps=0.0),
+    ],
+    ids=str,
+)
 def test_statistics_beyond_all_bounds(draw, values):
     """IEEE's result, and no warning, which kernels do not give either."""
     x, w, bias, bn = draw(1, 3, 5, 5), draw(4, 3, 3, 3), draw(4), draw.batch_norm(4)

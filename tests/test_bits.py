@@ -2,6 +2,7 @@
 
 Other instruction sets may differ, within the error bounds of the other tests.
 """
+
 import numpy as np
 import pytest
 
@@ -70,7 +71,7 @@ def at_offset(a, floats):
     """A copy that begins `floats` elements behind a multiple of 64 bytes."""
     memory = np.empty(a.size + 32, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + floats
-    copy = memory[start: start + a.size].reshape(a.shape)
+    copy = memory[start : start + a.size].reshape(a.shape)
     copy[...] = a
     return copy
 
@@ -81,7 +82,7 @@ def test_alignments(isa, draw, operation):
     expected = call(operation, arrays)
     for floats in range(16):
         moved = {k: at_offset(v, floats) for k, v in arrays.items()}
-        out = given([at_offset(y, floats) for y in expected[:len(operation.results)]])
+        out = given([at_offset(y, floats) for y in expected[: len(operation.results)]])
         assert bits(call(operation, moved, out=out)) == bits(expected), f"{4 * floats} bytes behind a cache line"
 
 

@@ -2,6 +2,7 @@
 
 A kernel that does so ends the test run with a segmentation fault.
 """
+
 import ctypes
 import mmap
 import sys
@@ -71,9 +72,14 @@ def test_attention(isa, draw, t, s, d, dv):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, size, oc, kernel, options", CONVOLUTIONS + [
-    (c, size, c * multiplier, kernel, options | dict(groups=c)) for c, multiplier, size, kernel, options in DEPTHWISE
-])
+@pytest.mark.parametrize(
+    "ic, size, oc, kernel, options",
+    CONVOLUTIONS
+    + [
+        (c, size, c * multiplier, kernel, options | dict(groups=c))
+        for c, multiplier, size, kernel, options in DEPTHWISE
+    ],
+)
 def test_images(isa, draw, layout, ic, size, oc, kernel, options):
     x, w = dims(layout, 2, ic, *size), (oc, ic // options.get("groups", 1), *kernel)
     y = oracle.conv2d(np.zeros(x), np.zeros(w), **options, layout=layout).value.shape
@@ -82,8 +88,10 @@ def test_images(isa, draw, layout, ic, size, oc, kernel, options):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, oc, size, stride", [(3, 64, (9, 11), 2), (65, 66, (23, 29), 2), (9, 70, (1, 37), (1, 3)),
-                                                  (64, 64, (34, 17), (3, 1))])
+@pytest.mark.parametrize(
+    "ic, oc, size, stride",
+    [(3, 64, (9, 11), 2), (65, 66, (23, 29), 2), (9, 70, (1, 37), (1, 3)), (64, 64, (34, 17), (3, 1))],
+)
 def test_pixels_that_a_stride_leaves(isa, draw, layout, ic, oc, size, stride):
     test_images(isa, draw, layout, ic, size, oc, (1, 1), dict(stride=stride))
 
@@ -102,17 +110,21 @@ def test_pixels_that_are_copied_aside(isa, draw, k):
     x = 1, 9, 7, 512
     check(
         Operation(fo.depthwise_conv2d, dict(x=x, w=(512, k, k), residual=x), dict(padding=k // 2, layout="NHWC"), [x]),
-        draw)
+        draw,
+    )
 
 
 @pytest.mark.parametrize("m", [1, 2, 3, 5, 7, 9, 13])
-@pytest.mark.parametrize("function, gates, options", [(fo.rnn_cell, 1, {}), (fo.lstm_cell, 4, {}), (fo.gru_cell, 3, {}),
-                                                      (fo.gru_cell, 3, dict(reset_after=False))])
+@pytest.mark.parametrize(
+    "function, gates, options",
+    [(fo.rnn_cell, 1, {}), (fo.lstm_cell, 4, {}), (fo.gru_cell, 3, {}), (fo.gru_cell, 3, dict(reset_after=False))],
+)
 def test_steps(isa, draw, m, function, gates, options):
     for hidden in (1, 16, 17, 40):
         states = dict.fromkeys("hc" if gates == 4 else "h", (m, hidden))
-        arrays = dict(x=(m, 5), w_ih=(gates * hidden, 5), w_hh=(gates * hidden, hidden),
-                      b_hh=(gates * hidden, )) | states
+        arrays = (
+            dict(x=(m, 5), w_ih=(gates * hidden, 5), w_hh=(gates * hidden, hidden), b_hh=(gates * hidden,)) | states
+        )
         check(Operation(function, arrays, options, list(states.values())), draw)
 
 

@@ -93,15 +93,25 @@ def byte_pool(x, out, at_end=True, **arguments):
 @pytest.mark.parametrize("dtype", TYPES)
 def test_pools(isa, threads, c, dtype):
     x, q = some_bytes((2, 6, 7, c), dtype), ((0.021, 3), (0.017, 9))
-    for kernel, stride, before, dilation in (((3, 3), (2, 2), (1, 1), (1, 1)), ((2, 3), (1, 2), (0, 1), (2, 1)),
-                                             ((6, 7), (1, 1), (0, 0), (1, 1))):
+    for kernel, stride, before, dilation in (
+        ((3, 3), (2, 2), (1, 1), (1, 1)),
+        ((2, 3), (1, 2), (0, 1), (2, 1)),
+        ((6, 7), (1, 1), (0, 0), (1, 1)),
+    ):
         pads = [(p, p) for p in before]
-        out = [(n + 2 * p - (k - 1) * d - 1) // s + 1
-               for n, p, k, d, s in zip((6, 7), before, kernel, dilation, stride, strict=True)]
+        out = [
+            (n + 2 * p - (k - 1) * d - 1) // s + 1
+            for n, p, k, d, s in zip((6, 7), before, kernel, dilation, stride, strict=True)
+        ]
         lowest = np.iinfo(dtype).min
-        taps = [(slice(i * dilation[0], i * dilation[0] + (out[0] - 1) * stride[0] + 1, stride[0]),
-                 slice(j * dilation[1], j * dilation[1] + (out[1] - 1) * stride[1] + 1, stride[1]))
-                for i in range(kernel[0]) for j in range(kernel[1])]
+        taps = [
+            (
+                slice(i * dilation[0], i * dilation[0] + (out[0] - 1) * stride[0] + 1, stride[0]),
+                slice(j * dilation[1], j * dilation[1] + (out[1] - 1) * stride[1] + 1, stride[1]),
+            )
+            for i in range(kernel[0])
+            for j in range(kernel[1])
+        ]
         pooled = partial(
             byte_pool, x, out, types=(dtype, dtype), kernel=kernel, stride=stride, before=before, dilation=dilation
         )
@@ -146,15 +156,20 @@ def test_nearest(threads):
     rows, columns = np.int64([0, 0, 1, 3, 3]), np.int64([4, 3, 2, 1, 0, 0])
     y = np.zeros((2, 5, 6, 70), np.uint8)
     p = Program()
-    p.append("nearest", x=x.transpose(0, 3, 1, 2), y=y.transpose(0, 3, 1, 2), rows=(rows, None, None),
-             columns=(columns, None, None))
+    p.append(
+        "nearest",
+        x=x.transpose(0, 3, 1, 2),
+        y=y.transpose(0, 3, 1, 2),
+        rows=(rows, None, None),
+        columns=(columns, None, None),
+    )
     p.run(())
     np.testing.assert_array_equal(y, x[:, rows][:, :, columns])
 
 
 def test_what_does_not_fit_is_an_error():
-    x, y, q = some_bytes((4, 6), np.uint8), np.zeros((4, 6), np.uint8), ((1.0, 0), ) * 3
-    p, types = Program(), (TYPES[0], ) * 3
+    x, y, q = some_bytes((4, 6), np.uint8), np.zeros((4, 6), np.uint8), ((1.0, 0),) * 3
+    p, types = Program(), (TYPES[0],) * 3
     with pytest.raises(ValueError, match="a table must have 256 bytes"):
         p.append("lookup", x=x, y=y, table=x[0])
     with pytest.raises(ValueError, match="contiguous"):

@@ -84,7 +84,7 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(isa, draw, cell):
     x, state, weights = draw(15, 10), cell.state(draw, 15, 35), cell.weights(draw, 10, 35)
     batch = cell(x, state, weights)
     for i in range(15):
-        alone = cell(x[i: i + 1], [s[i: i + 1] for s in state], weights)
+        alone = cell(x[i : i + 1], [s[i : i + 1] for s in state], weights)
         for y, y_batch in zip(alone, batch):
             np.testing.assert_array_equal(y[0], y_batch[i])
 

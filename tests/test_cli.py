@@ -1,4 +1,5 @@
 """The program `fusedops`, its workloads, and the README's examples."""
+
 import json
 import os
 import re
@@ -19,7 +20,8 @@ def test_info_names_the_machine_and_the_build(capsys):
     assert report.processor() in shown and fo.isa() in shown and fo.__version__ in shown
     assert all(
         re.search(rf"^{key} +\w", shown, re.MULTILINE)
-        for key in ("caches", "available_isas", "num_threads", "compiler"))
+        for key in ("caches", "available_isas", "num_threads", "compiler")
+    )
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="Linux tells of its caches")
@@ -33,11 +35,14 @@ def test_version(capsys):
     assert stopped.value.code == 0 and capsys.readouterr().out == f"fusedops {fo.__version__}\n"
 
 
-@pytest.mark.parametrize("raised, status, told", [(MemoryError("no memory for it"), 1, "fusedops: no memory for it\n"),
-                                                  (KeyboardInterrupt(), 130, "")])
+@pytest.mark.parametrize(
+    "raised, status, told",
+    [(MemoryError("no memory for it"), 1, "fusedops: no memory for it\n"), (KeyboardInterrupt(), 130, "")],
+)
 def test_no_traceback(raised, status, told, monkeypatch, capsys):
     def stop(*_):
         raise raised
+
     monkeypatch.setattr(report, "measure", stop)
     assert cli.main(["bench"]) == status and capsys.readouterr().err == told
 
@@ -46,8 +51,13 @@ def test_a_reader_that_has_read_enough():
     """As of `fusedops completion bash | head -n 1`."""
     pytest.importorskip("shtab", reason="shtab is not installed")
     command = 'set -o pipefail; "$PYTHON" -m fusedops completion bash | true'
-    done = subprocess.run(["bash", "-c", command], env=os.environ | {"PYTHON": sys.executable},
-                          cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", command],
+        env=os.environ | {"PYTHON": sys.executable},
+        cwd=Path(fo.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
     assert done.stderr == "" and done.returncode in (0, 1)
 
 
@@ -77,8 +87,13 @@ def test_completion_works_in_bash():
         _shtab_fusedops fusedops --th bench
         echo "${COMPREPLY[@]}"
     """
-    done = subprocess.run(["bash", "-c", script], env=os.environ | {"PYTHON": sys.executable},
-                          cwd=Path(fo.__file__).parent.parent, capture_output=True, text=True)
+    done = subprocess.run(
+        ["bash", "-c", script],
+        env=os.environ | {"PYTHON": sys.executable},
+        cwd=Path(fo.__file__).parent.parent,
+        capture_output=True,
+        text=True,
+    )
     assert done.stdout.split() == ["--threads"], done.stderr
 
 
@@ -90,16 +105,20 @@ def test_variants_of_a_workload_agree(name):
 
 
 def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
-    monkeypatch.setattr(workloads.Cell, "variants",
-                        lambda *_: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)})
+    monkeypatch.setattr(
+        workloads.Cell, "variants", lambda *_: {"numpy": lambda: np.ones(3), "fused": lambda: np.full(3, 1.001)}
+    )
     with pytest.raises(ArithmeticError, match="rnn_cell: fused differs from NumPy by 1.0e-03"):
         workloads.build("rnn_cell")
 
 
 def test_8_bits_that_differ_stop_the_benchmark(monkeypatch):
     made = workloads.EightBits.variants
-    monkeypatch.setattr(workloads.EightBits, "variants", lambda self, a: made(self, a) | {
-        "8 bits fused": lambda: np.full_like(made(self, a)["8 bits fused"](), 200)})
+    monkeypatch.setattr(
+        workloads.EightBits,
+        "variants",
+        lambda self, a: made(self, a) | {"8 bits fused": lambda: np.full_like(made(self, a)["8 bits fused"](), 200)},
+    )
     with pytest.raises(ArithmeticError, match="depthwise_8_bits: 8 bits fused differs from float32 by"):
         workloads.build("depthwise_8_bits")
 
@@ -134,8 +153,9 @@ def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_pa
     assert fo.get_num_threads() == before
 
 
-@pytest.mark.parametrize("module, arguments", [
-    ("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])])
+@pytest.mark.parametrize(
+    "module, arguments", [("rich.console", []), ("threadpoolctl", []), ("matplotlib", ["--plot", "x.png"])]
+)
 def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     """Before anything is measured."""
     monkeypatch.setitem(sys.modules, module, None)
@@ -144,15 +164,26 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("arguments", [
-    [], ["unknown"], ["explain"], ["bench", "--threads", "0"], ["bench", "--threads", "many"],
-    *(["bench", "m.onnx", "--dim", dim] for dim in ("batch", "batch=", "=2", "batch=0", "batch=two"))])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["unknown"],
+        ["explain"],
+        ["bench", "--threads", "0"],
+        ["bench", "--threads", "many"],
+        *(["bench", "m.onnx", "--dim", dim] for dim in ("batch", "batch=", "=2", "batch=0", "batch=two")),
+    ],
+)
 def test_wrong_usage(arguments, capsys):
     with pytest.raises(SystemExit) as stopped:
         cli.main(arguments)
     shown = capsys.readouterr().err
-    assert stopped.value.code == 2 and "usage: fusedops" in shown and ("--threads" not in arguments
-                                                                       or "between 1 and 1024, not" in shown)
+    assert (
+        stopped.value.code == 2
+        and "usage: fusedops" in shown
+        and ("--threads" not in arguments or "between 1 and 1024, not" in shown)
+    )
 
 
 @pytest.fixture
@@ -161,8 +192,10 @@ def network(tmp_path):
     onnx = pytest.importorskip("onnx", reason="onnx is not installed")
     make, w = onnx.helper, np.ones((4, 3, 3, 3), np.float32)
     nodes = [make.make_node("Conv", ["x", "w"], ["c"], name="conv"), make.make_node("Relu", ["c"], ["y"], name="relu")]
-    x, y = (make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
-            for name, shape in (("x", (3, 8, 8)), ("y", (4, 6, 6))))
+    x, y = (
+        make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, ["batch", *shape])
+        for name, shape in (("x", (3, 8, 8)), ("y", (4, 6, 6)))
+    )
     graph = make.make_graph(nodes, "small", [x], [y], [onnx.numpy_helper.from_array(w, "w")])
     path = tmp_path / "small.onnx"
     onnx.save(make.make_model(graph, opset_imports=[make.make_opsetid("", 17)], ir_version=8), path)
@@ -177,13 +210,16 @@ def test_explain_tells_what_is_fused(network, capsys):
 def test_a_pass_left_out(network, capsys, tmp_path):
     assert cli.main(["explain", network, "--disable-pass", "epilogue"]) == 0
     assert capsys.readouterr().out.startswith("0 fusions")
-    assert cli.main(["explain", network, "--disable-pass", "eplogue"
-                     ]) == 1 and "the passes are" in capsys.readouterr().err
+    assert (
+        cli.main(["explain", network, "--disable-pass", "eplogue"]) == 1 and "the passes are" in capsys.readouterr().err
+    )
     assert cli.main(["bench", "--disable-pass", "epilogue"]) == 1 and "name a MODEL" in capsys.readouterr().err
     saved = str(tmp_path / "small.fo")
     fo.load_onnx(network).save(saved)
-    assert cli.main(["explain", saved, "--disable-pass", "epilogue"
-                     ]) == 1 and "saved after the passes" in capsys.readouterr().err
+    assert (
+        cli.main(["explain", saved, "--disable-pass", "epilogue"]) == 1
+        and "saved after the passes" in capsys.readouterr().err
+    )
 
 
 def test_bench_of_a_network(network, capsys, tmp_path):
@@ -206,10 +242,17 @@ def test_a_saved_network(network, capsys, tmp_path, monkeypatch):
     assert "fused" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("arguments, told", [
-    (["--dim", "batch=2"], "--dim"), (["MODEL", "--dim", "height=1920"], "'height'; these have names: batch"),
-    (["MODEL", "--json", "nowhere/x.json"], "nowhere"), (["MODEL", "--plot", "nowhere/x.png"], "nowhere"),
-    (["MODEL", "--plot", "x.bmp"], "'bmp' cannot be drawn; known are"), (["--plot", "x.bmp"], "'bmp' cannot be drawn")])
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["--dim", "batch=2"], "--dim"),
+        (["MODEL", "--dim", "height=1920"], "'height'; these have names: batch"),
+        (["MODEL", "--json", "nowhere/x.json"], "nowhere"),
+        (["MODEL", "--plot", "nowhere/x.png"], "nowhere"),
+        (["MODEL", "--plot", "x.bmp"], "'bmp' cannot be drawn; known are"),
+        (["--plot", "x.bmp"], "'bmp' cannot be drawn"),
+    ],
+)
 def test_wrong_options_are_told_before_the_measuring(arguments, told, network, capsys, tmp_path, monkeypatch):
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     monkeypatch.chdir(tmp_path)
@@ -226,8 +269,9 @@ def test_a_network_without_products_is_drawn(tmp_path):
     path, picture = tmp_path / "relu.onnx", tmp_path / "relu.png"
     path.write_bytes(
         onnx.parse_model(
-            '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }').
-        SerializeToString())
+            '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }'
+        ).SerializeToString()
+    )
     assert cli.main(["bench", str(path), "--quick", "--dim", "n=2000", "--plot", str(picture)]) == 0
     assert picture.read_bytes().startswith(b"\x89PNG")
 
@@ -236,9 +280,12 @@ def test_a_dimension_of_one_that_does_not_fit(tmp_path, capsys):
     parser = pytest.importorskip("onnx.parser", reason="onnx is not installed")
     pytest.importorskip("rich", reason="rich is not installed")
     path = tmp_path / "pool.onnx"
-    path.write_bytes(parser.parse_model(
-        '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3, 8, width] x) => (float[n, 3, 6, w] y) '
-        '{ y = MaxPool<kernel_shape=[3, 3]>(x) }').SerializeToString())
+    path.write_bytes(
+        parser.parse_model(
+            '<ir_version: 8, opset_import: ["" : 17]> net (float[n, 3, 8, width] x) => (float[n, 3, 6, w] y) '
+            "{ y = MaxPool<kernel_shape=[3, 3]>(x) }"
+        ).SerializeToString()
+    )
     assert cli.main(["bench", str(path), "--quick", "--dim", "n=2"]) == 1
     assert "taken for 1; give their sizes, as in --dim width=N: width" in capsys.readouterr().err
     assert cli.main(["bench", str(path), "--quick", "--dim", "width=2", "--dim", "n=1"]) == 1

@@ -1,4 +1,5 @@
 """If, Loop and Scan, against ONNX Runtime and by hand: fused and unfused, saved and loaded, from several threads."""
+
 import contextlib
 import pickle
 from concurrent.futures import ThreadPoolExecutor
@@ -89,7 +90,8 @@ def test_if_of_a_constant(taken, tmp_path):
 
 def test_if_of_a_shape():
     """A condition that follows from shapes is known for each plan; branches give results of other shapes."""
-    model = check("""
+    model = check(
+        """
     net (float[n, m] x) => (float[k] y) {
         shape = Shape(x)  zero = Constant<value_ints = [0]>()  three = Constant<value_ints = [3]>()
         n = Gather(shape, zero)  c = Equal(n, three)
@@ -97,7 +99,11 @@ def test_if_of_a_shape():
                     else_branch = b () => (float[i, j] r) { r = Transpose(x) }>
         minus = Constant<value_ints = [-1]>()
         y = Reshape(b, minus)
-    }""", {"x": X}, {"x": X[:2]}, {"x": X})
+    }""",
+        {"x": X},
+        {"x": X[:2]},
+        {"x": X},
+    )
     assert np.array_equal(model(X), np.maximum(X, 0).ravel())
 
 
@@ -151,13 +157,16 @@ def test_if_inside_if():
 def test_branches_with_convolutions_are_fused():
     w = RNG.standard_normal((5, 2, 3, 3), np.float32)
     x = RNG.standard_normal((1, 2, 6, 6), np.float32)
-    proto = parse_model(HEAD + """
+    proto = parse_model(
+        HEAD
+        + """
     net (float[1, 2, 6, 6] x) => (float[1, 5, 6, 6] y) {
         zero = Constant<value_float = 0.0>()
         s = ReduceMax<keepdims = 0>(x)  c = Greater(s, zero)
         y = If (c) <then_branch = a () => (float[1, 5, 6, 6] p) { h = Conv<pads = [1, 1, 1, 1]>(x, w)  p = Relu(h) },
                     else_branch = b () => (float[1, 5, 6, 6] r) { g = Conv<pads = [1, 1, 1, 1]>(x, w)  r = Sigmoid(g) }>
-    }""")
+    }"""
+    )
     proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
     model = check(proto, {"x": x}, {"x": -np.abs(x)})
     fused = model.explain().fusions
@@ -235,48 +244,57 @@ def test_loop_until_a_value():
         constant="n = Constant<value_int = 1000>()  t = Constant<value = bool {1}>()",
         go=go,
     )
-    nodes = nodes.replace("go = Less(m, big)  m = ReduceMax<keepdims = 0>(next)  big = Constant<value_float = 50.0>()",
-                          "m = ReduceMax<keepdims = 0>(next)  big = Constant<value_float = 50.0>()  go = Less(m, big)")
+    nodes = nodes.replace(
+        "go = Less(m, big)  m = ReduceMax<keepdims = 0>(next)  big = Constant<value_float = 50.0>()",
+        "m = ReduceMax<keepdims = 0>(next)  big = Constant<value_float = 50.0>()  go = Less(m, big)",
+    )
     model = check(nodes, {"x": np.float32([1, 2])}, {"x": np.float32([0.1, 2])}, {"x": np.float32([100, 2])})
     assert model(np.float32([1, 2]))[1].shape == (4, 2)
 
 
 def test_loop_that_grows():
     """A carried value whose shape differs from round to round, and what is computed with it behind the loop."""
-    check("""
+    check(
+        """
     net (int64 n, float[1, 2] x) => (float[k, 2] y, float s) {
         t = Constant<value = bool {1}>()
         last = Loop (n, t, x) <body = b (int64 i, bool c, float[m, 2] v) => (bool go, float[k, 2] next) {
             w = Neg(v)  next = Concat<axis = 0>(v, w)  go = Identity(c)
         }>
         h = Add(last, last)  y = Relu(h)  s = ReduceSum<keepdims = 0>(h)
-    }""", *({"n": np.array(n), "x": np.float32([[1, -2]])} for n in (0, 1, 3)))
+    }""",
+        *({"n": np.array(n), "x": np.float32([[1, -2]])} for n in (0, 1, 3)),
+    )
 
 
 def test_a_body_is_planned_once():
     proto = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     model = fo.load_onnx(proto)
     model(np.array(30), np.float32([1, 1]))
-    body, = model._subgraphs._networks.values()
+    (body,) = model._subgraphs._networks.values()
     assert len(body._plans) == 1
 
 
 def test_a_body_that_slices_by_its_counter():
     """Shapes that depend on the counter: the body is planned for the shapes that come out, not for each round."""
-    model = check("""
+    model = check(
+        """
     net (float[6, 3] x) => (float[n, 1, 3] y) {
         n = Constant<value_int = 6>()  t = Constant<value = bool {1}>()
         y = Loop (n, t) <body = b (int64 i, bool c) => (bool go, float[1, 3] row) {
             z = Constant<value_ints = [0]>()  o = Constant<value_ints = [1]>()
             a = Unsqueeze(i, z)  e = Add(a, o)  p = Slice(x, a, e, z)  q = Mul(p, p)  row = Relu(q)  go = Identity(c)
         }>
-    }""", {"x": RNG.standard_normal((6, 3), np.float32)})
-    body, = model._subgraphs._networks.values()
+    }""",
+        {"x": RNG.standard_normal((6, 3), np.float32)},
+    )
+    (body,) = model._subgraphs._networks.values()
     assert len(body._plans) == 1
 
 
 def test_loops_inside_loops(tmp_path):
-    check("""
+    check(
+        """
     net (float[2, 3] x, int64 n) => (float[2, 3] y) {
         t = Constant<value = bool {1}>()
         y = Loop (n, t, x) <body = a (int64 i, bool c, float[2, 3] v) => (bool go, float[2, 3] next) {
@@ -285,10 +303,15 @@ def test_loops_inside_loops(tmp_path):
                 k = Add(i, j)  f = Cast<to = 1>(k)  h = Add(w, f)  more = Add(h, x)  on = Identity(d)
             }>
         }>
-    }""", {"x": X[:2, :3], "n": np.array(4)}, {"x": X[:2, :3], "n": np.array(1)}, tmp_path=tmp_path)
+    }""",
+        {"x": X[:2, :3], "n": np.array(4)},
+        {"x": X[:2, :3], "n": np.array(1)},
+        tmp_path=tmp_path,
+    )
 
 
 # ---- limits
+
 
 def test_a_loop_without_an_end(monkeypatch):
     endless = parse_model(HEAD + loop(trips="", count="", flag=""))
@@ -332,6 +355,7 @@ def test_damaged_graphs(change):
 
 
 # ---- Scan
+
 
 def scan_model(**attributes):
     info = helper.make_tensor_value_info
@@ -384,8 +408,14 @@ def test_scan_of_a_batch(lengths, back):
     four = [info(name, TensorProto.FLOAT, [4]) for name in ("s", "e", "s1", "o")]
     nodes = [helper.make_node("Add", ["s", "e"], ["s1"]), helper.make_node("Mul", ["s1", "s1"], ["o"])]
     body = helper.make_graph(nodes, "body", four[:2], four[2:])
-    node = helper.make_node("Scan", ["lengths" if lengths else "", "init", "x"], ["last", "all"], body=body,
-                            num_scan_inputs=1, directions=[back])
+    node = helper.make_node(
+        "Scan",
+        ["lengths" if lengths else "", "init", "x"],
+        ["last", "all"],
+        body=body,
+        num_scan_inputs=1,
+        directions=[back],
+    )
     inputs = [info("init", TensorProto.FLOAT, [2, 4]), info("x", TensorProto.FLOAT, [2, 3, 4])]
     outputs = [info("last", TensorProto.FLOAT, [2, 4]), info("all", TensorProto.FLOAT, [2, 3, 4])]
     weights = [numpy_helper.from_array(np.array(lengths, np.int64), "lengths")] if lengths else []
@@ -395,6 +425,7 @@ def test_scan_of_a_batch(lengths, back):
 
 
 # ---- many rounds
+
 
 def test_rows_of_many_rounds(monkeypatch):
     """Rows are kept in blocks that grow; together they may not be more than the machine holds."""
@@ -418,8 +449,14 @@ def test_rows_of_many_rounds(monkeypatch):
         assert all(np.array_equal(y[1], expected[:50]) for y in pool.map(lambda _: model(np.array(50), x), range(32)))
     monkeypatch.setattr("fusedops.graph.memory.physical_memory", lambda: 10000)
     with pytest.raises((MemoryError, ValueError), match="memory|this machine has"):
-        fo.load_onnx(parse_model(HEAD + text.replace("t = Const", "go0 = Greater(n, n)  t0 = Not(go0)  u = Const")
-                                 .replace("(n, t, x)", "(n, t0, x)")))(np.array(5000), x)
+        fo.load_onnx(
+            parse_model(
+                HEAD
+                + text.replace("t = Const", "go0 = Greater(n, n)  t0 = Not(go0)  u = Const").replace(
+                    "(n, t, x)", "(n, t0, x)"
+                )
+            )
+        )(np.array(5000), x)
 
 
 def test_scan_over_numbers():
@@ -433,7 +470,11 @@ def test_scan_over_numbers():
         scalars[2:],
     )
     node = helper.make_node("Scan", ["init", "x"], ["last", "all"], body=body, num_scan_inputs=1)
-    graph = helper.make_graph([node], "net", [info("init", TensorProto.FLOAT, []), info("x", TensorProto.FLOAT, ["n"])],
-                              [info("last", TensorProto.FLOAT, []), info("all", TensorProto.FLOAT, ["n"])])
+    graph = helper.make_graph(
+        [node],
+        "net",
+        [info("init", TensorProto.FLOAT, []), info("x", TensorProto.FLOAT, ["n"])],
+        [info("last", TensorProto.FLOAT, []), info("all", TensorProto.FLOAT, ["n"])],
+    )
     proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     check(proto, {"init": np.array(1, np.float32), "x": RNG.standard_normal(5, np.float32)})

@@ -94,15 +94,18 @@ def test_every_activation(isa, draw, layout, name):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, size, oc, kernel, options", [
-    (300, (19, 21), 17, (1, 1), {}),
-    # few steps, a result larger than the cache: tiles go along its rows; the last columns are two vectors
-    (60, (90, 91), 41, (1, 1), {}),
-    (5, (59, 139), 70, (1, 1), {}),  # or one
-    (16, (30, 31), 40, (3, 3), dict(padding=1)),
-    (24, (40, 41), 24, (3, 3), dict(groups=24, padding=1)),
-    (12, (40, 41), 24, (5, 5), dict(groups=2, stride=2)),
-])
+@pytest.mark.parametrize(
+    "ic, size, oc, kernel, options",
+    [
+        (300, (19, 21), 17, (1, 1), {}),
+        # few steps, a result larger than the cache: tiles go along its rows; the last columns are two vectors
+        (60, (90, 91), 41, (1, 1), {}),
+        (5, (59, 139), 70, (1, 1), {}),  # or one
+        (16, (30, 31), 40, (3, 3), dict(padding=1)),
+        (24, (40, 41), 24, (3, 3), dict(groups=24, padding=1)),
+        (12, (40, 41), 24, (5, 5), dict(groups=2, stride=2)),
+    ],
+)
 def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, size, oc, kernel, options):
     """Images that are cut into several tasks, with every array that has to be cut along."""
     x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
@@ -113,17 +116,20 @@ def test_each_task_has_its_part_of_everything(isa, threads, draw, layout, ic, si
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
 @pytest.mark.parametrize("activation", [None, "relu", "relu6", "silu"])
-@pytest.mark.parametrize("ic, size, oc", [
-    (4, (23, 25), 6),
-    (5, (23, 25), 13),
-    (7, (23, 25), 15),
-    (16, (23, 25), 17),
-    (37, (23, 25), 29),
-    (64, (23, 25), 34),
-    (63, (23, 25), 48),
-    (16, (5, 6), 33),
-    (18, (5, 7), 70),
-])
+@pytest.mark.parametrize(
+    "ic, size, oc",
+    [
+        (4, (23, 25), 6),
+        (5, (23, 25), 13),
+        (7, (23, 25), 15),
+        (16, (23, 25), 17),
+        (37, (23, 25), 29),
+        (64, (23, 25), 34),
+        (63, (23, 25), 48),
+        (16, (5, 6), 33),
+        (18, (5, 7), 70),
+    ],
+)
 def test_few_steps(isa, draw, layout, activation, ic, size, oc):
     """Tiles along the rows of the result, of each height that they may have; a tile ends where the next begins, or by
     itself."""
@@ -144,12 +150,15 @@ def test_groups_have_their_own_channels_of_every_epilogue(isa, draw, layout):
     check(fo.conv2d(x, w, **options), oracle.conv2d(x, w, **options))
 
 
-@pytest.mark.parametrize("padding, same_as", [
-    (1, ((1, 1), (1, 1))),
-    ((1, 2), ((1, 1), (2, 2))),
-    ("valid", ((0, 0), (0, 0))),
-    ("same", ((1, 1), (1, 2))),
-])
+@pytest.mark.parametrize(
+    "padding, same_as",
+    [
+        (1, ((1, 1), (1, 1))),
+        ((1, 2), ((1, 1), (2, 2))),
+        ("valid", ((0, 0), (0, 0))),
+        ("same", ((1, 1), (1, 2))),
+    ],
+)
 def test_forms_of_padding(draw, padding, same_as):
     x, w = draw(1, 3, 8, 9), draw(4, 3, 3, 4)
     np.testing.assert_array_equal(fo.conv2d(x, w, padding=padding), fo.conv2d(x, w, padding=same_as))
@@ -185,7 +194,7 @@ def test_an_image_has_the_same_bits_alone_and_in_a_batch(isa, draw, layout, kern
     options = dict(layout=layout, activation="tanh", padding=1)
     batch = fo.conv2d(x, w, **options)
     for i in range(5):
-        np.testing.assert_array_equal(batch[i: i + 1], fo.conv2d(x[i: i + 1], w, **options))
+        np.testing.assert_array_equal(batch[i : i + 1], fo.conv2d(x[i : i + 1], w, **options))
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
@@ -196,13 +205,16 @@ def test_automatic_choice_is_within_the_bound_of_winograd(isa, draw, layout):
         check(fo.conv2d(x, w, **options), oracle.conv2d(x, w, **options), error=2e-5)
 
 
-@pytest.mark.parametrize("x, w, options", [
-    ((0, 3, 5, 5), (4, 3, 3, 3), {}),
-    ((2, 3, 5, 5), (0, 3, 3, 3), {}),
-    ((2, 0, 5, 5), (4, 0, 3, 3), dict(bias=4)),
-    ((2, 0, 5, 5), (4, 0, 1, 1), dict(residual=(2, 4, 5, 5))),
-    ((1, 3, 0, 4), (4, 3, 1, 3), dict(padding=1)),
-])
+@pytest.mark.parametrize(
+    "x, w, options",
+    [
+        ((0, 3, 5, 5), (4, 3, 3, 3), {}),
+        ((2, 3, 5, 5), (0, 3, 3, 3), {}),
+        ((2, 0, 5, 5), (4, 0, 3, 3), dict(bias=4)),
+        ((2, 0, 5, 5), (4, 0, 1, 1), dict(residual=(2, 4, 5, 5))),
+        ((1, 3, 0, 4), (4, 3, 1, 3), dict(padding=1)),
+    ],
+)
 def test_zero_sizes(isa, draw, x, w, options):
     """Nothing to compute gives an empty result, for which no kernel runs; nothing to sum up gives the bias alone."""
     x, w = draw(*x), draw(*w)
@@ -219,10 +231,12 @@ def test_tall_image(threads, draw, layout):
     if layout == "NHWC":
         x = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2)
     y = fo.conv2d(x, w, padding=1, algorithm="direct")
-    np.testing.assert_array_equal(y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)),
-                                                          algorithm="direct"))
-    np.testing.assert_array_equal(y[:, :, 989:],
-                                  fo.conv2d(x[:, :, 988:], w, padding=((0, 1), (1, 1)), algorithm="direct"))
+    np.testing.assert_array_equal(
+        y[:, :, 1:9], fo.conv2d(x[:, :, :10], w, padding=((0, 0), (1, 1)), algorithm="direct")
+    )
+    np.testing.assert_array_equal(
+        y[:, :, 989:], fo.conv2d(x[:, :, 988:], w, padding=((0, 1), (1, 1)), algorithm="direct")
+    )
 
 
 # input channels, image, output channels, kernel, stride: each window is copied, and becomes a pixel, where there is no
@@ -277,8 +291,10 @@ def test_long_strides_at_every_width(isa, draw, layout, stride):
     for width in (*range(6, 20), 31, 63, 64, 65, 66, 127, 130, 259):
         x, w = draw(*dims(layout, 1, 2, 9, width)), draw(5, 2, 6, 6)
         for padding in 2, ((0, 3), (4, 0)):
-            check(fo.conv2d(x, w, stride=stride, padding=padding, layout=layout),
-                  oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout))
+            check(
+                fo.conv2d(x, w, stride=stride, padding=padding, layout=layout),
+                oracle.conv2d(x, w, stride=stride, padding=padding, layout=layout),
+            )
 
 
 def in_both_orders(x, w, draw, options):
@@ -293,16 +309,19 @@ def in_both_orders(x, w, draw, options):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, size, oc, k, options", [
-    (32, (17, 19), 48, 7, dict(padding=(0, 3))),
-    (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
-    (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))),
-    (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
-    (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))),
-    (40, (1, 300), 40, 3, {}),
-    (130, (20, 21), 5, 4, {}),
-    (3, (40, 3), 64, 3, dict(padding=(0, 1))),
-])
+@pytest.mark.parametrize(
+    "ic, size, oc, k, options",
+    [
+        (32, (17, 19), 48, 7, dict(padding=(0, 3))),
+        (17, (12, 33), 33, 3, dict(padding=((1, 0), (0, 1)))),
+        (64, (18, 40), 64, 5, dict(stride=(2, 1), padding=(0, 2))),
+        (24, (14, 30), 96, 9, dict(stride=(1, 2), padding=(0, 4))),
+        (16, (11, 25), 70, 3, dict(dilation=(1, 2), padding=(0, 2))),
+        (40, (1, 300), 40, 3, {}),
+        (130, (20, 21), 5, 4, {}),
+        (3, (40, 3), 64, 3, dict(padding=(0, 1))),
+    ],
+)
 def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc, k, options):
     """Which several output columns share products of, as rows of a turned image."""
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic, 1, k)
@@ -311,16 +330,19 @@ def test_kernels_of_one_row(isa, half_rate, threads, draw, layout, ic, size, oc,
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, size, oc, k, options", [
-    (32, (70, 1), 48, 5, dict(padding=(2, 0))),
-    (17, (33, 1), 33, 3, dict(stride=(2, 1), padding=((1, 0), (0, 0)))),
-    (24, (40, 2), 40, 5, dict(stride=(2, 1), padding=(2, 0), dilation=(2, 1))),
-    (16, (30, 8), 20, 7, dict(padding=(3, 1), stride=(1, 2))),
-    (64, (30, 9), 20, 3, {}),
-    (12, (50, 1), 12, 3, dict(groups=12, padding=(1, 0))),
-    (12, (50, 3), 24, 3, dict(groups=4, padding=(1, 0))),
-    (130, (7, 1), 65, 3, {}),
-])
+@pytest.mark.parametrize(
+    "ic, size, oc, k, options",
+    [
+        (32, (70, 1), 48, 5, dict(padding=(2, 0))),
+        (17, (33, 1), 33, 3, dict(stride=(2, 1), padding=((1, 0), (0, 0)))),
+        (24, (40, 2), 40, 5, dict(stride=(2, 1), padding=(2, 0), dilation=(2, 1))),
+        (16, (30, 8), 20, 7, dict(padding=(3, 1), stride=(1, 2))),
+        (64, (30, 9), 20, 3, {}),
+        (12, (50, 1), 12, 3, dict(groups=12, padding=(1, 0))),
+        (12, (50, 3), 24, 3, dict(groups=4, padding=(1, 0))),
+        (130, (7, 1), 65, 3, {}),
+    ],
+)
 def test_kernels_of_one_column(isa, threads, draw, layout, ic, size, oc, k, options):
     """On images of few columns, which are rows of few rows."""
     x, w = draw(*dims(layout, 2, ic, *size)), draw(oc, ic // options.get("groups", 1), k, 1)
@@ -346,13 +368,16 @@ def test_scratch_of_kernels_of_one_row(draw, layout):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("ic, size, oc, kernel, options", [
-    (160, (1, 2000), 9, (1, 5), dict(padding=(0, 2))),
-    (160, (1, 1501), 20, (1, 5), dict(stride=(1, 3), padding=((0, 0), (3, 0)))),
-    (96, (1, 3999), 8, (1, 3), dict(dilation=(1, 700), padding=((0, 0), (900, 700)))),
-    (100, (1, 2500), 6, (3, 3), dict(padding=1)),
-    (120, (1, 2000), 40, (1, 7), dict(groups=2, stride=(1, 2), padding=(0, 3))),
-])
+@pytest.mark.parametrize(
+    "ic, size, oc, kernel, options",
+    [
+        (160, (1, 2000), 9, (1, 5), dict(padding=(0, 2))),
+        (160, (1, 1501), 20, (1, 5), dict(stride=(1, 3), padding=((0, 0), (3, 0)))),
+        (96, (1, 3999), 8, (1, 3), dict(dilation=(1, 700), padding=((0, 0), (900, 700)))),
+        (100, (1, 2500), 6, (3, 3), dict(padding=1)),
+        (120, (1, 2000), 40, (1, 7), dict(groups=2, stride=(1, 2), padding=(0, 3))),
+    ],
+)
 def test_long_rows(isa, threads, draw, layout, ic, size, oc, kernel, options):
     """A row that is cut into tasks, each with a copy of the columns under its pixels."""
     x, w = inputs(draw, layout, 2, ic, size, oc, kernel, options.get("groups", 1))
@@ -367,11 +392,16 @@ def test_long_rows(isa, threads, draw, layout, ic, size, oc, kernel, options):
 def test_large_results(isa, half_rate, draw, layout, k):
     """Two images together have more than 4 MB, whose lines are fetched before they are written, and one alone has
     not."""
-    x, w, bias, residual = draw(*dims(layout, 2, 3, 95, 96)), draw(64, 3, k,
-                                                                   k), draw(64), draw(*dims(layout, 2, 64, 95, 96))
+    x, w, bias, residual = (
+        draw(*dims(layout, 2, 3, 95, 96)),
+        draw(64, 3, k, k),
+        draw(64),
+        draw(*dims(layout, 2, 64, 95, 96)),
+    )
     for given in (dict(), dict(residual=residual)):
         y = fo.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout)
         part = {name: a[1:] for name, a in given.items()}
         np.testing.assert_array_equal(
-            y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout))
+            y[1:], fo.conv2d(x[1:], w, bias=bias, **part, activation="relu", padding=k // 2, layout=layout)
+        )
         check(y, oracle.conv2d(x, w, bias=bias, **given, activation="relu", padding=k // 2, layout=layout), 5e-6)

@@ -1,4 +1,5 @@
 """Batch inference on a real Dask cluster of worker processes."""
+
 import importlib.util
 from pathlib import Path
 

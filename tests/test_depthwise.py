@@ -75,10 +75,14 @@ def test_every_height_has_the_same_bits_in_both_layouts(isa, draw, stride, top, 
 def test_planes_of_few_columns_skip_rows_outside(isa, half_rate, draw, top, bottom, left, right):
     """Several output rows share a vector there; those that meet no row above or below the image do not meet its taps,
     however large."""
-    few = [(height, width) for height in (3, 4, 5, 8, 9, 10, 17, 18, 34, 35)
-           for width in (3, 4, 5, 7, 8, 9, 10, 15, 16, 17)]
-    for height, width in few + [(height, width) for height in (3, 4, 9, 18)
-                                for width in (18, 28, 31, 32, 33, 34, 47, 56, 62, 63, 64, 65)]:
+    few = [
+        (height, width)
+        for height in (3, 4, 5, 8, 9, 10, 17, 18, 34, 35)
+        for width in (3, 4, 5, 7, 8, 9, 10, 15, 16, 17)
+    ]
+    for height, width in few + [
+        (height, width) for height in (3, 4, 9, 18) for width in (18, 28, 31, 32, 33, 34, 47, 56, 62, 63, 64, 65)
+    ]:
         x, w = draw(1, 2, height, width + 3)[..., :width], draw(2, 3, 3)
         options = dict(bias=draw(2), stride=2, padding=((top, bottom), (left, right)))
         check(fo.depthwise_conv2d(x, w, **options), oracle.depthwise_conv2d(x, w, **options))
@@ -94,8 +98,9 @@ def test_rows_of_a_plane_that_threads_divide(isa, half_rate, draw, threads, widt
     x, w = draw(1, 2, 4003, width), draw(2, 3, 3)
     for padding in 1, ((0, 1), (1, 0)):
         y = fo.depthwise_conv2d(x, w, stride=2, padding=padding)
-        pixels = fo.depthwise_conv2d(np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, stride=2, padding=padding,
-                                     layout="NHWC")
+        pixels = fo.depthwise_conv2d(
+            np.ascontiguousarray(x.transpose(0, 2, 3, 1)), w, stride=2, padding=padding, layout="NHWC"
+        )
         np.testing.assert_array_equal(y, pixels.transpose(0, 3, 1, 2))
 
 
@@ -129,8 +134,9 @@ def test_strips_of_rows_have_the_same_bits_in_both_layouts(isa, draw, stride, le
 
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("k", [3, 5])
-@pytest.mark.parametrize("c, apart, size", [(512, 512, (9, 14)), (500, 512, (9, 13)), (70, 1024, (15, 7)),
-                                            (64, 512, (5, 30))])
+@pytest.mark.parametrize(
+    "c, apart, size", [(512, 512, (9, 14)), (500, 512, (9, 13)), (70, 1024, (15, 7)), (64, 512, (5, 30))]
+)
 def test_pixels_that_share_few_sets_of_the_cache(isa, draw, stride, k, c, apart, size):
     x, w = draw(1, *size, apart), draw(c, k, k)
     options = dict(bias=draw(c), stride=stride, padding=k // 2, layout="NHWC")
@@ -140,10 +146,12 @@ def test_pixels_that_share_few_sets_of_the_cache(isa, draw, stride, k, c, apart,
         np.testing.assert_array_equal(y, fo.depthwise_conv2d(x[..., :c].copy(), w, **options, activation=activation))
 
 
-@pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((2, 0), (0, 2)), ((1, 1), (2, 2)),
-                                     ((0, 0), (0, 0))])
-@pytest.mark.parametrize("c, apart, w, shift", [(512, 512, 14, 0), (512, 512, 7, 4), (48, 512, 21, 1),
-                                                (20, 1024, 14, 0), (512, 512, 13, 12)])
+@pytest.mark.parametrize(
+    "padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((2, 0), (0, 2)), ((1, 1), (2, 2)), ((0, 0), (0, 0))]
+)
+@pytest.mark.parametrize(
+    "c, apart, w, shift", [(512, 512, 14, 0), (512, 512, 7, 4), (48, 512, 21, 1), (20, 1024, 14, 0), (512, 512, 13, 12)]
+)
 def test_bands_of_such_pixels(isa, half_rate, draw, c, apart, w, shift, padding):
     """Columns outside on either side, on both, or more than one; vectors that begin anywhere in a line and reach into
     the next pixel."""
@@ -152,22 +160,28 @@ def test_bands_of_such_pixels(isa, half_rate, draw, c, apart, w, shift, padding)
         x, k = draw(2, h, width, apart), draw(c, 3, 3)
         k[0, 0, 0] = np.inf
         image = among_nans(x, shift)[0][..., :c]
-        for options in dict(bias=draw(c), activation="relu6"), {}, dict(residual=draw(2, h - 2 + sum(padding[0]), w, c),
-                                                                        activation="relu"):
+        for options in (
+            dict(bias=draw(c), activation="relu6"),
+            {},
+            dict(residual=draw(2, h - 2 + sum(padding[0]), w, c), activation="relu"),
+        ):
             y = fo.depthwise_conv2d(image, k, padding=padding, layout="NHWC", **options)
             planes = {
                 name: np.ascontiguousarray(v.transpose(0, 3, 1, 2)) if name == "residual" else v
                 for name, v in options.items()
             }
-            expected = fo.depthwise_conv2d(np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, padding=padding,
-                                           **planes)
+            expected = fo.depthwise_conv2d(
+                np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, padding=padding, **planes
+            )
             np.testing.assert_array_equal(y, expected.transpose(0, 2, 3, 1))
 
 
-@pytest.mark.parametrize("padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((1, 0), (0, 1)), ((1, 1), (2, 2)),
-                                     ((0, 0), (0, 0))])
-@pytest.mark.parametrize("c, apart, shift", [(512, 512, 0), (256, 256, 4), (48, 128, 1), (528, 528, 0), (144, 144, 0),
-                                             (20, 512, 0)])
+@pytest.mark.parametrize(
+    "padding", [((1, 1), (1, 1)), ((0, 1), (1, 0)), ((1, 0), (0, 1)), ((1, 1), (2, 2)), ((0, 0), (0, 0))]
+)
+@pytest.mark.parametrize(
+    "c, apart, shift", [(512, 512, 0), (256, 256, 4), (48, 128, 1), (528, 528, 0), (144, 144, 0), (20, 512, 0)]
+)
 def test_bands_of_stride_2(isa, half_rate, draw, threads, c, apart, shift, padding):
     """Columns and rows outside on any side; bands of either width, the last of which overlaps; vectors anywhere in a
     line; rows of several threads."""
@@ -177,8 +191,9 @@ def test_bands_of_stride_2(isa, half_rate, draw, threads, c, apart, shift, paddi
         image = among_nans(x, shift)[0][..., :c]
         for options in dict(bias=draw(c), activation="relu6"), {}:
             y = fo.depthwise_conv2d(image, k, stride=2, padding=padding, layout="NHWC", **options)
-            expected = fo.depthwise_conv2d(np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, stride=2,
-                                           padding=padding, **options)
+            expected = fo.depthwise_conv2d(
+                np.ascontiguousarray(image.transpose(0, 3, 1, 2)), k, stride=2, padding=padding, **options
+            )
             np.testing.assert_array_equal(y, expected.transpose(0, 2, 3, 1))
 
 
@@ -202,7 +217,7 @@ def among_nans(a, floats):
     """A copy that begins `floats` elements behind a cache line's start, and the memory around it."""
     memory = np.full(a.size + 64, np.nan, np.float32)
     start = -(memory.ctypes.data // 4) % 16 + 16 + floats
-    copy = memory[start:][:a.size].reshape(a.shape)
+    copy = memory[start:][: a.size].reshape(a.shape)
     copy[...] = a
     return copy, memory
 
@@ -215,8 +230,10 @@ def test_columns_outside_are_zeros_that_are_multiplied(isa, draw, stride, thread
         x, k = abs(draw(1, h, w, c)) + 1, abs(draw(c, 1, 3, 3))
         k[:, 0, 1, 0] = np.inf
         options = dict(stride=stride, padding=1, groups=c)
-        y, planes = fo.conv2d(x, k, layout="NHWC", **options), fo.conv2d(np.ascontiguousarray(x.transpose(0, 3, 1, 2)),
-                                                                         k, **options)
+        y, planes = (
+            fo.conv2d(x, k, layout="NHWC", **options),
+            fo.conv2d(np.ascontiguousarray(x.transpose(0, 3, 1, 2)), k, **options),
+        )
         assert np.isnan(y[..., 0, :]).all() and not np.isnan(y[..., 1:, :]).any()
         np.testing.assert_array_equal(np.isnan(y), np.isnan(planes.transpose(0, 2, 3, 1)))
         np.testing.assert_array_equal(y, fo.conv2d(x, k, residual=np.zeros_like(y), layout="NHWC", **options))
@@ -231,12 +248,16 @@ def test_every_size_has_the_same_bits_with_channels_last(isa, draw, kernel, stri
     pads += [((2, 2), (2, 2)), ((0, 2), (2, 1))] if kernel == 5 else []
     sizes = [(h, 6) for h in range(1, 9)] + [(6, w) for w in range(1, 24)] + [(5, 131)]
     for n, (h, w) in enumerate(sizes):
-        for padding in pads[n % 2::2]:
+        for padding in pads[n % 2 :: 2]:
             if h + sum(padding[0]) < kernel or w + sum(padding[1]) < kernel:
                 continue
             x, k = draw(1, h, w, c), draw(c, kernel, kernel)
-            options = dict(bias=draw(c) if n % 3 else None, activation=["relu6", "relu", None][n % 3], stride=stride,
-                           padding=padding)
+            options = dict(
+                bias=draw(c) if n % 3 else None,
+                activation=["relu6", "relu", None][n % 3],
+                stride=stride,
+                padding=padding,
+            )
             image, _ = among_nans(x, shift)
             expected = oracle.depthwise_conv2d(x, k, **options, layout="NHWC")
             out, near = among_nans(expected[0].astype(np.float32), shift)
@@ -248,8 +269,9 @@ def test_every_size_has_the_same_bits_with_channels_last(isa, draw, kernel, stri
 
 
 @pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (7, 1)])
-@pytest.mark.parametrize("c, width, padding", [(112, 13, 1), (112, 16, 0), (32, 9, 1), (16, 8, 1), (48, 3, 3),
-                                               (144, 1, 3), (260, 14, 1)])
+@pytest.mark.parametrize(
+    "c, width, padding", [(112, 13, 1), (112, 16, 0), (32, 9, 1), (16, 8, 1), (48, 3, 3), (144, 1, 3), (260, 14, 1)]
+)
 def test_bits_do_not_depend_on_where_pixels_lie(isa, draw, k, stride, c, width, padding):
     """Vectors of channels begin elsewhere where the image does not begin on a cache line, and reach from one pixel into
     the next."""
@@ -336,15 +358,23 @@ def test_any_kernel_has_the_same_bits_in_every_memory_order(isa, half_rate, draw
     kernel, dilation = np.broadcast_to(kernel, 2), tuple(map(int, np.broadcast_to(dilation, 2)))
     reach = (kernel - 1) * dilation  # a window has a row and a column more
     for n, (h, w) in enumerate([(1, 1), (2, 3), (5, 4), (7, 7), (9, 8), (6, 15), (14, 17), (3, 33), (2, 50), (5, 69)]):
-        for sides in [(reach // 2, reach - reach // 2), (0 * reach, 0 * reach), (0 * reach, reach),
-                      (reach + 2, 0 * reach)][n % 2::2]:
+        for sides in [
+            (reach // 2, reach - reach // 2),
+            (0 * reach, 0 * reach),
+            (0 * reach, reach),
+            (reach + 2, 0 * reach),
+        ][n % 2 :: 2]:
             padding = tuple((int(sides[0][axis]), int(sides[1][axis])) for axis in (0, 1))
             if h + sum(padding[0]) <= reach[0] or w + sum(padding[1]) <= reach[1]:
                 continue
             x, k = draw(2, c, h, w), draw(c, *kernel)
-            options = dict(bias=draw(c) if n % 3 else None, activation=["relu6", None, "silu",
-                                                                        ("prelu", draw(c))][n % 4], stride=stride,
-                           dilation=dilation, padding=padding)
+            options = dict(
+                bias=draw(c) if n % 3 else None,
+                activation=["relu6", None, "silu", ("prelu", draw(c))][n % 4],
+                stride=stride,
+                dilation=dilation,
+                padding=padding,
+            )
             if n % 5 == 0:
                 options["residual"] = draw(*fo.depthwise_conv2d(x, k, **options).shape)
             check_every_memory_order(x, k, **options)
@@ -353,11 +383,13 @@ def test_any_kernel_has_the_same_bits_in_every_memory_order(isa, half_rate, draw
 @pytest.mark.parametrize("k, stride", [(3, 1), (3, 2), (5, 1), (5, 2), (7, 1)])
 @pytest.mark.parametrize("c", [16, 37, 300])
 def test_small_planes_that_become_pixels(isa, half_rate, draw, threads, k, stride, c):
-    for n, (h, w) in enumerate([(1, 1), (2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (20, 3), (40, 8),
-                                (9, 14), (16, 16)]):
+    for n, (h, w) in enumerate(
+        [(1, 1), (2, 2), (3, 4), (4, 4), (5, 5), (6, 6), (7, 7), (8, 8), (20, 3), (40, 8), (9, 14), (16, 16)]
+    ):
         x, kernel = draw(1 + n % 2, c, h, w), draw(c, k, k)
-        options = dict(bias=draw(c), activation=["relu", "gelu", ("prelu", draw(c))][n % 3], stride=stride,
-                       padding=k // 2)
+        options = dict(
+            bias=draw(c), activation=["relu", "gelu", ("prelu", draw(c))][n % 3], stride=stride, padding=k // 2
+        )
         if n % 4 == 3:
             options["residual"] = draw(*fo.depthwise_conv2d(x, kernel, **options).shape)
         check_every_memory_order(x, kernel, **options)
@@ -373,9 +405,18 @@ def test_large_planes_become_pixels_some_rows_at_a_time(isa, draw, threads, k, s
     check_every_memory_order(x, w, **options)
 
 
-@pytest.mark.parametrize("kernel, stride, dilation", [((1, 3), 1, 1), ((1, 31), 1, 1), ((1, 4), 2, 1), ((3, 5), 1, 1),
-                                                      ((2, 6), (1, 2), 3), ((5, 1), (2, 1), 2),
-                                                      ((1, 7), (1, 2), (1, 20))])
+@pytest.mark.parametrize(
+    "kernel, stride, dilation",
+    [
+        ((1, 3), 1, 1),
+        ((1, 31), 1, 1),
+        ((1, 4), 2, 1),
+        ((3, 5), 1, 1),
+        ((2, 6), (1, 2), 3),
+        ((5, 1), (2, 1), 2),
+        ((1, 7), (1, 2), (1, 20)),
+    ],
+)
 @pytest.mark.parametrize("w", [256, 261, 300, 530])
 def test_long_rows_of_any_kernel(isa, draw, threads, kernel, stride, dilation, w):
     """Whose middle goes in groups of vectors and whose ends meet zeros; images of one row are sequences."""
@@ -385,8 +426,13 @@ def test_long_rows_of_any_kernel(isa, draw, threads, kernel, stride, dilation, w
         reach = (kw - 1) * dw
         for left, right in [(0, 0), (reach // 2, reach - reach // 2), (reach + 3, 1)]:
             padding = ((kh // 2 * dh, (kh - 1) * dh), (left, right))
-            options = dict(bias=draw(3), activation=["relu6", "gelu", ("prelu", draw(3))][left % 3], stride=stride,
-                           dilation=(dh, dw), padding=padding)
+            options = dict(
+                bias=draw(3),
+                activation=["relu6", "gelu", ("prelu", draw(3))][left % 3],
+                stride=stride,
+                dilation=(dh, dw),
+                padding=padding,
+            )
             if n:
                 options["residual"] = draw(*fo.depthwise_conv2d(x, k, **options).shape)
             check_every_memory_order(x, k, **options)
@@ -407,8 +453,12 @@ def test_dilated_kernels_whose_taps_meet_few_pixels(isa, draw, threads, k, dilat
     """Some phases of a dilated kernel have no pixels at all; the rest of the window lies outside the image."""
     dh, dw = np.broadcast_to(dilation, 2).tolist()
     half, full = (k // 2 * dh, k // 2 * dw), ((k - 1) * dh, (k - 1) * dw)
-    for c, h, w, paddings in (5, 4, 4, [half, full]), (17, 9, 11, [full]), (16, 1, 40, [half, full]), (33, 17, 21,
-                                                                                                   [half]):
+    for c, h, w, paddings in (
+        (5, 4, 4, [half, full]),
+        (17, 9, 11, [full]),
+        (16, 1, 40, [half, full]),
+        (33, 17, 21, [half]),
+    ):
         x, kernel = draw(1, c, h, w), draw(c, k, k)
         for padding in paddings:
             check_every_memory_order(x, kernel, bias=draw(c), activation="relu", dilation=(dh, dw), padding=padding)
@@ -417,8 +467,13 @@ def test_dilated_kernels_whose_taps_meet_few_pixels(isa, draw, threads, k, dilat
 def test_which_planes_become_pixels(isa, threads):
     """Those for which there is no walk along rows, as many rows as 640 KB of scratch memory for each thread have room
     for."""
-    for k, stride, dilation, size, turns in [(4, 1, 1, 30, True), (3, 3, 1, 200, True), (5, 1, 2, 300, True),
-                                             (3, 1, 1, 30, False), (3, 1, 2, 30, False)]:
+    for k, stride, dilation, size, turns in [
+        (4, 1, 1, 30, True),
+        (3, 3, 1, 200, True),
+        (5, 1, 2, 300, True),
+        (3, 1, 1, 30, False),
+        (3, 1, 2, 30, False),
+    ]:
         layer = fo.Conv2d(np.ones((64, 1, k, k), np.float32), stride=stride, dilation=dilation, groups=64)
         name, scratch = layer.kernel((1, 64, size, size))
         turns = turns and isa != "scalar"
@@ -459,7 +514,7 @@ def test_an_image_has_the_same_bits_alone_and_in_a_batch(isa, draw, layout):
     options = dict(padding=1, layout=layout, activation="silu")
     batch = fo.depthwise_conv2d(x, w, **options)
     for i in range(5):
-        np.testing.assert_array_equal(batch[i: i + 1], fo.depthwise_conv2d(x[i: i + 1], w, **options))
+        np.testing.assert_array_equal(batch[i : i + 1], fo.depthwise_conv2d(x[i : i + 1], w, **options))
 
 
 def test_empty_batch(isa, draw):
@@ -472,5 +527,7 @@ def test_images_of_no_width_or_height(isa, draw, layout, k, stride, dilation):
     for size in (5, 0), (0, 5), (0, 0):
         x, bias = draw(*dims(layout, 1, 20, *size)), draw(20)
         options = dict(bias=bias, stride=stride, dilation=dilation, padding=k * dilation, layout=layout)
-        check(fo.depthwise_conv2d(x, draw(20, k, k), **options),
-              oracle.depthwise_conv2d(x, np.ones((20, k, k), np.float32), **options))
+        check(
+            fo.depthwise_conv2d(x, draw(20, k, k), **options),
+            oracle.depthwise_conv2d(x, np.ones((20, k, k), np.float32), **options),
+        )

@@ -13,8 +13,11 @@ from fusedops import _core  # noqa: E402
 from fusedops.graph import prices  # noqa: E402
 from operations import using_byte_products  # noqa: E402
 
-KINDS = {np.dtype(np.uint8): TensorProto.UINT8, np.dtype(np.int8): TensorProto.INT8,
-         np.dtype(np.float32): TensorProto.FLOAT}
+KINDS = {
+    np.dtype(np.uint8): TensorProto.UINT8,
+    np.dtype(np.int8): TensorProto.INT8,
+    np.dtype(np.float32): TensorProto.FLOAT,
+}
 
 
 @pytest.fixture
@@ -69,8 +72,10 @@ class Net:
 
     def model(self, inputs, *results, shapes=None, types=None, opset=17):
         values = [helper.make_tensor_value_info(name, KINDS[np.dtype(d)], s) for name, (d, s) in inputs.items()]
-        outputs = [helper.make_tensor_value_info(r, KINDS[np.dtype(types[i] if types else np.float32)], None)
-                   for i, r in enumerate(results)]
+        outputs = [
+            helper.make_tensor_value_info(r, KINDS[np.dtype(types[i] if types else np.float32)], None)
+            for i, r in enumerate(results)
+        ]
         graph = helper.make_graph(self.nodes, "net", values, outputs, self.constants)
         opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
         return helper.make_model(graph, opset_imports=opsets, ir_version=9)
@@ -180,8 +185,17 @@ def test_a_product_is_one_step(op, batch):
 def test_a_product_with_a_scale_a_row_stays_exact():
     net, one = Net(), np.ones(5, np.float32)
     w = net.rng.integers(-127, 127, (18, 21), np.int8)
-    y = net.add("QLinearMatMul", "x", one * 0.05, np.full(5, 100, np.uint8), w, np.float32(0.002), np.int8(0),
-                np.float32(0.07), np.uint8(90))
+    y = net.add(
+        "QLinearMatMul",
+        "x",
+        one * 0.05,
+        np.full(5, 100, np.uint8),
+        w,
+        np.float32(0.002),
+        np.int8(0),
+        np.float32(0.07),
+        np.uint8(90),
+    )
     model, x = fo.load_onnx(net.model({"x": (np.uint8, (5, 18))}, y, types=[np.uint8])), some_bytes((5, 18), np.uint8)
     sums = (x.astype(int) - 100) @ w.astype(int)
     np.testing.assert_allclose(model(x), np.clip(sums * (0.05 * 0.002 / 0.07) + 90, 0, 255), atol=0.5001)
@@ -253,8 +267,12 @@ def test_unfused_each_node_is_a_pass():
     proto = small_network()
     x = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
     want = runtime(proto, x, fused=False)[0]
-    for options in ({"fuse": False}, {"fuse": False, "fold": False}, {"disabled_passes": ("8-bit layers",)},
-                    {"disabled_passes": ("8-bit results",)}):
+    for options in (
+        {"fuse": False},
+        {"fuse": False, "fold": False},
+        {"disabled_passes": ("8-bit layers",)},
+        {"disabled_passes": ("8-bit results",)},
+    ):
         model = fo.load_onnx(proto, **options)
         np.testing.assert_allclose(model(x), want, rtol=0, atol=0.02 * np.abs(want).max())
         found = kinds(model, x)
@@ -275,7 +293,8 @@ def agree(net, y, wanted, arrays, inputs=None, dtype=np.uint8):
     model = fo.load_onnx(proto)
     want = runtime(proto, *arrays, fused=False)[0]
     same_bytes(model(*arrays), want) if want.dtype.kind in "iu" else np.testing.assert_allclose(
-        model(*arrays), want, rtol=1e-5, atol=1e-5)
+        model(*arrays), want, rtol=1e-5, atol=1e-5
+    )
     assert sorted(set(kinds(model, *arrays))) == sorted(wanted)
 
 
@@ -284,13 +303,22 @@ def agree(net, y, wanted, arrays, inputs=None, dtype=np.uint8):
 def test_pools(isa, threads, c, q):
     dtype = np.int8 if len(q) > 2 else np.uint8
     x, form = some_bytes((2, c, 7, 9), dtype), dict(kernel_shape=[3, 2], strides=[2, 1], pads=[1, 0, 1, 1])
-    for op, attrs, out in (("MaxPool", form, q), ("MaxPool", {"kernel_shape": [3, 3], "dilations": [2, 2]}, q),
-                           ("AveragePool", form, B), ("AveragePool", form | {"count_include_pad": 1}, B),
-                           ("GlobalAveragePool", {}, B)):
+    for op, attrs, out in (
+        ("MaxPool", form, q),
+        ("MaxPool", {"kernel_shape": [3, 3], "dilations": [2, 2]}, q),
+        ("AveragePool", form, B),
+        ("AveragePool", form | {"count_include_pad": 1}, B),
+        ("GlobalAveragePool", {}, B),
+    ):
         net = Net()
         y = net.quantize(net.add(op, net.dequantize("x", *q), **attrs), *out)
-        agree(net, y, ["byte_pool", "copy"] if c > 1 and op[0] != "G" else kinds_of(net, y, x, out), [x],
-              dtype=np.int8 if len(out) > 2 else np.uint8)
+        agree(
+            net,
+            y,
+            ["byte_pool", "copy"] if c > 1 and op[0] != "G" else kinds_of(net, y, x, out),
+            [x],
+            dtype=np.int8 if len(out) > 2 else np.uint8,
+        )
 
 
 def kinds_of(net, y, x, q):
@@ -301,8 +329,16 @@ def kinds_of(net, y, x, q):
     return found
 
 
-@pytest.mark.parametrize("shape, other", [((2, 5, 3, 7), (2, 5, 3, 7)), ((1, 70, 4, 4), (1, 70, 1, 1)),
-                                          ((3, 130), (130,)), ((3, 65), (1, 1)), ((4, 1), (4, 1))])
+@pytest.mark.parametrize(
+    "shape, other",
+    [
+        ((2, 5, 3, 7), (2, 5, 3, 7)),
+        ((1, 70, 4, 4), (1, 70, 1, 1)),
+        ((3, 130), (130,)),
+        ((3, 65), (1, 1)),
+        ((4, 1), (4, 1)),
+    ],
+)
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul"])
 def test_sums_and_products(isa, threads, op, shape, other):
     for a, b, out, activation in ((A, B, C, None), (A, SIGNED, SIGNED, "Relu"), (SIGNED, A, (0.0223, 0), None)):
@@ -332,8 +368,15 @@ def test_what_moves_elements_works_on_bytes():
     """No step but copies and one table, for the part of the concatenation that has another scale."""
     net, x = Net(), some_bytes((1, 6, 4, 4), np.uint8)
     real = net.dequantize("x", *A)
-    up = net.add("Resize", real, "", np.float32([1, 1, 2, 2]), mode="nearest",
-                 coordinate_transformation_mode="asymmetric", nearest_mode="floor")
+    up = net.add(
+        "Resize",
+        real,
+        "",
+        np.float32([1, 1, 2, 2]),
+        mode="nearest",
+        coordinate_transformation_mode="asymmetric",
+        nearest_mode="floor",
+    )
     net.nodes[-1].input[1] = ""
     up = net.add("Pad", net.between(up, *A), np.int64([0, 0, 1, 0, 0, 0, 0, 1]))
     down = net.add("Slice", net.add("Transpose", up, perm=[0, 1, 3, 2]), np.int64([1]), np.int64([7]), np.int64([2]))
@@ -388,14 +431,17 @@ def test_dynamic_products(isa, threads, each, zero):
     np.testing.assert_allclose(fo.load_onnx(proto, fuse=False)(x), want, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("shape, oc, kernel, groups, attrs", [
-    ((2, 5, 9, 8), 7, (3, 3), 1, {"pads": [1, 0, 1, 1]}),
-    ((1, 16, 7, 7), 33, (1, 1), 1, {}),
-    ((2, 40, 9, 9), 80, (3, 3), 40, {"strides": [2, 2], "pads": [1] * 4}),
-    ((1, 3, 30, 31), 8, (7, 7), 1, {"strides": [2, 2], "pads": [3] * 4}),
-    ((1, 32, 12, 40), 16, (3, 3), 2, {"pads": [1] * 4}),
-    ((2, 6, 11), 5, (3,), 1, {"pads": [1, 1]}),
-])
+@pytest.mark.parametrize(
+    "shape, oc, kernel, groups, attrs",
+    [
+        ((2, 5, 9, 8), 7, (3, 3), 1, {"pads": [1, 0, 1, 1]}),
+        ((1, 16, 7, 7), 33, (1, 1), 1, {}),
+        ((2, 40, 9, 9), 80, (3, 3), 40, {"strides": [2, 2], "pads": [1] * 4}),
+        ((1, 3, 30, 31), 8, (7, 7), 1, {"strides": [2, 2], "pads": [3] * 4}),
+        ((1, 32, 12, 40), 16, (3, 3), 2, {"pads": [1] * 4}),
+        ((2, 6, 11), 5, (3,), 1, {"pads": [1, 1]}),
+    ],
+)
 def test_dynamic_convolutions(isa, threads, shape, oc, kernel, groups, attrs):
     """The whole image has one range; what is outside is 0 as a number, so its zero point as a byte."""
     net = Net()
@@ -439,21 +485,25 @@ def test_dynamic_of_what_is_not_finite_is_nan(bad):
     net = Net()
     net.nodes.append(helper.make_node("DynamicQuantizeLinear", ["x"], ["q", "s", "z"]))
     w = net.rng.integers(-127, 127, (8, 4), np.int8)
-    y = net.add("Mul", net.add("Cast", net.add("MatMulInteger", "q", w, "z"), to=1),
-                net.add("Mul", "s", np.float32(0.01)))
+    y = net.add(
+        "Mul", net.add("Cast", net.add("MatMulInteger", "q", w, "z"), to=1), net.add("Mul", "s", np.float32(0.01))
+    )
     model = fo.load_onnx(net.model({"x": (np.float32, (300, 8))}, y))
     x = np.ones((300, 8), np.float32)
     x[200, 3] = bad
     assert np.isnan(model(x)).all()
 
 
-@pytest.mark.parametrize("node, w", [
-    ("y = MatMul(a, b)", "int8[4] w"), ("y = Gemm<alpha = 1e-38>(a, b)", "int8[4, 1] w")])
+@pytest.mark.parametrize(
+    "node, w", [("y = MatMul(a, b)", "int8[4] w"), ("y = Gemm<alpha = 1e-38>(a, b)", "int8[4, 1] w")]
+)
 def test_weights_that_no_layer_takes_stay_float(node, w):
     """A vector, and scales that alpha makes too small."""
-    model = fo.load_onnx(parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+    model = fo.load_onnx(
+        parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
         net (uint8[n, 4] x) => (float[] y) <float s = {{0.1}}, uint8 z = {{3}}, {w} = {{1, 2, 3, 4}}, int8 wz = {{0}}>
-        {{ a = DequantizeLinear(x, s, z)  b = DequantizeLinear(w, s, wz)  {node} }}"""))
+        {{ a = DequantizeLinear(x, s, z)  b = DequantizeLinear(w, s, wz)  {node} }}""")
+    )
     assert not {"qlinear", "QuantizedLinear"} & {n.op for n in model._graph.nodes}
     wanted = -0.2 if "MatMul" in node else 0
     np.testing.assert_allclose(model(np.ones((2, 4), np.uint8)).reshape(-1), [wanted] * 2, atol=1e-6)

@@ -1,5 +1,6 @@
 """Steps on elements of any type: comparisons, logic, casts, integer arithmetic, choices, and elements that are picked
 by index. Against NumPy, on every instruction set, and without a step that NumPy computes."""
+
 import numpy as np
 import pytest
 
@@ -15,8 +16,16 @@ FLOATS = np.float32, np.float64
 WHOLE = np.int64, np.int32
 ALL = (*FLOATS, *WHOLE, np.int8, np.uint8, np.bool_)
 # rows just below, on and above a vector of bytes; broadcast operands, and no elements at all
-SHAPES = [((), ()), ((1,), (5,)), ((7, 63), (7, 63)), ((3, 129), (129,)), ((3, 1), (3, 64)), ((5, 65), (5, 1)),
-          ((2, 1, 4), (1, 3, 1)), ((0, 3), (3,))]
+SHAPES = [
+    ((), ()),
+    ((1,), (5,)),
+    ((7, 63), (7, 63)),
+    ((3, 129), (129,)),
+    ((3, 1), (3, 64)),
+    ((5, 65), (5, 1)),
+    ((2, 1, 4), (1, 3, 1)),
+    ((0, 3), (3,)),
+]
 
 
 def numbers(rng, shape, dtype):
@@ -48,9 +57,16 @@ def operands(dtype):
 
 
 @pytest.mark.parametrize("dtype", ALL)
-@pytest.mark.parametrize("op, function", [
-    ("Equal", np.equal), ("Less", np.less), ("LessOrEqual", np.less_equal), ("Greater", np.greater),
-    ("GreaterOrEqual", np.greater_equal)])
+@pytest.mark.parametrize(
+    "op, function",
+    [
+        ("Equal", np.equal),
+        ("Less", np.less),
+        ("LessOrEqual", np.less_equal),
+        ("Greater", np.greater),
+        ("GreaterOrEqual", np.greater_equal),
+    ],
+)
 def test_comparisons(isa, op, function, dtype):
     if dtype == np.bool_ and op != "Equal":
         pytest.skip("bools have no order in ONNX")
@@ -66,8 +82,10 @@ def test_logic(isa, op, function):
 
 
 @pytest.mark.parametrize("dtype", WHOLE)
-@pytest.mark.parametrize("op, function", [
-    ("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply), ("Max", np.maximum), ("Min", np.minimum)])
+@pytest.mark.parametrize(
+    "op, function",
+    [("Add", np.add), ("Sub", np.subtract), ("Mul", np.multiply), ("Max", np.maximum), ("Min", np.minimum)],
+)
 def test_integer_arithmetic(isa, op, function, dtype):
     """What does not fit wraps around, as in NumPy."""
     top = np.iinfo(dtype)
@@ -105,9 +123,16 @@ def test_integers_of_one_argument(isa, dtype):
         agrees(op, {"x": x}, function(x))
 
 
-@pytest.mark.parametrize("op, function", [
-    ("Floor", np.floor), ("Ceil", np.ceil), ("Round", np.rint), ("Sign", np.sign),
-    ("Softsign", lambda x: x / (1 + np.abs(x)))])
+@pytest.mark.parametrize(
+    "op, function",
+    [
+        ("Floor", np.floor),
+        ("Ceil", np.ceil),
+        ("Round", np.rint),
+        ("Sign", np.sign),
+        ("Softsign", lambda x: x / (1 + np.abs(x))),
+    ],
+)
 def test_whole_floats(isa, op, function):
     """To the nearest even one, and with the sign of zeros."""
     x = np.float32([-2.5, -1.5, -0.5, -0.0, 0.0, 0.5, 1.5, 2.5, 1e9, -3.7, np.nan, 0.3] * 5)
@@ -120,6 +145,7 @@ def test_whole_floats(isa, op, function):
 @pytest.mark.parametrize("dtype", ALL)
 def test_casts(isa, dtype, to):
     from onnx import helper
+
     rng = np.random.default_rng(0)
     for shape in [(), (7, 63), (129,), (0, 3)]:
         x = rng.integers(0, 2 if dtype == np.bool_ else 100, shape).astype(dtype)
@@ -133,17 +159,30 @@ def test_casts(isa, dtype, to):
 @pytest.mark.parametrize("dtype", WHOLE)
 def test_floats_without_an_integer_become_the_least_one(isa, dtype):
     from onnx import helper
-    x = np.float32([np.nan, np.inf, -np.inf, 1e30, -1e30, 5.9, -5.9, -2.0**31])
+
+    x = np.float32([np.nan, np.inf, -np.inf, 1e30, -1e30, 5.9, -5.9, -(2.0**31)])
     least = np.iinfo(dtype).min
-    agrees("Cast", {"x": x}, np.array([*[least] * 5, 5, -5, -2**31], dtype),
-           attrs={"to": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))})
+    agrees(
+        "Cast",
+        {"x": x},
+        np.array([*[least] * 5, 5, -5, -(2**31)], dtype),
+        attrs={"to": helper.np_dtype_to_tensor_dtype(np.dtype(dtype))},
+    )
 
 
 @pytest.mark.parametrize("dtype", ALL)
 def test_where(isa, threads, dtype):
     rng = np.random.default_rng(0)
-    for c, a, b in [((), (), ()), ((7, 65), (7, 65), (7, 65)), ((7, 65), (), (7, 65)), ((7, 65), (7, 65), ()),
-                    ((7, 65), (1,), (1, 1)), ((7, 1), (65,), (1, 65)), ((0,), (0,), (1,)), ((400, 300), (1,), (300,))]:
+    for c, a, b in [
+        ((), (), ()),
+        ((7, 65), (7, 65), (7, 65)),
+        ((7, 65), (), (7, 65)),
+        ((7, 65), (7, 65), ()),
+        ((7, 65), (1,), (1, 1)),
+        ((7, 1), (65,), (1, 65)),
+        ((0,), (0,), (1,)),
+        ((400, 300), (1,), (300,)),
+    ]:
         condition, x, y = rng.integers(0, 2, c) > 0, numbers(rng, a, dtype), numbers(rng, b, dtype)
         agrees("Where", {"c": condition, "x": x, "y": y}, np.where(condition, x, y))
 
@@ -158,8 +197,9 @@ def test_gathers(isa, dtype, indices):
             i = rng.integers(-n, n, shape).astype(indices)
             agrees("Gather", {"x": x, "i": i}, np.take(x, i, axis), attrs={"axis": axis})
         i = rng.integers(-n, n, (3, 4, 5)).astype(indices)
-        expected = np.take_along_axis(x[tuple(slice(None) if a == axis else slice(m) for a, m in enumerate(i.shape))],
-                                      i.astype(np.int64), axis)
+        expected = np.take_along_axis(
+            x[tuple(slice(None) if a == axis else slice(m) for a, m in enumerate(i.shape))], i.astype(np.int64), axis
+        )
         agrees("GatherElements", {"x": x, "i": i}, expected, attrs={"axis": axis})
     if indices == np.int64:
         i = rng.integers(-5, 5, (4, 2, 1))
@@ -196,8 +236,12 @@ def test_places_of_extremes(isa, threads, op, function, keep):
             x = numbers(rng, shape, np.float32) if special else rng.standard_normal(shape).astype(np.float32)
             for axis in range(len(shape)):
                 expected = function(x, axis)
-                agrees(op, {"x": x}, np.expand_dims(expected, axis) if keep else expected,
-                       attrs={"axis": axis, "keepdims": keep})
+                agrees(
+                    op,
+                    {"x": x},
+                    np.expand_dims(expected, axis) if keep else expected,
+                    attrs={"axis": axis, "keepdims": keep},
+                )
 
 
 @pytest.mark.parametrize("op, function", [("ReduceMin", np.min), ("ReduceProd", np.prod)])
@@ -214,24 +258,42 @@ def test_least_and_product(isa, threads, op, function):
 def test_few_of_many(largest, threads):
     """The k best of an axis, in order; of equal ones the first, also where the first axis is ordered, or float64."""
     rng = np.random.default_rng(0)
-    for x in (rng.integers(0, 30, (3, 400)).astype(np.float32), rng.standard_normal((2, 500)).astype(np.float32),
-              numbers(rng, (2, 100), np.float32)):
+    for x in (
+        rng.integers(0, 30, (3, 400)).astype(np.float32),
+        rng.standard_normal((2, 500)).astype(np.float32),
+        numbers(rng, (2, 100), np.float32),
+    ):
         for k in 0, 1, 5, 12, 99, 100:
             order = np.argsort(-x if largest else x, -1, kind="stable")
             if np.isnan(x).any():
                 order = (x.shape[-1] - 1 - np.argsort(x[:, ::-1], -1, kind="stable")[:, ::-1]) if largest else order
-            net = fo.load_onnx(model("TopK", {"x": x}, {"k": np.array([k])}, (np.float32, np.int64),
-                                     attrs={"largest": largest}))
+            net = fo.load_onnx(
+                model("TopK", {"x": x}, {"k": np.array([k])}, (np.float32, np.int64), attrs={"largest": largest})
+            )
             assert not k or net.plan(x)[0].steps[0].kind == "top_k"
             y, i = net(x)
             np.testing.assert_array_equal(i, order[:, :k])
             np.testing.assert_array_equal(y, np.take_along_axis(x, order[:, :k], -1))
-            down = fo.load_onnx(model("TopK", {"x": x.T}, {"k": np.array([k])}, (np.float32, np.int64),
-                                      attrs={"largest": largest, "axis": 0}))
+            down = fo.load_onnx(
+                model(
+                    "TopK",
+                    {"x": x.T},
+                    {"k": np.array([k])},
+                    (np.float32, np.int64),
+                    attrs={"largest": largest, "axis": 0},
+                )
+            )
             for a, b in zip(down(x.T), (y.T, i.T), strict=True):
                 np.testing.assert_array_equal(a, b)
-            wide = fo.load_onnx(model("TopK", {"x": x.astype(np.float64)}, {"k": np.array([k])}, (np.float64, np.int64),
-                                      attrs={"largest": largest}))
+            wide = fo.load_onnx(
+                model(
+                    "TopK",
+                    {"x": x.astype(np.float64)},
+                    {"k": np.array([k])},
+                    (np.float64, np.int64),
+                    attrs={"largest": largest},
+                )
+            )
             for a, b in zip(wide(x.astype(np.float64)), (y, i), strict=True):
                 np.testing.assert_array_equal(a, b)
 
@@ -253,14 +315,30 @@ def test_triangles(isa, dtype, upper):
 def test_sums_so_far(dtype, exclusive, reverse, threads):
     """Of neighbours in memory and of elements that are not, of short rows and of long ones; int32 in NumPy."""
     rng = np.random.default_rng(0)
-    shapes = (((4, 5), 0), ((4, 5), 1), ((1, 7), 0), ((5, 4000), 0), ((2, 6, 300), 1), ((2, 6, 300), -1), ((9,), 0),
-              ((0, 300), 0), ((300, 0), 0))
+    shapes = (
+        ((4, 5), 0),
+        ((4, 5), 1),
+        ((1, 7), 0),
+        ((5, 4000), 0),
+        ((2, 6, 300), 1),
+        ((2, 6, 300), -1),
+        ((9,), 0),
+        ((0, 300), 0),
+        ((300, 0), 0),
+    )
     for shape, axis in shapes:
         x = rng.integers(-9, 9, shape).astype(dtype)
         rows = np.flip(x, axis) if reverse else x
         expected = np.cumsum(rows, axis, dtype) - rows * dtype(exclusive)
-        net = fo.load_onnx(model("CumSum", {"x": x}, {"axis": np.array(axis)}, (dtype,),
-                                 attrs={"exclusive": exclusive, "reverse": reverse}))
+        net = fo.load_onnx(
+            model(
+                "CumSum",
+                {"x": x},
+                {"axis": np.array(axis)},
+                (dtype,),
+                attrs={"exclusive": exclusive, "reverse": reverse},
+            )
+        )
         assert not x.size or net.plan(x)[0].steps[0].kind == ("numpy" if dtype == np.int32 else "cumsum")
         np.testing.assert_array_equal(net(x), np.flip(expected, axis) if reverse else expected)
 
@@ -308,6 +386,8 @@ def test_steps_without_a_kernel():
 def test_empty_results(op, dtype, shapes):
     a, b = (np.zeros(s, np.float32 if dtype == "float" else np.int64) for s in shapes)
     result = "bool" if op == "Less" else dtype
-    net = fo.load_onnx(parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
-        net ({dtype}[m, n] a, {dtype}[k, l] b) => ({result}[p, q] y) {{ y = {op}(a, b) }}"""))
+    net = fo.load_onnx(
+        parse_model(f"""<ir_version: 8, opset_import: ["" : 17]>
+        net ({dtype}[m, n] a, {dtype}[k, l] b) => ({result}[p, q] y) {{ y = {op}(a, b) }}""")
+    )
     assert net(a, b).shape == np.broadcast_shapes(*shapes)

@@ -1,4 +1,5 @@
 """Every wrong argument is refused: the right type of error, a text that names it, and nothing written to `out`."""
+
 import numpy as np
 import pytest
 
@@ -92,10 +93,15 @@ def test_an_axis_too_long(draw, name, argument):
     refused(ValueError, OPERATIONS[name], arrays, argument, str(tuple(shape)))
 
 
-@pytest.mark.parametrize("name, path", [
-    pytest.param(name, path, id=f"{name}-{'fused' if path is fo else 'unfused'}")
-    for name, operation in OPERATIONS.items() for path in (fo, fo.reference)
-    if hasattr(path, operation.function.__name__)])
+@pytest.mark.parametrize(
+    "name, path",
+    [
+        pytest.param(name, path, id=f"{name}-{'fused' if path is fo else 'unfused'}")
+        for name, operation in OPERATIONS.items()
+        for path in (fo, fo.reference)
+        if hasattr(path, operation.function.__name__)
+    ],
+)
 def test_out(draw, name, path):
     operation = OPERATIONS[name]
     operation = operation._replace(function=getattr(path, operation.function.__name__))
@@ -124,53 +130,59 @@ CONV, DEPTHWISE = OPERATIONS["conv3x3"], OPERATIONS["depthwise"]
 
 
 @pytest.mark.parametrize("operation", [CONV, DEPTHWISE], ids=["conv2d", "depthwise_conv2d"])
-@pytest.mark.parametrize("options, texts", [
-    (dict(stride=0), ["stride", "0"]),
-    (dict(stride=-1), ["stride", "-1"]),
-    (dict(stride=(1, 0)), ["stride"]),
-    (dict(stride=(1, 2, 3)), ["stride"]),
-    (dict(stride=2**31), ["stride", "2**31"]),
-    (dict(stride=(1, 2**70)), ["stride", "2**31"]),
-    (dict(dilation=0), ["dilation", "0"]),
-    (dict(dilation=(1, -2)), ["dilation"]),
-    (dict(dilation=2**70), ["dilation", "2**31"]),
-    (dict(padding=-1), ["padding", "-1"]),
-    (dict(padding=((0, 1), (-1, 0))), ["padding"]),
-    (dict(padding=((0, 2**64), (1, 0))), ["padding", "2**31"]),
-    (dict(padding=(1, 2, 3)), ["padding"]),
-    (dict(padding="full"), ["padding", "full", "same", "valid"]),
-    (dict(layout="NWHC"), ["layout", "NWHC", "NCHW", "NHWC"]),
-    (dict(layout="nhwc"), ["layout", "nhwc", "NCHW", "NHWC"]),
-    (dict(activation="rleu"), ["activation", "rleu", "relu"]),
-    (dict(activation=("clip", 1)), ["clip"]),
-    (dict(activation=("relu", 1)), ["relu"]),
-    (dict(activation=("leaky_relu", 1, 2)), ["leaky_relu"]),
-    (dict(activation="clip"), ["clip"]),
-    (dict(activation="prelu"), ["prelu"]),
-    (dict(activation=("prelu", np.ones(3, np.float32))), ["prelu", "(3,)"]),
-])
+@pytest.mark.parametrize(
+    "options, texts",
+    [
+        (dict(stride=0), ["stride", "0"]),
+        (dict(stride=-1), ["stride", "-1"]),
+        (dict(stride=(1, 0)), ["stride"]),
+        (dict(stride=(1, 2, 3)), ["stride"]),
+        (dict(stride=2**31), ["stride", "2**31"]),
+        (dict(stride=(1, 2**70)), ["stride", "2**31"]),
+        (dict(dilation=0), ["dilation", "0"]),
+        (dict(dilation=(1, -2)), ["dilation"]),
+        (dict(dilation=2**70), ["dilation", "2**31"]),
+        (dict(padding=-1), ["padding", "-1"]),
+        (dict(padding=((0, 1), (-1, 0))), ["padding"]),
+        (dict(padding=((0, 2**64), (1, 0))), ["padding", "2**31"]),
+        (dict(padding=(1, 2, 3)), ["padding"]),
+        (dict(padding="full"), ["padding", "full", "same", "valid"]),
+        (dict(layout="NWHC"), ["layout", "NWHC", "NCHW", "NHWC"]),
+        (dict(layout="nhwc"), ["layout", "nhwc", "NCHW", "NHWC"]),
+        (dict(activation="rleu"), ["activation", "rleu", "relu"]),
+        (dict(activation=("clip", 1)), ["clip"]),
+        (dict(activation=("relu", 1)), ["relu"]),
+        (dict(activation=("leaky_relu", 1, 2)), ["leaky_relu"]),
+        (dict(activation="clip"), ["clip"]),
+        (dict(activation="prelu"), ["prelu"]),
+        (dict(activation=("prelu", np.ones(3, np.float32))), ["prelu", "(3,)"]),
+    ],
+)
 def test_bad_value(draw, operation, options, texts):
     operation = operation._replace(options=operation.options | options)
     refused(ValueError, operation, operation.draw(draw), *texts)
 
 
 @pytest.mark.parametrize("operation", [CONV, DEPTHWISE], ids=["conv2d", "depthwise_conv2d"])
-@pytest.mark.parametrize("options, texts", [
-    (dict(stride=1.5), ["stride"]),
-    (dict(stride="2"), ["stride"]),
-    (dict(dilation=None), ["dilation"]),
-    (dict(padding=0.5), ["padding"]),
-    (dict(padding=(1, (0, 1))), ["padding", "two such pairs"]),
-    (dict(padding=np.ones((2, 2), int)), ["padding", "two such pairs"]),
-    (dict(padding=(0, 0, 1, 1)), ["padding", "two such pairs"]),
-    (dict(layout=1), ["layout"]),
-    (dict(layout=np.array(["NCHW", "NHWC"])), ["unknown layout"]),
-    (dict(activation=1), ["activation"]),
-    (dict(activation=()), ["activation"]),
-    (dict(activation=("leaky_relu", "steep")), ["leaky_relu"]),
-    (dict(activation=("prelu", np.ones(9))), ["prelu", "float64", "astype(np.float32)"]),
-    (dict(activation=("prelu", np.ma.ones(9, np.float32))), ["slopes", "mask"]),
-])
+@pytest.mark.parametrize(
+    "options, texts",
+    [
+        (dict(stride=1.5), ["stride"]),
+        (dict(stride="2"), ["stride"]),
+        (dict(dilation=None), ["dilation"]),
+        (dict(padding=0.5), ["padding"]),
+        (dict(padding=(1, (0, 1))), ["padding", "two such pairs"]),
+        (dict(padding=np.ones((2, 2), int)), ["padding", "two such pairs"]),
+        (dict(padding=(0, 0, 1, 1)), ["padding", "two such pairs"]),
+        (dict(layout=1), ["layout"]),
+        (dict(layout=np.array(["NCHW", "NHWC"])), ["unknown layout"]),
+        (dict(activation=1), ["activation"]),
+        (dict(activation=()), ["activation"]),
+        (dict(activation=("leaky_relu", "steep")), ["leaky_relu"]),
+        (dict(activation=("prelu", np.ones(9))), ["prelu", "float64", "astype(np.float32)"]),
+        (dict(activation=("prelu", np.ma.ones(9, np.float32))), ["slopes", "mask"]),
+    ],
+)
 def test_bad_type(draw, operation, options, texts):
     operation = operation._replace(options=operation.options | options)
     refused((TypeError, ValueError), operation, operation.draw(draw), *texts)
@@ -199,12 +211,15 @@ def test_groups_that_divide_the_input_alone(draw):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("size, kernel, options", [
-    ((4, 9), (5, 3), {}),
-    ((9, 4), (3, 7), dict(padding=1)),
-    ((4, 4), (3, 3), dict(dilation=2)),
-    ((0, 4), (3, 3), dict(padding=1)),
-])
+@pytest.mark.parametrize(
+    "size, kernel, options",
+    [
+        ((4, 9), (5, 3), {}),
+        ((9, 4), (3, 7), dict(padding=1)),
+        ((4, 4), (3, 3), dict(dilation=2)),
+        ((0, 4), (3, 3), dict(padding=1)),
+    ],
+)
 def test_kernel_larger_than_the_padded_image(draw, layout, size, kernel, options):
     x = draw(*dims(layout, 1, 3, *size))
     for function, w in (fo.conv2d, draw(2, 3, *kernel)), (fo.depthwise_conv2d, draw(3, 1, *kernel)):
@@ -246,10 +261,18 @@ def test_fold_batch_norm(draw):
         fo.fold_batch_norm(w, None, draw.batch_norm(5))
 
 
-@pytest.mark.parametrize("x, channels, layout, text", [
-    ((1, 0, 5, 5), 0, "NCHW", r"x has shape \(1, 0, 5, 5\), but a depthwise convolution needs at least one channel"),
-    ((1, 5, 5, 6), 6, "nhwc", "unknown layout 'nhwc'"),
-])
+@pytest.mark.parametrize(
+    "x, channels, layout, text",
+    [
+        (
+            (1, 0, 5, 5),
+            0,
+            "NCHW",
+            r"x has shape \(1, 0, 5, 5\), but a depthwise convolution needs at least one channel",
+        ),
+        ((1, 5, 5, 6), 6, "nhwc", "unknown layout 'nhwc'"),
+    ],
+)
 def test_channels_of_a_depthwise_convolution(draw, x, channels, layout, text):
     with pytest.raises(ValueError, match=text):
         fo.depthwise_conv2d(draw(*x), draw(channels, 1, 3, 3), layout=layout)
@@ -258,15 +281,18 @@ def test_channels_of_a_depthwise_convolution(draw, x, channels, layout, text):
 # Products and cells
 
 
-@pytest.mark.parametrize("call, shapes", [
-    (lambda draw: fo.gemm(draw(3, 5), draw(6, 7)), ["(3, 5)", "(6, 7)"]),
-    (lambda draw: fo.gemm(draw(2, 3, 5), draw(2, 5, 7)), ["(2, 5, 7)"]),
-    (lambda draw: fo.gemm(draw(3, 5), draw(5)), ["(5,)"]),
-    (lambda draw: fo.linear(draw(3, 5), draw(7, 6)), ["(3, 5)", "(7, 6)"]),
-    (lambda draw: fo.linear(draw(3, 5), draw(5)), ["(5,)"]),
-    (lambda draw: fo.linear(draw(3, 5), draw(7, 5), draw(3)), ["bias", "(3,)"]),
-    (lambda draw: fo.linear(draw(3, 5), draw(7, 5), residual=draw(7)), ["residual", "(7,)", "(3, 7)"]),
-])
+@pytest.mark.parametrize(
+    "call, shapes",
+    [
+        (lambda draw: fo.gemm(draw(3, 5), draw(6, 7)), ["(3, 5)", "(6, 7)"]),
+        (lambda draw: fo.gemm(draw(2, 3, 5), draw(2, 5, 7)), ["(2, 5, 7)"]),
+        (lambda draw: fo.gemm(draw(3, 5), draw(5)), ["(5,)"]),
+        (lambda draw: fo.linear(draw(3, 5), draw(7, 6)), ["(3, 5)", "(7, 6)"]),
+        (lambda draw: fo.linear(draw(3, 5), draw(5)), ["(5,)"]),
+        (lambda draw: fo.linear(draw(3, 5), draw(7, 5), draw(3)), ["bias", "(3,)"]),
+        (lambda draw: fo.linear(draw(3, 5), draw(7, 5), residual=draw(7)), ["residual", "(7,)", "(3, 7)"]),
+    ],
+)
 def test_shapes_of_products(draw, call, shapes):
     with pytest.raises(ValueError) as caught:
         call(draw)
@@ -327,34 +353,43 @@ def test_layers_check_their_input(draw):
         fo.rnn_cell(draw(0), draw(3, 5), draw(5, 0), draw(5, 5))
 
 
-@pytest.mark.parametrize("call, fix", [
-    (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\]"),
-    (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\]"),
-    (lambda draw: fo.conv2d(draw(1, 6, 7, 3), draw(4, 3, 3, 3)), "pass layout='NHWC'"),
-    (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\] and layout='NHWC'"),
-    (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\] and layout='NCHW'"),
-    (lambda draw: fo.conv2d(draw(1, 3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), "pass layout='NCHW'"),
-    (lambda draw: fo.linear(draw(2, 5), draw(5, 3)), "pass w.T"),
-])
+@pytest.mark.parametrize(
+    "call, fix",
+    [
+        (lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\]"),
+        (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3), layout="NHWC"), r"pass x\[np.newaxis\]"),
+        (lambda draw: fo.conv2d(draw(1, 6, 7, 3), draw(4, 3, 3, 3)), "pass layout='NHWC'"),
+        (lambda draw: fo.conv2d(draw(6, 7, 3), draw(4, 3, 3, 3)), r"pass x\[np.newaxis\] and layout='NHWC'"),
+        (
+            lambda draw: fo.conv2d(draw(3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"),
+            r"pass x\[np.newaxis\] and layout='NCHW'",
+        ),
+        (lambda draw: fo.conv2d(draw(1, 3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), "pass layout='NCHW'"),
+        (lambda draw: fo.linear(draw(2, 5), draw(5, 3)), "pass w.T"),
+    ],
+)
 def test_the_likely_fix_of_a_shape(draw, call, fix):
     with pytest.raises(ValueError, match=fix):
         call(draw)
 
 
 @pytest.mark.parametrize("method", ["output_shape", "kernel", "fuses"])
-@pytest.mark.parametrize("shape, text", [
-    ((1, 7, 8, 8), "(n, 6, h, w)"),
-    ((1, 8, 8, 6), "pass layout='NHWC'"),
-    ((6, 8, 8), "pass x[np.newaxis]"),
-    ([1, 6, 8], "(1, 6, 8)"),
-    ((1, 6, -8, 8), "(1, 6, -8, 8)"),
-    ((-1, 6, 8, 8), "(-1, 6, 8, 8)"),
-    ((1, 6, 2, 8), "kernel"),
-    ((1, 6, 2**62, 8), "more than an array can have"),
-    ((1, 6, 2**70, 8), "more than an array can have"),
-    ((0, 6, 2**40, 2**40), "more than an array can have"),
-    ((1, 6, 2**30, 2**30), "more than an array can have"),
-])
+@pytest.mark.parametrize(
+    "shape, text",
+    [
+        ((1, 7, 8, 8), "(n, 6, h, w)"),
+        ((1, 8, 8, 6), "pass layout='NHWC'"),
+        ((6, 8, 8), "pass x[np.newaxis]"),
+        ([1, 6, 8], "(1, 6, 8)"),
+        ((1, 6, -8, 8), "(1, 6, -8, 8)"),
+        ((-1, 6, 8, 8), "(-1, 6, 8, 8)"),
+        ((1, 6, 2, 8), "kernel"),
+        ((1, 6, 2**62, 8), "more than an array can have"),
+        ((1, 6, 2**70, 8), "more than an array can have"),
+        ((0, 6, 2**40, 2**40), "more than an array can have"),
+        ((1, 6, 2**30, 2**30), "more than an array can have"),
+    ],
+)
 def test_shapes_that_a_layer_is_asked_about(draw, method, shape, text):
     depthwise = fo.Conv2d(draw(6, 1, 3, 3), groups=6)
     layer = fo.DepthwiseSeparable(depthwise, fo.Conv2d(draw(4, 6, 1, 1))) if method == "fuses" else depthwise
@@ -371,8 +406,9 @@ def test_what_is_no_shape(draw, shape):
             method(shape)
 
 
-@pytest.mark.parametrize("kernel, size", [((3, 3), (2**21, 2**26)), ((1, 1), (2**21, 2**26)), ((5, 5), (2**28, 2**20)),
-                                          ((7, 1), (2**46, 8))])
+@pytest.mark.parametrize(
+    "kernel, size", [((3, 3), (2**21, 2**26)), ((1, 1), (2**21, 2**26)), ((5, 5), (2**28, 2**20)), ((7, 1), (2**46, 8))]
+)
 def test_no_kernel_has_a_name_for_an_image_that_a_call_refuses(draw, kernel, size):
     for layout in "NCHW", "NHWC":
         layer, shape = fo.Conv2d(draw(4, 4, *kernel), layout=layout), dims(layout, 1, 4, *size)

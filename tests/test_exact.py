@@ -1,4 +1,5 @@
 """Small integers, whose sums of products are floats: here every result is exact, and any order of the sum gives it."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """The documentation: every public name has what a reader looks for, and every example gives what it shows."""
+
 import doctest
 import importlib.util
 import inspect
@@ -93,8 +94,9 @@ def test_pages(page, tmp_path, monkeypatch):
 
 
 @pytest.mark.skipif(not (ROOT / "csrc").exists(), reason="not in a checkout")
-@pytest.mark.parametrize("page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))],
-                         ids=lambda page: str(page.relative_to(ROOT)))
+@pytest.mark.parametrize(
+    "page", [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("*/*.md"))], ids=lambda page: str(page.relative_to(ROOT))
+)
 def test_links(page):
     """Links to files of this repository lead somewhere."""
     for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):

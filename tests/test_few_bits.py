@@ -1,4 +1,5 @@
 """Weights of 4 and 8 bits in blocks: bits of a product of the unpacked weights, in layers and in networks."""
+
 import itertools
 
 import numpy as np
@@ -114,8 +115,9 @@ def network(*sizes, bits=4, block=32, zeros=True, bias=False, then=()):
         value = nodes[-1].output[0]
     nodes[-1].output[0] = "y"
     ends = [helper.make_tensor_value_info(v, TensorProto.FLOAT, ["m", n]) for v, n in (("x", sizes[0]), ("y", n))]
-    graph = helper.make_graph(nodes, "net", ends[:1], ends[1:],
-                              [numpy_helper.from_array(a, name) for name, a in constants.items()])
+    graph = helper.make_graph(
+        nodes, "net", ends[:1], ends[1:], [numpy_helper.from_array(a, name) for name, a in constants.items()]
+    )
     domains = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     proto = helper.make_model(graph, opset_imports=domains, ir_version=8)
     return proto, reals
@@ -153,8 +155,9 @@ def test_weights_are_there_once_and_small(tmp_path):
     assert (tmp_path / "net.fo").stat().st_size < 0.65 * count + 10000
 
 
-@pytest.mark.parametrize("options", [{"fuse": False}, {"fold": False, "fuse": False},
-                                     {"disabled_passes": ("packed weights",)}])
+@pytest.mark.parametrize(
+    "options", [{"fuse": False}, {"fold": False, "fuse": False}, {"disabled_passes": ("packed weights",)}]
+)
 def test_without_fusion_weights_become_floats(options):
     model = fo.load_onnx(network(64, 33)[0], **options)
     assert "LinearBits" not in operators(model) and "MatMulBits" not in operators(model)

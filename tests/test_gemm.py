@@ -19,16 +19,19 @@ def test_tile_borders(isa, draw, m, n):
         check(fo.gemm(a, b), oracle.gemm(a, b))
 
 
-@pytest.mark.parametrize("m, k, n", [
-    (1, 1031, 67),
-    (67, 1, 131),
-    (130, 259, 1),
-    (13, 700, 523),
-    (97, 513, 33),
-    (150, 64, 97),
-    (15, 900, 67),
-    (2, 1500, 100),
-])
+@pytest.mark.parametrize(
+    "m, k, n",
+    [
+        (1, 1031, 67),
+        (67, 1, 131),
+        (130, 259, 1),
+        (13, 700, 523),
+        (97, 513, 33),
+        (150, 64, 97),
+        (15, 900, 67),
+        (2, 1500, 100),
+    ],
+)
 def test_block_borders(isa, draw, threads, m, k, n):
     """Larger than the blocks for the caches, and none of them a multiple."""
     a, b = draw(m, k), draw(k, n)
@@ -74,8 +77,9 @@ def test_a_vector_and_a_half(isa, half_rate, draw, n, activation):
         wider = np.concatenate([w, draw(40, 37)])
         for given in (dict(), dict(bias=bias), dict(residual=residual), dict(bias=bias, residual=residual)):
             check(fo.linear(x, w, **given, activation=activation), oracle.linear(x, w, **given, activation=activation))
-        np.testing.assert_array_equal(fo.linear(x, w, activation=activation),
-                                      fo.linear(x, wider, activation=activation)[:, :n])
+        np.testing.assert_array_equal(
+            fo.linear(x, w, activation=activation), fo.linear(x, wider, activation=activation)[:, :n]
+        )
 
 
 @pytest.mark.parametrize("n", [24, 40, 48, 56, 64, 72, 73])
@@ -89,7 +93,9 @@ def test_three_vectors(isa, draw, n, k):
             for given in (dict(), dict(bias=bias, residual=residual)):
                 y = fo.linear(x, w, **given, activation=activation)
                 check(y, oracle.linear(x, w, **given, activation=activation))
-        alone = [fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation="tanh") for i in range(0, m, 5)]
+        alone = [
+            fo.linear(x[i : i + 1], w, bias, residual=residual[i : i + 1], activation="tanh") for i in range(0, m, 5)
+        ]
         np.testing.assert_array_equal(y[::5], np.concatenate(alone))
 
 
@@ -125,7 +131,8 @@ def test_few_columns(isa, half_rate, draw, n, k, name):
         check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
         for i in range(0, m, 6):
             np.testing.assert_array_equal(
-                y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+                y[i : i + 1], fo.linear(x[i : i + 1], w, bias, residual=residual[i : i + 1], activation=activation)
+            )
         out = np.zeros((m, 2 * n), np.float32)
         fo.linear(x, w, bias, residual=residual, activation=activation, out=out[:, ::2])
         np.testing.assert_array_equal(out[:, ::2], y)
@@ -146,7 +153,8 @@ def test_few_columns_of_many_steps(isa, half_rate, draw, threads, n, k):
         check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
         for i in range(0, m, 5):
             np.testing.assert_array_equal(
-                y[i:i + 1], fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+                y[i : i + 1], fo.linear(x[i : i + 1], w, bias, residual=residual[i : i + 1], activation=activation)
+            )
         for other in np.asfortranarray(w), w.astype(np.float16), np.asfortranarray(w.astype(np.float16)):
             layer = fo.Linear(other, bias, activation=activation)
             np.testing.assert_array_equal(layer(x, residual=residual), y)
@@ -175,15 +183,18 @@ def test_a_row_has_the_same_bits_alone_and_in_a_batch(isa, draw, k, n):
         np.testing.assert_array_equal(fo.gemm(a[:rows], b, bias=bias, activation="tanh"), batch[:rows])
 
 
-@pytest.mark.parametrize("m, k, n, name", [
-    (70, 1027, 21, "gelu"),
-    (130, 2049, 8, "relu"),
-    (33, 3001, 261, None),
-    (65, 1100, 260, "prelu"),
-    (70, 4096, 261, "relu"),
-    (90, 1024, 70, None),
-    (70, 4096, 2, "gelu"),
-])
+@pytest.mark.parametrize(
+    "m, k, n, name",
+    [
+        (70, 1027, 21, "gelu"),
+        (130, 2049, 8, "relu"),
+        (33, 3001, 261, None),
+        (65, 1100, 260, "prelu"),
+        (70, 4096, 261, "relu"),
+        (90, 1024, 70, None),
+        (70, 4096, 2, "gelu"),
+    ],
+)
 def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
     """Bias comes first, residual and activation last; a row alone has its sums in one piece."""
     x, w, bias, residual = draw(m, k), draw(n, k), draw(n), draw(m, n)
@@ -191,8 +202,9 @@ def test_reductions_in_pieces(isa, draw, threads, m, k, n, name):
     y = fo.linear(x, w, bias, residual=residual, activation=activation)
     check(y, oracle.linear(x, w, bias, residual=residual, activation=activation))
     for i in (0, m // 2, m - 1):
-        np.testing.assert_array_equal(y[i:i + 1],
-                                      fo.linear(x[i:i + 1], w, bias, residual=residual[i:i + 1], activation=activation))
+        np.testing.assert_array_equal(
+            y[i : i + 1], fo.linear(x[i : i + 1], w, bias, residual=residual[i : i + 1], activation=activation)
+        )
 
 
 def test_many_terms(isa, draw):
@@ -217,9 +229,17 @@ def test_an_infinite_term_among_many(isa):
     assert fo.linear(a, np.ones((1, 9000), np.float32)) == np.inf
 
 
-@pytest.mark.parametrize("a, b", [
-    ((0, 5), (5, 7)), ((3, 5), (5, 0)), ((3, 0), (0, 7)), ((2, 0, 5), (5, 7)), ((0, 3, 5), (5, 7)), ((2, 3, 0), (0, 7)),
-])
+@pytest.mark.parametrize(
+    "a, b",
+    [
+        ((0, 5), (5, 7)),
+        ((3, 5), (5, 0)),
+        ((3, 0), (0, 7)),
+        ((2, 0, 5), (5, 7)),
+        ((0, 3, 5), (5, 7)),
+        ((2, 3, 0), (0, 7)),
+    ],
+)
 def test_zero_sizes(isa, draw, a, b):
     """Nothing to compute gives an empty result; nothing to sum up gives the bias alone."""
     a, b, bias = draw(*a), draw(*b), draw(b[1])

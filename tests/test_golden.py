@@ -2,6 +2,7 @@
 
 Made in a process of their own, which takes another machine's caches for this one's.
 """
+
 import os
 import re
 import subprocess
@@ -34,8 +35,9 @@ def test_table(table):
 
 def test_choices_are_near_the_best():
     """By recorded times: what the cost model chooses takes little longer than the best of all algorithms."""
-    judged = subprocess.run([sys.executable, "-m", "bench.tune.judge", "--most", "1.02"], cwd=ROOT,
-                            capture_output=True, text=True)
+    judged = subprocess.run(
+        [sys.executable, "-m", "bench.tune.judge", "--most", "1.02"], cwd=ROOT, capture_output=True, text=True
+    )
     assert judged.returncode == 0, judged.stdout + judged.stderr
 
 

@@ -1,4 +1,5 @@
 """Layers that keep float16 weights: bits of the widened weights, half of the memory, errors."""
+
 import pickle
 import subprocess
 import sys
@@ -45,9 +46,9 @@ def test_long_products(isa, threads, draw, m, k, n):
 
 
 @pytest.mark.parametrize("kind", GATES)
-@pytest.mark.parametrize("hidden, inputs, batch", [
-    (1, 1, 1), (5, 3, 1), (17, 9, 3), (40, 33, 13), (130, 64, 2), (64, 70, 40)
-])
+@pytest.mark.parametrize(
+    "hidden, inputs, batch", [(1, 1, 1), (5, 3, 1), (17, 9, 3), (40, 33, 13), (130, 64, 2), (64, 70, 40)]
+)
 def test_recurrent_layers_have_the_bits_of_widened_weights(isa, threads, draw, kind, hidden, inputs, batch):
     rows = GATES[kind] * hidden
     weights = (draw(rows, inputs) / 8).astype(np.float16), (draw(rows, hidden) / 8).astype(np.float16)
@@ -85,20 +86,31 @@ def test_cells_of_float64(draw):
 def test_weights_of_any_memory(draw, order):
     w, x = halves(draw, 33, 20), draw(3, 20)
     raw = np.zeros(w.nbytes + 1, np.uint8)
-    other = {"C": w, "F": np.asfortranarray(w), "strided": np.repeat(np.repeat(w, 2, 0), 3, 1)[::2, ::3],
-             "unaligned": raw[1:].view(np.float16).reshape(w.shape)}[order]
+    other = {
+        "C": w,
+        "F": np.asfortranarray(w),
+        "strided": np.repeat(np.repeat(w, 2, 0), 3, 1)[::2, ::3],
+        "unaligned": raw[1:].view(np.float16).reshape(w.shape),
+    }[order]
     if order == "unaligned":
         other[...] = w
     np.testing.assert_array_equal(fo.Linear(other)(x), fo.Linear(w)(x))
-    np.testing.assert_array_equal(fo.RNNCell(other[:, :20], w[:, :13].repeat(3, 1)[:, :33])(x, draw(3, 33) * 0),
-                                  fo.RNNCell(w, w[:, :13].repeat(3, 1)[:, :33])(x, np.zeros((3, 33), np.float32)))
+    np.testing.assert_array_equal(
+        fo.RNNCell(other[:, :20], w[:, :13].repeat(3, 1)[:, :33])(x, draw(3, 33) * 0),
+        fo.RNNCell(w, w[:, :13].repeat(3, 1)[:, :33])(x, np.zeros((3, 33), np.float32)),
+    )
 
 
 CONVOLUTIONS = [  # channels, image, output channels, kernel, options
-    (3, (9, 7), 5, (3, 3), dict(padding=1)), (16, (5, 6), 33, (1, 1), {}), (40, (14, 14), 70, (3, 3), dict(stride=2)),
-    (12, (8, 9), 18, (3, 2), dict(groups=3, padding=1)), (64, (7, 7), 130, (1, 1), dict(stride=2)),
-    (17, (12, 31), 24, (5, 1), dict(dilation=2, padding=4)), (256, (1, 1), 40, (1, 1), {}),
-    (32, (2, 200), 16, (1, 3), {})]
+    (3, (9, 7), 5, (3, 3), dict(padding=1)),
+    (16, (5, 6), 33, (1, 1), {}),
+    (40, (14, 14), 70, (3, 3), dict(stride=2)),
+    (12, (8, 9), 18, (3, 2), dict(groups=3, padding=1)),
+    (64, (7, 7), 130, (1, 1), dict(stride=2)),
+    (17, (12, 31), 24, (5, 1), dict(dilation=2, padding=4)),
+    (256, (1, 1), 40, (1, 1), {}),
+    (32, (2, 200), 16, (1, 3), {}),
+]
 
 
 def convolutions(draw, layout, case):
@@ -106,8 +118,10 @@ def convolutions(draw, layout, case):
     c, size, oc, kernel, options = case
     w, bias = draw(oc, c // options.get("groups", 1), *kernel).astype(np.float16), draw(oc).astype(np.float16)
     x = draw(2, c, *size) if layout == "NCHW" else draw(2, *size, c)
-    made = (fo.Conv2d(*weights, activation="relu", layout=layout, **options, **how)
-            for weights, how in (((w, bias), {}), (wide(w, bias), {"algorithm": "direct"})))
+    made = (
+        fo.Conv2d(*weights, activation="relu", layout=layout, **options, **how)
+        for weights, how in (((w, bias), {}), (wide(w, bias), {"algorithm": "direct"}))
+    )
     return w, bias, x, *made
 
 
@@ -117,8 +131,12 @@ def same_kernel(layer, expected, x):
 
 
 def test_the_bits_of_most_convolutions_are_compared(isa, threads, draw):
-    found = [same_kernel(layer, expected, x) for layout in ("NCHW", "NHWC") for case in CONVOLUTIONS
-             for *_, x, layer, expected in [convolutions(draw, layout, case)]]
+    found = [
+        same_kernel(layer, expected, x)
+        for layout in ("NCHW", "NHWC")
+        for case in CONVOLUTIONS
+        for *_, x, layer, expected in [convolutions(draw, layout, case)]
+    ]
     assert sum(found) > len(found) / 2
 
 
@@ -131,8 +149,10 @@ def test_conv2d_has_the_bits_of_widened_weights(isa, threads, draw, layout, case
     np.testing.assert_array_equal(layer(x, residual), y)
     if same_kernel(layer, expected, x):
         np.testing.assert_array_equal(y, expected(x, residual))
-    check(y, oracle.conv2d(x, *wide(w), bias=wide(bias)[0], residual=residual, activation="relu", layout=layout,
-                           **options))
+    check(
+        y,
+        oracle.conv2d(x, *wide(w), bias=wide(bias)[0], residual=residual, activation="relu", layout=layout, **options),
+    )
     again = pickle.loads(pickle.dumps(layer))
     np.testing.assert_array_equal(again(x, residual), y)
     np.testing.assert_array_equal(layer._weights()[0], w)
@@ -144,20 +164,24 @@ def test_the_reference_takes_what_the_layers_take(draw, fold_bn):
     """It computes with widened weights."""
     w, bias, options = halves(draw, 8, 5), draw(8).astype(np.float16), dict(activation="relu", fold_bn=fold_bn)
     x = draw(3, 5)
-    np.testing.assert_array_equal(reference.linear(x, w, bias, **options),
-                                  reference.linear(x, *wide(w, bias), **options))
+    np.testing.assert_array_equal(
+        reference.linear(x, w, bias, **options), reference.linear(x, *wide(w, bias), **options)
+    )
     for name, axes in ("conv2d", 2), ("conv1d", 1):
         function, x = getattr(reference, name), draw(1, 5, *[9] * axes)
         w, bn = draw(8, 5, *[3] * axes).astype(np.float16), draw.batch_norm(8)
         wide_w, wide_bias = wide(w, bias)
-        np.testing.assert_array_equal(function(x, w, bias=bias, bn=bn, **options),
-                                      function(x, wide_w, bias=wide_bias, bn=bn, **options))
+        np.testing.assert_array_equal(
+            function(x, w, bias=bias, bn=bn, **options), function(x, wide_w, bias=wide_bias, bn=bn, **options)
+        )
 
 
 def test_convolutions_that_become_float32(draw):
     x, w, bn = draw(1, 8, 9, 9), draw(8, 1, 3, 3).astype(np.float16), draw.batch_norm(8)
-    for layer, expected in ((fo.Conv2d(w, groups=8), fo.Conv2d(*wide(w), groups=8)),
-                            (fo.Conv2d(w.repeat(8, 1), bn=bn), fo.Conv2d(*wide(w.repeat(8, 1)), bn=bn))):
+    for layer, expected in (
+        (fo.Conv2d(w, groups=8), fo.Conv2d(*wide(w), groups=8)),
+        (fo.Conv2d(w.repeat(8, 1), bn=bn), fo.Conv2d(*wide(w.repeat(8, 1)), bn=bn)),
+    ):
         np.testing.assert_array_equal(layer(x), expected(x))
         assert "float16" not in repr(layer)
 
@@ -190,8 +214,10 @@ def test_a_set_that_is_chosen_later(draw):
 
 def test_pickles_are_half_as_large(draw):
     w = halves(draw, 300, 200)
-    for small, large in ((fo.Linear(w), fo.Linear(*wide(w))),
-                         (fo.RNNCell(w[:200], w[:200]), fo.RNNCell(*wide(w[:200], w[:200])))):
+    for small, large in (
+        (fo.Linear(w), fo.Linear(*wide(w))),
+        (fo.RNNCell(w[:200], w[:200]), fo.RNNCell(*wide(w[:200], w[:200]))),
+    ):
         assert len(pickle.dumps(small)) < 0.51 * len(pickle.dumps(large))
     x = draw(1, 200)
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(fo.Linear(w)))(x), fo.Linear(w)(x))
@@ -251,8 +277,10 @@ print(resident() - before)
 @pytest.mark.parametrize("make", ["linear", "cell", "conv"])
 def test_memory_is_half(make):
     """Of the weights that a layer keeps and of those that it has packed."""
-    used = [int(subprocess.run([sys.executable, "-c", MEMORY, dtype, make], capture_output=True, check=True).stdout)
-            for dtype in ("float16", "float32")]
+    used = [
+        int(subprocess.run([sys.executable, "-c", MEMORY, dtype, make], capture_output=True, check=True).stdout)
+        for dtype in ("float16", "float32")
+    ]
     assert 0.4 < used[0] / used[1] < (0.75 if make == "conv" else 0.6)  # scratch of one call and four layers
 
 

@@ -1,4 +1,5 @@
 """Arrays of other libraries: read without a copy where they can be, refused with the fix where they cannot."""
+
 import numpy as np
 import pytest
 
@@ -36,14 +37,17 @@ def test_dlpack(draw, layer):
     np.testing.assert_array_equal(layer(Foreign(x[::-1])), layer(x[::-1]))
 
 
-@pytest.mark.parametrize("given, fix", [
-    (lambda x: Foreign(x, device=2), "move x there first"),
-    (lambda x: OnDevice(x, device=2), "on cuda:0.*pass x.cpu()"),
-    (lambda x: Foreign(x.astype(np.float64)), r"float64.*np.asarray\(x, np.float32\)"),
-    (lambda x: x.tolist(), r"float64.*np.asarray\(x, np.float32\)"),
-    (lambda x: "text", "x must be a float32 array, not str"),
-    (lambda x: None, "x must be a float32 array, not NoneType"),
-])
+@pytest.mark.parametrize(
+    "given, fix",
+    [
+        (lambda x: Foreign(x, device=2), "move x there first"),
+        (lambda x: OnDevice(x, device=2), "on cuda:0.*pass x.cpu()"),
+        (lambda x: Foreign(x.astype(np.float64)), r"float64.*np.asarray\(x, np.float32\)"),
+        (lambda x: x.tolist(), r"float64.*np.asarray\(x, np.float32\)"),
+        (lambda x: "text", "x must be a float32 array, not str"),
+        (lambda x: None, "x must be a float32 array, not NoneType"),
+    ],
+)
 def test_refused(draw, layer, given, fix):
     with pytest.raises(TypeError, match=fix):
         layer(given(draw(3, 5)))
@@ -75,7 +79,7 @@ class TestTensors:
 
     def test_are_read_where_they_lie(self, torch, draw, layer):
         """Without a copy: a stride of 0 over 4 GB that are not there."""
-        x = torch.from_numpy(draw(1, 5)).expand(1 << 28, 5)[::1 << 26]
+        x = torch.from_numpy(draw(1, 5)).expand(1 << 28, 5)[:: 1 << 26]
         np.testing.assert_array_equal(layer(x), layer(x.numpy()))
         assert np.shares_memory(fo._core.as_input(x, "x"), x.numpy())
 
@@ -85,12 +89,15 @@ class TestTensors:
         for y, expected in zip(tensors, gru(x, h, lengths=[5, 2])):
             np.testing.assert_array_equal(y, expected)
 
-    @pytest.mark.parametrize("options, fix", [
-        (dict(dtype="float64"), r"pass x.float\(\)"),
-        (dict(dtype="bfloat16"), r"BFloat16.*pass x.float\(\)"),
-        (dict(requires_grad=True), r"pass x.detach\(\)"),
-        (dict(device="meta"), "meta"),
-    ])
+    @pytest.mark.parametrize(
+        "options, fix",
+        [
+            (dict(dtype="float64"), r"pass x.float\(\)"),
+            (dict(dtype="bfloat16"), r"BFloat16.*pass x.float\(\)"),
+            (dict(requires_grad=True), r"pass x.detach\(\)"),
+            (dict(device="meta"), "meta"),
+        ],
+    )
     def test_refused(self, torch, layer, options, fix):
         if "dtype" in options:
             options = dict(dtype=getattr(torch, options["dtype"]))

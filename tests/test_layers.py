@@ -1,4 +1,5 @@
 """Prepared layers: the one-shot functions' bits, and everything one does with an object."""
+
 import copy
 import pickle
 import threading
@@ -28,8 +29,10 @@ def _cell(layer, function, gates, draw, **options):
 
 # Kind: how to make the layer and the one-shot call that does the same, and the shapes of its arrays.
 KINDS = {
-    "conv": (lambda draw: _conv2d(draw(9, 3, 3, 3), draw(9), draw.batch_norm(9), activation=("prelu", draw(9)), **CONV),
-             [(2, 3, 8, 9)]),
+    "conv": (
+        lambda draw: _conv2d(draw(9, 3, 3, 3), draw(9), draw.batch_norm(9), activation=("prelu", draw(9)), **CONV),
+        [(2, 3, 8, 9)],
+    ),
     "conv_auto": (lambda draw: _conv2d(draw(9, 3, 3, 3), padding=1), [(2, 3, 16, 16)]),
     "depthwise": (lambda draw: _conv2d(draw(6, 1, 3, 3), **DEPTHWISE), [(2, 7, 8, 6)]),
     "linear": (lambda draw: _linear(draw(19, 13), bias=draw(19), activation="gelu"), [(5, 13)]),
@@ -81,8 +84,10 @@ def test_calls_that_differ_in_one_thing(isa, draw):
     """What a layer keeps of its last call serves calls that are like it alone."""
     w, x, residual = draw(5, 3, 3, 3), draw(2, 3, 6, 7), draw(2, 5, 6, 7)
     layer, oneshot = _conv2d(w, padding=1, algorithm="direct")
-    channels_last, strided = np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2), draw(2, 3, 6,
-                                                                                                       14)[..., ::2]
+    channels_last, strided = (
+        np.ascontiguousarray(x.transpose(0, 2, 3, 1)).transpose(0, 3, 1, 2),
+        draw(2, 3, 6, 14)[..., ::2],
+    )
     out = np.empty((2, 5, 6, 14), np.float32)[..., ::2]
     calls = [
         dict(x=x),
@@ -94,7 +99,7 @@ def test_calls_that_differ_in_one_thing(isa, draw):
         dict(x=x, residual=residual),
         dict(x=x, residual=residual.copy(order="F")),
         dict(x=x, out=out),
-        dict(x=draw(2, 3, 6, 7))
+        dict(x=draw(2, 3, 6, 7)),
     ]
     expected = [oneshot(**call).copy() for call in calls]
     for i in [j for a in range(len(calls)) for b in range(len(calls)) for j in (a, b)]:
@@ -120,8 +125,11 @@ def test_out(isa, draw, kind):
     equal(out, expected)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
-                         ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda layer: pickle.loads(pickle.dumps(layer))],
+    ids=["copy", "deepcopy", "pickle"],
+)
 def test_copies(isa, draw, kind, copied):
     layer, _, arrays = make(draw, kind)
     other = copied(layer)
@@ -143,24 +151,28 @@ class Backwards(fo.GRU):
         self.name = name
 
 
-@pytest.mark.parametrize("layer, shape", [(Named("first", 5, 3), (2, 3)), (Backwards("second"), (4, 2, 3))],
-                         ids=["layer", "sequence"])
+@pytest.mark.parametrize(
+    "layer, shape", [(Named("first", 5, 3), (2, 3)), (Backwards("second"), (4, 2, 3))], ids=["layer", "sequence"]
+)
 def test_a_subclass_travels_with_what_it_adds(draw, layer, shape):
     x, other = draw(*shape), pickle.loads(pickle.dumps(layer))
     assert type(other) is type(layer) and other.name == layer.name and repr(other) == repr(layer)
     equal(other(x)[0], layer(x)[0])
 
 
-@pytest.mark.parametrize("make, option", [
-    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), [1, 1]),
-    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), np.array([1, 1])),
-    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=(o, (0, 1))), [1, 0]),
-    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), stride=o), [2, 2]),
-    (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), activation=o), ["clip", -1, 1]),
-    (lambda draw, o: fo.Linear(draw(2, 3), activation=o), ["clip", -1, 1]),
-    (lambda draw, o: fo.RNNCell(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
-    (lambda draw, o: fo.RNN(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
-])
+@pytest.mark.parametrize(
+    "make, option",
+    [
+        (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), [1, 1]),
+        (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=o), np.array([1, 1])),
+        (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), padding=(o, (0, 1))), [1, 0]),
+        (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), stride=o), [2, 2]),
+        (lambda draw, o: fo.Conv2d(draw(2, 3, 3, 3), activation=o), ["clip", -1, 1]),
+        (lambda draw, o: fo.Linear(draw(2, 3), activation=o), ["clip", -1, 1]),
+        (lambda draw, o: fo.RNNCell(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
+        (lambda draw, o: fo.RNN(draw(2, 3), draw(2, 2), activation=o), ["clip", -1, 1]),
+    ],
+)
 def test_an_option_that_changes_later(draw, make, option):
     layer = make(draw, option)
     before = repr(layer)
@@ -208,14 +220,20 @@ def test_reentrant(draw, kind):
 
 
 UNMADE = {
-    fo.Conv2d: [(1, 0, 5, 5)], fo.DepthwiseSeparable: [(1, 0, 5, 5)], fo.Linear: [(2, 0)], fo.RNNCell: [(2, 0)] * 2,
-    fo.GRUCell: [(2, 0)] * 2, fo.LSTMCell: [(2, 0)] * 3, fo.RNN: [(3, 2, 0)]
+    fo.Conv2d: [(1, 0, 5, 5)],
+    fo.DepthwiseSeparable: [(1, 0, 5, 5)],
+    fo.Linear: [(2, 0)],
+    fo.RNNCell: [(2, 0)] * 2,
+    fo.GRUCell: [(2, 0)] * 2,
+    fo.LSTMCell: [(2, 0)] * 3,
+    fo.RNN: [(3, 2, 0)],
 }
 
 
 @pytest.mark.parametrize("layer", UNMADE, ids=lambda layer: layer.__name__)
 def test_a_subclass_that_forgets_init(layer):
     """An error, not a call with weights that are not there."""
+
     class Forgetful(layer):
         def __init__(self):
             pass
@@ -248,15 +266,18 @@ def test_a_block_or_sequence_does_not_change(draw):
         sequence.__init__(draw(500, 3), draw(500, 500))
 
 
-@pytest.mark.parametrize("name, texts", [
-    ("conv", ["Conv2d", "3", "9", "prelu", "stride"]),
-    ("conv_auto", ["Conv2d", "padding=1"]),
-    ("depthwise", ["Conv2d", "6", "groups", "NHWC"]),
-    ("linear", ["Linear", "13", "19", "gelu"]),
-    ("rnn", ["RNNCell", "7", "11", "relu"]),
-    ("lstm", ["LSTMCell", "7", "11"]),
-    ("gru_reset_before", ["GRUCell", "7", "11", "reset_after=False"]),
-])
+@pytest.mark.parametrize(
+    "name, texts",
+    [
+        ("conv", ["Conv2d", "3", "9", "prelu", "stride"]),
+        ("conv_auto", ["Conv2d", "padding=1"]),
+        ("depthwise", ["Conv2d", "6", "groups", "NHWC"]),
+        ("linear", ["Linear", "13", "19", "gelu"]),
+        ("rnn", ["RNNCell", "7", "11", "relu"]),
+        ("lstm", ["LSTMCell", "7", "11"]),
+        ("gru_reset_before", ["GRUCell", "7", "11", "reset_after=False"]),
+    ],
+)
 def test_repr(draw, name, texts):
     text = repr(make(draw, name)[0])
     assert "\n" not in text and all(t in text for t in texts), text

@@ -1,4 +1,5 @@
 """Memory that runs out or grows, the processor's floating-point mode, and processors without wide vectors."""
+
 import ctypes
 import os
 import platform
@@ -42,17 +43,28 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 STARVING = {
     "result": ("x = np.ones((4096, 8), np.float32); w = np.ones((2048, 8), np.float32)", "fo.linear(x, w)"),
     "packed_weights": ("x = np.ones((1, 4096), np.float32); w = np.ones((4096, 4096), np.float32)", "fo.linear(x, w)"),
-    "packed_kernel": ("x = np.ones((1, 1024, 3, 3), np.float32); w = np.ones((1024, 1024, 3, 3), np.float32)",
-                      "fo.conv2d(x, w)"),
-    "packed_cell": ("x = np.ones((1, 2048), np.float32); w = np.ones((8192, 2048), np.float32)",
-                    "fo.lstm_cell(x, x, x, w, w)"),
-    "winograd": ("layer = fo.Conv2d(np.ones((64, 64, 3, 3), np.float32), algorithm='winograd'); "
-                 "x = np.ones((4, 64, 250, 250), np.float32); y = np.empty((4, 64, 248, 248), np.float32)",
-                 "layer(x, out=y)"),
-    "overlapping": ("layer = fo.Linear(np.ones((512, 512), np.float32)); x = np.ones((8192, 512), np.float32)",
-                    "layer(x, out=x)"),
-    "sequence": ("layer = fo.GRU(np.ones((768, 256), np.float32), np.ones((768, 256), np.float32)); "
-                 "x = np.ones((200, 64, 256), np.float32)", "layer(x)"),
+    "packed_kernel": (
+        "x = np.ones((1, 1024, 3, 3), np.float32); w = np.ones((1024, 1024, 3, 3), np.float32)",
+        "fo.conv2d(x, w)",
+    ),
+    "packed_cell": (
+        "x = np.ones((1, 2048), np.float32); w = np.ones((8192, 2048), np.float32)",
+        "fo.lstm_cell(x, x, x, w, w)",
+    ),
+    "winograd": (
+        "layer = fo.Conv2d(np.ones((64, 64, 3, 3), np.float32), algorithm='winograd'); "
+        "x = np.ones((4, 64, 250, 250), np.float32); y = np.empty((4, 64, 248, 248), np.float32)",
+        "layer(x, out=y)",
+    ),
+    "overlapping": (
+        "layer = fo.Linear(np.ones((512, 512), np.float32)); x = np.ones((8192, 512), np.float32)",
+        "layer(x, out=x)",
+    ),
+    "sequence": (
+        "layer = fo.GRU(np.ones((768, 256), np.float32), np.ones((768, 256), np.float32)); "
+        "x = np.ones((200, 64, 256), np.float32)",
+        "layer(x)",
+    ),
 }
 
 
@@ -190,10 +202,10 @@ def test_denormals_are_zeros(isa, threads, draw, name):
     operation = OPERATIONS[name]
     arrays = operation.draw(draw)
     for a in arrays.values():
-        a.flat[:: 3] = 0
+        a.flat[::3] = 0
     zeros = operation(arrays)
     for a in arrays.values():
-        a.flat[:: 3] = 1e-40
+        a.flat[::3] = 1e-40
     for y, y_zeros in zip(operation(arrays), zeros):
         np.testing.assert_array_equal(y, y_zeros)
 
@@ -218,8 +230,11 @@ KERNELS = {
     "winograd_2": (fo.conv2d, dict(x=(1, 128, 7, 7), w=(128, 128, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_4": (fo.conv2d, dict(x=(1, 64, 14, 14), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
     "winograd_6": (fo.conv2d, dict(x=(1, 64, 96, 96), w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1)),
-    "winograd_strided": (fo.conv2d, dict(x=(1, 64, 56, 56),
-                                         w=(64, 64, 3, 3)), dict(algorithm="winograd", padding=1, stride=2)),
+    "winograd_strided": (
+        fo.conv2d,
+        dict(x=(1, 64, 56, 56), w=(64, 64, 3, 3)),
+        dict(algorithm="winograd", padding=1, stride=2),
+    ),
     "depthwise": (fo.depthwise_conv2d, dict(x=(1, 256, 28, 28), w=(256, 3, 3)), dict(padding=1)),
     "depthwise_nhwc": (fo.depthwise_conv2d, dict(x=(1, 28, 28, 256), w=(256, 3, 3)), dict(padding=1, layout="NHWC")),
     "linear": (fo.linear, dict(x=(64, 512), w=(512, 512)), dict(activation="gelu")),
@@ -227,14 +242,23 @@ KERNELS = {
     "rnn_cell": (fo.rnn_cell, cell(1, "h"), {}),
     "lstm_cell": (fo.lstm_cell, cell(4, "h", "c"), {}),
     "gru_cell": (fo.gru_cell, cell(3, "h"), {}),
-    "lstm": (lambda x, w_ih, w_hh: fo.lstm(x, None, w_ih, w_hh), dict(x=(20, 4, 64), w_ih=(512, 64),
-                                                                      w_hh=(512, 128)), {}),
-    "unfused": (fo.reference.conv2d, dict(x=(1, 64, 28, 28), w=(64, 64, 1, 1), bias=(64, ),
-                                          residual=(1, 64, 28, 28)), dict(activation="silu")),
+    "lstm": (
+        lambda x, w_ih, w_hh: fo.lstm(x, None, w_ih, w_hh),
+        dict(x=(20, 4, 64), w_ih=(512, 64), w_hh=(512, 128)),
+        {},
+    ),
+    "unfused": (
+        fo.reference.conv2d,
+        dict(x=(1, 64, 28, 28), w=(64, 64, 1, 1), bias=(64,), residual=(1, 64, 28, 28)),
+        dict(activation="silu"),
+    ),
 }
 PREPARED = {
-    fo.conv2d: fo.Conv2d, fo.linear: fo.Linear, fo.rnn_cell: fo.RNNCell, fo.lstm_cell: fo.LSTMCell,
-    fo.gru_cell: fo.GRUCell
+    fo.conv2d: fo.Conv2d,
+    fo.linear: fo.Linear,
+    fo.rnn_cell: fo.RNNCell,
+    fo.lstm_cell: fo.LSTMCell,
+    fo.gru_cell: fo.GRUCell,
 }
 
 
@@ -253,8 +277,10 @@ def test_denormals_are_not_slow(draw, name, value):
     function, shapes, options = KERNELS[name]
     usual = {k: draw(*shape) for k, shape in shapes.items()}
     tiny = {k: np.full(shape, value, np.float32) for k, shape in shapes.items()}
-    for form in (lambda arrays: lambda: function(**arrays, **options),
-                 *[lambda arrays: as_layer(function, arrays, options)] * (function in PREPARED)):
+    for form in (
+        lambda arrays: lambda: function(**arrays, **options),
+        *[lambda arrays: as_layer(function, arrays, options)] * (function in PREPARED),
+    ):
         ratio = min(seconds(form(tiny)) / seconds(form(usual)) for _ in range(3))
         print(f"{name}: {ratio:.2f} times as long with denormals")
         assert ratio < 1.3
@@ -285,12 +311,22 @@ def test_a_processor_without_avx():
     bits."""
     # it may name a set that this processor has not
     environment = {k: v for k, v in os.environ.items() if k != "FUSEDOPS_ISA"}
-    here = subprocess.run([sys.executable, "-c", WITHOUT_AVX], capture_output=True, text=True, check=True,
-                          env=environment, cwd=Path(fo.__file__).parent.parent)
+    here = subprocess.run(
+        [sys.executable, "-c", WITHOUT_AVX],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+        cwd=Path(fo.__file__).parent.parent,
+    )
     # Under qemu OpenBLAS takes a missing XGETBV for AVX; told what the processor is, it does not ask.
-    there = subprocess.run(["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", WITHOUT_AVX], capture_output=True,
-                           text=True, env=environment | {"OPENBLAS_CORETYPE": "NEHALEM", "OPENBLAS_NUM_THREADS": "1"},
-                           cwd=Path(fo.__file__).parent.parent)
+    there = subprocess.run(
+        ["qemu-x86_64", "-cpu", "Nehalem", sys.executable, "-c", WITHOUT_AVX],
+        capture_output=True,
+        text=True,
+        env=environment | {"OPENBLAS_CORETYPE": "NEHALEM", "OPENBLAS_NUM_THREADS": "1"},
+        cwd=Path(fo.__file__).parent.parent,
+    )
     assert there.returncode == 0, there.stderr
     assert there.stdout.split() == ["scalar", here.stdout.split()[-1]]
 
@@ -312,8 +348,9 @@ def test_wide_instructions_stand_in_their_sets_alone():
             home[int(line[:16], 16)] = source
     if "avx2.c" not in home.values():
         pytest.skip("the extension has been stripped")
-    text = subprocess.run(["objdump", "-d", "--no-show-raw-insn", MODULE], capture_output=True, text=True,
-                          check=True).stdout
+    text = subprocess.run(
+        ["objdump", "-d", "--no-show-raw-insn", MODULE], capture_output=True, text=True, check=True
+    ).stdout
     wide = set()
     for function in re.split(r"\n(?=[0-9a-f]{16} <)", text)[1:]:
         if re.search(r"%[yz]mm\d", function):

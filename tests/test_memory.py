@@ -1,4 +1,5 @@
 """Arrays of any memory: the result has the same bits, and nothing outside of `out` is written."""
+
 import contextvars
 import pickle
 import sys
@@ -119,7 +120,7 @@ def overlapping(draw, shape, result, shift):
     size, count = int(np.prod(shape)), int(np.prod(result))
     buffer = draw(size + count + abs(shift))
     start, at = max(0, -shift), max(0, shift)
-    return buffer[start: start + size].reshape(shape), buffer[at: at + count].reshape(result)
+    return buffer[start : start + size].reshape(shape), buffer[at : at + count].reshape(result)
 
 
 @pytest.mark.parametrize("name, argument", ARGUMENTS)
@@ -179,12 +180,16 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="ru_maxrss has other units elsewhere")
-@pytest.mark.parametrize("layout, array", [
-    ("NCHW", "np.zeros((1, 4, {n}, {n}), np.float32)"),
-    ("NHWC", "np.zeros((1, {n}, {n}, 4), np.float32)"),
-    ("NCHW", "np.zeros((1, {n}, {n}, 4), np.float32).transpose(0, 3, 1, 2)"),
-    ("NHWC", "np.zeros((1, {n}, 2 * {n}, 8), np.float32)[:, :, ::2, 2:6]"),
-], ids=["nchw", "nhwc", "channels_last", "part"])
+@pytest.mark.parametrize(
+    "layout, array",
+    [
+        ("NCHW", "np.zeros((1, 4, {n}, {n}), np.float32)"),
+        ("NHWC", "np.zeros((1, {n}, {n}, 4), np.float32)"),
+        ("NCHW", "np.zeros((1, {n}, {n}, 4), np.float32).transpose(0, 3, 1, 2)"),
+        ("NHWC", "np.zeros((1, {n}, 2 * {n}, 8), np.float32)[:, :, ::2, 2:6]"),
+    ],
+    ids=["nchw", "nhwc", "channels_last", "part"],
+)
 def test_an_image_is_read_as_it_lies(layout, array):
     """One pixel in 4096 is read: a copy of the 256 MB image would show."""
     done = python(PEAK.format(layout=layout, small=array.format(n=64), large=array.format(n=4096)))
@@ -228,8 +233,9 @@ def test_a_large_result_does_not_lie_where_the_input_does_in_a_page(draw, channe
         assert (y.ctypes.data - x.ctypes.data) % 4096 == 2560
 
 
-@pytest.mark.parametrize("sizes", [[401408] * 6, [1 << 20, 65536, 401408, 100, 802816, 1 << 19]],
-                         ids=["alike", "mixed"])
+@pytest.mark.parametrize(
+    "sizes", [[401408] * 6, [1 << 20, 65536, 401408, 100, 802816, 1 << 19]], ids=["alike", "mixed"]
+)
 def test_images_of_a_network_do_not_lie_where_their_input_does_in_a_page(sizes):
     chain = [memory.Buffer(nbytes, first=step, last=step + 1) for step, nbytes in enumerate(sizes)]
     kept = memory.Buffer(sizes[0], first=0, last=len(sizes))  # as an image that a later step adds

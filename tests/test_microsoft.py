@@ -283,7 +283,8 @@ def test_packed_heads(parts):
     each = [packed[:, :, :, i].reshape(2, 5, 16) for i in range(parts)]
     separate = ([] if parts == 3 else [q]) + each
     plain = fo.load_onnx(
-        model("MultiHeadAttention", dict(zip("qkv", separate, strict=True)), {}, (np.float32, ), *attrs))
+        model("MultiHeadAttention", dict(zip("qkv", separate, strict=True)), {}, (np.float32,), *attrs)
+    )
     np.testing.assert_allclose(net(*([packed] if parts == 3 else [q, packed])), plain(*separate), 1e-6, 1e-6)
 
 
@@ -339,8 +340,15 @@ def test_grouped_attention(isa, first, attrs, packed, batch, room):
 
 
 def test_grouped_attention_of_places_that_are_not_there():
-    inputs = {"q": floats(2, 1, 16), "k": floats(2, 1, 8), "v": floats(2, 1, 8), "pk": floats(2, 1, 4, 8),
-              "pv": floats(2, 1, 4, 8), "lasts": np.int32([4, 6]), "total": np.int32([7])}
+    inputs = {
+        "q": floats(2, 1, 16),
+        "k": floats(2, 1, 8),
+        "v": floats(2, 1, 8),
+        "pk": floats(2, 1, 4, 8),
+        "pv": floats(2, 1, 4, 8),
+        "lasts": np.int32([4, 6]),
+        "total": np.int32([7]),
+    }
     heads = dict(num_heads=2, kv_num_heads=1)
     proto = model("GroupQueryAttention", inputs, {}, (np.float32,) * 3, "com.microsoft", heads)
     with pytest.raises(ValueError, match=r"1 tokens from places \[4, 6\] on do not follow 4 of earlier calls"):
@@ -469,9 +477,7 @@ def test_gather_from_blocks_of_a_few_bits(bits, zeros, shape):
         ({}, {"bits": 3}, "2, 4 or 8 bits"),
     ]:
         given = {"q": q, "at": np.array([0])}
-        proto = model(
-            "GatherBlockQuantized", given, constants | other, [np.float32], "com.microsoft", attrs | changed
-        )
+        proto = model("GatherBlockQuantized", given, constants | other, [np.float32], "com.microsoft", attrs | changed)
         with pytest.raises(ValueError, match=said):
             fo.load_onnx(proto).run(given)
 

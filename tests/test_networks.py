@@ -1,5 +1,6 @@
 """Networks against PyTorch, and what a loaded network promises: open batch size, threads, pickling, files, refusals,
 clear errors."""
+
 import io
 import itertools
 import json
@@ -44,11 +45,13 @@ def networks():
     def get(name):
         if name not in made:
             module, x, source = exported(name)
-            made[name] = module, x, {
-                f: source if f == (False, False) else fo.Model.built(source._source, *f)
-                for f in FORMS
-            }
+            made[name] = (
+                module,
+                x,
+                {f: source if f == (False, False) else fo.Model.built(source._source, *f) for f in FORMS},
+            )
         return made[name]
+
     return get
 
 
@@ -105,12 +108,19 @@ def test_of_blocks_that_share_a_convolution_the_longer_one_is_chosen():
     def depthwise(c, stride):
         return nn.Conv2d(c, c, 3, stride, 1, groups=c), nn.ReLU()
 
-    module = nn.Sequential(*depthwise(32, 1), nn.Conv2d(32, 64, 1), nn.ReLU(), *depthwise(64, 2), nn.Conv2d(64, 24, 1),
-                           nn.AdaptiveAvgPool2d(1)).eval()
+    module = nn.Sequential(
+        *depthwise(32, 1),
+        nn.Conv2d(32, 64, 1),
+        nn.ReLU(),
+        *depthwise(64, 2),
+        nn.Conv2d(64, 24, 1),
+        nn.AdaptiveAvgPool2d(1),
+    ).eval()
     x = torch.randn(1, 32, 112, 112)
     net = fo.from_torch(module, x)
-    assert [(step.kind, len(step.inner)) for step in net.plan(x.numpy())[0].steps
-            if step.kind in ("conv2d", "separable")] == [("conv2d", 0), ("separable", 2)]
+    assert [
+        (step.kind, len(step.inner)) for step in net.plan(x.numpy())[0].steps if step.kind in ("conv2d", "separable")
+    ] == [("conv2d", 0), ("separable", 2)]
     assert_close(net(x.numpy()), run_torch(module, x))
 
 
@@ -118,8 +128,12 @@ def test_of_blocks_that_share_a_convolution_the_longer_one_is_chosen():
 def test_pixels_stand_apart_where_they_would_share_few_sets(channels, threads):
     """Of many channels or, for depthwise layers, with short vectors, an image that convolutions alone use has longer
     pixels; the bits stay those of the layers, and of a batch."""
-    net = nn.Sequential(nn.Conv2d(5, channels, 1), nn.Conv2d(channels, channels, 3, 1, 1, groups=channels), nn.ReLU(),
-                        nn.Conv2d(channels, 70, 1)).eval()
+    net = nn.Sequential(
+        nn.Conv2d(5, channels, 1),
+        nn.Conv2d(channels, channels, 3, 1, 1, groups=channels),
+        nn.ReLU(),
+        nn.Conv2d(channels, 70, 1),
+    ).eval()
     x = torch.randn(3, 5, 9, 11)
     model = fo.from_torch(net, x)
     found = {t.strides[3] for step in model.plan(x.numpy())[0].steps for t in step.tensors()}
@@ -127,15 +141,18 @@ def test_pixels_stand_apart_where_they_would_share_few_sets(channels, threads):
     parts = [fo.from_torch(part) for part in (net[0], net[1], net[3])]
     y = parts[2](np.maximum(parts[1](parts[0](x.numpy())), 0))
     np.testing.assert_allclose(model(x.numpy()), y, rtol=1e-4, atol=1e-5)
-    np.testing.assert_array_equal(model(x.numpy()), np.concatenate([model(x[i:i + 1].numpy()) for i in range(3)]))
+    np.testing.assert_array_equal(model(x.numpy()), np.concatenate([model(x[i : i + 1].numpy()) for i in range(3)]))
 
 
 def test_pixels_stand_side_by_side_where_others_than_convolutions_read_them():
     class TwoReaders(nn.Module):
         def __init__(self):
             super().__init__()
-            self.image, self.depthwise, self.pool = nn.Conv2d(5, 256, 1), nn.Conv2d(256, 256, 3, 1, 1,
-                                                                                    groups=256), nn.MaxPool2d(3, 1, 1)
+            self.image, self.depthwise, self.pool = (
+                nn.Conv2d(5, 256, 1),
+                nn.Conv2d(256, 256, 3, 1, 1, groups=256),
+                nn.MaxPool2d(3, 1, 1),
+            )
 
         def forward(self, x):
             y = self.image(x)
@@ -156,15 +173,16 @@ def test_blocks_are_explained_and_counted():
         helper.make_node("Conv", ["g", "e"], ["h"], "expand"),
         helper.make_node("Conv", ["h", "d"], ["i"], "depthwise", group=192, pads=[1] * 4),
         helper.make_node("Conv", ["i", "p"], ["j"], "project"),
-        helper.make_node("GlobalAveragePool", ["j"], ["y"], "pool")
+        helper.make_node("GlobalAveragePool", ["j"], ["y"], "pool"),
     ]
     for side, merged in ((64, True), (8, False)):
         weights = {name: np.ones(shape, "f4") for name, shape in shapes.items()}
         net = fo.load_onnx(model(nodes, {"x": [1, 3, side, side]}, {"y": [1, 32, 1, 1]}, weights))
         told, profile = net.explain(), net.profile(np.ones((1, 3, side, side), "f4"), repeat=1)
         layers = {n.name: n for n in profile.layers}
-        assert [(f.nodes, f.into, f.bytes)
-                for f in told.fusions] == [(("expand", "depthwise"), "project", 4 * 4 * 192 * side**2)] * merged
+        assert [(f.nodes, f.into, f.bytes) for f in told.fusions] == [
+            (("expand", "depthwise"), "project", 4 * 4 * 192 * side**2)
+        ] * merged
         assert [r.node for r in told.refusals] == ["project"] * (not merged)
         assert list(layers) == ["stem", *["expand", "depthwise"] * (not merged), "project", "pool"]
         assert layers["project"].gflop == pytest.approx(2e-9 * side**2 * 192 * (32 + (32 + 9) * merged))
@@ -187,6 +205,7 @@ def test_many_threads(networks):
     def work(i):
         for _ in range(3):
             found[i] = net(inputs[i])
+
     threads = [threading.Thread(target=work, args=(i,)) for i in range(6)]
     for t in threads:
         t.start()
@@ -206,10 +225,12 @@ def test_pickle_and_file(networks, name, tmp_path):
     net.save(path)
     np.testing.assert_array_equal(fo.load(path)(x.numpy()), expected)
     np.save(tmp_path / "x.npy", x.numpy()), np.save(tmp_path / "y.npy", expected)
-    code = ("import sys, numpy as np, fusedops as fo\n"
-            f"y = fo.load({str(path)!r})(np.load({str(tmp_path / 'x.npy')!r}))\n"
-            f"assert (y == np.load({str(tmp_path / 'y.npy')!r})).all()\n"
-            "assert not {'onnx', 'torch', 'google.protobuf'} & set(sys.modules)")
+    code = (
+        "import sys, numpy as np, fusedops as fo\n"
+        f"y = fo.load({str(path)!r})(np.load({str(tmp_path / 'x.npy')!r}))\n"
+        f"assert (y == np.load({str(tmp_path / 'y.npy')!r})).all()\n"
+        "assert not {'onnx', 'torch', 'google.protobuf'} & set(sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
@@ -229,7 +250,7 @@ def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
         with pytest.raises(ValueError, match="not a saved network"):
             fo.load(path)
     for at in rng.integers(0, len(whole), 40):
-        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xff]) + whole[at + 1:])
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 0xFF]) + whole[at + 1 :])
         try:
             fo.load(path)  # a byte that means nothing
         except ValueError:
@@ -242,8 +263,13 @@ def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
 def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
     path = tmp_path / "network.fo"
     fo.load_onnx(
-        model([helper.make_node("Add", ["x", "c"], ["y"])], {"x": [1]}, {"y": [250_000]},
-              {"c": np.ones(250_000, np.float32)})).save(path)
+        model(
+            [helper.make_node("Add", ["x", "c"], ["y"])],
+            {"x": [1]},
+            {"y": [250_000]},
+            {"c": np.ones(250_000, np.float32)},
+        )
+    ).save(path)
     with np.load(path) as archive:
         arrays = dict(archive)
     header = json.loads(bytes(arrays["header"]))
@@ -259,13 +285,20 @@ def test_an_array_that_a_file_names_often_is_read_once(tmp_path):
 
 # ---- small graphs ---------------------------------------------------------------------------------------------------
 
+
 def model(nodes, inputs, outputs, constants=None, opset=17):
     """An ONNX model; inputs and outputs map names to shapes."""
+
     def values(shapes):
         return [helper.make_tensor_value_info(k, TensorProto.FLOAT, v) for k, v in shapes.items()]
 
-    graph = helper.make_graph(nodes, "g", values(inputs), values(outputs),
-                              [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()])
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        values(inputs),
+        values(outputs),
+        [numpy_helper.from_array(v, k) for k, v in (constants or {}).items()],
+    )
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
 
 
@@ -303,10 +336,15 @@ def x():
 
 
 def test_a_result_of_more_axes_than_arrays_have_is_refused():
-    proto = model([
-        helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
-        helper.make_node("Reshape", ["i", "shape"], ["y"])
-    ], {"x": [6]}, {"y": [6] + [1] * 99}, {"shape": np.int64([6] + [1] * 99)})
+    proto = model(
+        [
+            helper.make_node("Cast", ["x"], ["i"], to=TensorProto.INT64),
+            helper.make_node("Reshape", ["i", "shape"], ["y"]),
+        ],
+        {"x": [6]},
+        {"y": [6] + [1] * 99},
+        {"shape": np.int64([6] + [1] * 99)},
+    )
     proto.graph.output[0].type.tensor_type.elem_type = TensorProto.INT64
     net = fo.load_onnx(proto)
     with pytest.raises(ValueError, match="100 axes"):
@@ -315,7 +353,7 @@ def test_a_result_of_more_axes_than_arrays_have_is_refused():
 
 def test_batch_norm_is_folded(x):
     net = agree(model([CONV, bn(epsilon=1e-3)], IMAGE, RESULT, conv_bn_parts()), x)
-    fusion, = net.explain().fusions
+    (fusion,) = net.explain().fusions
     assert (fusion.kind, fusion.nodes, fusion.into) == ("batch norm", ("bn",), "conv")
     assert fusion.operations == 2 * 4 * 6 * 7 and fusion.bytes == 2 * 4 * 4 * 6 * 7
     assert "batch norm" in str(net.explain())
@@ -339,8 +377,9 @@ def test_scale_and_shift_around_batch_norm(x, second, swapped):
 def test_batch_norm_behind_a_transposed_convolution(groups):
     rng = np.random.default_rng(0)
     constants = conv_bn_parts(6) | {"w": rng.standard_normal((4, 6 // groups, 3, 3)).astype(np.float32)}
-    up = helper.make_node("ConvTranspose", ["x", "w"], ["c"], name="up", strides=[2, 2], group=groups,
-                          output_padding=[1, 0])
+    up = helper.make_node(
+        "ConvTranspose", ["x", "w"], ["c"], name="up", strides=[2, 2], group=groups, output_padding=[1, 0]
+    )
     proto = model([up, bn()], {"x": [2, 4, 5, 6]}, {"y": [2, 6, 12, 13]}, constants)
     net = agree(proto, rng.standard_normal((2, 4, 5, 6)).astype(np.float32))
     assert [f.into for f in net.explain().fusions] == ["up"]
@@ -351,8 +390,12 @@ def refusals(proto):
 
 
 def test_refused_with_two_consumers(x):
-    proto = model([CONV, bn(), helper.make_node("Relu", ["c"], ["r"], name="relu")], IMAGE,
-                  RESULT | {"r": [1, 4, 6, 7]}, conv_bn_parts())
+    proto = model(
+        [CONV, bn(), helper.make_node("Relu", ["c"], ["r"], name="relu")],
+        IMAGE,
+        RESULT | {"r": [1, 4, 6, 7]},
+        conv_bn_parts(),
+    )
     agree(proto, x)
     assert "2 consumers" in refusals(proto)["batch norm"]
 
@@ -364,8 +407,9 @@ def test_refused_for_an_output(x):
 
 
 def test_refused_in_training_mode(x):
-    norm = helper.make_node("BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y", "m", "v"], name="bn",
-                            training_mode=1)
+    norm = helper.make_node(
+        "BatchNormalization", ["c", "gamma", "beta", "mean", "var"], ["y", "m", "v"], name="bn", training_mode=1
+    )
     proto = model([CONV, norm], IMAGE, RESULT, conv_bn_parts())
     agree(proto, x)
     assert "training mode" in refusals(proto)["batch norm"]
@@ -401,7 +445,7 @@ def test_padding_and_activation_are_fused(x):
     nodes = [
         helper.make_node("Pad", ["x", "pads"], ["p"], name="pad"),
         helper.make_node("Conv", ["p", "w"], ["c"], name="conv", strides=[2, 2]),
-        helper.make_node("LeakyRelu", ["c"], ["y"], name="act", alpha=0.2)
+        helper.make_node("LeakyRelu", ["c"], ["y"], name="act", alpha=0.2),
     ]
     proto = model(nodes, IMAGE, {"y": [1, 4, 3, 4]}, conv_bn_parts() | {"pads": np.array([0, 0, 0, 1, 0, 0, 1, 2])})
     net = agree(proto, x)
@@ -427,6 +471,7 @@ def test_activation_spelled_out(name):
 
         def forward(self, v):
             return SPELLED_OUT[name](self.fc(v))
+
     torch.manual_seed(0)
     module, v = Net(), 4 * torch.randn(5, 16)
     net = fo.from_torch(module, v)
@@ -442,6 +487,7 @@ def test_expression_that_is_used_elsewhere_stays():
 
 
 # ---- errors ---------------------------------------------------------------------------------------------------------
+
 
 def test_all_unknown_operators_are_named():
     """With the reason, where ONNX defines them and fusedops leaves them out."""
@@ -478,8 +524,7 @@ def test_optional_inputs_of_an_lstm_that_do_not_fit(given, shape):
     width."""
     shapes = {"w": (1, 12, 4), "r": (1, 12, 3), "o": shape}
     constants = {
-        name: np.zeros(s, np.int32 if name == "o" and given == 4 else np.float32)
-        for name, s in shapes.items()
+        name: np.zeros(s, np.int32 if name == "o" and given == 4 else np.float32) for name, s in shapes.items()
     }
     node = helper.make_node("LSTM", ["x", "w", "r", *[""] * (given - 3), "o"], ["y"], hidden_size=3)
     with pytest.raises(ValueError, match=re.escape(f"of shape {shape} must have")):
@@ -491,8 +536,13 @@ def test_weights_in_another_file(tmp_path, monkeypatch, x):
     parts = conv_bn_parts()
     expected = fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts))(x)
     path = tmp_path / "net.onnx"
-    onnx.save(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts), path, save_as_external_data=True,
-              location="weights.bin", size_threshold=0)
+    onnx.save(
+        model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, parts),
+        path,
+        save_as_external_data=True,
+        location="weights.bin",
+        size_threshold=0,
+    )
     np.testing.assert_array_equal(fo.load_onnx(path)(x), expected)
     (tmp_path / "linked").mkdir()
     (tmp_path / "linked" / "net.onnx").symlink_to(path)
@@ -566,8 +616,11 @@ def test_profile_and_benchmark(networks):
     times = net.benchmark(x.numpy(), number=1, repeat=2)
     assert set(times.as_dict()) == {"fused", "folded only", "unfused"} and times.mean > 0 and "median" in str(times)
     profile = net.profile(x.numpy(), repeat=1)
-    assert len(profile.layers) == len(net.plan(x.numpy())[0].steps) and all(
-        n.ms > 0 for n in profile.layers) and "of peak" in str(profile)
+    assert (
+        len(profile.layers) == len(net.plan(x.numpy())[0].steps)
+        and all(n.ms > 0 for n in profile.layers)
+        and "of peak" in str(profile)
+    )
 
 
 def test_the_peak_of_a_profile_is_the_best_that_was_seen(x, monkeypatch):
@@ -581,8 +634,12 @@ def test_convolution_before_a_softmax_rounds_all_channels_alike():
     """Logits of 1e9 from equal weights: any difference in rounding would be a factor of e^100."""
     x = 1e4 * np.random.default_rng(0).random((1, 512, 13, 13), np.float32)
     w = np.full((1000, 512, 1, 1), 300, np.float32)
-    nodes = [helper.make_node("Conv", ["x", "w"], ["c"]), helper.make_node("Relu", ["c"], ["r"]),
-             helper.make_node("GlobalAveragePool", ["r"], ["p"]), helper.make_node("Softmax", ["p"], ["y"], axis=1)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("GlobalAveragePool", ["r"], ["p"]),
+        helper.make_node("Softmax", ["p"], ["y"], axis=1),
+    ]
     y = fo.load_onnx(model(nodes, {"x": x.shape}, {"y": (1, 1000, 1, 1)}, dict(w=w)))(x)
     np.testing.assert_allclose(y, 1e-3, rtol=1e-5)
 
@@ -609,21 +666,27 @@ def assert_agrees(module, *inputs, numpy_steps=()):
             for y, e in pairs:
                 assert y.dtype == e.detach().numpy().dtype
                 assert_close(y, e.detach().numpy())
-        assert [s.node.op for s in net.plan(*(x.numpy() for x in inputs))[0].steps
-                if s.kind == "numpy"] == list(numpy_steps)
+        assert [s.node.op for s in net.plan(*(x.numpy() for x in inputs))[0].steps if s.kind == "numpy"] == list(
+            numpy_steps
+        )
 
 
 def test_attention_modules_of_torch():
     """Exported without torch's own kernel for them, which has no ONNX form, and with the batch open."""
     torch.manual_seed(0)
     layer = nn.TransformerEncoderLayer(16, 2, 32, activation="gelu", batch_first=True, norm_first=True)
-    encoder, mask = nn.TransformerEncoder(layer, 2,
-                                          enable_nested_tensor=False), nn.Transformer.generate_square_subsequent_mask(6)
+    encoder, mask = (
+        nn.TransformerEncoder(layer, 2, enable_nested_tensor=False),
+        nn.Transformer.generate_square_subsequent_mask(6),
+    )
     attention = nn.MultiheadAttention(16, 2, batch_first=True)
     encoder.eval().requires_grad_(False), attention.eval().requires_grad_(False)
     x = torch.randn(3, 6, 16)
-    for module in (encoder, Called(lambda x: encoder(x, mask=mask)),
-                   Called(lambda x: attention(x, x, x, need_weights=False)[0])):
+    for module in (
+        encoder,
+        Called(lambda x: encoder(x, mask=mask)),
+        Called(lambda x: attention(x, x, x, need_weights=False)[0]),
+    ):
         assert_agrees(module, x)
     assert torch.backends.mha.get_fastpath_enabled()
 
@@ -636,39 +699,44 @@ def test_zeros_beside_weights_are_added_without_a_warning():
     np.testing.assert_array_equal(net(np.ones((1, 1, 2, 2), "f4")), np.ones((1, 2, 2, 2), "f4"))
 
 
-@pytest.mark.parametrize("equation, shapes, numpy_steps", [
-    ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []),
-    ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
-    ("be,bed->bd", [(3, 4), (3, 4, 5)], []),
-    ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]),
-    ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),
-    ("...ij,...kj->...ki", [(3, 2, 4, 5), (3, 2, 6, 5)], ["Einsum"]),
-    ("bi,bj,bij->bj", [(3, 4), (3, 5), (3, 4, 5)], ["Einsum"]),
-    ("bii->bi", [(3, 4, 4)], ["Einsum"]),
-])
+@pytest.mark.parametrize(
+    "equation, shapes, numpy_steps",
+    [
+        ("bqhd,bkhd->bhqk", [(3, 5, 2, 4), (3, 6, 2, 4)], []),
+        ("bhqk,bkhd->bqhd", [(3, 2, 5, 6), (3, 6, 2, 4)], []),
+        ("be,bed->bd", [(3, 4), (3, 4, 5)], []),
+        ("bd,be->bde", [(3, 4), (3, 5)], ["Einsum"]),
+        ("bij,bij->b", [(3, 4, 5), (3, 4, 5)], ["Einsum"]),
+        ("...ij,...kj->...ki", [(3, 2, 4, 5), (3, 2, 6, 5)], ["Einsum"]),
+        ("bi,bj,bij->bj", [(3, 4), (3, 5), (3, 4, 5)], ["Einsum"]),
+        ("bii->bi", [(3, 4, 4)], ["Einsum"]),
+    ],
+)
 def test_einsum(equation, shapes, numpy_steps):
     torch.manual_seed(0)
     assert_agrees(Called(lambda *xs: torch.einsum(equation, *xs)), *map(torch.randn, shapes), numpy_steps=numpy_steps)
 
 
 @pytest.mark.parametrize(
-    "function, shape, numpy_steps", [
+    "function, shape, numpy_steps",
+    [
         (nn.Sequential(nn.Conv2d(3, 12, 3), nn.PixelShuffle(2), nn.Conv2d(3, 4, 1)), (3, 3, 8, 7), []),
-        (nn.Sequential(nn.Linear(6, 12), nn.SELU(), nn.Linear(12, 8), nn.CELU(0.5), nn.Unflatten(1,
-                                                                                                 (2, 4))), (3, 6), []),
+        (
+            nn.Sequential(nn.Linear(6, 12), nn.SELU(), nn.Linear(12, 8), nn.CELU(0.5), nn.Unflatten(1, (2, 4))),
+            (3, 6),
+            [],
+        ),
         (lambda x: nn.functional.normalize(x, dim=-1) + torch.norm(x, p=1, dim=1, keepdim=True), (3, 5), []),
         (lambda x: torch.cat([x.repeat(1, 2, 3), x[:, :2].repeat(1, 4, 3)], 1), (3, 4, 5), []),
-        (lambda x: (x.softmax(1).argmax(1), x.argmin(-1), *x.topk(2), x.sort(1)[0]),
-         (3, 4, 5), []),
-        (lambda x: (x.cumsum(1), x.amin(1), x.prod(1), x.logsumexp(-1)),
-         (3, 4, 5), ["ReduceLogSumExp"]),
+        (lambda x: (x.softmax(1).argmax(1), x.argmin(-1), *x.topk(2), x.sort(1)[0]), (3, 4, 5), []),
+        (lambda x: (x.cumsum(1), x.amin(1), x.prod(1), x.logsumexp(-1)), (3, 4, 5), ["ReduceLogSumExp"]),
         (lambda x: torch.gather(x, 1, x.argmax(1, keepdim=True)), (3, 4, 5), []),
-        (lambda x: torch.zeros_like(x).scatter(1, x.argmin(1, keepdim=True), 2.0),
-         (3, 4, 5), ["ScatterElements"]),
-        (lambda x: torch.tril(x) + x.sin().round() + x.cos().floor() + x.sign().ceil(),
-         (3, 4, 4), ["Sin", "Cos"]),
+        (lambda x: torch.zeros_like(x).scatter(1, x.argmin(1, keepdim=True), 2.0), (3, 4, 5), ["ScatterElements"]),
+        (lambda x: torch.tril(x) + x.sin().round() + x.cos().floor() + x.sign().ceil(), (3, 4, 4), ["Sin", "Cos"]),
         (nn.AdaptiveAvgPool2d((2, 3)), (3, 2, 5, 7), []),
-    ], ids=["shuffle", "selu", "norms", "tile", "order", "sums", "gather", "scatter", "rounding", "adaptive"])
+    ],
+    ids=["shuffle", "selu", "norms", "tile", "order", "sums", "gather", "scatter", "rounding", "adaptive"],
+)
 def test_operators_that_users_meet(function, shape, numpy_steps):
     torch.manual_seed(0)
     module, x = function if isinstance(function, nn.Module) else Called(function), torch.randn(shape)

@@ -1,4 +1,5 @@
 """Small graphs, of a node or a few, against NumPy: scalars, views, empty arrays, and what is refused."""
+
 import itertools
 
 import numpy as np
@@ -27,14 +28,16 @@ def x():
 
 # ---- scalars --------------------------------------------------------------------------------------------------------
 
+
 @pytest.mark.parametrize("index", [0, 2, -1, -3])
 def test_gather_of_one_index_drops_the_axis(x, index):
     for net in networks(f"(float[n, 3] x) => (float[n] y) <int64 i = {{{index}}}> {{ y = Gather<axis = 1>(x, i) }}"):
         np.testing.assert_array_equal(net(x), x[:, index])
 
 
-@pytest.mark.parametrize("op, function", [("Add", np.add), ("Mul", np.multiply), ("Max", np.maximum),
-                                          ("Pow", np.power)])
+@pytest.mark.parametrize(
+    "op, function", [("Add", np.add), ("Mul", np.multiply), ("Max", np.maximum), ("Pow", np.power)]
+)
 def test_arithmetic_of_scalars(x, op, function):
     text = f"(float[n, 3] x) => (float y) <float k = {{2}}> {{ s = ReduceSum<keepdims = 0>(x)  y = {op}(s, k) }}"
     for net in networks(text):
@@ -71,8 +74,8 @@ def batch_norm(x, scale, shift):
 def instance_norm(x, scale, shift):
     axes = tuple(range(2, x.ndim))
     return batch_norm(
-        (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5) * np.sqrt(1 + 1e-5), scale,
-        shift)
+        (x - x.mean(axes, keepdims=True)) / np.sqrt(x.var(axes, keepdims=True) + 1e-5) * np.sqrt(1 + 1e-5), scale, shift
+    )
 
 
 @pytest.mark.parametrize("view", VIEWS)
@@ -89,7 +92,7 @@ def test_norms_of_views(view, norm, before, draw):
     constants = {"scale": scale, "shift": shift, "zeros": 0 * scale, "ones": 0 * scale + 1}
     vectors = ", ".join(f"float[{c}] {k} = {{{', '.join(map(str, a))}}}" for k, a in constants.items())
     eye = ", ".join(map(str, np.eye(4).ravel()))
-    for net in networks(f"""(float[n, 4, 5, 6] x) => (float[{", ".join("abcd"[:v.ndim])}] y)
+    for net in networks(f"""(float[n, 4, 5, 6] x) => (float[{", ".join("abcd"[: v.ndim])}] y)
             <{vectors}, float[4, 4, 1, 1] eye = {{{eye}}}, int64[1] batch = {{0}}, int64[1] channels = {{1}},
              int64[1] rows = {{2}}, int64[1] last = {{-1}}, int64[1] back = {{-1}}, int64[1] before = {{-999}},
              int64[1] end = {{999}}, int64[3] flat = {{0, 0, -1}}, int64[4] five = {{5, 4, 5, 6}}>
@@ -99,6 +102,7 @@ def test_norms_of_views(view, norm, before, draw):
 
 
 # ---- blocks ---------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("pads", [[0, 0, 2, 2], [2, 2, 0, 0], [0, 2, 2, 0], [1, 1, 1, 1]])
 def test_blocks_with_padding_on_one_side(pads, draw):
@@ -127,13 +131,14 @@ def test_a_convolution_whose_name_is_that_of_a_block(draw):
     np.testing.assert_allclose(fused(x), plain(x), rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)),
-                                           ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))])
+@pytest.mark.parametrize(
+    "slopes, shape", [([0.25], (2, 5, 3)), ([0.25, 0.5, 2], (2, 3, 4)), ([0.25, 0.5, 2], (3, 2, 3)), ([0.25], (3, 2))]
+)
 def test_slopes_beside_open_dimensions(slopes, shape, draw):
     """One slope for all, for each channel, or for each point of an axis whose length is open: here the batch, made the
     second."""
     x, s = draw(*shape), np.float32(slopes)
-    axes = "".join(f", {c}" for c in "ncd"[:len(shape)])[2:]
+    axes = "".join(f", {c}" for c in "ncd"[: len(shape)])[2:]
     swap = shape[0] == len(slopes)
     view = "Transpose<perm = [1, 0, 2]>(x)" if swap else "Identity(x)"
     text = f"float[{len(slopes)}{', 1' * (len(slopes) > 1)}] s = {{{', '.join(map(str, slopes))}}}"
@@ -143,6 +148,7 @@ def test_slopes_beside_open_dimensions(slopes, shape, draw):
 
 
 # ---- refused --------------------------------------------------------------------------------------------------------
+
 
 @pytest.mark.parametrize("index", ["int64 i = {3}", "int64 i = {-4}", "int64[2] i = {0, 3}", "int64[2] i = {-4, 1}"])
 def test_gather_outside(x, index):
@@ -156,12 +162,11 @@ def test_gather_outside(x, index):
 def test_gather_outside_when_it_runs(draw, node, index):
     """As where the index is known before; the network is as good as before."""
     for net in networks(
-            f"(float[6, 3] x, int64[n] i) => (float[a, b] y) <int64[2] s = {{1, -1}}> {{ r = Reshape(i, s)  y = {node} "
-            f"}}"
+        f"(float[6, 3] x, int64[n] i) => (float[a, b] y) <int64[2] s = {{1, -1}}> {{ r = Reshape(i, s)  y = {node} }}"
     ):
         x = draw(6, 3)
         for _ in range(2):
-            with pytest.raises(ValueError, match=node[:node.index("(")]):
+            with pytest.raises(ValueError, match=node[: node.index("(")]):
                 net(x, np.array([index]))
         assert np.isin(net(x, np.array([5])), x[5]).all()
 
@@ -190,7 +195,7 @@ DAMAGED = {
     "Transpose<perm = [0, 1, 2]>(x)": [[]],
     "Softmax<axis = 2>(x)": [[]],
     "Pad(x, i)": [[-2, 0, -1, 0], [-3, 0, 4, 0]],
-    "Pad<mode = \"edge\">(x, i)": [[-2, 0, 1, 0]],
+    'Pad<mode = "edge">(x, i)': [[-2, 0, 1, 0]],
     "MaxPool<kernel_shape = [1]>(x)": [[]],
     "Concat<axis = 2>(x, x)": [[]],
     "Gather<axis = -3>(x, i)": [[0]],
@@ -200,27 +205,35 @@ DAMAGED = {
 @pytest.mark.parametrize("node, values", [(node, values) for node, each in DAMAGED.items() for values in each])
 def test_damaged_nodes(x, node, values):
     """Where ONNX has no result, neither a pass nor a plan makes one up."""
-    proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 17]> net (float[2, 3] x) => (float y)
-        <int64[{len(values)}] i = {{{", ".join(map(str, values))}}}> {{ h = {node}  y = Relu(h) }}''')
+    proto = parse_model(f"""<ir_version: 8, opset_import: ["" : 17]> net (float[2, 3] x) => (float y)
+        <int64[{len(values)}] i = {{{", ".join(map(str, values))}}}> {{ h = {node}  y = Relu(h) }}""")
     for fold, fuse in FORMS:
         with pytest.raises(ValueError, match=r"\w+ '.*' does not fit its inputs of shape \(2, 3\)"):
             fo.load_onnx(proto, fold=fold, fuse=fuse)
 
 
-@pytest.mark.parametrize("sizes", [
-    "a, b = Split(x, two)", "a, b = Split(x, four)", "a, b = Split(x, negative)", "a, b = Split(x, three)",
-    "a, b, c, d = Split<num_outputs = 4>(x)", "a, b = Split<num_outputs = 3>(x)"
-])
+@pytest.mark.parametrize(
+    "sizes",
+    [
+        "a, b = Split(x, two)",
+        "a, b = Split(x, four)",
+        "a, b = Split(x, negative)",
+        "a, b = Split(x, three)",
+        "a, b, c, d = Split<num_outputs = 4>(x)",
+        "a, b = Split<num_outputs = 3>(x)",
+    ],
+)
 def test_split_into_parts_that_are_not_the_whole(sizes):
-    proto = parse_model(f'''<ir_version: 8, opset_import: ["" : 18]> net (float[5] x) => (float[n] y)
+    proto = parse_model(f"""<ir_version: 8, opset_import: ["" : 18]> net (float[5] x) => (float[n] y)
         <int64[2] two = {{2, 2}}, int64[2] four = {{4, 4}}, int64[2] negative = {{6, -1}}, int64[3] three = {{1, 2, 2}}>
-        {{ {sizes}  y = Relu(b) }}''')
+        {{ {sizes}  y = Relu(b) }}""")
     for fold, fuse in FORMS:
         with pytest.raises(ValueError, match="axis of 5 cannot be split"):
             fo.load_onnx(proto, fold=fold, fuse=fuse)
 
 
 # ---- recurrent nodes ------------------------------------------------------------------------------------------------
+
 
 def test_a_clip_that_the_kernel_does_not_have(draw):
     """A clip of 0 leaves sigmoid(0) and tanh(0)."""
@@ -230,19 +243,27 @@ def test_a_clip_that_the_kernel_does_not_have(draw):
         np.testing.assert_array_equal(net(draw(3, 2, 2)), np.zeros((3, 1, 2, 1)))
 
 
-@pytest.mark.parametrize("x, w, r", [((3, 2, 5, 2), (1, 4, 2), (1, 4, 1)), ((3, 2, 3), (1, 4, 2), (1, 4, 1)),
-                                     ((3, 2, 2), (1, 3, 2), (1, 3, 1)), ((3, 2, 2), (1, 4, 2), (1, 4, 2)),
-                                     ((3, 2, 2), (2, 4, 2), (1, 4, 1))])
+@pytest.mark.parametrize(
+    "x, w, r",
+    [
+        ((3, 2, 5, 2), (1, 4, 2), (1, 4, 1)),
+        ((3, 2, 3), (1, 4, 2), (1, 4, 1)),
+        ((3, 2, 2), (1, 3, 2), (1, 3, 1)),
+        ((3, 2, 2), (1, 4, 2), (1, 4, 2)),
+        ((3, 2, 2), (2, 4, 2), (1, 4, 1)),
+    ],
+)
 def test_weights_that_do_not_fit(x, w, r):
     for net in networks(
-            "(float[a, b, c, d] x, float[e, f, g] w, float[h, i, j] r) => (float y) { y = LSTM<hidden_size = 1>(x, w, "
-            "r) }"
-            .replace("[a, b, c, d]", str(list(x)))):
+        "(float[a, b, c, d] x, float[e, f, g] w, float[h, i, j] r) => (float y) { y = LSTM<hidden_size = 1>(x, w, "
+        "r) }".replace("[a, b, c, d]", str(list(x)))
+    ):
         with pytest.raises(ValueError, match="do not fit"):
             net(*(np.ones(shape, np.float32) for shape in (x, w, r)))
 
 
 # ---- calls ----------------------------------------------------------------------------------------------------------
+
 
 def test_inputs_at_odd_addresses(draw):
     """As where a file is mapped: kernels get an aligned copy."""
@@ -271,4 +292,4 @@ def test_plans_leave_by_halves():
     assert len(net._plans) == PLANS and net.plan(np.ones((1, 3), np.float32))[0] is plans[0]
     plans.append(net.plan(np.ones((PLANS + 1, 3), np.float32))[0])
     kept = [plan for plan, *_ in net._plans.values()]
-    assert {id(p) for p in kept} == {id(p) for p in (plans[0], *plans[PLANS // 2 + 1:])}
+    assert {id(p) for p in kept} == {id(p) for p in (plans[0], *plans[PLANS // 2 + 1 :])}

@@ -1,4 +1,5 @@
 """Softmax and norms against the float64 oracle and PyTorch, on random shapes, values and memory."""
+
 import numpy as np
 import pytest
 from hypothesis import given

@@ -3,6 +3,7 @@ exported, and real networks.
 
 A case runs if LEFT_OUT does not name it.
 """
+
 import fnmatch
 import os
 import warnings
@@ -44,7 +45,8 @@ def cases():
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return [
-            c for kind in ("node", "simple", "pytorch-operator", "pytorch-converted")
+            c
+            for kind in ("node", "simple", "pytorch-operator", "pytorch-converted")
             for c in load_model_tests(kind=kind)
         ]
 
@@ -67,14 +69,19 @@ def read(path):
 def data_of(case):
     """The (inputs, outputs) of a case."""
     if case.data_sets:
-        return [[[numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a for a in arrays]
-                 for arrays in pair] for pair in case.data_sets]
+        return [
+            [[numpy_helper.to_array(a) if isinstance(a, onnx.TensorProto) else a for a in arrays] for arrays in pair]
+            for pair in case.data_sets
+        ]
     found = []
     for folder in sorted(f.path for f in os.scandir(case.model_dir) if f.is_dir()):
         files = os.listdir(folder)
         found.append(
-            [[read(os.path.join(folder, f"{kind}_{i}.pb")) for i in range(sum(f.startswith(kind) for f in files))]
-             for kind in ("input", "output")])
+            [
+                [read(os.path.join(folder, f"{kind}_{i}.pb")) for i in range(sum(f.startswith(kind) for f in files))]
+                for kind in ("input", "output")
+            ]
+        )
     return found
 
 
@@ -93,7 +100,7 @@ def compare(y, expected, case):
         halves = as_float32(expected) is not expected
         expected = as_float32(expected)
         assert y.dtype == expected.dtype and y.shape == expected.shape
-        tolerance = 2 ** -7 if halves else 0
+        tolerance = 2**-7 if halves else 0
         np.testing.assert_allclose(y, expected, rtol=max(case.rtol, tolerance), atol=max(case.atol, 1e-6, tolerance))
 
 
@@ -131,10 +138,20 @@ def test_how_many_run():
     assert all(any(fnmatch.fnmatch(c.name, p) for c in CASES) for p in LEFT_OUT)
 
 
-@pytest.mark.parametrize("name", [
-    "bvlc_alexnet", "densenet121", "inception_v1", "inception_v2", "resnet50", "shufflenet", "squeezenet", "vgg19",
-    "zfnet512"
-])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bvlc_alexnet",
+        "densenet121",
+        "inception_v1",
+        "inception_v2",
+        "resnet50",
+        "shufflenet",
+        "squeezenet",
+        "vgg19",
+        "zfnet512",
+    ],
+)
 def test_real_network(name):
     path = os.path.join(LIGHT, f"light_{name}.onnx")
     net = fo.load_onnx(path)

@@ -1,4 +1,5 @@
 """ONNX files as they are: what other runtimes accept, though ONNX's checker does not."""
+
 import pickle
 
 import numpy as np
@@ -20,8 +21,9 @@ def info(name, shape, kind=TensorProto.FLOAT):
 def model(nodes, inputs, outputs, constants=None, opset=17, ir_version=8, **more):
     weights = [numpy_helper.from_array(np.asarray(a), name) for name, a in (constants or {}).items()]
     graph = helper.make_graph(nodes, "g", inputs, outputs, weights)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset), *more.pop("domains", [])],
-                             ir_version=ir_version, **more)
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid("", opset), *more.pop("domains", [])], ir_version=ir_version, **more
+    )
 
 
 def relu(**more):
@@ -48,8 +50,9 @@ def test_nodes_in_a_circle():
 def test_what_nothing_needs():
     """A dead node of an unknown operator, and outputs that have a name but no reader."""
     nodes = [make("Relu", ["x"], ["y"]), make("Unheard", ["x"], ["z"], domain="other"), make("Relu", ["z"], ["w"])]
-    net = fo.load_onnx(model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], domains=[helper.make_opsetid("other",
-                                                                                                           1)]))
+    net = fo.load_onnx(
+        model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], domains=[helper.make_opsetid("other", 1)])
+    )
     assert np.array_equal(net(X), np.maximum(X, 0))
     image = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
     pool = make("MaxPool", ["x"], ["y", "places"], kernel_shape=[2, 2], strides=[2, 2])
@@ -64,8 +67,9 @@ def test_a_part_that_nothing_reads():
     assert np.array_equal(net(X), X[:1])
 
 
-@pytest.mark.parametrize("change",
-                         ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"])
+@pytest.mark.parametrize(
+    "change", ["no name", "no shape", "no type", "initializer twice", "old ir", "new ir", "minus one"]
+)
 def test_what_the_checker_refuses(change):
     proto = relu(constants={"w": np.float32(1)})
     if change == "no name":
@@ -148,8 +152,13 @@ def test_many_inputs_and_outputs():
 
 def test_layer_norm_before_its_opset():
     scale = np.float32([1, 2, 3])
-    proto = model([make("LayerNormalization", ["x", "s"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])],
-                  {"s": scale}, opset=12)
+    proto = model(
+        [make("LayerNormalization", ["x", "s"], ["y"])],
+        [info("x", [2, 3])],
+        [info("y", [2, 3])],
+        {"s": scale},
+        opset=12,
+    )
     x = X.astype(np.float64)
     expected = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-5) * scale
     np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
@@ -163,8 +172,9 @@ net (float[2, 3] x) => (float[2, 3] y) {{ y = my.f{given}(x) }}
 
 @pytest.mark.parametrize("given, slope", [("", 0.3), ("<al = 0.5>", 0.5)])
 def test_defaults_of_a_functions_attributes(given, slope):
-    text = FUNCTION.format(opset=18, own=18, given=given, attributes="<al : float = 0.3>",
-                           body="b = LeakyRelu<alpha : float = @al>(a)")
+    text = FUNCTION.format(
+        opset=18, own=18, given=given, attributes="<al : float = 0.3>", body="b = LeakyRelu<alpha : float = @al>(a)"
+    )
     net = fo.load_onnx(onnx.parser.parse_model(text))
     np.testing.assert_allclose(net(X), np.where(X > 0, X, np.float32(slope) * X), rtol=1e-6)
 
@@ -187,8 +197,10 @@ def test_functions_inside_functions():
 
 
 def test_a_chain_of_functions():
-    body = "".join(f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ b = my.f{i + 1}(a) }}\n'
-                   for i in range(1500))
+    body = "".join(
+        f'<domain: "my", opset_import: ["" : 18, "my" : 1]> f{i} (a) => (b) {{ b = my.f{i + 1}(a) }}\n'
+        for i in range(1500)
+    )
     text = f"""<ir_version: 8, opset_import: ["" : 18, "my" : 1]>
         g (float[2, 3] x) => (float[2, 3] y) {{ y = my.f0(x) }}
         {body}<domain: "my", opset_import: ["" : 18]> f1500 (a) => (b) {{ b = Neg(a) }}"""
@@ -209,8 +221,11 @@ def test_versions_that_nobody_has(where, version):
 
 
 def test_an_attribute_without_a_type():
-    proto = model([make("Constant", [], ["c"], value_floats=[1.0, 2.0, 3.0]), make("Mul", ["x", "c"], ["y"])],
-                  [info("x", [2, 3])], [info("y", [2, 3])])
+    proto = model(
+        [make("Constant", [], ["c"], value_floats=[1.0, 2.0, 3.0]), make("Mul", ["x", "c"], ["y"])],
+        [info("x", [2, 3])],
+        [info("y", [2, 3])],
+    )
     proto.graph.node[0].attribute[0].ClearField("type")
     with pytest.raises(ValueError, match="attribute 'value_floats' has no type"):
         fo.load_onnx(proto)
@@ -223,11 +238,14 @@ def test_weights_of_a_negative_size():
         fo.load_onnx(proto)
 
 
-@pytest.mark.parametrize("op, attributes, expected", [
-    ("Shrink", {"lambd": 0.7, "bias": 0.2}, np.where(X < -0.7, X + 0.2, np.where(X > 0.7, X - 0.2, 0))),
-    ("ThresholdedRelu", {"alpha": 0.6}, np.where(X > 0.6, X, 0)),
-    ("MeanVarianceNormalization", {"axes": [1]}, (X - X.mean(1, keepdims=True)) / (X.std(1, keepdims=True) + 1e-9)),
-])
+@pytest.mark.parametrize(
+    "op, attributes, expected",
+    [
+        ("Shrink", {"lambd": 0.7, "bias": 0.2}, np.where(X < -0.7, X + 0.2, np.where(X > 0.7, X - 0.2, 0))),
+        ("ThresholdedRelu", {"alpha": 0.6}, np.where(X > 0.6, X, 0)),
+        ("MeanVarianceNormalization", {"axes": [1]}, (X - X.mean(1, keepdims=True)) / (X.std(1, keepdims=True) + 1e-9)),
+    ],
+)
 def test_operators_that_are_functions(op, attributes, expected):
     proto = model([make(op, ["x"], ["y"], **attributes)], [info("x", [2, 3])], [info("y", [2, 3])], opset=18)
     np.testing.assert_allclose(fo.load_onnx(proto)(X), expected, rtol=1e-5, atol=1e-6)
@@ -371,21 +389,27 @@ def test_weights_behind_two_gigabytes(tmp_path):
     with open(tmp_path / "weights.bin", "wb") as f:  # sparse
         f.seek(far)
         f.write(w.tobytes() + half.tobytes())
-    nodes = [make("Constant", [], ["c"], value=outside("c", w, far)), make("Cast", ["half"], ["h"], to=1),
-             make("Sum", ["x", "w", "c", "h"], ["y"])]
+    nodes = [
+        make("Constant", [], ["c"], value=outside("c", w, far)),
+        make("Cast", ["half"], ["h"], to=1),
+        make("Sum", ["x", "w", "c", "h"], ["y"]),
+    ]
     proto = model(nodes, [info("x", [2, 3])], [info("y", [2, 3])], {})
     proto.graph.initializer.extend([outside("w", w, far), outside("half", half, far + w.nbytes)])
     onnx.save_model(proto, tmp_path / "net.onnx")
     assert np.array_equal(fo.load_onnx(tmp_path / "net.onnx")(X), X + 2 * w + half)
 
 
-@pytest.mark.parametrize("more, reason", [
-    ({"offset": 8}, "bytes 8 to 20 of 'weights.bin', which has 12"),
-    ({"length": 8}, r"8 bytes for the shape \(3,\) of float32"),
-    ({"offset": 1 << 62}, "which has 12"),
-    ({"offset": -4}, ""),
-    ({"length": -4}, ""),
-])
+@pytest.mark.parametrize(
+    "more, reason",
+    [
+        ({"offset": 8}, "bytes 8 to 20 of 'weights.bin', which has 12"),
+        ({"length": 8}, r"8 bytes for the shape \(3,\) of float32"),
+        ({"offset": 1 << 62}, "which has 12"),
+        ({"offset": -4}, ""),
+        ({"length": -4}, ""),
+    ],
+)
 def test_damaged_weights_in_another_file(more, reason, tmp_path):
     (tmp_path / "weights.bin").write_bytes(np.float32([1, 2, 3]).tobytes())
     proto = model([make("Add", ["x", "w"], ["y"])], [info("x", [2, 3])], [info("y", [2, 3])], {})
@@ -403,8 +427,9 @@ def test_weights_of_more_than_two_gigabytes(tmp_path):
     with open(tmp_path / "weights.bin", "wb") as f:  # sparse but for the last row
         f.seek(size - row.nbytes)
         f.write(row.tobytes())
-    proto = model([make("Gather", ["w", "i"], ["y"])], [info("i", [2], onnx.TensorProto.INT64)],
-                  [info("y", [2, 4096])], {})
+    proto = model(
+        [make("Gather", ["w", "i"], ["y"])], [info("i", [2], onnx.TensorProto.INT64)], [info("y", [2, 4096])], {}
+    )
     w = outside("w", row, 0, length=size)
     w.dims[:] = shape
     proto.graph.initializer.append(w)

@@ -1,4 +1,5 @@
 """Every operator, in each of the opsets 7 to 21 that has it in this form, against ONNX Runtime."""
+
 import numpy as np
 import pytest
 
@@ -39,8 +40,25 @@ CASES = [
     case("Gemm", floats(6, 5), floats(5), x=ROWS),
     case("Gemm", floats(5, 6), floats(5), x=ROWS, transB=1, alpha=0.5, beta=2.0),
     case("MatMul", floats(6, 5), x=ROWS),
-    *map(case, ("Relu", "Elu", "Sigmoid", "Tanh", "HardSigmoid", "Softplus", "Sqrt", "Exp", "Flatten", "Shape",
-                "Dropout", "Identity", "GlobalAveragePool", "GlobalMaxPool")),
+    *map(
+        case,
+        (
+            "Relu",
+            "Elu",
+            "Sigmoid",
+            "Tanh",
+            "HardSigmoid",
+            "Softplus",
+            "Sqrt",
+            "Exp",
+            "Flatten",
+            "Shape",
+            "Dropout",
+            "Identity",
+            "GlobalAveragePool",
+            "GlobalMaxPool",
+        ),
+    ),
     *(case(op, floats(4, 1, 1)) for op in ("Add", "Sub", "Mul", "Div", "PRelu")),
     case("LeakyRelu", alpha=0.1),
     case("Clip", min=0.4, max=0.8, opsets=(7, 10)),
@@ -81,9 +99,17 @@ CASES = [
     case("Upsample", scales(1, 1, 2, 2), opsets=(9, 9), mode="linear"),
     case("Resize", scales(1, 1, 2, 2), opsets=(10, 10)),
     *(case("Resize", scales(), scales(1, 1, 2, 1.5), opsets=NEW, mode=mode) for mode in ("nearest", "linear")),
-    *(case("Resize", scales(), scales(1, 1, 7 / 6, 1.6), opsets=NEW, mode="linear",
-           coordinate_transformation_mode=transform)
-      for transform in ("align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel")),
+    *(
+        case(
+            "Resize",
+            scales(),
+            scales(1, 1, 7 / 6, 1.6),
+            opsets=NEW,
+            mode="linear",
+            coordinate_transformation_mode=transform,
+        )
+        for transform in ("align_corners", "half_pixel", "asymmetric", "pytorch_half_pixel")
+    ),
     *(case(op, x=x, axis=1) for op in ("Softmax", "LogSoftmax") for x in (IMAGE, ROWS)),
     case("LRN", size=3),
     *(case(op, x=STEPS) for op in ("Softmax", "LogSoftmax")),
@@ -92,10 +118,10 @@ CASES = [
     case("Dropout", np.float32(0.5), opsets=(12, 21)),
     case("Cast", to=TensorProto.INT64),
     case("Expand", ints(2, 4, 6, 6), x=IMAGE[:, :, :1], opsets=(8, 21)),
-    *(case(op,
-           floats(1, g * 5, 6) - 1,
-           floats(1, g * 5, 5) - 1, x=STEPS, outputs=n, hidden_size=5)
-      for op, g, n in (("RNN", 1, 2), ("LSTM", 4, 3), ("GRU", 3, 2))),
+    *(
+        case(op, floats(1, g * 5, 6) - 1, floats(1, g * 5, 5) - 1, x=STEPS, outputs=n, hidden_size=5)
+        for op, g, n in (("RNN", 1, 2), ("LSTM", 4, 3), ("GRU", 3, 2))
+    ),
 ]
 
 

@@ -1,4 +1,5 @@
 """Passes change no result: small graphs at which folding or fusing could, against NumPy, in every form of loading."""
+
 import itertools
 import time
 
@@ -30,15 +31,19 @@ def network(graph, inputs, constants=None, axes=1, opset=17):
         op, *words = call.split()
         attributes = {k: float(v) for k, v in (w.split("=") for w in words if "=" in w)}
         nodes.append(helper.make_node(op, [w.replace("-", "") for w in words if "=" not in w], [result], **attributes))
-    shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)]
-              for k, a in inputs.items()} | {nodes[-1].output[0]: [None] * axes}
-    x, y = ([helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names]
-            for names in (inputs, nodes[-1].output))
+    shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)] for k, a in inputs.items()} | {
+        nodes[-1].output[0]: [None] * axes
+    }
+    x, y = (
+        [helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names]
+        for names in (inputs, nodes[-1].output)
+    )
     weights = [
         numpy_helper.from_array(np.asarray(a, getattr(a, "dtype", "f4")), k) for k, a in (constants or {}).items()
     ]
-    return helper.make_model(helper.make_graph(nodes, "g", x, y, weights),
-                             opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
+    return helper.make_model(
+        helper.make_graph(nodes, "g", x, y, weights), opset_imports=[helper.make_opsetid("", opset)], ir_version=8
+    )
 
 
 def check(expected, graph, inputs, constants=None, rtol=1e-5):
@@ -69,15 +74,18 @@ def test_arithmetic_with_a_constant_behind_weights(layer, op, swapped):
     assert len(net._graph.nodes) == (2 if op == "Div" and swapped else 1)
 
 
-@pytest.mark.parametrize("graph, scale, nodes", [
-    ("h = MatMul x z; y = Div h c", 1 / 3, 1),
-    ("h = MatMul x z; y = Mul c h", 3, 1),
-    ("q = Mul x c; y = MatMul q z", 3, 1),
-    ("q = Mul x c; k = Div z c; h = MatMul q k; s = Mul h c; y = Div s c", 1, 1),
-    ("h = MatMul x z; g = Mul h c; y = Relu g", 3, 1),
-    ("q = Mul x c; h = MatMul q z; y = Add h h", 6, 2),
-    ("h = MatMul x z; g = Mul h c; y = Add g h", 4, 3),
-])
+@pytest.mark.parametrize(
+    "graph, scale, nodes",
+    [
+        ("h = MatMul x z; y = Div h c", 1 / 3, 1),
+        ("h = MatMul x z; y = Mul c h", 3, 1),
+        ("q = Mul x c; y = MatMul q z", 3, 1),
+        ("q = Mul x c; k = Div z c; h = MatMul q k; s = Mul h c; y = Div s c", 1, 1),
+        ("h = MatMul x z; g = Mul h c; y = Relu g", 3, 1),
+        ("q = Mul x c; h = MatMul q z; y = Add h h", 6, 2),
+        ("h = MatMul x z; g = Mul h c; y = Add g h", 4, 3),
+    ],
+)
 @pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
 def test_factor_of_a_product(graph, scale, nodes, shape):
     x, z = some(3, 2), some(1, 2, 4)
@@ -85,16 +93,23 @@ def test_factor_of_a_product(graph, scale, nodes, shape):
     assert len(net._graph.nodes) == nodes
 
 
-@pytest.mark.parametrize("graph, x_size, z_size, factor", [
-    ("q = Mul x c; y = MatMul q z", 1e35, 1e-10, 1e-30), ("h = MatMul x z; y = Mul h c", 1e25, 1e-10, 1e-30),
-    ("h = MatMul x z; y = Div h c", 1e-20, 1e12, 1e30),
-])
+@pytest.mark.parametrize(
+    "graph, x_size, z_size, factor",
+    [
+        ("q = Mul x c; y = MatMul q z", 1e35, 1e-10, 1e-30),
+        ("h = MatMul x z; y = Mul h c", 1e25, 1e-10, 1e-30),
+        ("h = MatMul x z; y = Div h c", 1e-20, 1e12, 1e30),
+    ],
+)
 def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
     """It would make z 0 or infinite, while the result is a number."""
     x, z = some(3, 2) * np.float32(x_size), some(1, 2, 4) * np.float32(z_size)
     net = check(
-        x.astype(np.float64) @ z * factor, graph, {"x": x, "z": z},
-        {"c": np.float32(1 / factor if "Div" in graph else factor)})
+        x.astype(np.float64) @ z * factor,
+        graph,
+        {"x": x, "z": z},
+        {"c": np.float32(1 / factor if "Div" in graph else factor)},
+    )
     assert len(net._graph.nodes) == 2
 
 
@@ -117,7 +132,7 @@ def test_concatenation_of_heads(axis, heads, monkeypatch):
         n("Neg", ["t"], ["m"]),
         n("Transpose", ["m"], ["a"], perm=[0, 2, 1, 3]),
         n("Concat", ["a", "x"], ["c"], axis=axis),
-        n("Mul", ["c", "w"], ["y"])
+        n("Mul", ["c", "w"], ["y"]),
     ]
     w = some(*whole.shape[2:])
     values = [[helper.make_tensor_value_info(k, TensorProto.FLOAT, a.shape)] for k, a in (("x", x), ("y", whole))]
@@ -129,12 +144,15 @@ def test_concatenation_of_heads(axis, heads, monkeypatch):
         assert np.argsort(concatenated).tolist() == np.argsort([parts[i] for i in (0, 2, 1, 3)]).tolist()
 
 
-@pytest.mark.parametrize("graph, expected", [
-    ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c),
-    ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
-    ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x),
-    ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),
-])
+@pytest.mark.parametrize(
+    "graph, expected",
+    [
+        ("h = MatMul x z; y = Mul h c", lambda x, z, c: x @ z * c),
+        ("h = MatMul x z; y = Div d h", lambda x, z, c: 3 / (x @ z)),
+        ("q = Mul x d; h = MatMul q z; y = Mul h q", lambda x, z, c: 9 * (x @ z) * x),
+        ("q = Mul x d; y = MatMul q q", lambda x, z, c: 9 * x @ x),
+    ],
+)
 def test_what_is_no_factor_of_a_product(graph, expected):
     x, z, c = some(1, 4, 4), some(1, 4, 4), some(4)
     inputs = {"x": x, "z": z} if "z" in graph else {"x": x}
@@ -151,13 +169,20 @@ def test_addend_of_a_gemm(rows, shape):
 FAR = np.float32([0, 1, 19, 25, 50, 88, 100, 1e6, 1e30, np.inf])
 
 
-@pytest.mark.parametrize("graph", [
-    "h = Clip x lo hi; y = Softplus h", "h = Clip x lo hi; y = Sigmoid h",
-    "s = Sigmoid x; h = Mul x s; y = Clip h lo hi", "s = Sigmoid x; h = Mul x s; y = Clip h lo",
-    "s = Sigmoid x; h = Mul x s; y = Clip h - hi", "h = Clip x lo hi; y = HardSwish h",
-    "h = Clip x - hi; s = Softplus h; t = Tanh s; y = Mul h t", "h = Clip x lo hi; s = Sigmoid h; y = Mul x s",
-    "h = Clip x lo; y = Gelu h"
-])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "h = Clip x lo hi; y = Softplus h",
+        "h = Clip x lo hi; y = Sigmoid h",
+        "s = Sigmoid x; h = Mul x s; y = Clip h lo hi",
+        "s = Sigmoid x; h = Mul x s; y = Clip h lo",
+        "s = Sigmoid x; h = Mul x s; y = Clip h - hi",
+        "h = Clip x lo hi; y = HardSwish h",
+        "h = Clip x - hi; s = Softplus h; t = Tanh s; y = Mul h t",
+        "h = Clip x lo hi; s = Sigmoid h; y = Mul x s",
+        "h = Clip x lo; y = Gelu h",
+    ],
+)
 @pytest.mark.parametrize("bound", [20, 30, 80, 65504, np.finfo(np.float32).max])
 def test_clamps_beyond_the_bend_of_an_activation_stay(graph, bound):
     x = np.concatenate([FAR, -FAR[:-1]])  # at minus infinity x sigmoid(x) is no number, and silu its limit
@@ -179,14 +204,22 @@ def test_slopes_inside_an_expression():
 
 @pytest.mark.parametrize(
     "graph, expected",
-    [("y.product = Relu c; y = Gemm x w c; z = Mul y y.product", lambda x, w, c, d: (x @ w + c) * c),
-     ("Gemm_0.scaled = Relu c; y.scaled = Relu d; y = Gemm beta=2 x w c; g = Add Gemm_0.scaled y.scaled; z = Add y g",
-      lambda x, w, c, d: x @ w + 2 * c + c + d),
-     ("v.T = Relu x; y = MatMul x v; z = Add y v.T", lambda x, w, c, d: 2 * x),
-     ("v.packed = Relu x; y = Gemm alpha=2 x v; z = Add y v.packed", lambda x, w, c, d: 3 * x),
-     ("v.packed.folded = Relu x; h = Gemm x v; y = Mul h two; z = Add y v.packed.folded", lambda x, w, c, d: 3 * x),
-     ("Gemm_1.bias.folded = Relu x; h = Gemm x v; y = Add h two; z = Add y Gemm_1.bias.folded",
-      lambda x, w, c, d: 2 * x + 2)])
+    [
+        ("y.product = Relu c; y = Gemm x w c; z = Mul y y.product", lambda x, w, c, d: (x @ w + c) * c),
+        (
+            "Gemm_0.scaled = Relu c; y.scaled = Relu d; y = Gemm beta=2 x w c; "
+            "g = Add Gemm_0.scaled y.scaled; z = Add y g",
+            lambda x, w, c, d: x @ w + 2 * c + c + d,
+        ),
+        ("v.T = Relu x; y = MatMul x v; z = Add y v.T", lambda x, w, c, d: 2 * x),
+        ("v.packed = Relu x; y = Gemm alpha=2 x v; z = Add y v.packed", lambda x, w, c, d: 3 * x),
+        ("v.packed.folded = Relu x; h = Gemm x v; y = Mul h two; z = Add y v.packed.folded", lambda x, w, c, d: 3 * x),
+        (
+            "Gemm_1.bias.folded = Relu x; h = Gemm x v; y = Add h two; z = Add y Gemm_1.bias.folded",
+            lambda x, w, c, d: 2 * x + 2,
+        ),
+    ],
+)
 def test_values_with_the_names_that_passes_give(graph, expected):
     inputs = {"x": some(3, 2), "w": some(2, 4), "c": some(3, 4), "d": some(3, 4)}
     check(expected(**inputs), graph, inputs, {"v": np.eye(2, dtype="f4"), "two": 2})
@@ -213,10 +246,16 @@ def test_residual_of_an_open_batch_beside_another():
     np.testing.assert_allclose(net(x[:1], r), x[:1] @ w + r, rtol=1e-5)
 
 
-@pytest.mark.parametrize("graph", [
-    "c = Expand one far; y = Add x c", "c = ConstantOfShape far; y = Add x c", "c = MatMul column row; y = Add x c",
-    "c = Mul column row; y = Add x c", "s = Softmax column; c = Gemm s row; y = Add x c"
-])
+@pytest.mark.parametrize(
+    "graph",
+    [
+        "c = Expand one far; y = Add x c",
+        "c = ConstantOfShape far; y = Add x c",
+        "c = MatMul column row; y = Add x c",
+        "c = Mul column row; y = Add x c",
+        "s = Softmax column; c = Gemm s row; y = Add x c",
+    ],
+)
 def test_constants_larger_than_memory(graph):
     n = 1 << 21
     constants = {"one": [1], "far": np.array([1 << 46]), "column": np.ones((n, 1), "f4"), "row": np.ones((1, n), "f4")}
@@ -228,6 +267,7 @@ def test_constants_larger_than_memory(graph):
 
 def test_loading_takes_time_by_the_node():
     """Eight times the nodes take about eight times as long, not sixty-four."""
+
     def seconds(pairs):
         chain = "; ".join(f"r{i} = Relu {f'v{i - 1}' if i else 'x'}; v{i} = Mul r{i} c" for i in range(pairs))
         proto, times = network(chain, {"x": some(3)}, {"c": 2}), []
@@ -236,6 +276,7 @@ def test_loading_takes_time_by_the_node():
             fo.load_onnx(proto)
             times.append(time.process_time() - start)
         return min(times)
+
     assert seconds(1000) < 20 * seconds(125)
 
 

@@ -1,4 +1,5 @@
 """Small and narrow images, whose patches are copied: products with rows and columns of zeros are left out."""
+
 import numpy as np
 import pytest
 
@@ -53,8 +54,10 @@ def test_small_images(isa, draw, layout, ic, oc, groups, kernel, options, size):
     check(layer(x), oracle.conv2d(x, w, **options))
     for activation in "relu", ("prelu", draw(oc)):
         epilogue = dict(bias=bias, activation=activation)
-        check(fo.conv2d(x, w, **epilogue, residual=residual, **options, algorithm="direct"),
-              oracle.conv2d(x, w, **epilogue, residual=residual, **options))
+        check(
+            fo.conv2d(x, w, **epilogue, residual=residual, **options, algorithm="direct"),
+            oracle.conv2d(x, w, **epilogue, residual=residual, **options),
+        )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -75,8 +78,7 @@ def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
     """Threads, batches, memory orders and gaps between pixels, of images and of results."""
     x, w, bias = draw(5 if size[0] * size[1] < 100 else 2, ic, *size), draw(oc, ic // groups, *kernel), draw(oc)
     layers = {
-        layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct")
-        for layout in LAYOUTS
+        layout: fo.Conv2d(w, bias, **options, groups=groups, layout=layout, algorithm="direct") for layout in LAYOUTS
     }
     y, before = layers["NCHW"](x), fo.get_num_threads()
     last = np.ascontiguousarray(x.transpose(0, 2, 3, 1))
@@ -86,14 +88,17 @@ def test_same_bits(isa, draw, ic, oc, groups, kernel, options, size):
         np.testing.assert_array_equal(layers["NHWC"](last).transpose(0, 3, 1, 2), y)
         np.testing.assert_array_equal(layers["NCHW"](x[1:2]), y[1:2])
     fo.set_num_threads(before)
-    for image in np.repeat(x, 2, axis=3)[..., ::2], last.transpose(0, 3, 1,
-                                                                   2), np.asfortranarray(x), np.repeat(x, 2,
-                                                                                                       axis=1)[:, ::2]:
+    for image in (
+        np.repeat(x, 2, axis=3)[..., ::2],
+        last.transpose(0, 3, 1, 2),
+        np.asfortranarray(x),
+        np.repeat(x, 2, axis=1)[:, ::2],
+    ):
         np.testing.assert_array_equal(layers["NCHW"](image), y)
     wide = np.zeros((*y.shape[:3], y.shape[3] + 3), np.float32)
-    layers["NCHW"](x, out=wide[..., :y.shape[3]])
-    np.testing.assert_array_equal(wide[..., :y.shape[3]], y)
-    assert not wide[..., y.shape[3]:].any()
+    layers["NCHW"](x, out=wide[..., : y.shape[3]])
+    np.testing.assert_array_equal(wide[..., : y.shape[3]], y)
+    assert not wide[..., y.shape[3] :].any()
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -113,8 +118,9 @@ def test_windows_of_zeros_alone(isa, draw, layout, batch, dilation):
 def test_every_number_of_pixels(isa, draw, layout, pixels):
     for oc in 1, 31, 64, 130:
         x, w = draw(*dims(layout, 1, 20, 2, pixels)), draw(oc, 20, 3, 3)
-        check(fo.conv2d(x, w, padding=1, layout=layout, algorithm="direct"),
-              oracle.conv2d(x, w, padding=1, layout=layout))
+        check(
+            fo.conv2d(x, w, padding=1, layout=layout, algorithm="direct"), oracle.conv2d(x, w, padding=1, layout=layout)
+        )
 
 
 def test_weights_that_are_larger_than_the_cache(isa, threads, draw):
@@ -127,6 +133,7 @@ def test_scratch_of_a_thread_is_bounded():
     fo.set_num_threads(1)
     for size in (1, 100000), (100000, 1), (7, 7):
         kernel, scratch = fo.Conv2d(np.zeros((64, 256, 3, 3), np.float32), padding=1, algorithm="direct").kernel(
-            (4, 256, *size))
+            (4, 256, *size)
+        )
         assert "patches" in kernel and 0 < scratch <= 2 << 20
     fo.set_num_threads(before)

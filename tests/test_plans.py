@@ -1,5 +1,6 @@
 """Networks of open sizes: the plan of a new size is filled in from one that was made before, and is
 what planning anew gives."""
+
 import copy
 
 import numpy as np
@@ -20,6 +21,7 @@ def network(inputs, body, **constants):
         f'<ir_version: 8, opset_import: ["" : 17]> net ({inputs}) => (float[..] y) {{ {body} }}'.replace("[..]", "")
     )
     from onnx import numpy_helper
+
     model.graph.initializer.extend(numpy_helper.from_array(a, name) for name, a in constants.items())
     return fo.load_onnx(model)
 
@@ -42,7 +44,7 @@ CASES = {  # a network of an image (n, 4, h, w), or of rows (n, t, 8)
     "pyramid": (
         "float[n, 4, h, w] x",
         'a = MaxPool<kernel_shape=[2,2], strides=[2,2]>(x) b = Resize<mode="linear">(a, , s) '
-        'c = Conv<pads=[1,1,1,1]>(b, w) '
+        "c = Conv<pads=[1,1,1,1]>(b, w) "
         'p = Pad<mode="reflect">(c, pads) y = Concat<axis=1>(p, p)',
         dict(s=np.float32([1, 1, 2, 2]), w=w(4, 4, 3, 3), pads=ints(0, 0, 1, 2, 0, 0, 2, 1)),
     ),
@@ -313,8 +315,13 @@ def test_clip_with_computed_bounds(bounds):
 
 
 def test_clip_whose_bounds_pass_through_cast():
-    net = network("float[n, 4, h, w] x", "l = Cast<to=1>(lo) h1 = Identity(hi) a = Conv(x, w) y = Clip(a, l, h1)",
-                  lo=np.array(0.0), hi=np.array(6.0, np.float32), w=w(4, 4, 1, 1))
+    net = network(
+        "float[n, 4, h, w] x",
+        "l = Cast<to=1>(lo) h1 = Identity(hi) a = Conv(x, w) y = Clip(a, l, h1)",
+        lo=np.array(0.0),
+        hi=np.array(6.0, np.float32),
+        w=w(4, 4, 1, 1),
+    )
     x = WEIGHTS.standard_normal((1, 4, 5, 6), np.float32)
     assert [step.kind for step in net.plan(x)[0].steps] == ["conv2d"]
     assert net(x).min() >= 0 and net(x).max() <= 6
@@ -323,7 +330,7 @@ def test_clip_whose_bounds_pass_through_cast():
 def test_batches_that_share_the_right_operand():
     net = network("float[n, t, 8] x, float[8, 5] z", "y = MatMul(x, z)")
     x, z = WEIGHTS.standard_normal((7, 3, 8), np.float32), w(8, 5)
-    step, = net.plan(x, z)[0].steps
+    (step,) = net.plan(x, z)[0].steps
     assert step.arguments["a"].shape == (21, 8)
     np.testing.assert_allclose(net(x, z), x @ z, rtol=1e-5, atol=1e-6)
 

@@ -1,4 +1,5 @@
 """Pooling of images in every memory order, against plain NumPy."""
+
 import numpy as np
 import pytest
 
@@ -78,8 +79,9 @@ def test_average(case, layout, include, isa, draw):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("kernel, stride, dilation", [((3, 3), (1, 1), (1, 1)), ((2, 9), (1, 2), (1, 7)),
-                                                      ((3, 4), (1, 1), (1, 30))])
+@pytest.mark.parametrize(
+    "kernel, stride, dilation", [((3, 3), (1, 1), (1, 1)), ((2, 9), (1, 2), (1, 7)), ((3, 4), (1, 1), (1, 30))]
+)
 def test_long_rows_go_some_windows_at_a_time(layout, kernel, stride, dilation, isa, draw):
     before, size = (1, 3), (4, 150)
     x = LAYOUTS[layout](draw(1, 70, 4, 301))

@@ -1,5 +1,6 @@
 """A decision is taken once: calls of known sizes choose nothing, and what a layer decides does not change after it is
 made."""
+
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -30,8 +31,9 @@ def conv2d(draw, name, layout="NHWC"):
     ic, oc, k, size, options = LAYERS[name]
     kh, kw = k if isinstance(k, tuple) else (k, k)
     shape = (2, size, size, ic) if layout == "NHWC" else (2, ic, size, size)
-    return fo.Conv2d(draw(oc, ic // options.get("groups", 1), kh, kw), draw(oc), activation="relu", layout=layout,
-                     **options), draw(*shape)
+    return fo.Conv2d(
+        draw(oc, ic // options.get("groups", 1), kh, kw), draw(oc), activation="relu", layout=layout, **options
+    ), draw(*shape)
 
 
 def separable(draw, expand=True, size=40):
@@ -39,8 +41,9 @@ def separable(draw, expand=True, size=40):
     project = fo.Conv2d(draw(24, 96, 1, 1), layout="NHWC")
     if not expand:
         return fo.DepthwiseSeparable(hidden, project), draw(1, size, size, 96)
-    return fo.InvertedResidual(fo.Conv2d(draw(96, 24, 1, 1), activation="relu6", layout="NHWC"), hidden,
-                               project), draw(1, size, size, 24)
+    return fo.InvertedResidual(fo.Conv2d(draw(96, 24, 1, 1), activation="relu6", layout="NHWC"), hidden, project), draw(
+        1, size, size, 24
+    )
 
 
 def chosen(call):
@@ -100,6 +103,7 @@ def test_threads_of_python_that_share_a_layer_at_many_sizes(isa, draw):
 
 # ---- programs -------------------------------------------------------------------------------------------------------
 
+
 def program(draw):
     """A program of all these layers and a block, its tensors bound for good; the results of its steps."""
     p, results = _core.Program(), []
@@ -144,13 +148,15 @@ def test_a_program_on_other_threads_than_it_was_made_for(isa, draw):
 
 def test_a_transposed_convolution_chooses_once(draw):
     p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 18, 18, 8), np.float32)
-    p.append("conv_transpose", _core.ConvTranspose2dPlan(draw(16, 8, 2, 2), None, None, (2, 2)), x,
-             y.transpose(0, 3, 1, 2))
+    p.append(
+        "conv_transpose", _core.ConvTranspose2dPlan(draw(16, 8, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2)
+    )
     assert chosen(lambda: p.run(())) == 4
     assert chosen(lambda: p.run(())) == 0
 
 
 # ---- a layer is what it was when it was made ------------------------------------------------------------------------
+
 
 def recurrent(draw, kind, gates):
     return kind(draw(gates * 40, 24), draw(gates * 40, 40), draw(gates * 40), draw(gates * 40)), draw(6, 3, 24)
@@ -165,11 +171,17 @@ MADE = {
         f"{name}_{layout}": (lambda draw, name=name, layout=layout: conv2d(draw, name, layout))
         for name in LAYERS
         for layout in fo.layers.LAYOUTS
-    }, "separable": lambda draw: separable(draw, False), "separable_large": lambda draw: separable(draw, False, 80),
-    "inverted_residual": separable, "inverted_residual_large": lambda draw: separable(draw, True, 80),
-    "linear": lambda draw: linear(draw, 144, 24), "linear_wide": lambda draw: linear(draw, 256, 512),
-    "linear_vector": lambda draw: linear(draw, 96, 3), "rnn": lambda draw: recurrent(draw, fo.RNN, 1),
-    "lstm": lambda draw: recurrent(draw, fo.LSTM, 4), "gru": lambda draw: recurrent(draw, fo.GRU, 3)
+    },
+    "separable": lambda draw: separable(draw, False),
+    "separable_large": lambda draw: separable(draw, False, 80),
+    "inverted_residual": separable,
+    "inverted_residual_large": lambda draw: separable(draw, True, 80),
+    "linear": lambda draw: linear(draw, 144, 24),
+    "linear_wide": lambda draw: linear(draw, 256, 512),
+    "linear_vector": lambda draw: linear(draw, 96, 3),
+    "rnn": lambda draw: recurrent(draw, fo.RNN, 1),
+    "lstm": lambda draw: recurrent(draw, fo.LSTM, 4),
+    "gru": lambda draw: recurrent(draw, fo.GRU, 3),
 }
 
 

@@ -3,6 +3,7 @@ allows.
 
 Each test is a process of its own, which must end: one that hangs is a failure after a minute.
 """
+
 import importlib.util
 import os
 import signal
@@ -60,9 +61,11 @@ class TestFork:
         passes("assert right() and in_child() and in_child() and right()")
 
     def test_from_another_thread(self):
-        passes("verdict = []\n"
-               "t = threading.Thread(target=lambda: verdict.append(right() and in_child()))\n"
-               "t.start(); t.join()\nassert verdict == [True] and right()")
+        passes(
+            "verdict = []\n"
+            "t = threading.Thread(target=lambda: verdict.append(right() and in_child()))\n"
+            "t.start(); t.join()\nassert verdict == [True] and right()"
+        )
 
     def test_while_other_threads_compute(self):
         passes("""
@@ -96,9 +99,11 @@ assert model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10)
 
     def test_before_parallel_work(self):
         """A child of a parent that computed nothing in parallel has all its threads."""
-        code = ("import os\nimport fusedops as fo\nfo.set_num_threads(2)\npid = os.fork()\n"
-                "if pid == 0: os._exit(0 if fo.show_config()['threading'] == 'openmp' else 1)\n"
-                "assert os.waitpid(pid, 0)[1] == 0")
+        code = (
+            "import os\nimport fusedops as fo\nfo.set_num_threads(2)\npid = os.fork()\n"
+            "if pid == 0: os._exit(0 if fo.show_config()['threading'] == 'openmp' else 1)\n"
+            "assert os.waitpid(pid, 0)[1] == 0"
+        )
         assert python(code).returncode == 0
 
 
@@ -139,10 +144,14 @@ assert not wrong
     assert int(shown or 0) <= 1 + CALLERS + THREADS, "there is one team, with its keeper"
 
 
-@pytest.mark.parametrize("pool", [
-    "concurrent.futures.ThreadPoolExecutor(4).map", "multiprocessing.pool.ThreadPool(4).map",
-    "concurrent.futures.ProcessPoolExecutor(2).map"
-])
+@pytest.mark.parametrize(
+    "pool",
+    [
+        "concurrent.futures.ThreadPoolExecutor(4).map",
+        "multiprocessing.pool.ThreadPool(4).map",
+        "concurrent.futures.ProcessPoolExecutor(2).map",
+    ],
+)
 def test_inside_of_a_pool(pool):
     passes(f"""
 import concurrent.futures, multiprocessing.pool
@@ -192,9 +201,9 @@ with concurrent.futures.ThreadPoolExecutor(64) as pool:
 
 OTHERS = {
     "torch": "import torch; other = lambda: torch.nn.functional.conv2d(torch.ones(1, 64, 28, 28), torch.ones(64, 64, "
-             "3, 3)).sum()",
+    "3, 3)).sum()",
     "sklearn": "import sklearn.cluster; other = lambda: sklearn.cluster.KMeans(3, n_init=1, "
-               "random_state=0).fit(np.eye(300)).inertia_",
+    "random_state=0).fit(np.eye(300)).inertia_",
     "scipy": "import scipy.linalg; other = lambda: scipy.linalg.lu(np.eye(300))[0].sum()",
 }
 
@@ -207,8 +216,10 @@ def test_beside_another_library(library, first):
         pytest.skip(f"{library} is not installed")
     parts = ["import numpy as np\n" + OTHERS[library], WORK]
     done = python(
-        "\n".join(parts if first else parts[::-1]) +
-        "\nbefore = other()\nassert right() and other() == before and right()", OMP_NUM_THREADS=str(THREADS))
+        "\n".join(parts if first else parts[::-1])
+        + "\nbefore = other()\nassert right() and other() == before and right()",
+        OMP_NUM_THREADS=str(THREADS),
+    )
     assert done.returncode == 0, done.stderr
 
 
@@ -221,8 +232,13 @@ def test_keyboard_interrupt():
     # A parent that runs in the background of a shell hands down that SIGINT is ignored.
     listen = "import signal\nsignal.signal(signal.SIGINT, signal.default_int_handler)\n"
     code = WORK + listen + "print('ready', flush=True)\nwhile True: right()"
-    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             cwd=Path(fo.__file__).parent.parent)
+    child = subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=Path(fo.__file__).parent.parent,
+    )
     try:
         assert child.stdout.readline() == "ready\n"
         start = time.monotonic()
@@ -250,26 +266,32 @@ assert signal.sigtimedwait([signal.SIGTERM], 10)
 
 @pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="no affinity masks here")
 def test_affinity_mask():
-    code = ("import os\nos.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{}])\nimport fusedops as fo\n"
-            "print(fo.get_num_threads() == len(os.sched_getaffinity(0)))")
+    code = (
+        "import os\nos.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:{}])\nimport fusedops as fo\n"
+        "print(fo.get_num_threads() == len(os.sched_getaffinity(0)))"
+    )
     for processors in range(1, len(os.sched_getaffinity(0)) + 1):
         assert python(code.format(processors), OMP_NUM_THREADS="").stdout == "True\n"
 
 
-@pytest.mark.parametrize("files, processors", [
-    ({"cpu.max": "200000 100000\n"}, 2),
-    ({"cpu.max": "150000 100000\n"}, 2),
-    ({"cpu.max": "1000 100000\n"}, 1),
-    ({"cpu.max": "9223372036854775807 1\n"}, 2**31 - 1),
-    ({"cpu.max": "max 100000\n"}, 0),
-    ({"cpu.max": "200000 0\n"}, 0),
-    ({"cpu.max": "garbage"}, 0),
-    ({"cpu.max": ""}, 0),
-    ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
-    ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0),
-    ({"cpu/cpu.cfs_quota_us": "400000\n"}, 0),
-    ({}, 0),
-], ids=str)
+@pytest.mark.parametrize(
+    "files, processors",
+    [
+        ({"cpu.max": "200000 100000\n"}, 2),
+        ({"cpu.max": "150000 100000\n"}, 2),
+        ({"cpu.max": "1000 100000\n"}, 1),
+        ({"cpu.max": "9223372036854775807 1\n"}, 2**31 - 1),
+        ({"cpu.max": "max 100000\n"}, 0),
+        ({"cpu.max": "200000 0\n"}, 0),
+        ({"cpu.max": "garbage"}, 0),
+        ({"cpu.max": ""}, 0),
+        ({"cpu/cpu.cfs_quota_us": "400000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 4),
+        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 0),
+        ({"cpu/cpu.cfs_quota_us": "400000\n"}, 0),
+        ({}, 0),
+    ],
+    ids=str,
+)
 def test_quota_of_the_cgroup(tmp_path, files, processors):
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)

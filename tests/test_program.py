@@ -1,4 +1,5 @@
 """The steps of a program one by one against NumPy in float64, and programs as a whole."""
+
 import math
 from concurrent.futures import ThreadPoolExecutor
 
@@ -32,12 +33,24 @@ def close(y, value, relative=4 * U, scale=0):
 
 
 UNARY = {
-    "identity": lambda x: x, "sqrt": np.sqrt, "exp": np.exp, "log": np.log, "erf": np.vectorize(math.erf),
-    "reciprocal": lambda x: 1 / x, "neg": np.negative, "abs": np.abs,
+    "identity": lambda x: x,
+    "sqrt": np.sqrt,
+    "exp": np.exp,
+    "log": np.log,
+    "erf": np.vectorize(math.erf),
+    "reciprocal": lambda x: 1 / x,
+    "neg": np.negative,
+    "abs": np.abs,
 }
 BINARY = {
-    "add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide, "pow": np.power,
-    "max": np.maximum, "min": np.minimum, "prelu": lambda x, s: np.where(x > 0, x, s * x),
+    "add": np.add,
+    "sub": np.subtract,
+    "mul": np.multiply,
+    "div": np.divide,
+    "pow": np.power,
+    "max": np.maximum,
+    "min": np.minimum,
+    "prelu": lambda x, s: np.where(x > 0, x, s * x),
 }
 
 
@@ -184,7 +197,7 @@ def test_gather(axis, shape, draw):
     assert np.array_equal(y, expected)
 
 
-@pytest.mark.parametrize("size, index", [(5, 5), (5, -6), (5, 2**63 - 1), (5, -2**63), (0, 0), (0, -1)])
+@pytest.mark.parametrize("size, index", [(5, 5), (5, -6), (5, 2**63 - 1), (5, -(2**63)), (0, 0), (0, -1)])
 def test_gather_outside(draw, size, index):
     x, y = draw(size, 3), np.full((2, 3), 7, np.float32)
     with pytest.raises(ValueError, match="Gather"):
@@ -200,8 +213,9 @@ def test_reduce(name, axes, layout, isa, threads, draw):
     expected = getattr(np, name)(x.astype(np.float64), axes, keepdims=True)
     y = empty(*expected.shape)
     run("reduce", name, x, y, axes)
-    error = {"sum": np.sum, "mean": np.mean, "max": lambda *_, **__: 0}[name](np.abs(np.float64(x)), axes,
-                                                                              keepdims=True)
+    error = {"sum": np.sum, "mean": np.mean, "max": lambda *_, **__: 0}[name](
+        np.abs(np.float64(x)), axes, keepdims=True
+    )
     check(y, Approx(expected, 30 * U * error))
 
 
@@ -335,8 +349,23 @@ def test_matmul(m, n, k, swap, isa, threads, draw):
     check(np.ascontiguousarray(y), Approx(np.maximum(0.25 * a.astype(np.float64) @ b, 0), error))
 
 
-@pytest.mark.parametrize("n, k", [(3, 70), (16, 7), (17, 64), (1023, 9), (1100, 16), (70, 8200), (5, 511), (1, 512),
-                                  (8, 513), (3, 4097), (9, 600), (2, 8300)])
+@pytest.mark.parametrize(
+    "n, k",
+    [
+        (3, 70),
+        (16, 7),
+        (17, 64),
+        (1023, 9),
+        (1100, 16),
+        (70, 8200),
+        (5, 511),
+        (1, 512),
+        (8, 513),
+        (3, 4097),
+        (9, 600),
+        (2, 8300),
+    ],
+)
 @pytest.mark.parametrize("swap", ["", "a", "b", "y"])
 def test_matmul_of_few_rows_or_columns(n, k, swap, isa, threads, draw):
     """B is read where it is, along its rows or its columns: the bits of a row are those that it has among many."""
@@ -391,8 +420,9 @@ TRANSPOSED = [
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
 def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, isa, draw):
     x, w, bias = layout(draw(2, 6, 5, 4)), draw(6, 8, *kernel), draw(8 * groups)
-    size = [(i - 1) * s + d * (k - 1) + 1 + more - 2 * c
-            for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)]
+    size = [
+        (i - 1) * s + d * (k - 1) + 1 + more - 2 * c for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)
+    ]
     size = [max(s, 1) for s in size]
     y, r = nhwc(empty(2, 8 * groups, *size)), nhwc(draw(2, 8 * groups, *size))
     layer = _core.ConvTranspose2dPlan(w, bias, activations.parse("relu"), stride, dilation, groups)

@@ -1,4 +1,5 @@
 """The programs of examples/ run and print what they promise."""
+
 import os
 import re
 import subprocess
@@ -19,18 +20,22 @@ PROGRAMS = {  # arguments, what they need, and what they print
     "keyword_spotter.py": (["--seconds", "2"], [], r"second 1: [\w ]+ \(\d+%\)\n[\d.]+ ms for a second of sound"),
     "score_table.py": (["--rows", "5000"], [], r"5000 rows: fused [\d.]+ ms, plain NumPy [\d.]+ ms"),
     "decoder.py": (["--tokens", "12", "--layers", "2"], [], r"12 tokens, [\d.]+ ms each; .* the same tokens and bits"),
-    "compare_torch.py": (["--shape", "1,3,32,32"], ["torch", "onnx"], r"(?s)11 fusions.*folded only.*PyTorch: [\d.]+ "
-                                                                      r"ms.*differ by (\de-\d+|0e\+00)"),
+    "compare_torch.py": (
+        ["--shape", "1,3,32,32"],
+        ["torch", "onnx"],
+        r"(?s)11 fusions.*folded only.*PyTorch: [\d.]+ "
+        r"ms.*differ by (\de-\d+|0e\+00)",
+    ),
 }
 
 
 def run(name, *arguments):
     environment = os.environ | {
-        "PYTHONPATH": os.pathsep.join([str(Path(fo.__file__).parent.parent),
-                                       os.environ.get("PYTHONPATH", "")])
+        "PYTHONPATH": os.pathsep.join([str(Path(fo.__file__).parent.parent), os.environ.get("PYTHONPATH", "")])
     }
-    done = subprocess.run([sys.executable, EXAMPLES / name, *arguments], env=environment, capture_output=True,
-                          text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, EXAMPLES / name, *arguments], env=environment, capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -48,8 +53,9 @@ def test_runs(name):
 def test_a_module_of_ones_own(tmp_path):
     for module in ("torch", "onnx"):
         pytest.importorskip(module, reason=f"{module} is not installed")
-    (tmp_path /
-     "mine.py").write_text("from torch import nn\ndef net():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n")
+    (tmp_path / "mine.py").write_text(
+        "from torch import nn\ndef net():\n    return nn.Sequential(nn.Linear(8, 4), nn.ReLU())\n"
+    )
     assert "1 fusion saves" in run("compare_torch.py", f"{tmp_path / 'mine.py'}:net", "--shape", "2,8")
 
 

@@ -1,4 +1,5 @@
 """Random shapes and options, all against the oracle."""
+
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -9,8 +10,9 @@ from fusedops import reference
 from operations import VIEWS, Draw, dims, using_isa
 from oracle import ACTIVATIONS, check
 
-settings.register_profile("fusedops", derandomize=True, max_examples=300, deadline=None,
-                          suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile(
+    "fusedops", derandomize=True, max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 settings.load_profile("fusedops")
 
 isas = st.sampled_from(fo.available_isas())
@@ -46,8 +48,12 @@ def convolutions(draw, depthwise=False):
     icg = 1 if depthwise else draw(st.integers(1, 20))
     oc = groups * draw(st.integers(1, 3) if depthwise else st.integers(1, 36))
     kernel = draw(st.tuples(st.integers(1, 5), st.integers(1, 5)))
-    options = dict(groups=groups, stride=draw(pairs(st.integers(1, 3))), dilation=draw(pairs(st.integers(1, 3))),
-                   padding=draw(paddings))
+    options = dict(
+        groups=groups,
+        stride=draw(pairs(st.integers(1, 3))),
+        dilation=draw(pairs(st.integers(1, 3))),
+        padding=draw(paddings),
+    )
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, oracle.pair(options["dilation"]))]
     n, (h, w) = draw(st.integers(1, 3)), (draw(st.integers(span, span + 20)) for span in spans)
     layout = draw(layouts)

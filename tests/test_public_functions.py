@@ -1,4 +1,5 @@
 """Convolutions, pools and resizing as functions: against the float64 oracle and PyTorch, on random shapes."""
+
 import copy
 import pickle
 

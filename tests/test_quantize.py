@@ -1,4 +1,5 @@
 """Networks in 8 bits: ranges, channels made alike, the choice of layers, what the outputs lose, files and errors."""
+
 import itertools
 import pickle
 
@@ -49,8 +50,12 @@ class Net:
 
     def linear(self, x, inputs, outputs, name, activation=None):
         w = self.rng.standard_normal((outputs, inputs)) / np.sqrt(inputs)
-        y = self.node("Gemm", [x, self.constant(f"{name}.w", w), self.constant(f"{name}.b", self.rng.standard_normal(
-            outputs))], name, transB=1)
+        y = self.node(
+            "Gemm",
+            [x, self.constant(f"{name}.w", w), self.constant(f"{name}.b", self.rng.standard_normal(outputs))],
+            name,
+            transB=1,
+        )
         return self.node(activation, [y], f"{name}.act") if activation else y
 
     def proto(self, *results):
@@ -161,7 +166,8 @@ def test_bytes_that_move_keep_their_scale(cheap):
     source = model.quantize(samples_of(model))._source
     joined = next(n for n in source.nodes if n.op == "Concat")
     pairs = [n for n in source.nodes if n.output in joined.inputs] + [
-        n for n in source.nodes if n.input(0) == joined.output]
+        n for n in source.nodes if n.input(0) == joined.output
+    ]
     assert [n.op for n in pairs] == ["DequantizeLinear", "DequantizeLinear", "QuantizeLinear"]
     assert len({tuple(source.constants[v].item() for v in n.inputs[1:]) for n in pairs}) == 1
 
@@ -235,13 +241,17 @@ def chain(activation, depthwise, rng):
         w = rng.standard_normal((8, 4)).astype(np.float32) * scale[:, None], rng.standard_normal((5, 8))
         attrs, shape = {}, (30, 4)
     else:
-        w = (rng.standard_normal((8, 4, 1, 1)).astype(np.float32) * scale[:, None, None, None],
-             rng.standard_normal((16, 1, 3, 3) if depthwise else (5, 8, 3, 3)))
+        w = (
+            rng.standard_normal((8, 4, 1, 1)).astype(np.float32) * scale[:, None, None, None],
+            rng.standard_normal((16, 1, 3, 3) if depthwise else (5, 8, 3, 3)),
+        )
         attrs, shape = {"group": 8} if depthwise else {}, (2, 4, 6, 6)
     op = "Linear" if depthwise is None else "Conv"
     constants = {"w": w[0], "b": rng.standard_normal(8).astype(np.float32), "v": w[1].astype(np.float32)}
-    nodes = [Node(op, "first", ["x", "w", "b"], ["h"], activation=activation),
-             Node(op, "second", ["h", "v"], ["y"], attrs)]
+    nodes = [
+        Node(op, "first", ["x", "w", "b"], ["h"], activation=activation),
+        Node(op, "second", ["h", "v"], ["y"], attrs),
+    ]
     value = Value("x", shape, np.dtype(np.float32))
     return Graph(nodes, constants, [value], [Value("y", None, value.dtype)], ["y"], 17), shape
 
@@ -271,9 +281,17 @@ def test_equalised_networks_compute_the_same(activation, depthwise):
     assert np.array_equal(fo.Model(graph, [])(x), fo.Model(other, [])(x))
 
 
-@pytest.mark.parametrize("change", [
-    dict(activation="tanh"), dict(activation="relu6"), dict(residual="x"), dict(op="MatMul"), "output",
-    "second reader"])
+@pytest.mark.parametrize(
+    "change",
+    [
+        dict(activation="tanh"),
+        dict(activation="relu6"),
+        dict(residual="x"),
+        dict(op="MatMul"),
+        "output",
+        "second reader",
+    ],
+)
 def test_values_that_may_not_be_scaled(change):
     graph, _ = chain("relu", False, np.random.default_rng(0))
     assert len(equalization.pairs(graph)) == 1
@@ -304,8 +322,14 @@ def row_of(prices, *, residual=False):
     if residual:
         nodes[-1].residual = "v1"
     values = [Value(v, (10, 100), np.dtype(np.float32)) for v in ("v0", f"v{len(nodes)}")]
-    graph = Graph(nodes, {f"w{i}": np.ones((1, 1), np.float32) for i in range(len(nodes))}, values[:1], values[1:],
-                  [values[1].name], 17)
+    graph = Graph(
+        nodes,
+        {f"w{i}": np.ones((1, 1), np.float32) for i in range(len(nodes))},
+        values[:1],
+        values[1:],
+        [values[1].name],
+        17,
+    )
     return graph, dict(zip(nodes, prices, strict=True)), {f"v{i}": (10, 100) for i in range(len(nodes) + 1)}
 
 
@@ -313,8 +337,9 @@ def least(graph, prices, way):
     """The least price of all choices, one by one."""
     nodes, inner = graph.nodes, [n.output for n in graph.nodes[:-1]]
     best = np.inf
-    for layers, bytes_ in itertools.product(itertools.product((0, 1), repeat=len(nodes)),
-                                            itertools.product((0, 1), repeat=len(inner) + 1)):
+    for layers, bytes_ in itertools.product(
+        itertools.product((0, 1), repeat=len(nodes)), itertools.product((0, 1), repeat=len(inner) + 1)
+    ):
         eight = dict(zip(nodes, layers, strict=True)) | dict(zip(["v0", *inner], bytes_, strict=True))
         total = way * eight["v0"]
         for n in nodes:
@@ -334,9 +359,17 @@ def test_the_choice_is_the_cheapest(seed):
     assert ns + doubt == pytest.approx(least(graph, prices, way)) and ns <= float_ns + 1e-9
 
 
-@pytest.mark.parametrize("gains, chosen", [
-    ([0, 0.8, 0], []), ([0, 1.2, 0], [1]), ([0, 0.6, 0.6, 0], [1, 2]), ([1.5, -0.5, 1.5], [0, 1, 2]),
-    ([1.5, -1.5, 1.5], [0, 2]), ([0.9], [])])
+@pytest.mark.parametrize(
+    "gains, chosen",
+    [
+        ([0, 0.8, 0], []),
+        ([0, 1.2, 0], [1]),
+        ([0, 0.6, 0.6, 0], [1, 2]),
+        ([1.5, -0.5, 1.5], [0, 1, 2]),
+        ([1.5, -1.5, 1.5], [0, 2]),
+        ([0.9], []),
+    ],
+)
 def test_a_layer_between_floats_pays_for_its_conversion(gains, chosen):
     """In conversions; what a layer in 8 bits writes may be floats for nothing."""
     way = _core.convert_nanoseconds(1000)
@@ -349,10 +382,16 @@ def test_a_layer_between_floats_pays_for_its_conversion(gains, chosen):
 
 def test_what_may_stay_bytes_between_layers():
     shapes = {"a": (2, 8, 4, 4), "b": (2, 8, 4, 4), "gate": (2, 8, 1, 1)}
-    for inputs, change, reads in (("ab", {}, ["a", "b"]), ("ab", dict(activation="relu"), ["a", "b"]),
-                                  ("ab", dict(activation="silu"), []), ("ab", dict(op="Div"), []),
-                                  (["a", "gate"], dict(op="Mul"), []), ("a", dict(op="GlobalAveragePool"), ["a"]),
-                                  ("a", dict(op="Flatten"), ["a"]), ("a", dict(op="Flatten", activation="relu"), [])):
+    for inputs, change, reads in (
+        ("ab", {}, ["a", "b"]),
+        ("ab", dict(activation="relu"), ["a", "b"]),
+        ("ab", dict(activation="silu"), []),
+        ("ab", dict(op="Div"), []),
+        (["a", "gate"], dict(op="Mul"), []),
+        ("a", dict(op="GlobalAveragePool"), ["a"]),
+        ("a", dict(op="Flatten"), ["a"]),
+        ("a", dict(op="Flatten", activation="relu"), []),
+    ):
         node = Node("Add", "n", list(inputs), ["y"])
         for key, value in change.items():
             setattr(node, key, value)
@@ -428,24 +467,27 @@ def test_outputs_move_no_farther_than_they_may(cheap):
 X = np.ones((2, 64), np.float32)
 
 
-@pytest.mark.parametrize("samples, options, error, told", [
-    ([], {}, ValueError, "samples is empty"),
-    (X, {}, TypeError, "pass \\[x\\] for one"),
-    (3, {}, TypeError, "samples is of type int"),
-    ([X, X.astype(np.float64)], {}, TypeError, "samples\\[1\\]: x has dtype float64"),
-    ([X[:, :3]], {}, ValueError, "samples\\[0\\]: x has shape \\(2, 3\\)"),
-    ([X[:0]], {}, ValueError, "an empty batch"),
-    ([X * np.nan], {}, ValueError, "samples\\[0\\]: x has NaN"),
-    ([(X, X)], {}, ValueError, "takes 1 input"),
-    ([{"z": X}], {}, ValueError, "takes the inputs x, got z"),
-    ([X], dict(calibration="best"), ValueError, "must be 'minmax'"),
-    ([X], dict(calibration=("percentile", 3)), ValueError, "above 50 and at most 100"),
-    ([X], dict(calibration=("mse", 3)), ValueError, "must be 'minmax'"),
-    ([X], dict(keep="first"), TypeError, "keep takes names"),
-    ([X], dict(keep=("none",)), ValueError, "no layer; the layers are first, second, third"),
-    ([X], dict(snr="high"), ValueError, "must be decibels"),
-    ([X], dict(layer_snr=float("nan")), ValueError, "must be decibels"),
-])
+@pytest.mark.parametrize(
+    "samples, options, error, told",
+    [
+        ([], {}, ValueError, "samples is empty"),
+        (X, {}, TypeError, "pass \\[x\\] for one"),
+        (3, {}, TypeError, "samples is of type int"),
+        ([X, X.astype(np.float64)], {}, TypeError, "samples\\[1\\]: x has dtype float64"),
+        ([X[:, :3]], {}, ValueError, "samples\\[0\\]: x has shape \\(2, 3\\)"),
+        ([X[:0]], {}, ValueError, "an empty batch"),
+        ([X * np.nan], {}, ValueError, "samples\\[0\\]: x has NaN"),
+        ([(X, X)], {}, ValueError, "takes 1 input"),
+        ([{"z": X}], {}, ValueError, "takes the inputs x, got z"),
+        ([X], dict(calibration="best"), ValueError, "must be 'minmax'"),
+        ([X], dict(calibration=("percentile", 3)), ValueError, "above 50 and at most 100"),
+        ([X], dict(calibration=("mse", 3)), ValueError, "must be 'minmax'"),
+        ([X], dict(keep="first"), TypeError, "keep takes names"),
+        ([X], dict(keep=("none",)), ValueError, "no layer; the layers are first, second, third"),
+        ([X], dict(snr="high"), ValueError, "must be decibels"),
+        ([X], dict(layer_snr=float("nan")), ValueError, "must be decibels"),
+    ],
+)
 def test_errors(samples, options, error, told):
     with pytest.raises(error, match=told):
         fo.load_onnx(rows()).quantize(samples, **options)
@@ -470,8 +512,10 @@ def test_weights_that_are_not_finite_stay_float32(cheap):
     assert reasons(small) == {"first": "its weights are not finite"}
 
 
-@pytest.mark.parametrize("options", [
-    dict(calibration=5), dict(calibration=()), dict(calibration=("percentile", "99")), dict(keep=3), dict(snr=b"x")])
+@pytest.mark.parametrize(
+    "options",
+    [dict(calibration=5), dict(calibration=()), dict(calibration=("percentile", "99")), dict(keep=3), dict(snr=b"x")],
+)
 def test_options_of_other_types(options):
     with pytest.raises((TypeError, ValueError), match=f"{next(iter(options))} is"):
         fo.load_onnx(rows()).quantize([X], **options)
@@ -503,15 +547,20 @@ def test_the_command_writes_a_network(files, cheap, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("2 of 3 layers in 8 bits") and "kept, as was asked" in shown and "dB" in shown
     model = fo.load_onnx(str(folder / "rows.onnx"))
-    same = model.quantize([x[i:i + 1] for i in range(5)], keep=("third",))
+    same = model.quantize([x[i : i + 1] for i in range(5)], keep=("third",))
     assert np.array_equal(fo.load(folder / "rows.fo")(x), same(x))
 
 
-@pytest.mark.parametrize("arguments, told", [
-    (["absent.onnx", "x.npz"], "absent.onnx"), (["rows.onnx", "rows.onnx"], "is not an array of NumPy"),
-    (["rows.onnx", "wrong.npz"], "has the arrays a, b, but the network takes x"),
-    (["rows.onnx", "short.npz"], "samples[0]: x has shape (1, 3)"),
-    (["rows.onnx", "x.npz", "--snr", "nan"], "must be decibels")])
+@pytest.mark.parametrize(
+    "arguments, told",
+    [
+        (["absent.onnx", "x.npz"], "absent.onnx"),
+        (["rows.onnx", "rows.onnx"], "is not an array of NumPy"),
+        (["rows.onnx", "wrong.npz"], "has the arrays a, b, but the network takes x"),
+        (["rows.onnx", "short.npz"], "samples[0]: x has shape (1, 3)"),
+        (["rows.onnx", "x.npz", "--snr", "nan"], "must be decibels"),
+    ],
+)
 def test_the_command_tells_what_is_wrong(files, arguments, told, capsys):
     folder, x = files
     np.savez(folder / "wrong.npz", a=x, b=x)

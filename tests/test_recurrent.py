@@ -1,5 +1,6 @@
 """Sequences of recurrent cells against a float64 loop over the formulas, and the ways in which their results must have
 the same bits."""
+
 import copy
 import pickle
 from itertools import permutations
@@ -19,18 +20,36 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def cell(kind, x, h, c, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None, clip=np.inf, reset_after=True,
-         activation=np.tanh, gate=sigmoid, new=np.tanh, out=np.tanh):
+def cell(
+    kind,
+    x,
+    h,
+    c,
+    w_ih,
+    w_hh,
+    b_ih,
+    b_hh,
+    w_hr=None,
+    peephole=None,
+    clip=np.inf,
+    reset_after=True,
+    activation=np.tanh,
+    gate=sigmoid,
+    new=np.tanh,
+    out=np.tanh,
+):
     """One step in float64: h and c after it."""
+
     def held(s):
         return np.clip(s, -clip, clip)
+
     n = w_ih.shape[0] // GATES[kind]
     gx, gh = np.split(x @ w_ih.T + b_ih, GATES[kind], -1), np.split(h @ w_hh.T + b_hh, GATES[kind], -1)
     if kind == "RNN":
         return activation(held(gx[0] + gh[0])), c
     if kind == "GRU":
         r, z = gate(held(gx[0] + gh[0])), gate(held(gx[1] + gh[1]))
-        n = new(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w_hh[-h.shape[1]:].T + b_hh[-h.shape[1]:])))
+        n = new(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w_hh[-h.shape[1] :].T + b_hh[-h.shape[1] :])))
         return (1 - z) * n + z * h, c
     p_i, p_f, p_o = np.zeros((3, n)) if peephole is None else peephole
     i, f = gate(held(gx[0] + gh[0] + p_i * c)), gate(held(gx[1] + gh[1] + p_f * c))
@@ -50,7 +69,7 @@ def sequence(kind, x, h, c, weights, directions=1, reverse=False, lengths=None, 
             at = layer * directions + d
             w = {k: None if v is None else v.astype(np.float64) for k, v in weights[at].items()}
             out = np.zeros((*x.shape[:2], h.shape[2]))
-            for t in range(len(x))[::-1 if (d == 1) != reverse else 1]:
+            for t in range(len(x))[:: -1 if (d == 1) != reverse else 1]:
                 on = t < lengths
                 h[at, on], c[at, on] = cell(kind, x[t, on], h[at, on], c[at, on], **w, **options)
                 out[t, on] = h[at, on]
@@ -62,15 +81,21 @@ def sequence(kind, x, h, c, weights, directions=1, reverse=False, lengths=None, 
 class Case:
     """Random weights, x and initial state of a layer."""
 
-    def __init__(self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None,
-                 peephole=False):
+    def __init__(
+        self, draw, kind, steps=5, batch=3, inputs=7, hidden=20, layers=1, directions=1, outputs=None, peephole=False
+    ):
         self.kind, self.directions = kind, directions
         rows, width = GATES[kind] * hidden, hidden if outputs is None else outputs
         self.weights = [
-            dict(w_ih=draw(rows, inputs if i < directions else directions * width) / 2,
-                 w_hh=draw(rows, width) / np.float32(max(width, 1)**0.5), b_ih=draw(rows), b_hh=draw(rows),
-                 **({} if outputs is None else dict(w_hr=draw(outputs, hidden))),
-                 **(dict(peephole=draw(3, hidden)) if peephole else {})) for i in range(layers * directions)
+            dict(
+                w_ih=draw(rows, inputs if i < directions else directions * width) / 2,
+                w_hh=draw(rows, width) / np.float32(max(width, 1) ** 0.5),
+                b_ih=draw(rows),
+                b_hh=draw(rows),
+                **({} if outputs is None else dict(w_hr=draw(outputs, hidden))),
+                **(dict(peephole=draw(3, hidden)) if peephole else {}),
+            )
+            for i in range(layers * directions)
         ]
         self.x = draw(steps, batch, inputs)
         self.h, self.c = draw(layers * directions, batch, width), draw(layers * directions, batch, hidden)
@@ -103,22 +128,26 @@ def kind(request):
     return request.param
 
 
-@pytest.mark.parametrize("shape", [
-    dict(),
-    dict(steps=1),
-    dict(batch=1, hidden=1, inputs=1),
-    dict(batch=1, hidden=64, steps=9),
-    dict(layers=3),
-    dict(directions=2),
-    dict(layers=2, directions=2, batch=14),
-    dict(batch=40, hidden=33, steps=3),
-    dict(inputs=70, hidden=16, batch=17),
-    dict(hidden=130, inputs=3),
-    dict(hidden=0, layers=2, directions=2),
-    dict(batch=2, hidden=40, steps=5),
-    dict(batch=9, hidden=272, steps=2),
-    dict(batch=50, hidden=24, steps=3),
-], ids=str)
+@pytest.mark.parametrize(
+    "shape",
+    [
+        dict(),
+        dict(steps=1),
+        dict(batch=1, hidden=1, inputs=1),
+        dict(batch=1, hidden=64, steps=9),
+        dict(layers=3),
+        dict(directions=2),
+        dict(layers=2, directions=2, batch=14),
+        dict(batch=40, hidden=33, steps=3),
+        dict(inputs=70, hidden=16, batch=17),
+        dict(hidden=130, inputs=3),
+        dict(hidden=0, layers=2, directions=2),
+        dict(batch=2, hidden=40, steps=5),
+        dict(batch=9, hidden=272, steps=2),
+        dict(batch=50, hidden=24, steps=3),
+    ],
+    ids=str,
+)
 def test_agrees_with_float64(isa, threads, kind, draw, shape):
     case = Case(draw, kind, **shape)
     layer = case.layer()
@@ -139,15 +168,19 @@ def test_lengths(isa, threads, kind, draw, directions, batch):
     assert same(layer(ended, case.state, lengths), (y, state))  # what lies beyond the end does not matter
 
 
-@pytest.mark.parametrize("options", [
-    dict(outputs=6),
-    dict(outputs=20),
-    dict(peephole=True),
-    dict(outputs=35, peephole=True),
-    dict(outputs=0),
-    dict(hidden=0, outputs=3),
-    dict(hidden=0)
-], ids=str)
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(outputs=6),
+        dict(outputs=20),
+        dict(peephole=True),
+        dict(outputs=35, peephole=True),
+        dict(outputs=0),
+        dict(hidden=0, outputs=3),
+        dict(hidden=0),
+    ],
+    ids=str,
+)
 def test_projection_and_peephole(isa, threads, draw, options):
     case = Case(draw, "LSTM", layers=2, directions=2, batch=9, **options)
     layer = case.layer()
@@ -155,12 +188,21 @@ def test_projection_and_peephole(isa, threads, draw, options):
     state = layer.cells[0](case.x[0], case.h[0], case.c[0])
     assert same(
         fo.LSTM(**case.weights[0])(case.x[:1], (case.h[:1], case.c[:1])),
-        (state[0][None], tuple(s[None] for s in state)))
+        (state[0][None], tuple(s[None] for s in state)),
+    )
 
 
-@pytest.mark.parametrize("kind, options", [
-    ("RNN", dict(clip=0.3)), ("LSTM", dict(clip=0.3)), ("GRU", dict(clip=0.3)), ("GRU", dict(reset_after=False)),
-    ("GRU", dict(reset_after=False, clip=0.3))], ids=str)
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        ("RNN", dict(clip=0.3)),
+        ("LSTM", dict(clip=0.3)),
+        ("GRU", dict(clip=0.3)),
+        ("GRU", dict(reset_after=False)),
+        ("GRU", dict(reset_after=False, clip=0.3)),
+    ],
+    ids=str,
+)
 def test_variants(isa, threads, draw, kind, options):
     case = Case(draw, kind, hidden=50, batch=5)
     result = case.layer(**options)(case.x, case.state)
@@ -174,19 +216,38 @@ def test_relu(isa, draw):
 
 
 FUNCTIONS = {
-    "sigmoid": sigmoid, "tanh": np.tanh, "softplus": lambda s: np.logaddexp(s, 0), None: lambda s: s,
-    "relu": lambda s: np.maximum(s, 0), "hardsigmoid": lambda s: np.clip(s / 6 + 0.5, 0, 1),
-    ("clip", -0.25, 0.5): lambda s: np.clip(s, -0.25, 0.5), ("leaky_relu", 0.25): lambda s: np.where(s < 0, s / 4, s),
+    "sigmoid": sigmoid,
+    "tanh": np.tanh,
+    "softplus": lambda s: np.logaddexp(s, 0),
+    None: lambda s: s,
+    "relu": lambda s: np.maximum(s, 0),
+    "hardsigmoid": lambda s: np.clip(s / 6 + 0.5, 0, 1),
+    ("clip", -0.25, 0.5): lambda s: np.clip(s, -0.25, 0.5),
+    ("leaky_relu", 0.25): lambda s: np.where(s < 0, s / 4, s),
 }
 
 
-@pytest.mark.parametrize("names", [
-    ("hardsigmoid", "tanh", "tanh"), ("sigmoid", ("clip", -0.25, 0.5), "tanh"), ("sigmoid", "tanh", None),
-    ("tanh", "hardsigmoid", ("leaky_relu", 0.25)), (("clip", -0.25, 0.5), "softplus", "relu"),
-], ids=str)
-@pytest.mark.parametrize("kind, options", [
-    ("LSTM", dict(clip=0.3)), ("LSTM", dict(peephole=True)), ("GRU", {}), ("GRU", dict(reset_after=False, clip=0.3)),
-], ids=str)
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("hardsigmoid", "tanh", "tanh"),
+        ("sigmoid", ("clip", -0.25, 0.5), "tanh"),
+        ("sigmoid", "tanh", None),
+        ("tanh", "hardsigmoid", ("leaky_relu", 0.25)),
+        (("clip", -0.25, 0.5), "softplus", "relu"),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize(
+    "kind, options",
+    [
+        ("LSTM", dict(clip=0.3)),
+        ("LSTM", dict(peephole=True)),
+        ("GRU", {}),
+        ("GRU", dict(reset_after=False, clip=0.3)),
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 def test_other_functions_of_gates(isa, threads, draw, names, kind, options, path):
     options = dict(options)
@@ -201,7 +262,7 @@ def test_other_functions_of_gates(isa, threads, draw, names, kind, options, path
 def test_the_functions_of_gates_that_are_usual(draw, kind):
     if kind == "RNN":
         pytest.skip("an RNN has one, its activation")
-    usual = ("sigmoid", "tanh", "tanh")[:3 if kind == "LSTM" else 2]
+    usual = ("sigmoid", "tanh", "tanh")[: 3 if kind == "LSTM" else 2]
     case = Case(draw, kind)
     layer, plain = case.layer(activations=usual), case.layer()
     assert same(layer(case.x, case.state), plain(case.x, case.state)) and repr(layer) == repr(plain)
@@ -224,7 +285,7 @@ def test_bits_of_a_row_alone_and_of_threads(isa, kind, draw):
     layer = case.layer()
     y = layer(case.x)[0]
     for b in (0, 7, 18):
-        assert np.array_equal(layer(case.x[:, b:b + 1])[0], y[:, b:b + 1])
+        assert np.array_equal(layer(case.x[:, b : b + 1])[0], y[:, b : b + 1])
     before = fo.get_num_threads()
     for n in (1, 2, 3, 5):
         fo.set_num_threads(n)
@@ -290,8 +351,11 @@ def test_stream(kind, draw):
         stream.state = draw(1, 20)
 
 
-@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))],
-                         ids=["copy", "deepcopy", "pickle"])
+@pytest.mark.parametrize(
+    "copied",
+    [copy.copy, copy.deepcopy, lambda stream: pickle.loads(pickle.dumps(stream))],
+    ids=["copy", "deepcopy", "pickle"],
+)
 def test_copies_of_a_stream(kind, draw, copied):
     """They go on from the same state, each with its own."""
     case = Case(draw, kind, layers=2, batch=2)
@@ -314,7 +378,8 @@ def test_memory_of_every_kind(kind, draw):
         assert same(layer(x, case.state), expected)
     wide = np.full((5, 4, 50), 7, np.float32)
     assert layer(case.x, case.state, out=wide[..., 3:23])[0].base is wide and np.array_equal(
-        wide[..., 3:23], expected[0])
+        wide[..., 3:23], expected[0]
+    )
     assert (wide[..., :3] == 7).all() and (wide[..., 23:] == 7).all()
     for out in (np.empty((5, 20, 4), np.float32).transpose(0, 2, 1), np.empty((5, 4, 20), np.float32)[::-1]):
         assert np.array_equal(layer(case.x, case.state, out=out)[0], expected[0]) and np.array_equal(out, expected[0])
@@ -369,36 +434,54 @@ def test_one_shot_functions_and_copies(kind, draw):
         assert same(other(case.x, case.state, [5, 2, 3]), expected) and repr(other) == repr(layer)
 
 
-@pytest.mark.parametrize("error, text, call", [
-    (ValueError, r"\(3, 4, 8\).*\(steps, batch, 7\)", lambda f, d: f(d(3, 4, 8))),
-    (ValueError, r"x has shape \(7,\)", lambda f, d: f(d(7))),
-    (TypeError, r"x has dtype float64.*astype", lambda f, d: f(d(3, 4, 7).astype(np.float64))),
-    (ValueError, r"h has shape \(4, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(4, 20), d(1, 4, 20)))),
-    (ValueError, r"c has shape \(1, 3, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(1, 4, 20), d(1, 3, 20)))),
-    (TypeError, r"state must be a pair of arrays \(h, c\), not a single ndarray",
-     lambda f, d: f(d(3, 4, 7), d(1, 4, 20))),
-    (TypeError, r"state must be a pair of arrays \(h, c\), not 3 of them",
-     lambda f, d: f(d(3, 4, 7), [d(1, 4, 20)] * 3)),
-    (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 4, 7), None, [1.0, 2, 3, 3])),
-    (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 1, 7), None, [2.5])),
-    (ValueError, r"lengths has shape \(3,\), but must have shape \(4,\)", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3])),
-    (ValueError, r"lengths must be in 0..3.*9", lambda f, d: f(d(3, 1, 7), None, [9])),
-    (ValueError, r"lengths must be in 0..3.*4", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3, 4])),
-    (ValueError, r"out has shape \(3, 4, 21\).*\(3, 4, 20\)", lambda f, d: f(d(3, 4, 7), out=d(3, 4, 21))),
-], ids=lambda v: None)
+@pytest.mark.parametrize(
+    "error, text, call",
+    [
+        (ValueError, r"\(3, 4, 8\).*\(steps, batch, 7\)", lambda f, d: f(d(3, 4, 8))),
+        (ValueError, r"x has shape \(7,\)", lambda f, d: f(d(7))),
+        (TypeError, r"x has dtype float64.*astype", lambda f, d: f(d(3, 4, 7).astype(np.float64))),
+        (ValueError, r"h has shape \(4, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(4, 20), d(1, 4, 20)))),
+        (ValueError, r"c has shape \(1, 3, 20\).*\(1, 4, 20\)", lambda f, d: f(d(3, 4, 7), (d(1, 4, 20), d(1, 3, 20)))),
+        (
+            TypeError,
+            r"state must be a pair of arrays \(h, c\), not a single ndarray",
+            lambda f, d: f(d(3, 4, 7), d(1, 4, 20)),
+        ),
+        (
+            TypeError,
+            r"state must be a pair of arrays \(h, c\), not 3 of them",
+            lambda f, d: f(d(3, 4, 7), [d(1, 4, 20)] * 3),
+        ),
+        (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 4, 7), None, [1.0, 2, 3, 3])),
+        (TypeError, r"lengths has dtype float", lambda f, d: f(d(3, 1, 7), None, [2.5])),
+        (
+            ValueError,
+            r"lengths has shape \(3,\), but must have shape \(4,\)",
+            lambda f, d: f(d(3, 4, 7), None, [1, 2, 3]),
+        ),
+        (ValueError, r"lengths must be in 0..3.*9", lambda f, d: f(d(3, 1, 7), None, [9])),
+        (ValueError, r"lengths must be in 0..3.*4", lambda f, d: f(d(3, 4, 7), None, [1, 2, 3, 4])),
+        (ValueError, r"out has shape \(3, 4, 21\).*\(3, 4, 20\)", lambda f, d: f(d(3, 4, 7), out=d(3, 4, 21))),
+    ],
+    ids=lambda v: None,
+)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 def test_errors_of_a_call(draw, path, error, text, call):
     with pytest.raises(error, match=text):
         call(path.LSTM(**Case(draw, "LSTM").weights[0]), draw)
 
 
-@pytest.mark.parametrize("error, text, out", [
-    (TypeError, r"out must be a pair of arrays \(h, c\), not 3 of them", lambda y: (y, y.copy(), y)),
-    (TypeError, r"out must be a pair of arrays \(h, c\), not a single ndarray", lambda y: y),
-    (TypeError, "out must be .*None", lambda y: (y, None)),
-    (TypeError, "out must be .*None", lambda y: (None, y)),
-    (ValueError, "overlap", lambda y: (y, y)),
-], ids=lambda v: None)
+@pytest.mark.parametrize(
+    "error, text, out",
+    [
+        (TypeError, r"out must be a pair of arrays \(h, c\), not 3 of them", lambda y: (y, y.copy(), y)),
+        (TypeError, r"out must be a pair of arrays \(h, c\), not a single ndarray", lambda y: y),
+        (TypeError, "out must be .*None", lambda y: (y, None)),
+        (TypeError, "out must be .*None", lambda y: (None, y)),
+        (ValueError, "overlap", lambda y: (y, y)),
+    ],
+    ids=lambda v: None,
+)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 def test_errors_of_the_results_of_a_cell(draw, path, error, text, out):
     case = Case(draw, "LSTM")
@@ -406,27 +489,41 @@ def test_errors_of_the_results_of_a_cell(draw, path, error, text, out):
         path.LSTMCell(**case.weights[0])(case.x[0], case.h[0], case.c[0], out=out(case.c[0].copy()))
 
 
-@pytest.mark.parametrize("error, text, options", [
-    (ValueError, "w_ih holds 1 array, but num_layers=2", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=2)),
-    (ValueError, "num_layers must be at least 1", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=0)),
-    (ValueError, r"w_ih has shape \(20, 7\) and w_hh has shape \(20, 21\)", dict(w_ih=(20, 7), w_hh=(20, 21))),
-    (ValueError, r"b_hh has shape \(19,\).*\(20,\)", dict(w_ih=(20, 7), w_hh=(20, 20), b_hh=(19, ))),
-    (ValueError, "bidirectional layer has both",
-     dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, bidirectional=True, reverse=True)),
-    (ValueError, r"w_ih\[1\] has shape \(20, 7\).*\(20, 20\)",
-     dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, num_layers=2)),
-    (ValueError, "clip must be", dict(w_ih=(20, 7), w_hh=(20, 20), clip=-1.0)),
-    (ValueError, "prelu", dict(w_ih=(20, 7), w_hh=(20, 20), activation=("prelu", 0.1))),
-    (ValueError, "unknown activation", dict(w_ih=(20, 7), w_hh=(20, 20), activation="nope")),
-    (ValueError, r"w_ih\[1\] has shape \(10, 7\).*\(20, 7\)",
-     dict(w_ih=[(20, 7), (10, 7)], w_hh=[(20, 20), (10, 10)], bidirectional=True)),
-], ids=lambda v: None)
+@pytest.mark.parametrize(
+    "error, text, options",
+    [
+        (ValueError, "w_ih holds 1 array, but num_layers=2", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=2)),
+        (ValueError, "num_layers must be at least 1", dict(w_ih=(20, 7), w_hh=(20, 20), num_layers=0)),
+        (ValueError, r"w_ih has shape \(20, 7\) and w_hh has shape \(20, 21\)", dict(w_ih=(20, 7), w_hh=(20, 21))),
+        (ValueError, r"b_hh has shape \(19,\).*\(20,\)", dict(w_ih=(20, 7), w_hh=(20, 20), b_hh=(19,))),
+        (
+            ValueError,
+            "bidirectional layer has both",
+            dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, bidirectional=True, reverse=True),
+        ),
+        (
+            ValueError,
+            r"w_ih\[1\] has shape \(20, 7\).*\(20, 20\)",
+            dict(w_ih=[(20, 7)] * 2, w_hh=[(20, 20)] * 2, num_layers=2),
+        ),
+        (ValueError, "clip must be", dict(w_ih=(20, 7), w_hh=(20, 20), clip=-1.0)),
+        (ValueError, "prelu", dict(w_ih=(20, 7), w_hh=(20, 20), activation=("prelu", 0.1))),
+        (ValueError, "unknown activation", dict(w_ih=(20, 7), w_hh=(20, 20), activation="nope")),
+        (
+            ValueError,
+            r"w_ih\[1\] has shape \(10, 7\).*\(20, 7\)",
+            dict(w_ih=[(20, 7), (10, 7)], w_hh=[(20, 20), (10, 10)], bidirectional=True),
+        ),
+    ],
+    ids=lambda v: None,
+)
 @pytest.mark.parametrize("path", [fo, fo.reference], ids=["fused", "unfused"])
 def test_errors_of_a_layer(draw, path, error, text, options):
     def drawn(v):
         if isinstance(v, list):
             return [draw(*shape) for shape in v]
         return draw(*v) if isinstance(v, tuple) and isinstance(v[0], int) else v
+
     with pytest.raises(error, match=text):
         path.RNN(**{k: drawn(v) for k, v in options.items()})
 
@@ -455,11 +552,16 @@ def agree(result, *expected):
 def torch_layer(name, v):
     layers, directions = (2, 2) if "2_bidirectional" in name else (1, 1)
     names = [f"l{i}{s}" for i in range(layers) for s in ("", "_reverse")[:directions]]
-    options = dict(w_hr=[v["weight_hr_l0"]]) if "projection" in name else dict(
-        activation="relu") if "relu" in name else {}
+    options = (
+        dict(w_hr=[v["weight_hr_l0"]]) if "projection" in name else dict(activation="relu") if "relu" in name else {}
+    )
     return getattr(fo, name.split("_")[0].upper())(
         *([v[f"{k}_{n}"] for n in names] for k in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")),
-        num_layers=layers, bidirectional=directions == 2, batch_first=name == "lstm_2_bidirectional", **options)
+        num_layers=layers,
+        bidirectional=directions == 2,
+        batch_first=name == "lstm_2_bidirectional",
+        **options,
+    )
 
 
 @pytest.mark.parametrize("name", vectors("torch"))
@@ -469,10 +571,14 @@ def test_vectors_of_pytorch(isa, name):
 
 
 ONNX_OPTIONS = {
-    "lstm_clip": dict(clip=0.4), "gru_clip": dict(clip=0.4), "gru_linear_before_reset": dict(linear_before_reset=1),
-    "lstm_reverse": dict(direction="reverse"), "lstm_bidirectional": dict(direction="bidirectional"),
-    "gru_bidirectional": dict(direction="bidirectional"), "lstm_layout_1": dict(layout=1),
-    "gru_layout_1": dict(layout=1)
+    "lstm_clip": dict(clip=0.4),
+    "gru_clip": dict(clip=0.4),
+    "gru_linear_before_reset": dict(linear_before_reset=1),
+    "lstm_reverse": dict(direction="reverse"),
+    "lstm_bidirectional": dict(direction="bidirectional"),
+    "gru_bidirectional": dict(direction="bidirectional"),
+    "lstm_layout_1": dict(layout=1),
+    "gru_layout_1": dict(layout=1),
 }
 
 
@@ -489,7 +595,7 @@ def test_vectors_of_onnx(isa, name):
     directions = v["W"].shape[0]
     expected = v["Y"] if batch_first else v["Y"].transpose(0, 2, 1, 3)
     last = [v[k].transpose(turned) for k in ("Y_h", "Y_c") if k in v]  # the reference evaluator has no Y_c
-    agree((y.reshape(*y.shape[:2], directions, 5), flat((y, state))[1:][:len(last)]), expected, *last)
+    agree((y.reshape(*y.shape[:2], directions, 5), flat((y, state))[1:][: len(last)]), expected, *last)
 
 
 @pytest.mark.parametrize("name", vectors("keras"))
@@ -516,8 +622,10 @@ def test_no_other_order_of_gates_agrees(framework):
             kind = name.upper()
             state = (v["initial_h"], v["initial_c"]) if kind == "LSTM" else v["initial_h"]
             for order in permutations(range(GATES[kind])):
+
                 def turned(a, order=order):
                     return np.concatenate([np.split(a, len(order))[i] for i in order])
+
                 w, r = turned(v["W"][0])[None], turned(v["R"][0])[None]
                 b = np.concatenate([turned(half) for half in np.split(v["B"][0], 2)])[None]
                 y = getattr(fo, kind).from_onnx(w, r, b)(v["X"], state, v["sequence_lens"])[0]
@@ -538,8 +646,11 @@ def test_from_torch(draw):
     torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
     x = draw(4, 3, 7)
     for kind, options in (
-            ("RNN", dict(nonlinearity="relu")), ("LSTM", dict(num_layers=2, bidirectional=True, batch_first=True)),
-            ("LSTM", dict(proj_size=3)), ("GRU", dict(bias=False))):
+        ("RNN", dict(nonlinearity="relu")),
+        ("LSTM", dict(num_layers=2, bidirectional=True, batch_first=True)),
+        ("LSTM", dict(proj_size=3)),
+        ("GRU", dict(bias=False)),
+    ):
         m = getattr(torch.nn, kind)(7, 20, **options)
         y, state = m(torch.from_numpy(x))
         agree(fo.from_torch(m)(x), *(t.detach().numpy() for t in (y, *(state if kind == "LSTM" else (state,)))))
@@ -553,15 +664,19 @@ def test_from_torch(draw):
             np.testing.assert_allclose(i, j.detach().numpy(), rtol=0, atol=2e-6)
 
 
-@pytest.mark.parametrize("text, call", [
-    (r"b has shape \(1, 19\).*\(1, 40\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), d(1, 19))),
-    (r"r has shape \(2, 20, 20\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(2, 20, 20))),
-    (r"unknown direction 'both'", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="both")),
-    (r"weights have 1 direction", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="bidirectional")),
-    (r"layout must be 0 or 1", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), layout=2)),
-    (r"shape \(22, 3\).*4 blocks", lambda d: fo.LSTM.from_onnx(d(1, 22, 3), d(1, 22, 5))),
-    (r"not 5 arrays", lambda d: fo.LSTM.from_keras(*[d(3, 20)] * 5)),
-], ids=lambda v: None)
+@pytest.mark.parametrize(
+    "text, call",
+    [
+        (r"b has shape \(1, 19\).*\(1, 40\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), d(1, 19))),
+        (r"r has shape \(2, 20, 20\)", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(2, 20, 20))),
+        (r"unknown direction 'both'", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="both")),
+        (r"weights have 1 direction", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), direction="bidirectional")),
+        (r"layout must be 0 or 1", lambda d: fo.RNN.from_onnx(d(1, 20, 3), d(1, 20, 20), layout=2)),
+        (r"shape \(22, 3\).*4 blocks", lambda d: fo.LSTM.from_onnx(d(1, 22, 3), d(1, 22, 5))),
+        (r"not 5 arrays", lambda d: fo.LSTM.from_keras(*[d(3, 20)] * 5)),
+    ],
+    ids=lambda v: None,
+)
 def test_errors_of_weights_from_elsewhere(draw, text, call):
     with pytest.raises(ValueError, match=text):
         call(draw)

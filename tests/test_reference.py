@@ -1,4 +1,5 @@
 """The reference path: the same operations unfused, within the same bounds."""
+
 import inspect
 
 import numpy as np
@@ -65,20 +66,27 @@ def test_out(draw):
     assert y is out
 
 
-@pytest.mark.parametrize("options", [
-    {},
-    dict(reverse=True, clip=0.5),
-    dict(num_layers=2, bidirectional=True, batch_first=True),
-    dict(lengths=[4, 0, 2]),
-    dict(bidirectional=True, lengths=[4, 0, 2]),
-], ids=lambda options: "-".join(options) or "plain")
-@pytest.mark.parametrize("name, gates, more", [
-    ("rnn", 1, dict(activation="relu")),
-    ("lstm", 4, {}),
-    ("lstm", 4, dict(w_hr=(3, 5), peephole=(3, 5))),
-    ("gru", 3, {}),
-    ("gru", 3, dict(reset_after=False)),
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        dict(reverse=True, clip=0.5),
+        dict(num_layers=2, bidirectional=True, batch_first=True),
+        dict(lengths=[4, 0, 2]),
+        dict(bidirectional=True, lengths=[4, 0, 2]),
+    ],
+    ids=lambda options: "-".join(options) or "plain",
+)
+@pytest.mark.parametrize(
+    "name, gates, more",
+    [
+        ("rnn", 1, dict(activation="relu")),
+        ("lstm", 4, {}),
+        ("lstm", 4, dict(w_hr=(3, 5), peephole=(3, 5))),
+        ("gru", 3, {}),
+        ("gru", 3, dict(reset_after=False)),
+    ],
+)
 @pytest.mark.parametrize("fold_bn", [False, True])
 def test_sequences_agree_with_the_fused(draw, name, gates, more, options, fold_bn):
     steps, batch, inputs, hidden, directions = 4, 3, 6, 5, 1 + ("bidirectional" in options)

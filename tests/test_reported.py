@@ -1,4 +1,5 @@
 """What users of such libraries reported in public, each with its right value."""
+
 import numpy as np
 import pytest
 
@@ -119,13 +120,20 @@ def test_any_function_of_an_rnn_is_one_of_the_kernel(name, alpha, beta, f, direc
     """A factor and a shift of the argument are part of the weights."""
     w, r, b = (RNG.standard_normal((directions, *s), np.float32) / 2 for s in [(4, 3), (4, 4), (8,)])
     given = {"activation_alpha": alpha * directions, "activation_beta": beta * directions}
-    node = make("RNN", ["x", "w", "r", "b"], ["y", "h"], hidden_size=4, activations=[name] * directions,
-                direction=["forward", "bidirectional"][directions - 1], **{k: v for k, v in given.items() if v})
+    node = make(
+        "RNN",
+        ["x", "w", "r", "b"],
+        ["y", "h"],
+        hidden_size=4,
+        activations=[name] * directions,
+        direction=["forward", "bidirectional"][directions - 1],
+        **{k: v for k, v in given.items() if v},
+    )
     net = load(node, {"x": [5, 2, 3]}, ["y", "h"], {"w": w, "r": r, "b": b})
     x = RNG.standard_normal((5, 2, 3), np.float32)
     for d in range(directions):
         h = np.zeros((2, 4))
-        for step in x[::-1 if d else 1]:
+        for step in x[:: -1 if d else 1]:
             h = f(step @ w[d].T.astype(np.float64) + h @ r[d].T + b[d, :4] + b[d, 4:])
         np.testing.assert_allclose(net(x)[1][d], h, rtol=1e-5, atol=1e-6)
     assert "recurrent" in {s.kind for s in net.plan(x)[0].steps}
@@ -141,19 +149,27 @@ def test_functions_of_gates_are_those_of_the_kernel(name, alpha, beta, f, op, at
     count = {"LSTM": 4, "GRU": 3}[op]
     gate, new = (f, np.tanh) if first else (sigmoid, f)
     names = [name, "Tanh", "Tanh"] if first else ["Sigmoid", name, name]
-    w, r, b, p = (RNG.standard_normal((1, *s), np.float32) / 2 for s in [(4 * count, 3), (4 * count, 4), (8 * count,),
-                                                                        (12,)])
+    w, r, b, p = (
+        RNG.standard_normal((1, *s), np.float32) / 2 for s in [(4 * count, 3), (4 * count, 4), (8 * count,), (12,)]
+    )
     given = {"activation_alpha": alpha * (1 if first else 2), "activation_beta": beta}
     peepholes = ["", "", "", "p"] if op == "LSTM" else []
-    node = make(op, ["x", "w", "r", "b", *peepholes], ["y", "h"], hidden_size=4, activations=names[:count - 1],
-                **attributes, **{k: v for k, v in given.items() if v})
+    node = make(
+        op,
+        ["x", "w", "r", "b", *peepholes],
+        ["y", "h"],
+        hidden_size=4,
+        activations=names[: count - 1],
+        **attributes,
+        **{k: v for k, v in given.items() if v},
+    )
     net = load(node, {"x": [5, 2, 3]}, ["y", "h"], {"w": w, "r": r, "b": b, "p": p})
     x = RNG.standard_normal((5, 2, 3), np.float32)
     h, c = np.zeros((2, 2, 4))
     pi, po, pf = np.split(p[0].astype(np.float64), 3)
     for step in x:
-        of_x = np.split(step @ w[0].T.astype(np.float64) + b[0, :4 * count], count, 1)
-        of_h = np.split(h @ r[0].T + b[0, 4 * count:], count, 1)
+        of_x = np.split(step @ w[0].T.astype(np.float64) + b[0, : 4 * count], count, 1)
+        of_h = np.split(h @ r[0].T + b[0, 4 * count :], count, 1)
         if op == "LSTM":
             i, o, forget, g = (u + v for u, v in zip(of_x, of_h, strict=True))
             c = gate(forget + pf * c) * c + gate(i + pi * c) * new(g)
@@ -237,16 +253,19 @@ def test_a_computed_convolution_with_residual_and_activation():
     assert len(net.plan(x, w)[0].steps) <= 3
 
 
-@pytest.mark.parametrize("a, b, rows", [
-    ([8, 16, 1, 64], [1, 1, 64, 40], (128, 64)),  # heads that share keys
-    ([2, 8, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 12, 64)),
-    ([2, 8, 4, 3, 64], [8, 1, 64, 40], (2, 8, 12, 64)),
-    ([2, 1, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 4, 3, 64)),  # a is shared as well
-    ([3, 2, 4, 5], [2, 5, 6], (3, 2, 4, 5)),
-    ([32, 16], [64, 16, 1], (64, 16)),  # one column a batch
-    ([1, 32, 16], [2, 3, 16, 1], (6, 16)),
-    ([2, 1, 32, 16], [2, 3, 16, 1], (2, 3, 32, 16)),
-])
+@pytest.mark.parametrize(
+    "a, b, rows",
+    [
+        ([8, 16, 1, 64], [1, 1, 64, 40], (128, 64)),  # heads that share keys
+        ([2, 8, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 12, 64)),
+        ([2, 8, 4, 3, 64], [8, 1, 64, 40], (2, 8, 12, 64)),
+        ([2, 1, 4, 3, 64], [2, 8, 1, 64, 40], (2, 8, 4, 3, 64)),  # a is shared as well
+        ([3, 2, 4, 5], [2, 5, 6], (3, 2, 4, 5)),
+        ([32, 16], [64, 16, 1], (64, 16)),  # one column a batch
+        ([1, 32, 16], [2, 3, 16, 1], (6, 16)),
+        ([2, 1, 32, 16], [2, 3, 16, 1], (2, 3, 32, 16)),
+    ],
+)
 def test_a_matrix_that_batches_share_is_packed_once(a, b, rows):
     """Rows of all batches that have it in common are those of one product."""
     net = load(make("MatMul", ["a", "b"], ["y"]), {"a": a, "b": b}, ["y"], {})
@@ -287,22 +306,35 @@ def test_few_rows_of_a_batch_read_its_matrix_in_place(isa, n, step):
 
 
 @pytest.mark.parametrize("mode", ["constant", "reflect", "edge", "wrap"])
-@pytest.mark.parametrize("shape, pads, kind", [
-    ((2, 3, 5, 6), [0, 0, 4, 2, 0, 0, 3, 5], np.float32), ((2, 3, 5, 6), [1, 0, 0, 3, 1, 2, 0, 0], np.float32),
-    ((3, 4, 7), [0, -1, 6, 0, 2, -2], np.float32), ((2, 5), [3, 9, 7, 12], np.float32),
-    ((4, 6), [1, 0, 2, 3], np.int64), ((4, 6), [0, 2, 3, 0], np.uint8), ((4, 6), [0, 2, 3, 7], np.uint8),
-])
+@pytest.mark.parametrize(
+    "shape, pads, kind",
+    [
+        ((2, 3, 5, 6), [0, 0, 4, 2, 0, 0, 3, 5], np.float32),
+        ((2, 3, 5, 6), [1, 0, 0, 3, 1, 2, 0, 0], np.float32),
+        ((3, 4, 7), [0, -1, 6, 0, 2, -2], np.float32),
+        ((2, 5), [3, 9, 7, 12], np.float32),
+        ((4, 6), [1, 0, 2, 3], np.int64),
+        ((4, 6), [0, 2, 3, 0], np.uint8),
+        ((4, 6), [0, 2, 3, 7], np.uint8),
+    ],
+)
 def test_borders_repeat_what_is_inside(mode, shape, pads, kind):
     """As numpy.pad, with each size known or open; borders may be longer than what they repeat."""
     x, ndim = (RNG.standard_normal(shape) * 9).astype(kind), len(shape)
-    pads, crops = np.array(pads), tuple(slice(max(-b, 0), n - max(-e, 0))
-                                        for n, b, e in zip(shape, pads[:ndim], pads[ndim:], strict=True))
+    pads, crops = (
+        np.array(pads),
+        tuple(slice(max(-b, 0), n - max(-e, 0)) for n, b, e in zip(shape, pads[:ndim], pads[ndim:], strict=True)),
+    )
     expected = np.pad(x[crops], np.maximum(pads, 0).reshape(2, ndim).T, mode=mode)
     for sizes in (list(shape), [f"n{axis}" for axis in range(ndim)]):
         node = make("Pad", ["x", "pads"], ["y"], mode=mode)
         element = helper.np_dtype_to_tensor_dtype(np.dtype(kind))
-        graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", element, sizes)],
-                                  [helper.make_tensor_value_info("y", element, None)],
-                                  [numpy_helper.from_array(pads, "pads")])
+        graph = helper.make_graph(
+            [node],
+            "g",
+            [helper.make_tensor_value_info("x", element, sizes)],
+            [helper.make_tensor_value_info("y", element, None)],
+            [numpy_helper.from_array(pads, "pads")],
+        )
         net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8))
         assert np.array_equal(net(x), expected)

@@ -1,12 +1,17 @@
 """The rules of the architecture that a search can check."""
+
 import re
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-SOURCES = [path for folder in ("csrc", "fusedops") for path in (ROOT / folder).rglob("*")
-           if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pxi", ".py") and path.name != "_core.c"]
+SOURCES = [
+    path
+    for folder in ("csrc", "fusedops")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pxi", ".py") and path.name != "_core.c"
+]
 RULES = {
     "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
     "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),

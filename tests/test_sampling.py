@@ -1,4 +1,5 @@
 """Sums of rows at computed places, which GridSample and DeformConv are made of, and boxes of images."""
+
 import numpy as np
 import pytest
 

@@ -1,4 +1,5 @@
 """Saved networks of every version of the format, as tests/data has them: what was written once can be read."""
+
 import json
 from pathlib import Path
 

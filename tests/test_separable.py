@@ -1,4 +1,5 @@
 """Blocks as one kernel against their layers one after the other: every layout, stride and place where tiles are cut."""
+
 import pickle
 import tracemalloc
 
@@ -11,12 +12,18 @@ from fusedops import _core, reference
 
 def _parts(draw, module, ic, hidden, oc, k=3, layout="NCHW", **depthwise):
     """Expansion, depthwise and 1x1 projection; without expansion where hidden is None."""
-    expand = None if hidden is None else module.Conv2d(draw(hidden, ic, 1, 1), draw(hidden), activation="relu6",
-                                                       layout=layout)
+    expand = (
+        None
+        if hidden is None
+        else module.Conv2d(draw(hidden, ic, 1, 1), draw(hidden), activation="relu6", layout=layout)
+    )
     c = hidden or ic
     options = dict(padding=k // 2, activation="hardswish", groups=c, layout=layout) | depthwise
-    return [expand, module.Conv2d(draw(c, 1, k, k), draw(c), **options),
-            module.Conv2d(draw(oc, c, 1, 1), draw(oc), activation=("leaky_relu", 0.1), layout=layout)]
+    return [
+        expand,
+        module.Conv2d(draw(c, 1, k, k), draw(c), **options),
+        module.Conv2d(draw(oc, c, 1, 1), draw(oc), activation=("leaky_relu", 0.1), layout=layout),
+    ]
 
 
 def _in_a_row(parts, x, residual):
@@ -53,15 +60,32 @@ def test_inverted_residual(draw, isa, half_rate, threads, hidden, h, w, stride, 
 # Channels are whole vectors of every set, a panel of them and half of one; the last image is cut into columns.
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("expanded", [True, False])
-@pytest.mark.parametrize("c, h, w, padding, activation", [(24, 9, 16, 1, "relu6"), (48, 40, 50, 1, None),
-                                                          (32, 23, 41, ((2, 1), (1, 0)), ("clip", -1, 2)),
-                                                          (24, 31, 30, 0, "relu"),
-                                                          (16, 12, 17, ((0, 3), (0, 1)), "relu6"),
-                                                          (24, 9, 7, 1, "relu6"), (136, 19, 230, 1, "relu6")])
-def test_depthwise_lines_have_the_bits_of_the_layers(draw, isa, half_rate, threads, stride, expanded, c, h, w, padding,
-                                                     activation):
-    parts = _parts(draw, fo, 7 if expanded else c, c if expanded else None, 7, layout="NHWC", stride=stride,
-                   padding=padding, activation=activation)
+@pytest.mark.parametrize(
+    "c, h, w, padding, activation",
+    [
+        (24, 9, 16, 1, "relu6"),
+        (48, 40, 50, 1, None),
+        (32, 23, 41, ((2, 1), (1, 0)), ("clip", -1, 2)),
+        (24, 31, 30, 0, "relu"),
+        (16, 12, 17, ((0, 3), (0, 1)), "relu6"),
+        (24, 9, 7, 1, "relu6"),
+        (136, 19, 230, 1, "relu6"),
+    ],
+)
+def test_depthwise_lines_have_the_bits_of_the_layers(
+    draw, isa, half_rate, threads, stride, expanded, c, h, w, padding, activation
+):
+    parts = _parts(
+        draw,
+        fo,
+        7 if expanded else c,
+        c if expanded else None,
+        7,
+        layout="NHWC",
+        stride=stride,
+        padding=padding,
+        activation=activation,
+    )
     block = fo.InvertedResidual(*parts, residual=False)
     x = draw(2, h, w, 7 if expanded else c)
     np.testing.assert_array_equal(_one_pass(block, x), _in_a_row(parts, x, None))

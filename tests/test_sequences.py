@@ -1,4 +1,5 @@
 """Sequences, against ONNX Runtime: resolved where their elements are known, else kept between stages."""
+
 import numpy as np
 import pytest
 from test_control_flow import FALSE, TRUE, X, check
@@ -22,12 +23,16 @@ def ops(model):
 def test_split_and_take(sizes, keep, tmp_path):
     """What torch's chunk and split become, with shapes that are fixed: parts without a list."""
     axis = 1 if "value_int =" in sizes else 0
-    model = check(f"""
+    model = check(
+        f"""
     net (float[3, 4] x) => (float[n, m] y, float[k, l] z, int64 count) {{
         zero = Constant<value_int = 0>()  last = Constant<value_int = -1>()
         {sizes}  all = SplitToSequence<axis = {axis}>(x, s)
         a = SequenceAt(all, zero)  b = SequenceAt(all, last)  y = Relu(a)  z = Neg(b)  count = SequenceLength(all)
-    }}""", {"x": X}, tmp_path=tmp_path)
+    }}""",
+        {"x": X},
+        tmp_path=tmp_path,
+    )
     assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], stages.Stage)
 
 
@@ -97,30 +102,42 @@ def test_a_loop_that_collects(tmp_path):
 
 
 def test_a_sequence_through_if():
-    check("""
+    check(
+        """
     net (float[3, 4] x, bool c) => (float[m, 4] y, int64 n) {
         zero = Constant<value_float = 0.0>()  s = ReduceSum<keepdims = 0>(x)  d = Greater(s, zero)
         a = SequenceConstruct(x, x)
         b = If (d) <then_branch = f () => (seq(float) p) { p = SequenceInsert(a, x) },
                     else_branch = g () => (seq(float) q) { q = Identity(a) }>
         y = ConcatFromSequence<axis = 0>(b)  n = SequenceLength(b)
-    }""", {"x": X, "c": TRUE}, {"x": np.abs(X), "c": TRUE}, {"x": -np.abs(X), "c": FALSE})
+    }""",
+        {"x": X, "c": TRUE},
+        {"x": np.abs(X), "c": TRUE},
+        {"x": -np.abs(X), "c": FALSE},
+    )
 
 
 @pytest.mark.parametrize("more", [False, True])
 def test_map(more):
     body = "b (float[n, 4] a, float[n, 4] e) => (float[n, 4] z) { k = Add(a, e)  z = Relu(k) }"
-    check(f"""
+    check(
+        f"""
     net (float[3, 4] x) => (float[m, 4] y) {{
         r = Neg(x)  a = SequenceConstruct(x, r)  o = {"SequenceConstruct(r, x)" if more else "Abs(x)"}
         s = SequenceMap (a, o) <body = {body}>
         y = ConcatFromSequence<axis = 0>(s)
-    }}""", {"x": X})
+    }}""",
+        {"x": X},
+    )
 
 
 def test_a_sequence_as_an_input():
-    model = fo.load_onnx(__import__("onnx").parser.parse_model('<ir_version: 8, opset_import: ["" : 17]>' + """
-    net (seq(float) s) => (float[m, 4] y) { j = ConcatFromSequence<axis = 0>(s)  y = Relu(j) }"""))
+    model = fo.load_onnx(
+        __import__("onnx").parser.parse_model(
+            """<ir_version: 8, opset_import: ["" : 17]>
+    net (seq(float) s) => (float[m, 4] y) { j = ConcatFromSequence<axis = 0>(s)  y = Relu(j) }"""
+        )
+    )
     assert np.array_equal(model([X, -X]), np.maximum(np.concatenate([X, -X]), 0))
     with pytest.raises(TypeError, match="list of arrays"):
         model(3.0)

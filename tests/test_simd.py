@@ -3,6 +3,7 @@
 simd/driver.c is compiled for each. AVX-512 runs by emulation where the processor has none, NEON under qemu where a
 cross compiler is at hand.
 """
+
 import os
 import platform
 import re
@@ -38,8 +39,7 @@ BYTES = {
     "avx2vnni-by-avx512": ("avx2vnni", [*AVX2, "-mavx512vnni", "-mavx512vl"], COMPILER, []),
     "neondot": ("neondot", ["-march=armv8.2-a+dotprod"], CROSS if X86 else COMPILER, ["qemu-aarch64"] if X86 else []),
 }
-NEEDS = {"avx512vnni": "avx512_vnni", "avx2vnni": "avx_vnni", "avx2vnni-by-avx512": "avx512_vnni",
-         "neondot": "asimddp"}
+NEEDS = {"avx512vnni": "avx512_vnni", "avx2vnni": "avx_vnni", "avx2vnni-by-avx512": "avx512_vnni", "neondot": "asimddp"}
 GUARD = np.float32(7)
 
 
@@ -83,13 +83,13 @@ class Driver:
         floats = np.atleast_2d(np.asarray(floats, np.float32))
         count = max(len(floats), len(integers))
         record = np.zeros(count, [("n", np.int64, 4), ("in", np.float32, self.room)])
-        record["n"][:, :integers.shape[1]] = integers
-        record["in"][:, :floats.shape[1]] = floats
+        record["n"][:, : integers.shape[1]] = integers
+        record["in"][:, : floats.shape[1]] = floats
         results = np.frombuffer(self.call(record.tobytes(), operation), np.float32).reshape(count, self.out)
         before = 2 * self.lanes
         wrote = self.lanes if wrote is None else wrote
-        assert (results[:, :before] == GUARD).all() and (results[:, before + wrote:] == GUARD).all()
-        return results[:, before:before + wrote]
+        assert (results[:, :before] == GUARD).all() and (results[:, before + wrote :] == GUARD).all()
+        return results[:, before : before + wrote]
 
 
 @lru_cache(maxsize=1)
@@ -140,8 +140,13 @@ def floats(draw, rows, *shape):
 
 
 BINARY = {
-    "v_add": np.add, "v_sub": np.subtract, "v_mul": np.multiply, "v_div": np.divide, "v_copysign": np.copysign,
-    "v_max": lambda a, b: np.where(a > b, a, b), "v_min": lambda a, b: np.where(a < b, a, b),
+    "v_add": np.add,
+    "v_sub": np.subtract,
+    "v_mul": np.multiply,
+    "v_div": np.divide,
+    "v_copysign": np.copysign,
+    "v_max": lambda a, b: np.where(a > b, a, b),
+    "v_min": lambda a, b: np.where(a < b, a, b),
     "v_largest": lambda a, b: np.where(np.isnan(a) | (a > b), a, b),
     "v_lt": lambda a, b: (a < b).astype(np.float32),
 }
@@ -156,7 +161,10 @@ def test_two_operands(run, draw, name):
 
 
 UNARY = {
-    "v_sqrt": np.sqrt, "v_abs": np.abs, "v_isnan": lambda a: np.isnan(a).astype(np.float32), "v_force_reg": lambda a: a
+    "v_sqrt": np.sqrt,
+    "v_abs": np.abs,
+    "v_isnan": lambda a: np.isnan(a).astype(np.float32),
+    "v_force_reg": lambda a: a,
 }
 
 
@@ -192,8 +200,8 @@ def test_constants_and_memory_at_any_place(run, draw):
     same(run("v_set1", a), np.full((1, run.lanes), a[0, 0]))
     same(run("v_first", a, wrote=1), a[:, :1])
     for at in range(run.lanes + 1):
-        same(run("v_load", a, [[at]]), a[:, at:at + run.lanes])
-        same(run("v_store", a, [[at]], wrote=at + run.lanes)[:, at:], a[:, :run.lanes])
+        same(run("v_load", a, [[at]]), a[:, at : at + run.lanes])
+        same(run("v_store", a, [[at]], wrote=at + run.lanes)[:, at:], a[:, : run.lanes])
 
 
 def test_load_bits(run):
@@ -202,7 +210,9 @@ def test_load_bits(run):
         for first in range(0, 32, bits):
             for at in 0, 1:
                 y = run("v_load_bits", words.view(np.float32)[None], [[at, first, bits]])
-                expected = (words[at:at + run.lanes] >> first & (1 << bits) - 1).astype(np.float32) + np.float32(2**23)
+                expected = (words[at : at + run.lanes] >> first & (1 << bits) - 1).astype(np.float32) + np.float32(
+                    2**23
+                )
                 same(y, expected[None])
 
 
@@ -213,19 +223,18 @@ def test_load_f16(run):
     wide = rows.astype(np.float32)
     stored = np.zeros((len(rows), 18), np.float16)
     for at in 0, 1:
-        stored[:, at:at + 16] = rows
-        y = run("v_load_f16", stored.view(np.float32)[:, :run.room], [[at]])
-        same(y, wide[:, :run.lanes])
+        stored[:, at : at + 16] = rows
+        y = run("v_load_f16", stored.view(np.float32)[:, : run.room], [[at]])
+        same(y, wide[:, : run.lanes])
         nan = np.isnan(y)
-        assert (np.signbit(y) == np.signbit(wide[:, :run.lanes]))[nan].all()
+        assert (np.signbit(y) == np.signbit(wide[:, : run.lanes]))[nan].all()
         assert (np.ascontiguousarray(y).view(np.uint32)[nan] >> 22 & 1).all()
-
 
 
 def bounds(lanes):
     """lo, hi: inside, outside, and far outside."""
     near = [*range(-2, lanes + 3)]
-    far = [-2**62, -2**31 - 1, -2**31, -1000, 1000, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**62]
+    far = [-(2**62), -(2**31) - 1, -(2**31), -1000, 1000, 2**31 - 1, 2**31, 2**32, 2**32 + 1, 2**62]
     return np.array([(lo, hi) for lo in near + far for hi in near + far])
 
 
@@ -286,8 +295,9 @@ def test_scaling(run, draw):
             same(np.where(normal, run("v_scale", np.hstack([a, n])), 0), np.where(normal, exact, 0))
 
 
-@pytest.mark.parametrize("name, first", [("v_uzp_even", 0), ("v_uzp_odd", 1), ("v_uzp_inlane_even", 0),
-                                         ("v_uzp_inlane_odd", 1)])
+@pytest.mark.parametrize(
+    "name, first", [("v_uzp_even", 0), ("v_uzp_odd", 1), ("v_uzp_inlane_even", 0), ("v_uzp_inlane_odd", 1)]
+)
 def test_every_second_lane(run, draw, name, first):
     both = draw(5, 2 * run.lanes)
     same(run(name, both), both[:, first::2])
@@ -303,16 +313,16 @@ def test_rotated_in_the_order_of_evens(run, draw):
 def test_concatenations(run, draw):
     both = draw(1, 2 * run.lanes)
     for n in range(1, run.lanes):
-        same(run("v_concat", both, [[n]]), both[:, n:n + run.lanes])
+        same(run("v_concat", both, [[n]]), both[:, n : n + run.lanes])
 
 
 def test_halves(run, draw):
     if run.lanes == 1:
         pytest.skip("one lane has no half")
     both, lanes, half = draw(1, 2 * run.lanes), run.lanes, run.lanes // 2
-    same(run("v_halves", both), np.hstack([both[:, :half], both[:, lanes:lanes + half]]))
+    same(run("v_halves", both), np.hstack([both[:, :half], both[:, lanes : lanes + half]]))
     for p, q in (0, half), (3, lanes + 1), (half, 0):
-        same(run("v_load_halves", both, [[p, q]]), np.hstack([both[:, p:p + half], both[:, q:q + half]]))
+        same(run("v_load_halves", both, [[p, q]]), np.hstack([both[:, p : p + half], both[:, q : q + half]]))
     y = run("v_store_halves", both, [[half + 1, 0]], wrote=lanes + 1)
     same(y, np.hstack([both[:, half:lanes], np.full((1, 1), GUARD), both[:, :half]]))
 
@@ -322,7 +332,7 @@ def test_transposes(run, draw, more):
     lanes, ld = run.lanes, run.lanes + more
     x = draw(lanes, ld)
     expected = x[:, :lanes].T.reshape(1, -1)
-    given = x.reshape(1, -1)[:, :run.room]
+    given = x.reshape(1, -1)[:, : run.room]
     same(run("v_load_transposed", given, [[ld]], wrote=lanes**2), expected)
     if not more:
         same(run("v_transpose", given, wrote=lanes**2), expected)
@@ -337,7 +347,7 @@ def test_strided(run, draw, stride):
         if stride == 0 and n > 0:
             expected[:] = x[0, 0]
         elif n > 0:
-            expected[0, :n] = x[0, :n * stride:stride]
+            expected[0, :n] = x[0, : n * stride : stride]
         same(run("v_load_strided", x, [[stride, n]]), expected)
         if stride and n > 0:
             y = run("v_store_strided", x, [[stride, n]], wrote=(n - 1) * stride + 1)

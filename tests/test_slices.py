@@ -1,4 +1,5 @@
 """A batch in slices: the same bits as image by image, in less memory, and never where a step mixes the images."""
+
 import copy
 import functools
 
@@ -51,8 +52,13 @@ def test_bits_and_memory(name, nbytes, threads, monkeypatch):
 def test_pixels_that_stand_apart(monkeypatch):
     """Images of 1024 channels have the layout that the convolution behind them wants, in slices too: at distances of
     16 floats more, for depthwise ones with short vectors."""
-    net = nn.Sequential(nn.Conv2d(4, 1024, 1), nn.ReLU(), nn.Conv2d(1024, 1024, 3, padding=1, groups=1024), nn.ReLU(),
-                        nn.Conv2d(1024, 4, 1))
+    net = nn.Sequential(
+        nn.Conv2d(4, 1024, 1),
+        nn.ReLU(),
+        nn.Conv2d(1024, 1024, 3, padding=1, groups=1024),
+        nn.ReLU(),
+        nn.Conv2d(1024, 4, 1),
+    )
     x = np.random.default_rng(0).standard_normal((4, 4, 5, 5), np.float32)
     net = fo.from_torch(net, torch.zeros(1, 4, 5, 5))
     expected = np.concatenate([net(image[np.newaxis]) for image in x])
@@ -60,9 +66,10 @@ def test_pixels_that_stand_apart(monkeypatch):
     net = copy.copy(net)
     steps = net.plan(x)[0].steps
     assert {step.slices for step in steps} == {4}
-    assert {t.strides[-1]
-            for step in steps
-            for t in step.tensors() if t.shape[1] == 1024} == {1040, 1024 + 16 * (fo.isa() != "avx512")}
+    assert {t.strides[-1] for step in steps for t in step.tensors() if t.shape[1] == 1024} == {
+        1040,
+        1024 + 16 * (fo.isa() != "avx512"),
+    }
     np.testing.assert_array_equal(net(x), expected)
 
 
@@ -73,7 +80,7 @@ def test_large_images_run_in_slices_and_small_ones_at_once():
     net = fo.from_torch(net, torch.zeros(1, 3, 224, 224))
     found = [step.slices for step in net.plan(x)[0].steps]
     assert found[0] > 1 and found[-1] == 1 and found == sorted(found, reverse=True)
-    np.testing.assert_array_equal(net(x), np.concatenate([net(x[i:i + 1]) for i in range(8)]))
+    np.testing.assert_array_equal(net(x), np.concatenate([net(x[i : i + 1]) for i in range(8)]))
 
 
 def test_more_images_than_memory_holds():
@@ -90,9 +97,9 @@ MIXED = {  # what mixes the images, or lets an axis that is as long stand where 
     "mean": "h = Exp(x) y = ReduceMean<axes=[0]>(h)",
     "gather": "i = Constant<value_ints=[5, 0, 3, 3, 1, 2, 7, 6]>() h = Exp(x) y = Gather<axis=0>(h, i)",
     "reverse": "a = Constant<value_ints=[-1]>() b = Constant<value_ints=[-9]>() c = Constant<value_ints=[0]>() "
-               "h = Exp(x) r = Slice(h, a, b, c, a) y = Neg(r)",
+    "h = Exp(x) r = Slice(h, a, b, c, a) y = Neg(r)",
     "first": "a = Constant<value_ints=[0]>() b = Constant<value_ints=[1]>() h = Exp(x) f = Slice(h, a, b, a) "
-             "y = Add(h, f)",
+    "y = Add(h, f)",
     "concatenate": "h = Exp(x) g = Neg(x) y = Concat<axis=0>(h, g)",
     "product": "t = Transpose<perm=[1, 2, 0]>(x) u = Transpose<perm=[1, 0, 2]>(x) y = MatMul(t, u)",
     "constant": "y = Add(x, c)",
@@ -112,12 +119,15 @@ def test_images_that_mix(case, monkeypatch):
     np.testing.assert_array_equal(net(x), expected)
 
 
-@pytest.mark.parametrize("body", [
-    "h = Exp(x) t = Transpose<perm=[0, 2, 1]>(h) y = Softmax<axis=1>(t)",
-    "h = Exp(x) a, b = Split<axis=1>(h) c = Concat<axis=2>(b, a) y = Mul(c, c)",
-    "i = Constant<value_ints=[3, 0]>() h = Exp(x) y = Gather<axis=1>(h, i)",
-    "t = Transpose<perm=[0, 2, 1]>(x) p = MatMul(x, t) y = Relu(p)",
-])
+@pytest.mark.parametrize(
+    "body",
+    [
+        "h = Exp(x) t = Transpose<perm=[0, 2, 1]>(h) y = Softmax<axis=1>(t)",
+        "h = Exp(x) a, b = Split<axis=1>(h) c = Concat<axis=2>(b, a) y = Mul(c, c)",
+        "i = Constant<value_ints=[3, 0]>() h = Exp(x) y = Gather<axis=1>(h, i)",
+        "t = Transpose<perm=[0, 2, 1]>(x) p = MatMul(x, t) y = Relu(p)",
+    ],
+)
 def test_images_that_stay_apart(body, monkeypatch):
     x = np.random.default_rng(0).uniform(0.5, 1, (8, 4, 6)).astype(np.float32)
     small_cache(monkeypatch)

@@ -1,4 +1,5 @@
 """1x1 convolutions by one step of Strassen's algorithm, against float64. The bound is the one that is promised."""
+
 import numpy as np
 import pytest
 
@@ -28,16 +29,20 @@ def test_epilogues(isa, draw, layout, activation, bias, residual):
         if activation == "prelu":
             activation = ("prelu", draw(oc))
         x, w = draw(*dims(layout, 2, 48, *size)), draw(oc, 48, 1, 1)
-        options = dict(bias=draw(oc) if bias else None,
-                       residual=draw(*dims(layout, 2, oc, *size)) if residual else None, activation=activation,
-                       layout=layout)
+        options = dict(
+            bias=draw(oc) if bias else None,
+            residual=draw(*dims(layout, 2, oc, *size)) if residual else None,
+            activation=activation,
+            layout=layout,
+        )
         check(fo.conv2d(x, w, **options, algorithm="strassen"), oracle.conv2d(x, w, **options), error=BOUND)
         activation = activation if activation is None or activation[0] != "prelu" else "prelu"
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize("stride, size", [((2, 2), (27, 32)), ((1, 2), (13, 25)), ((3, 1), (40, 12)),
-                                          ((2, 3), (14, 14)), ((2, 2), (1, 1))])
+@pytest.mark.parametrize(
+    "stride, size", [((2, 2), (27, 32)), ((1, 2), (13, 25)), ((3, 1), (40, 12)), ((2, 3), (14, 14)), ((2, 2), (1, 1))]
+)
 def test_pixels_that_a_stride_leaves(isa, draw, layout, stride, size):
     for ic, oc, n in ((97, 130, 2), (96, 64, 1)):
         x, w = draw(*dims(layout, n, ic, *size)), draw(oc, ic, 1, 1)
@@ -59,7 +64,7 @@ def test_a_large_batch_of_such_pixels_goes_in_groups(isa, draw, layout):
     residual = draw(*layer.output_shape(x.shape))
     y = layer(x, residual)
     for i in range(len(x)):
-        np.testing.assert_array_equal(y[i:i + 1], layer(x[i:i + 1], residual[i:i + 1]))
+        np.testing.assert_array_equal(y[i : i + 1], layer(x[i : i + 1], residual[i : i + 1]))
     for n, size in ((64, 56), (3, 300)):
         assert layer.kernel(dims(layout, n, 256, size, size))[1] <= 8 << 20
     x, w = draw(*dims(layout, 2, 96, 202, 231)), w[:, :96]
@@ -125,6 +130,7 @@ def test_promised_accuracy(draw, threads, layout, ic, oc):
 def test_taken_where_it_is_asked_for(isa, layout):
     """Whatever the sizes, but for fewer channels than a pair of blocks has, and never where another is asked for
     (golden/decisions.csv has the rest)."""
+
     def kernel(ic, oc, size, algorithm):
         layer = fo.Conv2d(np.zeros((oc, ic, 1, 1), np.float32), layout=layout, algorithm=algorithm)
         return layer.kernel(dims(layout, 1, ic, size, size))[0]
@@ -137,14 +143,24 @@ def test_taken_where_it_is_asked_for(isa, layout):
 
 def test_repr_names_what_may_serve(draw):
     """With a stride too, of which Strassen's algorithm meets a copy; not where zeros stand around the image."""
-    for options, name in ({}, "strassen or direct"), (dict(stride=2), "strassen or direct"), (dict(stride=2, padding=1),
-                                                                                              "direct"):
+    for options, name in (
+        ({}, "strassen or direct"),
+        (dict(stride=2), "strassen or direct"),
+        (dict(stride=2, padding=1), "direct"),
+    ):
         layer = fo.Conv2d(draw(128, 128, 1, 1), **options)
         assert repr(layer).endswith(f" {name}')") and layer.kernel((1, 128, 56, 56))[0].split(",")[0] in name.split()
 
 
-@pytest.mark.parametrize("w, options", [((4, 6, 3, 3), {}), ((4, 6, 1, 1), dict(stride=2)),
-                                        ((4, 3, 1, 1), dict(groups=2)), ((4, 6, 1, 1), dict(padding=1))])
+@pytest.mark.parametrize(
+    "w, options",
+    [
+        ((4, 6, 3, 3), {}),
+        ((4, 6, 1, 1), dict(stride=2)),
+        ((4, 3, 1, 1), dict(groups=2)),
+        ((4, 6, 1, 1), dict(padding=1)),
+    ],
+)
 def test_refused_where_it_does_not_apply(draw, w, options):
     with pytest.raises(ValueError, match="algorithm='strassen' needs a 1x1 kernel, stride 1, no padding and groups=1"):
         fo.conv2d(draw(1, 6, 9, 9), draw(*w), **options, algorithm="strassen")

@@ -114,8 +114,10 @@ def test_as_many_threads_as_asked_for(n):
 
 @pytest.mark.parametrize("limit", [1, 2])
 def test_limits_of_threadpoolctl_hold(limit):
-    assert count("fo.set_num_threads(3)",
-                 f"threadpool_limits({limit}, user_api='openmp')") == (limit, limit + (limit > 1))
+    assert count("fo.set_num_threads(3)", f"threadpool_limits({limit}, user_api='openmp')") == (
+        limit,
+        limit + (limit > 1),
+    )
 
 
 def test_a_team_that_grows():
@@ -138,11 +140,14 @@ def test_small_work_stays_on_one_thread():
     assert count("fo.set_num_threads(4)", size=4) == (4, 1)
 
 
-@pytest.mark.parametrize("w, x, padding", [
-    ((256, 256, 3, 3), (2, 256, 56, 56), 1),
-    ((1, 1, 1, 1), (1, 1, 1, 1), 3000),
-    ((1, 1, 129, 129), (1, 1, 128, 128), 192),
-])
+@pytest.mark.parametrize(
+    "w, x, padding",
+    [
+        ((256, 256, 3, 3), (2, 256, 56, 56), 1),
+        ((1, 1, 1, 1), (1, 1, 1, 1), 3000),
+        ((1, 1, 129, 129), (1, 1, 128, 128), 192),
+    ],
+)
 def test_gil_is_released(draw, restored, w, x, padding):
     """While a long convolution runs, another Python thread goes on: its time stamps lie inside of the call."""
     fo.set_num_threads(1)

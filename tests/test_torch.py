@@ -1,4 +1,5 @@
 """Agreement with PyTorch, on the conventions above all: gate orders, padding, the meaning of each argument."""
+
 import numpy as np
 import pytest
 
@@ -20,16 +21,19 @@ def tensors(*arrays):
 
 
 @pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
-@pytest.mark.parametrize("kernel, options", [
-    (1, {}),
-    (3, dict(padding=1)),
-    (3, dict(padding="same", dilation=2)),
-    (4, dict(padding="same")),
-    (5, dict(stride=2, padding=2)),
-    (3, dict(stride=(1, 2), padding=(0, 1), dilation=(2, 1))),
-    (3, dict(groups=2, padding=1)),
-    (3, dict(groups=6, padding=1)),
-])
+@pytest.mark.parametrize(
+    "kernel, options",
+    [
+        (1, {}),
+        (3, dict(padding=1)),
+        (3, dict(padding="same", dilation=2)),
+        (4, dict(padding="same")),
+        (5, dict(stride=2, padding=2)),
+        (3, dict(stride=(1, 2), padding=(0, 1), dilation=(2, 1))),
+        (3, dict(groups=2, padding=1)),
+        (3, dict(groups=6, padding=1)),
+    ],
+)
 def test_conv2d(isa, draw, layout, kernel, options):
     x, w, bias = draw(2, 6, 11, 12), draw(12, 6 // options.get("groups", 1), kernel, kernel), draw(12)
     expected = F.conv2d(*tensors(x, w, bias), **options)
@@ -65,24 +69,27 @@ def test_residual_block(isa, draw):
     close(y, F.relu(norm(conv(torch.from_numpy(x))) + torch.from_numpy(x)))
 
 
-@pytest.mark.parametrize("name, activation, function", [
-    ("relu", "relu", F.relu),
-    ("relu6", "relu6", F.relu6),
-    ("clip", ("clip", -0.5, 0.75), lambda x: F.hardtanh(x, -0.5, 0.75)),
-    ("leaky_relu", "leaky_relu", F.leaky_relu),
-    ("leaky_relu_0.2", ("leaky_relu", 0.2), lambda x: F.leaky_relu(x, 0.2)),
-    ("elu", "elu", F.elu),
-    ("elu_0.5", ("elu", 0.5), lambda x: F.elu(x, 0.5)),
-    ("sigmoid", "sigmoid", torch.sigmoid),
-    ("tanh", "tanh", torch.tanh),
-    ("gelu", "gelu", F.gelu),
-    ("gelu_tanh", "gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
-    ("silu", "silu", F.silu),
-    ("hardsigmoid", "hardsigmoid", F.hardsigmoid),
-    ("hardswish", "hardswish", F.hardswish),
-    ("softplus", "softplus", F.softplus),
-    ("mish", "mish", F.mish),
-])
+@pytest.mark.parametrize(
+    "name, activation, function",
+    [
+        ("relu", "relu", F.relu),
+        ("relu6", "relu6", F.relu6),
+        ("clip", ("clip", -0.5, 0.75), lambda x: F.hardtanh(x, -0.5, 0.75)),
+        ("leaky_relu", "leaky_relu", F.leaky_relu),
+        ("leaky_relu_0.2", ("leaky_relu", 0.2), lambda x: F.leaky_relu(x, 0.2)),
+        ("elu", "elu", F.elu),
+        ("elu_0.5", ("elu", 0.5), lambda x: F.elu(x, 0.5)),
+        ("sigmoid", "sigmoid", torch.sigmoid),
+        ("tanh", "tanh", torch.tanh),
+        ("gelu", "gelu", F.gelu),
+        ("gelu_tanh", "gelu_tanh", lambda x: F.gelu(x, approximate="tanh")),
+        ("silu", "silu", F.silu),
+        ("hardsigmoid", "hardsigmoid", F.hardsigmoid),
+        ("hardswish", "hardswish", F.hardswish),
+        ("softplus", "softplus", F.softplus),
+        ("mish", "mish", F.mish),
+    ],
+)
 def test_activations(isa, draw, name, activation, function):
     x, w = 5 * draw(9, 7), draw(37, 7)
     close(fo.linear(x, w, activation=activation), function(F.linear(*tensors(x, w))))
@@ -93,9 +100,14 @@ def test_prelu(draw):
     close(fo.conv2d(x, w, activation=("prelu", slopes)), F.prelu(F.conv2d(*tensors(x, w)), *tensors(slopes)))
 
 
-@pytest.mark.parametrize("module, cell", [
-    (torch.nn.RNNCell, fo.RNNCell), (torch.nn.LSTMCell, fo.LSTMCell), (torch.nn.GRUCell, fo.GRUCell),
-])
+@pytest.mark.parametrize(
+    "module, cell",
+    [
+        (torch.nn.RNNCell, fo.RNNCell),
+        (torch.nn.LSTMCell, fo.LSTMCell),
+        (torch.nn.GRUCell, fo.GRUCell),
+    ],
+)
 def test_cells(isa, draw, module, cell):
     torch.manual_seed(0)
     module = module(10, 21)
@@ -108,12 +120,15 @@ def test_cells(isa, draw, module, cell):
         close(cell(*weights)(x, h), module(*tensors(x, h)))
 
 
-@pytest.mark.parametrize("options", [
-    dict(kernel_size=3, padding=1),
-    dict(kernel_size=4, padding="same", bias=False),
-    dict(kernel_size=(3, 5), stride=(2, 1), padding=(0, 2), dilation=(1, 2), groups=2),
-    dict(kernel_size=3, padding="valid", groups=6),
-])
+@pytest.mark.parametrize(
+    "options",
+    [
+        dict(kernel_size=3, padding=1),
+        dict(kernel_size=4, padding="same", bias=False),
+        dict(kernel_size=(3, 5), stride=(2, 1), padding=(0, 2), dilation=(1, 2), groups=2),
+        dict(kernel_size=3, padding="valid", groups=6),
+    ],
+)
 def test_a_module_as_a_layer(draw, options):
     torch.manual_seed(0)
     module, x = torch.nn.Conv2d(6, 12, **options), draw(2, 6, 11, 12)
@@ -125,13 +140,20 @@ def test_a_module_as_a_layer(draw, options):
     close(fo.from_torch(module)(x), module(torch.from_numpy(x)))
 
 
-@pytest.mark.parametrize("module, error, fix", [
-    (torch.nn.LSTM(4, 3).double(), TypeError, r"torch.float64.*pass module.float\(\)"),
-    (torch.nn.Linear(4, 3).bfloat16(), TypeError, r"torch.bfloat16.*pass module.float\(\)"),
-    (torch.nn.Conv2d(4, 8, 3, padding=1,
-                     padding_mode="reflect"), ValueError, r"reflect.*from_torch\(module, example_inputs\)"),
-    (torch.nn.Softmax(1), TypeError, r"Softmax.*Conv2d, Linear.*from_torch\(module, example_inputs\)"),
-], ids=lambda m: type(m).__name__ if isinstance(m, torch.nn.Module) else "")
+@pytest.mark.parametrize(
+    "module, error, fix",
+    [
+        (torch.nn.LSTM(4, 3).double(), TypeError, r"torch.float64.*pass module.float\(\)"),
+        (torch.nn.Linear(4, 3).bfloat16(), TypeError, r"torch.bfloat16.*pass module.float\(\)"),
+        (
+            torch.nn.Conv2d(4, 8, 3, padding=1, padding_mode="reflect"),
+            ValueError,
+            r"reflect.*from_torch\(module, example_inputs\)",
+        ),
+        (torch.nn.Softmax(1), TypeError, r"Softmax.*Conv2d, Linear.*from_torch\(module, example_inputs\)"),
+    ],
+    ids=lambda m: type(m).__name__ if isinstance(m, torch.nn.Module) else "",
+)
 def test_a_module_that_has_no_layer(module, error, fix):
     with pytest.raises(error, match=fix):
         fo.from_torch(module)

@@ -1,4 +1,5 @@
 """float16, bfloat16 and float64: halves are stored and computed in float32, doubles are computed by NumPy."""
+
 import os
 
 import numpy as np

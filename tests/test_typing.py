@@ -1,5 +1,6 @@
 """The types that the package ships: a user's script passes mypy --strict, and the stubs say what is in the
 modules."""
+
 import ast
 import subprocess
 import sys
@@ -48,12 +49,15 @@ def test_a_users_script_passes_mypy(strict):
 
 def test_a_wrong_script_does_not(strict, tmp_path):
     wrong = {
-        'fo.conv2d(x, x, activaton="relu")': "call-arg", 'fo.Conv2d(x, padding="full")': "arg-type",
-        "fo.linear(x)": "call-arg", "fo.LSTM(x, x)(x)[1].shape": "attr-defined"
+        'fo.conv2d(x, x, activaton="relu")': "call-arg",
+        'fo.Conv2d(x, padding="full")': "arg-type",
+        "fo.linear(x)": "call-arg",
+        "fo.LSTM(x, x)(x)[1].shape": "attr-defined",
     }
     script = tmp_path / "wrong.py"
-    script.write_text("import numpy as np\nimport fusedops as fo\nx = np.ones((1, 1, 1, 1), np.float32)\n" +
-                      "\n".join(wrong) + "\n")
+    script.write_text(
+        "import numpy as np\nimport fusedops as fo\nx = np.ones((1, 1, 1, 1), np.float32)\n" + "\n".join(wrong) + "\n"
+    )
     done = subprocess.run([sys.executable, *strict, str(script)], cwd=ROOT, capture_output=True, text=True)
     found = [line for line in done.stdout.splitlines() if "error:" in line]
     for number, (line, code) in enumerate(wrong.items(), 4):
@@ -65,8 +69,16 @@ def test_stubs_are_those_of_the_modules(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed")
     allowed = tmp_path / "allowed.txt"
     allowed.write_text(NOT_COMPARED)
-    run("-m", "mypy.stubtest", "fusedops", "--concise", "--ignore-missing-stub", "--ignore-unused-allowlist",
-        f"--allowlist={allowed}", f"--mypy-config-file={ROOT / 'pyproject.toml'}")
+    run(
+        "-m",
+        "mypy.stubtest",
+        "fusedops",
+        "--concise",
+        "--ignore-missing-stub",
+        "--ignore-unused-allowlist",
+        f"--allowlist={allowed}",
+        f"--mypy-config-file={ROOT / 'pyproject.toml'}",
+    )
 
 
 def test_the_script_names_everything_public_and_runs(tmp_path):

@@ -1,4 +1,5 @@
 """Three spatial axes: convolutions, pools, norms and resizing by kernels for two, against the operators' meaning."""
+
 import itertools
 
 import numpy as np
@@ -14,12 +15,14 @@ from fusedops.graph.ir import Node
 
 def network(nodes, x, constants, **options):
     """The network of some nodes, which takes x and gives what the last of them does."""
+
     def value(name, shape):
         return helper.make_tensor_value_info(name, TensorProto.FLOAT, shape)
 
     inputs, results = [value("x", ["n", x.shape[1], "d", "h", "w"])], [value(nodes[-1].output[0], None)]
-    graph = helper.make_graph(nodes, "volumes", inputs, results,
-                              [numpy_helper.from_array(a, name) for name, a in constants.items()])
+    graph = helper.make_graph(
+        nodes, "volumes", inputs, results, [numpy_helper.from_array(a, name) for name, a in constants.items()]
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=9)
     return fo.load_onnx(model.SerializeToString(), **options)
 
@@ -31,7 +34,7 @@ def kinds(net, *arrays):
 def meaning(op, x, *others, **attrs):
     """What the operator means, in float64."""
     arrays = [a if a is None or a.dtype.kind != "f" else a.astype(np.float64) for a in (x, *others)]
-    return evaluate(Node(op, op, list("abcdefg"[:len(arrays)]), ["y"], attrs), arrays)[0]
+    return evaluate(Node(op, op, list("abcdefg"[: len(arrays)]), ["y"], attrs), arrays)[0]
 
 
 def close(y, expected):
@@ -63,8 +66,11 @@ def test_convolution(isa, draw, case, batch):
     channels, outputs, groups, kernel, attrs = CONVOLUTIONS[case]
     x, w, b = draw(batch, channels, 5, 9, 8), draw(outputs, channels // groups, *kernel), draw(outputs)
     bn = dict(g=draw(outputs), s=draw(outputs), m=draw(outputs), v=np.abs(draw(outputs)) + 0.5)
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=groups, **attrs),
-             helper.make_node("BatchNormalization", ["c", *bn], ["n"]), helper.make_node("Relu", ["n"], ["y"])]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], group=groups, **attrs),
+        helper.make_node("BatchNormalization", ["c", *bn], ["n"]),
+        helper.make_node("Relu", ["n"], ["y"]),
+    ]
     expected = meaning("BatchNormalization", meaning("Conv", x, w, b, group=groups, **attrs), *bn.values()).clip(0)
     for fold, fuse in itertools.product((True, False), repeat=2):
         net = network(nodes, x, dict(w=w, b=b, **bn), fold=fold, fuse=fuse)
@@ -78,8 +84,11 @@ def test_convolution(isa, draw, case, batch):
 @pytest.mark.parametrize("groups", [1, 4, 8])
 def test_residual_and_activation(isa, threads, draw, batch, groups):
     x, w, b = draw(batch, 8, 4, 6, 6), draw(8, 8 // groups, 3, 3, 3), draw(8)
-    nodes = [helper.make_node("Conv", ["x", "w", "b"], ["c"], group=groups, pads=[1] * 6),
-             helper.make_node("Add", ["c", "x"], ["s"]), helper.make_node("LeakyRelu", ["s"], ["y"], alpha=0.1)]
+    nodes = [
+        helper.make_node("Conv", ["x", "w", "b"], ["c"], group=groups, pads=[1] * 6),
+        helper.make_node("Add", ["c", "x"], ["s"]),
+        helper.make_node("LeakyRelu", ["s"], ["y"], alpha=0.1),
+    ]
     net, sums = network(nodes, x, dict(w=w, b=b)), meaning("Conv", x, w, b, group=groups, pads=[1] * 6) + x
     close(net(x), np.where(sums < 0, 0.1 * sums, sums))
     assert kinds(net, x) <= {"fill", "copy", "conv2d"}
@@ -134,12 +143,18 @@ def test_norms_and_means(isa, draw):
     bn = dict(g=g, b=b, m=draw(6), v=np.abs(draw(6)) + 0.5)
     for nodes, expected in (
         ([helper.make_node("BatchNormalization", ["x", *bn], ["y"])], meaning("BatchNormalization", x, *bn.values())),
-        ([helper.make_node("InstanceNormalization", ["x", "g", "b"], ["y"])],
-         meaning("InstanceNormalization", x, g, b)),
+        (
+            [helper.make_node("InstanceNormalization", ["x", "g", "b"], ["y"])],
+            meaning("InstanceNormalization", x, g, b),
+        ),
         ([helper.make_node("GlobalAveragePool", ["x"], ["y"])], x.astype(np.float64).mean((2, 3, 4), keepdims=True)),
-        ([helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 4, 2, 3]),
-          helper.make_node("InstanceNormalization", ["t", "g", "b"], ["y"])],
-         meaning("InstanceNormalization", x, g, b).transpose(0, 1, 4, 2, 3)),
+        (
+            [
+                helper.make_node("Transpose", ["x"], ["t"], perm=[0, 1, 4, 2, 3]),
+                helper.make_node("InstanceNormalization", ["t", "g", "b"], ["y"]),
+            ],
+            meaning("InstanceNormalization", x, g, b).transpose(0, 1, 4, 2, 3),
+        ),
     ):
         net = network(nodes, x, {name: bn[name] for name in nodes[-1].input if name in bn})
         close(net(x), expected)
@@ -147,9 +162,15 @@ def test_norms_and_means(isa, draw):
 
 
 @pytest.mark.parametrize("scales", [[2, 2, 2], [1, 2, 2], [2, 1, 1], [1.5, 2.5, 0.6]])
-@pytest.mark.parametrize("attrs", [dict(mode="nearest"), dict(mode="linear"),
-                                   dict(mode="linear", coordinate_transformation_mode="align_corners"),
-                                   dict(mode="cubic")])
+@pytest.mark.parametrize(
+    "attrs",
+    [
+        dict(mode="nearest"),
+        dict(mode="linear"),
+        dict(mode="linear", coordinate_transformation_mode="align_corners"),
+        dict(mode="cubic"),
+    ],
+)
 def test_resize(isa, draw, scales, attrs):
     x, s = draw(2, 5, 4, 6, 5), np.float32([1, 1, *scales])
     net = network([helper.make_node("Resize", ["x", "", "s"], ["y"], **attrs)], x, dict(s=s))
@@ -159,21 +180,31 @@ def test_resize(isa, draw, scales, attrs):
 
 def test_a_network_of_volumes(isa, threads, draw):
     """A U-Net's way down and up, for any number of images and any depth."""
-    weights = {"w1": draw(8, 2, 3, 3, 3), "w2": draw(16, 8, 3, 3, 3) / 8, "w3": draw(16, 8, 2, 2, 2),
-               "w4": draw(4, 16, 3, 3, 3) / 8, "b1": draw(8)}
-    nodes = [helper.make_node("Conv", ["x", "w1", "b1"], ["a"], pads=[1] * 6), helper.make_node("Relu", ["a"], ["r"]),
-             helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2] * 3, strides=[2] * 3),
-             helper.make_node("Conv", ["p", "w2"], ["c"], pads=[1] * 6), helper.make_node("Relu", ["c"], ["d"]),
-             helper.make_node("ConvTranspose", ["d", "w3"], ["u"], strides=[2] * 3),
-             helper.make_node("Concat", ["r", "u"], ["k"], axis=1),
-             helper.make_node("Conv", ["k", "w4"], ["y"], pads=[1] * 6)]
+    weights = {
+        "w1": draw(8, 2, 3, 3, 3),
+        "w2": draw(16, 8, 3, 3, 3) / 8,
+        "w3": draw(16, 8, 2, 2, 2),
+        "w4": draw(4, 16, 3, 3, 3) / 8,
+        "b1": draw(8),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], pads=[1] * 6),
+        helper.make_node("Relu", ["a"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2] * 3, strides=[2] * 3),
+        helper.make_node("Conv", ["p", "w2"], ["c"], pads=[1] * 6),
+        helper.make_node("Relu", ["c"], ["d"]),
+        helper.make_node("ConvTranspose", ["d", "w3"], ["u"], strides=[2] * 3),
+        helper.make_node("Concat", ["r", "u"], ["k"], axis=1),
+        helper.make_node("Conv", ["k", "w4"], ["y"], pads=[1] * 6),
+    ]
     whole = draw(2, 2, 6, 8, 10)
     net = network(nodes, whole, weights)
     for x in whole, whole[1:], whole[:, :, :4], np.concatenate([whole, whole], 2)[:1]:
         a = meaning("Conv", x, weights["w1"], weights["b1"], pads=[1] * 6).clip(0)
         down = meaning("MaxPool", a, kernel_shape=[2] * 3, strides=[2] * 3)
-        up = meaning("ConvTranspose", meaning("Conv", down, weights["w2"], pads=[1] * 6).clip(0), weights["w3"],
-                     strides=[2] * 3)
+        up = meaning(
+            "ConvTranspose", meaning("Conv", down, weights["w2"], pads=[1] * 6).clip(0), weights["w3"], strides=[2] * 3
+        )
         close(net(x), meaning("Conv", np.concatenate([a, up], 1), weights["w4"], pads=[1] * 6))
         assert "numpy" not in kinds(net, x)
         np.testing.assert_array_equal(net(x[-1:]), net(x)[-1:])

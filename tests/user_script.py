@@ -1,4 +1,5 @@
 """The public interface as a user's typed script has it; test_typing.py runs it and checks it with ``mypy --strict``."""
+
 import sys
 import tempfile
 from pathlib import Path
@@ -47,7 +48,9 @@ def eight_bits() -> list[NDArray[np.float32]]:
     dynamic = fo.QLinear(random(3, 8), activation="relu")(random(2, 8))
     layer = fo.QConv2d(random(4, 4, 3, 3), x_q=q, y_q=q, padding=1)
     return [
-        fo.dequantize(fo.quantize(random(3), q, np.int8), q), dynamic, fo.dequantize(layer(x), q),
+        fo.dequantize(fo.quantize(random(3), q, np.int8), q),
+        dynamic,
+        fo.dequantize(layer(x), q),
         fo.qconv2d(x, w, x_q=q, w_q=fo.Quantization(np.ones(4, np.float32)), stride=2),
         fo.reference.qconv2d(x, w, x_q=q, w_q=fo.Quantization(0.1)),
     ]
@@ -103,8 +106,12 @@ def recurrent() -> list[Array]:
     frames = [stream.step(frame) for frame in steps]
     stream.reset()
     stream.state = random(1, 2, 4)
-    cells = [fo.RNNCell(w_ih, random(16, 16))(x, random(2, 16)), fo.GRUCell(random(12, 5), w_hh[:12])(x, h),
-             fo.rnn_cell(x, random(2, 16), w_ih, random(16, 16)), fo.gru_cell(x, h, random(12, 5), w_hh[:12])]
+    cells = [
+        fo.RNNCell(w_ih, random(16, 16))(x, random(2, 16)),
+        fo.GRUCell(random(12, 5), w_hh[:12])(x, h),
+        fo.rnn_cell(x, random(2, 16), w_ih, random(16, 16)),
+        fo.gru_cell(x, h, random(12, 5), w_hh[:12]),
+    ]
     return [h_new, c_new, y, hn, cn, both, y_rnn, y_gru, state, *frames, *cells]
 
 
@@ -112,8 +119,9 @@ def network(model: fo.Model, path: Path) -> Array:
     shape = tuple(n if isinstance(n, int) else 1 for n in model.inputs[0].shape or ())
     x = random(*shape)
     explanation = model.explain()
-    print(explanation, explanation.bytes, [f.into for f in explanation.fusions],
-          [r.reason for r in explanation.refusals])
+    print(
+        explanation, explanation.bytes, [f.into for f in explanation.fusions], [r.reason for r in explanation.refusals]
+    )
     print(model.benchmark(x, number=1, repeat=2).as_dict()["fused"]["median"], model.memory(shape))
     print([layer.ms for layer in model.profile(x, repeat=2).layers])
     model.save(path)

@@ -3,6 +3,7 @@
 A module walks through a case with a :class:`Builder` of its own and reports what it does not have as
 :class:`Unsupported`.
 """
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -89,8 +90,9 @@ class Builder:
             case Residual():
                 x, skip = self.fork(x, True)
                 y = self._in_a_row(operation.body, a.body, x)
-                return self.add(y, skip if operation.skip is None else self.convolution(skip, operation.skip, a.skip),
-                                "relu")
+                return self.add(
+                    y, skip if operation.skip is None else self.convolution(skip, operation.skip, a.skip), "relu"
+                )
             case MBConv():
                 x, skip = self.fork(x, operation.residual)
                 y = self._in_a_row(operation.parts[:-1], a.parts[:-1], x)

@@ -1,4 +1,5 @@
 """ncnn: batch norm folded by us, as its converters do, activations as parameters of its layers."""
+
 import struct
 import tempfile
 from pathlib import Path
@@ -23,7 +24,8 @@ class NcnnBuilder(Builder):
         names = [f"b{len(self.blobs) + i}" for i in range(outputs)]
         self.blobs += names
         self.layers.append(
-            f"{kind} l{len(self.layers)} {len(values)} {outputs} {' '.join((*values, *names))} {parameters}")
+            f"{kind} l{len(self.layers)} {len(values)} {outputs} {' '.join((*values, *names))} {parameters}"
+        )
         return names if outputs > 1 else names[0]
 
     def store(self, w, bias):
@@ -34,17 +36,24 @@ class NcnnBuilder(Builder):
             raise Unsupported("takes one image")
         w, bias = fold_batch_norm(a.w, None, a.bn)
         self.store(w, bias)
-        kind, groups = ("Convolution", "") if operation.groups == 1 else ("ConvolutionDepthWise",
-                                                                          f" 7={operation.groups}")
+        kind, groups = (
+            ("Convolution", "") if operation.groups == 1 else ("ConvolutionDepthWise", f" 7={operation.groups}")
+        )
         return self.layer(
-            kind, [x], f"0={operation.outputs} 1={operation.kernel} 3={operation.stride} 4={operation.padding} 5=1 "
-            f"6={w.size}{groups}{ACTIVATIONS[operation.activation]}")
+            kind,
+            [x],
+            f"0={operation.outputs} 1={operation.kernel} 3={operation.stride} 4={operation.padding} 5=1 "
+            f"6={w.size}{groups}{ACTIVATIONS[operation.activation]}",
+        )
 
     def product(self, x, operation, a):
         self.store(a.w, a.bias)
         gelu = operation.activation == "gelu_tanh"
-        y = self.layer("InnerProduct", [x],
-                       f"0={operation.outputs} 1=1 2={a.w.size}{'' if gelu else ACTIVATIONS[operation.activation]}")
+        y = self.layer(
+            "InnerProduct",
+            [x],
+            f"0={operation.outputs} 1=1 2={a.w.size}{'' if gelu else ACTIVATIONS[operation.activation]}",
+        )
         return self.layer("GELU", [y], "0=1") if gelu else y
 
     def add(self, x, y, activation):
@@ -70,8 +79,9 @@ def prepare(operation, a, threads):
         setattr(net.opt, reduced, False)
     with tempfile.TemporaryDirectory() as folder:
         parameters, weights = Path(folder, "net.param"), Path(folder, "net.bin")
-        parameters.write_text("\n".join(["7767517", f"{len(builder.layers)} {len(builder.blobs)}", *builder.layers,
-                                         ""]))
+        parameters.write_text(
+            "\n".join(["7767517", f"{len(builder.layers)} {len(builder.blobs)}", *builder.layers, ""])
+        )
         weights.write_bytes(builder.weights)
         if net.load_param(str(parameters)) or net.load_model(str(weights)):
             raise Unsupported("does not load the net")

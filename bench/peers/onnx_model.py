@@ -1,4 +1,5 @@
 """A case as an ONNX model, batch norm and activation as nodes of their own: whoever reads it does the fusing."""
+
 from pathlib import Path
 
 import numpy as np
@@ -48,14 +49,22 @@ class OnnxBuilder(Builder):
 
     def convolution(self, x, operation, a):
         p = operation.padding
-        y = self.node("Conv", x, self.constant(a.w), kernel_shape=a.w.shape[2:], strides=[operation.stride] * 2,
-                      pads=[p] * 4, group=operation.groups)
+        y = self.node(
+            "Conv",
+            x,
+            self.constant(a.w),
+            kernel_shape=a.w.shape[2:],
+            strides=[operation.stride] * 2,
+            pads=[p] * 4,
+            group=operation.groups,
+        )
         y = self.node("BatchNormalization", y, *map(self.constant, a.bn[:4]), epsilon=a.bn.eps)
         return self.activation(y, operation.activation)
 
     def product(self, x, operation, a):
-        return self.activation(self.node("Gemm", x, self.constant(a.w), self.constant(a.bias), transB=1),
-                               operation.activation)
+        return self.activation(
+            self.node("Gemm", x, self.constant(a.w), self.constant(a.bias), transB=1), operation.activation
+        )
 
     def add(self, x, y, activation):
         return self.activation(self.node("Add", x, y), activation)
@@ -70,8 +79,14 @@ class OnnxBuilder(Builder):
             case "max_pool2d" | "avg_pool2d":
                 kind = "MaxPool" if operation.function == "max_pool2d" else "AveragePool"
                 k, more = options["kernel_size"], {} if kind == "MaxPool" else {"count_include_pad": 1}
-                return self.node(kind, x, kernel_shape=[k, k], strides=[options.get("stride", k)] * 2,
-                                 pads=[options.get("padding", 0)] * 4, **more)
+                return self.node(
+                    kind,
+                    x,
+                    kernel_shape=[k, k],
+                    strides=[options.get("stride", k)] * 2,
+                    pads=[options.get("padding", 0)] * 4,
+                    **more,
+                )
             case "softmax":
                 return self.node("Softmax", x, axis=options.get("axis", -1))
             case "layer_norm":
@@ -81,8 +96,15 @@ class OnnxBuilder(Builder):
                 scales = self.constant(np.float32([1, 1, options["scale"], options["scale"]]))
                 if options.get("mode") == "linear":
                     return self.node("Resize", x, "", scales, mode="linear")
-                return self.node("Resize", x, "", scales, mode="nearest", nearest_mode="floor",
-                                 coordinate_transformation_mode="asymmetric")
+                return self.node(
+                    "Resize",
+                    x,
+                    "",
+                    scales,
+                    mode="nearest",
+                    nearest_mode="floor",
+                    coordinate_transformation_mode="asymmetric",
+                )
             case _:
                 return super().passed(x, operation, a)
 
@@ -98,7 +120,7 @@ class OnnxBuilder(Builder):
         """As exporters write it: heads are an axis that is reshaped and transposed."""
         split = self.constant(np.array([0, 0, operation.heads, -1]))
         joined = self.constant(np.array([0, 0, operation.width]))
-        scale = self.constant(np.float32((operation.width // operation.heads)**-0.5))
+        scale = self.constant(np.float32((operation.width // operation.heads) ** -0.5))
 
         def product(x, w, bias):
             return self.node("Add", self.node("MatMul", x, self.constant(w.T)), self.constant(bias))
@@ -107,8 +129,10 @@ class OnnxBuilder(Builder):
             return self.node("LayerNormalization", x, *map(self.constant, parameters), axis=-1, epsilon=1e-5)
 
         for layer in a.layers:
-            q, k, v = (self.node("Transpose", self.node("Reshape", product(x, w, b), split), perm=perm) for w, b, perm
-                       in zip(*(np.split(p, 3) for p in layer.qkv), ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3])))
+            q, k, v = (
+                self.node("Transpose", self.node("Reshape", product(x, w, b), split), perm=perm)
+                for w, b, perm in zip(*(np.split(p, 3) for p in layer.qkv), ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]))
+            )
             weights = self.node("Softmax", self.node("Mul", self.node("MatMul", q, k), scale), axis=-1)
             heads = self.node("Transpose", self.node("MatMul", weights, v), perm=[0, 2, 1, 3])
             x = norm(self.node("Add", x, product(self.node("Reshape", heads, joined), *layer.out)), layer.norm1)
@@ -146,8 +170,15 @@ class OnnxBuilder(Builder):
         w_ih, w_hh, b_ih, b_hh = map(ordered, a.weights)
         weights = [self.constant(v[np.newaxis]) for v in (w_ih, w_hh, np.concatenate([b_ih, b_hh]))]
         options = {"linear_before_reset": 1} if operation.mode == "GRU" else {}
-        return self.node(operation.mode, x, *weights, *(["", *states] if states else []), outputs=outputs,
-                         hidden_size=operation.hidden, **options)
+        return self.node(
+            operation.mode,
+            x,
+            *weights,
+            *(["", *states] if states else []),
+            outputs=outputs,
+            hidden_size=operation.hidden,
+            **options,
+        )
 
 
 def onnx_model(operation, a):
@@ -159,8 +190,11 @@ def onnx_model(operation, a):
     builder = OnnxBuilder()
     y = builder.build(operation, a, *names)
     graph = helper.make_graph(
-        builder.nodes, "case",
+        builder.nodes,
+        "case",
         [helper.make_tensor_value_info(n, TensorProto.FLOAT, v.shape) for n, v in zip(names, values, strict=True)],
-        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)], builder.constants)
+        [helper.make_tensor_value_info(y, TensorProto.FLOAT, None)],
+        builder.constants,
+    )
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", OPSET)], ir_version=9)
     return onnx.shape_inference.infer_shapes(model).SerializeToString()

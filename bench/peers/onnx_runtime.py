@@ -1,4 +1,5 @@
 """ONNX Runtime's CPU provider, with all its graph optimizations."""
+
 import onnxruntime
 
 from . import Call, inputs

@@ -1,4 +1,5 @@
 """fusedops itself, measured as its peers are: prepared layers, fused; blocks as one kernel where that pays."""
+
 import fusedops as fo
 
 from ..cases import variants

@@ -1,4 +1,5 @@
 """NumPy: what one writes without a library."""
+
 from ..cases import variants
 from . import Call, Unsupported
 

@@ -3,6 +3,7 @@
 The process measures itself. `clock` is pytest-benchmark's timer: what it has counted is the time of a call as the
 process tells it.
 """
+
 import importlib
 import os
 from concurrent.futures import ProcessPoolExecutor
@@ -69,12 +70,14 @@ class Clock:
 
 # The rest runs in the process.
 
+
 class _State:
     module = threads = call = limits = None
 
 
 def _start(module, threads):
     from threadpoolctl import threadpool_limits
+
     _State.module, _State.threads = importlib.import_module(f".{module}", __package__), threads
     _State.limits = threadpool_limits(threads)  # of the pools that importing the peer has brought
 

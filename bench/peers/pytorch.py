@@ -1,11 +1,18 @@
 """PyTorch's modules in inference mode, as they come."""
+
 import torch
 from torch import nn
 
 from . import Builder, Call, inputs
 
-ACTIVATIONS = {None: nn.Identity, "relu": nn.ReLU, "relu6": nn.ReLU6, "gelu_tanh": lambda: nn.GELU("tanh"),
-               "silu": nn.SiLU, "sigmoid": nn.Sigmoid}
+ACTIVATIONS = {
+    None: nn.Identity,
+    "relu": nn.ReLU,
+    "relu6": nn.ReLU6,
+    "gelu_tanh": lambda: nn.GELU("tanh"),
+    "silu": nn.SiLU,
+    "sigmoid": nn.Sigmoid,
+}
 
 
 class TorchBuilder(Builder):
@@ -76,8 +83,15 @@ class TorchBuilder(Builder):
 
 
 def _convolution(operation, a):
-    conv = nn.Conv2d(operation.channels, operation.outputs, operation.kernel, operation.stride, operation.padding,
-                     groups=operation.groups, bias=False)
+    conv = nn.Conv2d(
+        operation.channels,
+        operation.outputs,
+        operation.kernel,
+        operation.stride,
+        operation.padding,
+        groups=operation.groups,
+        bias=False,
+    )
     bn = nn.BatchNorm2d(operation.outputs, eps=a.bn.eps)
     _set(conv, weight=a.w)
     _set(bn, weight=a.bn.gamma, bias=a.bn.beta, running_mean=a.bn.mean, running_var=a.bn.var)
@@ -93,11 +107,17 @@ def _linear(operation, a):
 def _encoder(operation, a):
     layers = []
     for b in a.layers:
-        layer = nn.TransformerEncoderLayer(operation.width, operation.heads, 4 * operation.width, 0.0, "gelu",
-                                           batch_first=True)
+        layer = nn.TransformerEncoderLayer(
+            operation.width, operation.heads, 4 * operation.width, 0.0, "gelu", batch_first=True
+        )
         _set(layer.self_attn, in_proj_weight=b.qkv[0], in_proj_bias=b.qkv[1])
-        parts = {layer.self_attn.out_proj: b.out, layer.norm1: b.norm1, layer.linear1: b.wide, layer.linear2: b.narrow,
-                 layer.norm2: b.norm2}
+        parts = {
+            layer.self_attn.out_proj: b.out,
+            layer.norm1: b.norm1,
+            layer.linear1: b.wide,
+            layer.linear2: b.narrow,
+            layer.norm2: b.norm2,
+        }
         for module, (weight, bias) in parts.items():
             _set(module, weight=weight, bias=bias)
         layers.append(layer)

@@ -1,5 +1,6 @@
 """TVM's Relax with its default pipeline for processors, not tuned: tuning takes hours, and would be another
 comparison."""
+
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
@@ -16,6 +17,7 @@ def prepare(operation, a, threads, fuse=True):
     import onnx
 
     from .onnx_model import onnx_model
+
     if isinstance(operation, (Encoder, File, Network)) or operation.flop > LIMIT_FLOP:
         raise Unsupported("takes too long where it is not tuned")
     try:

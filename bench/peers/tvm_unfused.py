@@ -1,5 +1,6 @@
 """TVM with fusion limited to one operator a kernel: limited, not disabled, as the pass also makes the kernels'
 functions."""
+
 from . import tvm_relax
 
 

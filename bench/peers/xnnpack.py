@@ -1,5 +1,6 @@
 """XNNPACK through LiteRT, which hands it whole graphs: a .tflite model written here, channels last, batch norm folded
 by us."""
+
 import flatbuffers
 import numpy as np
 from ai_edge_litert import schema_py_generated as schema
@@ -60,8 +61,9 @@ class TfliteBuilder(Builder):
         """A node of its own where "SAME" is not the same on both sides."""
         n, h, w, c = self.shape(x)
         amounts = self.constant(np.array([[0, 0], [padding] * 2, [padding] * 2, [0, 0]], np.int32))
-        return self.node((schema.BuiltinOperator.PAD, "PadOptions"), [x, amounts],
-                         (n, h + 2 * padding, w + 2 * padding, c))
+        return self.node(
+            (schema.BuiltinOperator.PAD, "PadOptions"), [x, amounts], (n, h + 2 * padding, w + 2 * padding, c)
+        )
 
     def convolution(self, x, operation, a):
         w, bias = fold_batch_norm(a.w, None, a.bn)
@@ -69,8 +71,12 @@ class TfliteBuilder(Builder):
         if not same and operation.padding:
             x = self.padded(x, operation.padding)
         shape = operation.batch, operation.result_size, operation.result_size, operation.outputs
-        options = dict(padding=schema.Padding.SAME if same else schema.Padding.VALID, strideW=operation.stride,
-                       strideH=operation.stride, fusedActivationFunction=ACTIVATIONS[operation.activation])
+        options = dict(
+            padding=schema.Padding.SAME if same else schema.Padding.VALID,
+            strideW=operation.stride,
+            strideH=operation.stride,
+            fusedActivationFunction=ACTIVATIONS[operation.activation],
+        )
         if operation.groups == 1:
             kind, order = (schema.BuiltinOperator.CONV_2D, "Conv2DOptions"), (0, 2, 3, 1)
         else:
@@ -81,26 +87,41 @@ class TfliteBuilder(Builder):
     def product(self, x, operation, a):
         gelu = operation.activation == "gelu_tanh"
         shape = operation.rows, operation.outputs
-        y = self.node((schema.BuiltinOperator.FULLY_CONNECTED, "FullyConnectedOptions"),
-                      [x, self.constant(a.w), self.constant(a.bias)], shape,
-                      fusedActivationFunction=NONE if gelu else ACTIVATIONS[operation.activation])
+        y = self.node(
+            (schema.BuiltinOperator.FULLY_CONNECTED, "FullyConnectedOptions"),
+            [x, self.constant(a.w), self.constant(a.bias)],
+            shape,
+            fusedActivationFunction=NONE if gelu else ACTIVATIONS[operation.activation],
+        )
         return self.node((schema.BuiltinOperator.GELU, "GeluOptions"), [y], shape, approximate=True) if gelu else y
 
     def add(self, x, y, activation):
-        return self.node((schema.BuiltinOperator.ADD, "AddOptions"), [x, y], self.shape(x),
-                         fusedActivationFunction=ACTIVATIONS[activation])
+        return self.node(
+            (schema.BuiltinOperator.ADD, "AddOptions"),
+            [x, y],
+            self.shape(x),
+            fusedActivationFunction=ACTIVATIONS[activation],
+        )
 
     def max_pool(self, x, operation):
         """Zeros around an image behind a ReLU: as good as nothing."""
         size = operation.size // 2
-        return self.node((schema.BuiltinOperator.MAX_POOL_2D, "Pool2DOptions"), [self.padded(x, 1)],
-                         (1, size, size, operation.channels), padding=schema.Padding.VALID, strideW=2, strideH=2,
-                         filterWidth=3, filterHeight=3)
+        return self.node(
+            (schema.BuiltinOperator.MAX_POOL_2D, "Pool2DOptions"),
+            [self.padded(x, 1)],
+            (1, size, size, operation.channels),
+            padding=schema.Padding.VALID,
+            strideW=2,
+            strideH=2,
+            filterWidth=3,
+            filterHeight=3,
+        )
 
     def mean(self, x, operation):
         n, _, _, c = self.shape(x)
-        return self.node((schema.BuiltinOperator.MEAN, "ReducerOptions"),
-                         [x, self.constant(np.array([1, 2], np.int32))], (n, c))
+        return self.node(
+            (schema.BuiltinOperator.MEAN, "ReducerOptions"), [x, self.constant(np.array([1, 2], np.int32))], (n, c)
+        )
 
     def file(self, x, y):
         self.graph.inputs, self.graph.outputs = [x], [y]

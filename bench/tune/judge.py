@@ -8,6 +8,7 @@ For each set and memory order: the time of what this build chooses over that of 
 many shapes lose 5 % and 15 %. A time is the geometric mean of a warm and a cold call. Nothing is measured here, so a
 change of the model can be judged for processors that are not at hand. Their caches and rates are in MACHINES.
 """
+
 import argparse
 import csv
 import math
@@ -22,8 +23,10 @@ import fusedops as fo
 from .measure import made
 
 HERE = Path(__file__).resolve().parent
-MACHINES = {"zen4.csv": "l1=32768,l2=1048576,l3=33554432,half_rate=1",
-            "zen5.csv": "l1=49152,l2=1048576,l3=33554432,half_rate=0"}
+MACHINES = {
+    "zen4.csv": "l1=32768,l2=1048576,l3=33554432,half_rate=1",
+    "zen5.csv": "l1=49152,l2=1048576,l3=33554432,half_rate=0",
+}
 SHAPE = ("ic", "ih", "iw", "oc", "kh", "kw", "stride", "groups")
 
 
@@ -68,8 +71,10 @@ def show(path, verbose):
     for (isa, layout), rows in losses(read(path)).items():
         mean = math.exp(sum(math.log(loss) for loss, *_ in rows) / len(rows))
         worst = max(worst, mean)
-        print(f"  {isa:7} {layout}: {len(rows)} shapes, {mean:.3f} of the best time, "
-              f"{sum(r[0] > 1.05 for r in rows)} lose 5 %, {sum(r[0] > 1.15 for r in rows)} lose 15 %")
+        print(
+            f"  {isa:7} {layout}: {len(rows)} shapes, {mean:.3f} of the best time, "
+            f"{sum(r[0] > 1.05 for r in rows)} lose 5 %, {sum(r[0] > 1.15 for r in rows)} lose 15 %"
+        )
         for loss, shape, choice, best in sorted(rows, reverse=True) if verbose else ():
             if loss > 1.05:
                 words = " ".join(f"{name}={value}" for name, value in zip(SHAPE, shape, strict=True))

@@ -8,6 +8,7 @@ call before, and `cold`, after everything has left them, as a network's weights 
 calls, of all algorithms in turns. "other" is what the library takes by itself where no algorithm's name asks for it.
 Add the processor to MACHINES of judge.py.
 """
+
 import argparse
 import csv
 import itertools
@@ -26,23 +27,58 @@ EVICTED = np.zeros(24 << 20, np.float32)  # more than a third-level cache
 
 
 LAYERS = [  # ic, image, oc, kernel, stride
-    (3, 224, 64, 7, 2), (3, 224, 32, 3, 2), (3, 224, 64, 3, 1), (128, 28, 256, 1, 1), (64, 128, 64, 3, 1),
-    (256, 56, 64, 1, 1), (1024, 14, 256, 1, 1), (512, 7, 512, 3, 1), (128, 56, 128, 3, 2), (24, 28, 40, 5, 1),
-    (48, 27, 64, 5, 1), (32, 14, 32, 7, 1), (64, 56, 128, 1, 2), (256, 56, 512, 1, 2), (512, 28, 1024, 1, 2),
-    (1024, 14, 2048, 1, 2)]
-POINTWISE = [(16, 96), (96, 24), (32, 64), (64, 64), (64, 256), (80, 480), (144, 24), (128, 128), (256, 128), (384, 96),
-             (512, 512), (320, 1280), (960, 160)]
+    (3, 224, 64, 7, 2),
+    (3, 224, 32, 3, 2),
+    (3, 224, 64, 3, 1),
+    (128, 28, 256, 1, 1),
+    (64, 128, 64, 3, 1),
+    (256, 56, 64, 1, 1),
+    (1024, 14, 256, 1, 1),
+    (512, 7, 512, 3, 1),
+    (128, 56, 128, 3, 2),
+    (24, 28, 40, 5, 1),
+    (48, 27, 64, 5, 1),
+    (32, 14, 32, 7, 1),
+    (64, 56, 128, 1, 2),
+    (256, 56, 512, 1, 2),
+    (512, 28, 1024, 1, 2),
+    (1024, 14, 2048, 1, 2),
+]
+POINTWISE = [
+    (16, 96),
+    (96, 24),
+    (32, 64),
+    (64, 64),
+    (64, 256),
+    (80, 480),
+    (144, 24),
+    (128, 128),
+    (256, 128),
+    (384, 96),
+    (512, 512),
+    (320, 1280),
+    (960, 160),
+]
 SIZES = (7, 14, 28, 56, 112)
 
 
 def shapes():
     """(ic, ih, iw, oc, kh, kw, stride, groups): layers of known networks, and a grid around them."""
     square = [(*layer, 1) for layer in LAYERS]
-    square += [(c, size, o, 3, s, 1) for s in (1, 2) for size in SIZES
-               for c, o in [(16, 16), (32, 32), (32, 64), (64, 64), (128, 128), (256, 256)] if c * size <= 7200]
+    square += [
+        (c, size, o, 3, s, 1)
+        for s in (1, 2)
+        for size in SIZES
+        for c, o in [(16, 16), (32, 32), (32, 64), (64, 64), (128, 128), (256, 256)]
+        if c * size <= 7200
+    ]
     square += [(512, size, o, 3, s, 1) for s in (1, 2) for o in (128, 512) for size in (7, 14)]
-    square += [(c, size, o, 1, 1, 1) for size in SIZES for c, o in POINTWISE
-               if c * size**2 <= 900_000 and c * o * size**2 < 4e8]
+    square += [
+        (c, size, o, 1, 1, 1)
+        for size in SIZES
+        for c, o in POINTWISE
+        if c * size**2 <= 900_000 and c * o * size**2 < 4e8
+    ]
     square += [(g * c, size, g * c, 3, 1, g) for g, c, size in itertools.product((4, 32), (8, 16, 32), (7, 14, 28))]
     for c, size, o, k, s, g in square:
         yield c, size, size, o, k, k, s, g

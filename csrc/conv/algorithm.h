@@ -25,18 +25,18 @@ struct fo_conv2d_call {
     const char *kernel; /* as Conv2d.kernel() names it */
     double work;        /* nanoseconds on one thread, an estimate that decides threads */
     int threads;
-    ptrdiff_t scratch;  /* bytes that a run takes, of all threads */
-    void *state;        /* of the algorithm; constant when it is prepared, for calls may run at once */
+    ptrdiff_t scratch;        /* bytes that a run takes, of all threads */
+    void *state;              /* of the algorithm; constant when it is prepared, for calls may run at once */
     fo_conv2d_call *inner[2]; /* what a rewrite runs: on most of the output, and on the rest */
     _Alignas(16) char room[FO_CALL_ROOM]; /* of a small state */
 };
 
 struct fo_algorithm {
-    const char *name;    /* with which its kernels' names begin */
-    unsigned types;      /* of elements: bits of fo_key */
-    unsigned named;      /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
+    const char *name; /* with which its kernels' names begin */
+    unsigned types;   /* of elements: bits of fo_key */
+    unsigned named;   /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
-    double (*nanoseconds)(const fo_costing *); /* of one image on one thread */
+    double (*nanoseconds)(const fo_costing *);                  /* of one image on one thread */
     /* kernel, threads, scratch, state; not the weights, which the first run packs */
     fo_status (*prepare)(fo_conv2d_call *);
     fo_status (*run)(const fo_conv2d_call *, const fo_image *x, const fo_image *residual, const fo_image *y);

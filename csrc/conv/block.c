@@ -22,12 +22,12 @@ typedef struct {
     bool planes;
     const float *expand_panels, *panels; /* of the 1x1 parts, where pixels are rows */
     fo_depthwise_args depthwise;
-    ptrdiff_t rows, cols, band;          /* output rows and columns of a tile; output rows of a band */
-    ptrdiff_t across, down, tiles;       /* bands of an image, tiles of a band */
+    ptrdiff_t rows, cols, band;    /* output rows and columns of a tile; output rows of a band */
+    ptrdiff_t across, down, tiles; /* bands of an image, tiles of a band */
     int threads;
     /* channels of E that stand side by side, e_rows x e_cols pixels of them: all, or whole panels */
     ptrdiff_t slice;
-    ptrdiff_t strip;                     /* output rows of a strip, or 0: the depthwise part does a tile at once */
+    ptrdiff_t strip; /* output rows of a strip, or 0: the depthwise part does a tile at once */
     ptrdiff_t e_rows, e_cols, e_plane, d_plane;
     ptrdiff_t e_each, d_each, each; /* floats of a thread: of E, of D, of both and a panel of B */
     float *scratch;
@@ -118,7 +118,11 @@ static window window_of(const separable *s, ptrdiff_t h0, ptrdiff_t rows, ptrdif
 static void depthwise_tile(const separable *s, const window *v, fo_image in, fo_image out, ptrdiff_t c,
                            ptrdiff_t channels) {
     const fo_conv2d *plan = s->b.depthwise;
-    const fo_conv2d_size z = {.n = 1, .ih = v->t1 - v->t0, .iw = v->u1 - v->u0, .oh = v->rows, .ow = v->cols,
+    const fo_conv2d_size z = {.n = 1,
+                              .ih = v->t1 - v->t0,
+                              .iw = v->u1 - v->u0,
+                              .oh = v->rows,
+                              .ow = v->cols,
                               .top = v->t0 - (v->h0 * plan->s.sh - s->z.top),
                               .left = v->u0 - (v->w0 * plan->s.sw - s->z.left)};
     fo_depthwise_args g = s->depthwise;
@@ -162,10 +166,16 @@ static void depthwise_line(const separable *s, const line_rows *in, fo_depthwise
 static fo_depthwise_line_args line_args(const separable *s, const window *v, ptrdiff_t c, ptrdiff_t channels,
                                         float *d) {
     const fo_conv2d *plan = s->b.depthwise;
-    return (fo_depthwise_line_args){.stride = (int)plan->s.sh, .xw = channels,
-                                    .left = v->u0 - (v->w0 * plan->s.sw - s->z.left), .iw = v->u1 - v->u0,
-                                    .ow = v->cols, .vectors = channels / plan->kn->vl, .w = s->depthwise.w + c * 9,
-                                    .bias = plan->bias ? plan->bias + c : NULL, .y = d + c, .yw = plan->s.ic,
+    return (fo_depthwise_line_args){.stride = (int)plan->s.sh,
+                                    .xw = channels,
+                                    .left = v->u0 - (v->w0 * plan->s.sw - s->z.left),
+                                    .iw = v->u1 - v->u0,
+                                    .ow = v->cols,
+                                    .vectors = channels / plan->kn->vl,
+                                    .w = s->depthwise.w + c * 9,
+                                    .bias = plan->bias ? plan->bias + c : NULL,
+                                    .y = d + c,
+                                    .yw = plan->s.ic,
                                     .act = plan->s.act};
 }
 
@@ -241,9 +251,8 @@ static bool goes_by_lines(const separable *s) {
     const ptrdiff_t right = (s->z.ow - 1) * d->s.sw + 3 - s->z.left - s->z.iw, rest = s->z.ow % s->cols;
     const bool pays = !d->kn->vec_is_line || s->z.iw * d->s.ic * (ptrdiff_t)sizeof(float) > FO_L1_SHARE;
     return pays && s->b.expand && !s->planes && s->x.sc == 1 && d->s.kh == 3 && d->s.kw == 3 && d->s.sh == d->s.sw &&
-           d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 &&
-           d->s.ic % d->kn->vl == 0 && d->ocg == 1 && fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 &&
-           s->cols >= FO_BLOCK_LEAST_COLS &&
+           d->s.sh <= 2 && d->s.dh == 1 && d->s.dw == 1 && d->s.ic % d->kn->vl == 0 && d->ocg == 1 &&
+           fo_in_registers(&d->s.act) && s->z.left <= 1 && right <= 1 && s->cols >= FO_BLOCK_LEAST_COLS &&
            (!rest || rest >= FO_BLOCK_LEAST_COLS);
 }
 

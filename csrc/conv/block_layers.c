@@ -23,8 +23,8 @@ static void run_layers(void *context) {
 }
 
 static double image_bytes(const fo_separable *block, const fo_conv2d_size *z) {
-    return (double)sizeof(float) * block->depthwise->s.ic * ((double)z->oh * z->ow +
-                                                             (block->expand ? (double)z->ih * z->iw : 0));
+    return (double)sizeof(float) * block->depthwise->s.ic *
+           ((double)z->oh * z->ow + (block->expand ? (double)z->ih * z->iw : 0));
 }
 
 fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
@@ -33,7 +33,11 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     const bool pixels = x->sc == 1 && (x->sw != 1 || y->sc == 1);
     if (fo_block_is_empty(block, z)) return FO_OK;
     if (fo_is_huge(block->depthwise, z) || z->n * image_bytes(block, z) > 0x1p60) return FO_NO_MEMORY;
-    layers l = {.block = block, .size = z, .x = *x, .y = *y, .e = fo_contiguous(d->ic, z->ih, z->iw, pixels),
+    layers l = {.block = block,
+                .size = z,
+                .x = *x,
+                .y = *y,
+                .e = fo_contiguous(d->ic, z->ih, z->iw, pixels),
                 .d = fo_contiguous(d->ic, z->oh, z->ow, pixels)};
     if (r) l.r = *r;
     const ptrdiff_t floats = block->expand ? z->n * l.e.sn : 0;
@@ -42,8 +46,8 @@ fo_status fo_separable_layers(const fo_separable *block, const fo_conv2d_size *z
     /* Each image where a result of the one before would be for a caller; but D of x halfway to y, which will be
      * there. */
     if (block->expand) l.e.data = fo_place_in(scratch, x->data, FO_BEHIND);
-    l.d.data = block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND)
-                             : fo_place_in(scratch, x->data, FO_BETWEEN);
+    l.d.data =
+        block->expand ? fo_place_in(l.e.data + floats, l.e.data, FO_BEHIND) : fo_place_in(scratch, x->data, FO_BETWEEN);
     if (fo_threads_for(fo_block_nanoseconds(block, z)) > 1)
         fo_parallel_region(run_layers, &l);
     else

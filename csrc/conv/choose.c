@@ -27,7 +27,8 @@ static const fo_algorithm algorithms[] = {
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), winograd),
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
-    TYPED("direct", FO_F32 | FO_F16, FO_BY_ANY, direct)};
+    TYPED("direct", FO_F32 | FO_F16, FO_BY_ANY, direct),
+};
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
 static const fo_algorithm rewritten = {"rewritten", FO_F32, FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
@@ -237,8 +238,8 @@ double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_size size = other ? fo_rewrite_size(to, z) : *z;
     const fo_costing costing = fo_costing_of(to, &size);
     if (is_empty(plan, z)) return 0;
-    return (double)size.n * (fo_is_depthwise(to) ? fo_depthwise_nanoseconds(to, &size)
-                                                 : cheapest(to, &size)->nanoseconds(&costing));
+    return (double)size.n *
+           (fo_is_depthwise(to) ? fo_depthwise_nanoseconds(to, &size) : cheapest(to, &size)->nanoseconds(&costing));
 }
 
 const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc, ptrdiff_t *scratch) {

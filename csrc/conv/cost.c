@@ -22,9 +22,7 @@
 static double rate(const fo_conv2d *plan) { return (plan->half_rate ? 2.0 : 4.0) * plan->kn->vl; }
 
 /* Multiply-adds of a group as nanoseconds of the image. */
-static double nanoseconds(const fo_conv2d *plan, double macs) {
-    return macs * (double)plan->s.groups / rate(plan);
-}
+static double nanoseconds(const fo_conv2d *plan, double macs) { return macs * (double)plan->s.groups / rate(plan); }
 
 /* ---- one-dimensional Winograd ------------------------------------------------------------------------------------ */
 

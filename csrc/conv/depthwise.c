@@ -85,8 +85,14 @@ static void take_phase(fo_depthwise_args *g, phase *p, ptrdiff_t number) {
     step_over(&g->y, a, b, s);
     if (g->r.data) step_over(&g->r, a, b, s);
     g->h0 = g->h0 > a ? div_up(g->h0 - a, s->dh) : 0, g->h1 = g->h1 > a ? div_up(g->h1 - a, s->dh) : 0;
-    *p = (phase){*s, {.n = g->z->n, .ih = rows.inputs, .iw = columns.inputs, .oh = rows.outputs, .ow = columns.outputs,
-                      .top = rows.zeros, .left = columns.zeros}};
+    *p = (phase){*s,
+                 {.n = g->z->n,
+                  .ih = rows.inputs,
+                  .iw = columns.inputs,
+                  .oh = rows.outputs,
+                  .ow = columns.outputs,
+                  .top = rows.zeros,
+                  .left = columns.zeros}};
     p->s.dh = p->s.dw = 1;
     if (!columns.outputs) g->h1 = g->h0;
     g->s = &p->s, g->z = &p->z;
@@ -134,8 +140,8 @@ static transposing transposing_of(const fo_conv2d *plan, const fo_conv2d_size *z
                                   const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
     const ptrdiff_t vl = plan->kn->vl, all = transposed_floats(s, z, r != NULL, z->oh);
-    const bool planes = x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow &&
-                        (!r || (r->sw == 1 && r->sh == z->ow));
+    const bool planes =
+        x->sw == 1 && y->sw == 1 && x->sh == z->iw && y->sh == z->ow && (!r || (r->sw == 1 && r->sh == z->ow));
     if (vl == 1 || plan->ocg > 1 || !planes || (walks(plan, z, r) && !is_small(plan, z))) return (transposing){0, 0};
     if (all <= FAR / vl)
         return (transposing){clamp_(NEAR / all / vl * vl, vl, min_(FO_DEPTHWISE_MANY * vl, round_up(s->oc, vl))),
@@ -291,7 +297,8 @@ fo_status fo_depthwise_prepare(fo_conv2d_call *call) {
     depthwise_job *job = fo_call_prepare(call, sizeof *job, fo_nanoseconds(plan->kn, points * plan->k, 8 * points));
     if (!job) return FO_NO_MEMORY;
     *job = (depthwise_job){.g = {.z = z, .x = *x, .y = *y, .r = l->r, .nhwc = channel_lanes(z, x, r, y), .h1 = z->oh},
-                           .plan = plan, .kn = plan->kn};
+                           .plan = plan,
+                           .kn = plan->kn};
     job->transpose = transposing_of(plan, z, x, r, y);
     const ptrdiff_t floats = transposed_floats(&plan->s, z, r != NULL, job->transpose.rows);
     if (job->transpose.channels) job->g.nhwc = true, job->each = job->transpose.channels * floats;

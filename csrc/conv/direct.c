@@ -26,9 +26,12 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 static bool weights(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
     d->ldw = plan->ldw;
-    if (plan->type == FO_F16) d->w = d->packed = d->wide;
-    else if (d->weights_lhs) d->w = plan->w;
-    else d->packed = fo_conv2d_panels(plan);
+    if (plan->type == FO_F16)
+        d->w = d->packed = d->wide;
+    else if (d->weights_lhs)
+        d->w = plan->w;
+    else
+        d->packed = fo_conv2d_panels(plan);
     return d->weights_lhs || d->packed;
 }
 
@@ -168,8 +171,8 @@ static bool better_as_columns(const fo_direct *d, bool pixelwise) {
     /* A tile of one vector of columns loads as much as it multiplies: 64 -> 64, 32x32, stride 2, takes 120 us, and 80
      * where pixels are rows. */
     const double narrow = !pixelwise && d->z.ow <= kn->vl && plan->ocg > kn->vl ? 1.2 : 1;
-    const double columns = narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) +
-                           (transposes ? transpose_cost(plan) : 0);
+    const double columns =
+        narrow * form_cost(kn, plan->ocg, d->z.ow, plan->k, nhwc) + (transposes ? transpose_cost(plan) : 0);
     /* A 1x1 kernel would read a copied pixel once: channels last, 256 -> 3 at 28x28 takes 94 us as columns, and 50 as
      * rows (AVX-512). */
     return !(transposes && pixelwise) && columns < form_cost(kn, d->z.ow, plan->ocg, plan->k, !nhwc);
@@ -197,9 +200,9 @@ static void set_pieces(fo_direct *d) {
     d->streams = 4 * d->u.steps * plan->ocg > fo_this_machine()->l2 / 2;
     const bool small = !flat || d->z.ow <= FO_DIRECT_SMALL_IMAGE;
     const bool cut = !d->weights_lhs && d->streams && small && plan->k <= FO_CHAIN_STEPS;
-    const ptrdiff_t pieces = !cut ? 1 : flat ? div_up(plan->k, FO_PIECE_STEPS)
-                                             : div_up(4 * plan->k * channels_at_once(d, d->z.ow),
-                                                      FO_L2_PIECE);
+    const ptrdiff_t pieces = !cut   ? 1
+                             : flat ? div_up(plan->k, FO_PIECE_STEPS)
+                                    : div_up(4 * plan->k * channels_at_once(d, d->z.ow), FO_L2_PIECE);
     d->piece = pieces > 1 ? round_up(div_up(plan->k, pieces), CHANNEL_BLOCK) : plan->k;
     d->width = round_up(plan->ocg, plan->kn->nr);
 }
@@ -238,7 +241,9 @@ static void set_common(fo_direct *d) {
     if (d->weights_lhs)
         d->gemm = (fo_gemm_args){.form = d->copies ? FO_B_TABLE : FO_B_PACKING, .ldb = v.sc, .panel = kn->nr};
     else
-        d->gemm = (fo_gemm_args){.form = plain ? FO_ROWS : FO_A_TABLE, .lda = d->plan->s.sw * v.sw, .ldb = kn->nr,
+        d->gemm = (fo_gemm_args){.form = plain ? FO_ROWS : FO_A_TABLE,
+                                 .lda = d->plan->s.sw * v.sw,
+                                 .ldb = kn->nr,
                                  .run = v.sc == 1 ? contiguous_steps(d) : 0};
 }
 
@@ -270,8 +275,10 @@ static axis axis_of(const fo_direct *d, int threads) {
     const fo_conv2d *plan = d->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t l2 = fo_this_machine()->l2;
-    axis a = {.threads = threads, .flat = d->z.oh == 1, .images = d->z.n * d->bundles, .unit = d->weights_lhs ? kn->mr
-              : kn->nr};
+    axis a = {.threads = threads,
+              .flat = d->z.oh == 1,
+              .images = d->z.n * d->bundles,
+              .unit = d->weights_lhs ? kn->mr : kn->nr};
     a.length = a.flat ? d->z.ow : d->z.oh;
     a.grain = a.flat && d->weights_lhs ? min_(kn->nr, a.length) : d->u.unit;
     const bool small = threads > 1 || 4 * plan->k * FO_DIRECT_SMALL_IMAGE <= l2 / 2;
@@ -279,9 +286,9 @@ static axis axis_of(const fo_direct *d, int threads) {
      * of the time, 32 -> 64 0.95. */
     const bool passes = plan->k <= FO_FEW_STEPS && 4 * d->z.ow * plan->ocg > 2 * l2;
     const ptrdiff_t floats_each = max_(plan->k + (passes ? plan->ocg : 0), 1);
-    a.most = a.flat && !d->weights_lhs ? max_(scratch_bytes(0) / 4 / floats_each, small ? FO_DIRECT_SMALL_IMAGE
-                                                                                        : a.grain)
-                                       : a.length;
+    a.most = a.flat && !d->weights_lhs
+                 ? max_(scratch_bytes(0) / 4 / floats_each, small ? FO_DIRECT_SMALL_IMAGE : a.grain)
+                 : a.length;
     a.window = a.flat && d->copies ? columns_under(&plan->s, 1) / plan->s.sw : 0;
     a.most = max_(a.most, min_(a.window, a.length));
     a.shared_pixels = 4 * plan->k * plan->ocg <= l2;
@@ -314,8 +321,7 @@ static void cut(fo_direct *d, int threads) {
     double best = 0;
     for (ptrdiff_t size = round_up(a.length, a.grain);;) {
         const ptrdiff_t floats = a.flat ? scratch_floats(d, 1, size) : scratch_floats(d, size, d->z.ow);
-        const bool stays = (a.flat && !d->copies) || size <= a.window ||
-                           floats * (ptrdiff_t)sizeof(float) <= a.scratch;
+        const bool stays = (a.flat && !d->copies) || size <= a.window || floats * (ptrdiff_t)sizeof(float) <= a.scratch;
         const bool fits = size == a.grain || (size <= a.most && stays);
         for (ptrdiff_t parts = 1; fits && parts <= 4 && (parts == 1 || (threads > 1 && ocg >= parts * a.unit));
              parts *= 2) {
@@ -351,8 +357,8 @@ fo_status fo_direct_prepare_unit(fo_conv2d_call *call, const fo_direct_unit *uni
     const double macs = (double)z->n * plan->s.oc * z->oh * z->ow * plan->k;
     const size_t terms = (size_t)round_up((ptrdiff_t)unit->terms_bytes, (ptrdiff_t)sizeof(ptrdiff_t));
     const size_t table = (size_t)unit->steps * sizeof(ptrdiff_t);
-    fo_direct *d = fo_call_prepare(call, sizeof *d + terms + table,
-                                   fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
+    fo_direct *d =
+        fo_call_prepare(call, sizeof *d + terms + table, fo_nanoseconds(plan->kn, macs, 4.0 * plan->s.oc * plan->k));
     if (!d) return FO_NO_MEMORY;
     setup(d, plan, &call->layout, unit);
     cut(d, call->threads);

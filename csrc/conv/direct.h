@@ -28,11 +28,11 @@ typedef struct {
 /* An algorithm's part of fo_direct. */
 typedef struct {
     const fo_direct_walk *walk;
-    ptrdiff_t unit;             /* output rows that are computed at once */
+    ptrdiff_t unit; /* output rows that are computed at once */
     /* input rows from one unit to the next, and rows of sums that stand behind them in scratch */
     ptrdiff_t unit_rows, sums;
-    ptrdiff_t steps;            /* of an output channel's products */
-    const void *terms;          /* a copy of so many bytes goes with the call */
+    ptrdiff_t steps;   /* of an output channel's products */
+    const void *terms; /* a copy of so many bytes goes with the call */
     size_t terms_bytes;
 } fo_direct_unit;
 
@@ -43,25 +43,25 @@ struct fo_direct {
     fo_image x, y, r;        /* r.data is NULL where there is no residual */
     const float *w, *packed; /* the weights as rows ldw apart, or as panels */
     ptrdiff_t ldw;
-    ptrdiff_t width;         /* floats of a step in a group's panels */
-    fo_gemm_args gemm;       /* what is common to all products */
+    ptrdiff_t width;   /* floats of a step in a group's panels */
+    fo_gemm_args gemm; /* what is common to all products */
     ptrdiff_t *table;
-    bool weights_lhs;        /* pixels are columns, else rows */
-    bool copies;             /* rows of the image go through scratch */
-    bool channels_last;      /* of the scratch */
+    bool weights_lhs;   /* pixels are columns, else rows */
+    bool copies;        /* rows of the image go through scratch */
+    bool channels_last; /* of the scratch */
     /* of the stride along a row, whose columns are contiguous in scratch; 1 where pixels are rows */
     ptrdiff_t phases;
-    ptrdiff_t pw;            /* scratch: pixels under a task's, or a phase of them */
-    ptrdiff_t rows, px, oc;  /* output rows, pixels of a row and channels of a task */
+    ptrdiff_t pw;                    /* scratch: pixels under a task's, or a phase of them */
+    ptrdiff_t rows, px, oc;          /* output rows, pixels of a row and channels of a task */
     ptrdiff_t by_rows, by_px, by_oc; /* tasks of an image's bundle */
     ptrdiff_t bundle, bundles;       /* groups of a task: those whose channels share cache lines are copied at once */
     ptrdiff_t scratch_wanted, scratch_each; /* floats of a thread, and those that it gets */
     float *scratch;
-    float *wide;             /* behind it: weights of float16, widened for a call */
+    float *wide; /* behind it: weights of float16, widened for a call */
     /* weights do not stay in the second-level cache: a piece of them serves all rows of a task at once */
     bool streams;
-    ptrdiff_t piece;         /* steps of a reduction, then */
-    bool large;              /* the result: fo_is_large */
+    ptrdiff_t piece; /* steps of a reduction, then */
+    bool large;      /* the result: fo_is_large */
 };
 
 /* names: pixels as rows, as columns */

@@ -18,7 +18,7 @@
 #include "algorithm.h"
 
 enum { MOST_TAPS = 16 }; /* along an axis of a kernel */
-enum { HEAD = 16 };                        /* floats of scratch that say which chunk's patches it has */
+enum { HEAD = 16 };      /* floats of scratch that say which chunk's patches it has */
 
 typedef struct {
     ptrdiff_t first, end;
@@ -29,13 +29,13 @@ typedef struct {
     fo_conv2d_size z;
     fo_image x, y, r; /* r.data is NULL where there is no residual */
     const float *w;
-    span columns_inside;       /* of the kernel */
-    ptrdiff_t begin;        /* the kernel row that sums begin with */
-    ptrdiff_t k, lda;       /* steps of a kernel row; distance of two patches */
-    ptrdiff_t images, rows, columns;     /* of a chunk of the output */
+    span columns_inside;                             /* of the kernel */
+    ptrdiff_t begin;                                 /* the kernel row that sums begin with */
+    ptrdiff_t k, lda;                                /* steps of a kernel row; distance of two patches */
+    ptrdiff_t images, rows, columns;                 /* of a chunk of the output */
     ptrdiff_t by_images, by_rows, by_columns, by_oc; /* chunks; tasks of a chunk */
-    ptrdiff_t oc, step;     /* channels of a task, and at a time */
-    ptrdiff_t patches, sums, each; /* floats of P, of sums, of a thread's scratch */
+    ptrdiff_t oc, step;                              /* channels of a task, and at a time */
+    ptrdiff_t patches, sums, each;                   /* floats of P, of sums, of a thread's scratch */
     float *scratch;
 } im2col;
 
@@ -81,8 +81,8 @@ typedef struct {
 static chunk chunk_of(const im2col *p, ptrdiff_t i) {
     const ptrdiff_t w = i % p->by_columns * p->columns, h = i / p->by_columns % p->by_rows * p->rows;
     const ptrdiff_t rest = i / p->by_columns / p->by_rows, n = rest % p->by_images * p->images;
-    return (chunk){rest / p->by_images, n, min_(p->images, p->z.n - n), h, min_(p->rows, p->z.oh - h), w,
-                   min_(p->columns, p->z.ow - w)};
+    return (chunk){rest / p->by_images,        n, min_(p->images, p->z.n - n),  h,
+                   min_(p->rows, p->z.oh - h), w, min_(p->columns, p->z.ow - w)};
 }
 
 /* The first kernel row whose input rows are of the same phase of the stride. */
@@ -227,8 +227,16 @@ static void multiply(const im2col *p, const chunk *c, const tap *taps, const flo
     const ptrdiff_t row = c->images * c->columns, kernel_row = plan->s.kw * plan->icg * kn->nr;
     const float *w = p->w + c->g * group_floats(plan) + o * plan->k + p->columns_inside.first * plan->icg * kn->nr;
     const bool line = in_line(c, &p->y) && (!p->r.data || in_line(c, &p->r));
-    fo_gemm_args a = {.form = FO_ROWS, .m = c->rows * row, .n = oc, .lda = p->lda, .b = w, .ldb = kn->nr,
-                      .panel = plan->k * kn->nr, .lds = p->step, .c = sums, .ldc = p->step,
+    fo_gemm_args a = {.form = FO_ROWS,
+                      .m = c->rows * row,
+                      .n = oc,
+                      .lda = p->lda,
+                      .b = w,
+                      .ldb = kn->nr,
+                      .panel = plan->k * kn->nr,
+                      .lds = p->step,
+                      .c = sums,
+                      .ldc = p->step,
                       .ep.bias = fo_conv2d_epilogue(plan, c->g * plan->ocg + o).bias};
     const tap *first = &taps[p->begin];
     ptrdiff_t last = plan->s.kh - 1;
@@ -314,9 +322,8 @@ static void cut(im2col *p, int threads) {
     const ptrdiff_t chunks = plan->s.groups * p->by_images * p->by_rows * p->by_columns;
     /* as many panels as a tile of few rows reads */
     p->step = (pixels_of_chunk <= 3 ? 4 : pixels_of_chunk <= 12 ? 2 : 1) * nr;
-    const ptrdiff_t pieces = threads > 1 && chunks < FO_TASKS_A_THREAD * threads
-                                 ? div_up(FO_TASKS_A_THREAD * threads, chunks)
-                                 : 1;
+    const ptrdiff_t pieces =
+        threads > 1 && chunks < FO_TASKS_A_THREAD * threads ? div_up(FO_TASKS_A_THREAD * threads, chunks) : 1;
     p->oc = round_up(div_up(plan->ocg, pieces), p->step);
     p->by_oc = div_up(plan->ocg, p->oc);
     p->patches = column * p->images * p->columns;
@@ -327,8 +334,8 @@ static void cut(im2col *p, int threads) {
 
 bool fo_im2col_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const fo_conv2d_shape *s = &plan->s;
-    const bool applies = s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg &&
-                         !fo_is_depthwise(plan);
+    const bool applies =
+        s->kh <= MOST_TAPS && s->kw <= MOST_TAPS && s->kh * s->kw > 1 && plan->icg && !fo_is_depthwise(plan);
     return applies && fo_im2col_share(plan, z) > 0; /* windows of zeros alone: no patches */
 }
 
@@ -336,10 +343,10 @@ fo_status fo_im2col_prepare(fo_conv2d_call *call) {
     const fo_conv2d *plan = call->plan;
     const fo_layout *l = &call->layout;
     const fo_conv2d_size *z = &l->z;
-    const double macs = fo_im2col_share(plan,
-                                        z) * (double)(z->n * z->oh * z->ow) * (double)plan->s.oc * (double)plan->k;
-    im2col *p = fo_call_prepare(call, sizeof *p,
-                                fo_nanoseconds(plan->kn, macs, 4.0 * (double)plan->s.oc * (double)plan->k));
+    const double macs =
+        fo_im2col_share(plan, z) * (double)(z->n * z->oh * z->ow) * (double)plan->s.oc * (double)plan->k;
+    im2col *p =
+        fo_call_prepare(call, sizeof *p, fo_nanoseconds(plan->kn, macs, 4.0 * (double)plan->s.oc * (double)plan->k));
     if (!p) return FO_NO_MEMORY;
     *p = (im2col){.plan = plan, .z = *z, .x = l->x, .y = l->y, .r = l->r, .columns_inside = columns_inside(plan, z)};
     const ptrdiff_t columns = p->columns_inside.end - p->columns_inside.first;

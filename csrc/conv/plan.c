@@ -29,8 +29,7 @@ static void order_channel(const ordering *job, ptrdiff_t o) {
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     const float *from = (const float *)job->w + o * plan->k;
     float *to = plan->w + o * plan->ldw;
-    if (area == 1 && !job->scale)
-        memcpy(to, from, (size_t)plan->k * sizeof *to);
+    if (area == 1 && !job->scale) memcpy(to, from, (size_t)plan->k * sizeof *to);
     for (ptrdiff_t c = 0; area > 1 && c < plan->icg; c += CHANNEL_BLOCK) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
         plan->kn->transpose(block, area, from + c * area, area, to + c * area, block);
@@ -220,9 +219,12 @@ bool fo_is_huge(const fo_conv2d *plan, const fo_conv2d_size *z) {
 }
 
 fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2d_size *z, ptrdiff_t channels) {
-    fo_copy_args a = {{4, {z->n, channels, z->oh, z->ow},
-                       {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}}, to->data,
-                       from->data, 0};
+    fo_copy_args a = {{4,
+                       {z->n, channels, z->oh, z->ow},
+                       {{to->sn, to->sc, to->sh, to->sw}, {from->sn, from->sc, from->sh, from->sw}}},
+                      to->data,
+                      from->data,
+                      0};
     fo_fold(&a.axes);
     return fo_strided_copy(&a);
 }

@@ -9,8 +9,18 @@
 
 /* The forms in which algorithms want the weights; each is packed when it is first used. */
 typedef enum {
-    FO_PANELS, FO_DEPTHWISE_TAPS, FO_WINOGRAD_2, FO_WINOGRAD_4, FO_WINOGRAD_6, FO_WINOGRAD1D_ROWS, FO_WINOGRAD1D_PANELS,
-    FO_IM2COL_PANELS, FO_STEM_PANELS, FO_STRASSEN_LEFT, FO_STRASSEN_RIGHT, FO_WEIGHT_FORMS
+    FO_PANELS,
+    FO_DEPTHWISE_TAPS,
+    FO_WINOGRAD_2,
+    FO_WINOGRAD_4,
+    FO_WINOGRAD_6,
+    FO_WINOGRAD1D_ROWS,
+    FO_WINOGRAD1D_PANELS,
+    FO_IM2COL_PANELS,
+    FO_STEM_PANELS,
+    FO_STRASSEN_LEFT,
+    FO_STRASSEN_RIGHT,
+    FO_WEIGHT_FORMS
 } fo_weight_form;
 
 /* Element types: the bits of a mask of them. */
@@ -21,7 +31,7 @@ typedef enum { FO_F32 = 1, FO_F16 /* the weights */ } fo_key;
 struct fo_conv2d {
     const fo_kernels *kn;
     fo_key type;
-    bool half_rate;     /* of the multiply-adds of kn */
+    bool half_rate; /* of the multiply-adds of kn */
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
@@ -94,8 +104,8 @@ fo_status fo_copy_image(const fo_image *to, const fo_image *from, const fo_conv2
 
 /* The strides of contiguous images of this size. */
 static inline fo_image fo_contiguous(ptrdiff_t c, ptrdiff_t h, ptrdiff_t w, bool nhwc) {
-    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c} : (fo_image){.sw = 1, .sh = w, .sc = h * w,
-                                                                                          .sn = c * h * w};
+    return nhwc ? (fo_image){.sc = 1, .sw = c, .sh = w * c, .sn = h * w * c}
+                : (fo_image){.sw = 1, .sh = w, .sc = h * w, .sn = c * h * w};
 }
 
 static inline float *fo_at(const fo_image *t, ptrdiff_t n, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {

@@ -153,7 +153,7 @@ typedef struct {
     const fo_byte_product *p;
     fo_byte_patches in;
     fo_byte_epilogue ep;
-    ptrdiff_t sc, channels; /* the distance of channels; of a pixel of the copy */
+    ptrdiff_t sc, channels;                          /* the distance of channels; of a pixel of the copy */
     ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
     float *scratch;
 } band_job;
@@ -163,8 +163,7 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
     const fo_byte_kernels *kn = job->p->plan->kn;
     if (job->channels > in->c)
         for (ptrdiff_t i = 0; i < in->c; i++)
-            for (ptrdiff_t w = 0; w < pixels; w++)
-                to[w * job->channels + i] = x[w * in->sw + i * job->sc] ^ in->flip;
+            for (ptrdiff_t w = 0; w < pixels; w++) to[w * job->channels + i] = x[w * in->sw + i * job->sc] ^ in->flip;
     else if (in->sw == in->c)
         kn->copy(pixels * in->c, x, in->flip, to);
     else

@@ -107,8 +107,8 @@ static void swapped_layout(const rewrite *w, const fo_conv2d *to, const fo_layou
     l.z = fo_rewrite_size(to, &w->z);
     if (w->copies) {
         l.z.n = 1;
-        l.x = fo_contiguous(w->plan->s.ic, w->z.ih, w->z.iw, true), l.y = fo_contiguous(w->plan->s.oc, w->z.oh, w->z.ow,
-                                                                                        true);
+        l.x = fo_contiguous(w->plan->s.ic, w->z.ih, w->z.iw, true),
+        l.y = fo_contiguous(w->plan->s.oc, w->z.oh, w->z.ow, true);
         if (l.adds) l.r = l.y;
     }
     l.x = swapped_image(&l.x), l.r = swapped_image(&l.r), l.y = swapped_image(&l.y);
@@ -125,16 +125,16 @@ fo_status fo_rewrite_prepare(fo_conv2d_call *call, const fo_conv2d *to, fo_layou
     const fo_layout *l = &call->layout;
     const fo_conv2d *plan = call->plan;
     const bool windows = fo_rewrites_windows(to);
-    rewrite w = {.plan = plan, .z = l->z, .some = windows_at_once(plan, &l->z), .copies = windows ||
-                                                                                  !swaps_by_strides(l)};
+    rewrite w = {
+        .plan = plan, .z = l->z, .some = windows_at_once(plan, &l->z), .copies = windows || !swaps_by_strides(l)};
     if (windows)
         w.bytes = windows_bytes(plan, &w.some), window_layouts(&w, l, inner);
     else
         w.bytes = w.copies ? (size_t)swapped_floats(plan, &l->z, l->adds) * sizeof(float) : 0,
         swapped_layout(&w, to, l, inner);
     const double points = (double)plan->s.oc * (double)(l->z.oh * l->z.ow);
-    rewrite *state = fo_call_prepare(call, sizeof w, w.copies ? fo_nanoseconds(plan->kn, points * (double)plan->k, 0)
-                                     : 0);
+    rewrite *state =
+        fo_call_prepare(call, sizeof w, w.copies ? fo_nanoseconds(plan->kn, points * (double)plan->k, 0) : 0);
     if (!state) return FO_NO_MEMORY;
     *state = w;
     call->scratch = (ptrdiff_t)w.bytes;
@@ -197,10 +197,13 @@ static fo_status copy_all_windows(const fo_conv2d *plan, const fo_conv2d_size *s
     }
     for (ptrdiff_t c = 0, at = 0; c < s->ic; c += CHANNEL_BLOCK) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, s->ic - c);
-        fo_copy_args a = {{6, {some->n, s->kh, s->kw, block, some->oh, some->ow},
+        fo_copy_args a = {{6,
+                           {some->n, s->kh, s->kw, block, some->oh, some->ow},
                            {{to->sn, s->kw * block * to->sc, block * to->sc, to->sc, to->sh, to->sw},
                             {from->sn, from->sh, from->sw, from->sc, s->sh * from->sh, s->sw * from->sw}}},
-                          fo_at(to, 0, at, 0, 0), fo_at(from, 0, c, 0, 0), 0};
+                          fo_at(to, 0, at, 0, 0),
+                          fo_at(from, 0, c, 0, 0),
+                          0};
         at += s->kh * s->kw * block;
         fo_fold(&a.axes);
         const fo_status status = fo_strided_copy(&a);

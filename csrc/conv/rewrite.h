@@ -15,8 +15,8 @@ static inline bool fo_rewrites_columns(const fo_conv2d *to) { return to->s.kh ==
 /* The size of a rewritten image. */
 static inline fo_conv2d_size fo_rewrite_size(const fo_conv2d *to, const fo_conv2d_size *z) {
     if (fo_rewrites_windows(to)) return (fo_conv2d_size){.n = z->n, .ih = z->oh, .iw = z->ow, .oh = z->oh, .ow = z->ow};
-    return (fo_conv2d_size){.n = z->n, .ih = z->iw, .iw = z->ih, .oh = z->ow, .ow = z->oh, .top = z->left,
-                            .left = z->top};
+    return (fo_conv2d_size){
+        .n = z->n, .ih = z->iw, .iw = z->ih, .oh = z->ow, .ow = z->oh, .top = z->left, .left = z->top};
 }
 
 /* Whether images of this size can be rewritten for `to`, the plan of that shape. */

@@ -25,8 +25,7 @@ bool fo_stem_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     const ptrdiff_t mr = plan->kn->mr, nr = plan->kn->nr;
     const bool kernel = s->kh == 3 && s->kw == 3 && s->sh == 2 && s->sw == 2 && s->dh == 1 && s->dw == 1;
     return kernel && plan->kn->stem && s->nhwc && s->groups == 1 && s->ic && s->ic <= MOST_CHANNELS &&
-           s->oc % nr == 0 &&
-           z->oh > 1 && z->ow >= (mr - 1) * (mr - 1);
+           s->oc % nr == 0 && z->oh > 1 && z->ow >= (mr - 1) * (mr - 1);
 }
 
 /* A panel of output channels: the taps of each plane. */
@@ -80,8 +79,16 @@ static void stem_task(void *context, ptrdiff_t task, int thread) {
     float *scratch = s->scratch + thread * s->scratch_each, *planes = scratch + LINE_FLOATS - s->z.left % LINE_FLOATS;
     float *zeros = scratch + 2 * LINE_FLOATS + TERMS * ic * s->plane, *room = zeros + s->plane;
     const bool nhwc = s->y.sc == 1;
-    fo_stem_args a = {.ic = ic, .oc = plan->s.oc, .ow = s->z.ow, .x = planes, .w = s->w, .plane = s->plane,
-                      .bias = plan->bias, .act = plan->s.act, .transposed = !nhwc, .ldy = nhwc ? s->y.sw : s->y.sc,
+    fo_stem_args a = {.ic = ic,
+                      .oc = plan->s.oc,
+                      .ow = s->z.ow,
+                      .x = planes,
+                      .w = s->w,
+                      .plane = s->plane,
+                      .bias = plan->bias,
+                      .act = plan->s.act,
+                      .transposed = !nhwc,
+                      .ldy = nhwc ? s->y.sw : s->y.sc,
                       .ldr = nhwc ? s->r.sw : s->r.sc};
     memset(scratch, 0, (size_t)(room - scratch) * sizeof *scratch);
     for (ptrdiff_t h = first; h < end; h += 2) {

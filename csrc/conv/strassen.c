@@ -51,8 +51,8 @@ static void order_left(const fo_conv2d *plan, pair r, const float *sums, ptrdiff
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block a00 = x ? (fo_strassen_block){x + r.at * ldx, ldx} : (fo_strassen_block){own, ld};
     const fo_strassen_block a01 = x ? (fo_strassen_block){a00.data + half, ldx} : (fo_strassen_block){own + part, ld};
-    const fo_strassen_block a11 = x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx}
-                                    : (fo_strassen_block){own + 2 * part, ld};
+    const fo_strassen_block a11 =
+        x ? (fo_strassen_block){a01.data + r.size[0] * ldx, ldx} : (fo_strassen_block){own + 2 * part, ld};
     order(to, s1, a00, a01, s2, s3, a11, s4);
 }
 
@@ -63,8 +63,8 @@ static void order_right(const fo_conv2d *plan, const float *sums, ptrdiff_t part
     const fo_strassen_block t4 = {sums + 3 * part, nr};
     const float *own = sums + FO_STRASSEN_SUMS * part;
     const fo_strassen_block b00 = x ? (fo_strassen_block){x, ldx} : (fo_strassen_block){own, nr};
-    const fo_strassen_block b10 = x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx}
-                                    : (fo_strassen_block){own + part, nr};
+    const fo_strassen_block b10 =
+        x ? (fo_strassen_block){x + half_of(plan) * ldx, ldx} : (fo_strassen_block){own + part, nr};
     const fo_strassen_block b11 = x ? (fo_strassen_block){b10.data + nr, ldx} : (fo_strassen_block){own + 2 * part, nr};
     order(to, t1, b00, b10, t2, t3, t4, b11);
 }
@@ -73,25 +73,25 @@ static void order_right(const fo_conv2d *plan, const float *sums, ptrdiff_t part
 
 typedef struct {
     const fo_conv2d *plan;
-    fo_image x, y, r;       /* an image is one row of pixels; r.data is NULL where there is no residual */
+    fo_image x, y, r; /* an image is one row of pixels; r.data is NULL where there is no residual */
     ptrdiff_t images, pixels;
-    bool columns;           /* pixels are columns, else rows */
+    bool columns; /* pixels are columns, else rows */
     /* a pass before the products makes the operands, so that these do not read the image itself */
     bool copies;
     const float *packed, *bias;
     /* of the first channel; what is added to it and its slopes are set for each block of the result */
     fo_epilogue ep;
     ptrdiff_t ldc;
-    rows rows;              /* pixels, or where those are columns channels, in pairs */
-    const float *panels;    /* columns: plain weights for pixels that are rows, where they are small, */
-    ptrdiff_t *table;       /* and where those find step p of the reduction */
+    rows rows;                /* pixels, or where those are columns channels, in pairs */
+    const float *panels;      /* columns: plain weights for pixels that are rows, where they are small, */
+    ptrdiff_t *table;         /* and where those find step p of the reduction */
     ptrdiff_t pairs, weights; /* of an image's pixels, and of the weights */
-    ptrdiff_t share;        /* columns: pairs of weights of a task */
-    ptrdiff_t down, across; /* tasks of an image */
-    bool by_weights;        /* columns: a thread has its part of the weights for all pixels */
-    bool fetches;           /* columns: the next pair may come from beyond the second-level cache */
-    bool whole;             /* rows: no pair of them is cut between tasks */
-    bool stay;              /* rows: the cache holds all weights */
+    ptrdiff_t share;          /* columns: pairs of weights of a task */
+    ptrdiff_t down, across;   /* tasks of an image */
+    bool by_weights;          /* columns: a thread has its part of the weights for all pixels */
+    bool fetches;             /* columns: the next pair may come from beyond the second-level cache */
+    bool whole;               /* rows: no pair of them is cut between tasks */
+    bool stay;                /* rows: the cache holds all weights */
     int threads;
     float *scratch;
     ptrdiff_t scratch_each; /* floats of a thread */
@@ -118,9 +118,16 @@ static void rest_columns(const strassen *s, ptrdiff_t n, ptrdiff_t i, float *scr
     const pair w = row_pair(&s->rows, i);
     const ptrdiff_t rest = rest_of(kn, s->pixels), p = s->pixels - s->pixels % kn->vl;
     if (p == rest) return;
-    fo_gemm_args g = {.form = FO_B_PACKING, .m = w.size[0] + w.size[1], .n = p - rest, .k = plan->k,
-                      .a = plan->w + w.at * plan->ldw, .lda = plan->ldw, .b = fo_at(&s->x, n, 0, 0, rest),
-                      .ldb = s->x.sc, .panel = kn->nr, .packed = scratch};
+    fo_gemm_args g = {.form = FO_B_PACKING,
+                      .m = w.size[0] + w.size[1],
+                      .n = p - rest,
+                      .k = plan->k,
+                      .a = plan->w + w.at * plan->ldw,
+                      .lda = plan->ldw,
+                      .b = fo_at(&s->x, n, 0, 0, rest),
+                      .ldb = s->x.sc,
+                      .panel = kn->nr,
+                      .packed = scratch};
     place(s, n, w.at, rest, &g);
     kn->gemm(&g);
 }
@@ -130,8 +137,15 @@ static void rest_panels(const strassen *s, ptrdiff_t n) {
     const fo_conv2d *plan = s->plan;
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t p = s->pixels - s->pixels % kn->vl;
-    fo_gemm_args g = {.form = FO_A_TABLE, .m = s->pixels - p, .n = plan->s.oc, .k = plan->k,
-                      .a = fo_at(&s->x, n, 0, 0, p), .lda = 1, .table = s->table, .b = s->panels, .ldb = kn->nr,
+    fo_gemm_args g = {.form = FO_A_TABLE,
+                      .m = s->pixels - p,
+                      .n = plan->s.oc,
+                      .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p),
+                      .lda = 1,
+                      .table = s->table,
+                      .b = s->panels,
+                      .ldb = kn->nr,
                       .panel = kn->nr * plan->k};
     place(s, n, 0, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
@@ -144,9 +158,16 @@ static void rest_rows(const strassen *s, ptrdiff_t n, ptrdiff_t i) {
     const fo_kernels *kn = plan->kn;
     const pair r = row_pair(&s->rows, i);
     const ptrdiff_t left = s->pixels % kn->vl, p = s->pixels - left, mr = r.size[0];
-    fo_gemm_args g = {.form = FO_A_TABLE, .m = left, .n = mr + r.size[1], .k = plan->k, .a = fo_at(&s->x, n, 0, 0, p),
-                      .lda = 1, .table = s->table, .b = s->packed + left_at(plan, i) +
-                      FO_STRASSEN_SUMS * mr * half_of(plan), .ldb = 2 * mr, .panel = kn->nr};
+    fo_gemm_args g = {.form = FO_A_TABLE,
+                      .m = left,
+                      .n = mr + r.size[1],
+                      .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p),
+                      .lda = 1,
+                      .table = s->table,
+                      .b = s->packed + left_at(plan, i) + FO_STRASSEN_SUMS * mr * half_of(plan),
+                      .ldb = 2 * mr,
+                      .panel = kn->nr};
     place(s, n, r.at, p, &g);
     g.ep.channel_rows = false, g.ep.transposed = true;
     kn->gemm(&g);
@@ -200,8 +221,14 @@ static void rest_of_rows(const strassen *s, ptrdiff_t n, ptrdiff_t from, ptrdiff
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t o = rest_of(kn, plan->s.oc), p = row_pair(&s->rows, from).at;
     const ptrdiff_t last = done < s->pairs ? row_pair(&s->rows, done).at : s->pixels;
-    fo_gemm_args g = {.form = FO_ROWS, .m = last - p, .n = plan->s.oc - o, .k = plan->k,
-                      .a = fo_at(&s->x, n, 0, 0, p), .lda = s->x.sw, .b = s->packed + right_at(plan, o), .ldb = kn->nr,
+    fo_gemm_args g = {.form = FO_ROWS,
+                      .m = last - p,
+                      .n = plan->s.oc - o,
+                      .k = plan->k,
+                      .a = fo_at(&s->x, n, 0, 0, p),
+                      .lda = s->x.sw,
+                      .b = s->packed + right_at(plan, o),
+                      .ldb = kn->nr,
                       .panel = plan->k * kn->nr};
     place(s, n, o, p, &g);
     kn->gemm(&g);
@@ -267,8 +294,8 @@ static void strassen_task(void *context, fo_piece piece, int thread) {
     const strassen *s = context;
     const ptrdiff_t task = piece.task, pair = s->by_weights ? task : task / s->across; /* of pixels, in all images */
     const ptrdiff_t n = pair / s->down % s->images, part = pair % s->down;
-    ptrdiff_t first = s->columns ? (s->by_weights ? task / s->down / s->images : task % s->across) * s->share
-                                 : first_cell(s, part);
+    ptrdiff_t first =
+        s->columns ? (s->by_weights ? task / s->down / s->images : task % s->across) * s->share : first_cell(s, part);
     ptrdiff_t count = s->columns ? min_(s->share, s->weights - first) : first_cell(s, part + 1) - first;
     float *scratch = s->scratch + thread * s->scratch_each;
     fo_divide(piece, 1, &first, &count);

@@ -42,8 +42,15 @@ static inline ptrdiff_t parts(bool copies) { return copies ? FO_STRASSEN_PRODUCT
 /* Computes what the rows of a pair give as A, which is at x. */
 static inline void left_operands(const fo_conv2d *plan, bool copies, pair r, const float *x, ptrdiff_t ldx, float *to) {
     const ptrdiff_t half = half_of(plan);
-    plan->kn->strassen_operands(&(fo_strassen_operands){false, copies, {r.size[0], r.size[1]}, {half, plan->k - half},
-                                                        x + r.at * ldx, ldx, half, to, fo_leading(plan->kn, half),
+    plan->kn->strassen_operands(&(fo_strassen_operands){false,
+                                                        copies,
+                                                        {r.size[0], r.size[1]},
+                                                        {half, plan->k - half},
+                                                        x + r.at * ldx,
+                                                        ldx,
+                                                        half,
+                                                        to,
+                                                        fo_leading(plan->kn, half),
                                                         left_part(plan)});
 }
 
@@ -51,8 +58,8 @@ static inline void left_operands(const fo_conv2d *plan, bool copies, pair r, con
 static inline void right_operands(const fo_conv2d *plan, bool copies, const float *x, ptrdiff_t ldx, ptrdiff_t across,
                                   float *to, ptrdiff_t part) {
     const ptrdiff_t half = half_of(plan), nr = plan->kn->nr;
-    plan->kn->strassen_operands(&(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across,
-                                                        to, nr, part});
+    plan->kn->strassen_operands(
+        &(fo_strassen_operands){true, copies, {half, plan->k - half}, {nr, nr}, x, ldx, across, to, nr, part});
 }
 
 /* ---- weights: the operands of each pair, what the rest needs, and a bias that may be read beyond its end --------- */

@@ -23,8 +23,8 @@ static void pack_left(const fo_conv2d *plan, const void *context, ptrdiff_t i, f
     const ptrdiff_t mr = r.size[0], part = mr * half, room = part + kn->vl;
     const float *w = plan->w + r.at * plan->ldw;
     float *to = packed + left_at(plan, i), *plain = to + FO_STRASSEN_SUMS * part;
-    kn->strassen_operands(&(fo_strassen_operands){false, false, {mr, r.size[1]}, {half, k - half}, w, plan->ldw, half,
-                                                  plain, half, room});
+    kn->strassen_operands(&(fo_strassen_operands){
+        false, false, {mr, r.size[1]}, {half, k - half}, w, plan->ldw, half, plain, half, room});
     for (int t = 0; t < FO_STRASSEN_SUMS; t++) kn->transpose(mr, half, plain + t * room, half, to + t * part, mr);
     if (r.size[1] < mr || k % 2) memset(plain, 0, (size_t)(4 * part) * sizeof *plain);
     kn->transpose(mr + r.size[1], k, w, plan->ldw, plain, 2 * mr);
@@ -49,6 +49,7 @@ static void pack_right(const fo_conv2d *plan, const void *context, ptrdiff_t i, 
 const float *fo_strassen_weights(const fo_conv2d *plan) {
     const bool nhwc = plan->s.nhwc;
     const ptrdiff_t pairs = nhwc ? column_pairs(plan->kn, plan->s.oc) : rows_of(plan->kn, plan->s.oc).pairs;
-    return fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT, fo_strassen_floats(plan) +
-                            bias_floats(plan), pairs + 1, nhwc ? pack_right : pack_left, NULL);
+    return fo_conv2d_packed(plan, nhwc ? FO_STRASSEN_RIGHT : FO_STRASSEN_LEFT,
+                            fo_strassen_floats(plan) + bias_floats(plan), pairs + 1, nhwc ? pack_right : pack_left,
+                            NULL);
 }

@@ -97,8 +97,11 @@ static phase_span span_of(phase_taps t, bool any, ptrdiff_t phase, ptrdiff_t str
 }
 
 static fo_image phase_image(const fo_image *y, const fo_conv2d_shape *s, phase_span rows, phase_span columns) {
-    return (fo_image){.data = y->data + rows.first * y->sh + columns.first * y->sw, .sn = y->sn, .sc = y->sc,
-                      .sh = y->sh * s->sh, .sw = y->sw * s->sw};
+    return (fo_image){.data = y->data + rows.first * y->sh + columns.first * y->sw,
+                      .sn = y->sn,
+                      .sc = y->sc,
+                      .sh = y->sh * s->sh,
+                      .sw = y->sw * s->sw};
 }
 
 fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x,
@@ -110,8 +113,8 @@ fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_s
         const bool any = down.count && across.count;
         const phase_span rows = span_of(down, any, r, s->sh, s->dh, z->top, z->ih, z->oh);
         const phase_span columns = span_of(across, any, c, s->sw, s->dw, z->left, z->iw, z->ow);
-        const fo_conv2d_size size = {z->n, rows.size, columns.size, rows.count, columns.count, rows.before,
-                                     columns.before};
+        const fo_conv2d_size size = {z->n,          rows.size,   columns.size,  rows.count,
+                                     columns.count, rows.before, columns.before};
         fo_image from = *x, to = phase_image(y, s, rows, columns), added;
         from.data += rows.from * x->sh + columns.from * x->sw;
         if (residual) added = phase_image(residual, s, rows, columns);

@@ -40,7 +40,7 @@ typedef struct {
 typedef struct {
     const fo_conv2d *plan;
     fo_conv2d_size whole, z; /* of the images, and of a dilation's phases as images */
-    fo_image x, y, r; /* r.data is NULL where there is no residual */
+    fo_image x, y, r;        /* r.data is NULL where there is no residual */
     int tile;
     ptrdiff_t positions;
     int last_height, last_width;   /* of the tiles in an image's last row and in its last column */
@@ -102,7 +102,10 @@ static void cut_blocks(winograd *w, int threads) {
 
 static void setup(winograd *w, const fo_conv2d *plan, const fo_conv2d_size *whole, int tile, int threads) {
     const fo_kernels *kn = plan->kn;
-    *w = (winograd){.plan = plan, .whole = *whole, .z = fo_winograd_phases(plan, whole), .tile = tile,
+    *w = (winograd){.plan = plan,
+                    .whole = *whole,
+                    .z = fo_winograd_phases(plan, whole),
+                    .tile = tile,
                     .positions = SQUARE(fo_winograd_points(plan, tile))};
     const fo_conv2d_size *z = &w->z;
     w->last_height = fo_winograd_last(z->oh, tile), w->last_width = fo_winograd_last(z->ow, tile);
@@ -132,8 +135,14 @@ static run next_run(const winograd *w, ptrdiff_t t, ptrdiff_t tiles, ptrdiff_t *
     const ptrdiff_t row = t / w->across, column = t % w->across, count = min_(tiles, w->across - column);
     const bool low = row % w->down == w->down - 1 && w->last_height < w->tile;
     const bool narrow = column + count == w->across && w->last_width < w->tile;
-    const run r = {row / w->down, row % w->down * w->tile, column * w->tile, low ? w->last_height : w->tile,
-                   narrow ? w->last_width : 0, count - narrow, next[low ? LOW : WHOLE], next[low ? CORNER : NARROW]};
+    const run r = {row / w->down,
+                   row % w->down * w->tile,
+                   column * w->tile,
+                   low ? w->last_height : w->tile,
+                   narrow ? w->last_width : 0,
+                   count - narrow,
+                   next[low ? LOW : WHOLE],
+                   next[low ? CORNER : NARROW]};
     next[low ? LOW : WHOLE] += r.whole, next[low ? CORNER : NARROW] += narrow;
     return r;
 }
@@ -184,11 +193,24 @@ static fo_winograd_input_args input_args(const winograd *w, const block *b, cons
     const phase rows = inputs_of(w->whole.ih, w->whole.top, s->dh, at.down);
     const phase columns = inputs_of(w->whole.iw, w->whole.left, s->dw, at.across);
     const float *x = fo_at(&w->x, at.n, b->group * w->plan->icg + c, rows.first, columns.first);
-    return (fo_winograd_input_args){(int)s->sh, w->tile, r->height, r->last, r->whole, channels,
-                                    phase_image(w, &w->x, x), rows.count, columns.count,
-                                    s->sh * r->h - rows.zeros, s->sh * r->q - columns.zeros, v + r->slot * w->ldv + c,
-                                    v + r->last_slot * w->ldv + c, w->ldv, w->v_position,
-                                    fo_winograd_phase_floats(w->plan), NULL, w->mid_row};
+    return (fo_winograd_input_args){(int)s->sh,
+                                    w->tile,
+                                    r->height,
+                                    r->last,
+                                    r->whole,
+                                    channels,
+                                    phase_image(w, &w->x, x),
+                                    rows.count,
+                                    columns.count,
+                                    s->sh * r->h - rows.zeros,
+                                    s->sh * r->q - columns.zeros,
+                                    v + r->slot * w->ldv + c,
+                                    v + r->last_slot * w->ldv + c,
+                                    w->ldv,
+                                    w->v_position,
+                                    fo_winograd_phase_floats(w->plan),
+                                    NULL,
+                                    w->mid_row};
 }
 
 static void transform_input(const winograd *w, const block *b, ptrdiff_t c, ptrdiff_t channels, float *v) {
@@ -233,12 +255,24 @@ static fo_winograd_output_args output_args(const winograd *w, const block *b, co
     /* of this phase */
     const ptrdiff_t rows = div_up(w->whole.oh - at.down, dh), columns = div_up(w->whole.ow - at.across, dw);
     const ptrdiff_t h = r->h * dh + at.down, q = r->q * dw + at.across;
-    return (fo_winograd_output_args){(int)w->plan->s.sh, w->tile, r->height, r->last, r->whole, channels,
-                                     products + r->slot * w->ldp + o, products + r->last_slot * w->ldp + o,
-                                     w->ldp, w->p_position, phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
+    return (fo_winograd_output_args){(int)w->plan->s.sh,
+                                     w->tile,
+                                     r->height,
+                                     r->last,
+                                     r->whole,
+                                     channels,
+                                     products + r->slot * w->ldp + o,
+                                     products + r->last_slot * w->ldp + o,
+                                     w->ldp,
+                                     w->p_position,
+                                     phase_image(w, &w->y, fo_at(&w->y, at.n, channel, h, q)),
                                      phase_image(w, &w->r, w->r.data ? fo_at(&w->r, at.n, channel, h, q) : NULL),
-                                     min_(r->height, rows - r->h), min_(r->whole * w->tile + r->last, columns - r->q),
-                                     ep.bias, ep.act, NULL, w->mid_row};
+                                     min_(r->height, rows - r->h),
+                                     min_(r->whole * w->tile + r->last, columns - r->q),
+                                     ep.bias,
+                                     ep.act,
+                                     NULL,
+                                     w->mid_row};
 }
 
 static void transform_output(const winograd *w, const block *b, ptrdiff_t o, ptrdiff_t channels,
@@ -402,8 +436,8 @@ static fo_status run_all_planes(const winograd *w, const fo_conv2d_call *call, c
 bool fo_winograd_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
     (void)z;
     const fo_conv2d_shape *s = &plan->s;
-    const bool kernel = s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 &&
-                        (s->sh == 1 || !fo_is_dilated(plan));
+    const bool kernel =
+        s->kh == 3 && s->kw == 3 && s->sh == s->sw && s->sh <= 2 && (s->sh == 1 || !fo_is_dilated(plan));
     if (!kernel || !plan->icg || fo_is_depthwise(plan)) return false;
     /* who asks for it gets F(2x2) */
     return s->sh == 1 || plan->icg <= FO_STRIDED_CHANNELS || s->algorithm == FO_WINOGRAD;

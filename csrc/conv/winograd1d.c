@@ -212,8 +212,8 @@ static void part_rows(const fo_direct *d, const fo_direct_part *q, const float *
             } else {
                 a->start = a->accum2 = NULL;
                 fo_direct_partial(t == u->unit ? shared : second, a);
-                if (t > u->unit) a->ep.bias = NULL;  /* it is in the first */
-                if (d->weights_lhs) a->n = a->lds; /* whole vectors */
+                if (t > u->unit) a->ep.bias = NULL; /* it is in the first */
+                if (d->weights_lhs) a->n = a->lds;  /* whole vectors */
             }
             kn->gemm(a);
         }
@@ -245,10 +245,9 @@ bool fo_winograd1d_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
 
 fo_status fo_winograd1d_prepare(fo_conv2d_call *call) {
     static const fo_direct_walk walk = {weights, fill_table, sums_floats, add_rows, rows_in_blocks};
-    static const char *const names[][2] = {{"winograd F(2 rows), pixels as rows",
-                                            "winograd F(2 rows), pixels as columns"},
-                                           {"winograd F(3 rows), pixels as rows",
-                                            "winograd F(3 rows), pixels as columns"}};
+    static const char *const names[][2] = {
+        {"winograd F(2 rows), pixels as rows", "winograd F(2 rows), pixels as columns"},
+        {"winograd F(3 rows), pixels as rows", "winograd F(3 rows), pixels as columns"}};
     fo_winograd1d u;
     fo_winograd1d_terms(&u, &call->plan->s);
     const fo_direct_unit unit = {&walk, u.unit, u.rows, u.sums, steps_of(&u), &u, sizeof u};

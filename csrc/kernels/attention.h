@@ -42,10 +42,10 @@ INLINE void attention_row(const scores_mask kind, float *s, const float *mask, p
                           float *sum) {
     enum { STEP = SOFTMAX_VECTORS * VL };
     vf top[SOFTMAX_VECTORS], total[SOFTMAX_VECTORS];
-    UNROLL for (int v = 0; v < SOFTMAX_VECTORS; v++) top[v] = v_set1(-INFINITY), total[v] = v_zero();
+    UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) top[v] = v_set1(-INFINITY), total[v] = v_zero();
     ptrdiff_t p = 0;
     for (; p + STEP <= n; p += STEP)
-        UNROLL for (int v = 0; v < SOFTMAX_VECTORS; v++) {
+        UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) {
             const vf x = attention_scores(kind, true, s + p + v * VL, mask + p + v * VL, VL);
             top[v] = v_max(x, top[v]);
             if (kind != SCORES_ALONE) v_store(s + p + v * VL, x);
@@ -55,22 +55,22 @@ INLINE void attention_row(const scores_mask kind, float *s, const float *mask, p
         top[0] = v_max(x, top[0]);
         v_store(s + q, x);
     }
-    UNROLL for (int v = 1; v < SOFTMAX_VECTORS; v++) top[0] = v_max(top[0], top[v]);
+    UNROLL_FOR (int v = 1; v < SOFTMAX_VECTORS; v++) top[0] = v_max(top[0], top[v]);
     const vf from = v_max(v_largest_lane(top[0]), v_set1(-FLT_MAX));
     for (p = 0; p + STEP <= n; p += STEP)
-        UNROLL for (int v = 0; v < SOFTMAX_VECTORS; v++) {
+        UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++) {
             const vf power = attention_power(v_sub(from, v_load(s + p + v * VL)));
             total[v] = v_add(total[v], power);
             v_store(s + p + v * VL, power);
         }
-    UNROLL for (int v = 0; v < SOFTMAX_VECTORS; v++)
+    UNROLL_FOR (int v = 0; v < SOFTMAX_VECTORS; v++)
         if (p + v * VL < n) { /* in the order of whole steps */
             const vf power = attention_power(v_sub(from, v_load(s + p + v * VL)));
             total[v] = v_add(total[v], power);
             v_store(s + p + v * VL, power);
         }
     for (p = (n + VL - 1) / VL * VL; p < end; p += VL) v_store(s + p, v_zero());
-    UNROLL for (int v = 1; v < SOFTMAX_VECTORS; v++) total[0] = v_add(total[0], total[v]);
+    UNROLL_FOR (int v = 1; v < SOFTMAX_VECTORS; v++) total[0] = v_add(total[0], total[v]);
     *most = v_first(from), *sum = v_first(v_sum_lanes(total[0]));
 }
 

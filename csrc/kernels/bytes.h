@@ -14,9 +14,9 @@
  * or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
  * sets have the same bits. */
 typedef struct {
-    const int32_t *start; /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
+    const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
     const float *scale, *bias; /* a channel, whole vectors */
-    const void *residual; /* laid out as C with its own ldr, or NULL */
+    const void *residual;      /* laid out as C with its own ldr, or NULL */
     ptrdiff_t ldr;
     fo_type residual_type;
     float residual_scale;
@@ -25,9 +25,9 @@ typedef struct {
     bool clips; /* no activation, or a clip: lo and hi are its bounds, and bytes have scale, bias and residual_scale in
                    units of their scale */
     bool saturates; /* no bounds but those of a byte, and rounded values fit 32 bits */
-    float inverse; /* else 1 / the scale of bytes */
-    float lo, hi; /* of floats; of bytes less zero */
-    int32_t zero; /* of a uint8 */
+    float inverse;  /* else 1 / the scale of bytes */
+    float lo, hi;   /* of floats; of bytes less zero */
+    int32_t zero;   /* of a uint8 */
     fo_activation act;
 } fo_byte_epilogue;
 
@@ -66,7 +66,7 @@ typedef struct {
     const int8_t *w;
     ptrdiff_t block;
     const float *scale, *bias;
-    void *c; /* pixels at a distance of `ldc` elements */
+    void *c;                       /* pixels at a distance of `ldc` elements */
     ptrdiff_t ldc, x_step, c_step; /* steps: see planes */
     fo_byte_epilogue ep;
 } fo_byte_depthwise_args;
@@ -87,7 +87,7 @@ typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM tile */
     int phases;
-    int parts; /* most groups of rows in a vector of a depthwise kernel */
+    int parts;   /* most groups of rows in a vector of a depthwise kernel */
     int columns; /* most that a depthwise kernel spans, four rows after another */
     bool is_signed;
     bool tiles; /* large products are by tiles of bytes */
@@ -107,7 +107,7 @@ typedef struct {
     void (*planes)(const fo_byte_depthwise_args *, ptrdiff_t c, ptrdiff_t count, ptrdiff_t h, ptrdiff_t end,
                    ptrdiff_t planes, uint8_t *scratch);
     void (*transpose)(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_t ldx, uint8_t *y,
-                      ptrdiff_t ldy); /* y[j*ldy + i] = x[i*ldx + j] */
+                      ptrdiff_t ldy);                              /* y[j*ldy + i] = x[i*ldx + j] */
     void (*widen)(ptrdiff_t groups, const uint8_t *x, uint8_t *y); /* four bytes as the operands of two phases */
     void (*pair)(const fo_byte_pair *);
     void (*larger)(ptrdiff_t n, const uint8_t *x, uint8_t flip, uint8_t *y); /* y = the larger of y and x ^ flip */

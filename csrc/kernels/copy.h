@@ -5,12 +5,12 @@ INLINE void transpose_block(const bool whole, const bool over, ptrdiff_t m, ptrd
                             float *y, ptrdiff_t ldy) {
     const vm rows = v_range(0, m), columns = v_range(0, n);
     vf t[VL];
-    UNROLL for (int l = 0; l < VL; l++, x += ldx) {
+    UNROLL_FOR (int l = 0; l < VL; l++, x += ldx) {
         v_launder(x);
         t[l] = whole ? v_load(x) : l < m ? v_load_mask(x, columns) : v_zero();
     }
     v_transpose(t);
-    UNROLL for (int l = 0; l < VL; l++, y += ldy) {
+    UNROLL_FOR (int l = 0; l < VL; l++, y += ldy) {
         v_launder(y);
         if (whole || over)
             v_store(y, t[l]);
@@ -51,7 +51,7 @@ void FO_NAME(fo_transpose)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t l
 /* Every step-th (1, 2, 4) element from `at` on, of a row's `width` at x. */
 INLINE vf load_strided(const ptrdiff_t step, const bool whole, const float *x, ptrdiff_t at, ptrdiff_t width) {
     vf v[4];
-    UNROLL for (int q = 0; q < step; q++, at += VL)
+    UNROLL_FOR (int q = 0; q < step; q++, at += VL)
         v[q] = whole ? v_load(x + at) : v_load_mask(x + at, v_range(-at, width - at));
     if (step == 1) return v[0];
     return step == 2 ? v_uzp_even(v[0], v[1]) : v_uzp_even(v_uzp_even(v[0], v[1]), v_uzp_even(v[2], v[3]));

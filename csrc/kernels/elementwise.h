@@ -46,8 +46,8 @@ INLINE vf v_function(const int f, vf a, vf b) {
 /* y[j] = activation(x[j]), as a tile one vector wide, and what is left of a vector; y may be x. */
 INLINE void activate(const fo_activation *act, const float *x, float *y, ptrdiff_t n) {
     const ptrdiff_t whole = n / VL * VL;
-    finish_args f = {.tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0,
-                     .p1 = act->p1};
+    finish_args f = {
+        .tile = x, .mr = (int)(n / VL), .n = VL, .ldt = VL, .c = y, .ldc = VL, .p0 = act->p0, .p1 = act->p1};
     if (whole) FO_NAME(fo_finish_tile)(&f, act->kind, false);
     if (whole == n) return;
     float rest[VL]; /* a tile has whole vectors, x not */
@@ -71,8 +71,8 @@ INLINE void contiguous_row(const int f, const row_form fa, const row_form fb, co
     }
     if (j == n) return;
     const vm rest = v_range(0, n - j);
-    const vf v = v_function(f, fa == SAME ? a0 : v_load_mask(a + j, rest),
-                            fb == CONTIGUOUS ? v_load_mask(b + j, rest) : b0);
+    const vf v =
+        v_function(f, fa == SAME ? a0 : v_load_mask(a + j, rest), fb == CONTIGUOUS ? v_load_mask(b + j, rest) : b0);
     ep_store_mask(ep, y + j, v, rest);
 }
 
@@ -134,11 +134,25 @@ INLINE int power_of(const fo_elementwise_rows *g) {
 
 void FO_NAME(fo_elementwise)(const fo_elementwise_rows *g) {
     switch (g->f == FO_POW ? power_of(g) : (int)g->f) {
-        FUNCTION_CASE(FO_SAME) FUNCTION_CASE(FO_SQRT) FUNCTION_CASE(FO_EXP) FUNCTION_CASE(FO_LOG) FUNCTION_CASE(FO_ERF)
-        FUNCTION_CASE(FO_RECIPROCAL) FUNCTION_CASE(FO_NEG) FUNCTION_CASE(FO_ABS) FUNCTION_CASE(FO_ADD)
+        FUNCTION_CASE(FO_SAME)
+        FUNCTION_CASE(FO_SQRT)
+        FUNCTION_CASE(FO_EXP)
+        FUNCTION_CASE(FO_LOG)
+        FUNCTION_CASE(FO_ERF)
+        FUNCTION_CASE(FO_RECIPROCAL)
+        FUNCTION_CASE(FO_NEG)
+        FUNCTION_CASE(FO_ABS)
+        FUNCTION_CASE(FO_ADD)
         FUNCTION_CASE(FO_SUB)
-        FUNCTION_CASE(FO_MUL) FUNCTION_CASE(FO_DIV) FUNCTION_CASE(FO_POW) FUNCTION_CASE(FO_MAX) FUNCTION_CASE(FO_MIN)
-        FUNCTION_CASE(FO_SLOPE) FUNCTION_CASE(SQUARED) FUNCTION_CASE(CUBED) FUNCTION_CASE(ROOT)
+        FUNCTION_CASE(FO_MUL)
+        FUNCTION_CASE(FO_DIV)
+        FUNCTION_CASE(FO_POW)
+        FUNCTION_CASE(FO_MAX)
+        FUNCTION_CASE(FO_MIN)
+        FUNCTION_CASE(FO_SLOPE)
+        FUNCTION_CASE(SQUARED)
+        FUNCTION_CASE(CUBED)
+        FUNCTION_CASE(ROOT)
     }
 }
 #undef FUNCTION_CASE

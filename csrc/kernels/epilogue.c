@@ -26,11 +26,11 @@ INLINE void finish_block(const fo_act_kind kind, const bool all, const finish_ar
     float *c = f->c + j * f->ldc + i;
     const float *r = f->r ? f->r + j * f->ldr + i : NULL;
     if (r)
-        UNROLL for (int l = 0; l < VL; l++, r += f->ldr) {
+        UNROLL_FOR (int l = 0; l < VL; l++, r += f->ldr) {
             v_launder(r);
             t[l] = v_add(t[l], all ? v_load(r) : v_load_mask(r, m));
         }
-    UNROLL for (int l = 0; l < VL; l++, c += f->ldc) {
+    UNROLL_FOR (int l = 0; l < VL; l++, c += f->ldc) {
         v_launder(c);
         finish_vector(kind, all, f, t[l], NULL, c, n, m, v_zero());
     }
@@ -47,7 +47,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
         for (int j = 0; j < f.n; j += VL) {
             const float *row = f.tile + i * f.ldt + j;
             vf t[VL];
-            UNROLL for (int l = 0; l < VL; l++) {
+            UNROLL_FOR (int l = 0; l < VL; l++) {
                 t[l] = v_load(row);
                 if (all || l + 1 < left) row += f.ldt; /* lanes beyond are not stored */
                 v_launder(row);
@@ -61,7 +61,7 @@ INLINE void finish_columns(const fo_act_kind kind, const finish_args *args) {
                 continue;
             }
             float block[VL * VL];
-            UNROLL for (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
+            UNROLL_FOR (int l = 0; l < VL; l++) v_store(block + l * VL, t[l]);
             for (int l = 0; l < VL && j + l < f.n; l++) {
                 ptrdiff_t at = j + l;
                 if (kind == FO_PRELU && !f.channel_rows) slope = v_set1(f.slopes[at]);
@@ -82,9 +82,16 @@ void FO_NAME(fo_finish_tile)(const finish_args *f, fo_act_kind kind, bool transp
 void ep_tile(const fo_epilogue *ep, const float *tile, ptrdiff_t ldt, int mr, int n, ptrdiff_t i, ptrdiff_t j, float *c,
              ptrdiff_t ldc) {
     const ptrdiff_t row = ep->transposed ? j : i, column = ep->transposed ? i : j;
-    const finish_args f = {.tile = tile, .mr = mr, .n = n, .ldt = ldt,
-                           .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL, .ldr = ep->ldr,
-                           .c = c + row * ldc + column, .ldc = ldc, .channel_rows = ep->channel_rows, .p0 = ep->act.p0,
+    const finish_args f = {.tile = tile,
+                           .mr = mr,
+                           .n = n,
+                           .ldt = ldt,
+                           .r = ep->residual ? ep->residual + row * ep->ldr + column : NULL,
+                           .ldr = ep->ldr,
+                           .c = c + row * ldc + column,
+                           .ldc = ldc,
+                           .channel_rows = ep->channel_rows,
+                           .p0 = ep->act.p0,
                            .p1 = ep->act.p1,
                            .slopes = ep->act.slopes ? ep->act.slopes + (ep->channel_rows ? i : j) : NULL};
     FO_NAME(fo_finish_tile)(&f, ep->act.kind, ep->transposed);

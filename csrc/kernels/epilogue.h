@@ -51,14 +51,15 @@ INLINE void ep_store_mask(const ep_bounds *e, float *y, vf acc, vm m) { v_store_
 /* The same of n sums in place; bounded: the upper bound is below infinity, and is left out otherwise. */
 INLINE bool ep_bounded(const fo_activation *act) { return act->kind == FO_CLIP && act->p1 < INFINITY; }
 INLINE void ep_vectors(const ep_bounds *e, const bool bounded, const int n, vf acc[]) {
-    UNROLL for (int v = 0; v < n; v++) acc[v] = v_max(e->lo, acc[v]);
-    if (bounded) UNROLL for (int v = 0; v < n; v++) acc[v] = v_min(e->hi, acc[v]);
+    UNROLL_FOR (int v = 0; v < n; v++) acc[v] = v_max(e->lo, acc[v]);
+    if (bounded)
+        UNROLL_FOR (int v = 0; v < n; v++) acc[v] = v_min(e->hi, acc[v]);
 }
 
 /* And to y, `step` floats from one to the next. */
 INLINE void ep_row(const ep_bounds *e, const bool bounded, const int n, vf acc[], float *y, ptrdiff_t step) {
     ep_vectors(e, bounded, n, acc);
-    UNROLL for (int v = 0; v < n; v++) {
+    UNROLL_FOR (int v = 0; v < n; v++) {
         v_store(y + v % 4 * step, acc[v]);
         if (v != 3) continue;
         y += 4 * step;
@@ -73,14 +74,14 @@ enum { EP_VECTORS = 8 }; /* most vectors of a tile's row */
 INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool half, vf acc[][EP_VECTORS],
                     const float *r, ptrdiff_t ldr, float *c, ptrdiff_t ldc) {
     if (r)
-        UNROLL for (int i = 0; i < mr; i++, r += ldr) {
-            UNROLL for (int j = 0; j < nv; j++) acc[i][j] = v_add(acc[i][j], v_load(r + j * VL));
+        UNROLL_FOR (int i = 0; i < mr; i++, r += ldr) {
+            UNROLL_FOR (int j = 0; j < nv; j++) acc[i][j] = v_add(acc[i][j], v_load(r + j * VL));
             if (half && i % 2 == 0)
                 acc[i][nv] = v_add(acc[i][nv], v_load_halves(r + nv * VL, r + nv * VL + (i + 1 < mr ? ldr : 0)));
             v_launder(r); /* or each row would take a pointer */
         }
-    UNROLL for (int i = 0; i < mr; i++, c += ldc) {
-        UNROLL for (int j = 0; j < nv; j++) ep_store(e, c + j * VL, acc[i][j]);
+    UNROLL_FOR (int i = 0; i < mr; i++, c += ldc) {
+        UNROLL_FOR (int j = 0; j < nv; j++) ep_store(e, c + j * VL, acc[i][j]);
         if (half && i % 2 == 0 && i + 1 < mr) v_store_halves(c + nv * VL, c + ldc + nv * VL, ep_vector(e, acc[i][nv]));
         if (half && i % 2 == 0 && i + 1 == mr) v_store_tail(c + nv * VL, ep_vector(e, acc[i][nv]), VL / 2);
         v_launder(c);

@@ -17,9 +17,7 @@ typedef double map_f64;
 INLINE map_i64 map_long(double x) { return x >= -0x1p63 && x < 0x1p63 ? (map_i64)x : INT64_MIN; }
 INLINE map_i32 map_int(double x) { return x > -0x1p31 - 1 && x < 0x1p31 ? (map_i32)x : INT32_MIN; }
 /* Quotients are rounded towards zero, remainders have the sign of v; of v = 0 they are 0. */
-INLINE map_i64 map_quotient(map_i64 u, map_i64 v) {
-    return v == 0 ? 0 : v == -1 ? (map_i64)(0 - (uint64_t)u) : u / v;
-}
+INLINE map_i64 map_quotient(map_i64 u, map_i64 v) { return v == 0 ? 0 : v == -1 ? (map_i64)(0 - (uint64_t)u) : u / v; }
 INLINE map_i64 map_modulo(map_i64 u, map_i64 v) {
     const map_i64 r = v == 0 || v == -1 ? 0 : u % v;
     return r && (r < 0) != (v < 0) ? r + v : r;
@@ -77,9 +75,8 @@ MAP_CASTS_FROM(u8, u, u)
 
 #define MAP_CASTS(from) {map_##from##_f32, map_##from##_f64, map_##from##_i64, map_##from##_i32, map_##from##_i8, \
                          map_##from##_u8, map_##from##_bool}
-static map_fn *const map_casts[FO_ELEMENTS][FO_ELEMENTS] = {MAP_CASTS(f32), MAP_CASTS(f64), MAP_CASTS(i64),
-                                                            MAP_CASTS(i32), MAP_CASTS(i8), MAP_CASTS(u8),
-                                                            MAP_CASTS(u8)};
+static map_fn *const map_casts[FO_ELEMENTS][FO_ELEMENTS] = {
+    MAP_CASTS(f32), MAP_CASTS(f64), MAP_CASTS(i64), MAP_CASTS(i32), MAP_CASTS(i8), MAP_CASTS(u8), MAP_CASTS(u8)};
 
 /* ---- tests, logic, arithmetic ------------------------------------------------------------------------------------ */
 

@@ -14,7 +14,9 @@
 
 INLINE vf v_clamp(vf x, float lo, float hi) { return v_min(v_set1(hi), v_max(v_set1(lo), x)); }
 
-typedef struct { vf n, s, q; } v_exponential;
+typedef struct {
+    vf n, s, q;
+} v_exponential;
 
 /* n, s and q for |x| <= 88. n times the rounding error of ln 2 shows in e^-x where x is `wide`, beyond 20 or so: there
  * ln 2 is the sum of 0x1.62e4p-1, which n multiplies exactly, and the rest. The fit's error is 1.4e-8 q. */
@@ -83,11 +85,11 @@ INLINE vf v_softplus(vf x) {
  * erfc is 2e-7 to t = 3 and 1e-6 to t = 5; from there, where erfc < 1e-6, it may grow: 4e-3 at t = 10, 0.4 at t =
  * 13. */
 INLINE vf v_minus_log_erfc(const float c0, vf t) {
-    static const float c[] = {0x1.988454p-1f, 0x1.45f2b6p-2f, 0x1.29b870p-5f, -0x1.3a5522p-8f,
+    static const float c[] = {0x1.988454p-1f,   0x1.45f2b6p-2f,  0x1.29b870p-5f,   -0x1.3a5522p-8f,
                               -0x1.d1586cp-16f, 0x1.c6cc8ap-13f, -0x1.0df33cp-14f, 0x1.71dbdcp-17f,
                               -0x1.47091ep-20f, 0x1.6de80cp-24f, -0x1.d58652p-29f, 0x1.061518p-34f};
     vf t2 = v_mul(t, t), odd = v_set1(c[10]), even = v_set1(c[11]); /* two chains: half the latency */
-    UNROLL for (int i = 8; i >= 0; i -= 2) {
+    UNROLL_FOR (int i = 8; i >= 0; i -= 2) {
         odd = v_fma(odd, t2, v_set1(c[i]));
         even = v_fma(even, t2, v_set1(c[i + 1]));
     }

@@ -16,7 +16,9 @@ typedef struct {
 } norm_fibre;
 
 /* (x * unit + minus - rest) * factor is the normalised x. */
-typedef struct { vf unit, minus, rest, factor; } norm_moments;
+typedef struct {
+    vf unit, minus, rest, factor;
+} norm_moments;
 
 /* The sums of d = x * unit - mean and of d^2 over a contiguous fibre, in every lane. */
 INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
@@ -25,9 +27,9 @@ INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum,
     for (ptrdiff_t p = 0; p < f->n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < f->n ? p + SUM_BLOCK * VL : f->n;
         vf s[NORM_SUMS], q[NORM_SUMS];
-        UNROLL for (int v = 0; v < NORM_SUMS; v++) s[v] = q[v] = v_zero();
+        UNROLL_FOR (int v = 0; v < NORM_SUMS; v++) s[v] = q[v] = v_zero();
         for (; p + NORM_SUMS * VL <= end; p += NORM_SUMS * VL)
-            UNROLL for (int v = 0; v < NORM_SUMS; v++) {
+            UNROLL_FOR (int v = 0; v < NORM_SUMS; v++) {
                 const vf d = v_fma(v_load(f->x + p + v * VL), unit, minus);
                 s[v] = v_add(s[v], d), q[v] = v_fma(d, d, q[v]);
             }
@@ -36,7 +38,7 @@ INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum,
             const vf d = v_select(inside, v_fma(v_load_mask(f->x + p, inside), unit, minus), v_zero());
             s[0] = v_add(s[0], d), q[0] = v_fma(d, d, q[0]);
         }
-        UNROLL for (int v = 0; v < NORM_SUMS; v++) sums = v_add(sums, s[v]), all = v_add(all, q[v]);
+        UNROLL_FOR (int v = 0; v < NORM_SUMS; v++) sums = v_add(sums, s[v]), all = v_add(all, q[v]);
     }
     *sum = v_sum_lanes(sums), *squares = v_sum_lanes(all);
 }
@@ -71,7 +73,9 @@ INLINE void norm_sums(const bool lanes, const norm_fibre *f, vf unit, vf mean, v
 }
 
 /* The mean, and what remains of it and of the squares. */
-typedef struct { vf unit, mean, rest, variance; } norm_spread;
+typedef struct {
+    vf unit, mean, rest, variance;
+} norm_spread;
 
 INLINE void norm_around(const bool lanes, const bool rms, const norm_fibre *f, norm_spread *s) {
     const vf n = v_set1((float)f->n);
@@ -166,8 +170,8 @@ INLINE void norm_add(const fo_fibres *f, const float *residual) {
     for (ptrdiff_t i = 0; i < count[outer]; i++)
         for (ptrdiff_t j = 0; j < count[!outer]; j += VL) {
             const ptrdiff_t at = i * x[outer] + j * x[!outer], left = count[!outer] - j;
-            const vf sum = v_add(v_load_strided(f->from + at, x[!outer], left),
-                                 v_load_strided(residual + at, x[!outer], left));
+            const vf sum =
+                v_add(v_load_strided(f->from + at, x[!outer], left), v_load_strided(residual + at, x[!outer], left));
             v_store_strided(f->to + i * y[outer] + j * y[!outer], y[!outer], sum, left);
         }
 }

@@ -31,14 +31,14 @@ INLINE vf pool_two(const fo_pool_kind kind, vf a, vf b) { return kind == FO_POOL
 /* acc, of nv vectors, and what stands at p. nv, whole and kind are literals. */
 INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes,
                      vf acc[POOL_VECTORS]) {
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         const vf at = whole ? v_load(p + v * VL) : v_load_mask(p, lanes);
         acc[v] = pool_two(kind, acc[v], at);
     }
 }
 
 INLINE void pool_start(const fo_pool_kind kind, const int nv, vf acc[POOL_VECTORS]) {
-    UNROLL for (int v = 0; v < nv; v++) acc[v] = v_set1(kind == FO_POOL_MAX ? -INFINITY : 0);
+    UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = v_set1(kind == FO_POOL_MAX ? -INFINITY : 0);
 }
 
 /* Output column w. */
@@ -47,7 +47,7 @@ INLINE void pool_put(const fo_pool_kind kind, const int nv, const bool whole, co
     const fo_pool_args *g = p->g;
     const pool_range counted = taps_inside(w * g->sw - g->left, g->kw, g->dw, g->w_lo, g->w_hi);
     const vf divisor = v_set1((float)((p->counted.last - p->counted.first) * (counted.last - counted.first)));
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         if (kind != FO_POOL_MAX) acc[v] = v_div(acc[v], divisor);
         if (whole)
             v_store(p->y + w * g->y.sw + v * VL, acc[v]);
@@ -73,7 +73,7 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
             pool_start(kind, nv, column);
             const float *x = row;
             for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down) pool_add(kind, nv, whole, x, lanes, column);
-            UNROLL for (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], column[v]);
+            UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], column[v]);
         }
         pool_put(kind, nv, whole, p, w, acc);
     }
@@ -102,8 +102,7 @@ INLINE ptrdiff_t pool_stream(const fo_pool_kind kind, pool_place *p, ptrdiff_t c
         for (ptrdiff_t j = columns.first; j < columns.last; j++) {
             const float *x = p->x + rows.first * down - g->left * g->x.sw + j * right;
             for (ptrdiff_t v = 0; v < n; v += VL) v_store(column + v, acc[0]);
-            for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down)
-                pool_into(kind, column, x, n);
+            for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down) pool_into(kind, column, x, n);
             pool_into(kind, sums, column, n);
         }
         for (ptrdiff_t v = 0; v < n; v += VL, p->y += VL) {
@@ -133,7 +132,7 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
             pool_start(kind, nv, acc);
             for (ptrdiff_t i = p->rows.first; i < p->rows.last; i++)
                 pool_add(kind, nv, whole, p->x + i * g->dh * g->x.sh + u * g->x.sw, p->lanes, acc);
-            UNROLL for (int v = 0; v < nv; v++) v_store(sums + ((u - u0) * nv + v) * VL, acc[v]);
+            UNROLL_FOR (int v = 0; v < nv; v++) v_store(sums + ((u - u0) * nv + v) * VL, acc[v]);
         }
         for (ptrdiff_t v = w; v < end; v++) {
             const ptrdiff_t w0 = v * g->sw - g->left;
@@ -158,9 +157,12 @@ INLINE void pool_channels(const fo_pool_kind kind, const int nv, const bool whol
 
 INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n, ptrdiff_t h) {
     const ptrdiff_t h0 = h * g->sh - g->top;
-    pool_place p = {.g = g, .x = g->x.data + n * g->x.sn + h0 * g->x.sh, .y = g->y.data + n * g->y.sn + h * g->y.sh,
+    pool_place p = {.g = g,
+                    .x = g->x.data + n * g->x.sn + h0 * g->x.sh,
+                    .y = g->y.data + n * g->y.sn + h * g->y.sh,
                     .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
-                    .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi), .lanes = v_range(0, g->c % VL)};
+                    .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi),
+                    .lanes = v_range(0, g->c % VL)};
     ptrdiff_t c = g->oh == 1 && g->ow == 1 ? pool_stream(kind, &p, g->c) : 0;
     for (; c + POOL_VECTORS * VL <= g->c; c += POOL_VECTORS * VL, p.x += POOL_VECTORS * VL, p.y += POOL_VECTORS * VL)
         pool_channels(kind, POOL_VECTORS, true, &p);
@@ -196,7 +198,7 @@ INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole
         pool_add(kind, 1, whole, x + (nv - 1) * VL, lanes, acc + nv - 1);
     }
     if (!whole) acc[nv - 1] = v_select(lanes, acc[nv - 1], outside[0]);
-    UNROLL for (int v = 0; v < nv; v++) v_store(columns + v * VL, acc[v]);
+    UNROLL_FOR (int v = 0; v < nv; v++) v_store(columns + v * VL, acc[v]);
 }
 
 /* The same of up to VL columns, n, that are `right` floats from each other. */
@@ -220,8 +222,7 @@ INLINE void pool_strip_columns(const fo_pool_kind kind, const pool_strip *s) {
         const float *x = s->x + (h0 + rows.first * g->dh) * g->x.sh;
         ptrdiff_t u = 0;
         if (right != 1) {
-            for (; u < iw; u += VL)
-                pool_spread_columns(kind, x + u * right, down, right, height, columns + u, iw - u);
+            for (; u < iw; u += VL) pool_spread_columns(kind, x + u * right, down, right, height, columns + u, iw - u);
             continue;
         }
         for (; u + POOL_VECTORS * VL <= pairs; u += POOL_VECTORS * VL)
@@ -240,14 +241,14 @@ INLINE void pool_windows(const fo_pool_kind kind, const int stride, const int nv
     const ptrdiff_t kw = g->kw, dw = g->dw, sw = stride ? stride : g->sw;
     pool_start(kind, nv, acc);
     for (ptrdiff_t j = 0; j < kw; j++, at += dw)
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             const float *from = at + v * VL * sw;
             acc[v] = pool_two(kind, acc[v],
                               stride == 1   ? v_load(from)
                               : stride == 2 ? v_uzp_inlane_even(v_load(from), v_load(from + VL))
                                             : v_load_strided(from, sw, VL));
         }
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         if (stride == 2) acc[v] = v_lane_order(acc[v]);
         if (kind != FO_POOL_MAX) acc[v] = v_div(acc[v], v_mul(height, v_load(counts + v * VL)));
     }

@@ -19,7 +19,7 @@ INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) {
 
 /* All lanes as one, in every lane. */
 INLINE vf reduce_of_vector(const fo_reduction kind, vf v) {
-    UNROLL for (int half = VL / 2; half; half /= 2) v = reduce_two(kind, v, v_concat(v, v, half));
+    UNROLL_FOR (int half = VL / 2; half; half /= 2) v = reduce_two(kind, v, v_concat(v, v, half));
     return v;
 }
 
@@ -29,13 +29,13 @@ INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *
     for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
         const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
         vf part[REDUCE_VECTORS];
-        UNROLL for (int v = 0; v < nv; v++) part[v] = reduce_identity(kind);
+        UNROLL_FOR (int v = 0; v < nv; v++) part[v] = reduce_identity(kind);
         for (ptrdiff_t p = p0; p < end; p++)
-            UNROLL for (int v = 0; v < nv; v++) {
+            UNROLL_FOR (int v = 0; v < nv; v++) {
                 const float *at = x + p * step + v * VL * lane;
                 part[v] = reduce_two(kind, part[v], nv == 1 ? v_load_strided(at, lane, w) : v_load(at));
             }
-        UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_two(kind, acc[v], part[v]);
+        UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = reduce_two(kind, acc[v], part[v]);
     }
 }
 
@@ -45,14 +45,14 @@ INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n
     for (ptrdiff_t p = 0; p < n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < n ? p + SUM_BLOCK * VL : n;
         vf part[REDUCE_VECTORS];
-        UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_identity(kind);
+        UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_identity(kind);
         for (; p + REDUCE_VECTORS * VL <= end; p += REDUCE_VECTORS * VL)
-            UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_two(kind, part[v], v_load(x + p + v * VL));
+            UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) part[v] = reduce_two(kind, part[v], v_load(x + p + v * VL));
         for (; p < end; p += VL) {
             const vm inside = v_range(0, end - p);
             part[0] = reduce_two(kind, part[0], v_select(inside, v_load_mask(x + p, inside), reduce_identity(kind)));
         }
-        UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) all = reduce_two(kind, all, part[v]);
+        UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) all = reduce_two(kind, all, part[v]);
     }
     return reduce_of_vector(kind, all);
 }
@@ -60,14 +60,14 @@ INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n
 INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2],
                          const ptrdiff_t step[2], ptrdiff_t l) {
     vf acc[REDUCE_VECTORS];
-    UNROLL for (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
+    UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
     for (ptrdiff_t i = 0; i < outer[1]; i++)
         for (ptrdiff_t j = 0; j < outer[0]; j++) {
             const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
             reduce_of_lanes(kind, nv, x, f->x.lane, f->x.step, f->n, f->w - l, acc);
         }
     const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         if (kind == FO_MEAN) acc[v] = v_div(acc[v], count);
         v_store_strided(f->to + (l + v * VL) * f->y.lane, f->y.lane, acc[v], f->w - l - v * VL);
     }

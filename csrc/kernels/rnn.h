@@ -26,8 +26,9 @@ typedef struct {
 INLINE vf any_function(const fo_activation *act, vf x) {
     float lanes[VL];
     v_store(lanes, x);
-    FO_NAME(fo_finish_tile)(&(finish_args){.tile = lanes, .mr = 1, .n = VL, .ldt = VL, .c = lanes, .ldc = VL,
-                                           .p0 = act->p0, .p1 = act->p1}, act->kind, false);
+    FO_NAME(fo_finish_tile)(
+        &(finish_args){.tile = lanes, .mr = 1, .n = VL, .ldt = VL, .c = lanes, .ldc = VL, .p0 = act->p0, .p1 = act->p1},
+        act->kind, false);
     return v_load(lanes);
 }
 
@@ -119,8 +120,7 @@ INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_a
         const ptrdiff_t u = (t->b + b) * VL;
         const vm m = v_range(0, a->g.hidden - u);
         float *s = t->sums + b * width;
-        for (ptrdiff_t i = t->i0; i < end; i++, s += ld)
-            switch (kind) {
+        for (ptrdiff_t i = t->i0; i < end; i++, s += ld) switch (kind) {
                 case FO_STEP_RNN: rnn_unit(a, act, s, i, u, m); break;
                 case FO_STEP_LSTM: pass == 0 ? lstm_state(a, s, i, u, m) : lstm_output(a, s, i, u, m); break;
                 case FO_STEP_GRU: pass == 0 ? gru_gates(a, s) : gru_output(a, s, i, u, m); break;
@@ -183,12 +183,12 @@ INLINE const void *step_vector(const step_weights b, const ptrdiff_t p, const in
 /* acc[mr][nv] += a w over `steps` steps in straight code, as step_product, for tiles of several rows. */
 INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, const float *restrict a, ptrdiff_t lda,
                        const step_weights b) {
-    UNROLL for (int u = 0; u < steps; u++) {
+    UNROLL_FOR (int u = 0; u < steps; u++) {
         vf wv[NV + 1];
-        UNROLL for (int j = 0; j < nv; j++) wv[j] = step_load(b.halves, step_vector(b, u, j));
-        UNROLL for (int i = 0; i < mr; i++) {
+        UNROLL_FOR (int j = 0; j < nv; j++) wv[j] = step_load(b.halves, step_vector(b, u, j));
+        UNROLL_FOR (int i = 0; i < mr; i++) {
             vf av = v_set1(a[i * lda + u]);
-            UNROLL for (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
+            UNROLL_FOR (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
         }
         v_barrier(); /* or loads of the next steps come first, and sums are spilled */
     }
@@ -210,13 +210,13 @@ INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, 
     }
     for (ptrdiff_t p = 0; p < k; p++, b.w = step_at(b.halves, b.w, row)) {
         vf av[MR];
-        UNROLL for (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
-        UNROLL for (int j = 0; j < nv; j++) {
+        UNROLL_FOR (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
+        UNROLL_FOR (int j = 0; j < nv; j++) {
             const void *at = step_vector(b, 0, j);
             if (b.halves && j % 2 == 0) __builtin_prefetch((const float *)at + FO_PAGE_FLOATS);
             if (ahead && !b.halves) __builtin_prefetch((const float *)at + 8 * row);
             vf wv = step_load(b.halves, at);
-            UNROLL for (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
+            UNROLL_FOR (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
         }
     }
 }
@@ -241,25 +241,27 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
     const ptrdiff_t v = s.v + first, width = s.width, panel = NR * g->kx;
     const step_weights wx = {s.halves, step_at(s.halves, g->wx, s.v / NV * panel + first / NV * panel), first % NV, NV,
                              panel};
-    const step_weights wh = {s.halves,
-                             step_at(s.halves, g->wh, ((v / group * g->kh + p) * group + v % group) * VL), 0, group,
-                             group * VL * g->kh};
+    const step_weights wh = {s.halves, step_at(s.halves, g->wh, ((v / group * g->kh + p) * group + v % group) * VL), 0,
+                             group, group * VL * g->kh};
     vf acc[MR * NV];
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++) {
-        const float *start = g->start + (i0 + i) * g->lds + (v + j) * VL;
-        acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : start);
-    }
+    UNROLL_FOR (int i = 0; i < mr; i++)
+        UNROLL_FOR (int j = 0; j < nv; j++) {
+            const float *start = g->start + (i0 + i) * g->lds + (v + j) * VL;
+            acc[i * nv + j] = v_load(p ? sums + (i * width + sum_at(s.three, first + j)) * VL : start);
+        }
     if (!p) {
         step_product(acc, mr, nv, false, g->x + i0 * g->ldx, g->ldx, g->kx, wx, 1);
         if (s.three)
-            UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 2; j < nv; j += 3) {
-                v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
-                acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
-            }
+            UNROLL_FOR (int i = 0; i < mr; i++)
+                UNROLL_FOR (int j = 2; j < nv; j += 3) {
+                    v_store(sums + (i * width + sum_at(true, first + j) - 1) * VL, acc[i * nv + j]);
+                    acc[i * nv + j] = v_load(g->bias_n + ((v + j) / 3) * VL);
+                }
     }
     step_product(acc, mr, nv, MANY_REGS, g->h + i0 * g->ldh + p, g->ldh, k, wh, !IS_SCALAR && nv == 2 ? 4 : 1);
-    UNROLL for (int i = 0; i < mr; i++) UNROLL for (int j = 0; j < nv; j++)
-        v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
+    UNROLL_FOR (int i = 0; i < mr; i++)
+        UNROLL_FOR (int j = 0; j < nv; j++)
+            v_store(sums + (i * width + sum_at(s.three, first + j)) * VL, acc[i * nv + j]);
 }
 
 #define ROWS_CASE(rows) \
@@ -276,8 +278,18 @@ INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t
     for (ptrdiff_t t = 0, i = 0; t < tiles; t++) {
         const int mr = (int)((rows - i + tiles - t - 1) / (tiles - t));
         switch (mr) {
-            ROWS_CASE(1) ROWS_CASE(2) ROWS_CASE(3) ROWS_CASE(4) ROWS_CASE(5) ROWS_CASE(6)
-            ROWS_CASE(7) ROWS_CASE(8) ROWS_CASE(9) ROWS_CASE(10) ROWS_CASE(11) ROWS_CASE(12)
+            ROWS_CASE(1)
+            ROWS_CASE(2)
+            ROWS_CASE(3)
+            ROWS_CASE(4)
+            ROWS_CASE(5)
+            ROWS_CASE(6)
+            ROWS_CASE(7)
+            ROWS_CASE(8)
+            ROWS_CASE(9)
+            ROWS_CASE(10)
+            ROWS_CASE(11)
+            ROWS_CASE(12)
         }
         i += mr;
     }
@@ -297,7 +309,7 @@ INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv,
         for (ptrdiff_t c = 0; c < columns; c += period) {
             const ptrdiff_t at = g->backwards && nv > NV + 1 ? columns - period - c : c;
             float *to = sums + (three ? at / 3 * GATE_VECTORS : at) * VL;
-            UNROLL for (int first = 0; first < period; first += nv) {
+            UNROLL_FOR (int first = 0; first < period; first += nv) {
                 ptrdiff_t p = 0, k;
                 do {
                     k = g->kh - p < block ? g->kh - p : block;
@@ -320,7 +332,11 @@ INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv,
     static inline void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
         g->halves ? step_halves_##nv(g, v, columns) : step_float_##nv(g, v, columns); \
     }
-COLUMNS(2, false) COLUMNS(3, true) COLUMNS(4, false) COLUMNS(6, true) COLUMNS(8, false)
+COLUMNS(2, false)
+COLUMNS(3, true)
+COLUMNS(4, false)
+COLUMNS(6, true)
+COLUMNS(8, false)
 #undef COLUMNS
 #undef COLUMNS_OF
 

@@ -19,29 +19,29 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     const ptrdiff_t from_step = fits ? nv * VL : f->x.step, from_lane = fits ? 1 : x_lane;
     const ptrdiff_t e_step = fits ? nv * VL : f->y.step, e_lane = fits ? 1 : y_lane;
     vf most[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS][VL];
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         most[v] = v_set1(-INFINITY);
         for (int i = 0; i < VL; i++) sum[v][i] = v_zero();
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             const vf at = v_load_strided(x + p * f->x.step + v * VL, x_lane, w);
             most[v] = v_max(at, most[v]);
             if (fits) v_store_strided(own + (p * nv + v) * VL, 1, at, w);
         }
     for (ptrdiff_t p = 0; p < f->n; p++)
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_step + v * VL, from_lane, w)));
             sum[v][p % VL] = v_add(sum[v][p % VL], power);
             if (!log) v_store_strided(e + p * e_step + v * VL, e_lane, power, w);
         }
     vf total[SOFTMAX_VECTORS];
-    UNROLL for (int v = 0; v < nv; v++) {
+    UNROLL_FOR (int v = 0; v < nv; v++) {
         total[v] = v_sum_vectors(sum[v]);
         total[v] = log ? v_lanes(logf, total[v]) : v_div(v_set1(1), total[v]);
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             const vf at = log ? v_load_strided(from + p * from_step + v * VL, from_lane, w)
                               : v_load_strided(e + p * e_step + v * VL, e_lane, w);
             const vf result = log ? v_sub(v_sub(at, most[v]), total[v]) : v_mul(at, total[v]);
@@ -52,15 +52,15 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
 /* The largest element, NaN apart. */
 INLINE vf softmax_largest(const float *x, ptrdiff_t n) {
     vf most[REDUCE_VECTORS];
-    UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) most[v] = v_set1(-INFINITY);
+    UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) most[v] = v_set1(-INFINITY);
     ptrdiff_t p = 0;
     for (; p + REDUCE_VECTORS * VL <= n; p += REDUCE_VECTORS * VL)
-        UNROLL for (int v = 0; v < REDUCE_VECTORS; v++) most[v] = v_max(v_load(x + p + v * VL), most[v]);
+        UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) most[v] = v_max(v_load(x + p + v * VL), most[v]);
     for (; p < n; p += VL) {
         const vm inside = v_range(0, n - p);
         most[0] = v_max(v_select(inside, v_load_mask(x + p, inside), most[0]), most[0]);
     }
-    UNROLL for (int v = 1; v < REDUCE_VECTORS; v++) most[0] = v_max(most[0], most[v]);
+    UNROLL_FOR (int v = 1; v < REDUCE_VECTORS; v++) most[0] = v_max(most[0], most[v]);
     return v_largest_lane(most[0]);
 }
 

@@ -15,12 +15,12 @@ enum { STEM_TAPS = 3, STEM_STRIDE = 2 };
 INLINE void stem_planes(const int mr, vf acc[MR][EP_VECTORS], const float *x, const ptrdiff_t plane, const float *w,
                         ptrdiff_t planes) {
     for (; planes > 0; planes--, x += plane, w += STEM_TAPS * NR)
-        UNROLL for (int p = 0; p < STEM_TAPS; p++) {
+        UNROLL_FOR (int p = 0; p < STEM_TAPS; p++) {
             vf taps[NV];
-            UNROLL for (int j = 0; j < NV; j++) taps[j] = v_load(w + p * NR + j * VL);
-            UNROLL for (int i = 0; i < mr; i++) {
+            UNROLL_FOR (int j = 0; j < NV; j++) taps[j] = v_load(w + p * NR + j * VL);
+            UNROLL_FOR (int i = 0; i < mr; i++) {
                 const vf pixel = v_set1(x[i * STEM_STRIDE + p]);
-                UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], pixel, taps[j]);
+                UNROLL_FOR (int j = 0; j < NV; j++) v_fma_to(acc[i][j], pixel, taps[j]);
             }
             v_barrier(); /* or loads of the next taps come first, and sums are spilled */
         }
@@ -41,17 +41,19 @@ INLINE void stem_run(const fo_stem_args *args, const int mr, ptrdiff_t i, ptrdif
         for (ptrdiff_t j = 0; j < g.oc; j += NR, w += 5 * step) {
             const float *x = g.x + i * STEM_STRIDE, *bias = g.bias ? g.bias + j : zeros;
             vf acc[MR][EP_VECTORS], shared[MR][EP_VECTORS];
-            UNROLL for (int q = 0; q < mr; q++) UNROLL for (int v = 0; v < NV; v++) acc[q][v] = v_load(bias + v * VL);
+            UNROLL_FOR (int q = 0; q < mr; q++)
+                UNROLL_FOR (int v = 0; v < NV; v++) acc[q][v] = v_load(bias + v * VL);
             stem_planes(mr, acc, x, plane, w, once);
-            UNROLL for (int q = 0; q < mr; q++)
-                UNROLL for (int v = 0; v < NV; v++) {
+            UNROLL_FOR (int q = 0; q < mr; q++)
+                UNROLL_FOR (int v = 0; v < NV; v++) {
                     shared[q][v] = acc[q][v];
                     v_force_mem(shared[q][v]);
                 }
             for (int l = 0; l < 2; l++) {
                 if (!g.y[l]) continue;
-                UNROLL for (int q = 0; q < mr; q++) __builtin_prefetch(g.y[l] + (i + 2 * mr + q) * g.ldy + j, 1);
-                UNROLL for (int q = 0; q < mr; q++) UNROLL for (int v = 0; v < NV; v++) acc[q][v] = shared[q][v];
+                UNROLL_FOR (int q = 0; q < mr; q++) __builtin_prefetch(g.y[l] + (i + 2 * mr + q) * g.ldy + j, 1);
+                UNROLL_FOR (int q = 0; q < mr; q++)
+                    UNROLL_FOR (int v = 0; v < NV; v++) acc[q][v] = shared[q][v];
                 const ptrdiff_t before = 1 + 2 * l;
                 stem_planes(mr, acc, x + before * once * plane, plane, w + before * step, 2 * once);
                 ep_rows(&end, mr, NV, false, acc, g.residual[l] ? g.residual[l] + i * g.ldr + j : NULL, g.ldr,
@@ -103,10 +105,10 @@ void FO_NAME(fo_stem_rows)(ptrdiff_t n, const float *const rows[5], float *y, pt
     for (ptrdiff_t j = 0; j < n; j += VL) {
         vf d[5];
         if (j + VL <= n)
-            UNROLL for (int t = 0; t < 5; t++) d[t] = v_load(rows[t] + j);
+            UNROLL_FOR (int t = 0; t < 5; t++) d[t] = v_load(rows[t] + j);
         else
-            UNROLL for (int t = 0; t < 5; t++) d[t] = v_load_tail(rows[t] + j, n - j);
+            UNROLL_FOR (int t = 0; t < 5; t++) d[t] = v_load_tail(rows[t] + j, n - j);
         const vf planes[5] = {d[2], v_sub(d[0], d[2]), d[1], v_sub(d[4], d[2]), d[3]};
-        UNROLL for (int t = 0; t < 5; t++) v_store(y + t * step + j, planes[t]); /* behind the row stand zeros */
+        UNROLL_FOR (int t = 0; t < 5; t++) v_store(y + t * step + j, planes[t]); /* behind the row stand zeros */
     }
 }

@@ -60,14 +60,14 @@ enum { STRASSEN_Q, STRASSEN_P, STRASSEN_C00, STRASSEN_U, STRASSEN_V, STRASSEN_C1
 
 typedef struct {
     const fo_strassen_args *g;
-    float *q, *u;   /* blocks that wait: Q; P, then U + Q */
-    float *tile;    /* a block of C on its way to an epilogue that needs more than registers */
-    bool direct;    /* the epilogue needs registers alone */
-    ep_bounds end;  /* of direct results */
+    float *q, *u;  /* blocks that wait: Q; P, then U + Q */
+    float *tile;   /* a block of C on its way to an epilogue that needs more than registers */
+    bool direct;   /* the epilogue needs registers alone */
+    ep_bounds end; /* of direct results */
 } strassen_chain;
 
-#define EACH_ROW for (int i = 0; i < mr; i++)
-#define EACH_VECTOR UNROLL EACH_ROW UNROLL for (int j = 0; j < NV; j++)
+#define EACH_ROW UNROLL_FOR (int i = 0; i < mr; i++)
+#define EACH_VECTOR EACH_ROW UNROLL_FOR (int j = 0; j < NV; j++)
 
 /* The first row and column of the block of C that a product completes. */
 INLINE int strassen_row(const int step, const int mr) { return step == STRASSEN_V || step == STRASSEN_C10 ? mr : 0; }
@@ -124,19 +124,19 @@ INLINE void strassen_step(const float *b, const float *less, float *to, const fl
                           const ptrdiff_t lda, const ptrdiff_t p, const int operand, const bool pixels_right,
                           const int mr, vf acc[MR][NV]) {
     vf bv[NV];
-    UNROLL for (int j = 0; j < NV; j++) {
+    UNROLL_FOR (int j = 0; j < NV; j++) {
         if (!pixels_right && STRASSEN_GROUP == 1) __builtin_prefetch(b + j * VL + FO_AHEAD_STEPS * NR);
         bv[j] = v_load(b + j * VL);
         if (operand >= 0 && operand < FO_STRASSEN_SUMS) bv[j] = v_sub(bv[j], v_load(less + j * VL));
         if (operand >= 0) v_store(to + j * VL, bv[j]);
     }
-    UNROLL EACH_ROW {
+    EACH_ROW {
         const float *at = pixels_right ? panel + i : a[i / STRASSEN_REACH] + i % STRASSEN_REACH * lda + p;
         if (strassen_reads(pixels_right, i)) {
-            UNROLL for (int j = 0; j < NV; j++) v_fma_at(acc[i][j], at, bv[j]);
+            UNROLL_FOR (int j = 0; j < NV; j++) v_fma_at(acc[i][j], at, bv[j]);
         } else {
             const vf av = v_set1(*at);
-            UNROLL for (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
+            UNROLL_FOR (int j = 0; j < NV; j++) v_fma_to(acc[i][j], av, bv[j]);
         }
     }
     if (FMA_FROM_MEM) v_barrier(); /* or loads of the next steps come first, and sums are spilled */
@@ -159,29 +159,30 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
     const bool grouped = STRASSEN_GROUP > 1, moves = FMA_FROM_MEM && !pixels_right; /* the pointers to rows of A */
     const bool doubled = step == STRASSEN_P || step == STRASSEN_C00 || step == STRASSEN_C10;
     const int group = makes ? STRASSEN_MAKING_GROUP : STRASSEN_GROUP;
-    const int lines = grouped && !pixels_right ? (MR + 6) / 7 : group; /* fetched in a group of steps */
-    const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR /* each product a column of lines */
+    const int lines = grouped && !pixels_right ? (MR + 6) / 7 : group;  /* fetched in a group of steps */
+    const bool fetches = pixels_right ? step * LINE_FLOATS < 2 * NR     /* each product a column of lines */
                                       : grouped || step < (MR + 3) / 4; /* a pair has MR / 4 lines a step */
     const ptrdiff_t k = g->k, lda = grouped && pixels_right ? (doubled ? 2 : 1) * mr : g->a[step].ld; /* a literal */
     fo_strassen_block b = g->b[step], less = b;
     const int operand = makes ? strassen_operand(g, step, &b, &less) : -1;
     float *to = makes ? g->operands + operand * (g->b[STRASSEN_U].data - g->b[STRASSEN_Q].data) : NULL;
     const float *a[STRASSEN_POINTERS], *panel = g->a[step].data; /* row i: a[i / REACH] + i % REACH * lda */
-    UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) a[i / STRASSEN_REACH] = panel + i * lda;
+    UNROLL_FOR (int i = 0; i < mr; i += STRASSEN_REACH) a[i / STRASSEN_REACH] = panel + i * lda;
     const float *next = g->next.data + (pixels_right ? step * LINE_FLOATS : step * lines * (k / group) * g->next.ld);
     ptrdiff_t p = 0;
     if (grouped) {
         const ptrdiff_t ldb = makes ? b.ld : NR, ldn = g->next.ld;
         for (; p + group <= k; p += group) {
             if (moves && g->ahead)
-                UNROLL for (int j = 0; j < group * NV; j++) __builtin_prefetch(b.data + j * VL + FO_AHEAD_STEPS * NR);
-            if (fetches && ldn) UNROLL for (int u = 0; u < lines; u++) strassen_ahead(next, pixels_right), next += ldn;
-            UNROLL for (int u = 0; u < group; u++, b.data += ldb, panel += lda) {
+                UNROLL_FOR (int j = 0; j < group * NV; j++) __builtin_prefetch(b.data + j * VL + FO_AHEAD_STEPS * NR);
+            if (fetches && ldn)
+                UNROLL_FOR (int u = 0; u < lines; u++) strassen_ahead(next, pixels_right), next += ldn;
+            UNROLL_FOR (int u = 0; u < group; u++, b.data += ldb, panel += lda) {
                 strassen_step(b.data, less.data, to, a, panel, lda, moves ? u : p + u, operand, pixels_right, mr, acc);
                 if (makes) less.data += less.ld, to += NR;
             }
             if (moves)
-                UNROLL for (int i = 0; i < mr; i += STRASSEN_REACH) {
+                UNROLL_FOR (int i = 0; i < mr; i += STRASSEN_REACH) {
                     a[i / STRASSEN_REACH] += group;
                     v_launder(a[i / STRASSEN_REACH]);
                 }
@@ -201,10 +202,10 @@ INLINE void strassen_run(const fo_strassen_args *g, const int step, const bool p
 INLINE void strassen_fetch(const fo_strassen_args *g, const int step, const int mr) {
     const ptrdiff_t row = strassen_row(step, mr), column = strassen_column(step), ldc = g->ldc, ldr = g->ep.ldr;
     const float *c = g->c + row * ldc + column, *r = g->ep.residual;
-    EACH_ROW __builtin_prefetch(c + i * ldc, 1), __builtin_prefetch(c + i * ldc + NR - 1, 1);
+    for (int i = 0; i < mr; i++) __builtin_prefetch(c + i * ldc, 1), __builtin_prefetch(c + i * ldc + NR - 1, 1);
     if (r)
-        EACH_ROW __builtin_prefetch(r + (row + i) * ldr + column),
-            __builtin_prefetch(r + (row + i) * ldr + column + NR - 1);
+        for (int i = 0; i < mr; i++)
+            __builtin_prefetch(r + (row + i) * ldr + column), __builtin_prefetch(r + (row + i) * ldr + column + NR - 1);
 }
 
 /* What the sums of a product still lack when it ends: bias and residual of the block of C. Channels as rows: the lower
@@ -230,8 +231,8 @@ INLINE void strassen_complete(const strassen_chain *s, const int step, const boo
 INLINE void strassen_leave(const strassen_chain *s, const float *q, const bool results, const int mr, vf acc[MR][NV],
                            float *to, ptrdiff_t ld) {
     const ep_bounds end = s->end;
-    UNROLL EACH_ROW {
-        UNROLL for (int j = 0; j < NV; j++) {
+    EACH_ROW {
+        UNROLL_FOR (int j = 0; j < NV; j++) {
             vf sum = q ? v_add(acc[i][j], v_load(q + i * NR + j * VL)) : acc[i][j];
             if (results)
                 ep_store(&end, to + i * ld + j * VL, sum);
@@ -295,8 +296,9 @@ typedef void strassen_fn(const strassen_chain *s);
     {PLACE(channels, 1), PLACE(channels, 2), PLACE(channels, 3), PLACE(channels, 4), \
      PLACE(channels, 5), PLACE(channels, 6), PLACE(channels, 7), PLACE(channels, 8), \
      PLACE(channels, 9), PLACE(channels, 10), PLACE(channels, 11), PLACE(channels, 12)}
-TILE(1) TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11) TILE(12)
-static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
+TILE(1)
+TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11)
+    TILE(12) static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
 #undef FITS
 #undef PLACE
 #undef TILE

@@ -4,8 +4,13 @@
 #define IF_SHORT(f) (VEC_IS_LINE ? NULL : FO_NAME(f)) /* measured with AVX2 */
 
 const fo_kernels FO_NAME(fo_kernels) = {
-    .name = FO_STRING(FO_ISA), .vl = VL, .mr = MR, .nr = NR, .vec_is_line = VEC_IS_LINE,
-    .group = GROUP, .group_of_3 = GROUP_OF_3,
+    .name = FO_STRING(FO_ISA),
+    .vl = VL,
+    .mr = MR,
+    .nr = NR,
+    .vec_is_line = VEC_IS_LINE,
+    .group = GROUP,
+    .group_of_3 = GROUP_OF_3,
     .gemm = FO_NAME(fo_gemm),
     .stem = IF_SHORT(fo_stem),
     .stem_rows = IF_SHORT(fo_stem_rows),

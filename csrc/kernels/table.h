@@ -96,7 +96,7 @@ enum { FO_STRASSEN_PRODUCTS = 7, FO_STRASSEN_SUMS = 4 };
  * and X00, X01 (right: X10) and X11 after them. X00 is at x, X01 at x + across, X10 at x + rows[0]*ldx. Rows of sums
  * are padded to whole vectors. */
 typedef struct {
-    bool right, copies; /* X is B, else A */
+    bool right, copies;            /* X is B, else A */
     ptrdiff_t rows[2], columns[2]; /* of the upper and lower, the left and right blocks */
     const float *x;
     ptrdiff_t ldx, across;
@@ -134,7 +134,7 @@ typedef struct {
 typedef struct {
     int stride, tile, height, last;
     ptrdiff_t count, channels;
-    fo_image x; /* data: the image's first pixel and the first channel */
+    fo_image x;               /* data: the image's first pixel and the first channel */
     ptrdiff_t ih, iw, h0, w0; /* the tiles' first row and column, which may lie outside the image */
     float *v, *v_last;
     ptrdiff_t ldv, position, phase;
@@ -159,10 +159,10 @@ typedef struct {
 
 /* The transforms a row of positions at a time. */
 typedef struct {
-    void (*columns)(const fo_winograd_input_args *); /* x to mid */
-    void (*row)(const fo_winograd_input_args *, int row); /* a row of mid to V */
+    void (*columns)(const fo_winograd_input_args *);            /* x to mid */
+    void (*row)(const fo_winograd_input_args *, int row);       /* a row of mid to V */
     void (*back_row)(const fo_winograd_output_args *, int row); /* M to a row of mid */
-    void (*back_columns)(const fo_winograd_output_args *); /* mid to y */
+    void (*back_columns)(const fo_winograd_output_args *);      /* mid to y */
 } fo_winograd_rows;
 
 /* The gate functions of one step of a recurrent layer, and how many gates a unit has. */
@@ -192,7 +192,7 @@ typedef struct {
     const float *c, *old;
     float *c_out, *h_out, *y; /* y: a second place for h', or NULL */
     ptrdiff_t ldc, ldold, ldco, ldho, ldy;
-    const float *peephole; /* i f o, hidden each, or NULL */
+    const float *peephole;        /* i f o, hidden each, or NULL */
     fo_activation act, gate, out; /* of fo_cell_shape */
     bool usual;                   /* sigmoid and tanh: the kernel's own */
     float clip;                   /* bound of |s|; INFINITY: none */
@@ -285,8 +285,8 @@ typedef struct {
 
 typedef struct {
     const char *name;
-    int vl, mr, nr; /* lanes; rows and columns of the GEMM register tile */
-    bool vec_is_line; /* simd/traits.h; products of shorter vectors take long in relation to memory */
+    int vl, mr, nr;          /* lanes; rows and columns of the GEMM register tile */
+    bool vec_is_line;        /* simd/traits.h; products of shorter vectors take long in relation to memory */
     short group, group_of_3; /* vectors in a row of a group of recurrent weights, and where a unit has three gates */
     void (*gemm)(const fo_gemm_args *);
     void (*stem)(const fo_stem_args *);

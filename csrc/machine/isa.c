@@ -23,9 +23,7 @@ static bool always(void) { return true; }
 /* FO_SCALAR_ALONE and FO_WITHOUT_AVX512: builds with sanitizers, whose compiler takes minutes for a set. */
 #if defined(__x86_64__) && !defined(FO_SCALAR_ALONE)
 /* The compiler's test covers both the processor (cpuid) and the operating system (xgetbv). */
-static bool has_avx2(void) {
-    return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && fo_has_f16c();
-}
+static bool has_avx2(void) { return __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma") && fo_has_f16c(); }
 #ifndef FO_WITHOUT_AVX512
 #ifdef FO_EMULATED
 static bool has_avx512(void) { return has_avx2(); }

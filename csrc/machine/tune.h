@@ -11,11 +11,11 @@
 /* ---- shares of caches, in bytes: what a kernel keeps while something else passes ---- */
 
 enum {
-    FO_L1_SHARE = 24 << 10,   /* of the first level (32 or 48 KB): what passes has the rest */
-    FO_L2_PIECE = 128 << 10,  /* of the second, of what has to be near while several others pass */
-    FO_L2_SHARE = 640 << 10,  /* of the second (1 MB; with 512 KB the same sizes were as good) */
-    FO_L2_ALL = 1 << 20,      /* the second level: what is larger comes from a farther cache */
-    FO_L3_PIECE = 4 << 20,    /* of the third level, which threads share: scratch does not grow beyond it */
+    FO_L1_SHARE = 24 << 10,  /* of the first level (32 or 48 KB): what passes has the rest */
+    FO_L2_PIECE = 128 << 10, /* of the second, of what has to be near while several others pass */
+    FO_L2_SHARE = 640 << 10, /* of the second (1 MB; with 512 KB the same sizes were as good) */
+    FO_L2_ALL = 1 << 20,     /* the second level: what is larger comes from a farther cache */
+    FO_L3_PIECE = 4 << 20,   /* of the third level, which threads share: scratch does not grow beyond it */
 };
 
 /* ---- products (kernels/gemm, net/linear.c, net/matmul.c) ---- */
@@ -23,17 +23,17 @@ enum {
 enum {
     /* 4 KB: what is at this distance shares a set of the first-level cache and has a page of its own */
     FO_PAGE_FLOATS = 1024,
-    FO_SHARED_SETS_FLOATS = 256,  /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
+    FO_SHARED_SETS_FLOATS = 256, /* 1 KB: rows a multiple of it apart are in few sets of the first-level cache */
     /* of a reduction that leave time to fetch lines of C: 512x512x512 1.04, 3x3 128 at 56x56 1.07 (Zen 3) */
     FO_LONG_STEPS = 256,
     /* up to which results are most of what moves: C is written along its rows by vectors of a line, 16 -> 64 at
      * 112x112 0.8 (Xeon, AVX-512); lines of a large one are not fetched: 4096x128x512 0.90 with them, 4096x200x1024
      * 0.95, but 10000x16x100 1.03 */
     FO_FEW_STEPS = 64,
-    FO_LEAST_PANELS = 16,         /* of pixels, for that order, and weights of FO_L2_PIECE */
+    FO_LEAST_PANELS = 16, /* of pixels, for that order, and weights of FO_L2_PIECE */
     /* of pixels, for that order: they stay in the second-level cache while the channels pass */
     FO_NEAR_PIXELS_FLOATS = 80 << 10,
-    FO_AHEAD_STEPS = 64,          /* by which a panel that one tile reads is fetched ahead */
+    FO_AHEAD_STEPS = 64, /* by which a panel that one tile reads is fetched ahead */
     /* Steps of a long reduction at a time, and columns of its sums: a panel that is read and the next stay in the
      * cache. 128x3072x768 0.93 (AVX2, 512 KB); 64x4096x1024 0.82 (AVX-512, 1 MB); 2048 -> 512 channels 0.70
      * (AVX-512), 0.79 (AVX2) */
@@ -42,10 +42,10 @@ enum {
     /* by weights of 4 or 8 bits that are unpacked in registers, in two tiles: 8 rows 0.8 of the time of floats, 12 rows
      * 1.12, but unpacked before 16 rows 0.98 (Xeon, AVX2) */
     FO_BITS_ROWS = 8,
-    FO_LEAST_ROWS = 48,           /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
-    FO_FINER_COLUMNS = 256,       /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
-    FO_FINER_STEPS = 48,          /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
-    FO_TASKS_A_THREAD = 4,        /* of most operations: a slow thread does not hold up all */
+    FO_LEAST_ROWS = 48,     /* of a block, or weights pass too often: 24 on two threads 1.03 (AVX2) */
+    FO_FINER_COLUMNS = 256, /* up to which half an empty vector counts, at half rate: n = 24 0.68 (Zen 4) */
+    FO_FINER_STEPS = 48,    /* up to which stores of half a line are faster there: 0.91 to 0.97 (Zen 4) */
+    FO_TASKS_A_THREAD = 4,  /* of most operations: a slow thread does not hold up all */
 };
 
 /* Steps from which rows are lanes in a product of n <= 3 columns: one of 16 takes 0.6 to 0.9 of the tiles' time, two of
@@ -177,9 +177,9 @@ enum {
 /* ---- passes over memory (net/, kernels/copy.h, elementwise.h, pool.h, ...) ---- */
 
 enum {
-    FO_ACTIVATION_MACS = 8,    /* multiply-adds an activation takes as long as, for the number of threads */
-    FO_LIBM_MACS = 200,        /* the same of a function of libm, lane by lane */
-    FO_COPY_BYTES = 64 << 10,  /* of a strided copy that is a task */
+    FO_ACTIVATION_MACS = 8,        /* multiply-adds an activation takes as long as, for the number of threads */
+    FO_LIBM_MACS = 200,            /* the same of a function of libm, lane by lane */
+    FO_COPY_BYTES = 64 << 10,      /* of a strided copy that is a task */
     FO_ACTIVATED_FLOATS = 1 << 10, /* of a row that are activated in a second pass: they stay in the first level */
     FO_SOFTMAX_FLOATS = 8 << 10,   /* of a row that is kept between its passes, else it is read again */
     /* Rows or columns beyond whole blocks, up to which they go by element where a vector is a line: of 49 pixels three

@@ -118,8 +118,17 @@ static void multiply_scores(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const float *q, ptrdiff_t at) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr;
-    fo_gemm_args g = {.form = FO_ROWS, .m = b->rows, .n = b->n, .k = a->d, .a = q, .lda = a->d,
-                      .b = x->k, .ldb = nr, .panel = nr * a->d, .c = x->scores, .ldc = j->lds};
+    fo_gemm_args g = {.form = FO_ROWS,
+                      .m = b->rows,
+                      .n = b->n,
+                      .k = a->d,
+                      .a = q,
+                      .lda = a->d,
+                      .b = x->k,
+                      .ldb = nr,
+                      .panel = nr * a->d,
+                      .c = x->scores,
+                      .ldc = j->lds};
     if (j->in_place) { /* keys are rows, the query is a column */
         g.m = b->n, g.n = 1, g.a = p->k + at * a->ks, g.lda = a->ks;
         g.b = q, g.ldb = g.panel = g.ldc = 1;
@@ -131,8 +140,17 @@ static void multiply_values(const attention_job *j, const attention_place *p, co
                             const fo_attention_block *b, const key_block *keys) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, whole = a->dv / nr * nr;
-    fo_gemm_args g = {.form = FO_ROWS, .m = b->rows, .n = a->dv, .k = b->n, .a = x->scores, .lda = j->lds,
-                      .b = x->v, .ldb = nr, .panel = nr * keys->packed, .c = b->to.values, .ldc = b->to.ld};
+    fo_gemm_args g = {.form = FO_ROWS,
+                      .m = b->rows,
+                      .n = a->dv,
+                      .k = b->n,
+                      .a = x->scores,
+                      .lda = j->lds,
+                      .b = x->v,
+                      .ldb = nr,
+                      .panel = nr * keys->packed,
+                      .c = b->to.values,
+                      .ldc = b->to.ld};
     if (j->in_place) g.n = whole, g.b = p->v + keys->at * a->vs, g.ldb = a->vs, g.panel = nr;
     j->kn->gemm(&g);
     if (!j->in_place || whole == a->dv) return;
@@ -145,11 +163,21 @@ static void attend(const attention_job *j, const attention_place *p, const atten
                    ptrdiff_t first, ptrdiff_t rows, const key_block *keys, const fo_attended *to) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t n = min_(keys->packed, keys_seen(j, first + rows - 1) - keys->at), skipped = keys->at * a->ms;
-    const fo_attention_block b = {
-        .rows = rows, .n = n, .first = first, .group = j->group, .causal = a->causal,
-        .diagonal = a->diagonal - keys->at,
-        .scores = x->scores, .lds = j->lds, .mask = x->mask, .mh = a->mh, .mt = a->mt, .ms = a->ms, .to = *to,
-        .added = p->added ? p->added + skipped : NULL, .taken = p->taken ? p->taken + skipped : NULL};
+    const fo_attention_block b = {.rows = rows,
+                                  .n = n,
+                                  .first = first,
+                                  .group = j->group,
+                                  .causal = a->causal,
+                                  .diagonal = a->diagonal - keys->at,
+                                  .scores = x->scores,
+                                  .lds = j->lds,
+                                  .mask = x->mask,
+                                  .mh = a->mh,
+                                  .mt = a->mt,
+                                  .ms = a->ms,
+                                  .to = *to,
+                                  .added = p->added ? p->added + skipped : NULL,
+                                  .taken = p->taken ? p->taken + skipped : NULL};
     multiply_scores(j, p, x, &b, q, keys->at);
     j->kn->attention_weights(&b);
     multiply_values(j, p, x, &b, keys);

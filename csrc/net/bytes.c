@@ -213,8 +213,10 @@ static void cut(byte_job *job, int threads) {
 
 int fo_byte_threads(const fo_byte_product *p) {
     const fo_byte_plan *plan = p->plan;
-    const double products = (double)p->m * plan->n * plan->groups * plan->k,
-                 rate = (plan->kn->tiles ? 32.0 : plan->kn->phases == 1 ? 8.0 : 4.0) * plan->kn->vl;
+    const double products = (double)p->m * plan->n * plan->groups * plan->k, rate = (plan->kn->tiles         ? 32.0
+                                                                                     : plan->kn->phases == 1 ? 8.0
+                                                                                                             : 4.0) *
+                                                                                    plan->kn->vl;
     return fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
 }
 

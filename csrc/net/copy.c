@@ -15,7 +15,7 @@ typedef struct {
     const char *x;
     /* the axis that is cut into blocks; axes before and behind it, but for the last, are `outer` */
     int row;
-    bool transposes;      /* x is contiguous along `row` */
+    bool transposes; /* x is contiguous along `row` */
     ptrdiff_t block, blocks;
     fo_axes outer;
 } copy_job;

@@ -47,8 +47,13 @@ static void run_rows(rows_job *job, double each, double bytes) {
 static void elementwise_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n) {
     const fo_elementwise_args *a = job->args;
     const fo_axes *x = job->axes;
-    fo_elementwise_rows r = {.f = a->f, .m = m, .n = n, .y = a->y + offset[0], .a = a->a + offset[1],
-                             .b = a->b ? a->b + offset[2] : NULL, .act = a->act};
+    fo_elementwise_rows r = {.f = a->f,
+                             .m = m,
+                             .n = n,
+                             .y = a->y + offset[0],
+                             .a = a->a + offset[1],
+                             .b = a->b ? a->b + offset[2] : NULL,
+                             .act = a->act};
     r.ldy = row_stride(x, 0), r.lda = row_stride(x, 1), r.ldb = row_stride(x, 2);
     r.sy = step_of(x, 0), r.sa = step_of(x, 1), r.sb = step_of(x, 2);
     job->kn->elementwise(&r);
@@ -76,10 +81,12 @@ static void map_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], pt
     const fo_map_args *a = job->args;
     const bool where = a->f == FO_MAP_WHERE, gather = a->f == FO_MAP_GATHER;
     const void *const at[FO_TENSORS] = {a->y, a->a, a->b, a->c};
-    const fo_element types[FO_TENSORS] = {a->to, where ? FO_ELEMENT_BOOL : gather ? a->to : a->from,
+    const fo_element types[FO_TENSORS] = {a->to,
+                                          where    ? FO_ELEMENT_BOOL
+                                          : gather ? a->to
+                                                   : a->from,
                                           where ? a->to : a->from, a->to};
-    fo_map_rows r = {.f = a->f, .from = a->from, .to = a->to, .m = m, .n = n, .size = a->size,
-                     .stride = a->stride};
+    fo_map_rows r = {.f = a->f, .from = a->from, .to = a->to, .m = m, .n = n, .size = a->size, .stride = a->stride};
     for (int t = 0; t < FO_TENSORS; t++) {
         r.ld[t] = row_stride(job->axes, t), r.step[t] = step_of(job->axes, t);
         r.at[t] = (char *)at[at[t] ? t : 1] + offset[at[t] ? t : 1] * bytes_of(types[at[t] ? t : 1]);

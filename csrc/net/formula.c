@@ -5,13 +5,9 @@
  */
 #include "../fusedops.h"
 
-static int64_t floor_div(int64_t a, int64_t b) {
-    return a / b - (a % b != 0 && (a < 0) != (b < 0));
-}
+static int64_t floor_div(int64_t a, int64_t b) { return a / b - (a % b != 0 && (a < 0) != (b < 0)); }
 
-static bool divides(int64_t a, int64_t b) {
-    return b != 0 && !(b == -1 && a == INT64_MIN);
-}
+static bool divides(int64_t a, int64_t b) { return b != 0 && !(b == -1 && a == INT64_MIN); }
 
 bool fo_formulas_run(const fo_formula *f, ptrdiff_t n, const int64_t *given, int64_t *values) {
     for (ptrdiff_t i = 0; i < n; i++) {
@@ -29,8 +25,12 @@ bool fo_formulas_run(const fo_formula *f, ptrdiff_t n, const int64_t *given, int
             case FO_SIZE_ADD: good = !__builtin_add_overflow(a, b, &values[i]); break;
             case FO_SIZE_SUBTRACT: good = !__builtin_sub_overflow(a, b, &values[i]); break;
             case FO_SIZE_MULTIPLY: good = !__builtin_mul_overflow(a, b, &values[i]); break;
-            case FO_SIZE_DIVIDE: if ((good = divides(a, b))) values[i] = floor_div(a, b); break;
-            case FO_SIZE_REMAINDER: if ((good = divides(a, b))) values[i] = a - b * floor_div(a, b); break;
+            case FO_SIZE_DIVIDE:
+                if ((good = divides(a, b))) values[i] = floor_div(a, b);
+                break;
+            case FO_SIZE_REMAINDER:
+                if ((good = divides(a, b))) values[i] = a - b * floor_div(a, b);
+                break;
             case FO_SIZE_EQUAL: good = a == b; break;
             case FO_SIZE_UNEQUAL: good = a != b; break;
             case FO_SIZE_LESS: good = a < b; break;

@@ -21,13 +21,9 @@ static int by_size(const void *a, const void *b) {
     return x < y ? -1 : x > y;
 }
 
-static bool meet(const fo_lifetime *a, const fo_lifetime *b) {
-    return a->first <= b->last && b->first <= a->last;
-}
+static bool meet(const fo_lifetime *a, const fo_lifetime *b) { return a->first <= b->last && b->first <= a->last; }
 
-static ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b) {
-    return a > b ? a : b;
-}
+static ptrdiff_t larger(ptrdiff_t a, ptrdiff_t b) { return a > b ? a : b; }
 
 static ptrdiff_t placed(ptrdiff_t at, const fo_lifetime *b) {
     return (ptrdiff_t)fo_place_of_step((size_t)at, (size_t)b->bytes, (size_t)b->first);

@@ -9,7 +9,7 @@ struct fo_linear {
     const fo_kernels *kn;
     ptrdiff_t n, k;
     bool halves, dots; /* the weights; columns of them, not panels */
-    void *w; /* or NULL: */
+    void *w;           /* or NULL: */
     fo_bits bits;
     float *bias, *slopes;
     fo_activation act;
@@ -67,7 +67,7 @@ typedef struct {
     const fo_kernels *kn;
     ptrdiff_t rows, columns; /* of a block */
     ptrdiff_t across;        /* blocks side by side */
-    ptrdiff_t piece; /* steps at a time */
+    ptrdiff_t piece;         /* steps at a time */
     bool unpacks;
     ptrdiff_t panel, each; /* floats of an unpacked panel; of a thread's scratch, which has it and sums behind it */
     float *scratch;
@@ -176,8 +176,17 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t n = plan->n, k = plan->k;
     if (!m || !n) return FO_OK;
-    gemm_job job = {.g = {.m = m, .n = n, .k = k, .a = x, .lda = ldx, .c = y, .ldc = ldy,
-                          .ep = {.bias = plan->bias, .residual = residual, .ldr = ldr, .act = plan->act,
+    gemm_job job = {.g = {.m = m,
+                          .n = n,
+                          .k = k,
+                          .a = x,
+                          .lda = ldx,
+                          .c = y,
+                          .ldc = ldy,
+                          .ep = {.bias = plan->bias,
+                                 .residual = residual,
+                                 .ldr = ldr,
+                                 .act = plan->act,
                                  .large = wants_lines(plan, m)}},
                     .kn = kn,
                     .rows = m,

@@ -57,8 +57,12 @@ static void multiply_block(void *context, ptrdiff_t task, int thread) {
     fo_offsets(&a->batch, a->batch.nd, product, offset);
     float *packed = job->rows + thread * job->rows_each;
     const float *b = a->b + offset[2] + j * a->bn;
-    fo_gemm_args g = {.m = min_(ROWS, a->m - i), .n = min_(job->columns, a->n - j), .k = a->k, .packed = packed,
-                      .c = a->y + offset[0] + i * a->ym + j * a->yn, .ldc = a->yn == 1 ? a->ym : a->yn,
+    fo_gemm_args g = {.m = min_(ROWS, a->m - i),
+                      .n = min_(job->columns, a->n - j),
+                      .k = a->k,
+                      .packed = packed,
+                      .c = a->y + offset[0] + i * a->ym + j * a->yn,
+                      .ldc = a->yn == 1 ? a->ym : a->yn,
                       .ep = {.transposed = a->yn != 1, .act = a->act}};
     if (g.ep.act.slopes) g.ep.act.slopes += j;
     g.a = rows_of_a(a, a->a + offset[1] + i * a->am, g.m, packed + nr * a->k), g.lda = a->ak == 1 ? a->am : a->k;

@@ -57,7 +57,10 @@ void fo_convert(const fo_convert_args *a) {
 static fo_byte_range steps_of(const float range[2]) {
     const float step = (range[1] - range[0]) / 255;
     const bool finite = step < INFINITY, any = finite && step >= FLT_MIN;
-    return (fo_byte_range){any ? step : 1, any ? step : finite ? 1 : NAN,
+    return (fo_byte_range){any ? step : 1,
+                           any      ? step
+                           : finite ? 1
+                                    : NAN,
                            any ? (int32_t)fmin(rint(-range[0] / step), 255) : 0};
 }
 
@@ -90,8 +93,7 @@ static void range_of_rows(void *context, ptrdiff_t task, int thread) {
     }
 }
 
-static bool range_of(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx,
-                     float all[2]) {
+static bool range_of(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, float all[2]) {
     ranging r = {.kn = kn, .m = m, .n = n, .ldx = ldx, .rows = max_(1, FO_COPY_BYTES / 4 / max_(n, 1)), .x = x};
     const ptrdiff_t tasks = div_up(m, r.rows);
     r.ranges = fo_arena_take((size_t)(2 * tasks + 1) * sizeof(float));

@@ -69,8 +69,8 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
     const fo_kernels *kn = fo_active();
     const ptrdiff_t hidden = shape->hidden, outputs = shape->outputs;
     bool failed = false;
-    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2),
-                      .halves = weights->w_hh.halves};
+    *cell =
+        (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2), .halves = weights->w_hh.halves};
     if (shape->kind == FO_RNN) {
         add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
     } else if (shape->kind == FO_LSTM) {
@@ -125,7 +125,12 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
     fo_cell_share(at, div_up(outputs, kn->nr), &from, &to);
     const ptrdiff_t j = from * kn->nr, n = min_(to * kn->nr, outputs) - j;
     if (n <= 0) return;
-    fo_gemm_args g = {.m = job->m, .n = n, .k = hidden, .a = job->between, .lda = hidden, .c = job->io.h_out + j,
+    fo_gemm_args g = {.m = job->m,
+                      .n = n,
+                      .k = hidden,
+                      .a = job->between,
+                      .lda = hidden,
+                      .c = job->io.h_out + j,
                       .ldc = job->io.ldho};
     fo_gemm_panels(kn, &g, cell->w_hr, cell->halves, from);
     kn->gemm(&g);
@@ -146,13 +151,36 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
     for (int i = 0; i < cell->stages; i++) {
         const step_stage *stage = &cell->stage[i];
         const float *sums = job->sums[i];
-        fo_step_args g = {.kind = stage->kind, .gates = stage->gates, .backwards = job->backwards, .m = job->m,
-                          .hidden = hidden, .x = io->x, .ldx = io->ldx, .kx = sums ? 0 : inputs, .h = io->h,
-                          .ldh = io->ldh, .kh = outputs, .wx = stage->wx, .wh = stage->wh, .halves = cell->halves,
-                          .start = sums ? sums : stage->bias, .lds = sums ? stage->lds : 0, .bias_n = cell->bias_n,
-                          .c = io->c, .ldc = io->ldc, .c_out = io->c_out, .ldco = io->ldco, .h_out = io->h_out,
-                          .ldho = io->ldho, .y = job->y, .ldy = job->ldy, .peephole = cell->peephole,
-                          .act = cell->s.act, .gate = cell->s.gate, .out = cell->s.out, .usual = has_usual(cell),
+        fo_step_args g = {.kind = stage->kind,
+                          .gates = stage->gates,
+                          .backwards = job->backwards,
+                          .m = job->m,
+                          .hidden = hidden,
+                          .x = io->x,
+                          .ldx = io->ldx,
+                          .kx = sums ? 0 : inputs,
+                          .h = io->h,
+                          .ldh = io->ldh,
+                          .kh = outputs,
+                          .wx = stage->wx,
+                          .wh = stage->wh,
+                          .halves = cell->halves,
+                          .start = sums ? sums : stage->bias,
+                          .lds = sums ? stage->lds : 0,
+                          .bias_n = cell->bias_n,
+                          .c = io->c,
+                          .ldc = io->ldc,
+                          .c_out = io->c_out,
+                          .ldco = io->ldco,
+                          .h_out = io->h_out,
+                          .ldho = io->ldho,
+                          .y = job->y,
+                          .ldy = job->ldy,
+                          .peephole = cell->peephole,
+                          .act = cell->s.act,
+                          .gate = cell->s.gate,
+                          .out = cell->s.out,
+                          .usual = has_usual(cell),
                           .clip = cell->s.clip};
         float *z = job->between + job->m * hidden;
         if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {

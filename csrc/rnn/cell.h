@@ -9,9 +9,9 @@
 typedef struct {
     fo_stage_kind kind;
     int gates;
-    ptrdiff_t columns;     /* blocks * gates * vl */
-    ptrdiff_t lds;         /* distance of two rows of x parts made before */
-    void *wx, *wh; /* packed as kernels/rnn.h has them */
+    ptrdiff_t columns; /* blocks * gates * vl */
+    ptrdiff_t lds;     /* distance of two rows of x parts made before */
+    void *wx, *wh;     /* packed as kernels/rnn.h has them */
     float *bias;
 } step_stage;
 
@@ -19,7 +19,7 @@ struct fo_cell {
     const fo_kernels *kn;
     fo_cell_shape s;
     ptrdiff_t blocks; /* of vl units; even, so that panels of the GEMM end where blocks do */
-    bool halves; /* the weights */
+    bool halves;      /* the weights */
     int stages;
     step_stage stage[2];
     float *bias_n, *peephole;

@@ -112,10 +112,20 @@ static void sequence_step(const sequence_run *run, const fo_cell *cell, const la
             if (!mine->at.member) set_rows(y, io->yb, NULL, 0, next - b, outputs);
             continue;
         }
-        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb, .ldx = io->xb, .h = d->h[turn] + b * outputs,
-                               .ldh = outputs, .h_out = d->h[1 - turn] + b * outputs, .ldho = outputs,
-                               .c = d->c + b * hidden, .ldc = hidden, .c_out = d->c + b * hidden, .ldco = hidden},
-                        .m = next - b, .y = y, .ldy = io->yb, .between = d->between + 2 * b * hidden,
+        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb,
+                               .ldx = io->xb,
+                               .h = d->h[turn] + b * outputs,
+                               .ldh = outputs,
+                               .h_out = d->h[1 - turn] + b * outputs,
+                               .ldho = outputs,
+                               .c = d->c + b * hidden,
+                               .ldc = hidden,
+                               .c_out = d->c + b * hidden,
+                               .ldco = hidden},
+                        .m = next - b,
+                        .y = y,
+                        .ldy = io->yb,
+                        .between = d->between + 2 * b * hidden,
                         .backwards = turn};
         for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].lds;
         if (mine->at.members > 1) fetch(job.io.h, job.m * outputs);

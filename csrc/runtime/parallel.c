@@ -33,15 +33,15 @@ static int omp_in_parallel(void) { return 0; }
 
 enum { MOST_THREADS = 1024, TWO_LINES = 128 };
 
-static atomic_int wanted;      /* threads that the caller asked for; 0: the default */
-static int default_threads;    /* what the machine allows */
-static int openmp_at_start;    /* OpenMP's own limit, before anyone lowered it */
+static atomic_int wanted;   /* threads that the caller asked for; 0: the default */
+static int default_threads; /* what the machine allows */
+static int openmp_at_start; /* OpenMP's own limit, before anyone lowered it */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
-static int_fast64_t awake_ns;  /* 0 where OpenMP's threads shall not wait actively */
+static int_fast64_t awake_ns; /* 0 where OpenMP's threads shall not wait actively */
 /* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
 static int asked, size;
-static atomic_int opened;      /* its size, as its threads tell */
+static atomic_int opened; /* its size, as its threads tell */
 static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t reopen = PTHREAD_COND_INITIALIZER; /* asked has grown */
 
@@ -57,17 +57,17 @@ typedef struct {
     _Alignas(TWO_LINES) atomic_uint_fast64_t range;
     _Atomic(units *) fn;
     _Atomic(void *) context;
-    atomic_int whole, members, ends; /* units of a task */
+    atomic_int whole, members, ends;               /* units of a task */
     _Alignas(TWO_LINES) atomic_uint_fast64_t done; /* units in all loops */
-    atomic_int_fast64_t begun; /* when it claimed last; 0: it has not */
+    atomic_int_fast64_t begun;                     /* when it claimed last; 0: it has not */
     atomic_int asleep;
     pthread_mutex_t bed;
     pthread_cond_t called;
 } member;
-static member team[MOST_THREADS]; /* the leader is the first */
+static member team[MOST_THREADS];    /* the leader is the first */
 static uint_fast64_t loops, claimed; /* loops and units in all */
-static __thread int region;       /* the size of the team that this thread leads: OpenMP's parallel region */
-static __thread int used;       /* whether it has led one since it was last asked */
+static __thread int region;          /* the size of the team that this thread leads: OpenMP's parallel region */
+static __thread int used;            /* whether it has led one since it was last asked */
 
 static void in_child(void) {
     if (atomic_load(&team_used)) atomic_store(&forked, 1);

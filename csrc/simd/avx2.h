@@ -13,24 +13,24 @@ INLINE void v_store(float *p, vf v) { _mm256_storeu_ps(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p)); }
 INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
     const __m256i words = _mm256_srli_epi32(_mm256_loadu_si256((const __m256i *)p), first);
-    return _mm256_castsi256_ps(_mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)),
-                                               _mm256_set1_epi32(V_BITS)));
+    return _mm256_castsi256_ps(
+        _mm256_or_si256(_mm256_and_si256(words, _mm256_set1_epi32((1 << bits) - 1)), _mm256_set1_epi32(V_BITS)));
 }
 INLINE __m256i v_clamped_(ptrdiff_t i) { return _mm256_set1_epi32(i < 0 ? 0 : i > VL ? VL : (int)i); }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) {
     const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-    return _mm256_castsi256_ps(_mm256_andnot_si256(_mm256_cmpgt_epi32(v_clamped_(lo), lane),
-                                                   _mm256_cmpgt_epi32(v_clamped_(hi), lane)));
+    return _mm256_castsi256_ps(
+        _mm256_andnot_si256(_mm256_cmpgt_epi32(v_clamped_(lo), lane), _mm256_cmpgt_epi32(v_clamped_(hi), lane)));
 }
 INLINE vf v_load_mask(const float *p, vm m) { return _mm256_maskload_ps(p, _mm256_castps_si256(m)); }
-INLINE void v_store_mask(float *p, vf v, vm m) {  /* a masked store is microcode on many processors: 12 cycles */
+INLINE void v_store_mask(float *p, vf v, vm m) { /* a masked store is microcode on many processors: 12 cycles */
     if (_mm256_movemask_ps(m) == 0xff)
         v_store(p, v);
     else
         _mm256_maskstore_ps(p, _mm256_castps_si256(m), v);
 }
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return v_load_mask(p, v_range(0, n)); }
-INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {  /* in pieces rather than masked */
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { /* in pieces rather than masked */
     if (n >= VL) {
         _mm256_storeu_ps(p, v);
         return;
@@ -62,7 +62,7 @@ INLINE vm v_lt(vf a, vf b) { return _mm256_cmp_ps(a, b, _CMP_LT_OQ); }
 INLINE vm v_isnan(vf a) { return _mm256_cmp_ps(a, a, _CMP_UNORD_Q); }
 INLINE vf v_select(vm m, vf a, vf b) { return _mm256_blendv_ps(b, a, m); }
 INLINE vf v_pow2(vf z) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_castps_si256(z), 23)); }
-INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself may not be a float */
+INLINE vf v_scale(vf a, vf n) { /* in two steps, the first exact: 2^n itself may not be a float */
     __m256i i = _mm256_cvtps_epi32(n), h = _mm256_srai_epi32(i, 1), bias = _mm256_set1_epi32(127);
     vf p = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(h, bias), 23));
     vf r = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(_mm256_sub_epi32(i, h), bias), 23));
@@ -81,7 +81,7 @@ INLINE vf v_uzp_odd(vf a, vf b) { return v_lane_order(v_uzp_inlane_odd(a, b)); }
 INLINE vf v_concat(vf a, vf b, const int n) {
     const __m256i lo = _mm256_castps_si256(a), hi = _mm256_castps_si256(b);
     const __m256i mid = _mm256_permute2x128_si256(lo, hi, 0x21);
-    switch (n) {  /* the instruction takes a literal number of bytes, within each 128-bit half */
+    switch (n) { /* the instruction takes a literal number of bytes, within each 128-bit half */
         case 1: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 4));
         case 2: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 8));
         case 3: return _mm256_castsi256_ps(_mm256_alignr_epi8(mid, lo, 12));
@@ -110,7 +110,7 @@ INLINE void v_transpose_4_(vf r[4]) {
 }
 INLINE void v_transpose(vf r[VL]) {
     v_transpose_4_(r), v_transpose_4_(r + 4);
-    UNROLL for (int i = 0; i < 4; i++) {
+    UNROLL_FOR (int i = 0; i < 4; i++) {
         const vf t = r[i];
         r[i] = _mm256_permute2f128_ps(t, r[i + 4], 0x20);
         r[i + 4] = _mm256_permute2f128_ps(t, r[i + 4], 0x31);
@@ -120,6 +120,6 @@ INLINE void v_transpose(vf r[VL]) {
 INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
     const float *q = p + 4 * ld;
     v_launder(q);
-    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load_halves(p + i % 4 * ld + i / 4 * 4, q + i % 4 * ld + i / 4 * 4);
+    UNROLL_FOR (int i = 0; i < VL; i++) r[i] = v_load_halves(p + i % 4 * ld + i / 4 * 4, q + i % 4 * ld + i / 4 * 4);
     v_transpose_4_(r), v_transpose_4_(r + 4);
 }

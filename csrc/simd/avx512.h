@@ -48,7 +48,7 @@ INLINE vf v_fnma(vf a, vf b, vf c) { return _mm512_fnmadd_ps(a, b, c); }
 INLINE vf v_max(vf a, vf b) { return _mm512_max_ps(a, b); }
 INLINE vf v_min(vf a, vf b) { return _mm512_min_ps(a, b); }
 INLINE vf v_abs(vf a) { return _mm512_abs_ps(a); }
-INLINE vf v_copysign(vf a, vf s) {  /* bitwise sign ? s : a */
+INLINE vf v_copysign(vf a, vf s) { /* bitwise sign ? s : a */
     return _mm512_castsi512_ps(
         _mm512_ternarylogic_epi32(_mm512_set1_epi32(INT32_MIN), _mm512_castps_si512(s), _mm512_castps_si512(a), 0xca));
 }
@@ -85,7 +85,7 @@ INLINE void v_store_halves(float *p, float *q, vf v) {
 }
 INLINE void v_transpose(vf r[VL]) {
     vf t[VL];
-    UNROLL for (int i = 0; i < VL; i += 4) {  /* 4x4 blocks of each 128-bit quarter */
+    UNROLL_FOR (int i = 0; i < VL; i += 4) { /* 4x4 blocks of each 128-bit quarter */
         vf a = _mm512_unpacklo_ps(r[i], r[i + 1]), b = _mm512_unpackhi_ps(r[i], r[i + 1]);
         vf c = _mm512_unpacklo_ps(r[i + 2], r[i + 3]), d = _mm512_unpackhi_ps(r[i + 2], r[i + 3]);
         t[i] = _mm512_shuffle_ps(a, c, 0x44);
@@ -93,7 +93,7 @@ INLINE void v_transpose(vf r[VL]) {
         t[i + 2] = _mm512_shuffle_ps(b, d, 0x44);
         t[i + 3] = _mm512_shuffle_ps(b, d, 0xee);
     }
-    UNROLL for (int i = 0; i < 4; i++) {  /* then the 4x4 matrix of those quarters */
+    UNROLL_FOR (int i = 0; i < 4; i++) { /* then the 4x4 matrix of those quarters */
         vf a = _mm512_shuffle_f32x4(t[i], t[i + 4], 0x88), b = _mm512_shuffle_f32x4(t[i], t[i + 4], 0xdd);
         vf c = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0x88), d = _mm512_shuffle_f32x4(t[i + 8], t[i + 12], 0xdd);
         r[i] = _mm512_shuffle_f32x4(a, c, 0x88);
@@ -103,6 +103,6 @@ INLINE void v_transpose(vf r[VL]) {
     }
 }
 INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
-    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
+    UNROLL_FOR (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
     v_transpose(r);
 }

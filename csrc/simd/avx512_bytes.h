@@ -25,7 +25,7 @@ INLINE vi v_load_parts(int parts, const uint8_t *const *p, ptrdiff_t n) {
                                   _mm256_loadu_si256((const __m256i *)p[1]), 1);
     const uint64_t some = v_bytes_(n);
     vi v = _mm512_maskz_loadu_epi8(some, p[0]);
-    UNROLL for (int i = 1; i < parts; i++)
+    UNROLL_FOR (int i = 1; i < parts; i++)
         v = _mm512_mask_loadu_epi8(v, some << 4 * VL / parts * i, p[i] - 4 * VL / parts * i);
     return v;
 }
@@ -36,9 +36,8 @@ INLINE void v_store_parts(int parts, uint8_t *p, ptrdiff_t step, vi v, ptrdiff_t
         _mm256_storeu_si256((__m256i *)(p + step), _mm512_extracti64x4_epi64(v, 1));
         return;
     }
-    UNROLL for (int i = 0; i < parts; i++)
-        if (i < count)
-            _mm512_mask_storeu_epi8(p + i * step - 4 * VL / parts * i, some << 4 * VL / parts * i, v);
+    UNROLL_FOR (int i = 0; i < parts; i++)
+        if (i < count) _mm512_mask_storeu_epi8(p + i * step - 4 * VL / parts * i, some << 4 * VL / parts * i, v);
 }
 INLINE vi v_pack_shorts(vi a, vi b, vi zero) { return _mm512_adds_epi16(_mm512_packs_epi32(a, b), zero); }
 INLINE vi v_pack_bytes(vi a, vi b) { return _mm512_packus_epi16(a, b); }

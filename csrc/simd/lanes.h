@@ -33,7 +33,7 @@ INLINE float v_first(vf v) {
 
 /* The sum of all lanes and the largest one, in every lane. */
 INLINE vf v_sum_lanes(vf v) {
-    UNROLL for (int half = VL / 2; half; half /= 2) v = v_add(v, v_concat(v, v, half));
+    UNROLL_FOR (int half = VL / 2; half; half /= 2) v = v_add(v, v_concat(v, v, half));
     return v;
 }
 
@@ -45,7 +45,7 @@ INLINE vf v_sum_vectors(vf v[VL]) {
 }
 
 INLINE vf v_largest_lane(vf v) {
-    UNROLL for (int half = VL / 2; half; half /= 2) v = v_largest(v, v_concat(v, v, half));
+    UNROLL_FOR (int half = VL / 2; half; half /= 2) v = v_largest(v, v_concat(v, v, half));
     return v;
 }
 

@@ -79,7 +79,7 @@ INLINE vf v_min(vf a, vf b) { return v_select(v_lt(a, b), a, b); }
 INLINE vf v_abs(vf a) { return vabsq_f32(a); }
 INLINE vf v_copysign(vf a, vf s) { return v_select(vdupq_n_u32(1u << 31), s, a); }
 INLINE vf v_pow2(vf z) { return vreinterpretq_f32_s32(vshlq_n_s32(vreinterpretq_s32_f32(z), 23)); }
-INLINE vf v_scale(vf a, vf n) {  /* in two steps, the first exact: 2^n itself may not be a float */
+INLINE vf v_scale(vf a, vf n) { /* in two steps, the first exact: 2^n itself may not be a float */
     int32x4_t i = vcvtq_s32_f32(n), h = vshrq_n_s32(i, 1), bias = vdupq_n_s32(127);
     vf p = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(h, bias), 23));
     vf r = vreinterpretq_f32_s32(vshlq_n_s32(vaddq_s32(vsubq_s32(i, h), bias), 23));
@@ -91,7 +91,7 @@ INLINE vf v_uzp_inlane_even(vf a, vf b) { return v_uzp_even(a, b); }
 INLINE vf v_uzp_inlane_odd(vf a, vf b) { return v_uzp_odd(a, b); }
 INLINE vf v_lane_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) {
-    switch (n) {  /* the instruction takes a literal */
+    switch (n) { /* the instruction takes a literal */
         case 1: return vextq_f32(a, b, 1);
         case 2: return vextq_f32(a, b, 2);
         default: return vextq_f32(a, b, 3);
@@ -112,6 +112,6 @@ INLINE void v_transpose(vf r[VL]) {
     r[3] = vzip2q_f32(c, d);
 }
 INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) {
-    UNROLL for (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
+    UNROLL_FOR (int i = 0; i < VL; i++) r[i] = v_load(p + i * ld);
     v_transpose(r);
 }

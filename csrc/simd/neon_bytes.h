@@ -28,9 +28,7 @@ INLINE vi v_load_quads_tail(const void *p, ptrdiff_t n) {
     memcpy(&v, p, n < 4 * VL ? (size_t)n : sizeof v);
     return v;
 }
-INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) {
-    memcpy(p, &v, n < 4 * VL ? (size_t)n : sizeof v);
-}
+INLINE void v_store_quads_tail(void *p, vi v, ptrdiff_t n) { memcpy(p, &v, n < 4 * VL ? (size_t)n : sizeof v); }
 INLINE vi v_pack_shorts(vi a, vi b, vi zero) {
     return vreinterpretq_s32_s16(vqaddq_s16(vcombine_s16(vqmovn_s32(a), vqmovn_s32(b)), vreinterpretq_s16_s32(zero)));
 }

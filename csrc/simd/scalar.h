@@ -23,9 +23,13 @@ INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
 }
 INLINE vm v_range(ptrdiff_t lo, ptrdiff_t hi) { return lo <= 0 && hi > 0; }
 INLINE vf v_load_mask(const float *p, vm m) { return m ? *p : 0; }
-INLINE void v_store_mask(float *p, vf v, vm m) { if (m) *p = v; }
+INLINE void v_store_mask(float *p, vf v, vm m) {
+    if (m) *p = v;
+}
 INLINE vf v_load_tail(const float *p, ptrdiff_t n) { return n > 0 ? *p : 0; }
-INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) { if (n > 0) *p = v; }
+INLINE void v_store_tail(float *p, vf v, ptrdiff_t n) {
+    if (n > 0) *p = v;
+}
 INLINE void v_store_first(float *p, vf v, ptrdiff_t n, vm m) { (void)m, v_store_tail(p, v, n); }
 INLINE vf v_zero(void) { return 0; }
 INLINE vf v_set1(float x) { return x; }
@@ -59,15 +63,30 @@ INLINE vf v_pow2(vf z) {
     return z;
 }
 INLINE vf v_scale(vf a, vf n) { return ldexpf(a, (int)n); }
-INLINE vf v_uzp_even(vf a, vf b) { (void)b; return a; }
-INLINE vf v_uzp_odd(vf a, vf b) { (void)a; return b; }
+INLINE vf v_uzp_even(vf a, vf b) {
+    (void)b;
+    return a;
+}
+INLINE vf v_uzp_odd(vf a, vf b) {
+    (void)a;
+    return b;
+}
 INLINE vf v_uzp_inlane_even(vf a, vf b) { return v_uzp_even(a, b); }
 INLINE vf v_uzp_inlane_odd(vf a, vf b) { return v_uzp_odd(a, b); }
 INLINE vf v_lane_order(vf v) { return v; }
 INLINE vf v_concat(vf a, vf b, const int n) { return n ? b : a; }
 INLINE vf v_rotate(vf v, int n) { return n == 1 ? v_concat(v, v, 1) : v_concat(v, v, VL - 1); }
-INLINE vf v_halves(vf a, vf b) { (void)a; return b; }
-INLINE vf v_load_halves(const float *p, const float *q) { (void)p; return *q; }
-INLINE void v_store_halves(float *p, float *q, vf v) { (void)p; *q = v; }
+INLINE vf v_halves(vf a, vf b) {
+    (void)a;
+    return b;
+}
+INLINE vf v_load_halves(const float *p, const float *q) {
+    (void)p;
+    return *q;
+}
+INLINE void v_store_halves(float *p, float *q, vf v) {
+    (void)p;
+    *q = v;
+}
 INLINE void v_transpose(vf r[VL]) { (void)r; }
 INLINE void v_load_transposed(vf r[VL], const float *p, ptrdiff_t ld) { (void)ld, r[0] = v_load(p); }

@@ -63,7 +63,7 @@
 #define V_BITS 0x4b000000
 
 /* Loops over arrays of vectors are always unrolled: one that is left rolled keeps its array in memory. */
-#define UNROLL _Pragma("GCC unroll 64")
+#define UNROLL_FOR(...) _Pragma("GCC unroll 64") for (__VA_ARGS__)
 
 /* Loads and stores stay on their side of it. */
 #define v_barrier() __asm__ volatile("" ::: "memory")

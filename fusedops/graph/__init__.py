@@ -1,4 +1,5 @@
 """Networks: read, fused, planned, and run in one call."""
+
 from . import saved
 from .executor import Model
 from .halves import widen
@@ -48,6 +49,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     array([[3., 3.]], dtype=float32)
     """
     from .onnx_reader import read_onnx
+
     disabled = check_names(disabled_passes)
     return Model.built(widen(read_onnx(model)), fold, fuse, disabled)
 
@@ -100,11 +102,14 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     1
     """
     from . import torch_layers, torch_reader
+
     disabled = check_names(disabled_passes)
     if example_inputs is None:
         if not (fold and fuse) or disabled or dynamic_shapes is not None:
-            raise TypeError("a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
-                            "from_torch(module, example_inputs, fold=..., fuse=...)")
+            raise TypeError(
+                "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
+                "from_torch(module, example_inputs, fold=..., fuse=...)"
+            )
         return torch_layers.layer_of(module)
 
     def build(graph):

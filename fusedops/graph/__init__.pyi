@@ -8,9 +8,23 @@ __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
 def load_onnx(model: Any, *, fold: bool = True, fuse: bool = True, disabled_passes: Iterable[str] = ()) -> Model: ...
 @overload
-def from_torch(module: Any, example_inputs: None = None, *, dynamic_shapes: None = None,
-               fold: bool = True, fuse: bool = True, disabled_passes: Iterable[str] = ()) -> Any: ...
+def from_torch(
+    module: Any,
+    example_inputs: None = None,
+    *,
+    dynamic_shapes: None = None,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+) -> Any: ...
 @overload
-def from_torch(module: Any, example_inputs: Any, *, dynamic_shapes: Any = None,
-               fold: bool = True, fuse: bool = True, disabled_passes: Iterable[str] = ()) -> Model: ...
+def from_torch(
+    module: Any,
+    example_inputs: Any,
+    *,
+    dynamic_shapes: Any = None,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+) -> Model: ...
 def load(path: str | os.PathLike[str]) -> Model: ...

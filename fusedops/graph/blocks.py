@@ -1,6 +1,7 @@
 """Depthwise-separable and inverted-residual blocks: a depthwise convolution between 1x1 convolutions, for one kernel
 without the images between them. A pass marks them; each plan decides by its sizes, as small images stay in a cache
 anyway and gain nothing."""
+
 import math
 from dataclasses import replace
 
@@ -20,8 +21,11 @@ def mark(context):
         """The convolution that alone makes, and makes alone for this node, what it reads."""
         v = node.inputs[0]
         p = producers.get(v)
-        return p if p is not None and p.op == "Conv" and not p.residual and v not in graph.results and len(
-            consumers[v]) == 1 else None
+        return (
+            p
+            if p is not None and p.op == "Conv" and not p.residual and v not in graph.results and len(consumers[v]) == 1
+            else None
+        )
 
     for node in graph.nodes:
         depthwise = before(node) if _is_pointwise(graph, node) else None
@@ -52,8 +56,9 @@ def merge(builder):
         parts = _parts(step, writers)
         if parts is None or any(id(part) in inside for part in parts):
             continue
-        block = builder.layer((step.node.name, "block"),
-                              lambda layers=[part.arguments["layer"] for part in parts]: _layer(layers))
+        block = builder.layer(
+            (step.node.name, "block"), lambda layers=[part.arguments["layer"] for part in parts]: _layer(layers)
+        )
         reason = _why_not(block, parts)
         if reason:
             report.append(Refusal("blocks", step.node.name, reason))
@@ -95,8 +100,9 @@ def _join(block, parts):
     *inner, last = parts
     x, y, residual = parts[0].arguments["x"], last.arguments["y"], last.arguments["residual"]
     last.kind, last.slices = "separable", parts[0].slices
-    last.arguments = dict(layer=block, x=x, y=y, residual=residual, top=inner[-1].arguments["top"],
-                          left=inner[-1].arguments["left"])
+    last.arguments = dict(
+        layer=block, x=x, y=y, residual=residual, top=inner[-1].arguments["top"], left=inner[-1].arguments["left"]
+    )
     last.reads, last.inner = [x] if residual is None else [x, residual], tuple(part.node for part in inner)
     absorbed = [name for part in inner for name in (part.node.name, *part.node.absorbed)]
     last.node = replace(last.node, absorbed=last.node.absorbed + absorbed)

@@ -1,4 +1,5 @@
 """What the lowering of an operator may use: shapes, tensors, new steps and prepared layers."""
+
 import math
 
 import numpy as np
@@ -77,8 +78,13 @@ class Builder:
         elif value in self.homes:
             node, offset = self.homes[value]
             whole = self.places.get(node.output) or self.result(node.output, image=True)
-            t = Tensor(whole.buffer, known.shape, whole.strides, known.dtype,
-                       whole.offset + offset * whole.strides[1] * known.dtype.itemsize)
+            t = Tensor(
+                whole.buffer,
+                known.shape,
+                whole.strides,
+                known.dtype,
+                whole.offset + offset * whole.strides[1] * known.dtype.itemsize,
+            )
         elif image and len(known.shape) > 2:
             t = self.new(known.shape, channels_last(known.shape), known.dtype)
         elif like is not None and like.shape == known.shape:
@@ -176,8 +182,13 @@ class Builder:
         r = self.at(node.residual)
         if len(y.shape) == 4:
             r = self.as_2d(r)
-            return self.dense(node, r, channels_last(r.shape)) if y.strides[1] == 1 and r.strides[1] != 1 else \
-                self.dense(node, r, row_major(r.shape)) if y.strides[1] != 1 and r.strides[3] != 1 else r
+            return (
+                self.dense(node, r, channels_last(r.shape))
+                if y.strides[1] == 1 and r.strides[1] != 1
+                else self.dense(node, r, row_major(r.shape))
+                if y.strides[1] != 1 and r.strides[3] != 1
+                else r
+            )
         return self.dense(node, r, row_major(r.shape))
 
     def layer(self, key, make):

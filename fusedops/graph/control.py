@@ -3,6 +3,7 @@
 A node with graphs has the values that its graphs take from outside behind its own inputs, for each graph in order;
 inside they are the last `captures` inputs of the graph. So passes and plans see all that a node reads.
 """
+
 import numpy as np
 
 from .ir import Graph, Known, Node, unique
@@ -26,7 +27,7 @@ def graphs_of(node):
 def own_inputs(node, inputs):
     """What a node takes itself, out of things in the order of its inputs."""
     inputs = list(inputs)
-    return inputs[:len(inputs) - sum(g.captures for g in graphs_of(node).values())]
+    return inputs[: len(inputs) - sum(g.captures for g in graphs_of(node).values())]
 
 
 def captured(node, key, inputs):
@@ -34,7 +35,7 @@ def captured(node, key, inputs):
     at = len(own_inputs(node, inputs))
     for name, graph in graphs_of(node).items():
         if name == key:
-            return list(inputs[at:at + graph.captures])
+            return list(inputs[at : at + graph.captures])
         at += graph.captures
     return []
 
@@ -43,7 +44,7 @@ def drop_unused(node):
     """Forgets what the graphs of a node take from outside and do not read, or have as constants."""
     kept, taken = own_inputs(node, node.inputs), {key: captured(node, key, node.inputs) for key in graphs_of(node)}
     for key, graph in graphs_of(node).items():
-        outside = list(zip(graph.inputs[len(graph.inputs) - graph.captures:], taken[key], strict=True))
+        outside = list(zip(graph.inputs[len(graph.inputs) - graph.captures :], taken[key], strict=True))
         used = {v for n in graph.nodes for v in n.reads()}.union(graph.results)
         gone = {v.name for v, _ in outside if v.name not in used or v.name in graph.constants}
         graph.inputs = [v for v in graph.inputs if v.name not in gone]
@@ -55,7 +56,7 @@ def drop_unused(node):
 def take_constants(graph, node):
     """Gives the graphs of a node as constants what they take from outside and is constant there."""
     for key, inner in graphs_of(node).items():
-        formal = inner.inputs[len(inner.inputs) - inner.captures:]
+        formal = inner.inputs[len(inner.inputs) - inner.captures :]
         inner.constants |= {
             v.name: graph.constants[name]
             for v, name in zip(formal, captured(node, key, node.inputs), strict=True)
@@ -84,8 +85,11 @@ def inlined(graph, decided):
         for n in inner.nodes:
             scope |= {v: unique(v, names) for v in n.outputs if v}
             reads, made = ([scope[v] for v in values] for values in (n.inputs, n.outputs))
-            found.append(Node(n.op, unique(n.name, nodes), reads, made, n.attrs, scope[n.residual], n.activation,
-                              list(n.absorbed)))
+            found.append(
+                Node(
+                    n.op, unique(n.name, nodes), reads, made, n.attrs, scope[n.residual], n.activation, list(n.absorbed)
+                )
+            )
         for v, result in zip(node.outputs, inner.results, strict=False):
             if v:
                 found.append(Node("Identity", unique(f"{node.name}.{v}", nodes), [scope[result]], [v]))
@@ -105,4 +109,3 @@ def decisions(graph, known):
     """{node: attribute of its branch} of each `If` whose condition is known."""
     conditions = {n: known.get(n.input(0)) for n in graph.nodes if n.op == "If"}
     return {n: branch_of(n, k.data) for n, k in conditions.items() if k is not None and k.data is not None}
-

@@ -1,4 +1,5 @@
 """Nodes in plain NumPy: the tool of constant folding, and what computes operators without a kernel."""
+
 from .operators import OPERATORS
 from .operators.activation import activate
 from .operators.eight_bits import quantized, real
@@ -9,8 +10,11 @@ def evaluate(node, inputs, residual=None, graphs=None):
     so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""
     record = OPERATORS[node.op]
     try:
-        results = record.evaluate(graphs or Interpreter(), node, *inputs) if record.subgraphs else record.evaluate(
-            node, *inputs)
+        results = (
+            record.evaluate(graphs or Interpreter(), node, *inputs)
+            if record.subgraphs
+            else record.evaluate(node, *inputs)
+        )
     except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
         raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
     results = list(results) if isinstance(results, (tuple, list)) else [results]

@@ -1,4 +1,5 @@
 """A network, ready to be called."""
+
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from . import measure, saved, stages
 from .control import Undetermined, decisions, inlined
 from .explain import Explanation
 from .halves import widen
-from .memory import ALIGNMENT
+from .memory import working_memory
 from .passes import example_shapes, optimize
 from .plan import Template, batch_of
 from .quantization import Options, quantize
@@ -69,8 +70,7 @@ class Model:
     fused ...
     """
 
-    def __init__(self, graph, report, source=None, options=(True, True, ()), inner=False, layers=None,
-                 subgraphs=None):
+    def __init__(self, graph, report, source=None, options=(True, True, ()), inner=False, layers=None, subgraphs=None):
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
         `options` of `built`;
         `inner`: a graph inside a node, which takes inputs of any shape."""
@@ -168,14 +168,19 @@ class Model:
             raise ValueError(f"the network takes the inputs {taken}, got {', '.join(map(str, inputs)) or 'none'}")
         results = self(*(inputs[name] for name in names))
         return dict(
-            zip([v.name for v in self._graph.outputs], results if isinstance(results, tuple) else (results, ),
-                strict=True))
+            zip(
+                [v.name for v in self._graph.outputs],
+                results if isinstance(results, tuple) else (results,),
+                strict=True,
+            )
+        )
 
     def _taking(self, names):
         """The network with inputs that have a default as inputs that must be given."""
         if self._source is None:
             raise ValueError(
-                f"the network was saved with the defaults of {', '.join(names)}: load the ONNX file to give them")
+                f"the network was saved with the defaults of {', '.join(names)}: load the ONNX file to give them"
+            )
         key = tuple(names)
         if key not in self._variants:
             source = self._source.copy()
@@ -185,10 +190,6 @@ class Model:
                 del source.constants[name]
             self._variants[key] = self.built(widen(source), *self._options)
         return self._variants[key]
-
-    @staticmethod
-    def memory_of(plan, arenas):
-        return _memory(plan, arenas)
 
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
@@ -231,7 +232,7 @@ class Model:
                     values = {name: x.copy() for name, x in values.items()}
                     found = self._new_plan(shapes, values, threads, arrays)
                     if len(self._plans) >= PLANS:  # half of them, as a sequence that grows needs one a call
-                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[:(PLANS + 1) // 2]:
+                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (PLANS + 1) // 2]:
                             del self._plans[old]
                     self._plans[key] = found
         found[0].used = next(self._calls)
@@ -290,7 +291,8 @@ class Model:
             shapes = [tuple(next(sizes) for _ in shape) for shape in shapes]
             values = {name: _with_sizes(x, sizes) if _counts(x) else x for name, x in values.items()}
             shapes = [
-                shape if v.shape is None or self._inner
+                shape
+                if v.shape is None or self._inner
                 else tuple(m if isinstance(m, int) else n for n, m in zip(shape, v.shape, strict=True))
                 for shape, v in zip(shapes, self._graph.inputs, strict=True)
             ]
@@ -299,8 +301,9 @@ class Model:
 
     def _part(self, graph):
         """The network of some of the nodes."""
-        return Model(graph, [], options=self._options, inner=self._inner, layers=self._layers,
-                     subgraphs=self._subgraphs)
+        return Model(
+            graph, [], options=self._options, inner=self._inner, layers=self._layers, subgraphs=self._subgraphs
+        )
 
     def _with_branches(self, decided):
         """The network with these branches in the place of their nodes."""
@@ -442,8 +445,9 @@ class Model:
         if self._source is None:
             return {"fused": self}
         return {
-            "fused": self, "folded only": self.built(self._source, True, False),
-            "unfused": self.built(self._source, False, False)
+            "fused": self,
+            "folded only": self.built(self._source, True, False),
+            "unfused": self.built(self._source, False, False),
         }
 
     @classmethod
@@ -568,7 +572,7 @@ def _with_sizes(x, sizes):
 
 def _executed(plan, arenas, arrays):
     """The results of a plan."""
-    arena, *results = _memory(plan, arenas)
+    arena, *results = working_memory(plan, arenas)
     try:
         plan.run((arena, *arrays, *results))
     finally:
@@ -578,28 +582,11 @@ def _executed(plan, arenas, arrays):
 
 def _seconds(plan, arenas, arrays):
     """The seconds of each of a plan's steps in one call."""
-    arena, *results = _memory(plan, arenas)
+    arena, *results = working_memory(plan, arenas)
     try:
         return measure.run_timed(plan, (arena, *arrays, *results))
     finally:
         arenas.append(arena)
-
-
-def _memory(plan, arenas):
-    """An arena that no other call is using, and new results."""
-    try:
-        arena = arenas.pop()
-    except IndexError:
-        arena = None
-    if arena is None or arena.size < plan.arena:
-        arena = _aligned(plan.arena)
-    return arena, *_core.new_results(plan.outputs)
-
-
-def _aligned(nbytes):
-    raw = np.empty(nbytes + ALIGNMENT, np.uint8)
-    start = -raw.ctypes.data % ALIGNMENT
-    return raw[start:start + nbytes]
 
 
 def _checked(x, value, any_shape=False):
@@ -630,7 +617,9 @@ def _shape(given, value):
 
 
 def _fits(shape, value):
-    wrong = value.shape is not None and (len(shape) != len(value.shape) or any(
-        isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True)))
+    wrong = value.shape is not None and (
+        len(shape) != len(value.shape)
+        or any(isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True))
+    )
     if wrong or min(shape, default=0) < 0:
         raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}")

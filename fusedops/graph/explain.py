@@ -1,9 +1,11 @@
 """What was fused, what was not and why, and what it buys, as tables."""
+
 from typing import Any, NamedTuple
 
 
 class Fusion(NamedTuple):
     """One thing done: `nodes` vanished into the node `into`."""
+
     kind: str
     nodes: tuple
     into: str
@@ -13,6 +15,7 @@ class Fusion(NamedTuple):
 
 class Refusal(NamedTuple):
     """One thing not done, and why."""
+
     kind: str
     node: str
     reason: str
@@ -22,6 +25,7 @@ class QuantizedLayer(NamedTuple):
     """A layer of a network that was quantised. `bits`: 8, or 32 where it stayed float32, and `reason` why; `snr`: the
     signal to noise of its products in 8 bits, in decibels, None where that was not measured; `ns` and `float_ns`: the
     nanoseconds that it is predicted to take in 8 bits and in float32, of which only the ratio counts."""
+
     node: str
     op: str
     bits: int
@@ -38,6 +42,7 @@ class QuantizedLayer(NamedTuple):
 
 class QuantizedOutput(NamedTuple):
     """How far an output moved on the samples: signal to noise in decibels."""
+
     output: str
     snr: float
 
@@ -45,6 +50,7 @@ class QuantizedOutput(NamedTuple):
 class Quantized(NamedTuple):
     """What ``model.quantize`` did; ``str()`` is a table. `ns` and `float_ns` are predicted for the network's layers and
     for conversions between them, as it is and with all of them in float32."""
+
     calibration: str
     layers: tuple[QuantizedLayer, ...]
     outputs: tuple[QuantizedOutput, ...]
@@ -67,10 +73,21 @@ class Quantized(NamedTuple):
 
     def __str__(self):
         eight = sum(layer.bits == 8 for layer in self.layers)
-        head = (f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.gain:.2f} times as fast as float32; "
-                f"ranges by {self.calibration}")
-        rows = [(layer.node, layer.op, "8 bits" if layer.bits == 8 else "float32", _number(layer.snr, ".1f"),
-                 _number(layer.gain, ".2f"), layer.reason) for layer in self.layers]
+        head = (
+            f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.gain:.2f} times as fast as float32; "
+            f"ranges by {self.calibration}"
+        )
+        rows = [
+            (
+                layer.node,
+                layer.op,
+                "8 bits" if layer.bits == 8 else "float32",
+                _number(layer.snr, ".1f"),
+                _number(layer.gain, ".2f"),
+                layer.reason,
+            )
+            for layer in self.layers
+        ]
         moved = [f"{o.output}: {o.snr:.1f} dB of signal to noise, over all samples" for o in self.outputs]
         return "\n".join([head, *table(("node", "operator", "in", "dB", "gain", "because"), rows), "", *moved])
 
@@ -93,8 +110,11 @@ class Explanation(NamedTuple):
 
     @classmethod
     def of(cls, report):
-        return cls([r for r in report if isinstance(r, Fusion)], [r for r in report if isinstance(r, Refusal)],
-                   next((r for r in report if isinstance(r, Quantized)), None))
+        return cls(
+            [r for r in report if isinstance(r, Fusion)],
+            [r for r in report if isinstance(r, Refusal)],
+            next((r for r in report if isinstance(r, Quantized)), None),
+        )
 
     @property
     def operations(self) -> int:
@@ -106,12 +126,19 @@ class Explanation(NamedTuple):
 
     def as_dict(self) -> dict[str, Any]:
         quantized = {} if self.quantized is None else {"quantized": self.quantized.as_dict()}
-        return {"fusions": [f._asdict() for f in self.fusions], "refusals": [r._asdict() for r in self.refusals],
-                "operations": self.operations, "bytes": self.bytes, **quantized}
+        return {
+            "fusions": [f._asdict() for f in self.fusions],
+            "refusals": [r._asdict() for r in self.refusals],
+            "operations": self.operations,
+            "bytes": self.bytes,
+            **quantized,
+        }
 
     def __str__(self):
-        rows = [(f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
-                for f in self.fusions]
+        rows = [
+            (f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
+            for f in self.fusions
+        ]
         made = "1 fusion saves" if len(rows) == 1 else f"{len(rows)} fusions save"
         saved = f"{_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic"
         head = f"{made} {saved} a call"
@@ -141,5 +168,5 @@ def table(head, rows):
 
 
 def _cell(text, width, right):
-    text = text if len(text) <= width else text[:width - 3] + "..."
+    text = text if len(text) <= width else text[: width - 3] + "..."
     return text.rjust(width) if right else text.ljust(width)

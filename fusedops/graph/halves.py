@@ -1,6 +1,7 @@
 """Networks of halves: float16 and bfloat16 are ways to store. Inside, every value is float32 and goes through the same
 kernels; inputs are widened and outputs rounded once, at the ends. NumPy has no bfloat16: such inputs and outputs are
 float32."""
+
 import numpy as np
 
 from .control import graphs_of
@@ -8,7 +9,7 @@ from .ir import Node, unique
 
 HALF, BFLOAT, FLOAT = 10, 16, 1  # TensorProto's numbers
 _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that name a type of elements
-_ROUNDED = {float(np.float16(c)): c for c in (2 ** 0.5, 0.5 ** 0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
+_ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
 
 def narrowed(a):

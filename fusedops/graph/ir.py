@@ -4,6 +4,7 @@ Beside ONNX's own, two operators stand in a graph: ``Activation`` (every activat
 fusedops.activations) and ``Linear`` (x w^T + bias with constant w). A node's result is ``activation(op(inputs) +
 residual)``: fusion fills these two fields.
 """
+
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple
 
@@ -47,6 +48,7 @@ class Node:
 
 class Known(NamedTuple):
     """What is known of a value before the network runs; `data` where it is all."""
+
     shape: tuple
     dtype: np.dtype
     data: np.ndarray | None = None
@@ -59,6 +61,7 @@ def constant(a):
 @dataclass(slots=True)
 class Value:
     """An input or output of the graph: a dimension is an int, or a str where it may differ from call to call."""
+
     name: str
     shape: tuple | None
     dtype: np.dtype
@@ -105,9 +108,25 @@ class Graph:
     def copy(self):
         """A graph of its own nodes and the same constants."""
         nodes = [
-            Node(n.op, n.name, list(n.inputs), list(n.outputs),
-                 {k: a.copy() if isinstance(a, Graph) else a
-                  for k, a in n.attrs.items()}, n.residual, n.activation, list(n.absorbed)) for n in self.nodes
+            Node(
+                n.op,
+                n.name,
+                list(n.inputs),
+                list(n.outputs),
+                {k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()},
+                n.residual,
+                n.activation,
+                list(n.absorbed),
+            )
+            for n in self.nodes
         ]
-        return Graph(nodes, dict(self.constants), list(self.inputs), list(self.outputs), list(self.results), self.opset,
-                     list(self.defaults), self.captures)
+        return Graph(
+            nodes,
+            dict(self.constants),
+            list(self.inputs),
+            list(self.outputs),
+            list(self.results),
+            self.opset,
+            list(self.defaults),
+            self.captures,
+        )

@@ -1,4 +1,5 @@
 """How long a network takes, as a whole and layer by layer."""
+
 import math
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -48,6 +49,7 @@ class Layer(NamedTuple):
     """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone
     (None where the network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs,
     weights and results, `share` its speed over that of a large product."""
+
     name: str
     op: str
     kernels: str
@@ -69,14 +71,36 @@ class Profile(NamedTuple):
         return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
 
     def __str__(self):
-        rows = [(n.name, n.op, n.kernels, f"{n.ms:.4f}", "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}",
-                 f"{n.gflop:.4f}", f"{100 * n.share:.0f}%" if n.gflop else "") for n in self.layers]
+        rows = [
+            (
+                n.name,
+                n.op,
+                n.kernels,
+                f"{n.ms:.4f}",
+                "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}",
+                f"{n.gflop:.4f}",
+                f"{100 * n.share:.0f}%" if n.gflop else "",
+            )
+            for n in self.layers
+        ]
         unfused = [n.unfused_ms for n in self.layers]
         rows.append(
-            ("all", "", "", f"{sum(n.ms for n in self.layers):.4f}",
-             f"{sum(unfused):.4f}" if None not in unfused else "", f"{sum(n.gflop for n in self.layers):.4f}", ""))
-        return "\n".join([*table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
-                          f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s"])
+            (
+                "all",
+                "",
+                "",
+                f"{sum(n.ms for n in self.layers):.4f}",
+                f"{sum(unfused):.4f}" if None not in unfused else "",
+                f"{sum(n.gflop for n in self.layers):.4f}",
+                "",
+            )
+        )
+        return "\n".join(
+            [
+                *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
+                f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
+            ]
+        )
 
 
 def profile(model, unfused, arrays, repeat=20):
@@ -95,10 +119,20 @@ def profile(model, unfused, arrays, repeat=20):
         before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
         inner = {n.output for n in nodes[:-1]}
         traffic = 4 * sum(
-            math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner)
+            math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner
+        )
         rows.append(
-            Layer(node.name, node.op, kernels, 1e3 * seconds, before if before is None else 1e3 * before, gflop,
-                  traffic, gflop / seconds / peak))
+            Layer(
+                node.name,
+                node.op,
+                kernels,
+                1e3 * seconds,
+                before if before is None else 1e3 * before,
+                gflop,
+                traffic,
+                gflop / seconds / peak,
+            )
+        )
     return Profile(rows, peak, _bandwidth())
 
 
@@ -143,7 +177,7 @@ def _peak():
     rng = np.random.default_rng(0)
     w, x = (rng.standard_normal((512, 512), np.float32) for _ in range(2))
     layer, y = Linear(w), np.empty((512, 512), np.float32)
-    return 2 * 512 ** 3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9
+    return 2 * 512**3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9
 
 
 def _bandwidth():

@@ -1,4 +1,5 @@
 """Tensors as views of buffers, and the plan that lays all buffers into one arena."""
+
 import os
 from dataclasses import dataclass, field
 from functools import cache
@@ -17,6 +18,7 @@ ALIGNMENT = 64
 class Buffer:
     """Memory that steps read and write: in the arena, an input or output of the network (a slot of its own), or a
     constant."""
+
     nbytes: int
     slot: int = 0
     array: np.ndarray | None = None
@@ -36,6 +38,7 @@ class Buffer:
 class Tensor(NamedTuple):
     """A strided view of a buffer. Strides are in elements; `offset` and `advance`, the distance to the next slice of a
     batch, in bytes."""
+
     buffer: Buffer
     shape: tuple
     strides: tuple
@@ -61,6 +64,7 @@ class Tensor(NamedTuple):
             memory = slots[slot]
             memory = memory.reshape(-1).view(np.uint8) if memory.size else np.empty(0, np.uint8)
             return np.ndarray(shape, dtype, memory, offset, strides)
+
         return part_of_slot
 
     def whole(self):
@@ -71,8 +75,9 @@ class Tensor(NamedTuple):
 def broadcast(t, shape):
     """t as a view of the given shape."""
     strides, sizes = (0,) * (len(shape) - len(t.shape)) + t.strides, (1,) * (len(shape) - len(t.shape)) + t.shape
-    return t._replace(shape=tuple(shape),
-                      strides=tuple(s if n == m else 0 for s, n, m in zip(strides, sizes, shape, strict=True)))
+    return t._replace(
+        shape=tuple(shape), strides=tuple(s if n == m else 0 for s, n, m in zip(strides, sizes, shape, strict=True))
+    )
 
 
 def transposed(t):
@@ -141,6 +146,19 @@ def check_bytes(nbytes):
     """MemoryError where the results of rounds are more than this machine holds."""
     if nbytes > physical_memory():
         raise MemoryError(f"the results of all rounds take {nbytes} bytes, more than this machine has")
+
+
+def working_memory(plan, arenas):
+    """An arena that no other call is using, and new results."""
+    try:
+        arena = arenas.pop()
+    except IndexError:
+        arena = None
+    if arena is None or arena.size < plan.arena:
+        raw = np.empty(plan.arena + ALIGNMENT, np.uint8)
+        start = -raw.ctypes.data % ALIGNMENT
+        arena = raw[start : start + plan.arena]
+    return arena, *_core.new_results(plan.outputs)
 
 
 def _aligned(nbytes):

@@ -1,4 +1,5 @@
 """An ONNX model as a checked message: damage, data that is in other files, opsets that are too old."""
+
 import contextlib
 import functools
 import math
@@ -35,7 +36,8 @@ def parse(onnx, model):
     files = _outside(onnx, found, path)
     if found.opset is None:
         raise ValueError(
-            "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone")
+            "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
+        )
     if found.opset < OPSETS[0]:
         _take_in(onnx, found, files)
         return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
@@ -46,6 +48,7 @@ def parse(onnx, model):
 def _one_error(onnx, what):
     """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
     from google.protobuf.message import DecodeError
+
     try:
         yield
     except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
@@ -82,8 +85,12 @@ def _is_current(onnx, model, key):
     """Whether ONNX's checker knows an operator. The value of a Constant is checked as it is read."""
     domain, op = key
     opset = model.opsets.get(domain, 0)
-    return (key not in model.functions and op != "Constant" and onnx.defs.has(op, opset, domain)
-            and not onnx.defs.get_schema(op, opset, domain).deprecated)
+    return (
+        key not in model.functions
+        and op != "Constant"
+        and onnx.defs.has(op, opset, domain)
+        and not onnx.defs.get_schema(op, opset, domain).deprecated
+    )
 
 
 def _outside(onnx, model, path):
@@ -104,7 +111,8 @@ def _outside(onnx, model, path):
             )
         if not os.path.exists(there):
             raise FileNotFoundError(
-                f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model")
+                f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
+            )
         found[location] = there
     return found
 
@@ -140,6 +148,7 @@ def _take_in(onnx, model, files):
 def _upgraded(onnx, proto, opset):
     """A model of an opset that is older than those read here, as ONNX's own converter brings it up."""
     from google.protobuf.message import EncodeError
+
     try:
         return onnx.version_converter.convert_version(proto, OPSETS[0])
     except EncodeError:

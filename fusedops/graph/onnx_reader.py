@@ -1,5 +1,6 @@
 """Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
 knows of opsets."""
+
 import contextlib
 import functools
 import sys
@@ -178,10 +179,13 @@ class _Library:
             return None, {}
         schema = self._schema(node, opset)
         if schema is None:
-            raise ValueError(f"the model (opset {opset}) has an operator that fusedops does not have: "
-                             f"{node.op} ({node.name}){_reason(node.op)}")
-        defaults = {name: Attribute(a.default_value, [])
-                    for name, a in schema.attributes.items() if a.default_value.name}
+            raise ValueError(
+                f"the model (opset {opset}) has an operator that fusedops does not have: "
+                f"{node.op} ({node.name}){_reason(node.op)}"
+            )
+        defaults = {
+            name: Attribute(a.default_value, []) for name, a in schema.attributes.items() if a.default_value.name
+        }
         return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
 
     def _body(self, schema, node, given, opset, types):
@@ -193,8 +197,9 @@ class _Library:
             at = [v for v in schema.function_opset_versions if v <= opset]
             data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
         else:
-            at = [v for v in schema.context_dependent_function_opset_versions if v <= opset
-                  ] or schema.context_dependent_function_opset_versions
+            at = [
+                v for v in schema.context_dependent_function_opset_versions if v <= opset
+            ] or schema.context_dependent_function_opset_versions
             make = onnx.helper.make_tensor_type_proto
             kinds = [
                 make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
@@ -205,11 +210,14 @@ class _Library:
                 plain.attribute.append(a.proto)
                 plain.attribute[-1].name = name
             data = schema.get_context_dependent_function_with_opset_version(
-                at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds])
+                at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds]
+            )
         function = Function(onnx.FunctionProto.FromString(data), [])
         if not function.nodes:
-            raise ValueError(f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
-                             "fixed sizes, or run onnx.shape_inference on it")
+            raise ValueError(
+                f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
+                "fixed sizes, or run onnx.shape_inference on it"
+            )
         return function
 
 
@@ -250,8 +258,11 @@ class _Reader(Reader):
             if tensor.data_type in _PLAIN and sys.byteorder == "little":
                 dtype, field = _PLAIN[tensor.data_type]
                 raw = tensor.raw_data
-                data = np.frombuffer(raw, dtype) if raw else np.array(getattr(tensor, field), _STORED[field]).astype(
-                    dtype, copy=False)
+                data = (
+                    np.frombuffer(raw, dtype)
+                    if raw
+                    else np.array(getattr(tensor, field), _STORED[field]).astype(dtype, copy=False)
+                )
                 return data.reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
         except (ValueError, TypeError, KeyError, RuntimeError) as e:
@@ -268,8 +279,9 @@ class _Reader(Reader):
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
             return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type][0])
         data = read_outside(self.onnx, tensor, file)
-        return self.array(self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims,
-                                                raw_data=data))
+        return self.array(
+            self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+        )
 
     def sparse_array(self, tensor):
         """A tensor of which a file has the elements that are not zero."""
@@ -282,7 +294,8 @@ class _Reader(Reader):
                 dense[tuple(at.T)] = found
         except (IndexError, ValueError) as e:
             raise ValueError(
-                f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}") from None
+                f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}"
+            ) from None
         return dense
 
     def value(self, info, dtype=None):
@@ -309,7 +322,8 @@ class _Reader(Reader):
         if t.HasField("shape"):
             shape = tuple(
                 d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
-                for i, d in enumerate(t.shape.dim))
+                for i, d in enumerate(t.shape.dim)
+            )
         return Value(info.name, shape, dtype)
 
     def resolve(self, name, reader):
@@ -325,8 +339,11 @@ class _Reader(Reader):
                 self.captured.append(outside)
                 self.graph.captures += 1
         if name not in self.scope:
-            raise ValueError(f"the model is damaged: {reader} reads {name!r}, which nothing makes" if reader !=
-                             "its output" else f"the model is damaged: nothing makes its output {name!r}")
+            raise ValueError(
+                f"the model is damaged: {reader} reads {name!r}, which nothing makes"
+                if reader != "its output"
+                else f"the model is damaged: nothing makes its output {name!r}"
+            )
         return self.scope[name]
 
     def add(self, node):

@@ -26,6 +26,7 @@ def _hold(outside, tensor):
 
 class Attribute:
     """`value` where the type is one of VALUES; `ref` is the attribute of the function around it that it is."""
+
     __slots__ = "graph", "graphs", "name", "proto", "ref", "type", "value"
 
     def __init__(self, proto, outside):
@@ -44,6 +45,7 @@ class Attribute:
 class Operation:
     """A node. `op` is its operator with the domain, `key` these two. `reads` are the values that it takes, and those
     that graphs inside it take from outside."""
+
     __slots__ = "attributes", "domain", "graphs", "inputs", "key", "name", "nested", "op", "outputs", "proto", "reads"
 
     def __init__(self, proto, i, outside):
@@ -66,6 +68,7 @@ class Operation:
 class Graph:
     """`inputs` and `results` are messages, `outputs` the names of the results; `captured` has what it takes from
     outside as keys."""
+
     __slots__ = "captured", "inputs", "nodes", "outputs", "results", "sparse", "tensors"
 
     def __init__(self, proto, outside):
@@ -90,6 +93,7 @@ class Graph:
 
 class Function:
     """`names` are those of its attributes, `defaults` those of them that have one; `opset` None: that of the model."""
+
     __slots__ = "defaults", "inputs", "key", "name", "names", "nodes", "opset", "outputs"
 
     def __init__(self, proto, outside):
@@ -102,6 +106,7 @@ class Function:
 
 class Model:
     """A model: `opsets` by domain, of which `opset` is that of ONNX's own operators, and `outside`."""
+
     __slots__ = "functions", "graph", "ir_version", "opset", "opsets", "outside"
 
     def __init__(self, proto):

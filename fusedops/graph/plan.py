@@ -5,6 +5,7 @@ Images stand in memory with their channels last (NHWC); their shapes are written
 every operator's axes mean what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can
 express it. What C has no step for runs as a NumPy step between two programs, on the same memory.
 """
+
 import math
 from dataclasses import replace
 from itertools import groupby
@@ -48,7 +49,7 @@ class Evaluation:
         self._given = [bool(v) for v in step.node.inputs]
 
     def run(self, slots, times=None):
-        step, = self.steps
+        (step,) = self.steps
         arrays = [find(slots) for find in self._reads]
         if step.node.op == "Cast":
             with np.errstate(invalid="ignore", over="ignore"):
@@ -77,7 +78,7 @@ class _Part:
         self.open = [i for i, options in enumerate(self.options) if is_open(options)]
         for section in slices.sections(steps):
             first = len(self.template)
-            for step in steps[section.start:section.stop]:
+            for step in steps[section.start : section.stop]:
                 given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
                 self.template.append(
                     step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
@@ -254,9 +255,12 @@ def batch_of(shapes):
 def _homes(graph, known):
     """The images that are written straight into their part of a concatenation along the channels: (concat's node,
     offset in channels)."""
-    homes, images = {}, {n.output
-                         for n in graph.nodes
-                         if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(graph.results)
+    homes, images = (
+        {},
+        {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(
+            graph.results
+        ),
+    )
     for node in graph.nodes:
         if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
             continue
@@ -324,8 +328,10 @@ def _space_pixels(steps):
         if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
             continue
         using, dense = users[id(x.buffer)], channels_last(x.shape)
-        if any(s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense)
-               for s, t in using):
+        if any(
+            s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense)
+            for s, t in using
+        ):
             continue
         n, _, *pixels = x.shape
         spaced = x._replace(strides=channels_last((n, floats, *pixels)))

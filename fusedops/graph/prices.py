@@ -1,4 +1,5 @@
 """Predicted nanoseconds of layers in float32 and in 8 bits, of which only the ratios count."""
+
 import math
 
 import numpy as np
@@ -17,13 +18,17 @@ def of_layer(node, x, y, layer):
 
 
 def unquantized(node, x, y, w):
-    """How many times as fast a layer between bytes is in float32, its conversions counted, as in 8 bits: of its shapes.
-    """
+    """How many times as fast a layer between bytes is in float32, its conversions counted, as in 8 bits."""
     layer = None
     if "Conv" in node.op:
         strides, dilations, _ = _window(node, x, w)
-        layer = Conv2d(np.zeros((*w[:2], *_image(w)), np.float32), stride=strides, dilation=dilations,
-                       groups=node.attrs.get("group", 1), layout="NHWC")
+        layer = Conv2d(
+            np.zeros((*w[:2], *_image(w)), np.float32),
+            stride=strides,
+            dilation=dilations,
+            groups=node.attrs.get("group", 1),
+            layout="NHWC",
+        )
     float_ns, ns = of_layer(node, x, y, layer)
     return ns / (float_ns + sum(_core.convert_nanoseconds(math.prod(shape)) for shape in (x, y)))
 
@@ -35,5 +40,5 @@ def _image(shape):
 
 def _window(node, x, w):
     """The window of a convolution over images, whose height is 1 where it has one spatial axis."""
-    strides, dilations, pads = windows.window(node, x[2:], w[len(w) - len(x) + 2:])
+    strides, dilations, pads = windows.window(node, x[2:], w[len(w) - len(x) + 2 :])
     return tuple([1, *strides][-2:]), tuple([1, *dilations][-2:]), [(0, 0), *pads][-2:]

@@ -1,4 +1,5 @@
 """What the reading of an operator may use: the graph as it grows, new names, constants and nodes."""
+
 import numpy as np
 
 from .ir import Graph, Node, unique
@@ -45,8 +46,9 @@ class Reader:
         results = [result or self.fresh(f"{node.name}.{op}")] + [
             self.fresh(f"{node.name}.{op}") for _ in range(outputs - 1)
         ]
-        self.add(Node(op, unique(node.name if result else f"{node.name}.{op}", self.names), list(inputs), results,
-        attrs))
+        self.add(
+            Node(op, unique(node.name if result else f"{node.name}.{op}", self.names), list(inputs), results, attrs)
+        )
         return results[0] if outputs == 1 else results
 
     def add(self, node: Node):

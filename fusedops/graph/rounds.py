@@ -1,12 +1,13 @@
 """A graph inside a node that is called round after round on inputs of the same shapes: one plan, and memory that is
 kept."""
+
 import math
 
 import numpy as np
 
 from .. import _core
 from .ir import Value
-from .memory import check_bytes
+from .memory import check_bytes, working_memory
 
 BLOCK = 1 << 22  # bytes of rows that are taken at once
 
@@ -16,25 +17,25 @@ class Rounds:
     `carried`
     of them; all further results are kept, a row a round."""
 
-    def __init__(self, plan, arenas, memory, inputs, first_in, first_out, carried):
+    def __init__(self, plan, arenas, inputs, first_in, first_out, carried):
         self._plan, self._arenas = plan, arenas
-        self._arena, *_ = memory(plan, arenas)
+        self._arena, *_ = working_memory(plan, arenas)
         self.inputs, self._in, self._out, self._carried = list(inputs), first_in, first_out, carried
-        self._results = [_core.new_results(plan.outputs[:first_out + carried]) for _ in range(2)]
-        self._rows = [_Rows(*each) for each in plan.outputs[first_out + carried:]]
+        self._results = [_core.new_results(plan.outputs[: first_out + carried]) for _ in range(2)]
+        self._rows = [_Rows(*each) for each in plan.outputs[first_out + carried :]]
 
     def run(self):
         """One round; returns the results in front of those that are carried."""
         results = self._results[0]
         self._results.reverse()
         self._plan.run((self._arena, *self.inputs, *results, *[rows.next() for rows in self._rows]))
-        self.inputs[self._in:self._in + self._carried] = results[self._out:]
-        return results[:self._out]
+        self.inputs[self._in : self._in + self._carried] = results[self._out :]
+        return results[: self._out]
 
     def end(self):
         """What is carried out of the last round, and the rows of each further result."""
         self._arenas.append(self._arena)
-        return self.inputs[self._in:self._in + self._carried], [rows.all() for rows in self._rows]
+        return self.inputs[self._in : self._in + self._carried], [rows.all() for rows in self._rows]
 
 
 class Subgraphs:
@@ -47,8 +48,10 @@ class Subgraphs:
     def network(self, graph, arrays):
         """The network of a graph; a type of elements that the file does not say is that of these inputs."""
         if id(graph) not in self._networks:  # which keeps the graph, so that no other gets its id
-            graph.inputs = [v if v.dtype is not None else Value(v.name, v.shape, a.dtype)
-                            for v, a in zip(graph.inputs, arrays, strict=True)]
+            graph.inputs = [
+                v if v.dtype is not None else Value(v.name, v.shape, a.dtype)
+                for v, a in zip(graph.inputs, arrays, strict=True)
+            ]
             self._networks[id(graph)] = self._make(graph)
         return self._networks[id(graph)]
 
@@ -69,10 +72,10 @@ class Subgraphs:
             return None
         arrays = model._take(inputs)
         plan, arenas = model.plan(*arrays)
-        given = [(x.shape, x.dtype) for x in arrays[first_in:first_in + carried]]
-        if plan.staged or plan.outputs[first_out:first_out + carried] != given:
+        given = [(x.shape, x.dtype) for x in arrays[first_in : first_in + carried]]
+        if plan.staged or plan.outputs[first_out : first_out + carried] != given:
             return None
-        return Rounds(plan, arenas, model.memory_of, arrays, first_in, first_out, carried)
+        return Rounds(plan, arenas, arrays, first_in, first_out, carried)
 
 
 class _Rows:
@@ -91,10 +94,10 @@ class _Rows:
             self._blocks.append(np.empty((self._length, *self._shape), self._dtype))
         block = self._blocks[-1]
         self._free -= 1
-        return block[len(block) - self._free - 1:len(block) - self._free].reshape(self._shape)
+        return block[len(block) - self._free - 1 : len(block) - self._free].reshape(self._shape)
 
     def all(self):
         """All of them as one array."""
         blocks = self._blocks or [np.empty((0, *self._shape), self._dtype)]
-        blocks = [*blocks[:-1], blocks[-1][:len(blocks[-1]) - self._free]]
+        blocks = [*blocks[:-1], blocks[-1][: len(blocks[-1]) - self._free]]
         return blocks[0] if len(blocks) == 1 else np.concatenate(blocks)

@@ -1,5 +1,6 @@
 """Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is
 code, and NumPy alone reads it."""
+
 import functools
 import json
 import os
@@ -86,9 +87,15 @@ def _written(graph, arrays):
         }
         for n in graph.nodes
     ]
-    return {"opset": graph.opset, "nodes": nodes, "results": graph.results, "captures": graph.captures,
-            "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
-            "inputs": [_described(v) for v in graph.inputs], "outputs": [_described(v) for v in graph.outputs]}
+    return {
+        "opset": graph.opset,
+        "nodes": nodes,
+        "results": graph.results,
+        "captures": graph.captures,
+        "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
+        "inputs": [_described(v) for v in graph.inputs],
+        "outputs": [_described(v) for v in graph.outputs],
+    }
 
 
 def load(path):
@@ -122,7 +129,8 @@ def _read(path, file):
                     f"reads version {VERSION}"
                 )
             arrays = functools.cache(  # a header may name one more than once
-                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind))
+                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
+            )
             graph, report = _graph(header, arrays), _report(header)
             return (graph, report, *_source(header, graph, arrays)) if "source" in header else (graph, report)
     except _OtherVersion as e:
@@ -203,9 +211,16 @@ def _value(described):
 def _node(n, arrays):
     activation = _decoded(n["activation"], arrays)
     attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
-    return Node(_text(n["op"]), _text(n["name"]), _texts(n["inputs"]), _texts(n["outputs"]), attrs,
-                _text(n["residual"]),
-                tuple(activation) if isinstance(activation, list) else activation, _texts(n["absorbed"]))
+    return Node(
+        _text(n["op"]),
+        _text(n["name"]),
+        _texts(n["inputs"]),
+        _texts(n["outputs"]),
+        attrs,
+        _text(n["residual"]),
+        tuple(activation) if isinstance(activation, list) else activation,
+        _texts(n["absorbed"]),
+    )
 
 
 def _graph(header, arrays):
@@ -243,5 +258,10 @@ def _report(header):
 
 
 def _quantized(calibration, layers, outputs, ns, float_ns):
-    return Quantized(calibration, tuple(QuantizedLayer(*row) for row in layers),
-                     tuple(QuantizedOutput(*row) for row in outputs), ns, float_ns)
+    return Quantized(
+        calibration,
+        tuple(QuantizedLayer(*row) for row in layers),
+        tuple(QuantizedOutput(*row) for row in outputs),
+        ns,
+        float_ns,
+    )

@@ -1,5 +1,6 @@
 """Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run
 time."""
+
 import contextlib
 import math
 
@@ -21,7 +22,7 @@ def shaping_inputs(graph, inner=False):
     """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside: integers, and
     floats if they are few.
     Of a graph inside a node, what it computes anew in each round is none of them."""
-    inputs = graph.inputs[len(graph.inputs) - graph.captures:] if inner else graph.inputs
+    inputs = graph.inputs[len(graph.inputs) - graph.captures :] if inner else graph.inputs
     knowable = {v.name for v in inputs if _may_decide(v)}.union(graph.constants)
     for node in graph.nodes:
         if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
@@ -100,7 +101,13 @@ def infer_node(node, inputs, residual=None):
     if any(x is not None and x.dtype == object for x in inputs):
         raise Undetermined("it takes a sequence, whose length only a call knows")
     if record.infer is not None:
-        return {v: k for v, k in zip(node.outputs, record.infer(*([Inference()] * record.subgraphs), node, *inputs), strict=False) if v}
+        return {
+            v: k
+            for v, k in zip(
+                node.outputs, record.infer(*([Inference()] * record.subgraphs), node, *inputs), strict=False
+            )
+            if v
+        }
     shapes = record.shape(node, *inputs)
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
@@ -110,13 +117,13 @@ def infer_node(node, inputs, residual=None):
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
-    constants = (residual is None or residual.data is not None) and all(
-        x is None or x.data is not None for x in inputs)
+    constants = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
     if constants or record.grows:
         for shape, dtype, _ in found.values():
             if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
                 raise ValueError(
-                    f"the result would have {math.prod(shape)} elements, which this machine has no memory for")
+                    f"the result would have {math.prod(shape)} elements, which this machine has no memory for"
+                )
     if constants:
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
         if is_open((*arrays, addend)) or any(is_open(known.shape) for known in found.values()):

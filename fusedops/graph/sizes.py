@@ -5,6 +5,7 @@ the condition that other sizes must meet for the plan to be theirs too. What nee
 and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
 operators that compute with Sizes to the end are planned once, others once a size.
 """
+
 from operator import index
 
 import numpy as np
@@ -68,6 +69,7 @@ def _arithmetic(kind, function, swapped=False):
             if other == _UNCHANGED.get(kind) and (not swapped or kind in (_core.ADD, _core.MULTIPLY)):
                 return self
         return self.trace.compute(kind, a, b, function(value(a), value(b)))
+
     return method
 
 
@@ -79,11 +81,13 @@ def _comparison(kind, opposite, function, swapped=False):
             return function(0, 0)
         truth = function(self.value, value(other))
         return self.trace.holds(kind, opposite, *((other, self) if swapped else (self, other)), truth)
+
     return method
 
 
 class Size:
     """An integer that follows from the sizes of inputs; `value` is what it is in the trace."""
+
     __slots__ = ("number", "trace")
 
     def __init__(self, trace, number):

@@ -7,6 +7,7 @@ How many slices: as many as make a step's tensors fit into CACHE_BYTES for each 
 behind it, and as many as the step before it where that hands over more than that. Towards the end of a network, where
 images are small and weights large, the whole batch shares one reading of the weights.
 """
+
 from itertools import groupby, pairwise
 from math import ceil, prod
 
@@ -53,8 +54,11 @@ def _needed(step, n, cache):
 
 def _keeps_apart(step, n):
     rule = RULES.get(step.kind)
-    return rule is not None and rule.apart(step.arguments) and all(
-        _in_parts(step.arguments[name], n) for name in step.with_rows())
+    return (
+        rule is not None
+        and rule.apart(step.arguments)
+        and all(_in_parts(step.arguments[name], n) for name in step.with_rows())
+    )
 
 
 def _in_parts(t, n):
@@ -92,7 +96,7 @@ def cut(steps):
                     inner[b] = n
                 first, last = (section.start, section.stop - 1) if n > 1 and b not in inner else (i, i)
                 b.first, b.last = first if b.first < 0 else b.first, last
-        for step in steps[section.start:section.stop] if n > 1 else ():
+        for step in steps[section.start : section.stop] if n > 1 else ():
             step.replace({name: _slice(step.arguments[name], n, inner) for name in step.with_rows()})
     for b, n in inner.items():
         b.nbytes //= n
@@ -101,6 +105,6 @@ def cut(steps):
 def _slice(t, n, inner):
     """The first of n slices of a tensor along axis 0, and how far it is to the next in memory."""
     if isinstance(t, np.ndarray):
-        return t[:len(t) // n]
+        return t[: len(t) // n]
     advance = 0 if t.buffer in inner or t.buffer.array is not None else t.buffer.nbytes // n
     return t._replace(shape=(t.shape[0] // n, *t.shape[1:]), advance=advance)

@@ -5,6 +5,7 @@ A stage runs the nodes before the first one whose result has a shape that only a
 and hands all values that are still read to the network of the nodes behind it. Where a few integers decide the shape,
 and the node has a kernel, they alone are handed on and the node is planned for them.
 """
+
 from time import perf_counter
 
 import numpy as np
@@ -27,7 +28,7 @@ class Stage:
         self._graphs = graphs
         self.node, known, nodes = error.node, error.known, graph.nodes
         at = nodes.index(self.node) if self.node else len(nodes)
-        before, self._behind = nodes[:at], nodes[at + 1:]
+        before, self._behind = nodes[:at], nodes[at + 1 :]
         if self.node and not inner and _is_planned(graph, self.node, known):
             self.node, self._behind = None, nodes[at:]
         self._read = dict.fromkeys([*(v for n in self._behind for v in n.reads()), *graph.results])
@@ -103,8 +104,12 @@ def _is_planned(graph, node, known):
     record = OPERATORS[node.op]
     deciding = [v for i in record.shaping if (v := node.input(i)) and known[v].data is None]
     given = {v.name for v in graph.inputs}
-    return bool(deciding) and callable(record.lower) and node.op != "Slice" and all(
-        v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MOST_VALUES,) for v in deciding)
+    return (
+        bool(deciding)
+        and callable(record.lower)
+        and node.op != "Slice"
+        and all(v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MOST_VALUES,) for v in deciding)
+    )
 
 
 def _types(node, known):

@@ -1,4 +1,5 @@
 """The steps of a program, and what slices and memory may do with each kind of them."""
+
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from .memory import Tensor
 class Rule(NamedTuple):
     """`apart`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it may write
     over its first operand."""
+
     apart: Callable[[dict], bool] = lambda arguments: True
     in_place: bool = False
 
@@ -58,6 +60,7 @@ RULES = {
 class Step:
     """One step: a kind of _core.STEPS with its arguments by name, or (kind "numpy") a node to evaluate; `inner` are the
     nodes before it that it computes too, `slices` the parts of the batch that it runs on one after the other."""
+
     kind: str
     node: Node
     arguments: dict
@@ -71,8 +74,13 @@ class Step:
         """A step of a program; its description says what it reads and writes."""
         results = _core.STEPS[kind].results
         tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
-        return cls(kind, node, arguments, [t for name, t in tensors.items() if name not in results],
-                   [tensors[name] for name in results if name in tensors])
+        return cls(
+            kind,
+            node,
+            arguments,
+            [t for name, t in tensors.items() if name not in results],
+            [tensors[name] for name in results if name in tensors],
+        )
 
     def tensors(self):
         return [t for t in (*self.reads, *self.writes) if t is not None]

@@ -1,5 +1,6 @@
 """Whether a network computes what the module computes: on the example, on other values, and in other sizes where sizes
 are open."""
+
 import numpy as np
 
 from .shapes import infer
@@ -18,8 +19,10 @@ def difference(model, module, example, sizes):
     # products of many elements that are 1.5 times as large overflow
     times = 1 if any(node.op == "ReduceProd" for node in model._graph.nodes) else 1.5
     given = [(example.leaves, "the example", True), (example.varied(example.leaves, -1, times), "other values", True)]
-    given += [(example.varied(example.resized(shapes), 1, times),
-               f"inputs of shape {', '.join(map(str, shapes))}", False) for shapes in sizes]
+    given += [
+        (example.varied(example.resized(shapes), 1, times), f"inputs of shape {', '.join(map(str, shapes))}", False)
+        for shapes in sizes
+    ]
     for leaves, what, own in given:
         try:
             expected = example.tensors(module, leaves)

@@ -1,5 +1,6 @@
 """The example inputs of a module: their tensors, which of their sizes are open, and the same inputs in other sizes and
 values."""
+
 import numpy as np
 
 
@@ -28,8 +29,10 @@ class Example:
         if isinstance(value, (torch.Tensor, np.ndarray, np.generic)):
             tensor = torch.as_tensor(value).detach().cpu()
             if tensor.dtype == torch.bfloat16 or tensor.is_complex():
-                raise TypeError(f"an example input has elements of type {tensor.dtype}, which networks do not take: "
-                                "convert the module by .float() first")
+                raise TypeError(
+                    f"an example input has elements of type {tensor.dtype}, which networks do not take: "
+                    "convert the module by .float() first"
+                )
             tensor = tensor.clone() if any(tensor is x for x in self.leaves) else tensor
             self._note(len(self.leaves), tensor, spec)
             self.leaves.append(tensor)
@@ -41,19 +44,24 @@ class Example:
             return type(value)(*each) if hasattr(value, "_fields") else type(value)(each)
         if value is None or isinstance(value, (bool, int, float, str)):
             return value
-        raise TypeError(f"an example input is {type(value).__name__}: pass tensors or arrays, in tuples, lists and "
-                        "dicts, and numbers, which stay as they are")
+        raise TypeError(
+            f"an example input is {type(value).__name__}: pass tensors or arrays, in tuples, lists and "
+            "dicts, and numbers, which stay as they are"
+        )
 
     def _note(self, leaf, tensor, spec):
         if spec is None:
             return
         if not isinstance(spec, dict):
-            raise TypeError(f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
-                            "such as {1: 'length'}")
+            raise TypeError(
+                f"dynamic_shapes has {spec!r} for an input: it takes a dict from its dimensions to names, "
+                "such as {1: 'length'}"
+            )
         for axis, name in spec.items():
             if not isinstance(axis, int) or not -tensor.ndim <= axis < tensor.ndim:
-                raise ValueError(f"dynamic_shapes has dimension {axis!r}, but that input has shape "
-                                 f"{tuple(tensor.shape)}")
+                raise ValueError(
+                    f"dynamic_shapes has dimension {axis!r}, but that input has shape {tuple(tensor.shape)}"
+                )
             self.wanted[leaf, axis % tensor.ndim] = str(getattr(name, "__name__", name))
 
     def sizes(self):
@@ -65,8 +73,11 @@ class Example:
         return module(*self.replaced(self.args, leaves), **self.replaced(self.kwargs, leaves))
 
     def tensors(self, module, leaves):
-        return [y for y in self.torch.utils._pytree.tree_leaves(self.call(module, leaves))
-                if isinstance(y, self.torch.Tensor)]
+        return [
+            y
+            for y in self.torch.utils._pytree.tree_leaves(self.call(module, leaves))
+            if isinstance(y, self.torch.Tensor)
+        ]
 
     def replaced(self, value, leaves):
         """A structure with other tensors in the places of the leaves."""
@@ -86,11 +97,13 @@ class Example:
     def varied(self, leaves, sign, times=1.5):
         """Leaves with other values: floats so many times as large, of another sign; bools, and integers for a positive
         sign, in another order, for a negative one all integers as the least, so that what is an index stays one."""
+
         def other(x):
             y = x.flip(tuple(range(x.ndim)))
             if x.dtype.is_floating_point:
                 return y * (times * sign)
             return y if sign > 0 or x.dtype == self.torch.bool or not x.numel() else self.torch.full_like(x, x.min())
+
         return [other(x) for x in leaves]
 
 
@@ -98,8 +111,10 @@ def _check_structure(inputs, spec):
     if spec is None:
         return
     if isinstance(inputs, dict) != isinstance(spec, dict) or not isinstance(inputs, dict) and len(spec) != len(inputs):
-        raise TypeError("dynamic_shapes must have the structure of the example inputs, with {dimension: name} or None "
-                        f"for each: got {spec!r}")
+        raise TypeError(
+            "dynamic_shapes must have the structure of the example inputs, with {dimension: name} or None "
+            f"for each: got {spec!r}"
+        )
     if isinstance(spec, dict) and not set(spec) <= set(inputs):
         unknown = ", ".join(sorted(set(spec) - set(inputs)))
         raise ValueError(f"dynamic_shapes names inputs that are not there: {unknown}")

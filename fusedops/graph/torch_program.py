@@ -1,5 +1,6 @@
 """A program of torch.export as a Graph: the state and the tools that the readers of torch's operators (``aten``)
 share."""
+
 import operator
 from functools import reduce
 
@@ -14,10 +15,26 @@ from .shapes import infer_from
 from .torch_views import changed
 
 _CODES = {np.dtype(t): code for code, t in CAST_TYPES.items()}
-_IGNORED = {"device", "layout", "pin_memory", "memory_format", "non_blocking", "generator", "copy", "requires_grad",
-            "cudnn_enable", "cudnn_enabled", "sparse_grad"}
-_ASSERTIONS = {"_assert_scalar", "_assert_async", "_assert_tensor_metadata", "sym_constrain_range",
-               "sym_constrain_range_for_size"}
+_IGNORED = {
+    "device",
+    "layout",
+    "pin_memory",
+    "memory_format",
+    "non_blocking",
+    "generator",
+    "copy",
+    "requires_grad",
+    "cudnn_enable",
+    "cudnn_enabled",
+    "sparse_grad",
+}
+_ASSERTIONS = {
+    "_assert_scalar",
+    "_assert_async",
+    "_assert_tensor_metadata",
+    "sym_constrain_range",
+    "sym_constrain_range_for_size",
+}
 _EXPANSIONS = {"expand", "expand_as", "repeat", "broadcast_to", "tile"}
 LARGE = 1 << 16  # elements: more are not written out where they only repeat others
 
@@ -83,8 +100,11 @@ class Program(Reader):
     def _bind(self, exported, names):
         """Gives each placeholder its value: a parameter's or buffer's tensor, or an input of the graph."""
         signature = exported.graph_signature
-        constant = {**signature.inputs_to_parameters, **signature.inputs_to_buffers,
-                    **signature.inputs_to_lifted_tensor_constants}
+        constant = {
+            **signature.inputs_to_parameters,
+            **signature.inputs_to_buffers,
+            **signature.inputs_to_lifted_tensor_constants,
+        }
         for node in exported.graph.nodes:
             if node.op != "placeholder":
                 continue
@@ -106,8 +126,9 @@ class Program(Reader):
                 self.symbols.setdefault(e, (self.values[node], axis))
                 usual = "batch" if axis == 0 and "batch" not in self.dims.values() else f"{name}.{axis}"
                 self.dims.setdefault(e, names.get((i, axis)) or usual)
-        self.inputs[node] = Value(name, self._named(self.values[node].shape),
-                                  self.numpy_type(found.dtype, f"input {name!r}"))
+        self.inputs[node] = Value(
+            name, self._named(self.values[node].shape), self.numpy_type(found.dtype, f"input {name!r}")
+        )
         self.graph.inputs.append(self.inputs[node])
 
     def _named(self, shape):
@@ -124,8 +145,10 @@ class Program(Reader):
             if spec.kind.name == "USER_INPUT_MUTATION":
                 continue  # the caller's array stays as it is
             if spec.kind.name != "USER_OUTPUT":
-                raise ValueError(f"the module writes to {spec.target!r} as it runs, but a network keeps no state from "
-                                 "call to call: let it take the state as an input and return it")
+                raise ValueError(
+                    f"the module writes to {spec.target!r} as it runs, but a network keeps no state from "
+                    "call to call: let it take the state as an input and return it"
+                )
             value = self.resolved(node)
             if not isinstance(value, (Tensor, self.torch.Tensor)):
                 continue  # a number of Python's
@@ -137,8 +160,10 @@ class Program(Reader):
         try:
             return np.dtype(name)
         except TypeError:
-            raise ValueError(f"{what} has elements of type {name}, which are no numbers of NumPy: "
-                             "convert the module by .float() first") from None
+            raise ValueError(
+                f"{what} has elements of type {name}, which are no numbers of NumPy: "
+                "convert the module by .float() first"
+            ) from None
 
     def name(self, value):
         """The name of a value; a tensor of torch becomes a constant of the graph, copied once however often it is
@@ -215,8 +240,9 @@ class Program(Reader):
         try:
             result = reader(self, given.pop(first), **given)
         except (TypeError, AttributeError) as e:  # arguments that the reader does not expect, such as an open size
-            raise Unsupported(f"fusedops does not take torch's operator {target._schema.name} with such arguments"
-                              f"{self.place()}: {e}") from e
+            raise Unsupported(
+                f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.place()}: {e}"
+            ) from e
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
         return self.typed(result, made)
@@ -237,11 +263,15 @@ class Program(Reader):
         dropout = given.get("dropout_p", 0.0) > 0 or given.get("train") and given.get("dropout", given.get("p", 0)) > 0
         switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
         if (random and not switched) or dropout or random and given.get("training"):
-            raise ValueError(f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
-                             "result each time. Let the module do so in training only, or pass the numbers as an input")
+            raise ValueError(
+                f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
+                "result each time. Let the module do so in training only, or pass the numbers as an input"
+            )
         if given.get("training") and given.get("running_mean") is not None:
-            raise ValueError(f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, "
-                             "as in training: a network takes those that the module has kept")
+            raise ValueError(
+                f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, "
+                "as in training: a network takes those that the module has kept"
+            )
 
     def place(self):
         """Where in the user's module the current node comes from, in words."""
@@ -380,14 +410,35 @@ class Program(Reader):
 
 
 _ARITHMETIC = {  # of sizes, by the names of Python's and torch's functions
-    **{name: (lambda p, *xs, op=op: p.op(op, *xs)) for name, op in {
-        "add": "Add", "sub": "Sub", "mul": "Mul", "neg": "Neg", "mod": "Mod", "truediv": "Div", "pow": "Pow",
-        "sym_max": "Max",
-        "sym_min": "Min", "_sym_sqrt": "Sqrt", "sqrt": "Sqrt", "sym_float": "Identity"}.items()},
+    **{
+        name: (lambda p, *xs, op=op: p.op(op, *xs))
+        for name, op in {
+            "add": "Add",
+            "sub": "Sub",
+            "mul": "Mul",
+            "neg": "Neg",
+            "mod": "Mod",
+            "truediv": "Div",
+            "pow": "Pow",
+            "sym_max": "Max",
+            "sym_min": "Min",
+            "_sym_sqrt": "Sqrt",
+            "sqrt": "Sqrt",
+            "sym_float": "Identity",
+        }.items()
+    },
     "floordiv": lambda p, a, b: p.op("Div", p.op("Sub", a, p.op("Mod", a, b)), b),
 }
-_OF_SYMPY = {"Add": "add", "Mul": "mul", "FloorDiv": "floordiv", "CleanDiv": "floordiv", "Mod": "mod",
-             "PythonMod": "mod", "Max": "sym_max", "Min": "sym_min"}
+_OF_SYMPY = {
+    "Add": "add",
+    "Mul": "mul",
+    "FloorDiv": "floordiv",
+    "CleanDiv": "floordiv",
+    "Mod": "mod",
+    "PythonMod": "mod",
+    "Max": "sym_max",
+    "Min": "sym_min",
+}
 
 
 def sizes(shape):

@@ -1,5 +1,6 @@
 """PyTorch modules as networks: read from torch's graph export, or else from its tracing exporter to ONNX, and compared
 with the module."""
+
 import contextlib
 import io
 import logging
@@ -31,8 +32,9 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     open sizes, with the sizes of the example, and the tracing exporter where export fails."""
     torch = import_torch()
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}: "
-                        "let the forward of a module call it")
+        raise TypeError(
+            f"from_torch takes a torch.nn.Module, not {type(module).__name__}: let the forward of a module call it"
+        )
     example = Example(torch, example_inputs, dynamic_shapes)
     with _LOCK, _as_for_inference(torch, module):
         names = _output_names(torch, module, example)
@@ -56,6 +58,7 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
 
 class Candidate(NamedTuple):
     """A way in which a module was read."""
+
     graph: Graph
     program: Program | None  # where torch's graph export was
     sizes: list  # shapes of the inputs, other than the example's, to compare in
@@ -106,8 +109,10 @@ def _exported_doubled(torch, module, example):
     """With 2 for each open size of 1, which export takes for fixed."""
     if not any(example.leaves[i].shape[a] == 1 for i, a in example.open):
         raise Unsupported("")
-    shapes = [tuple(2 if n == 1 and (i, a) in example.open else n for a, n in enumerate(x.shape))
-              for i, x in enumerate(example.leaves)]
+    shapes = [
+        tuple(2 if n == 1 and (i, a) in example.open else n for a, n in enumerate(x.shape))
+        for i, x in enumerate(example.leaves)
+    ]
     return _export(torch, module, example, example.resized(shapes), example.open)
 
 
@@ -206,9 +211,11 @@ def _traced(torch, module, example):
     except Exception as e:  # torch raises errors of many kinds here
         raise Unsupported(_first_line(e)) from e
     if seen is not None:
-        raise ValueError(f"the module decides in Python by a value that only a call knows{seen}, but a network runs "
-                         "the same nodes for all inputs: compute with tensors, as torch.where does, instead of with "
-                         "bool(), int(), float(), item() or NumPy")
+        raise ValueError(
+            f"the module decides in Python by a value that only a call knows{seen}, but a network runs "
+            "the same nodes for all inputs: compute with tensors, as torch.where does, instead of with "
+            "bool(), int(), float(), item() or NumPy"
+        )
     try:
         import onnx  # noqa: F401
     except ImportError:
@@ -223,17 +230,32 @@ def _traced(torch, module, example):
         keep = torch.onnx.TrainingMode.PRESERVE  # or torch folds batch norms itself
         with warnings.catch_warnings(record=True) as warned, _without_log(torch):
             warnings.simplefilter("always")
-            torch.onnx.export(module, args, file, input_names=names, verbose=False, dynamo=False, dynamic_axes=axes,
-                              opset_version=OPSET, training=keep)
+            torch.onnx.export(
+                module,
+                args,
+                file,
+                input_names=names,
+                verbose=False,
+                dynamo=False,
+                dynamic_axes=axes,
+                opset_version=OPSET,
+                training=keep,
+            )
         graph = read_onnx(file.getvalue())
     except Exception as e:  # torch raises errors of many kinds here
         raise Unsupported(_first_line(e)) from e
     shapes = example.sizes()
-    other = [[tuple(size(n) if (i, a) in example.open else n for a, n in enumerate(s)) for i, s in enumerate(shapes)]
-             for size in (lambda n: n + 1, lambda n: 1, lambda n: 2 * n + 3)]
+    other = [
+        [tuple(size(n) if (i, a) in example.open else n for a, n in enumerate(s)) for i, s in enumerate(shapes)]
+        for size in (lambda n: n + 1, lambda n: 1, lambda n: 2 * n + 3)
+    ]
     own = os.path.dirname(torch.__file__)
-    return Candidate(graph, None, other, tuple(w for w in warned if issubclass(w.category, torch.jit.TracerWarning)
-                                               and not w.filename.startswith(own)))
+    return Candidate(
+        graph,
+        None,
+        other,
+        tuple(w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not w.filename.startswith(own)),
+    )
 
 
 @contextlib.contextmanager

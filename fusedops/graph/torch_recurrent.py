@@ -1,5 +1,6 @@
 """Recurrent layers as one operator each while torch exports a module: left to itself, export unrolls them over the
 steps and so fixes their number."""
+
 import contextlib
 from functools import cache
 
@@ -37,6 +38,7 @@ class _Functions:
                 return function(x, hx, *rest)
             states = list(hx) if isinstance(hx, (list, tuple)) else [hx]
             return _operator(self._torch, name)(x, states, list(params), *rest[1:])
+
         return called
 
 
@@ -47,14 +49,17 @@ def _operator(torch, name):
 
     def run(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         function = getattr(torch._VF, name)
-        return function(x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional,
-                        batch_first)
+        return function(
+            x, hx if several else hx[0], params, has_biases, num_layers, dropout, train, bidirectional, batch_first
+        )
 
     def shapes(x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first):
         return x.new_empty(*x.shape[:2], (1 + bidirectional) * hx[0].shape[2]), *map(torch.empty_like, hx)
 
-    schema = ("(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
-              f"bool bidirectional, bool batch_first) -> (Tensor, Tensor{', Tensor' if several else ''})")
+    schema = (
+        "(Tensor x, Tensor[] hx, Tensor[] params, bool has_biases, int num_layers, float dropout, bool train, "
+        f"bool bidirectional, bool batch_first) -> (Tensor, Tensor{', Tensor' if several else ''})"
+    )
     operator = torch.library.custom_op(f"fusedops::{name}", run, mutates_args=(), schema=schema)
     operator.register_fake(shapes)
     return operator

@@ -1,5 +1,6 @@
 """Whether a module's Python looks at the values of tensors that come from its inputs: tracing would keep what it
 saw."""
+
 import linecache
 import os
 import textwrap
@@ -28,8 +29,9 @@ def look_at_values(torch, module, example):
             return result
 
         def note(self, value):
-            self.from_inputs.update({x: True for x in torch.utils._pytree.tree_leaves(value)
-                                     if isinstance(x, torch.Tensor)})
+            self.from_inputs.update(
+                {x: True for x in torch.utils._pytree.tree_leaves(value) if isinstance(x, torch.Tensor)}
+            )
 
     leaves = [x.clone() for x in example.leaves]
     watch = Watch()

@@ -93,8 +93,8 @@ static fo_status linear(const test_case *t) { /* m n k, whether w is float16; sl
 
 static fo_status bits(const test_case *t) { /* m n k, bits, steps of a block; x, q scales zeros as fo_bits, bias */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2], block = t->i[4];
-    const fo_bits w = {(int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1],
-                       (const uint32_t *)t->in[3], t->in[2]};
+    const fo_bits w = {
+        (int)t->i[3], block, (k + block - 1) / block, (const uint32_t *)t->in[1], (const uint32_t *)t->in[3], t->in[2]};
     fo_linear *plan = fo_linear_create_bits(n, k, &w, t->in[4], activation(t, NULL));
     const fo_status status = fo_linear_run(plan, m, t->in[0], k, NULL, 0, t->y[0], n);
     fo_linear_free(plan);
@@ -106,8 +106,8 @@ static fo_status bits(const test_case *t) { /* m n k, bits, steps of a block; x,
 static fo_status convolution(const test_case *t, bool transposed) {
     const ptrdiff_t *i = t->i;
     const fo_conv2d_shape s = {
-        i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8],
-        activation(t, t->in[0]), (fo_named_algorithm)i[18], i[17] != 0};
+        i[0],      i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, t->in[0]), (fo_named_algorithm)i[18],
+        i[17] != 0};
     const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
     const fo_image x = image((float *)t->in[1], i[16], s.ic, z.ih, z.iw), y = image(t->y[0], i[17], s.oc, z.oh, z.ow);
     fo_image r = y, *residual = t->in[4] ? &r : NULL;
@@ -134,9 +134,15 @@ static fo_status conv_transpose(const test_case *t) { return convolution(t, true
 /* kind inputs hidden outputs reset_after; w_ih w_hh b_ih b_hh w_hr peephole from input `first` on */
 static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
     const float *const *in = t->in + first;
-    const fo_cell_shape s = {.kind = (fo_cell_kind)t->i[0], .inputs = inputs, .hidden = t->i[2], .outputs = t->i[3],
-                             .reset_after = t->i[4], .act = activation(t, NULL), .gate = {.kind = FO_SIGMOID},
-                             .out = {.kind = FO_TANH}, .clip = t->scalars[2]};
+    const fo_cell_shape s = {.kind = (fo_cell_kind)t->i[0],
+                             .inputs = inputs,
+                             .hidden = t->i[2],
+                             .outputs = t->i[3],
+                             .reset_after = t->i[4],
+                             .act = activation(t, NULL),
+                             .gate = {.kind = FO_SIGMOID},
+                             .out = {.kind = FO_TANH},
+                             .clip = t->scalars[2]};
     const fo_weights w_ih = {in[0], false}, w_hh = {in[1], false}, w_hr = {in[4], false};
     return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
 }
@@ -144,8 +150,16 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
 static fo_status cell(const test_case *t) { /* as cell_of, then the batch; x h c, then as cell_of */
     const ptrdiff_t inputs = t->i[1], hidden = t->i[2], outputs = t->i[3];
     fo_cell *plan = cell_of(t, inputs, 3);
-    const fo_cell_io io = {.x = t->in[0], .h = t->in[1], .c = t->in[2], .ldx = inputs, .ldh = outputs, .ldc = hidden,
-                           .h_out = t->y[0], .c_out = t->y[1], .ldho = outputs, .ldco = hidden};
+    const fo_cell_io io = {.x = t->in[0],
+                           .h = t->in[1],
+                           .c = t->in[2],
+                           .ldx = inputs,
+                           .ldh = outputs,
+                           .ldc = hidden,
+                           .h_out = t->y[0],
+                           .c_out = t->y[1],
+                           .ldho = outputs,
+                           .ldco = hidden};
     const fo_status status = fo_cell_run(plan, t->i[5], &io);
     fo_cell_free(plan);
     return status;
@@ -192,8 +206,8 @@ static fo_status pointwise(const test_case *t) { /* m n channel_rows; slopes x f
 }
 
 static fo_status elementwise(const test_case *t) { /* function, axes; a b */
-    return fo_elementwise(&(fo_elementwise_args){axes(t->i + 1), (fo_function)t->i[0], t->y[0], t->in[0], t->in[1],
-                                                 activation(t, NULL)});
+    return fo_elementwise(
+        &(fo_elementwise_args){axes(t->i + 1), (fo_function)t->i[0], t->y[0], t->in[0], t->in[1], activation(t, NULL)});
 }
 
 static fo_status copy(const test_case *t) { /* axes; x */
@@ -220,8 +234,8 @@ static fo_status softmax(const test_case *t) { /* n sy sx log, axes; x */
 }
 
 static fo_status norm(const test_case *t) { /* n sy sx ss, axes; x scale shift; eps is the first scalar */
-    return fo_norm(&(fo_norm_args){axes(t->i + 4), t->i[0], t->i[1], t->i[2], t->i[3], t->scalars[0], t->y[0],
-                                   t->in[0], t->in[1], t->in[2], NULL, 0, false});
+    return fo_norm(&(fo_norm_args){axes(t->i + 4), t->i[0], t->i[1], t->i[2], t->i[3], t->scalars[0], t->y[0], t->in[0],
+                                   t->in[1], t->in[2], NULL, 0, false});
 }
 
 static fo_status lrn(const test_case *t) { /* n c h w size; x in NHWC; scalars alpha beta bias */
@@ -263,9 +277,9 @@ static fo_status matmul(const test_case *t) { /* m n k ym yn am ak bk bn, axes; 
 static fo_status attention(const test_case *t) {
     const ptrdiff_t *i = t->i, d = i[4], dv = i[5], none[] = {0};
     return fo_attention(&(fo_attention_args){
-        axes(none), axes(none), i[0], i[1], i[2], i[3], d, dv, dv, i[0] * dv, 1, d, i[0] * d, 1, i[3] * d, d, 1,
-        i[3] * dv, dv, 1, i[7], i[8], i[9],
-        t->y[0], t->in[0], t->in[1], t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
+        axes(none), axes(none), i[0],     i[1],     i[2], i[3],          d,    dv, dv,   i[0] * dv, 1,    d,
+        i[0] * d,   1,          i[3] * d, d,        1,    i[3] * dv,     dv,   1,  i[7], i[8],      i[9], t->y[0],
+        t->in[0],   t->in[1],   t->in[2], t->in[3], NULL, t->scalars[2], i[6], 0});
 }
 
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much
@@ -276,8 +290,11 @@ static fo_byte_types types(const test_case *t) {
     return (fo_byte_types){type, type, type};
 }
 static fo_quantized quantized(const test_case *t) {
-    return (fo_quantized){.w_scale = t->in[2], .bias = t->in[3], .x = {0.02f, 100 - less(t)},
-                          .y = {t->scalars[2], 20 - less(t)}, .act = activation(t, NULL)};
+    return (fo_quantized){.w_scale = t->in[2],
+                          .bias = t->in[3],
+                          .x = {0.02f, 100 - less(t)},
+                          .y = {t->scalars[2], 20 - less(t)},
+                          .act = activation(t, NULL)};
 }
 
 /* Bytes that end where memory may not be touched, and then as floats in y[0]. */
@@ -317,8 +334,8 @@ static fo_byte_image byte_image(void *data, bool nhwc, ptrdiff_t c, ptrdiff_t h,
 
 static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias */
     const ptrdiff_t *i = t->i;
-    const fo_conv2d_shape s = {
-        i[0], i[1], i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL), 0, i[16] != 0};
+    const fo_conv2d_shape s = {i[0], i[1],      i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL),
+                               0,    i[16] != 0};
     const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
     const fo_quantized q = quantized(t);
     fo_qconv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
@@ -334,26 +351,16 @@ static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, i
 static const struct {
     const char *kind;
     fo_status (*run)(const test_case *);
-} kinds[] = {{"linear", linear},
-             {"bits", bits},
-             {"conv2d", conv2d},
-             {"conv_transpose", conv_transpose},
-             {"cell", cell},
-             {"sequence", sequence},
-             {"pointwise", pointwise},
-             {"elementwise", elementwise},
-             {"copy", copy},
-             {"pool", pool},
-             {"reduce", reduce},
-             {"softmax", softmax},
-             {"norm", norm},
-             {"lrn", lrn},
-             {"resize", resize},
-             {"sample", sample},
-             {"matmul", matmul},
-             {"attention", attention},
-             {"qlinear", qlinear},
-             {"qdynamic", qdynamic},
+} kinds[] = {{"linear", linear},       {"bits", bits},
+             {"conv2d", conv2d},       {"conv_transpose", conv_transpose},
+             {"cell", cell},           {"sequence", sequence},
+             {"pointwise", pointwise}, {"elementwise", elementwise},
+             {"copy", copy},           {"pool", pool},
+             {"reduce", reduce},       {"softmax", softmax},
+             {"norm", norm},           {"lrn", lrn},
+             {"resize", resize},       {"sample", sample},
+             {"matmul", matmul},       {"attention", attention},
+             {"qlinear", qlinear},     {"qdynamic", qdynamic},
              {"qconv2d", qconv2d}};
 
 /* ---- cases

@@ -5,6 +5,7 @@
 Needs NumPy alone, not the package: the cases are for processors on which Python may not run. The form of a case is
 described in driver.c, the integers of each kind at the function that reads them.
 """
+
 import itertools
 import math
 import sys
@@ -16,15 +17,39 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 import oracle
 from oracle import Approx, U
 
-KINDS = ["identity", "clip", "leaky_relu", "prelu", "elu", "sigmoid", "tanh", "gelu", "gelu_tanh", "silu",
-         "hardsigmoid", "hardswish", "softplus", "mish"]  # fo_act_kind
+KINDS = [
+    "identity",
+    "clip",
+    "leaky_relu",
+    "prelu",
+    "elu",
+    "sigmoid",
+    "tanh",
+    "gelu",
+    "gelu_tanh",
+    "silu",
+    "hardsigmoid",
+    "hardswish",
+    "softplus",
+    "mish",
+]  # fo_act_kind
 PARAMETERS = {"clip": (-0.25, 0.5), "leaky_relu": (0.1,), "elu": (0.75,)}
 FUNCTIONS = {  # fo_function
-    "same": lambda a, b: a, "sqrt": lambda a, b: np.sqrt(a), "exp": lambda a, b: np.exp(a),
-    "log": lambda a, b: np.log(a), "erf": lambda a, b: np.vectorize(math.erf)(a), "reciprocal": lambda a, b: 1 / a,
-    "neg": lambda a, b: -a, "abs": lambda a, b: abs(a), "add": lambda a, b: a + b, "sub": lambda a, b: a - b,
-    "mul": lambda a, b: a * b, "div": lambda a, b: a / b, "pow": lambda a, b: a**b,
-    "max": lambda a, b: np.maximum(a, b), "min": lambda a, b: np.minimum(a, b),
+    "same": lambda a, b: a,
+    "sqrt": lambda a, b: np.sqrt(a),
+    "exp": lambda a, b: np.exp(a),
+    "log": lambda a, b: np.log(a),
+    "erf": lambda a, b: np.vectorize(math.erf)(a),
+    "reciprocal": lambda a, b: 1 / a,
+    "neg": lambda a, b: -a,
+    "abs": lambda a, b: abs(a),
+    "add": lambda a, b: a + b,
+    "sub": lambda a, b: a - b,
+    "mul": lambda a, b: a * b,
+    "div": lambda a, b: a / b,
+    "pow": lambda a, b: a**b,
+    "max": lambda a, b: np.maximum(a, b),
+    "min": lambda a, b: np.minimum(a, b),
     "slope": lambda a, b: np.where(a > 0, a, a * b),
 }
 AUTO, DIRECT, WINOGRAD, WINOGRAD_1D, STRASSEN = range(5)
@@ -50,12 +75,28 @@ def activation(name, channels):
 def case(kind, name, integers, inputs, outputs, act="identity", scalars=()):
     """`outputs` are Approx; every array is written in the order of its own axes."""
     inputs = [np.zeros(0, np.float32) if a is None else np.ascontiguousarray(a, np.float32) for a in inputs]
-    head = [kind, name.replace(" ", "_")[:60], KINDS.index(act), *[*scalars, 0, 0, 0][:3],
-            len(integers), *map(int, integers), len(inputs), *(a.size for a in inputs),
-            len(outputs), *(y.value.size for y in outputs)]
+    head = [
+        kind,
+        name.replace(" ", "_")[:60],
+        KINDS.index(act),
+        *[*scalars, 0, 0, 0][:3],
+        len(integers),
+        *map(int, integers),
+        len(inputs),
+        *(a.size for a in inputs),
+        len(outputs),
+        *(y.value.size for y in outputs),
+    ]
     arrays = [part for y in outputs for part in (y.value, np.broadcast_to(y.error, y.value.shape))]
-    cases.append(b"".join([" ".join(map(str, head)).encode() + b"\n", *(a.tobytes() for a in inputs),
-                           *(np.ascontiguousarray(a, np.float64).tobytes() for a in arrays)]))
+    cases.append(
+        b"".join(
+            [
+                " ".join(map(str, head)).encode() + b"\n",
+                *(a.tobytes() for a in inputs),
+                *(np.ascontiguousarray(a, np.float64).tobytes() for a in arrays),
+            ]
+        )
+    )
 
 
 def strides(a):
@@ -92,7 +133,7 @@ def linear(m, n, k, act="identity", bias=True, residual=False, halves=False):
 def panels(columns):
     """Rows of words or scales, one for each column of a product, as fo_bits has them."""
     padded = np.zeros((-(-len(columns) // 32) * 32, columns.shape[1]), columns.dtype)
-    padded[:len(columns)] = columns
+    padded[: len(columns)] = columns
     return np.ascontiguousarray(padded.reshape(-1, 32, columns.shape[1]).swapaxes(1, 2)).view(np.float32)
 
 
@@ -102,8 +143,13 @@ def few_bits(m, n, k, bits, block):
     scales = draw(n, blocks)
     w = (q.astype(np.float32) - zeros[:, :blocks].repeat(block, 1)).astype(np.float32) * scales.repeat(block, 1)
     words = [(a.reshape(n, -1, each) << np.arange(0, 32, bits)).sum(2).astype(np.uint32) for a in (q, zeros)]
-    case("bits", f"{m}x{n}x{k} {bits} bits by {block}", [m, n, k, bits, block],
-         [x, panels(words[0]), panels(scales), panels(words[1]), bias], [oracle.linear(x, w[:, :k], bias)])
+    case(
+        "bits",
+        f"{m}x{n}x{k} {bits} bits by {block}",
+        [m, n, k, bits, block],
+        [x, panels(words[0]), panels(scales), panels(words[1]), bias],
+        [oracle.linear(x, w[:, :k], bias)],
+    )
 
 
 def matmul(m, n, k, batch, a_columns, y_columns):
@@ -115,8 +161,16 @@ def matmul(m, n, k, batch, a_columns, y_columns):
     if y_columns:
         y = y.map(lambda v: np.swapaxes(v, -1, -2))
     out = np.zeros(y.value.shape, np.float32)
-    integers = [m, n, k, *((1, m) if y_columns else (n, 1)), *((1, m) if a_columns else (k, 1)), n, 1,
-                *axes(out[..., 0, 0], a[..., 0, 0], np.broadcast_to(b, (*batch, k, n))[..., 0, 0])]
+    integers = [
+        m,
+        n,
+        k,
+        *((1, m) if y_columns else (n, 1)),
+        *((1, m) if a_columns else (k, 1)),
+        n,
+        1,
+        *axes(out[..., 0, 0], a[..., 0, 0], np.broadcast_to(b, (*batch, k, n))[..., 0, 0]),
+    ]
     case("matmul", f"columns {a_columns} {y_columns}", integers, [a, b], [y], "clip", (-0.25, 0.5, 0.5))
 
 
@@ -140,8 +194,23 @@ def attention(heads, kv_heads, t, s, d, dv, causal, masked):
     )
 
 
-def conv2d(n, ic, oc, image, kernel, stride=1, padding=0, dilation=1, groups=1, act="identity", layout="NCHW", to=None,
-           residual=False, tile=0, algorithm=DIRECT):
+def conv2d(
+    n,
+    ic,
+    oc,
+    image,
+    kernel,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    act="identity",
+    layout="NCHW",
+    to=None,
+    residual=False,
+    tile=0,
+    algorithm=DIRECT,
+):
     """tile: Winograd's, which the sizes must be such as to choose; 0 is the algorithm that is given."""
     to = to or layout
     kernel, stride, dilation, image = map(oracle.pair, (kernel, stride, dilation, image))
@@ -162,10 +231,32 @@ def conv2d(n, ic, oc, image, kernel, stride=1, padding=0, dilation=1, groups=1, 
 
     sizes = "x".join(map(str, (n, ic, *image, oc, *kernel)))
     name = f"{layout}-{to} {sizes} s{stride[0]} d{dilation[0]} g{groups} F{tile} a{algorithm} {act}"
-    integers = [ic, oc, groups, *kernel, *stride, *dilation, n, *image, *size, top, left, layout == "NHWC",
-                to == "NHWC", WINOGRAD if tile else algorithm, tile]
-    case("conv2d", name, integers, [slopes, order(x, layout), w, b, order(r, to)],
-         [y.map(lambda v: order(v, to))], act, parameters)
+    integers = [
+        ic,
+        oc,
+        groups,
+        *kernel,
+        *stride,
+        *dilation,
+        n,
+        *image,
+        *size,
+        top,
+        left,
+        layout == "NHWC",
+        to == "NHWC",
+        WINOGRAD if tile else algorithm,
+        tile,
+    ]
+    case(
+        "conv2d",
+        name,
+        integers,
+        [slopes, order(x, layout), w, b, order(r, to)],
+        [y.map(lambda v: order(v, to))],
+        act,
+        parameters,
+    )
 
 
 def conv_transpose(ic, oc, image, kernel, stride, padding, dilation=1, groups=1, residual=False):
@@ -179,18 +270,40 @@ def conv_transpose(ic, oc, image, kernel, stride, padding, dilation=1, groups=1,
     span = [(i - 1) * stride + (k - 1) * dilation + 1 for i, k in zip(image, kernel)]
     full, size = np.zeros((2, 2, oc, *span))
     for (i, j), g in itertools.product(np.ndindex(*kernel), range(groups)):
-        part = x[:, g * icg:(g + 1) * icg].astype(np.float64), w[g * icg:(g + 1) * icg, :, i, j].astype(np.float64)
+        part = x[:, g * icg : (g + 1) * icg].astype(np.float64), w[g * icg : (g + 1) * icg, :, i, j].astype(np.float64)
         at = slice(None), slice(g * ocg, (g + 1) * ocg), reached(i, image[0]), reached(j, image[1])
         full[at] += np.einsum("nchw,co->nohw", *part)
         size[at] += np.einsum("nchw,co->nohw", *map(np.abs, part))
-    full, size = (v[:, :, padding:v.shape[2] - padding, padding:v.shape[3] - padding] for v in (full, size))
+    full, size = (v[:, :, padding : v.shape[2] - padding, padding : v.shape[3] - padding] for v in (full, size))
     r = draw(*full.shape) if residual else np.zeros(full.shape, np.float32)
     value = full + b.reshape(-1, 1, 1) + r
     y = Approx(value, (icg * math.prod(kernel) + 8) * U * (size + 2)).map(lambda v: np.moveaxis(v, 1, 3))
-    integers = [ic, oc, groups, *kernel, stride, stride, dilation, dilation, 2, *image, *value.shape[2:],
-                padding, padding, 0, 1, DIRECT, 0]
-    case("conv_transpose", f"{ic}-{oc} {kernel[0]}x{kernel[1]} s{stride} d{dilation} g{groups}", integers,
-         [None, x, w, b, np.moveaxis(r, 1, 3) if residual else None], [y])
+    integers = [
+        ic,
+        oc,
+        groups,
+        *kernel,
+        stride,
+        stride,
+        dilation,
+        dilation,
+        2,
+        *image,
+        *value.shape[2:],
+        padding,
+        padding,
+        0,
+        1,
+        DIRECT,
+        0,
+    ]
+    case(
+        "conv_transpose",
+        f"{ic}-{oc} {kernel[0]}x{kernel[1]} s{stride} d{dilation} g{groups}",
+        integers,
+        [None, x, w, b, np.moveaxis(r, 1, 3) if residual else None],
+        [y],
+    )
 
 
 def write_products():
@@ -203,8 +316,14 @@ def write_products():
     linear(5, 6, 0)
     for m in range(1, 10):
         linear(m, 67, 37, residual=True, halves=True)
-    for m, n, k, bits, block in ((1, 40, 37, 4, 16), (3, 67, 130, 4, 32), (6, 9, 300, 8, 64), (1, 33, 9000, 4, 128),
-                                 (2, 32, 64, 8, 32), (20, 50, 100, 4, 32)):
+    for m, n, k, bits, block in (
+        (1, 40, 37, 4, 16),
+        (3, 67, 130, 4, 32),
+        (6, 9, 300, 8, 64),
+        (1, 33, 9000, 4, 128),
+        (2, 32, 64, 8, 32),
+        (20, 50, 100, 4, 32),
+    ):
         few_bits(m, n, k, bits, block)
     linear(19, 1, 70, "clip", residual=True)  # rows as lanes
     linear(40, 3, 130, "tanh")
@@ -222,8 +341,17 @@ def write_convolutions():
     for layout, to in orders:
         common = {"layout": layout, "to": to}
         for kernel, stride, padding, dilation, groups in [
-                (1, 1, 0, 1, 1), (1, 2, 0, 1, 1), (3, 1, 1, 1, 1), (3, 2, 1, 1, 1), ((3, 2), (1, 3), (0, 1), 1, 1),
-                (3, 1, 2, 2, 1), (3, 1, 1, 1, 2), (5, 2, "same", 1, 1), ((1, 7), 1, (0, 3), 1, 3), (7, 2, 3, 1, 1)]:
+            (1, 1, 0, 1, 1),
+            (1, 2, 0, 1, 1),
+            (3, 1, 1, 1, 1),
+            (3, 2, 1, 1, 1),
+            ((3, 2), (1, 3), (0, 1), 1, 1),
+            (3, 1, 2, 2, 1),
+            (3, 1, 1, 1, 2),
+            (5, 2, "same", 1, 1),
+            ((1, 7), 1, (0, 3), 1, 3),
+            (7, 2, 3, 1, 1),
+        ]:
             oc = 10 if groups == 2 else 9
             conv2d(2, 6, oc, (11, 13), kernel, stride, padding, dilation, groups, residual=True, **common)
         conv2d(1, 35, 33, (9, 10), 1, act="clip", **common)
@@ -247,7 +375,11 @@ def write_convolutions():
         conv2d(1, 5, 10, (9, 8), (3, 4), (2, 1), 2, 2, groups=5, layout=layout, to=to, act="tanh")
         conv2d(1, 7, 7, (6, 5), 7, 1, 3, groups=7, layout=layout, to=to, residual=True)
     for kernel, stride, padding, dilation, groups in [
-            ((3, 3), 1, 1, 1, 1), ((4, 4), 2, 1, 1, 1), ((3, 2), 2, 0, 2, 2), ((2, 2), 3, 0, 1, 1)]:
+        ((3, 3), 1, 1, 1, 1),
+        ((4, 4), 2, 1, 1, 1),
+        ((3, 2), 2, 0, 2, 2),
+        ((2, 2), 3, 0, 1, 1),
+    ]:
         conv_transpose(6, 10, (5, 4), kernel, stride, padding, dilation, groups, residual=groups == 2)
 
 
@@ -262,6 +394,7 @@ def sigmoid(x):
 
 def step(kind, x, h, c, w, clip=np.inf, reset_after=True):
     """One step in float64: h and c after it."""
+
     def held(s):
         return np.clip(s, -clip, clip)
 
@@ -271,7 +404,7 @@ def step(kind, x, h, c, w, clip=np.inf, reset_after=True):
         return np.tanh(held(gx[0] + gh[0])), c
     if kind == "GRU":
         r, z = sigmoid(held(gx[0] + gh[0])), sigmoid(held(gx[1] + gh[1]))
-        new = np.tanh(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w["w_hh"][2 * n:].T + w["b_hh"][2 * n:])))
+        new = np.tanh(held(gx[2] + (r * gh[2] if reset_after else (r * h) @ w["w_hh"][2 * n :].T + w["b_hh"][2 * n :])))
         return (1 - z) * new + z * h, c
     p = np.zeros((3, n)) if w["peephole"] is None else w["peephole"]
     i, f = sigmoid(held(gx[0] + gh[0] + p[0] * c)), sigmoid(held(gx[1] + gh[1] + p[1] * c))
@@ -283,9 +416,14 @@ def step(kind, x, h, c, w, clip=np.inf, reset_after=True):
 def weights(kind, inputs, hidden, outputs, peephole=False):
     """Such that a step does not enlarge an error."""
     gates, scale = CELLS[kind][1] * hidden, np.float32(1 / math.sqrt(max(outputs, 1)))
-    return {"w_ih": scale * draw(gates, inputs), "w_hh": scale * draw(gates, outputs), "b_ih": draw(gates),
-            "b_hh": draw(gates), "w_hr": scale * draw(outputs, hidden) if outputs != hidden else None,
-            "peephole": draw(3, hidden) if peephole else None}
+    return {
+        "w_ih": scale * draw(gates, inputs),
+        "w_hh": scale * draw(gates, outputs),
+        "b_ih": draw(gates),
+        "b_hh": draw(gates),
+        "w_hr": scale * draw(outputs, hidden) if outputs != hidden else None,
+        "peephole": draw(3, hidden) if peephole else None,
+    }
 
 
 def wide(w):
@@ -302,40 +440,84 @@ def cell(kind, inputs, hidden, batch, outputs=None, reset_after=True, peephole=F
     results = step(kind, *(v.astype(np.float64) for v in (x, h, c)), wide(w), clip, reset_after)
     lstm = kind == "LSTM"
     integers = [CELLS[kind][0], inputs, hidden, outputs, reset_after, batch]
-    case("cell", f"{kind} {batch}x{inputs}x{hidden}-{outputs} {reset_after}", integers,
-         [x, h, c if lstm else None, *w.values()], [close(v, 0, RECURRENT) for v in results[: 1 + lstm]], "tanh",
-         (0, 0, clip))
+    case(
+        "cell",
+        f"{kind} {batch}x{inputs}x{hidden}-{outputs} {reset_after}",
+        integers,
+        [x, h, c if lstm else None, *w.values()],
+        [close(v, 0, RECURRENT) for v in results[: 1 + lstm]],
+        "tanh",
+        (0, 0, clip),
+    )
 
 
-def sequence(kind, inputs, hidden, batch, steps, layers=1, directions=1, reverse=False, outputs=None, lengths=None,
-             reset_after=True):
+def sequence(
+    kind,
+    inputs,
+    hidden,
+    batch,
+    steps,
+    layers=1,
+    directions=1,
+    reverse=False,
+    outputs=None,
+    lengths=None,
+    reset_after=True,
+):
     outputs, lstm = outputs or hidden, kind == "LSTM"
-    cells = [weights(kind, inputs if i < directions else directions * outputs, hidden, outputs)
-             for i in range(layers * directions)]
+    cells = [
+        weights(kind, inputs if i < directions else directions * outputs, hidden, outputs)
+        for i in range(layers * directions)
+    ]
     x, h0, c0 = draw(steps, batch, inputs), draw(len(cells), batch, outputs), draw(len(cells), batch, hidden)
     h, c, y = h0.astype(np.float64), c0.astype(np.float64), x.astype(np.float64)
     for layer in range(layers):
         parts = []
         for d in range(directions):
             at, out = layer * directions + d, np.zeros((steps, batch, outputs))
-            for t in range(steps)[::-1 if (d == 1) != reverse else 1]:
+            for t in range(steps)[:: -1 if (d == 1) != reverse else 1]:
                 on = t < np.array(lengths or [steps] * batch)
                 state = h[at, on], c[at, on]
                 h[at, on], c[at, on] = step(kind, y[t, on], *state, wide(cells[at]), reset_after=reset_after)
                 out[t, on] = h[at, on]
             parts.append(out)
         y = np.concatenate(parts, -1)
-    integers = [CELLS[kind][0], inputs, hidden, outputs, reset_after, layers, directions, reverse, steps, batch,
-                lengths is not None, *(lengths or [0] * batch)]
-    case("sequence", f"{kind} {steps}x{batch}x{inputs}x{hidden} layers{layers}x{directions}", integers,
-         [x, h0, c0 if lstm else None, *(v for w in cells for v in w.values())],
-         [close(v, 0, 2 * RECURRENT) for v in (y, h, c)[: 2 + lstm]], "tanh", (0, 0, np.inf))
+    integers = [
+        CELLS[kind][0],
+        inputs,
+        hidden,
+        outputs,
+        reset_after,
+        layers,
+        directions,
+        reverse,
+        steps,
+        batch,
+        lengths is not None,
+        *(lengths or [0] * batch),
+    ]
+    case(
+        "sequence",
+        f"{kind} {steps}x{batch}x{inputs}x{hidden} layers{layers}x{directions}",
+        integers,
+        [x, h0, c0 if lstm else None, *(v for w in cells for v in w.values())],
+        [close(v, 0, 2 * RECURRENT) for v in (y, h, c)[: 2 + lstm]],
+        "tanh",
+        (0, 0, np.inf),
+    )
 
 
 def write_recurrent():
     for kind in CELLS:
         for inputs, hidden, batch in [
-                (1, 1, 1), (7, 13, 3), (5, 4, 2), (8, 8, 1), (20, 33, 1), (9, 40, 9), (16, 17, 17)]:
+            (1, 1, 1),
+            (7, 13, 3),
+            (5, 4, 2),
+            (8, 8, 1),
+            (20, 33, 1),
+            (9, 40, 9),
+            (16, 17, 17),
+        ]:
             cell(kind, inputs, hidden, batch)
         cell(kind, 6, 11, 4, clip=0.5)
         sequence(kind, 6, 9, 3, 5, lengths=[5, 0, 3])
@@ -367,8 +549,15 @@ def pointwise(m, n, channel_rows=0, act="identity", x=None, parts=()):
         y = y if product is None else y * oracle.exact(np.broadcast_to(product, x.shape))
     for term in (None if shift is None else spread(shift), residual):
         y = y if term is None else y + oracle.exact(np.broadcast_to(term, x.shape))
-    case("pointwise", f"{m}x{n} rows{channel_rows} {act} {'-'.join(parts)}", [m, n, channel_rows],
-         [slopes, x, factor, residual, scale, shift], [oracle.activate(y, act_, spread)], act, parameters)
+    case(
+        "pointwise",
+        f"{m}x{n} rows{channel_rows} {act} {'-'.join(parts)}",
+        [m, n, channel_rows],
+        [slopes, x, factor, residual, scale, shift],
+        [oracle.activate(y, act_, spread)],
+        act,
+        parameters,
+    )
 
 
 def elementwise(name, a, b=None, act="identity", label=""):
@@ -389,7 +578,7 @@ def write_passes():
     for act in KINDS:
         pointwise(1, len(sweep), 0, act, x=sweep[None])
         for n in (1, 2, 3, 4, 5, 7, 9):  # each lane of body and tail
-            for value in (special[:3] if act != "prelu" else special[:1]):
+            for value in special[:3] if act != "prelu" else special[:1]:
                 pointwise(1, n, 0, act, x=np.where(np.arange(n) == n - 1, value, draw(n)).astype(np.float32)[None])
         if act in ("clip", "sigmoid", "tanh", "hardsigmoid"):  # the others grow with x
             pointwise(1, len(special), 0, act, x=special[None])
@@ -400,7 +589,7 @@ def write_passes():
         pointwise(4, n, 2, parts=("shift",))
     for name in FUNCTIONS:
         centre = np.float32(2 if name in ("sqrt", "log", "reciprocal", "div", "pow") else 0)
-        two, shape = name in list(FUNCTIONS)[list(FUNCTIONS).index("add"):], (3, 5, 9)
+        two, shape = name in list(FUNCTIONS)[list(FUNCTIONS).index("add") :], (3, 5, 9)
         a, b, spread = centre + draw(*shape), centre + draw(*shape), np.broadcast_to(centre + draw(5, 1), shape)
         elementwise(name, a, b if two else None)
         elementwise(name, a, b if two else None, act="tanh", label="activated")
@@ -409,16 +598,24 @@ def write_passes():
         for name in ("max", "min"):
             elementwise(name, np.full(5, a, np.float32), np.full(5, b, np.float32), label="special")
     for shape, order in [
-            ((7, 5), (1, 0)), ((2, 9, 13), (0, 2, 1)), ((3, 4, 5, 6), (0, 3, 1, 2)), ((33, 40), (1, 0)),
-            ((4, 4), (1, 0))]:
+        ((7, 5), (1, 0)),
+        ((2, 9, 13), (0, 2, 1)),
+        ((3, 4, 5, 6), (0, 3, 1, 2)),
+        ((33, 40), (1, 0)),
+        ((4, 4), (1, 0)),
+    ]:
         x = draw(*shape)
         y = np.ascontiguousarray(x.transpose(order))
         case("copy", f"{shape}".replace(" ", ""), axes(y, x.transpose(order)), [x], [oracle.exact(y)])
 
 
 # kernel, stride, padding before, dilation, size of y: for an image of 9 x 7
-WINDOWS = [((2, 2), (2, 2), (0, 0), (1, 1), (4, 3)), ((3, 3), (2, 2), (1, 1), (1, 1), (5, 4)),
-           ((2, 3), (1, 2), (1, 2), (3, 2), (8, 4)), ((9, 7), (1, 1), (0, 0), (1, 1), (1, 1))]
+WINDOWS = [
+    ((2, 2), (2, 2), (0, 0), (1, 1), (4, 3)),
+    ((3, 3), (2, 2), (1, 1), (1, 1), (5, 4)),
+    ((2, 3), (1, 2), (1, 2), (3, 2), (8, 4)),
+    ((9, 7), (1, 1), (0, 0), (1, 1), (1, 1)),
+]
 
 
 def windows(x, size, kernel, stride, before, dilation):
@@ -426,8 +623,8 @@ def windows(x, size, kernel, stride, before, dilation):
     (kh, kw), (sh, sw), (top, left), (dh, dw), (oh, ow) = kernel, stride, before, dilation, size
     room = [(0, 0), (0, 0), (top, oh * sh + kh * dh), (left, ow * sw + kw * dw)]
     padded = np.pad(x.astype(np.float64), room, constant_values=np.nan)
-    taps = [padded[:, :, i * dh:, j * dw:] for i in range(kh) for j in range(kw)]
-    return np.stack([tap[:, :, : oh * sh: sh, : ow * sw: sw] for tap in taps], -1)
+    taps = [padded[:, :, i * dh :, j * dw :] for i in range(kh) for j in range(kw)]
+    return np.stack([tap[:, :, : oh * sh : sh, : ow * sw : sw] for tap in taps], -1)
 
 
 def between(x, axis, size, by_line):
@@ -446,8 +643,13 @@ def resize(c, by_line):
     x, (oh, ow) = draw(2, 3, 5, c), (7, 4)
     y, h0, h1, th = between(x.astype(np.float64), 1, oh, by_line)
     y, w0, w1, tw = between(y, 2, ow, by_line)
-    case("resize", f"c{c} linear {by_line}", [2, c, 3, 5, oh, ow, by_line, *h0, *h1, *w0, *w1], [x, th, tw],
-         [close(y, 0, 8 * U)])
+    case(
+        "resize",
+        f"c{c} linear {by_line}",
+        [2, c, 3, 5, oh, ow, by_line, *h0, *h1, *w0, *w1],
+        [x, th, tw],
+        [close(y, 0, 8 * U)],
+    )
 
 
 def write_images():
@@ -457,12 +659,17 @@ def write_images():
         integers = [2, c, 9, 7, *size, *kernel, *stride, *dilation, *before, 0, 9, 0, 7]
         mean = close(np.nanmean(taps, -1), 0, (taps.shape[-1] + 2) * U)
         for kind, y in enumerate([oracle.exact(np.nanmax(taps, -1)), mean]):
-            case("pool", f"{('max', 'mean')[kind]} {kernel[0]}x{kernel[1]} c{c}", [kind, *integers], [memory],
-                 [y.map(lambda v: np.moveaxis(v, 1, 3))])
+            case(
+                "pool",
+                f"{('max', 'mean')[kind]} {kernel[0]}x{kernel[1]} c{c}",
+                [kind, *integers],
+                [memory],
+                [y.map(lambda v: np.moveaxis(v, 1, 3))],
+            )
     for c, size in itertools.product((1, 4, 7, 19), (1, 4, 5)):
         x, (alpha, beta, bias) = draw(2, 3, 2, c), (0.5, 0.75 if size == 5 else 0.6, 1.5)
         squares = np.pad(np.square(x, dtype=np.float64), [(0, 0)] * 3 + [((size - 1) // 2, size // 2)])
-        around = sum(squares[..., d:d + c] for d in range(size))
+        around = sum(squares[..., d : d + c] for d in range(size))
         y = x / (bias + np.float32(alpha) / size * around) ** np.float32(beta)
         case("lrn", f"c{c} size{size}", [2, c, 3, 2, size], [x], [close(y, 16 * U)], scalars=(alpha, beta, bias))
     for c, by_line in itertools.product((1, 4, 6, 17), (False, True)):
@@ -494,10 +701,22 @@ def write_fibres():
         centred = exact - exact.mean(axis, keepdims=True)
         y = centred / np.sqrt(np.square(centred).mean(axis, keepdims=True) + np.float32(0.1))
         spread = np.moveaxis(np.broadcast_to(shift, (*inner.shape, n)), -1, axis)
-        case("norm", f"{name}", [n, along, along, 1, *axes(inner, inner, np.broadcast_to(shift[0], inner.shape))],
-             [x, shift, shift], [close(y * spread + spread, 0, 64 * U)], scalars=(0.1,))
-        case("norm", f"{name} bare", [n, along, along, along, *axes(inner, inner, inner)], [x, scale, None],
-             [close(y * scale, 0, 64 * U)], scalars=(0.1,))
+        case(
+            "norm",
+            f"{name}",
+            [n, along, along, 1, *axes(inner, inner, np.broadcast_to(shift[0], inner.shape))],
+            [x, shift, shift],
+            [close(y * spread + spread, 0, 64 * U)],
+            scalars=(0.1,),
+        )
+        case(
+            "norm",
+            f"{name} bare",
+            [n, along, along, along, *axes(inner, inner, inner)],
+            [x, scale, None],
+            [close(y * scale, 0, 64 * U)],
+            scalars=(0.1,),
+        )
     x = draw(3, 4, 5, 6)
     y = x.sum((1, 3), dtype=np.float64)
     over = [2, 4, 6, strides(x)[1], strides(x)[3], 0, 0, 0, 0]
@@ -523,8 +742,15 @@ def quantized(kind, name, integers, x, w, sums, axis, clips):
     bytes_ = np.clip(np.rint(y) + 20, 0, 255)
     for less in 0, 128:
         inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias]
-        case(kind, f"{name} {less}", [*integers, less > 0], inputs, [oracle.exact(bytes_ - less)], act,
-             (*parameters, unit))
+        case(
+            kind,
+            f"{name} {less}",
+            [*integers, less > 0],
+            inputs,
+            [oracle.exact(bytes_ - less)],
+            act,
+            (*parameters, unit),
+        )
 
 
 def qlinear(m, n, k, clips=False):
@@ -550,8 +776,11 @@ def qconv2d(ic, oc, image, kernel, stride=1, padding=0, groups=1, layout="NCHW",
     sums = np.zeros((2, groups, oc // groups, oh, ow), int)
     for r, s in np.ndindex(*kernel):
         tap = inside[..., r:, s:][..., : (oh - 1) * stride + 1 : stride, : (ow - 1) * stride + 1 : stride]
-        sums += np.einsum("goc,ngchw->ngohw", w[..., r, s].reshape(groups, -1, ic // groups).astype(int),
-                          tap.reshape(2, groups, -1, oh, ow))
+        sums += np.einsum(
+            "goc,ngchw->ngohw",
+            w[..., r, s].reshape(groups, -1, ic // groups).astype(int),
+            tap.reshape(2, groups, -1, oh, ow),
+        )
     sums = sums.reshape(2, oc, oh, ow)
     nhwc = layout == "NHWC"
     if nhwc:
@@ -578,8 +807,15 @@ def write_bytes():
 
 
 if __name__ == "__main__":
-    for write in (write_products, write_convolutions, write_recurrent, write_passes, write_images, write_fibres,
-                  write_bytes):
+    for write in (
+        write_products,
+        write_convolutions,
+        write_recurrent,
+        write_passes,
+        write_images,
+        write_fibres,
+        write_bytes,
+    ):
         write()
     Path(sys.argv[1]).write_bytes(b"".join(cases))
     print(f"{len(cases)} cases")

@@ -4,6 +4,7 @@ Run it when a release changes what a file may hold, under a new name; files that
 one, ``saved_1_first``, was written by the first version that could save (commit f958dce), before weights of 16 bits and
 graphs inside nodes.
 """
+
 import sys
 from pathlib import Path
 
@@ -28,11 +29,19 @@ net (float[N, 3, 8, 8] x, bool[] flag) => (float[N, 16] y) {
 
 def main(name):
     rng = np.random.default_rng(0)
-    shapes = {"w": (6, 3, 3, 3), "gamma": (6,), "beta": (6,), "mean": (6,), "variance": (6,), "v": (16, 6), "u": (16,),
-              "v2": (16, 16)}
+    shapes = {
+        "w": (6, 3, 3, 3),
+        "gamma": (6,),
+        "beta": (6,),
+        "mean": (6,),
+        "variance": (6,),
+        "v": (16, 6),
+        "u": (16,),
+        "v2": (16, 16),
+    }
     weights = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     weights["v"] = weights["v"].astype(np.float16).astype(np.float32)  # which a file keeps in 16 bits
-    weights["variance"] = weights["variance"]**2 + np.float32(0.5)
+    weights["variance"] = weights["variance"] ** 2 + np.float32(0.5)
     proto = onnx.parser.parse_model(NET)
     proto.graph.initializer.extend(onnx.numpy_helper.from_array(a, n) for n, a in weights.items())
     inputs = {"x": rng.standard_normal((2, 3, 8, 8)).astype(np.float32), "flag": np.array(False)}

@@ -3,6 +3,7 @@ ones for a time.
 
 ``FUSEDOPS_FUZZ_SECONDS=600 pytest -s tests/fuzz`` is ten minutes of each.
 """
+
 import os
 import resource
 import time
@@ -17,9 +18,15 @@ ROUND = 300  # examples that Hypothesis plans together
 
 def fuzz(strategy):
     """Decorates a test of one argument, which is drawn from the strategy."""
+
     def decorate(test):
-        how = settings(max_examples=min(EXAMPLES, ROUND), database=None, deadline=None,
-                       suppress_health_check=list(HealthCheck), phases=[Phase.generate, Phase.shrink])
+        how = settings(
+            max_examples=min(EXAMPLES, ROUND),
+            database=None,
+            deadline=None,
+            suppress_health_check=list(HealthCheck),
+            phases=[Phase.generate, Phase.shrink],
+        )
 
         def runs():
             end, done = time.monotonic() + SECONDS, 0
@@ -29,7 +36,9 @@ def fuzz(strategy):
                     (once if SECONDS else seed(done)(once))()
                     done += ROUND
             print(f"{test.__name__}: {done} examples")
+
         return runs
+
     return decorate
 
 

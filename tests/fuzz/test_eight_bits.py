@@ -47,12 +47,8 @@ STEPS = [
     lambda net, rng, v, s: (net.add("GlobalAveragePool", v), (*s[:2], 1, 1)),
     lambda net, rng, v, s: (net.add("Transpose", v, perm=[0, 1, 3, 2]), (*s[:2], s[3], s[2])),
     lambda net, rng, v, s: (net.add("Reshape", v, np.int64([0, 0, -1, 1])), (*s[:2], s[2] * s[3], 1)),
-    lambda net, rng, v, s: (
-        net.add("Pad", v, np.int64([0, 0, 1, 0, 0, 0, 0, 1])), (*s[:2], s[2] + 1, s[3] + 1)
-    ),
-    lambda net, rng, v, s: (
-        net.add("Slice", v, np.int64([-1]), np.int64([s[1]]), np.int64([1])), (s[0], 1, *s[2:])
-    ),
+    lambda net, rng, v, s: (net.add("Pad", v, np.int64([0, 0, 1, 0, 0, 0, 0, 1])), (*s[:2], s[2] + 1, s[3] + 1)),
+    lambda net, rng, v, s: (net.add("Slice", v, np.int64([-1]), np.int64([s[1]]), np.int64([1])), (s[0], 1, *s[2:])),
 ]
 
 

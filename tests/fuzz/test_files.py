@@ -1,5 +1,6 @@
 """Damaged files: a model that loads (and then runs, or says why not), or a documented exception; never a crash, never
 anything executed."""
+
 import copy
 import functools
 import io
@@ -22,8 +23,11 @@ def small():
     """Constants, nodes and the shapes of input and output of a network whose batch is fixed."""
     rng, make = np.random.default_rng(0), onnx.helper.make_node
     constants = {
-        "w": rng.random((4, 3, 3, 3)), "b": rng.random(4), "v": 1 + rng.random(4), "w2": rng.random((5, 64)),
-        "f": rng.random((5, 6))
+        "w": rng.random((4, 3, 3, 3)),
+        "b": rng.random(4),
+        "v": 1 + rng.random(4),
+        "w2": rng.random((5, 64)),
+        "f": rng.random((5, 6)),
     }
     nodes = [
         make("Conv", ["x", "w", "b"], ["c"], pads=[1, 1, 1, 1]),
@@ -44,14 +48,29 @@ def large():
     """The same of a network with most other kinds of nodes, whose batch is free."""
     rng, make = np.random.default_rng(1), onnx.helper.make_node
     shapes = {
-        "w": (3, 2, 3, 3), "s": (4, ), "slopes": (4, 1, 1), "dw": (4, 1, 3, 3), "pw": (6, 4, 1, 1), "k0": (1, 3, 9),
-        "ln": (9, ), "k": (1, 20, 9), "r": (1, 20, 5)
+        "w": (3, 2, 3, 3),
+        "s": (4,),
+        "slopes": (4, 1, 1),
+        "dw": (4, 1, 3, 3),
+        "pw": (6, 4, 1, 1),
+        "k0": (1, 3, 9),
+        "ln": (9,),
+        "k": (1, 20, 9),
+        "r": (1, 20, 5),
     }
-    constants = {name: rng.random(shape)
-                 for name, shape in shapes.items()} | {"lo": np.float64(-1), "scales": np.array([1, 1, 2, 0.5])}
+    constants = {name: rng.random(shape) for name, shape in shapes.items()} | {
+        "lo": np.float64(-1),
+        "scales": np.array([1, 1, 2, 0.5]),
+    }
     integers = {
-        "pads": [0, 0, 1, 0, 0, 0, 0, 1], "zero": [0], "one": [1], "two": [2], "last": [-1], "parts": [2, 2],
-        "like": [1, 3, 9], "i": [0, 5, -1]
+        "pads": [0, 0, 1, 0, 0, 0, 0, 1],
+        "zero": [0],
+        "one": [1],
+        "two": [2],
+        "last": [-1],
+        "parts": [2, 2],
+        "like": [1, 3, 9],
+        "i": [0, 5, -1],
     }
     nodes = [
         make("ConvTranspose", ["x", "w"], ["u"], strides=[2, 2], pads=[1, 1, 0, 0]),
@@ -139,13 +158,13 @@ def mutations(draw, which):
         at, n = draw(st.integers(0, len(data))), draw(st.sampled_from([1, 1, 1, 4, 30]))
         kind = draw(st.sampled_from(["set", "set", "set", "flip", "drop", "repeat", "cut"]))
         if kind == "set":
-            data[at: at + n] = draw(st.binary(min_size=n, max_size=n))
+            data[at : at + n] = draw(st.binary(min_size=n, max_size=n))
         elif kind == "flip" and at < len(data):
             data[at] ^= 1 << draw(st.integers(0, 7))
         elif kind == "drop":
-            del data[at: at + n]
+            del data[at : at + n]
         elif kind == "repeat":
-            data[at:at] = data[at: at + n]
+            data[at:at] = data[at : at + n]
         elif kind == "cut":
             del data[at:]
     return bytes(data)
@@ -189,8 +208,31 @@ def load_saved(data):
 
 
 VALUES = [
-    None, True, 0, 1, -1, 3, 2**31 - 1, 2**31, 2**63, 1.5, 1e300, "", "x", "Add", "Softmax", "Conv", "|O", ">f4", "<f8",
-    [], [1, 1], {}, {"array": 0}, {"array": 3}, {"array": -1}
+    None,
+    True,
+    0,
+    1,
+    -1,
+    3,
+    2**31 - 1,
+    2**31,
+    2**63,
+    1.5,
+    1e300,
+    "",
+    "x",
+    "Add",
+    "Softmax",
+    "Conv",
+    "|O",
+    ">f4",
+    "<f8",
+    [],
+    [1, 1],
+    {},
+    {"array": 0},
+    {"array": 3},
+    {"array": -1},
 ]
 
 

@@ -1,5 +1,6 @@
 """Hostile arguments to every public function: the oracle's result or a documented exception, never a crash, `out`
 untouched by an error."""
+
 import inspect
 import warnings
 
@@ -42,10 +43,11 @@ def arrays(draw, shape):
     if kind == "view" and a.ndim and a.size:
         return VIEWS[draw(st.sampled_from(sorted(VIEWS)))](a)
     if kind == "values" and a.size:
-        a.flat[draw(st.integers(0, a.size - 1)):: draw(st.integers(1, 7))] = draw(st.sampled_from(VALUES))
+        a.flat[draw(st.integers(0, a.size - 1)) :: draw(st.integers(1, 7))] = draw(st.sampled_from(VALUES))
     if kind == "dtype":
         return a.astype(
-            draw(st.sampled_from([np.float64, np.float16, ">f4", np.int32, np.complex64, bool, object, "U8"])))
+            draw(st.sampled_from([np.float64, np.float16, ">f4", np.int32, np.complex64, bool, object, "U8"]))
+        )
     if kind == "huge" and a.ndim and a.size:
         long = list(shape)
         long[draw(st.integers(0, a.ndim - 1))] = draw(st.sampled_from([2**31, 2**40]))
@@ -75,8 +77,11 @@ def batch_norms(draw, channels):
     return fo.BatchNorm(gamma, beta, mean, var, draw(st.sampled_from([1e-5, 1e-5, 0, -1, np.nan, 10**400, "x"])))
 
 
-pairs = st.one_of(st.integers(-1, 4), st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
-                  st.sampled_from([65, 2**31 - 1, (1, 2**31 - 1), 2**31, 2**62, 2**70, 1.5, "x", None, ()]))
+pairs = st.one_of(
+    st.integers(-1, 4),
+    st.tuples(st.integers(-1, 4), st.integers(-1, 4)),
+    st.sampled_from([65, 2**31 - 1, (1, 2**31 - 1), 2**31, 2**62, 2**70, 1.5, "x", None, ()]),
+)
 OPTIONS = {
     "stride": pairs,
     "dilation": pairs,
@@ -84,10 +89,21 @@ OPTIONS = {
     "groups": st.sampled_from([0, 1, 2, 5, -1, 2**40, "x"]),
     "layout": st.sampled_from(["NCHW", "NHWC", "nchw", None]),
     "algorithm": st.sampled_from(["auto", "direct", "winograd", "winograd1d", "strassen", "fft", 1]),
-    "activation": st.sampled_from([
-        None, *(a for a in oracle.ACTIVATIONS if a not in ("clip", "prelu")), ("clip", -1, 1), ("clip", 1, 0),
-        ("clip", np.nan, 1), ("elu", "x"), ("leaky_relu", 1e40), (), 7, "prelu", ("prelu", np.ones(9))
-    ]),
+    "activation": st.sampled_from(
+        [
+            None,
+            *(a for a in oracle.ACTIVATIONS if a not in ("clip", "prelu")),
+            ("clip", -1, 1),
+            ("clip", 1, 0),
+            ("clip", np.nan, 1),
+            ("elu", "x"),
+            ("leaky_relu", 1e40),
+            (),
+            7,
+            "prelu",
+            ("prelu", np.ones(9)),
+        ]
+    ),
     "reset_after": st.booleans(),
     "bn": None,
     "causal": st.booleans(),
@@ -129,8 +145,13 @@ def calls(draw):
     twin = getattr(fo.reference, operation.function.__name__, None)
     if twin is None or "fold_bn" not in inspect.signature(twin).parameters:
         unfused = None
-    return operation, chosen, operation.options | values, unfused, draw(
-        st.sampled_from(["none"] * 4 + ["right", "wrong", "overlapping"]))
+    return (
+        operation,
+        chosen,
+        operation.options | values,
+        unfused,
+        draw(st.sampled_from(["none"] * 4 + ["right", "wrong", "overlapping"])),
+    )
 
 
 def memory(operation, chosen, kind):
@@ -168,9 +189,15 @@ def test_functions(call):
     for actual, approx in zip(y, expected, strict=True):
         assert actual.shape == approx.value.shape and actual.dtype == np.float32
         if all(
-                map(small,
-                    (*before.values(), *(options.get("bn") or ()), *map(np.asarray,
-                                                                        results(options.get("activation"))[1:])))):
+            map(
+                small,
+                (
+                    *before.values(),
+                    *(options.get("bn") or ()),
+                    *map(np.asarray, results(options.get("activation"))[1:]),
+                ),
+            )
+        ):
             oracle.check(np.ascontiguousarray(actual), approx, error=1e-4 if winograd else None)
 
 
@@ -201,21 +228,32 @@ def test_fold_batch_norm(call):
 @st.composite
 def blocks(draw):
     """The convolutions of a block, or nearly those, and its input."""
-    c, wide, oc = draw(st.sampled_from([1, 3, 16])), draw(st.sampled_from([3, 16,
-                                                                           33])), draw(st.sampled_from([1, 3, 16]))
+    c, wide, oc = (
+        draw(st.sampled_from([1, 3, 16])),
+        draw(st.sampled_from([3, 16, 33])),
+        draw(st.sampled_from([1, 3, 16])),
+    )
     layout = draw(st.sampled_from(["NCHW", "NHWC"]))
     kernel, shapes = draw(st.sampled_from([1, 3, 5])), []
     groups = draw(st.sampled_from([wide] * 8 + [1, c]))
-    depthwise = dict(stride=draw(pairs), padding=draw(OPTIONS["padding"]), dilation=draw(st.integers(1, 2)),
-                     groups=groups)
+    depthwise = dict(
+        stride=draw(pairs), padding=draw(OPTIONS["padding"]), dilation=draw(st.integers(1, 2)), groups=groups
+    )
     for shape, options in (((wide, c, 1, 1), {}), ((wide, 1, kernel, kernel), depthwise), ((oc, wide, 1, 1), {})):
-        shapes.append((draw(arrays(shape)),
-                       options | dict(layout=layout, activation=draw(st.sampled_from([None, "relu6", "silu"])))))
+        shapes.append(
+            (
+                draw(arrays(shape)),
+                options | dict(layout=layout, activation=draw(st.sampled_from([None, "relu6", "silu"]))),
+            )
+        )
     h, w = draw(st.integers(0, 20)), draw(st.integers(0, 20))
     expands = draw(st.booleans())
     image = (2, c if expands else wide, h, w)
-    return shapes if expands else shapes[1:], draw(arrays(image if layout == "NCHW" else (2, h, w, image[1]))), draw(
-        st.booleans())
+    return (
+        shapes if expands else shapes[1:],
+        draw(arrays(image if layout == "NCHW" else (2, h, w, image[1]))),
+        draw(st.booleans()),
+    )
 
 
 @fuzz(blocks())
@@ -253,13 +291,20 @@ def sequences(draw):
     weights = [draw(arrays(shape)) for shape in ((rows, 7), (rows, hidden), (rows,), (rows,))]
     state = draw(st.none() | arrays((1, 3, hidden)) | st.tuples(arrays((1, 3, hidden)), arrays((1, 3, hidden))))
     options = draw(
-        st.fixed_dictionaries({}, optional=dict(
-            batch_first=st.booleans(), reverse=st.booleans(), bidirectional=st.booleans(),
-            num_layers=st.sampled_from([1, 2, 0, -1, 2**70, "x"]),
-            clip=st.sampled_from([1, 0, -1, np.nan, 10**400, "x"]), lengths=st.sampled_from([[1, 2, 3], [0, 0, 0],
-                                                                                             [9, 1, 1], [-1, 2, 2],
-                                                                                             [1.5], "x",
-                                                                                             np.ones((3, 1), int)]))))
+        st.fixed_dictionaries(
+            {},
+            optional=dict(
+                batch_first=st.booleans(),
+                reverse=st.booleans(),
+                bidirectional=st.booleans(),
+                num_layers=st.sampled_from([1, 2, 0, -1, 2**70, "x"]),
+                clip=st.sampled_from([1, 0, -1, np.nan, 10**400, "x"]),
+                lengths=st.sampled_from(
+                    [[1, 2, 3], [0, 0, 0], [9, 1, 1], [-1, 2, 2], [1.5], "x", np.ones((3, 1), int)]
+                ),
+            ),
+        )
+    )
     return function, draw(arrays((4, 3, 7))), state, weights, options
 
 
@@ -279,9 +324,11 @@ def test_sequences(call):
     for a, b in zip((y, *results(last)), (again, *results(last_again))):
         np.testing.assert_array_equal(a, b)
     plain = np.ndim(x) == 3 and all(
-        options.get(k) in (None, False) for k in ("batch_first", "reverse", "bidirectional", "lengths"))
+        options.get(k) in (None, False) for k in ("batch_first", "reverse", "bidirectional", "lengths")
+    )
     if plain and state is None and np.shape(x)[1]:
-        stream = {fo.rnn: fo.RNN, fo.lstm: fo.LSTM, fo.gru: fo.GRU}[function](*weights,
-                                                                              **options).stream(np.shape(x)[1])
+        stream = {fo.rnn: fo.RNN, fo.lstm: fo.LSTM, fo.gru: fo.GRU}[function](*weights, **options).stream(
+            np.shape(x)[1]
+        )
         for step, expected in zip(x, y, strict=True):
             np.testing.assert_array_equal(stream.step(step), expected)

@@ -1,5 +1,6 @@
 """Random small networks: whatever is folded, fused or cut into slices, the values are those of NumPy node by node in
 float64."""
+
 import itertools
 import math
 from unittest import mock
@@ -19,8 +20,19 @@ FLOAT = np.dtype(np.float32)
 # of operators drawn for shapes that they do not take
 MISFITS = (ArithmeticError, AttributeError, LookupError, TypeError, ValueError)
 ACTIVATIONS = [
-    "relu", "relu6", "sigmoid", "tanh", "elu", "gelu", "silu", "hardsigmoid", "hardswish", "softplus", "mish",
-    ("leaky_relu", 0.2), ("clip", -0.5, 0.7)
+    "relu",
+    "relu6",
+    "sigmoid",
+    "tanh",
+    "elu",
+    "gelu",
+    "silu",
+    "hardsigmoid",
+    "hardswish",
+    "softplus",
+    "mish",
+    ("leaky_relu", 0.2),
+    ("clip", -0.5, 0.7),
 ]
 GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
 
@@ -62,7 +74,8 @@ class Network:
         outputs = [f"v{len(self.nodes)}.{i}" for i in range(results)]
         node = Node(op, f"{op}{len(self.nodes)}", list(inputs), outputs, attrs, activation=activation)
         made = infer_node(
-            node, [self.known[v] if v in self.known else constant(self.constants[v]) if v else None for v in inputs])
+            node, [self.known[v] if v in self.known else constant(self.constants[v]) if v else None for v in inputs]
+        )
         if any(len(m.shape) > 5 or not 0 < math.prod(m.shape) < 4000 for m in made.values()):
             raise ValueError(f"{made} is too much for a small network")
         self.known |= made
@@ -71,6 +84,7 @@ class Network:
 
 
 # ---- operators: each adds what reads the value x of shape s ---------------------------------------------------------
+
 
 def window(d, kernel):
     n = len(kernel)
@@ -82,8 +96,15 @@ def convolution(d, x, s):
     oc = groups * d.between(1, 3)
     bias = [d.floats(oc)] * d.between(0, 1)
     if d.between(0, 4):
-        d.add("Conv", x, d.floats(oc, s[1] // groups, *kernel), *bias, group=groups,
-              dilations=[d.pick(1, 1, 2) for _ in kernel], **window(d, kernel))
+        d.add(
+            "Conv",
+            x,
+            d.floats(oc, s[1] // groups, *kernel),
+            *bias,
+            group=groups,
+            dilations=[d.pick(1, 1, 2) for _ in kernel],
+            **window(d, kernel),
+        )
     else:
         d.add("ConvTranspose", x, d.floats(s[1], oc // groups, *kernel), *bias, group=groups, **window(d, kernel))
 
@@ -106,9 +127,12 @@ def block(d, x, s):
 
 def norm(d, x, s):
     c, axis = s[1], d.between(1, len(s) - 1)
-    op, *inputs = d.pick(("BatchNormalization", d.floats(c), d.floats(c), d.floats(c), d.positive(c)),
-                         ("InstanceNormalization", d.floats(c), d.floats(c)),
-                         ("LayerNormalization", d.floats(*s[axis:]), d.floats(*s[axis:])), ("LRN", ))
+    op, *inputs = d.pick(
+        ("BatchNormalization", d.floats(c), d.floats(c), d.floats(c), d.positive(c)),
+        ("InstanceNormalization", d.floats(c), d.floats(c)),
+        ("LayerNormalization", d.floats(*s[axis:]), d.floats(*s[axis:])),
+        ("LRN",),
+    )
     d.add(op, x, *inputs, **{"LayerNormalization": {"axis": axis}, "LRN": {"size": d.between(1, 5)}}.get(op, {}))
 
 
@@ -122,7 +146,7 @@ def spelled_out(d, x, s):
     if kind == "silu":
         d.add("Mul", *d.draw(st.permutations([x, d.add("Activation", x, activation="sigmoid")])))
     elif kind == "gelu":
-        e = d.add("Erf", d.add("Div", x, d.store(np.float32(d.pick(2 ** 0.5, 2)))))
+        e = d.add("Erf", d.add("Div", x, d.store(np.float32(d.pick(2**0.5, 2)))))
         d.add("Mul", d.add("Mul", x, d.add("Add", e, d.store(np.float32(1)))), d.store(np.float32(0.5)))
     elif kind == "hardswish":
         d.add("Mul", x, d.add("Activation", x, activation="hardsigmoid"))
@@ -172,9 +196,14 @@ def permutation(d, x, s):
 def reshape(d, x, s):
     at = d.between(0, len(s) - 1)
     d.add(
-        "Reshape", x,
-        d.ints(*d.pick((*[0] * at, -1), (*s[1:], -1), (0, -1, *s[-1:]), (0, *s[1:2], 1,
-                                                                         -1), (-1, *s[1:]), (0, *s[1:][::-1]))))
+        "Reshape",
+        x,
+        d.ints(
+            *d.pick(
+                (*[0] * at, -1), (*s[1:], -1), (0, -1, *s[-1:]), (0, *s[1:2], 1, -1), (-1, *s[1:]), (0, *s[1:][::-1])
+            )
+        ),
+    )
 
 
 def axes(d, x, s):
@@ -208,8 +237,12 @@ def gather(d, x, s):
 def padding(d, x, s):
     if not s:
         raise ValueError("a scalar has no edges")
-    d.add("Pad", x, d.ints(*(d.pick(0, 0, 0, 1, 2, -1) for _ in range(2 * len(s)))),
-          mode=d.pick("constant", "constant", "edge", "reflect"))
+    d.add(
+        "Pad",
+        x,
+        d.ints(*(d.pick(0, 0, 0, 1, 2, -1) for _ in range(2 * len(s)))),
+        mode=d.pick("constant", "constant", "edge", "reflect"),
+    )
 
 
 def reduction(d, x, s):
@@ -223,23 +256,52 @@ def softmax(d, x, s):
 
 def resize(d, x, s):
     scales = np.float32([1, 1, *(d.pick(1, 2, 0.5, 1.6) for _ in s[2:])])
-    d.add("Resize", x, "", d.store(scales), mode=d.pick("nearest", "linear"),
-          coordinate_transformation_mode=d.pick("half_pixel", "asymmetric",
-                                                "align_corners"), nearest_mode=d.pick("floor", "round_prefer_ceil"))
+    d.add(
+        "Resize",
+        x,
+        "",
+        d.store(scales),
+        mode=d.pick("nearest", "linear"),
+        coordinate_transformation_mode=d.pick("half_pixel", "asymmetric", "align_corners"),
+        nearest_mode=d.pick("floor", "round_prefer_ceil"),
+    )
 
 
 def recurrence(d, x, s):
     x = x if len(s) == 3 else d.add("Reshape", x, d.ints(0, 0, -1))
     op, direction, hidden = d.pick(*GATES), d.pick("forward", "reverse", "bidirectional"), d.between(1, 4)
     each, rows = 1 + (direction == "bidirectional"), GATES[op] * hidden
-    d.add(op, x, d.floats(each, rows, d.known[x].shape[2]), d.floats(each, rows, hidden), d.floats(each, 2 * rows),
-          hidden_size=hidden, direction=direction)
+    d.add(
+        op,
+        x,
+        d.floats(each, rows, d.known[x].shape[2]),
+        d.floats(each, rows, hidden),
+        d.floats(each, 2 * rows),
+        hidden_size=hidden,
+        direction=direction,
+    )
 
 
 COMMON = [convolution, with_constant, with_value, activation, permutation, norm, product]
 OPERATORS = [
-    *COMMON, *COMMON, pool, global_pool, block, spelled_out, function, concatenation, reshape, axes, part, split,
-    gather, padding, reduction, softmax, resize, recurrence
+    *COMMON,
+    *COMMON,
+    pool,
+    global_pool,
+    block,
+    spelled_out,
+    function,
+    concatenation,
+    reshape,
+    axes,
+    part,
+    split,
+    gather,
+    padding,
+    reduction,
+    softmax,
+    resize,
+    recurrence,
 ]
 
 
@@ -249,7 +311,7 @@ def networks(draw):
     batch = draw(st.integers(1, 3))
     inputs = {
         "x": ("n", 4, 5, 6),
-        "r": draw(st.sampled_from([("n", 4, 5, 6), ("n", 4, 1, 1), (1, 4, 5, 6), (4, 1, 1), ("n", 6)]))
+        "r": draw(st.sampled_from([("n", 4, 5, 6), ("n", 4, 1, 1), (1, 4, 5, 6), (4, 1, 1), ("n", 6)])),
     }
     shapes = {name: tuple(batch if n == "n" else n for n in shape) for name, shape in inputs.items()}
     d = Network(draw, shapes)
@@ -261,8 +323,14 @@ def networks(draw):
             pass
     assume(d.nodes)
     results = list(dict.fromkeys([d.nodes[-1].output, *[d.value()] * draw(st.integers(0, 1))]))
-    graph = Graph(d.nodes, d.constants, [Value(name, shape, FLOAT) for name, shape in inputs.items()],
-                  [Value(f"y{i}", None, FLOAT) for i in range(len(results))], results, 17)
+    graph = Graph(
+        d.nodes,
+        d.constants,
+        [Value(name, shape, FLOAT) for name, shape in inputs.items()],
+        [Value(f"y{i}", None, FLOAT) for i in range(len(results))],
+        results,
+        17,
+    )
     return graph, [d.random(*shape) for shape in shapes.values()]
 
 
@@ -283,8 +351,12 @@ def test_graphs(drawn):
         exact, rounded = computed(graph, arrays, np.float64), computed(graph, arrays, np.float32)
     assume(
         all(
-            np.isfinite(a).all() and np.abs(a).max(initial=0) < 1e4 for v in (exact, rounded) for a in v.values()
-            if a is not None))
+            np.isfinite(a).all() and np.abs(a).max(initial=0) < 1e4
+            for v in (exact, rounded)
+            for a in v.values()
+            if a is not None
+        )
+    )
     with mock.patch.object(slices, "CACHE_BYTES", cache):
         for fold, fuse in itertools.product((True, False), repeat=2):
             ys = Model.built(graph, fold, fuse)(*arrays)

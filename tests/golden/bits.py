@@ -3,6 +3,7 @@
 A case is a function of `Numbers` that gives arrays. Cases that call libm are left out, for its last bits are the
 system's: `pow` with exponents other than 0, 1, 2, 3, -1 and 0.5, `log`, log-softmax, and normalisation over channels.
 """
+
 import zlib
 from functools import partial
 from itertools import product
@@ -61,8 +62,11 @@ class Numbers:
 # What follows a sum; each shape has the first and one of the others in turn.
 EPILOGUES = [
     dict(bias=True, activation="relu"),
-    dict(bias=True, residual=True, activation="clip"), dict(bias=True, activation="silu"),
-    dict(residual=True, activation="prelu"), dict(bias=True, residual=True, activation="gelu"), dict(),
+    dict(bias=True, residual=True, activation="clip"),
+    dict(bias=True, activation="silu"),
+    dict(residual=True, activation="prelu"),
+    dict(bias=True, residual=True, activation="gelu"),
+    dict(),
     dict(bias=True, activation="hardswish"),
     dict(bias=True, bn=True, residual=True, activation="tanh"),
 ]
@@ -114,51 +118,93 @@ def named(shape):
 
 
 AUTO = [
-    (96, (27, 32), 130, (1, 1), dict(stride=2)), (97, (13, 25), 64, (1, 1), dict(stride=(1, 2))),
-    (64, (12, 12), 64, (3, 3), dict(padding=1)), (33, (28, 28), 64, (3, 3), dict(padding=1)),
-    (128, (28, 28), 64, (3, 3), dict(padding=1)), (48, (27, 27), 64, (5, 5), dict(padding=2)),
-    (128, (14, 14), 128, (1, 1), {}), (3, (65, 67), 32, (7, 7), dict(stride=2, padding=3)),
-    (64, (7, 7), 64, (3, 3), dict(padding=1)), (64, (28, 28), 64, (3, 3), dict(padding=1, stride=2)),
-    (32, (20, 50), 33, (3, 3), dict(padding=1, stride=(2, 1))), (16, (3, 70), 34, (3, 3), {}),
-    *((16, (1, 70), oc, (1, 3), {}) for oc in (4, 6, 15, 28))]
+    (96, (27, 32), 130, (1, 1), dict(stride=2)),
+    (97, (13, 25), 64, (1, 1), dict(stride=(1, 2))),
+    (64, (12, 12), 64, (3, 3), dict(padding=1)),
+    (33, (28, 28), 64, (3, 3), dict(padding=1)),
+    (128, (28, 28), 64, (3, 3), dict(padding=1)),
+    (48, (27, 27), 64, (5, 5), dict(padding=2)),
+    (128, (14, 14), 128, (1, 1), {}),
+    (3, (65, 67), 32, (7, 7), dict(stride=2, padding=3)),
+    (64, (7, 7), 64, (3, 3), dict(padding=1)),
+    (64, (28, 28), 64, (3, 3), dict(padding=1, stride=2)),
+    (32, (20, 50), 33, (3, 3), dict(padding=1, stride=(2, 1))),
+    (16, (3, 70), 34, (3, 3), {}),
+    *((16, (1, 70), oc, (1, 3), {}) for oc in (4, 6, 15, 28)),
+]
 
 
 def convolutions():
-    small = [(ic, size, oc, kernel, options | dict(groups=groups))
-             for ic, oc, groups in [(64, 130, 1), (48, 15, 3)] for kernel, options, size in SMALL + NARROW]
-    lines = [(ic, (height, width), oc, kernel, options) for n, (kernel, options) in enumerate(LINES)
-             for ic, oc, width, height in [(4, 6, 19, 11 + n % 7), (20, 34, 35, 17 - n % 7), (4, 70, 9, 12 + n % 5)]]
-    tables = {"direct": DIRECT + FEW_STEPS + small + FEW_OUTPUTS, "auto": WINDOWS + ONE_ROW + AUTO,
-              "winograd": WINOGRAD, "winograd1d": lines, "strassen": STRASSEN}
+    small = [
+        (ic, size, oc, kernel, options | dict(groups=groups))
+        for ic, oc, groups in [(64, 130, 1), (48, 15, 3)]
+        for kernel, options, size in SMALL + NARROW
+    ]
+    lines = [
+        (ic, (height, width), oc, kernel, options)
+        for n, (kernel, options) in enumerate(LINES)
+        for ic, oc, width, height in [(4, 6, 19, 11 + n % 7), (20, 34, 35, 17 - n % 7), (4, 70, 9, 12 + n % 5)]
+    ]
+    tables = {
+        "direct": DIRECT + FEW_STEPS + small + FEW_OUTPUTS,
+        "auto": WINDOWS + ONE_ROW + AUTO,
+        "winograd": WINOGRAD,
+        "winograd1d": lines,
+        "strassen": STRASSEN,
+    }
     for algorithm, shapes in tables.items():
         for shape, given in alternated(shapes):
             for layout in LAYOUTS:
                 n = 2 if shape[0] * shape[1][0] * shape[1][1] * shape[2] < 50000 else 1
-                yield (joined("conv2d", algorithm, layout, f"{n} of", named(shape), described(given)),
-                       partial(convolution, layout=layout, shape=shape, algorithm=algorithm, given=given, n=n))
+                yield (
+                    joined("conv2d", algorithm, layout, f"{n} of", named(shape), described(given)),
+                    partial(convolution, layout=layout, shape=shape, algorithm=algorithm, given=given, n=n),
+                )
     for ic, oc, size, options in FIRST:
         shape = (ic, size, oc, (3, 3), dict(stride=2, **options))
         for given in EPILOGUES[:4]:
-            yield (joined("conv2d first layer", named(shape), described(given)),
-                   partial(convolution, layout="NHWC", shape=shape, algorithm="auto", given=given, n=2))
+            yield (
+                joined("conv2d first layer", named(shape), described(given)),
+                partial(convolution, layout="NHWC", shape=shape, algorithm="auto", given=given, n=2),
+            )
 
 
 # Channels last: channels of a pixel, image, padding, and channels that are not read. Some share few sets of a cache.
 WIDE_PIXELS = [
-    (512, (9, 14), 1, 0), (500, (9, 13), 1, 12), (70, (15, 7), 1, 954), (64, (5, 30), 1, 448),
-    (48, (8, 21), ((0, 1), (1, 0)), 464), (512, (8, 7), ((2, 0), (0, 2)), 0), (256, (14, 14), 1, 0),
-    (144, (17, 22), 1, 0), (528, (8, 15), 1, 0), (112, (7, 13), 1, 0), (160, (7, 16), 0, 0), (32, (9, 9), 1, 0),
-    (16, (9, 8), 1, 0), (48, (7, 3), 3, 0), (144, (6, 14), 1, 0), (260, (7, 14), 1, 0), (64, (28, 28), 1, 0),
-    (20, (6, 23), 2, 0)]
+    (512, (9, 14), 1, 0),
+    (500, (9, 13), 1, 12),
+    (70, (15, 7), 1, 954),
+    (64, (5, 30), 1, 448),
+    (48, (8, 21), ((0, 1), (1, 0)), 464),
+    (512, (8, 7), ((2, 0), (0, 2)), 0),
+    (256, (14, 14), 1, 0),
+    (144, (17, 22), 1, 0),
+    (528, (8, 15), 1, 0),
+    (112, (7, 13), 1, 0),
+    (160, (7, 16), 0, 0),
+    (32, (9, 9), 1, 0),
+    (16, (9, 8), 1, 0),
+    (48, (7, 3), 3, 0),
+    (144, (6, 14), 1, 0),
+    (260, (7, 14), 1, 0),
+    (64, (28, 28), 1, 0),
+    (20, (6, 23), 2, 0),
+]
 WIDTHS = (1, 2, 5, 7, 8, 9, 12, 14, 15, 16, 17, 23, 24, 28, 31, 32, 33, 40, 47, 48, 49, 56, 63, 64, 65, 80, 112, 130)
 # Kernels that have no instance: kernel, image, options.
 OTHER_KERNELS = [
-    ((1, 3), (1, 261), dict(padding=(0, 1))), ((1, 31), (2, 300), dict(padding=(0, 15))),
-    ((1, 4), (1, 530), dict(stride=(1, 2))), ((3, 5), (4, 256), dict(padding=(1, 2))),
-    ((2, 6), (4, 300), dict(stride=(1, 2), dilation=(1, 3))), ((6, 6), (20, 30), dict(padding=3)),
-    ((4, 4), (14, 30), dict(padding=(2, 1))), ((3, 3), (21, 29), dict(stride=3)),
-    ((3, 3), (33, 33), dict(dilation=4, padding=4)), ((5, 5), (33, 33), dict(dilation=2, padding=4)),
-    ((3, 1), (40, 1), dict(padding=(1, 0)))]
+    ((1, 3), (1, 261), dict(padding=(0, 1))),
+    ((1, 31), (2, 300), dict(padding=(0, 15))),
+    ((1, 4), (1, 530), dict(stride=(1, 2))),
+    ((3, 5), (4, 256), dict(padding=(1, 2))),
+    ((2, 6), (4, 300), dict(stride=(1, 2), dilation=(1, 3))),
+    ((6, 6), (20, 30), dict(padding=3)),
+    ((4, 4), (14, 30), dict(padding=(2, 1))),
+    ((3, 3), (21, 29), dict(stride=3)),
+    ((3, 3), (33, 33), dict(dilation=4, padding=4)),
+    ((5, 5), (33, 33), dict(dilation=2, padding=4)),
+    ((3, 1), (40, 1), dict(padding=(1, 0))),
+]
 SQUARES = [(7, 7), (14, 14), (28, 28), (15, 15), (16, 16), (8, 8), (33, 300)]
 
 
@@ -166,10 +212,18 @@ def depthwise_planes():
     def shape(k, stride, c, height, width, padding):
         return c, 1, (height, width), (k, k), dict(stride=stride, padding=padding)
 
-    yield from (shape(3, stride, 2, 9 + n % 13, width, 1 if n % 3 else ((0, 1), (1, 0)))
-                for stride in (1, 2) for n, width in enumerate(WIDTHS) if width > 2)
-    yield from (shape(k, stride, 3, 11 + n % 5, width, k // 2)
-                for k in (5, 7) for stride in (1, 2) for n, width in enumerate(WIDTHS[::3]))
+    yield from (
+        shape(3, stride, 2, 9 + n % 13, width, 1 if n % 3 else ((0, 1), (1, 0)))
+        for stride in (1, 2)
+        for n, width in enumerate(WIDTHS)
+        if width > 2
+    )
+    yield from (
+        shape(k, stride, 3, 11 + n % 5, width, k // 2)
+        for k in (5, 7)
+        for stride in (1, 2)
+        for n, width in enumerate(WIDTHS[::3])
+    )
     yield from (shape(3, stride, 3, *size, 1) for stride in (1, 2) for size in SQUARES)
     yield from ((3, 1, size, kernel, options) for kernel, size, options in OTHER_KERNELS)
 
@@ -192,36 +246,67 @@ def depthwises():
         c, multiplier, size, kernel, options = shape
         n = 2 if c * size[0] * size[1] < 5000 else 1
         whole = named((c, size, c * multiplier, kernel, options))
-        yield (joined("depthwise", layout, f"{n} of", whole, f"of {c + gap}" if gap else "", described(given)),
-               partial(depthwise, layout=layout, shape=shape, given=given, n=n, gap=gap))
+        yield (
+            joined("depthwise", layout, f"{n} of", whole, f"of {c + gap}" if gap else "", described(given)),
+            partial(depthwise, layout=layout, shape=shape, given=given, n=n, gap=gap),
+        )
 
 
 def multiplied(numbers, m, n, k, given, function):
-    a, b = numbers(m, k), numbers(n, k) / np.float32(k ** 0.5)
+    a, b = numbers(m, k), numbers(n, k) / np.float32(k**0.5)
     options = epilogue(numbers, given, n, (m, n))
     return [fo.linear(a, b, **options) if function == "linear" else fo.gemm(a, b.T.copy(), **options)]
 
 
 # Rows, columns, steps: blocks, pieces of a reduction, and what a cache does not hold.
 PRODUCTS = [
-    (1, 67, 1031), (67, 131, 1), (130, 1, 259), (13, 523, 700), (97, 33, 513), (150, 97, 64), (15, 67, 900),
-    (2, 100, 1500), (4, 300, 65), (70, 21, 1027), (130, 8, 2049), (33, 261, 3001), (65, 260, 1100), (90, 70, 1024),
-    (30, 256, 256), (1, 1000, 512), (64, 512, 96), (1100, 1000, 65), (1, 12, 70), (2, 12, 70), (3, 70, 8200),
-    (17, 3, 9001), (3, 140, 600), (5, 300, 600)]
+    (1, 67, 1031),
+    (67, 131, 1),
+    (130, 1, 259),
+    (13, 523, 700),
+    (97, 33, 513),
+    (150, 97, 64),
+    (15, 67, 900),
+    (2, 100, 1500),
+    (4, 300, 65),
+    (70, 21, 1027),
+    (130, 8, 2049),
+    (33, 261, 3001),
+    (65, 260, 1100),
+    (90, 70, 1024),
+    (30, 256, 256),
+    (1, 1000, 512),
+    (64, 512, 96),
+    (1100, 1000, 65),
+    (1, 12, 70),
+    (2, 12, 70),
+    (3, 70, 8200),
+    (17, 3, 9001),
+    (3, 140, 600),
+    (5, 300, 600),
+]
 
 
 def products():
-    sizes = [(m, n, 1 + m * n % 37) for m in (1, 2, 3, 5, 6, 7, 11, 12, 13, 25)
-             for n in (1, 2, 3, 7, 8, 15, 16, 17, 24, 31, 33, 49, 65)]
-    sizes += [(m, n, k) for n in (24, 40, 44, 56, 64, 72, 73)
-              for m, k in [(19, 37), (22, 128), (64, 131), (97, 64), (13, 1026)]]
+    sizes = [
+        (m, n, 1 + m * n % 37)
+        for m in (1, 2, 3, 5, 6, 7, 11, 12, 13, 25)
+        for n in (1, 2, 3, 7, 8, 15, 16, 17, 24, 31, 33, 49, 65)
+    ]
+    sizes += [
+        (m, n, k)
+        for n in (24, 40, 44, 56, 64, 72, 73)
+        for m, k in [(19, 37), (22, 128), (64, 131), (97, 64), (13, 1026)]
+    ]
     sizes += [(m, 70, k) for m in (71, 72, 75, 97) for k in (1, 16, 64, 65)]
     sizes += [(m, n, k) for n in (1, 2, 3) for m, k in [(7, 63), (16, 64), (31, 145), (64, 113), (75, 1024), (9, 16)]]
     for i, ((m, n, k), given) in enumerate(alternated(sizes + PRODUCTS)):
         given = {name: value for name, value in given.items() if name != "bn"}
         function = "gemm" if i % 4 > 1 else "linear"
-        yield (joined(f"{function} {m}x{n}x{k}", described(given)),
-               partial(multiplied, m=m, n=n, k=k, given=given, function=function))
+        yield (
+            joined(f"{function} {m}x{n}x{k}", described(given)),
+            partial(multiplied, m=m, n=n, k=k, given=given, function=function),
+        )
 
 
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
@@ -255,8 +340,10 @@ def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **o
     """A layer of that many steps, or a cell where steps is 0."""
     directions = 2 if options.get("bidirectional") else 1
     gates, bound = GATES[mode] * hidden, np.float32(1 / hidden**0.5)
-    w_ih, w_hh, b_ih, b_hh = ([(numbers(*shape) * bound).astype(dtype) for _ in range(directions)]
-                              for shape in ((gates, inputs), (gates, hidden), (gates,), (gates,)))
+    w_ih, w_hh, b_ih, b_hh = (
+        [(numbers(*shape) * bound).astype(dtype) for _ in range(directions)]
+        for shape in ((gates, inputs), (gates, hidden), (gates,), (gates,))
+    )
     if steps:
         weights = (w_ih, w_hh, b_ih, b_hh) if directions > 1 else (w_ih[0], w_hh[0], b_ih[0], b_hh[0])
         y, state = getattr(fo, mode)(numbers(steps, batch, inputs), None, *weights, **options)
@@ -267,8 +354,17 @@ def recurrent(numbers, mode, steps, batch, inputs, hidden, dtype=np.float32, **o
 
 
 # Steps (0: a cell), batch, inputs, units.
-RECURRENT = [(0, 1, 7, 13), (0, 3, 33, 48), (0, 16, 20, 64), (0, 65, 17, 31), (5, 1, 7, 13), (6, 3, 17, 24),
-             (4, 9, 40, 64), (3, 40, 64, 130), (12, 1, 128, 128)]
+RECURRENT = [
+    (0, 1, 7, 13),
+    (0, 3, 33, 48),
+    (0, 16, 20, 64),
+    (0, 65, 17, 31),
+    (5, 1, 7, 13),
+    (6, 3, 17, 24),
+    (4, 9, 40, 64),
+    (3, 40, 64, 130),
+    (12, 1, 128, 128),
+]
 
 
 def recurrents():
@@ -277,33 +373,46 @@ def recurrents():
         for steps, batch, inputs, hidden in RECURRENT:
             for options in forms + ([dict(bidirectional=True)] if steps else []):
                 name = f"{mode}{'' if steps else '_cell'} {steps or 1}x{batch} {inputs} to {hidden}"
-                yield (joined(name, described(options)),
-                       partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options))
-
+                yield (
+                    joined(name, described(options)),
+                    partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, **options),
+                )
 
     for mode, names in ("lstm", ("hardsigmoid", "tanh", "softplus")), ("gru", ("hardsigmoid", "softplus")):
-        yield (f"{mode} of other gates",
-               partial(recurrent, mode=mode, steps=5, batch=3, inputs=7, hidden=37, activations=names))
+        yield (
+            f"{mode} of other gates",
+            partial(recurrent, mode=mode, steps=5, batch=3, inputs=7, hidden=37, activations=names),
+        )
 
 
 def recurrents_of_halves():
     for mode in GATES:
         for steps, batch, inputs, hidden in RECURRENT[:4] + RECURRENT[5:8]:
-            yield (f"{mode} of halves {steps}x{batch} {inputs} to {hidden}",
-                   partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden,
-                           dtype=np.float16))
+            yield (
+                f"{mode} of halves {steps}x{batch} {inputs} to {hidden}",
+                partial(recurrent, mode=mode, steps=steps, batch=batch, inputs=inputs, hidden=hidden, dtype=np.float16),
+            )
 
 
 def block(numbers, hidden, size, layout, stride, k, c, activation, one_pass=True):
     """An inverted residual block without its addition, or without an expansion where hidden is None."""
     inner = hidden or c
     scale = {n: np.float32(n**0.5) for n in (c, inner)}
-    expand = hidden and fo.Conv2d(numbers(hidden, c, 1, 1) / scale[c], numbers(hidden), activation="relu6",
-                                  layout=layout)
-    depth = fo.Conv2d(numbers(inner, 1, k, k) / np.float32(k), numbers(inner), activation=activation, groups=inner,
-                      stride=stride, padding=k // 2, layout=layout)
-    project = fo.Conv2d(numbers(7, inner, 1, 1) / scale[inner], numbers(7), activation=("leaky_relu", 0.1),
-                        layout=layout)
+    expand = hidden and fo.Conv2d(
+        numbers(hidden, c, 1, 1) / scale[c], numbers(hidden), activation="relu6", layout=layout
+    )
+    depth = fo.Conv2d(
+        numbers(inner, 1, k, k) / np.float32(k),
+        numbers(inner),
+        activation=activation,
+        groups=inner,
+        stride=stride,
+        padding=k // 2,
+        layout=layout,
+    )
+    project = fo.Conv2d(
+        numbers(7, inner, 1, 1) / scale[inner], numbers(7), activation=("leaky_relu", 0.1), layout=layout
+    )
     kernel = _core.SeparablePlan() if one_pass else _core.BlockPlan()  # which takes what is faster
     kernel._join(expand, depth, project)
     return [kernel(numbers(*dims(layout, 1, c, *size)), None)]
@@ -311,20 +420,30 @@ def block(numbers, hidden, size, layout, stride, k, c, activation, one_pass=True
 
 # Channels after the expansion, image, stride, kernel, channels, activation of the depthwise part.
 BLOCKS = [
-    (12, (9, 11), 1, 3, 7, "hardswish"), (96, (40, 50), 1, 3, 7, "relu6"), (96, (40, 50), 2, 3, 7, "relu6"),
-    (100, (23, 90), 2, 5, 7, "hardswish"), (48, (24, 130), 1, 3, 8, "relu"), (128, (24, 230), 1, 3, 16, "relu6"),
-    (None, (24, 41), 1, 3, 48, "relu6"), (None, (31, 30), 2, 3, 24, None), (None, (19, 120), 1, 3, 136, "relu6"),
-    (50, (9, 180), 1, 3, 20, "relu6")]
+    (12, (9, 11), 1, 3, 7, "hardswish"),
+    (96, (40, 50), 1, 3, 7, "relu6"),
+    (96, (40, 50), 2, 3, 7, "relu6"),
+    (100, (23, 90), 2, 5, 7, "hardswish"),
+    (48, (24, 130), 1, 3, 8, "relu"),
+    (128, (24, 230), 1, 3, 16, "relu6"),
+    (None, (24, 41), 1, 3, 48, "relu6"),
+    (None, (31, 30), 2, 3, 24, None),
+    (None, (19, 120), 1, 3, 136, "relu6"),
+    (50, (9, 180), 1, 3, 20, "relu6"),
+]
 
 
 def blocks():
-    yield "block layer by layer", partial(block, hidden=12, size=(9, 11), layout="NCHW", stride=1, k=3, c=7,
-                                          activation="relu", one_pass=False)
+    yield (
+        "block layer by layer",
+        partial(block, hidden=12, size=(9, 11), layout="NCHW", stride=1, k=3, c=7, activation="relu", one_pass=False),
+    )
     for layout in LAYOUTS:
         for hidden, size, stride, k, c, activation in BLOCKS:
-            yield (f"block {layout} {c} to {hidden} {size[0]}x{size[1]} {k}x{k} stride={stride} {activation}",
-                   partial(block, hidden=hidden, size=size, layout=layout, stride=stride, k=k, c=c,
-                           activation=activation))
+            yield (
+                f"block {layout} {c} to {hidden} {size[0]}x{size[1]} {k}x{k} stride={stride} {activation}",
+                partial(block, hidden=hidden, size=size, layout=layout, stride=stride, k=k, c=c, activation=activation),
+            )
 
 
 def step(kind, *args, **options):
@@ -343,10 +462,12 @@ ORDERS = {"": np.ascontiguousarray, " channels last": channels_last}
 
 def stepped(kind, shape, before, after=lambda numbers: (), order=np.ascontiguousarray):
     """A case of one step: what stands before its result among the arguments, and behind it."""
+
     def case(numbers):
         y = order(np.zeros(shape, np.float32))
         step(kind, *before(numbers), y, *after(numbers))
         return [np.ascontiguousarray(y)]
+
     return case
 
 
@@ -354,38 +475,57 @@ def elementwise():
     parse, shape = activations.parse, (5, 6, 33)
     for name in "identity", "sqrt", "exp", "erf", "reciprocal", "neg", "abs":
         yield f"unary {name} rows", stepped("unary", (37, 70), lambda n, f=name: (f, n.positive(37, 70)))
-        yield (f"unary {name} strided",
-               stepped("unary", (37, 70), lambda n, f=name: (f, np.repeat(n.positive(37, 70), 2, 1)[:, ::2])))
+        yield (
+            f"unary {name} strided",
+            stepped("unary", (37, 70), lambda n, f=name: (f, np.repeat(n.positive(37, 70), 2, 1)[:, ::2])),
+        )
     for name in sorted(activations.KINDS):
         if name not in ("identity", "prelu"):
-            yield (f"activation {name}", stepped("unary", (3, 1300), lambda n: ("identity", 8 * n(3, 1300)),
-                                                 lambda n, f=name: (parse(n.activation(f, 1)),)))
+            yield (
+                f"activation {name}",
+                stepped(
+                    "unary",
+                    (3, 1300),
+                    lambda n: ("identity", 8 * n(3, 1300)),
+                    lambda n, f=name: (parse(n.activation(f, 1)),),
+                ),
+            )
     for name in "add", "sub", "mul", "div", "max", "min", "prelu":
         for other in shape, (33,), (6, 1), (1, 1, 1):
+
             def before(numbers, name=name, other=other):
                 return name, numbers(*shape), np.broadcast_to(numbers.positive(*other), shape)
-            yield (f"binary {name} {'x'.join(map(str, other))}",
-                   stepped("binary", shape, before, lambda n: (parse("relu"),)))
+
+            yield (
+                f"binary {name} {'x'.join(map(str, other))}",
+                stepped("binary", shape, before, lambda n: (parse("relu"),)),
+            )
     for exponent in 0, 1, 2, 3, -1, 0.5:
+
         def before(numbers, exponent=exponent):
             return "pow", numbers.positive(9, 70), np.broadcast_to(np.float32(exponent), (9, 70))
+
         yield f"pow {exponent}", stepped("binary", (9, 70), before)
 
 
 IMAGE = (2, 19, 9, 8)
 # Kernel, stride, padding before, result.
-POOLS = [((2, 2), (2, 2), (0, 0), (2, 19, 4, 4)), ((3, 3), (2, 2), (1, 1), (2, 19, 5, 4)),
-         ((3, 3), (1, 1), (1, 1), IMAGE)]
+POOLS = [
+    ((2, 2), (2, 2), (0, 0), (2, 19, 4, 4)),
+    ((3, 3), (2, 2), (1, 1), (2, 19, 5, 4)),
+    ((3, 3), (1, 1), (1, 1), IMAGE),
+]
 COUNTED = (-1, 10, 0, 8)  # of an average: rows of zeros count, columns do not
 
 
 def passes_over_images():
     for last, order in ORDERS.items():
+
         def image(numbers, order=order):
             return (order(numbers(*IMAGE)),)
+
         yield "affine" + last, partial(affine, order=order)
-        yield ("instance_norm" + last,
-               stepped("instance_norm", IMAGE, image, lambda n: (1e-5, n(19), n(19)), order))
+        yield ("instance_norm" + last, stepped("instance_norm", IMAGE, image, lambda n: (1e-5, n(19), n(19)), order))
         for kernel, stride, before, y in POOLS:
             k = "x".join(map(str, kernel + stride))
             window = kernel, stride, before, (1, 1)
@@ -394,8 +534,10 @@ def passes_over_images():
         over = (0,), (1,), (3,), (2, 3), (1, 3), (0, 1, 2, 3)
         for name, axes in product(("mean", "sum", "max", "min", "prod"), over):
             y = tuple(1 if a in axes else n for a, n in enumerate((3, 70, 9, 33)))
-            yield (f"reduce {name} {axes}{last}",
-                   stepped("reduce", y, lambda n, f=name, o=order: (f, o(n(3, 70, 9, 33))), lambda n, a=axes: (a,)))
+            yield (
+                f"reduce {name} {axes}{last}",
+                stepped("reduce", y, lambda n, f=name, o=order: (f, o(n(3, 70, 9, 33))), lambda n, a=axes: (a,)),
+            )
         shape = (3, 21, 37, 18)
         yield "copy" + last, stepped("copy", shape, lambda n, s=shape: (n(*s),), order=order)
     rows, columns = np.array([0, 0, 1, 1, 2, 2, 3, 3]), np.array([0, 0, 1, 2, 3, 3, 4])
@@ -403,15 +545,21 @@ def passes_over_images():
 
     def small(numbers):
         return (channels_last(numbers(2, 21, 4, 5)),)
-    yield ("resize nearest", stepped("resize", (2, 21, 8, 7), small,
-                                     lambda n: ((rows, None, None), (columns, None, None)), channels_last))
+
+    yield (
+        "resize nearest",
+        stepped("resize", (2, 21, 8, 7), small, lambda n: ((rows, None, None), (columns, None, None)), channels_last),
+    )
 
     def between(numbers):
         return (rows, rows[::-1].copy(), np.abs(numbers(8))), (columns, more, np.abs(numbers(7)))
+
     yield "resize linear", stepped("resize", (2, 21, 8, 7), small, between, channels_last)
     for kernel, stride, dilation, groups in TRANSPOSED:
-        yield (f"conv_transpose {kernel[0]}x{kernel[1]} stride={stride[0]} groups={groups}",
-               partial(transposed, kernel=kernel, stride=stride, dilation=dilation, groups=groups))
+        yield (
+            f"conv_transpose {kernel[0]}x{kernel[1]} stride={stride[0]} groups={groups}",
+            partial(transposed, kernel=kernel, stride=stride, dilation=dilation, groups=groups),
+        )
 
 
 def elements():
@@ -475,11 +623,15 @@ def cumsum(numbers, axis):
 def rows_and_matrices():
     for axis, n in (0, 7), (0, 64), (1, 1), (1, 7), (1, 16), (1, 31), (1, 100), (1, 1000):
         shape = (n, 18) if axis == 0 else (6, n)
-        yield (f"softmax {axis} of {n}", stepped("softmax", shape, lambda m, s=shape: (9 * m(*s),),
-                                                 lambda m, a=axis: (a, False)))
+        yield (
+            f"softmax {axis} of {n}",
+            stepped("softmax", shape, lambda m, s=shape: (9 * m(*s),), lambda m, a=axis: (a, False)),
+        )
     for n in 1, 2, 15, 16, 33, 64, 95, 768:
-        yield (f"norm {n}", stepped("norm", (9, n), lambda m, n=n: (m(9, n) + np.float32(3),),
-                                    lambda m, n=n: (1e-5, m(n), m(n), -1)))
+        yield (
+            f"norm {n}",
+            stepped("norm", (9, n), lambda m, n=n: (m(9, n) + np.float32(3),), lambda m, n=n: (1e-5, m(n), m(n), -1)),
+        )
     for n in 1, 7, 16, 31, 100, 1000:
         yield f"rms_norm {n}", partial(called_with, fo.rms_norm, (9, n), weight=n)
         yield (
@@ -496,8 +648,16 @@ def rows_and_matrices():
                     called_with, fo.group_norm, dims(layout, 2, 6, 7, 9), weight=6, bias=6, groups=groups, layout=layout
                 ),
             )
-    for m, n, k in ((1, 1, 1), (5, 7, 3), (100, 33, 20), (1, 40, 64), (70, 17, 1), (33, 64, 300), (1, 1100, 70),
-                    (3, 2, 700)):
+    for m, n, k in (
+        (1, 1, 1),
+        (5, 7, 3),
+        (100, 33, 20),
+        (1, 40, 64),
+        (70, 17, 1),
+        (33, 64, 300),
+        (1, 1100, 70),
+        (3, 2, 700),
+    ):
         for swap in "", "a", "b":
             yield joined(f"matmul {m}x{n}x{k}", swap), partial(matmul, m=m, n=n, k=k, swap=swap)
     for swap in "", "b":
@@ -544,14 +704,19 @@ def matmul(numbers, m, n, k, swap, scale=0.25):
     def matrix(name, *shape):
         x = numbers(*shape)
         return np.ascontiguousarray(x.swapaxes(2, 3)).swapaxes(2, 3) if name == swap else x
+
     y = np.zeros((2, 3, m, n), np.float32)
     step("matmul", matrix("a", 2, 3, m, k), matrix("b", 2, 3, k, n), y, scale, activations.parse("relu"))
     return [y]
 
 
 # Kernel, stride, dilation, groups.
-TRANSPOSED = [((2, 2), (2, 2), (1, 1), 1), ((3, 3), (2, 2), (1, 1), 1), ((4, 4), (2, 2), (1, 1), 1),
-              ((6, 5), (2, 3), (3, 2), 3)]
+TRANSPOSED = [
+    ((2, 2), (2, 2), (1, 1), 1),
+    ((3, 3), (2, 2), (1, 1), 1),
+    ((4, 4), (2, 2), (1, 1), 1),
+    ((6, 5), (2, 3), (3, 2), 3),
+]
 
 
 def transposed(numbers, kernel, stride, dilation, groups):
@@ -649,12 +814,31 @@ def bytes_between(numbers, dtype):
     image = x.transpose(0, 3, 1, 2)
     found = [byte_step("requantize", np.empty_like(floats), x=floats)]
     for name in ("add", "sub", "mul"):
-        found.append(byte_step("byte_binary", np.empty_like(x), name=name, types=(dtype, ) * 3, q=q, a=x, b=x[::-1],
-                               activation=(1, 0.0, 6.0, None)))
+        found.append(
+            byte_step(
+                "byte_binary",
+                np.empty_like(x),
+                name=name,
+                types=(dtype,) * 3,
+                q=q,
+                a=x,
+                b=x[::-1],
+                activation=(1, 0.0, 6.0, None),
+            )
+        )
     for counted in (None, (0, 7, 0, 9)):
         y = np.empty((2, 4, 5, 70), dtype)
-        byte_step("byte_pool", y.transpose(0, 3, 1, 2), types=(dtype, ) * 2, q=q[:2], x=image, kernel=(3, 3),
-                  stride=(2, 2), before=(1, 1), counted=counted)
+        byte_step(
+            "byte_pool",
+            y.transpose(0, 3, 1, 2),
+            types=(dtype,) * 2,
+            q=q[:2],
+            x=image,
+            kernel=(3, 3),
+            stride=(2, 2),
+            before=(1, 1),
+            counted=counted,
+        )
         found.append(y)
     return found
 
@@ -662,8 +846,16 @@ def bytes_between(numbers, dtype):
 def dynamic_product(numbers):
     """A product that quantises all of its rows alike."""
     layer = _core.QLinearPlan()
-    layer._pack(as_bytes(numbers, np.int8, 33, 50), numbers.positive(33) / 100, numbers(33), (0, 0.0, 0.0, None), None,
-                None, None, whole=True)
+    layer._pack(
+        as_bytes(numbers, np.int8, 33, 50),
+        numbers.positive(33) / 100,
+        numbers(33),
+        (0, 0.0, 0.0, None),
+        None,
+        None,
+        None,
+        whole=True,
+    )
     return [layer(numbers(70, 50))]
 
 
@@ -692,6 +884,7 @@ def eight_bits():
 def benchmark():
     """The benchmark's convolutions: for which variants run, not for bits, which take plain C seconds."""
     from decisions import benchmark, named
+
     made = {}
     for (channels, outputs, kernel, stride, groups, padding, dilation), image in benchmark():
         options = dict(stride=stride, groups=groups, padding=padding, dilation=dilation)
@@ -705,9 +898,23 @@ def benchmark():
 def cases():
     """Every case by name."""
     made = {}
-    for part in (convolutions, eight_bits, depthwises, products, products_of_halves, products_of_few_bits, recurrents,
-                 recurrents_of_halves, blocks, elementwise, elements, passes_over_images, rows_and_matrices,
-                 attentions, of_the_table):
+    for part in (
+        convolutions,
+        eight_bits,
+        depthwises,
+        products,
+        products_of_halves,
+        products_of_few_bits,
+        recurrents,
+        recurrents_of_halves,
+        blocks,
+        elementwise,
+        elements,
+        passes_over_images,
+        rows_and_matrices,
+        attentions,
+        of_the_table,
+    ):
         for name, case in part():
             assert name not in made, name
             made[name] = case

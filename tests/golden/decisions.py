@@ -3,6 +3,7 @@
 Rows of the benchmark, layers of four networks, sweeps through tile borders, and both sides of every border that an
 algorithm is known to have.
 """
+
 from itertools import product
 
 import numpy as np
@@ -11,8 +12,37 @@ import fusedops as fo
 
 LAYOUTS = ("NCHW", "NHWC")
 SIZES = (1, 2, 3, 5, 7, 8, 12, 13, 16, 17, 24, 31, 32, 33, 48, 63, 64, 65, 96, 127, 128, 129, 192, 255, 256, 257, 512)
-IMAGES = (4, 5, 7, 8, 9, 13, 14, 15, 16, 17, 27, 28, 29, 31, 32, 33, 48, 55, 56, 57, 63, 64, 65, 96, 112, 113, 127, 128,
-          129)
+IMAGES = (
+    4,
+    5,
+    7,
+    8,
+    9,
+    13,
+    14,
+    15,
+    16,
+    17,
+    27,
+    28,
+    29,
+    31,
+    32,
+    33,
+    48,
+    55,
+    56,
+    57,
+    63,
+    64,
+    65,
+    96,
+    112,
+    113,
+    127,
+    128,
+    129,
+)
 
 
 def half(kernel, dilation):
@@ -28,19 +58,42 @@ def conv(channels, size, outputs, kernel=1, stride=1, groups=1, padding=None, di
 
 
 def benchmark():
-    yield from (conv(128, 28, 256), conv(64, 128, 64, 3), conv(64, 56, 64, 3), conv(256, 14, 256, 3),
-                conv(512, 7, 512, 3), conv(128, 56, 128, 3, 2), conv(3, 224, 64, 7, 2), conv(256, 56, 64),
-                conv(1024, 14, 256))
-    for c, size, kernel, stride in [(512, 14, 3, 1), (32, 128, 3, 1), (96, 112, 3, 2), (144, 56, 3, 1), (576, 14, 3, 1),
-                                    (240, 28, 5, 1)]:
+    yield from (
+        conv(128, 28, 256),
+        conv(64, 128, 64, 3),
+        conv(64, 56, 64, 3),
+        conv(256, 14, 256, 3),
+        conv(512, 7, 512, 3),
+        conv(128, 56, 128, 3, 2),
+        conv(3, 224, 64, 7, 2),
+        conv(256, 56, 64),
+        conv(1024, 14, 256),
+    )
+    for c, size, kernel, stride in [
+        (512, 14, 3, 1),
+        (32, 128, 3, 1),
+        (96, 112, 3, 2),
+        (144, 56, 3, 1),
+        (576, 14, 3, 1),
+        (240, 28, 5, 1),
+    ]:
         yield conv(c, size, c, kernel, stride, c)
 
 
 def mobilenets():
     yield conv(3, 224, 32, 3, 2)
     size = 112
-    for channels, outputs, stride in [(32, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1),
-                                      (256, 512, 2), (512, 512, 1), (512, 1024, 2), (1024, 1024, 1)]:
+    for channels, outputs, stride in [
+        (32, 64, 1),
+        (64, 128, 2),
+        (128, 128, 1),
+        (128, 256, 2),
+        (256, 256, 1),
+        (256, 512, 2),
+        (512, 512, 1),
+        (512, 1024, 2),
+        (1024, 1024, 1),
+    ]:
         yield conv(channels, size, channels, 3, stride, channels)
         size //= stride
         yield conv(channels, size, outputs)
@@ -71,19 +124,52 @@ def resnets():
 
 def sweeps():
     for size in IMAGES:
-        yield from (conv(64, size, 128), conv(64, size, 64, 3), conv(32, size, 64, 3, 2), conv(24, size, 40, 5),
-                    conv(128, size, 128, 3, 1, 32), conv(64, size, 64, 3, 1, 64), conv(3, size, 32, 3, 2),
-                    conv(256, size, 64, 1, 2), conv(16, size, 16, 3, dilation=2))
+        yield from (
+            conv(64, size, 128),
+            conv(64, size, 64, 3),
+            conv(32, size, 64, 3, 2),
+            conv(24, size, 40, 5),
+            conv(128, size, 128, 3, 1, 32),
+            conv(64, size, 64, 3, 1, 64),
+            conv(3, size, 32, 3, 2),
+            conv(256, size, 64, 1, 2),
+            conv(16, size, 16, 3, dilation=2),
+        )
     for channels in SIZES:
-        yield from (conv(channels, 28, 64, 3), conv(64, 28, channels, 3), conv(channels, 14, 256),
-                    conv(256, 14, channels))
+        yield from (
+            conv(channels, 28, 64, 3),
+            conv(64, 28, channels, 3),
+            conv(channels, 14, 256),
+            conv(256, 14, channels),
+        )
 
 
 STRASSEN_CHANNELS = (31, 32, 63, 64, 79, 80, 95, 96, 255, 256, 257, 1024, 1025)
-LINES = [((3, 3), (2, 1)), ((5, 5), 1), ((5, 5), 2), ((7, 7), 1), ((7, 7), 2), ((11, 11), 4), ((3, 1), 1), ((1, 3), 1),
-         ((1, 7), 1), ((7, 1), 1), ((2, 2), 1)]
-SMALL = [(64, 64, 1, 64), (256, 256, 1, 64), (512, 512, 3, 3), (64, 64, 5, 5), (64, 64, 12, 12), (3, 32, 8, 8),
-         (4, 8, 1, 500), (512, 512, 7, 7), (256, 64, 1, 100000), (64, 256, 100000, 1)]
+LINES = [
+    ((3, 3), (2, 1)),
+    ((5, 5), 1),
+    ((5, 5), 2),
+    ((7, 7), 1),
+    ((7, 7), 2),
+    ((11, 11), 4),
+    ((3, 1), 1),
+    ((1, 3), 1),
+    ((1, 7), 1),
+    ((7, 1), 1),
+    ((2, 2), 1),
+]
+SMALL = [
+    (64, 64, 1, 64),
+    (256, 256, 1, 64),
+    (512, 512, 3, 3),
+    (64, 64, 5, 5),
+    (64, 64, 12, 12),
+    (3, 32, 8, 8),
+    (4, 8, 1, 500),
+    (512, 512, 7, 7),
+    (256, 64, 1, 100000),
+    (64, 256, 100000, 1),
+]
 
 
 def borders():
@@ -104,8 +190,12 @@ def borders():
         yield from (conv(channels, height, outputs, 3, stride, width=width) for stride in (1, 2))  # im2col
     for k, stride, dilation, size in product((2, 3, 4, 5, 7, 9), (1, 2, 3), (1, 2), (7, 30, 200)):
         yield conv(64, size, 64, k, stride, 64, dilation=dilation)  # depthwise
-    yield from (conv(64, 56, 64, 3, n=8), conv(128, 14, 256, n=8), conv(3, 224, 64, 7, 2, n=8),
-                conv(512, 7, 512, 3, n=8))
+    yield from (
+        conv(64, 56, 64, 3, n=8),
+        conv(128, 14, 256, n=8),
+        conv(3, 224, 64, 7, 2, n=8),
+        conv(512, 7, 512, 3, n=8),
+    )
 
 
 def named(layer, image, layout):
@@ -138,8 +228,10 @@ def convolutions(column):
                 n, height, width = image
                 shape = (n, channels, height, width) if layout == "NCHW" else (n, height, width, channels)
                 name = layer.kernel(shape)[0]
-                yield (named((channels, outputs, kernel, stride, groups, padding, dilation), image, layout),
-                       name if layer.isa == column.removesuffix("_half_rate") else f"{layer.isa} {name}")
+                yield (
+                    named((channels, outputs, kernel, stride, groups, padding, dilation), image, layout),
+                    name if layer.isa == column.removesuffix("_half_rate") else f"{layer.isa} {name}",
+                )
 
 
 def products(column):

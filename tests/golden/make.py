@@ -8,6 +8,7 @@ The kernel variants need a build with FUSEDOPS_TRACE=1. A column is an instructi
 filled and is not compared. FUSEDOPS_EMULATE_AVX512=1 (setup.py) fills AVX-512's. Caches are those of the machine below,
 whatever this one has, for the choice of an algorithm depends on them.
 """
+
 import argparse
 import csv
 import os
@@ -49,6 +50,7 @@ def digest(arrays):
 def bits():
     """{case: {set: hash of its results}}"""
     from bits import cases
+
     rows = run(cases(), available())
     return {name: {column: digest(arrays) for column, (arrays, _) in row.items()} for name, row in rows}
 
@@ -56,6 +58,7 @@ def bits():
 def run(made, columns, threads=2):
     """(case, {set: its results and the names of the variants that ran}); without a trace no names."""
     from bits import Numbers
+
     fo.set_num_threads(threads)
     _core.variants()
     for name, case in made.items():
@@ -72,6 +75,7 @@ def variants():
     One thread runs them, for which heights of tiles several take is chance; two only what Winograd's threads share.
     """
     from bits import benchmark, cases
+
     vectors = [column for column in available() if column != "scalar"]
     alone = [*run(cases(), available(), threads=1), *run(benchmark(), vectors, threads=1)]
     rows = alone + [(name, row) for name, row in run(cases(), available()) if "winograd" in name]
@@ -81,6 +85,7 @@ def variants():
 def decisions():
     """{shape: {set: algorithm}}"""
     from decisions import answers
+
     table = {}
     for column in available():
         use(column)
@@ -110,8 +115,12 @@ def differences(table, known):
     """Lines that say what differs."""
     lines = [f"{name}: in the table, but no case" for name in known.keys() - table.keys()]
     lines += [f"{name}: a case, but not in the table" for name in table.keys() - known.keys()]
-    lines += [f"{name}, {column}: {known[name][column]} -> {cell}" for name in table.keys() & known.keys()
-              for column, cell in table[name].items() if known[name][column] not in ("", cell)]
+    lines += [
+        f"{name}, {column}: {known[name][column]} -> {cell}"
+        for name in table.keys() & known.keys()
+        for column, cell in table[name].items()
+        if known[name][column] not in ("", cell)
+    ]
     return sorted(lines)
 
 

@@ -151,15 +151,15 @@ static void op_v_store_halves(const record *r, float *y) { v_store_halves(y + N(
 
 static void op_v_transpose(const record *r, float *y) {
     vf m[VL];
-    UNROLL for (int i = 0; i < VL; i++) m[i] = v_load(r->in + i * VL);
+    UNROLL_FOR (int i = 0; i < VL; i++) m[i] = v_load(r->in + i * VL);
     v_transpose(m);
-    UNROLL for (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
+    UNROLL_FOR (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
 }
 
 static void op_v_load_transposed(const record *r, float *y) {
     vf m[VL];
     v_load_transposed(m, r->in, N(0));
-    UNROLL for (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
+    UNROLL_FOR (int i = 0; i < VL; i++) v_store(y + i * VL, m[i]);
 }
 
 static void op_v_load_strided(const record *r, float *y) { v_store(y, v_load_strided(r->in, N(0), N(1))); }
@@ -219,7 +219,7 @@ static void op_v_store_parts(const record *r, float *y) {
 }
 
 static void four(const record *r, vi v[4]) {
-    UNROLL for (int i = 0; i < 4; i++) v[i] = v_iload(r->in + i * VL);
+    UNROLL_FOR (int i = 0; i < 4; i++) v[i] = v_iload(r->in + i * VL);
 }
 
 static void op_v_pack(const record *r, float *y) {
@@ -254,7 +254,7 @@ static void op_v_quads(const record *r, float *y) {
     vi v[4], q[4];
     four(r, v);
     v_quads(v, q);
-    UNROLL for (int i = 0; i < 4; i++) v_istore(y + i * VL, q[i]);
+    UNROLL_FOR (int i = 0; i < 4; i++) v_istore(y + i * VL, q[i]);
 }
 
 /* C + the products of A's bytes and B's. */
@@ -291,8 +291,7 @@ typedef void op_fn(const record *, float *);
 static const struct {
     const char *name;
     op_fn *run;
-} ops[] = {
-    EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_INTEGERS(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
+} ops[] = {EACH_BINARY(NAMED) EACH_UNARY(NAMED) EACH_INTEGERS(NAMED) EACH_TERNARY(NAMED) EACH_OTHER(NAMED)};
 
 /* Two pages that may be touched, between two that may not. */
 static void map_near(void) {

@@ -93,9 +93,21 @@ static void compute(int kind, float *y) {
     const fo_conv2d_size size = {.n = 1, .ih = H, .iw = H, .oh = H, .ow = H, .top = 1, .left = 1};
     const fo_image in = {x, C * H * H, 1, H * C, C}, out = {y, C * H * H, 1, H * C, C};
     float state[4][LAYERS * BATCH * HIDDEN] = {{0}};
-    const fo_sequence sequence = {.cells = cells, .layers = LAYERS, .directions = 1, .steps = STEPS, .batch = BATCH,
-                                  .x = x, .xt = BATCH * HIDDEN, .xb = HIDDEN, .h0 = state[0], .c0 = state[1],
-                                  .hn = state[2], .cn = state[3], .y = y, .yt = BATCH * HIDDEN, .yb = HIDDEN};
+    const fo_sequence sequence = {.cells = cells,
+                                  .layers = LAYERS,
+                                  .directions = 1,
+                                  .steps = STEPS,
+                                  .batch = BATCH,
+                                  .x = x,
+                                  .xt = BATCH * HIDDEN,
+                                  .xb = HIDDEN,
+                                  .h0 = state[0],
+                                  .c0 = state[1],
+                                  .hn = state[2],
+                                  .cn = state[3],
+                                  .y = y,
+                                  .yt = BATCH * HIDDEN,
+                                  .yb = HIDDEN};
     switch (kind) {
         case 0: fo_conv2d_run(direct, &size, &in, NULL, &out); break;
         case 1: fo_conv2d_run(winograd, &size, &in, NULL, &out); break;

@@ -27,7 +27,7 @@ INLINE void dw_across_row(const int cols, const bool inside, const bool first, c
     const ptrdiff_t sw = g->s->sw, dw = g->s->dw, step = sw * g->x.sw, next = dw * g->x.sw;
     for (ptrdiff_t j = g->s->kw; j > 0; j--, column += dw, x += next, w += VL) {
         const vf tap = first ? v_load(w) : v_zero(), other = second ? v_load(w - shared) : v_zero();
-        UNROLL for (int v = 0; v < cols; v++) {
+        UNROLL_FOR (int v = 0; v < cols; v++) {
             const float *at = inside || (size_t)(column + v * sw) < (size_t)g->z->iw ? x + v * step : zeros;
             const vf xv = inside ? v_load(at) : v_load_mask(at, lanes);
             if (first) acc[0][v] = v_fma(tap, xv, acc[0][v]);
@@ -45,7 +45,7 @@ INLINE void dw_across_put(const int cols, const bool inside, const fo_depthwise_
         return;
     }
     float buffer[DW_ACROSS * VL];
-    UNROLL for (int v = 0; v < cols; v++) v_store(buffer + v * VL, sums[v]);
+    UNROLL_FOR (int v = 0; v < cols; v++) v_store(buffer + v * VL, sums[v]);
     dw_finish(g, &(dw_sums){buffer, VL, c, p->n, h, p->w, p->cols, true});
 }
 
@@ -59,7 +59,8 @@ INLINE void dw_across(const int rows, const int cols, const bool inside, const f
     for (ptrdiff_t n = 0, c = p.c; n < p.count; n++, c += VL) {
         vf acc[2][DW_ACROSS];
         const vf start = !g.bias ? v_zero() : inside ? v_load(g.bias + c) : v_load_mask(g.bias + c, lanes);
-        UNROLL for (int q = 0; q < rows; q++) UNROLL for (int v = 0; v < cols; v++) acc[q][v] = start;
+        UNROLL_FOR (int q = 0; q < rows; q++)
+            UNROLL_FOR (int v = 0; v < cols; v++) acc[q][v] = start;
         const float *x = g.x.data + t0 * g.x.sh + u * g.x.sw + c, *w = g.w + c * kh * kw;
         for (ptrdiff_t i = 0, t = t0; i < kh + beyond; i++, t += g.s->dh, x += g.s->dh * g.x.sh, w += kw * VL) {
             if ((size_t)t >= (size_t)g.z->ih) continue;
@@ -70,7 +71,7 @@ INLINE void dw_across(const int rows, const int cols, const bool inside, const f
             else
                 dw_across_row(cols, inside, false, true, &g, x, u, lanes, w, beyond * kw * VL, acc);
         }
-        UNROLL for (int q = 0; q < rows; q++) dw_across_put(cols, inside, &g, &p, c, p.h + q, acc[q]);
+        UNROLL_FOR (int q = 0; q < rows; q++) dw_across_put(cols, inside, &g, &p, c, p.h + q, acc[q]);
     }
 }
 
@@ -154,7 +155,7 @@ INLINE void dw_any(const dw_lanes lanes, const int rows, const int nv, const boo
     const vf start = !g->bias ? v_zero() : g->nhwc ? v_load_tail(g->bias + c, n) : v_set1(g->bias[c]);
     const float *w_c = g->nhwc ? g->w + c * s->kh * s->kw : g->w + c * g->ldw;
     vf acc[DW_ANY];
-    UNROLL for (int q = 0; q < rows * nv; q++) acc[q] = start;
+    UNROLL_FOR (int q = 0; q < rows * nv; q++) acc[q] = start;
     for (ptrdiff_t i = 0, t = h * s->sh - g->z->top; i < s->kh; i++, t += s->dh) {
         ptrdiff_t q0 = 0, q1 = last; /* those whose input row is in the image */
         while (q0 < q1 && t + q0 * s->sh < 0) q0++;
@@ -162,9 +163,9 @@ INLINE void dw_any(const dw_lanes lanes, const int rows, const int nv, const boo
         for (ptrdiff_t j = 0, column = w * s->sw - g->z->left; j < s->kw && q0 < q1; j++, column += s->dw) {
             const ptrdiff_t tap = i * s->kw + j;
             const vf tv = g->nhwc ? v_load(w_c + tap * VL) : v_set1(w_c[tap]);
-            UNROLL for (int q = 0; q < rows; q++) {
+            UNROLL_FOR (int q = 0; q < rows; q++) {
                 if (rows > 1 && (q < q0 || q >= q1)) continue;
-                UNROLL for (int v = 0; v < nv; v++) {
+                UNROLL_FOR (int v = 0; v < nv; v++) {
                     const vf xv = dw_any_lanes(lanes, inside, g, c, t + q * s->sh, column + v * VL * s->sw);
                     acc[q * nv + v] = v_fma(tv, xv, acc[q * nv + v]);
                 }
@@ -177,7 +178,7 @@ INLINE void dw_any(const dw_lanes lanes, const int rows, const int nv, const boo
         return;
     }
     float sums[DW_ANY * VL];
-    UNROLL for (int q = 0; q < rows * nv; q++) v_store(sums + q * VL, acc[q]);
+    UNROLL_FOR (int q = 0; q < rows * nv; q++) v_store(sums + q * VL, acc[q]);
     dw_finish(g, &(dw_sums){sums, nv * VL, c, n, h, w, (int)last, false});
 }
 

@@ -24,14 +24,15 @@ INLINE void dw_band(const dw_tile_form f, const dw_tile *args) {
         v_force_mem(start);
         const float *x = from;
         float *y = to;
-        UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
-        UNROLL for (int q = 0; q < 3; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
+        UNROLL_FOR (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
+        UNROLL_FOR (int q = 0; q < 3; q++)
+            UNROLL_FOR (int v = 0; v < f.cols; v++) acc[q][v] = start;
         for (ptrdiff_t t = 0; t < a.rows + 2;) /* input row t completes output row t - 2 */
-            UNROLL for (int first = 0; first < 3; first++, t++, x += a.xh, y += a.yh) { /* roles change places */
+            UNROLL_FOR (int first = 0; first < 3; first++, t++, x += a.xh, y += a.yh) { /* roles change places */
                 if (t >= a.rows + 2) break;
                 if (t >= a.above && t < end) dw_add_columns(f, NULL, x, a.xw, 2, first, tap, NULL, acc);
                 if (t >= 2) ep_row(&ep, a.bounded, f.cols, acc[first], y, a.yw);
-                UNROLL for (int v = 0; v < f.cols; v++) acc[first][v] = start;
+                UNROLL_FOR (int v = 0; v < f.cols; v++) acc[first][v] = start;
             }
     }
 }
@@ -52,12 +53,13 @@ INLINE void dw_relay_row(const dw_tile_form f, const dw_relay *r) {
     for (ptrdiff_t n = a.count; n > 0; n--, x += VL, y += VL, w += 9 * VL, bias += a.step_bias, sums += DW_BAND * VL) {
         vf acc[2][DW_TILE_COLS], tap[9];
         const vf start = v_load(bias);
-        UNROLL for (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
-        UNROLL for (int v = 0; v < f.cols; v++) acc[0][v] = a.above || !puts ? start : v_load(sums + v * VL);
-        UNROLL for (int v = 0; v < f.cols; v++) acc[1][v] = start;
+        UNROLL_FOR (int t = 0; t < 9; t++) tap[t] = v_load(w + t * VL);
+        UNROLL_FOR (int v = 0; v < f.cols; v++) acc[0][v] = a.above || !puts ? start : v_load(sums + v * VL);
+        UNROLL_FOR (int v = 0; v < f.cols; v++) acc[1][v] = start;
         if (puts) dw_add_columns(f, NULL, x, a.xw, 1, 0, tap, NULL, acc);
         if (!a.below) dw_add_columns(f, NULL, x + a.xh, a.xw, 2, 0, tap, NULL, acc);
-        if (next) UNROLL for (int v = 0; v < f.cols; v++) v_store(sums + v * VL, acc[1][v]);
+        if (next)
+            UNROLL_FOR (int v = 0; v < f.cols; v++) v_store(sums + v * VL, acc[1][v]);
         if (puts) ep_row(&a.ep, a.bounded, f.cols, acc[0], y, a.yw);
     }
 }

@@ -30,11 +30,17 @@ static __attribute__((noinline)) void dw_finish(const fo_depthwise_args *g, cons
     const bool one_slope = !g->nhwc && g->act.kind == FO_PRELU;
     const ptrdiff_t y = s->c * g->y.sc + s->h * g->y.sh + s->w * g->y.sw;
     const ptrdiff_t r = s->c * g->r.sc + s->h * g->r.sh + s->w * g->r.sw;
-    finish_args f = {.tile = s->sums, .mr = s->rows, .n = (int)s->n, .ldt = s->ld,
-                     .r = g->r.data ? g->r.data + r : NULL, .ldr = s->across ? g->r.sw : g->r.sh,
-                     .c = g->y.data + y, .ldc = s->across ? g->y.sw : g->y.sh,
+    finish_args f = {.tile = s->sums,
+                     .mr = s->rows,
+                     .n = (int)s->n,
+                     .ldt = s->ld,
+                     .r = g->r.data ? g->r.data + r : NULL,
+                     .ldr = s->across ? g->r.sw : g->r.sh,
+                     .c = g->y.data + y,
+                     .ldc = s->across ? g->y.sw : g->y.sh,
                      .slopes = g->act.slopes ? g->act.slopes + s->c : NULL,
-                     .p0 = one_slope ? g->act.slopes[s->c] : g->act.p0, .p1 = g->act.p1};
+                     .p0 = one_slope ? g->act.slopes[s->c] : g->act.p0,
+                     .p1 = g->act.p1};
     FO_NAME(fo_finish_tile)(&f, one_slope ? FO_LEAKY_RELU : g->act.kind, false);
 }
 

@@ -28,8 +28,8 @@ INLINE void dw_line_tile(const dw_line_form f, const bool left, const bool right
     const dw_tile_form tile = {3, f.s, 1, DW_COLS, false, left, right};
     const ptrdiff_t xw = f.near ? NR : g->xw;
     vf acc[1][DW_TILE_COLS];
-    UNROLL for (int v = 0; v < DW_COLS; v++) acc[0][v] = start;
-    UNROLL for (int i = 0; i < 3; i++)
+    UNROLL_FOR (int v = 0; v < DW_COLS; v++) acc[0][v] = start;
+    UNROLL_FOR (int i = 0; i < 3; i++)
         if (f.all || l->in[i]) dw_add_columns(tile, NULL, l->in[i] + w * f.s * xw, xw, i, 0, l->tap, NULL, acc);
     ep_row(ep, true, DW_COLS, acc[0], l->y + w * g->yw, g->yw);
 }
@@ -43,8 +43,8 @@ INLINE void dw_line(const dw_line_form f, const fo_depthwise_line_args *args) {
         dw_line_vector l = {.y = g.y + n * VL};
         vf start = g.bias ? v_load(g.bias + n * VL) : v_zero();
         v_force_mem(start); /* registers are for taps and sums */
-        UNROLL for (int i = 0; i < 3; i++) l.in[i] = f.all || g.rows[i] ? g.rows[i] + n * VL - before : NULL;
-        UNROLL for (int t = 0; t < 9; t++) l.tap[t] = v_load(g.w + (n * 9 + t) * VL);
+        UNROLL_FOR (int i = 0; i < 3; i++) l.in[i] = f.all || g.rows[i] ? g.rows[i] + n * VL - before : NULL;
+        UNROLL_FOR (int t = 0; t < 9; t++) l.tap[t] = v_load(g.w + (n * 9 + t) * VL);
         if (left)
             dw_line_tile(f, true, false, &g, &l, start, &ep, 0);
         else

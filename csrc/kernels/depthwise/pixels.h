@@ -27,10 +27,16 @@ static const dw_kernels *dw_kernels_of(ptrdiff_t k, ptrdiff_t s) {
 #define BOTH(k, rows, cols) {ONE(k, 1, rows, cols), ONE(k, 2, rows, cols)}
 #define WIDE(k, s, rows, cols, few) {false, 2, {SIDED_SHAPE(k, s, rows, cols), SIDED_SHAPE(k, s, rows, few)}}
 #define HIGH(s) {true, 3, {SIDED_SHAPE(3, s, 7, 2), SIDED_SHAPE(3, s, 4, 2), SIDED_SHAPE(3, s, 2, 2)}}
-    static const dw_kernels many[][2] = {[2] = BOTH(2, 4, 4), [3] = {HIGH(1), HIGH(2)}, [4] = BOTH(4, 4, 4),
-                                         [5] = {WIDE(5, 1, 2, 7, 4), ONE(5, 2, 3, 4)}, [7] = BOTH(7, 4, 4)};
-    static const dw_kernels few[][2] = {[2] = BOTH(2, 3, 4), [3] = {WIDE(3, 1, 2, 4, 2), WIDE(3, 2, 2, 4, 2)},
-                                        [4] = BOTH(4, 3, 2), [5] = BOTH(5, 4, 2), [7] = BOTH(7, 3, 2)};
+    static const dw_kernels many[][2] = {[2] = BOTH(2, 4, 4),
+                                         [3] = {HIGH(1), HIGH(2)},
+                                         [4] = BOTH(4, 4, 4),
+                                         [5] = {WIDE(5, 1, 2, 7, 4), ONE(5, 2, 3, 4)},
+                                         [7] = BOTH(7, 4, 4)};
+    static const dw_kernels few[][2] = {[2] = BOTH(2, 3, 4),
+                                        [3] = {WIDE(3, 1, 2, 4, 2), WIDE(3, 2, 2, 4, 2)},
+                                        [4] = BOTH(4, 3, 2),
+                                        [5] = BOTH(5, 4, 2),
+                                        [7] = BOTH(7, 3, 2)};
     return DW_32 ? &many[k][s - 1] : &few[k][s - 1];
 }
 
@@ -113,8 +119,15 @@ typedef struct {
 
 /* What all tiles of a call share. */
 static dw_place dw_start(const fo_depthwise_args *g) {
-    return (dw_place){.tile = {.tiles = 1, .step_bias = g->bias ? VL : 0, .xh = g->x.sh, .xw = g->x.sw, .yh = g->y.sh,
-                               .yw = g->y.sw, .bounded = ep_bounded(&g->act), .ep = ep_start(&g->act), .lanes = VL}};
+    return (dw_place){.tile = {.tiles = 1,
+                               .step_bias = g->bias ? VL : 0,
+                               .xh = g->x.sh,
+                               .xw = g->x.sw,
+                               .yh = g->y.sh,
+                               .yw = g->y.sw,
+                               .bounded = ep_bounded(&g->act),
+                               .ep = ep_start(&g->act),
+                               .lanes = VL}};
 }
 
 /* The tile at output pixel (h, w). It overlaps others before w1 and h1 rather than be smaller, if it may, and its
@@ -245,8 +258,8 @@ static bool dw_wants_bands(const fo_depthwise_args *g) {
     if (!DW_32 || !g->half_rate || !known || g->s->kh != 3 || channels % VL || !dw_in_registers(g)) return false;
     const ptrdiff_t bytes = channels * (ptrdiff_t)sizeof(float) * rows * (s * z->iw + z->ow);
     const bool at_lines = ((uintptr_t)(g->x.data + g->c0) | (uintptr_t)(g->y.data + g->c0)) % (VL * sizeof(float)) == 0;
-    if (s == 1) return z->ow % DW_BAND == 0 && rows >= DW_BAND && g->x.sw % (FO_PAGE_FLOATS / 2) == 0 &&
-                       bytes <= FO_L2_ALL;
+    if (s == 1)
+        return z->ow % DW_BAND == 0 && rows >= DW_BAND && g->x.sw % (FO_PAGE_FLOATS / 2) == 0 && bytes <= FO_L2_ALL;
     const bool many = rows >= DW_BAND && bytes <= 2 * FO_L2_ALL &&
                       channels >= (at_lines ? FO_DEPTHWISE_MANY / 2 : FO_DEPTHWISE_MANY) * VL;
     return z->ow >= DW_BAND && rows >= 2 && (g->x.sw % (FO_PAGE_FLOATS / 8) == 0 || many);
@@ -309,7 +322,7 @@ static bool dw_copied(const fo_depthwise_args *g, const dw_kernels *kn) {
                 for (ptrdiff_t u = 0; u < iw; u++, to += CHANNELS) {
                     const float *from = g->x.data + t * g->x.sh + u * g->x.sw + c;
                     if (part.c1 - c == CHANNELS)
-                        UNROLL for (int v = 0; v < CHANNELS; v += VL) v_store(to + v, v_load(from + v));
+                        UNROLL_FOR (int v = 0; v < CHANNELS; v += VL) v_store(to + v, v_load(from + v));
                     else
                         for (ptrdiff_t v = 0; v < part.c1 - c; v += VL)
                             v_store(to + v, v_load_tail(from + v, part.c1 - c - v));

@@ -13,15 +13,15 @@ enum { DW_BUFFER_ROWS = 16, DW_PLACES = 8 };
 INLINE void dw_tall_tile(const dw_form f, const vm in[DW_LOADS], const float *x, ptrdiff_t xh, ptrdiff_t above,
                          ptrdiff_t below, const vf taps[9], vf acc[DW_TALL]) {
     const int window = (DW_TALL - 1) * f.s + f.k, margin = f.k / 2;
-    UNROLL for (int t = 0; t < window; t++, x += xh) {
+    UNROLL_FOR (int t = 0; t < window; t++, x += xh) {
         v_launder(x);
         if ((t < margin && t < above) || (t >= window - margin && window - 1 - t < below)) continue;
         vf row[DW_LOADS];
         dw_load_row(f, in, x, row);
-        UNROLL for (int j = 0; j < f.k; j++) {
+        UNROLL_FOR (int j = 0; j < f.k; j++) {
             const vf *from = row + j % f.s * dw_reach(f) + j / f.s / VL;
             const vf xv = j / f.s % VL ? v_concat(from[0], from[1], j / f.s % VL) : from[0];
-            UNROLL for (int q = 0; q < DW_TALL; q++) {
+            UNROLL_FOR (int q = 0; q < DW_TALL; q++) {
                 const int i = t - q * f.s;
                 if (i >= 0 && i < f.k) acc[q] = v_fma(taps[i * f.k + j], xv, acc[q]);
             }
@@ -35,7 +35,7 @@ INLINE void dw_tall(const dw_form f, const dw_plane *args, const dw_columns *c) 
     const bool bounded = a.bounded;
     const ptrdiff_t lanes = c->lanes, window = (DW_TALL - 1) * f.s + f.k;
     vm in[DW_LOADS];
-    UNROLL for (int q = 0; q < dw_loads(f); q++) in[q] = c->in[q];
+    UNROLL_FOR (int q = 0; q < dw_loads(f); q++) in[q] = c->in[q];
     a.x += c->w * f.s, a.y += c->w;
     for (ptrdiff_t n = 0; n < a.channels; n++) {
         v_force_mem(a);
@@ -44,13 +44,13 @@ INLINE void dw_tall(const dw_form f, const dw_plane *args, const dw_columns *c) 
         float *y = a.y + n * a.yc;
         const ptrdiff_t xh = a.xh, yh = a.yh;
         vf taps[9];
-        UNROLL for (int t = 0; t < f.k * f.k; t++) taps[t] = v_set1(w[t]);
+        UNROLL_FOR (int t = 0; t < f.k * f.k; t++) taps[t] = v_set1(w[t]);
         for (ptrdiff_t h = 0, t = a.t; h < a.rows; h += DW_TALL, t += DW_TALL * f.s, x += DW_TALL * f.s * xh) {
             vf acc[DW_TALL];
-            UNROLL for (int q = 0; q < DW_TALL; q++) acc[q] = start;
+            UNROLL_FOR (int q = 0; q < DW_TALL; q++) acc[q] = start;
             dw_tall_tile(f, in, x, xh, -t, t + window - (ptrdiff_t)a.ih, taps, acc);
             ep_vectors(&ep, bounded, DW_TALL, acc);
-            UNROLL for (int q = 0; q < DW_TALL; q++, y += yh) {
+            UNROLL_FOR (int q = 0; q < DW_TALL; q++, y += yh) {
                 v_launder(y);
                 v_store_tail(y, acc[q], lanes);
             }
@@ -200,9 +200,20 @@ static ptrdiff_t dw_strip_rows(const fo_depthwise_args *g, int places) {
 /* What all walks of a call share. */
 static dw_plane dw_plane_of(const fo_depthwise_args *g, const ep_bounds *ep) {
     static const float none;
-    return (dw_plane){.x = g->x.data - g->z->left, .w = g->w, .bias = g->bias ? g->bias : &none, .y = g->y.data,
-                      .channels = 1, .xc = g->x.sc, .yc = g->y.sc, .wc = g->ldw, .bias_c = g->bias ? 1 : 0,
-                      .xh = g->x.sh, .yh = g->y.sh, .ih = (size_t)g->z->ih, .dh = 1, .bounded = ep_bounded(&g->act),
+    return (dw_plane){.x = g->x.data - g->z->left,
+                      .w = g->w,
+                      .bias = g->bias ? g->bias : &none,
+                      .y = g->y.data,
+                      .channels = 1,
+                      .xc = g->x.sc,
+                      .yc = g->y.sc,
+                      .wc = g->ldw,
+                      .bias_c = g->bias ? 1 : 0,
+                      .xh = g->x.sh,
+                      .yh = g->y.sh,
+                      .ih = (size_t)g->z->ih,
+                      .dh = 1,
+                      .bounded = ep_bounded(&g->act),
                       .ep = ep};
 }
 

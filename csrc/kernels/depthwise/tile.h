@@ -32,7 +32,7 @@ typedef struct {
     int above, below; /* rows of the window outside the image */
     bool bounded;     /* whether the clip has an upper bound */
     ep_bounds ep;
-    const vm *in;     /* masked: lanes that are read of each column of the window */
+    const vm *in;          /* masked: lanes that are read of each column of the window */
     int rows, cols, lanes; /* masked: what is stored; rows of a band */
 } dw_tile;
 
@@ -41,9 +41,7 @@ typedef void dw_tile_fn(const dw_tile *);
 INLINE int dw_window(const dw_tile_form f) { return (f.cols - 1) * f.s + f.k; }
 INLINE int dw_window_rows(const dw_tile_form f) { return (f.rows - 1) * f.s + f.k; }
 /* Whether all taps fit the registers, with the sums and a row of the window. */
-INLINE bool dw_keeps_all_taps(const dw_tile_form f) {
-    return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS;
-}
+INLINE bool dw_keeps_all_taps(const dw_tile_form f) { return f.k * f.k + f.rows * f.cols + dw_window(f) < REGISTERS; }
 /* Whether the columns of the window come one after the other, because a row of it does not fit the registers with the
  * sums, but its taps do. */
 INLINE bool dw_by_columns(const dw_tile_form f) {
@@ -60,11 +58,11 @@ INLINE vf dw_column(const dw_tile_form f, const vm *in, const float *x, const in
  * unless it is NULL. */
 INLINE void dw_add_columns(const dw_tile_form f, const vm *in, const float *x, ptrdiff_t xw, const int t,
                            const int first, const vf *tap, vf *begin, vf acc[][DW_TILE_COLS]) {
-    UNROLL for (int u = 0; u < dw_window(f); u++) {
+    UNROLL_FOR (int u = 0; u < dw_window(f); u++) {
         vf xv = dw_column(f, in, x + u % 3 * xw, u);
         v_force_reg(xv); /* or each of its multiply-adds loads it */
-        UNROLL for (int q = 0; q < f.rows; q++)
-            UNROLL for (int j = 0; j < f.k; j++) {
+        UNROLL_FOR (int q = 0; q < f.rows; q++)
+            UNROLL_FOR (int j = 0; j < f.k; j++) {
                 const int v = (u - j) / f.s, i = t - q * f.s;
                 if (i < 0 || i >= f.k || u < j || (u - j) % f.s || v >= f.cols) continue;
                 vf *sum = &acc[(first + q) % f.rows][v];
@@ -85,13 +83,13 @@ INLINE void dw_add_columns(const dw_tile_form f, const vm *in, const float *x, p
 INLINE void dw_add_taps(const dw_tile_form f, const vm *in, const float *x, ptrdiff_t xw, const int t, const float *w,
                         const vf *tap, vf acc[][DW_TILE_COLS]) {
     vf xv[DW_WINDOW];
-    UNROLL for (int u = 0; u < dw_window(f); u++) xv[u] = dw_column(f, in, x + u * xw, u);
-    UNROLL for (int j = 0; j < f.k; j++)
-        UNROLL for (int q = 0; q < f.rows; q++) {
+    UNROLL_FOR (int u = 0; u < dw_window(f); u++) xv[u] = dw_column(f, in, x + u * xw, u);
+    UNROLL_FOR (int j = 0; j < f.k; j++)
+        UNROLL_FOR (int q = 0; q < f.rows; q++) {
             const int i = t - q * f.s;
             if (i < 0 || i >= f.k) continue;
             const vf tv = dw_keeps_all_taps(f) ? tap[i * f.k + j] : v_load(w + (i * f.k + j) * VL);
-            UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = v_fma(tv, xv[v * f.s + j], acc[q][v]);
+            UNROLL_FOR (int v = 0; v < f.cols; v++) acc[q][v] = v_fma(tv, xv[v * f.s + j], acc[q][v]);
         }
 }
 
@@ -102,8 +100,8 @@ INLINE void dw_tile_row(const dw_tile_form f, const vm *in, const float *x, ptrd
         dw_add_taps(f, in, x, xw, t, w, tap, acc);
         return;
     }
-    UNROLL for (int q = 0; q < f.rows; q++)
-        UNROLL for (int n = (t - q * f.s) * f.k; n < (t - q * f.s + 1) * f.k; n++) {
+    UNROLL_FOR (int q = 0; q < f.rows; q++)
+        UNROLL_FOR (int n = (t - q * f.s) * f.k; n < (t - q * f.s + 1) * f.k; n++) {
             if (n < 0 || n >= f.k * f.k) continue;
             tap[n] = v_load(w + n * VL);
             v_force_reg(tap[n]); /* kept, or multiply-adds would load what they share again */
@@ -114,14 +112,14 @@ INLINE void dw_tile_row(const dw_tile_form f, const vm *in, const float *x, ptrd
 /* The sums of a tile, at `to`, clipped. */
 INLINE void dw_tile_store(const dw_tile_form f, const dw_tile *a, float *to, vf acc[][DW_TILE_COLS]) {
     const ptrdiff_t yh = a->yh, yw = a->yw;
-    UNROLL for (int q = 0; q < f.rows; q++, to += yh) {
+    UNROLL_FOR (int q = 0; q < f.rows; q++, to += yh) {
         v_launder(to);
         if (!f.masked) {
             ep_row(&a->ep, a->bounded, f.cols, acc[q], to, yw);
             continue;
         }
         ep_vectors(&a->ep, a->bounded, f.cols, acc[q]);
-        UNROLL for (int v = 0; v < f.cols; v++)
+        UNROLL_FOR (int v = 0; v < f.cols; v++)
             if (q < a->rows && v < a->cols) v_store_tail(to + v * yw, acc[q][v], a->lanes);
     }
 }
@@ -134,9 +132,11 @@ INLINE void dw_tile_vector(const dw_tile_form f, const dw_tile *a, const float *
     vf acc[DW_TILE_ROWS][DW_TILE_COLS], tap[49];
     const vf start = f.masked ? v_load_tail(bias, a->lanes) : v_load(bias);
     vf begin = start;
-    UNROLL for (int q = 0; q < f.rows; q++) UNROLL for (int v = 0; v < f.cols; v++) acc[q][v] = start;
-    if (dw_keeps_all_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) tap[t] = v_load(w + t * VL);
-    UNROLL for (int t = 0; t < window; t++, x += xh) {
+    UNROLL_FOR (int q = 0; q < f.rows; q++)
+        UNROLL_FOR (int v = 0; v < f.cols; v++) acc[q][v] = start;
+    if (dw_keeps_all_taps(f))
+        UNROLL_FOR (int t = 0; t < f.k * f.k; t++) tap[t] = v_load(w + t * VL);
+    UNROLL_FOR (int t = 0; t < window; t++, x += xh) {
         v_launder(x);
         if ((f.masked || t < f.k / 2) && t < above) continue;
         if ((f.masked || window - 1 - t < f.k / 2) && window - 1 - t < below) continue;

@@ -44,7 +44,7 @@ typedef struct {
     const float *x, *w, *bias; /* of the first channel: the window's first row and column */
     float *y;
     ptrdiff_t channels, xc, yc, wc, bias_c; /* from one to the next */
-    ptrdiff_t xh, yh, t, rows; /* t: image row at x */
+    ptrdiff_t xh, yh, t, rows;              /* t: image row at x */
     size_t ih;
     ptrdiff_t dh, dw; /* DW_EACH */
     bool bounded;
@@ -75,9 +75,7 @@ INLINE bool dw_mixes(const dw_form f) {
 }
 /* Whether columns are loaded for each tap: a shuffle would wait where multiply-adds do. */
 INLINE bool dw_loads_taps(const dw_form f) { return f.edge >= DW_ENDS || (f.s == 1 && f.edge == DW_INSIDE); }
-INLINE int dw_masks(const dw_form f) {
-    return f.edge == DW_EACH ? f.k * f.nv : f.edge >= DW_ENDS ? f.k : dw_loads(f);
-}
+INLINE int dw_masks(const dw_form f) { return f.edge == DW_EACH ? f.k * f.nv : f.edge >= DW_ENDS ? f.k : dw_loads(f); }
 /* Whether the taps fit the registers, with the sums and a few vectors of the image; bounds, and where sums start, are
  * in memory then. */
 INLINE bool dw_keeps_taps(const dw_form f) {
@@ -104,11 +102,11 @@ INLINE ptrdiff_t dw_at(const dw_form f, const ptrdiff_t last, const int v) {
 INLINE void dw_load_row(const dw_form f, const vm in[DW_LOADS], const float *x, vf row[DW_LOADS]) {
     const int reach = dw_reach(f);
     vf all[DW_LOADS];
-    UNROLL for (int q = 0; q < dw_loads(f); q++) {
+    UNROLL_FOR (int q = 0; q < dw_loads(f); q++) {
         const bool none = f.edge == DW_FITS && q >= f.nv * f.s;
         all[q] = none ? v_zero() : f.edge ? v_load_mask(x + q * VL, in[q]) : v_load(x + q * VL);
     }
-    UNROLL for (int v = 0; v < reach; v++) {
+    UNROLL_FOR (int v = 0; v < reach; v++) {
         row[v] = f.s == 1 ? all[v] : v_uzp_even(all[2 * v], all[2 * v + 1]);
         if (f.s == 2) row[reach + v] = v_uzp_odd(all[2 * v], all[2 * v + 1]);
     }
@@ -160,26 +158,26 @@ INLINE void dw_row(const dw_form f, dw_state *s, ptrdiff_t dw, const int i, cons
     const float *x = s->x;
     vf row[DW_LOADS], odd[DW_VECTORS];
     if (!dw_mixes(f) && !dw_loads_taps(f)) dw_load_row(f, s->in, x, row);
-    UNROLL for (int j = 0; j < f.k; j++) {
+    UNROLL_FOR (int j = 0; j < f.k; j++) {
         vf tap[8], xv[DW_VECTORS];
-        UNROLL for (int q = 0; q * f.s <= i; q++) {
+        UNROLL_FOR (int q = 0; q * f.s <= i; q++) {
             if (dw_keeps_taps(f) || !dw_by_taps(f)) continue;
             tap[q] = v_set1(s->w[(i - q * f.s) * f.k + j]);
             v_force_reg(tap[q]);
         }
-        UNROLL for (int v = 0; v < f.nv; v++) {
+        UNROLL_FOR (int v = 0; v < f.nv; v++) {
             xv[v] = dw_tap_columns(f, s, x, dw, row, odd, v, j);
             if (f.s == 1 || dw_by_taps(f)) v_force_reg(xv[v]);
-            UNROLL for (int q = 0; q * f.s <= i; q++)
+            UNROLL_FOR (int q = 0; q * f.s <= i; q++)
                 if (dw_by_taps(f))
                     dw_add(f, s, first + q, v, !j && q * f.s == i,
                            dw_keeps_taps(f) ? s->taps[(i - q * f.s) * f.k + j] : tap[q], xv[v]);
         }
-        UNROLL for (int q = 0; q * f.s <= i; q++) {
+        UNROLL_FOR (int q = 0; q * f.s <= i; q++) {
             if (dw_by_taps(f)) continue;
             const int at = (i - q * f.s) * f.k + j;
             const vf t = dw_keeps_taps(f) ? s->taps[at] : v_set1(s->w[at]);
-            UNROLL for (int v = 0; v < f.nv; v++) dw_add(f, s, first + q, v, !j && q * f.s == i, t, xv[v]);
+            UNROLL_FOR (int v = 0; v < f.nv; v++) dw_add(f, s, first + q, v, !j && q * f.s == i, t, xv[v]);
         }
     }
 }
@@ -189,12 +187,12 @@ INLINE void dw_input(const dw_form f, const dw_plane *a, const dw_columns *c, dw
                      const bool ahead) {
     if (__builtin_expect((size_t)s->t < a->ih, 1)) {
         if (ahead)
-            UNROLL for (int q = 0; q < f.nv * f.s; q += DW_LINE_VECTORS) __builtin_prefetch(s->x + q * VL + c->ahead);
+            UNROLL_FOR (int q = 0; q < f.nv * f.s; q += DW_LINE_VECTORS) __builtin_prefetch(s->x + q * VL + c->ahead);
         if (ahead && dw_fetches_y(f))
-            UNROLL for (int q = 0; q < f.nv; q += DW_LINE_VECTORS) __builtin_prefetch(s->y + q * VL + FO_PAGE_FLOATS);
+            UNROLL_FOR (int q = 0; q < f.nv; q += DW_LINE_VECTORS) __builtin_prefetch(s->y + q * VL + FO_PAGE_FLOATS);
         dw_row(f, s, a->dw, i, first);
     } else if (i % f.s == 0) {
-        UNROLL for (int v = 0; v < f.nv; v++) s->acc[(first + i / f.s) % dw_live(f)][v] = *s->start;
+        UNROLL_FOR (int v = 0; v < f.nv; v++) s->acc[(first + i / f.s) % dw_live(f)][v] = *s->start;
     }
     s->t += f.edge == DW_EACH ? a->dh : 1, s->x += a->xh;
 }
@@ -203,9 +201,9 @@ INLINE void dw_input(const dw_form f, const dw_plane *a, const dw_columns *c, dw
 INLINE void dw_output(const dw_form f, const dw_plane *a, const dw_columns *c, dw_state *s, const int turn) {
     const bool whole = f.edge == DW_INSIDE || f.edge == DW_ENDS || f.edge == DW_LEFT || c->lanes == VL;
     vf *done = s->acc[turn];
-    UNROLL for (int i = f.k - f.s; i < f.k; i++) dw_input(f, a, c, s, i, turn, dw_fetches(f));
+    UNROLL_FOR (int i = f.k - f.s; i < f.k; i++) dw_input(f, a, c, s, i, turn, dw_fetches(f));
     ep_vectors(a->ep, a->bounded, f.nv, done);
-    UNROLL for (int v = 0; v < f.nv; v++) {
+    UNROLL_FOR (int v = 0; v < f.nv; v++) {
         if (dw_mixes(f)) done[v] = v_lane_order(done[v]);
         if (whole || v < f.nv - 1)
             v_store(s->y + dw_at(f, s->last, v), done[v]);
@@ -214,15 +212,16 @@ INLINE void dw_output(const dw_form f, const dw_plane *a, const dw_columns *c, d
     }
     s->y += a->yh;
     if (dw_turns(f) == 1)
-        UNROLL for (int q = 0; q + 1 < dw_live(f); q++)
-            UNROLL for (int v = 0; v < f.nv; v++) s->acc[q][v] = s->acc[q + 1][v];
+        UNROLL_FOR (int q = 0; q + 1 < dw_live(f); q++)
+            UNROLL_FOR (int v = 0; v < f.nv; v++) s->acc[q][v] = s->acc[q + 1][v];
 }
 
 /* The rows of one channel. */
 INLINE void dw_walk(const dw_form f, const dw_plane *a, const dw_columns *c, dw_state *s) {
     ptrdiff_t rows = a->rows;
-    if (dw_keeps_taps(f)) UNROLL for (int t = 0; t < f.k * f.k; t++) s->taps[t] = v_set1(s->w[t]);
-    UNROLL for (int i = 0; i < f.k - f.s; i++) dw_input(f, a, c, s, i, 0, false);
+    if (dw_keeps_taps(f))
+        UNROLL_FOR (int t = 0; t < f.k * f.k; t++) s->taps[t] = v_set1(s->w[t]);
+    UNROLL_FOR (int i = 0; i < f.k - f.s; i++) dw_input(f, a, c, s, i, 0, false);
     for (;;) { /* unrolled by hand: turns are literals, so that no sum moves from register to register */
 #define TURN(turn) \
     if (turn < dw_turns(f)) { \
@@ -238,7 +237,8 @@ INLINE void dw_walks(const dw_form f, const dw_plane *args, const dw_columns *c)
     const dw_plane a = *args; /* a copy, which the compiler knows that no store changes */
     vf start;
     dw_state s = {.last = c->last, .start = &start};
-    if (f.edge) UNROLL for (int q = 0; q < dw_masks(f); q++) s.in[q] = c->in[q];
+    if (f.edge)
+        UNROLL_FOR (int q = 0; q < dw_masks(f); q++) s.in[q] = c->in[q];
     const float *x = a.x + c->w * f.s;
     float *y = a.y + c->w;
     for (ptrdiff_t n = 0; n < a.channels; n++) {

@@ -28,27 +28,28 @@ typedef struct {
 INLINE void dot_block(const dot_sides *s, const int count, int c, ptrdiff_t p, ptrdiff_t steps, float *sums) {
     const float *a = s->one + p, *b = s->others + c * s->ld + p;
     vf acc[DOT_AT_ONCE][DOT_VECTORS];
-    UNROLL for (int j = 0; j < count; j++) UNROLL for (int v = 0; v < DOT_VECTORS; v++) acc[j][v] = v_zero();
+    UNROLL_FOR (int j = 0; j < count; j++)
+        UNROLL_FOR (int v = 0; v < DOT_VECTORS; v++) acc[j][v] = v_zero();
     for (; steps >= DOT_LANES; steps -= DOT_LANES, a += DOT_LANES, b += DOT_LANES)
-        UNROLL for (int v = 0; v < DOT_VECTORS; v++) {
+        UNROLL_FOR (int v = 0; v < DOT_VECTORS; v++) {
             const vf av = v_load(a + v * VL);
-            UNROLL for (int j = 0; j < count; j++) acc[j][v] = v_fma(av, v_load(b + j * s->ld + v * VL), acc[j][v]);
+            UNROLL_FOR (int j = 0; j < count; j++) acc[j][v] = v_fma(av, v_load(b + j * s->ld + v * VL), acc[j][v]);
         }
     if (steps > 0)
-        UNROLL for (int v = 0; v < DOT_VECTORS; v++) {
+        UNROLL_FOR (int v = 0; v < DOT_VECTORS; v++) {
             const vf av = v_load_tail(a + v * VL, steps - v * VL);
-            UNROLL for (int j = 0; j < count; j++)
+            UNROLL_FOR (int j = 0; j < count; j++)
                 acc[j][v] = v_fma(av, v_load_tail(b + j * s->ld + v * VL, steps - v * VL), acc[j][v]);
         }
-    UNROLL for (int j = 0; j < count; j++)
-        UNROLL for (int v = 0; v < DOT_VECTORS; v++) v_store(sums + j * DOT_LANES + v * VL, acc[j][v]);
+    UNROLL_FOR (int j = 0; j < count; j++)
+        UNROLL_FOR (int v = 0; v < DOT_VECTORS; v++) v_store(sums + j * DOT_LANES + v * VL, acc[j][v]);
 }
 
 INLINE float dot_total(const float *sums) {
     vf v[DOT_VECTORS];
-    UNROLL for (int i = 0; i < DOT_VECTORS; i++) v[i] = v_load(sums + i * VL);
-    UNROLL for (int half = DOT_VECTORS / 2; half; half /= 2)
-        UNROLL for (int i = 0; i < half; i++) v[i] = v_add(v[i], v[i + half]);
+    UNROLL_FOR (int i = 0; i < DOT_VECTORS; i++) v[i] = v_load(sums + i * VL);
+    UNROLL_FOR (int half = DOT_VECTORS / 2; half; half /= 2)
+        UNROLL_FOR (int i = 0; i < half; i++) v[i] = v_add(v[i], v[i + half]);
     return v_first(v_sum_lanes(v[0]));
 }
 

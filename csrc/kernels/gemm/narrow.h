@@ -21,12 +21,12 @@ INLINE void narrow_steps(const fo_gemm_args *g, const int n, const bool all, con
     if (all)
         v_load_transposed(t, a, g->lda);
     else {
-        UNROLL for (int l = 0; l < VL; l++) t[l] = v_load_tail(a + l * g->lda, steps);
+        UNROLL_FOR (int l = 0; l < VL; l++) t[l] = v_load_tail(a + l * g->lda, steps);
         v_transpose(t);
     }
-    UNROLL for (int u = 0; u < VL; u++)
+    UNROLL_FOR (int u = 0; u < VL; u++)
         if (all || u < steps)
-            UNROLL for (int j = 0; j < n; j++) sums[j] = v_fma(t[u], v_set1(b[u * g->ldb + j]), sums[j]);
+            UNROLL_FOR (int j = 0; j < n; j++) sums[j] = v_fma(t[u], v_set1(b[u * g->ldb + j]), sums[j]);
 }
 
 /* Column j of `rows` rows from i on, whose neighbours in `sums` are rows, too: a transposed tile, but for where C has
@@ -45,19 +45,21 @@ static __attribute__((noinline)) void narrow_end(const fo_gemm_args *g, const fl
 /* `blocks` blocks of rows from i on, of which the first `done` rows are there already. */
 INLINE void narrow_rows(const fo_gemm_args *g, const int n, const int blocks, ptrdiff_t i, ptrdiff_t done) {
     vf sums[NARROW_BLOCKS][MOST_COLUMNS];
-    UNROLL for (int q = 0; q < blocks; q++) UNROLL for (int j = 0; j < n; j++)
-        sums[q][j] = g->start ? v_load_strided(g->start + (i + q * VL) * g->lds + j, g->lds, VL)
-                              : v_set1(g->ep.bias ? g->ep.bias[j] : 0);
+    UNROLL_FOR (int q = 0; q < blocks; q++)
+        UNROLL_FOR (int j = 0; j < n; j++)
+            sums[q][j] = g->start ? v_load_strided(g->start + (i + q * VL) * g->lds + j, g->lds, VL)
+                                  : v_set1(g->ep.bias ? g->ep.bias[j] : 0);
     const float *a = g->a + i * g->lda, *b = g->b;
     ptrdiff_t left = g->k;
     for (; left >= LINE_FLOATS; left -= LINE_FLOATS, a += LINE_FLOATS, b += LINE_FLOATS * g->ldb)
-        UNROLL for (int q = 0; q < blocks; q++) UNROLL for (int u = 0; u < LINE_FLOATS; u += VL)
-            narrow_steps(g, n, true, a + q * VL * g->lda + u, b + u * g->ldb, VL, sums[q]);
+        UNROLL_FOR (int q = 0; q < blocks; q++)
+            UNROLL_FOR (int u = 0; u < LINE_FLOATS; u += VL)
+                narrow_steps(g, n, true, a + q * VL * g->lda + u, b + u * g->ldb, VL, sums[q]);
     for (; left > 0; left -= VL, a += VL, b += VL * g->ldb)
-        UNROLL for (int q = 0; q < blocks; q++) narrow_steps(g, n, false, a + q * VL * g->lda, b, left, sums[q]);
+        UNROLL_FOR (int q = 0; q < blocks; q++) narrow_steps(g, n, false, a + q * VL * g->lda, b, left, sums[q]);
     float column[2 * VL] = {0};
-    UNROLL for (int q = 0; q < blocks; q++)
-        UNROLL for (int j = 0; j < n; j++) {
+    UNROLL_FOR (int q = 0; q < blocks; q++)
+        UNROLL_FOR (int j = 0; j < n; j++) {
             v_store(column, sums[q][j]);
             narrow_end(g, column + done, i + q * VL + done, j, VL - done);
         }

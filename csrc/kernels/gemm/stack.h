@@ -13,15 +13,15 @@
 typedef struct {
     const fo_gemm_args *g;
     ptrdiff_t i, j, count;
-    bool across;   /* the next one is in the next panel, else below */
-    bool direct;  /* results go from registers to C */
+    bool across;           /* the next one is in the next panel, else below */
+    bool direct;           /* results go from registers to C */
     bool fetches, results; /* lines of the residual, of C */
-    int wanted;   /* columns that are stored of a tile */
+    int wanted;            /* columns that are stored of a tile */
 } tile_stack;
 
 /* Fetches nv vectors of a row of C or of what is added to it; NumPy's arrays begin anywhere in a cache line. */
 INLINE void stack_fetch_row(const float *row, const int nv) {
-    UNROLL for (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(row + j, 1);
+    UNROLL_FOR (int j = 0; j < nv * VL; j += LINE_FLOATS) __builtin_prefetch(row + j, 1);
     __builtin_prefetch(row + nv * VL - 1, 1);
 }
 
@@ -43,8 +43,8 @@ static __attribute__((noinline)) const float *stack_bias(const float *bias, int 
 /* The sums that a tile starts with: rows at `from`, ld apart, or (by_rows) a value for each row. */
 INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VECTORS], const float *from,
                         const ptrdiff_t ld) {
-    UNROLL for (int r = 0; r < s.mr; r++, from += by_rows ? 1 : ld) {
-        UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = by_rows ? v_set1(*from) : v_load(from + v * VL);
+    UNROLL_FOR (int r = 0; r < s.mr; r++, from += by_rows ? 1 : ld) {
+        UNROLL_FOR (int v = 0; v < s.nv; v++) acc[r][v] = by_rows ? v_set1(*from) : v_load(from + v * VL);
         if (!s.half || r % 2) continue;
         const int below = r + 1 < s.mr;
         acc[r][s.nv] = by_rows ? v_halves(v_set1(*from), v_set1(from[below]))
@@ -55,16 +55,16 @@ INLINE void stack_begin(const tile_shape s, const bool by_rows, vf acc[MR][EP_VE
 /* Adds sign times other sums, laid out as the first. */
 INLINE void stack_add(const tile_shape s, vf acc[MR][EP_VECTORS], const float *from, const ptrdiff_t ld,
                       const float sign) {
-    UNROLL for (int r = 0; r < s.mr; r++, from += ld)
-        UNROLL for (int v = 0; v < s.nv; v++) acc[r][v] = v_fma(v_set1(sign), v_load(from + v * VL), acc[r][v]);
+    UNROLL_FOR (int r = 0; r < s.mr; r++, from += ld)
+        UNROLL_FOR (int v = 0; v < s.nv; v++) acc[r][v] = v_fma(v_set1(sign), v_load(from + v * VL), acc[r][v]);
 }
 
 /* The end of a tile that does not go to C from its registers. */
 INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VECTORS], ptrdiff_t i, ptrdiff_t j,
                       float *tile) {
     const int width = (s.nv + s.half) * VL;
-    UNROLL for (int r = 0; r < s.mr; r++) {
-        UNROLL for (int v = 0; v < s.nv; v++) v_store(tile + r * width + v * VL, acc[r][v]);
+    UNROLL_FOR (int r = 0; r < s.mr; r++) {
+        UNROLL_FOR (int v = 0; v < s.nv; v++) v_store(tile + r * width + v * VL, acc[r][v]);
         if (s.half && r % 2 == 0)
             v_store_halves(tile + r * width + s.nv * VL, tile + (r + 1) * width + s.nv * VL, acc[r][s.nv]);
     }
@@ -91,7 +91,7 @@ INLINE void stack_steps(const fo_gemm_args *g, const tile_shape s, vf acc[MR][EP
         bits_steps(g, s, acc, a, j, NULL);
         return;
     }
-    UNROLL for (int q = 0; q < s.mr; q += REACH) {
+    UNROLL_FOR (int q = 0; q < s.mr; q += REACH) {
         place.rows[q / REACH] = a + q * g->lda;
         v_launder(place.rows[q / REACH]); /* or each address that is read there is kept on the stack */
     }
@@ -155,18 +155,41 @@ typedef void tile_fn(const tile_stack *t);
     EACH_HEIGHT(TILE, form, width) \
     static tile_fn *const tiles_##form##_##width[] = {EACH_HEIGHT(PLACE, form, width)};
 _Static_assert(MR <= 12, "a height for each number of rows");
-TILES(FO_ROWS, 2) TILES(FO_ROWS, 3) TILES(FO_ROWS, 4) TILES(FO_ROWS, 6) TILES(FO_ROWS, 8) TILES(FO_ROWS, 16)
-TILES(FO_HALVES, 2) TILES(FO_HALVES, 4) TILES(FO_HALVES, 6) TILES(FO_HALVES, 8) TILES(FO_HALVES, 16)
-TILES(FO_A_TABLE, 2) TILES(FO_A_TABLE, 4) TILES(FO_A_TABLE, 6)
-TILES(FO_B_TABLE, 2) TILES(FO_B_TABLE, 4) TILES(FO_B_TABLE, 6) TILES(FO_B_TABLE, 8)
+TILES(FO_ROWS, 2)
+TILES(FO_ROWS, 3)
+TILES(FO_ROWS, 4)
+TILES(FO_ROWS, 6)
+TILES(FO_ROWS, 8)
+TILES(FO_ROWS, 16)
+TILES(FO_HALVES, 2)
+TILES(FO_HALVES, 4)
+TILES(FO_HALVES, 6)
+TILES(FO_HALVES, 8)
+TILES(FO_HALVES, 16)
+TILES(FO_A_TABLE, 2)
+TILES(FO_A_TABLE, 4)
+TILES(FO_A_TABLE, 6)
+TILES(FO_B_TABLE, 2)
+TILES(FO_B_TABLE, 4)
+TILES(FO_B_TABLE, 6)
+TILES(FO_B_TABLE, 8)
 TILES(FO_BITS, 4)
 static tile_fn *const *const tiles[][17] = {
-    [FO_ROWS] = {[2] = tiles_FO_ROWS_2, [3] = tiles_FO_ROWS_3, [4] = tiles_FO_ROWS_4, [6] = tiles_FO_ROWS_6,
-                 [8] = tiles_FO_ROWS_8, [16] = tiles_FO_ROWS_16},
-    [FO_HALVES] = {[2] = tiles_FO_HALVES_2, [4] = tiles_FO_HALVES_4, [6] = tiles_FO_HALVES_6,
-                   [8] = tiles_FO_HALVES_8, [16] = tiles_FO_HALVES_16},
+    [FO_ROWS] = {[2] = tiles_FO_ROWS_2,
+                 [3] = tiles_FO_ROWS_3,
+                 [4] = tiles_FO_ROWS_4,
+                 [6] = tiles_FO_ROWS_6,
+                 [8] = tiles_FO_ROWS_8,
+                 [16] = tiles_FO_ROWS_16},
+    [FO_HALVES] = {[2] = tiles_FO_HALVES_2,
+                   [4] = tiles_FO_HALVES_4,
+                   [6] = tiles_FO_HALVES_6,
+                   [8] = tiles_FO_HALVES_8,
+                   [16] = tiles_FO_HALVES_16},
     [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
-    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2, [4] = tiles_FO_B_TABLE_4, [6] = tiles_FO_B_TABLE_6,
+    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2,
+                    [4] = tiles_FO_B_TABLE_4,
+                    [6] = tiles_FO_B_TABLE_6,
                     [8] = tiles_FO_B_TABLE_8},
     [FO_BITS] = {[4] = tiles_FO_BITS_4}};
 #undef FITS

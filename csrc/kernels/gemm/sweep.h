@@ -12,16 +12,16 @@ enum { SWEEP_STEPS = 8, SWEEP_COLUMNS = FO_PAGE_FLOATS, SWEEP_ROWS = MR * NV / 4
 /* sums[j] of `steps` rows of B, `n` columns. */
 INLINE void sweep_rows(const int steps, const float *a, const float *b, ptrdiff_t ldb, ptrdiff_t n, float *sums) {
     vf av[SWEEP_STEPS];
-    UNROLL for (int u = 0; u < steps; u++) av[u] = v_set1(a[u]);
+    UNROLL_FOR (int u = 0; u < steps; u++) av[u] = v_set1(a[u]);
     ptrdiff_t j = 0;
     for (; j + VL <= n; j += VL) {
         vf sum = v_load(sums + j);
-        UNROLL for (int u = 0; u < steps; u++) sum = v_fma(av[u], v_load(b + u * ldb + j), sum);
+        UNROLL_FOR (int u = 0; u < steps; u++) sum = v_fma(av[u], v_load(b + u * ldb + j), sum);
         v_store(sums + j, sum);
     }
     if (j == n) return;
     vf sum = v_load(sums + j);
-    UNROLL for (int u = 0; u < steps; u++) sum = v_fma(av[u], v_load_tail(b + u * ldb + j, n - j), sum);
+    UNROLL_FOR (int u = 0; u < steps; u++) sum = v_fma(av[u], v_load_tail(b + u * ldb + j, n - j), sum);
     v_store(sums + j, sum);
 }
 

@@ -49,19 +49,19 @@ INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *c
                       const int near, const bool straight, const ptrdiff_t u, const float *row, const ptrdiff_t panel) {
     const bool fetches = s.form == FO_HALVES && s.nv > NV;
     vf bv[EP_VECTORS], before = v_zero();
-    UNROLL for (int j = 0; j < s.nv; j++) {
+    UNROLL_FOR (int j = 0; j < s.nv; j++) {
         if (fetches && j % NV == 0) __builtin_prefetch(row + j / NV * panel + FO_PAGE_FLOATS);
         bv[j] = tile_load(s, row + j / NV * panel, j % NV * VL);
     }
     if (s.half) bv[s.nv] = v_load_halves(row + s.nv * VL, row + s.nv * VL);
-    UNROLL for (int i = 0; i < s.mr; i++) {
+    UNROLL_FOR (int i = 0; i < s.mr; i++) {
         const float *at = near ? rows[0] + i * near : rows[i / REACH] + i % REACH * lda + u;
         if (straight && tile_reads(s, i)) {
-            UNROLL for (int j = 0; j < s.nv; j++) v_fma_at(acc[i][j], at, bv[j]);
+            UNROLL_FOR (int j = 0; j < s.nv; j++) v_fma_at(acc[i][j], at, bv[j]);
             continue;
         }
         const vf av = v_set1(*at);
-        UNROLL for (int j = 0; j < s.nv; j++) {
+        UNROLL_FOR (int j = 0; j < s.nv; j++) {
             if (straight)
                 v_fma_to(acc[i][j], av, bv[j]);
             else
@@ -95,10 +95,10 @@ INLINE void tile_reduce(const fo_gemm_args *g, const tile_shape s, const tile_lo
     ptrdiff_t lda = g->lda, p = place->p;
     _Pragma("GCC unroll UNROLLED") for (; p + l.straight <= end; p += l.straight) {
         if (moves && by_table) {
-            UNROLL for (int i = 0; i < s.mr; i += REACH) place->rows[i / REACH] += table[p] - place->at;
+            UNROLL_FOR (int i = 0; i < s.mr; i += REACH) place->rows[i / REACH] += table[p] - place->at;
             place->at = table[p];
         }
-        UNROLL for (int u = 0; u < l.straight; u++) {
+        UNROLL_FOR (int u = 0; u < l.straight; u++) {
             const float *row = s.form == FO_B_TABLE ? b + table[p + u] : b + u * ldb,
                         *first = l.near ? place->rows[0] + table[p + u] : NULL;
             if (l.near) v_launder(first);
@@ -108,7 +108,7 @@ INLINE void tile_reduce(const fo_gemm_args *g, const tile_shape s, const tile_lo
         }
         if (s.form != FO_B_TABLE) b += l.straight * ldb;
         if (moves && !by_table)
-            UNROLL for (int i = 0; i < s.mr; i += REACH) {
+            UNROLL_FOR (int i = 0; i < s.mr; i += REACH) {
                 place->rows[i / REACH] += l.straight;
                 v_launder(place->rows[i / REACH]); /* or all have one index */
             }

@@ -29,9 +29,10 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     const int columns = width * VL / 2;
     const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS,
                clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
-    const ptrdiff_t high = g->form == FO_BITS ? FO_BITS_ROWS / 2 : width > 2 * NV ? 2 * MR * NV / width : MR - clash,
-                    count = (g->m + high - 1) / high,
-                    mr = g->m / count, taller = g->m % count;
+    const ptrdiff_t high = g->form == FO_BITS ? FO_BITS_ROWS / 2
+                           : width > 2 * NV   ? 2 * MR * NV / width
+                                              : MR - clash,
+                    count = (g->m + high - 1) / high, mr = g->m / count, taller = g->m % count;
     tile_stack t = {.g = g, .j = j, .across = panels > 0, .wanted = g->n - j < columns ? (int)(g->n - j) : columns};
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */

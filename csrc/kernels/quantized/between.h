@@ -9,7 +9,7 @@ INLINE vi less_zero(const uint8_t *x, ptrdiff_t n, vi flip, vi zero) {
 INLINE vi pair_bytes(const bool product, const fo_byte_pair *p, const eb_bounds *b, ptrdiff_t i) {
     const vf a_scale = v_set1(p->a_scale), b_scale = v_set1(p->b_scale);
     vi q[EB_VECTORS];
-    UNROLL for (int v = 0; v < EB_VECTORS; v++) {
+    UNROLL_FOR (int v = 0; v < EB_VECTORS; v++) {
         const ptrdiff_t at = i + v * VL, n = p->n - at;
         const vi x = less_zero(p->a + at, n, v_iset1(p->a_flip), v_iset1(p->a_zero));
         const vi y = p->one ? v_iset1(p->b_first) : less_zero(p->b + at, n, v_iset1(p->b_flip), v_iset1(p->b_zero));
@@ -43,8 +43,7 @@ static void byte_larger(ptrdiff_t n, const uint8_t *restrict x, uint8_t flip, ui
 
 static void byte_add(ptrdiff_t n, const uint8_t *x, uint8_t flip, int32_t *sums) {
     const vi mask = v_iset1(flip);
-    for (; n >= VL; n -= VL, x += VL, sums += VL)
-        v_istore(sums, v_iadd(v_iload(sums), v_ixor(v_load_bytes(x), mask)));
+    for (; n >= VL; n -= VL, x += VL, sums += VL) v_istore(sums, v_iadd(v_iload(sums), v_ixor(v_load_bytes(x), mask)));
     if (n) v_istore(sums, v_iadd(v_iload(sums), v_ixor(v_load_bytes_tail(x, n), mask)));
 }
 
@@ -53,7 +52,7 @@ static void byte_mean(ptrdiff_t n, const int32_t *sums, int32_t less, float scal
     const eb_bounds b = {v_set1((float)-zero), v_set1((float)(255 - zero)), v_iset1(zero * 0x10001), flips(flip)};
     for (ptrdiff_t i = 0; i < n; i += QUADS) {
         vi q[EB_VECTORS];
-        UNROLL for (int v = 0; v < EB_VECTORS; v++)
+        UNROLL_FOR (int v = 0; v < EB_VECTORS; v++)
             q[v] = eb_round(&b, v_mul(v_to_float(v_isub(v_iload(sums + i + v * VL), v_iset1(less))), v_set1(scale)));
         v_store_quads_tail(y + i, v_ixor(v_pack(q, b.zero), b.flip), n - i < QUADS ? n - i : QUADS);
     }

@@ -6,7 +6,7 @@ INLINE vi flips(uint8_t flip) { return v_iset1((int32_t)(flip * 0x01010101u)); }
 /* The four vectors of floats from x on, of which n are there, as bytes. */
 INLINE vi to_bytes(const bool all, const float *x, ptrdiff_t n, vf scale, const eb_bounds *b) {
     vi q[4];
-    UNROLL for (int v = 0; v < 4; v++) {
+    UNROLL_FOR (int v = 0; v < 4; v++) {
         const vf y = all ? v_load(x + v * VL) : n > v * VL ? v_load_tail(x + v * VL, n - v * VL) : v_zero();
         q[v] = eb_round(b, v_div(y, scale));
     }

@@ -43,7 +43,7 @@ INLINE void depthwise_rows(const byte_segment *s, const int parts, ptrdiff_t i, 
             memset(keep[r] + part * (QUADS / parts), there ? 255 : 0, (size_t)(QUADS / parts));
             memset(flip[r] + part * (QUADS / parts), there ? p->flip : p->zero, (size_t)(QUADS / parts));
         }
-    UNROLL for (int r = 0; r < 4; r++) rows->keep[r] = v_iload(keep[r]), rows->flip[r] = v_iload(flip[r]);
+    UNROLL_FOR (int r = 0; r < 4; r++) rows->keep[r] = v_iload(keep[r]), rows->flip[r] = v_iload(flip[r]);
 }
 
 /* The columns under the segment, of rows i .. i+3 of the kernel; whole: all channels of the block are there. */
@@ -57,17 +57,17 @@ INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole
     for (ptrdiff_t column = 0; column < columns; column++) {
         const ptrdiff_t w = first + column;
         vi x[4], q[4], *to = s->quads[i / 4 * columns + column][0];
-        UNROLL for (int r = 0; r < 4; r++) {
+        UNROLL_FOR (int r = 0; r < 4; r++) {
             const uint8_t *from[BYTE_PARTS];
             x[r] = zero;
             if (w < 0 || w >= iw) continue;
-            UNROLL for (int part = 0; part < parts; part++) from[part] = rows.at[r][part] + w * sw;
+            UNROLL_FOR (int part = 0; part < parts; part++) from[part] = rows.at[r][part] + w * sw;
             x[r] = v_iand(whole ? v_iload(from[0]) : v_load_parts(parts, from, channels), rows.keep[r]);
             x[r] = v_ixor(x[r], rows.flip[r]);
         }
         v_quads(x, q);
-        UNROLL for (int phase = 0; phase < PHASES; phase++)
-            UNROLL for (int v = 0; v < 4; v++) to[phase * 4 + v] = v_dot_bytes(q[v], phase);
+        UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+            UNROLL_FOR (int v = 0; v < 4; v++) to[phase * 4 + v] = v_dot_bytes(q[v], phase);
     }
 }
 
@@ -121,27 +121,31 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
     byte_target to[2];
     vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
     vf scale[2], bias[2];
-    UNROLL for (int u = 0; u < 2; u++) {
+    UNROLL_FOR (int u = 0; u < 2; u++) {
         start[u] = v_iload(d->ep.start + at + u * VL);
         scale[u] = v_load(d->ep.scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
-        UNROLL for (int r = 0; r < deep; r++) UNROLL for (int g = 0; g < groups; g++)
-            UNROLL for (int j = 0; j < width; j++) UNROLL for (int phase = 0; phase < PHASES; phase++)
-                w[r][g][j][phase][u] = v_dot_weights(
-                    v_iload(s->w + (((r + g) * width + j) * 4 + 2 * pass + u) * QUADS), phase);
+        UNROLL_FOR (int r = 0; r < deep; r++)
+            UNROLL_FOR (int g = 0; g < groups; g++)
+                UNROLL_FOR (int j = 0; j < width; j++)
+                    UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                        w[r][g][j][phase][u] =
+                            v_dot_weights(v_iload(s->w + (((r + g) * width + j) * 4 + 2 * pass + u) * QUADS), phase);
     }
-    UNROLL for (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
+    UNROLL_FOR (int r = 0; r < deep; r++) to[r] = depthwise_target(s, r);
     for (ptrdiff_t o = 0; o < n; o++) {
         vi acc[2][2];
-        UNROLL for (int r = 0; r < deep; r++) UNROLL for (int u = 0; u < 2; u++) acc[r][u] = start[u];
-        UNROLL for (int t = 0; t < groups * width; t++) {
+        UNROLL_FOR (int r = 0; r < deep; r++)
+            UNROLL_FOR (int u = 0; u < 2; u++) acc[r][u] = start[u];
+        UNROLL_FOR (int t = 0; t < groups * width; t++) {
             const int g = t / width, j = t % width;
-            UNROLL for (int phase = 0; phase < PHASES; phase++) UNROLL for (int u = 0; u < 2; u++) {
-                const vi q = s->quads[g * columns + o * stride + j][phase][2 * pass + u];
-                UNROLL for (int r = 0; r < deep; r++) v_dot(acc[r][u], q, w[r][g][j][phase][u]);
-            }
+            UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                UNROLL_FOR (int u = 0; u < 2; u++) {
+                    const vi q = s->quads[g * columns + o * stride + j][phase][2 * pass + u];
+                    UNROLL_FOR (int r = 0; r < deep; r++) v_dot(acc[r][u], q, w[r][g][j][phase][u]);
+                }
         }
-        UNROLL for (int r = 0; r < deep; r++) {
-            UNROLL for (int u = 0; u < 2; u++) {
+        UNROLL_FOR (int r = 0; r < deep; r++) {
+            UNROLL_FOR (int u = 0; u < 2; u++) {
                 const vf y = v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
                 acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
             }
@@ -175,7 +179,7 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
     const ptrdiff_t pixel = (s->image * d->p.oh + s->h) * d->p.ow + s->w0 + o, at = pixel * d->ldc + s->c,
                     r = pixel * e->ldr + s->c;
     int32_t mixed[QUADS], ordered[QUADS];
-    UNROLL for (int v = 0; v < 4; v++) v_istore(mixed + v * VL, sums[v]);
+    UNROLL_FOR (int v = 0; v < 4; v++) v_istore(mixed + v * VL, sums[v]);
     for (int l = 0; l < QUADS; l++) ordered[fo_quad_channel(l / VL, l % VL, VL)] = mixed[l];
     const eb_sums args = {.e = e,
                           .sums = ordered,
@@ -197,13 +201,14 @@ static __attribute__((noinline)) void depthwise_any(byte_segment *s) {
     const fo_byte_patches *p = &d->p;
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi acc[4];
-        UNROLL for (int v = 0; v < 4; v++) acc[v] = v_iload(d->ep.start + s->c + v * VL);
+        UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = v_iload(d->ep.start + s->c + v * VL);
         for (ptrdiff_t g = 0; g < s->groups; g++)
             for (ptrdiff_t j = 0; j < p->kw; j++) {
                 const ptrdiff_t column = g * s->columns + o * p->stride_w + j * p->dilation_w;
                 const int8_t *w = s->w + (g * p->kw + j) * 4 * QUADS;
-                UNROLL for (int phase = 0; phase < PHASES; phase++) UNROLL for (int v = 0; v < 4; v++)
-                    v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
+                UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
+                    UNROLL_FOR (int v = 0; v < 4; v++)
+                        v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
             }
         depthwise_end_sums(s, o, acc);
     }
@@ -253,17 +258,18 @@ INLINE void transpose_block(ptrdiff_t m, ptrdiff_t n, const uint8_t *x, ptrdiff_
     vi quads[4][VL];
     for (int g = 0; g < VL; g++) {
         vi r[4], q[4];
-        UNROLL for (int i = 0; i < 4; i++) r[i] = 4 * g + i >= m ? v_iset1(0)
-                                                  : n >= QUADS   ? v_iload(x + (4 * g + i) * ldx)
-                                                                 : v_load_quads_tail(x + (4 * g + i) * ldx, n);
+        UNROLL_FOR (int i = 0; i < 4; i++)
+            r[i] = 4 * g + i >= m ? v_iset1(0)
+                   : n >= QUADS   ? v_iload(x + (4 * g + i) * ldx)
+                                  : v_load_quads_tail(x + (4 * g + i) * ldx, n);
         v_quads(r, q);
-        UNROLL for (int i = 0; i < 4; i++) quads[i][g] = q[i];
+        UNROLL_FOR (int i = 0; i < 4; i++) quads[i][g] = q[i];
     }
     for (int i = 0; i < 4; i++) {
         vf t[VL];
-        UNROLL for (int g = 0; g < VL; g++) t[g] = v_as_float(quads[i][g]);
+        UNROLL_FOR (int g = 0; g < VL; g++) t[g] = v_as_float(quads[i][g]);
         v_transpose(t);
-        UNROLL for (int l = 0; l < VL; l++) {
+        UNROLL_FOR (int l = 0; l < VL; l++) {
             const ptrdiff_t j = fo_quad_channel(i, l, VL);
             if (j >= n) continue;
             if (m >= QUADS)

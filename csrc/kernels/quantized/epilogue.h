@@ -54,7 +54,7 @@ INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b-
 INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
                      void *c, ptrdiff_t n) {
     if (e->type == FO_FLOAT32) {
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             const vf out = e->clips ? eb_clip(b, y[v]) : y[v];
             if (whole)
                 v_store((float *)c + v * VL, out);
@@ -64,11 +64,11 @@ INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv
         return;
     }
     vi q[EB_VECTORS];
-    UNROLL for (int v = nv; v < EB_VECTORS; v++) q[v] = v_iset1(0);
+    UNROLL_FOR (int v = nv; v < EB_VECTORS; v++) q[v] = v_iset1(0);
     if (e->saturates)
-        UNROLL for (int v = 0; v < nv; v++) q[v] = v_to_int(y[v]);
+        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = v_to_int(y[v]);
     else
-        UNROLL for (int v = 0; v < nv; v++) q[v] = eb_round(b, e->clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
+        UNROLL_FOR (int v = 0; v < nv; v++) q[v] = eb_round(b, e->clips ? y[v] : v_mul(y[v], v_set1(e->inverse)));
     const vi bytes = v_ixor(v_pack(q, b->zero), b->flip);
     if (whole && nv == EB_VECTORS)
         v_istore(c, bytes);

@@ -20,33 +20,34 @@ typedef struct {
 INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const uint8_t *a, ptrdiff_t lda,
                                 const int8_t *b, ptrdiff_t k) {
     const uint8_t *rows[(BYTE_MOST_ROWS + 2) / 3];
-    UNROLL for (int r = 0; r < mr; r += 3) {
+    UNROLL_FOR (int r = 0; r < mr; r += 3) {
         rows[r / 3] = a + r * lda;
         v_launder(rows[r / 3]); /* or each row would take a pointer */
     }
 #ifdef v_dot_lane /* a load has a row's next groups, and nothing is broadcast */
     for (; k >= VL; k -= VL) {
         vi x[BYTE_MOST_ROWS];
-        UNROLL for (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
-        UNROLL for (int lane = 0; lane < VL; lane++) UNROLL for (int v = 0; v < nv; v++, b += QUADS) {
-            const vi w = v_iload(b);
-            UNROLL for (int r = 0; r < mr; r++) v_dot_lane(acc[r][v], x[r], w, lane);
-        }
-        UNROLL for (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
+        UNROLL_FOR (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
+        UNROLL_FOR (int lane = 0; lane < VL; lane++)
+            UNROLL_FOR (int v = 0; v < nv; v++, b += QUADS) {
+                const vi w = v_iload(b);
+                UNROLL_FOR (int r = 0; r < mr; r++) v_dot_lane(acc[r][v], x[r], w, lane);
+            }
+        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += QUADS;
     }
 #endif
     for (; k > 0; k--, b += nv * QUADS) {
-        UNROLL for (int phase = 0; phase < PHASES; phase++) {
+        UNROLL_FOR (int phase = 0; phase < PHASES; phase++) {
             vi w[BYTE_VECTORS];
-            UNROLL for (int v = 0; v < nv; v++) w[v] = v_dot_weights(v_iload(b + v * QUADS), phase);
-            UNROLL for (int r = 0; r < mr; r++) {
+            UNROLL_FOR (int v = 0; v < nv; v++) w[v] = v_dot_weights(v_iload(b + v * QUADS), phase);
+            UNROLL_FOR (int r = 0; r < mr; r++) {
                 int32_t four;
                 memcpy(&four, rows[r / 3] + r % 3 * lda + 4 * phase, sizeof four);
                 const vi x = v_iset1(four);
-                UNROLL for (int v = 0; v < nv; v++) v_dot(acc[r][v], x, w[v]);
+                UNROLL_FOR (int v = 0; v < nv; v++) v_dot(acc[r][v], x, w[v]);
             }
         }
-        UNROLL for (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * PHASES;
+        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * PHASES;
     }
     return b;
 }
@@ -54,10 +55,11 @@ INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTOR
 /* What sums start with: of x's zero point, or that of each row. */
 INLINE void byte_start(const fo_byte_gemm_args *g, const int mr, const int nv, vi acc[][BYTE_VECTORS], ptrdiff_t i,
                        ptrdiff_t j) {
-    UNROLL for (int r = 0; r < mr; r++) UNROLL for (int v = 0; v < nv; v++) {
-        const vi start = v_iload(g->ep.start + j + v * VL);
-        acc[r][v] = g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
-    }
+    UNROLL_FOR (int r = 0; r < mr; r++)
+        UNROLL_FOR (int v = 0; v < nv; v++) {
+            const vi start = v_iload(g->ep.start + j + v * VL);
+            acc[r][v] = g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
+        }
 }
 
 /* From registers to C: all columns of a tile. */
@@ -67,9 +69,9 @@ INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, cons
     const fo_byte_epilogue *e = &g->ep;
     const ptrdiff_t size = e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
     char *c = (char *)g->c + (i * g->ldc + t->j) * size;
-    UNROLL for (int r = 0; r < mr; r++, c += g->ldc * size) {
+    UNROLL_FOR (int r = 0; r < mr; r++, c += g->ldc * size) {
         vf y[EB_VECTORS];
-        UNROLL for (int v = 0; v < nv; v++) {
+        UNROLL_FOR (int v = 0; v < nv; v++) {
             y[v] = eb_vector(acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
                              e->bias + t->j + v * VL);
             if (e->residual) y[v] = eb_residual(e, y[v], e->residual, (i + r) * e->ldr + t->j + v * VL, VL);
@@ -113,8 +115,8 @@ INLINE void byte_tiles(const byte_stack *t, const int mr, const int nv) {
             b = byte_steps(mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
         if (!g->ep.clips || t->wanted < nv * VL) {
             int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
-            UNROLL for (int r = 0; r < mr; r++) UNROLL for (int v = 0; v < nv; v++)
-                v_istore(sums + (r * nv + v) * VL, acc[r][v]);
+            UNROLL_FOR (int r = 0; r < mr; r++)
+                UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
             byte_end_sums(t, sums, nv * VL, mr, i);
         } else
             byte_end(t, &bounds, mr, nv, acc, i);

@@ -23,9 +23,9 @@ INLINE vi plane_taps(const byte_plane *s, ptrdiff_t i, ptrdiff_t t, ptrdiff_t fo
 
 /* acc += the products of taps w and the outputs' bytes from x on. */
 INLINE void plane_dot(vi acc[4], const int stride, const uint8_t *x, const vi w[PHASES]) {
-    UNROLL for (int v = 0; v < 4; v++) {
+    UNROLL_FOR (int v = 0; v < 4; v++) {
         const vi bytes = v_iload(x + (stride == 1 ? v : v / 2 * QUADS + v % 2 * 2));
-        UNROLL for (int phase = 0; phase < PHASES; phase++) v_dot(acc[v], v_dot_bytes(bytes, phase), w[phase]);
+        UNROLL_FOR (int phase = 0; phase < PHASES; phase++) v_dot(acc[v], v_dot_bytes(bytes, phase), w[phase]);
     }
 }
 
@@ -39,18 +39,19 @@ INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const in
     const vi start = s->start;
     const vf scale = s->scale, bias = s->bias;
     vi w[5][2][PHASES];
-    UNROLL for (int i = 0; i < high; i++) UNROLL for (int t = 0; t < fours; t++)
-        UNROLL for (int phase = 0; phase < PHASES; phase++) w[i][t][phase] = plane_taps(s, i, t, fours, phase);
+    UNROLL_FOR (int i = 0; i < high; i++)
+        UNROLL_FOR (int t = 0; t < fours; t++)
+            UNROLL_FOR (int phase = 0; phase < PHASES; phase++) w[i][t][phase] = plane_taps(s, i, t, fours, phase);
     for (ptrdiff_t o = 0; o < n; o += QUADS, x += stride * QUADS, y += QUADS) {
         vi acc[4] = {start, start, start, start};
-        UNROLL for (int i = 0; i < high; i++) UNROLL for (int t = 0; t < fours; t++)
-            plane_dot(acc, stride, x + i * row + 4 * t, w[i][t]);
+        UNROLL_FOR (int i = 0; i < high; i++)
+            UNROLL_FOR (int t = 0; t < fours; t++) plane_dot(acc, stride, x + i * row + 4 * t, w[i][t]);
         for (ptrdiff_t i = 0; !high && i < p->kh; i++)
             for (ptrdiff_t t = 0; t < any; t++) {
-                UNROLL for (int phase = 0; phase < PHASES; phase++) w[0][0][phase] = plane_taps(s, i, t, any, phase);
+                UNROLL_FOR (int phase = 0; phase < PHASES; phase++) w[0][0][phase] = plane_taps(s, i, t, any, phase);
                 plane_dot(acc, stride, x + i * row + 4 * t, w[0][0]);
             }
-        UNROLL for (int v = 0; v < 4; v++) acc[v] = eb_round(&b, v_fma(v_to_float(acc[v]), scale, bias));
+        UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = eb_round(&b, v_fma(v_to_float(acc[v]), scale, bias));
         v_istore(y, v_ixor(stride == 1 ? v_pack_lanes(acc, b.zero) : v_pack_pairs(acc, b.zero), b.flip));
     }
 }
@@ -86,8 +87,8 @@ static void plane_rows(const fo_byte_depthwise_args *d, const eb_bounds *b, ptrd
                        const uint8_t *x, uint8_t *y) {
     const fo_byte_patches *p = &d->p;
     const ptrdiff_t pitch = fo_byte_pitch(p);
-    const byte_plane s = {d, d->w + c * d->block, pitch, v_iset1(d->ep.start[c]), v_set1(d->ep.scale[c]),
-                          v_set1(d->ep.bias[c])};
+    const byte_plane s = {
+        d, d->w + c * d->block, pitch, v_iset1(d->ep.start[c]), v_set1(d->ep.scale[c]), v_set1(d->ep.bias[c])};
     if (p->stride_w == 1 && p->stride_h == 1)
         plane_run(&s, b, x, y, (rows - 1) * pitch + p->ow);
     else

@@ -68,11 +68,11 @@ INLINE void tile_end(const byte_stack *t, const eb_bounds *bounds, const int nv,
     for (ptrdiff_t r = 0; r < rows; r++, sums += nv * VL) {
         vi acc[1][BYTE_VECTORS];
         byte_start(t->g, 1, nv, acc, i + r, t->j);
-        UNROLL for (int v = 0; v < nv; v++) acc[0][v] = v_iadd(acc[0][v], v_iload(sums + v * VL));
+        UNROLL_FOR (int v = 0; v < nv; v++) acc[0][v] = v_iadd(acc[0][v], v_iload(sums + v * VL));
         if (whole)
             byte_end(t, bounds, 1, nv, acc, i + r);
         else
-            UNROLL for (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
+            UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
     }
     if (!whole) byte_end_sums(t, sums - rows * nv * VL, nv * VL, (int)rows, i);
 }
@@ -111,7 +111,11 @@ static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
         tile_shape(rows, groups);
         for (ptrdiff_t j = 0, columns; j < g->n; j += columns) {
             columns = fo_byte_panel(g->n - j, VL, BYTE_VECTORS * VL);
-            const byte_stack t = {.g = g, .i = i, .j = j, .count = count, .b = g->b + 4 * j * g->k * g->segments,
+            const byte_stack t = {.g = g,
+                                  .i = i,
+                                  .j = j,
+                                  .count = count,
+                                  .b = g->b + 4 * j * g->k * g->segments,
                                   .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
             if (columns == BYTE_VECTORS * VL)
                 tile_stack(&t, BYTE_VECTORS, rows, groups);

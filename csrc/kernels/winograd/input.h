@@ -15,7 +15,7 @@ typedef struct {
 
 INLINE walk walk_from(const float *first, ptrdiff_t step) {
     walk w = {.step = step};
-    UNROLL for (int i = 0; i < THIRD; i++) {
+    UNROLL_FOR (int i = 0; i < THIRD; i++) {
         w.p[i] = (float *)first + THIRD * i * step;
         v_launder(w.p[i]);
     }
@@ -25,18 +25,18 @@ INLINE walk walk_from(const float *first, ptrdiff_t step) {
 INLINE float *walk_at(const walk *w, int i) { return w->p[i / THIRD] + i % THIRD * w->step; }
 
 INLINE void walk_on(walk *w, ptrdiff_t by) {
-    UNROLL for (int i = 0; i < THIRD; i++) {
+    UNROLL_FOR (int i = 0; i < THIRD; i++) {
         w->p[i] += by;
         v_launder(w->p[i]);
     }
 }
 
 INLINE void load_all(const int n, const walk *from, vf *d) {
-    UNROLL for (int i = 0; i < n; i++) d[i] = v_load(walk_at(from, i));
+    UNROLL_FOR (int i = 0; i < n; i++) d[i] = v_load(walk_at(from, i));
 }
 
 INLINE void store_all(const int n, const walk *to, const vf *d) {
-    UNROLL for (int i = 0; i < n; i++) v_store(walk_at(to, i), d[i]);
+    UNROLL_FOR (int i = 0; i < n; i++) v_store(walk_at(to, i), d[i]);
 }
 
 INLINE ptrdiff_t clamped(ptrdiff_t i, ptrdiff_t lo, ptrdiff_t hi) { return i < lo ? lo : i > hi ? hi : i; }
@@ -64,7 +64,7 @@ typedef struct {
 
 /* all: every row and lane is there. */
 INLINE void load_column(const int n, const bool all, const input_columns *g, const walk *x, vm lanes, vf *d) {
-    UNROLL for (int i = 0; i < n; i++)
+    UNROLL_FOR (int i = 0; i < n; i++)
         d[i] = all ? v_load(walk_at(x, i)) : i < g->lo || i >= g->hi ? v_zero() : v_load_mask(walk_at(x, i), lanes);
 }
 
@@ -107,10 +107,10 @@ INLINE void transpose_block(const input_columns *g, ptrdiff_t c, ptrdiff_t w, fl
     for (int i = g->lo; i < g->hi; i++) {
         const float *x = g->x.data + c * g->x.sc + i * g->x.sh + w;
         vf t[VL];
-        UNROLL for (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * g->x.sc, columns) : v_zero();
-        UNROLL for (int l = 0; l < VL; l++) __builtin_prefetch(x + l * g->x.sc + LINE_FLOATS, 0, 2);
+        UNROLL_FOR (int l = 0; l < VL; l++) t[l] = l < channels ? v_load_mask(x + l * g->x.sc, columns) : v_zero();
+        UNROLL_FOR (int l = 0; l < VL; l++) __builtin_prefetch(x + l * g->x.sc + LINE_FLOATS, 0, 2);
         v_transpose(t);
-        UNROLL for (int l = 0; l < VL; l++) v_store(block + (i * VL + l) * VL, t[l]);
+        UNROLL_FOR (int l = 0; l < VL; l++) v_store(block + (i * VL + l) * VL, t[l]);
     }
 }
 
@@ -177,7 +177,7 @@ INLINE void store_row(const int stride, const int width, const input_row *g, con
     if (stride == 1)
         store_all(width + 2, to, d);
     else
-        UNROLL for (int j = 0; j < values_of(2, width); j++) {
+        UNROLL_FOR (int j = 0; j < values_of(2, width); j++) {
             const int point = point_of(width, j);
             v_store(to->p[0] + point * g->position + values_at(point) * g->second + is_odd(width, j) * g->phase, d[j]);
         }
@@ -223,8 +223,13 @@ void FO_NAME(fo_winograd_columns)(const fo_winograd_input_args *g) {
 }
 
 void FO_NAME(fo_winograd_row)(const fo_winograd_input_args *g, int i) {
-    input_row r = {.mid = g->mid + i * g->mid_row, .ld = g->ldv, .tiles = g->count, .channels = g->channels,
-                   .v = g->v, .ldv = g->ldv, .position = g->position};
+    input_row r = {.mid = g->mid + i * g->mid_row,
+                   .ld = g->ldv,
+                   .tiles = g->count,
+                   .channels = g->channels,
+                   .v = g->v,
+                   .ldv = g->ldv,
+                   .position = g->position};
     row_in(g->stride, g->tile, g->tile, &r);
     r.mid += g->count * g->tile * g->ldv, r.v = g->v_last, r.tiles = 1;
     row_in(g->stride, g->tile, g->last, &r);
@@ -236,8 +241,9 @@ static void strip_rows(const fo_winograd_input_args *g, int width, ptrdiff_t til
     for (int i = 0; i < values_of(g->stride, g->height); i++, strip += STRIP_ROW) {
         const bool odd = g->stride == 2 && is_odd(g->height, i);
         const int point = g->stride == 2 ? point_of(g->height, i) : i;
-        row_in(g->stride, g->tile, width, &(input_row){strip, VL, tiles, VL, v + point * points * g->position, g->ldv,
-                                                       g->position, odd ? g->phase : 0, g->phase});
+        row_in(g->stride, g->tile, width,
+               &(input_row){strip, VL, tiles, VL, v + point * points * g->position, g->ldv, g->position,
+                            odd ? g->phase : 0, g->phase});
     }
 }
 

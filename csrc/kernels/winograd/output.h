@@ -51,7 +51,7 @@ typedef struct {
 INLINE void restore_column(const int stride, const int m, const int height, const walk *from, vf bias, vf *d) {
     load_all(points_of(stride, height), from, d);
     output_transform(stride, m, height, d);
-    UNROLL for (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
+    UNROLL_FOR (int i = 0; i < height; i++) d[i] = v_add(d[i], bias);
 }
 
 /* From the registers to y: all rows, channels that are neighbours, in whole vectors, and a clip at most. */
@@ -65,8 +65,8 @@ INLINE void columns_direct(const int stride, const int m, const int height, cons
             vf d[MOST_VALUES];
             restore_column(stride, m, height, &from, g->bias ? v_load(g->bias + o) : v_zero(), d);
             if (r)
-                UNROLL for (int i = 0; i < height; i++) d[i] = v_add(d[i], v_load(r + i * g->r.sh + o));
-            UNROLL for (int i = 0; i < height; i++) ep_store(&ep, walk_at(&y, i), d[i]);
+                UNROLL_FOR (int i = 0; i < height; i++) d[i] = v_add(d[i], v_load(r + i * g->r.sh + o));
+            UNROLL_FOR (int i = 0; i < height; i++) ep_store(&ep, walk_at(&y, i), d[i]);
             walk_on(&from, VL), walk_on(&y, VL);
         }
     }
@@ -85,14 +85,19 @@ INLINE void columns_by_block(const int stride, const int m, const int height, co
         walk from = walk_from(g->mid.p + q * g->mid.ld + o, g->mid.row), to = walk_from(block, ROW);
         for (ptrdiff_t p = 0; p < columns; p++, walk_on(&from, g->mid.ld), walk_on(&to, VL)) {
             if (!nhwc && p < lanes)
-                UNROLL for (int i = 0; i < height; i++) __builtin_prefetch(y + p * g->y.sc + i * g->y.sh, 1);
+                UNROLL_FOR (int i = 0; i < height; i++) __builtin_prefetch(y + p * g->y.sc + i * g->y.sh, 1);
             vf d[MOST_VALUES];
             restore_column(stride, m, height, &from, bias, d);
             store_all(height, &to, d);
         }
-        finish_args f = {.mr = (int)columns, .n = (int)lanes, .ldt = VL, .ldr = nhwc ? g->r.sw : g->r.sc,
-                         .ldc = nhwc ? g->y.sw : g->y.sc, .slopes = g->act.slopes ? g->act.slopes + o : NULL,
-                         .p0 = g->act.p0, .p1 = g->act.p1};
+        finish_args f = {.mr = (int)columns,
+                         .n = (int)lanes,
+                         .ldt = VL,
+                         .ldr = nhwc ? g->r.sw : g->r.sc,
+                         .ldc = nhwc ? g->y.sw : g->y.sc,
+                         .slopes = g->act.slopes ? g->act.slopes + o : NULL,
+                         .p0 = g->act.p0,
+                         .p1 = g->act.p1};
         for (int i = 0; i < g->rows; i++) {
             f.tile = block + i * ROW, f.c = y + i * g->y.sh;
             f.r = g->r.data ? g->r.data + o * g->r.sc + i * g->r.sh + q * g->r.sw : NULL;
@@ -121,8 +126,14 @@ static __attribute__((noinline)) void columns_out(int stride, int tile, int heig
 /* The call's columns from q on, channels from o on. */
 static output_columns columns_to(const fo_winograd_output_args *g, ptrdiff_t q, ptrdiff_t columns, ptrdiff_t o,
                                  ptrdiff_t channels, one_sided mid) {
-    output_columns c = {.y = g->y, .r = g->r, .rows = g->rows, .columns = columns, .channels = channels,
-                        .bias = g->bias ? g->bias + o : NULL, .act = g->act, .mid = mid};
+    output_columns c = {.y = g->y,
+                        .r = g->r,
+                        .rows = g->rows,
+                        .columns = columns,
+                        .channels = channels,
+                        .bias = g->bias ? g->bias + o : NULL,
+                        .act = g->act,
+                        .mid = mid};
     c.y.data += q * g->y.sw + o * g->y.sc;
     if (g->r.data) c.r.data += q * g->r.sw + o * g->r.sc;
     if (g->act.slopes) c.act.slopes += o;
@@ -130,8 +141,13 @@ static output_columns columns_to(const fo_winograd_output_args *g, ptrdiff_t q, 
 }
 
 void FO_NAME(fo_winograd_back_row)(const fo_winograd_output_args *g, int i) {
-    output_row r = {.products = g->products, .ldp = g->ldp, .position = g->position, .tiles = g->count,
-                    .channels = g->channels, .mid = g->mid + i * g->mid_row, .ld = g->ldp};
+    output_row r = {.products = g->products,
+                    .ldp = g->ldp,
+                    .position = g->position,
+                    .tiles = g->count,
+                    .channels = g->channels,
+                    .mid = g->mid + i * g->mid_row,
+                    .ld = g->ldp};
     row_out(g->stride, g->tile, g->tile, &r);
     r.products = g->products_last, r.mid += g->count * g->tile * g->ldp, r.tiles = 1;
     row_out(g->stride, g->tile, g->last, &r);
@@ -160,8 +176,8 @@ void FO_NAME(fo_winograd_output)(const fo_winograd_output_args *g) {
             float *last = strip + count * g->tile * VL;
             if (count < tiles && g->last) strip_rows_back(g, g->last, 1, g->products_last + o, last);
             const int width = fewer(g->columns - q, FO_WINOGRAD_STRIP);
-            const output_columns c = columns_to(g, q, width, o, fewer(g->channels - o, VL),
-                                                (one_sided){strip, VL, STRIP_ROW});
+            const output_columns c =
+                columns_to(g, q, width, o, fewer(g->channels - o, VL), (one_sided){strip, VL, STRIP_ROW});
             columns_out(g->stride, g->tile, g->height, &c);
         }
 }

@@ -25,7 +25,7 @@ static const double points[7][3] = {[2] = {1}, [4] = {0.75, 1.5}, [6] = {1, 0.5,
 /* The product of (p^2 - q^2) over the pairs from k on, but p's own. */
 INLINE double differences(const int m, const int k, const double p) {
     double product = 1;
-    UNROLL for (int i = k; i < m / 2; i++) product *= points[m][i] == p ? 1 : SQUARE(p) - SQUARE(points[m][i]);
+    UNROLL_FOR (int i = k; i < m / 2; i++) product *= points[m][i] == p ? 1 : SQUARE(p) - SQUARE(points[m][i]);
     return product;
 }
 
@@ -72,7 +72,9 @@ static void strided_filter_row(int m, int i, double row[3]) {
     else if (is_odd(m, i))
         row[1] = point == ZERO ? -1 / a2 : 1 / (2 * a2);
     else
-        row[0] = 1 / (point == ZERO ? a2 * c : point == ONE ? m == 2 ? c : c * (SQUARE(c) - a2) : 2 * a2 * (p - c)),
+        row[0] = 1 / (point == ZERO  ? a2 * c
+                      : point == ONE ? m == 2 ? c : c * (SQUARE(c) - a2)
+                                     : 2 * a2 * (p - c)),
         row[2] = p * row[0];
 }
 
@@ -88,8 +90,8 @@ INLINE void filter_weights(const int n, double (*filter)[3], const float *restri
     for (int i = 0; i < n; i++)
         for (int j = 0; j < n; j++, u += position)
             for (int o = 0; o < NR; o++)
-                u[o] = (float)(filter[j][0] * rows[i][0][o] + filter[j][1] * rows[i][1][o] +
-                               filter[j][2] * rows[i][2][o]);
+                u[o] =
+                    (float)(filter[j][0] * rows[i][0][o] + filter[j][1] * rows[i][1][o] + filter[j][2] * rows[i][2][o]);
 }
 
 void FO_NAME(fo_winograd_weights)(int stride, int m, const float *restrict g, float *restrict u, ptrdiff_t position) {

@@ -74,7 +74,7 @@ INLINE void input_transform(const int stride, const int m, const int s, vf *d) {
         pair(d + PAIRS + 4, c, quartic(a, b, d6, d4, d2), quartic(a, b, d5, d3, d1));
     }
     d[ZERO] = v_times(differences(m, s / 2, 0), d[ZERO]);
-    UNROLL for (int i = PAIRS; i < s + 2; i++) d[i] = v_times(differences(m, s / 2, points[m][(i - PAIRS) / 2]), d[i]);
+    UNROLL_FOR (int i = PAIRS; i < s + 2; i++) d[i] = v_times(differences(m, s / 2, points[m][(i - PAIRS) / 2]), d[i]);
 }
 
 /* a p^k + b q^k + c r^k */
@@ -124,4 +124,3 @@ INLINE void output_transform(const int stride, const int m, const int s, vf *d) 
     d[4] = powers(a2 * a2, sa, b2 * b2, sb, c2 * c2, sc);
     d[5] = powers(a2 * a2 * a, v_add(infinite, da), b2 * b2 * b, db, c2 * c2 * c, dc);
 }
-

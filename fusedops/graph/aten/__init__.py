@@ -4,6 +4,7 @@ A reader takes the Program, the operator's first argument, and the others by the
 them are values of the graph (torch_program.Tensor) or, where constant, tensors of torch. It adds nodes and returns the
 name of the result, or a list of them. A use of an operator that it does not have is Unsupported.
 """
+
 from . import convolutions, elementwise, indexing, norms, places, products, reductions, resizing
 
 FAMILIES = (convolutions, elementwise, indexing, norms, places, products, reductions, resizing)

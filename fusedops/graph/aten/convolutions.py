@@ -1,4 +1,5 @@
 """Convolutions and pools."""
+
 import math
 
 import numpy as np
@@ -41,8 +42,14 @@ def _conv(p, x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
 def _conv_transpose(p, x, weight, bias=None, stride=1, padding=0, output_padding=0, groups=1, dilation=1):
     n = weight.ndim - 2
     stride, padding, output_padding, dilation = (_list(v, n) for v in (stride, padding, output_padding, dilation))
-    attrs = dict(kernel_shape=list(weight.shape[2:]), strides=stride, dilations=dilation, pads=padding * 2,
-                 output_padding=output_padding, group=groups)
+    attrs = dict(
+        kernel_shape=list(weight.shape[2:]),
+        strides=stride,
+        dilations=dilation,
+        pads=padding * 2,
+        output_padding=output_padding,
+        group=groups,
+    )
     return _with_batch(p, x, n, lambda x: p.op("ConvTranspose", x, weight, bias, **attrs))
 
 
@@ -54,8 +61,9 @@ def _convolution(p, x, weight, bias, stride, padding, dilation, transposed, outp
 
 def _pool_settings(n, kernel_size, stride, padding, ceil_mode):
     kernel, padding = _list(kernel_size, n), _list(padding, n)
-    return dict(kernel_shape=kernel, strides=_list(stride, n) if stride else kernel, pads=padding * 2,
-                ceil_mode=int(ceil_mode))
+    return dict(
+        kernel_shape=kernel, strides=_list(stride, n) if stride else kernel, pads=padding * 2, ceil_mode=int(ceil_mode)
+    )
 
 
 def _max_pool(n, indices=False):
@@ -63,6 +71,7 @@ def _max_pool(n, indices=False):
         attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode) | dict(dilations=_list(dilation, n))
         y = _with_batch(p, x, n, lambda x: p.op("MaxPool", x, **attrs))
         return _without_places(p, y) if indices else y
+
     return read
 
 
@@ -77,21 +86,25 @@ def _avg_pool(n):
     def read(p, x, kernel_size, stride=(), padding=0, ceil_mode=False, count_include_pad=True, divisor_override=None):
         attrs = _pool_settings(n, kernel_size, stride, padding, ceil_mode)
         if divisor_override is None:
-            return _with_batch(p, x, n, lambda x: p.op("AveragePool", x, **attrs,
-                                                       count_include_pad=int(count_include_pad)))
+            return _with_batch(
+                p, x, n, lambda x: p.op("AveragePool", x, **attrs, count_include_pad=int(count_include_pad))
+            )
         if ceil_mode:
             raise Unsupported("fusedops does not have an average pool with divisor_override and ceil_mode")
         factor = p.scalar(math.prod(attrs["kernel_shape"]) / divisor_override, x)
         return _with_batch(p, x, n, lambda x: p.op("Mul", p.op("AveragePool", x, **attrs, count_include_pad=1), factor))
+
     return read
 
 
 def _adaptive(n, mean):
     """A pool to a given size: over the whole image, by equal windows, or by windows of the sizes that torch takes."""
+
     def read(p, x, output_size):
         wanted = [x.shape[x.ndim - n + i] if o is None else o for i, o in enumerate(_list(output_size, n))]
         y = _with_batch(p, x, n, lambda x: _adapted(p, x, n, wanted, mean))
         return y if mean else _without_places(p, y)
+
     return read
 
 
@@ -126,7 +139,8 @@ def _adapted_axis(p, x, a, ndim, size, wanted, mean):
 
 READERS = {
     **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _conv),
-    "convolution": _convolution, "_convolution": _convolution,
+    "convolution": _convolution,
+    "_convolution": _convolution,
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _conv_transpose),
     **{f"max_pool{n}d": _max_pool(n) for n in (1, 2, 3)},
     **{f"max_pool{n}d_with_indices": _max_pool(n, indices=True) for n in (1, 2, 3)},

@@ -1,10 +1,12 @@
 """Arithmetic, comparisons, logic and activations."""
+
 import math
 
 
 def _unary(op):
     def read(p, x):
         return p.op(op, p.cast(x, p.made.dtype))
+
     return read
 
 
@@ -14,10 +16,12 @@ def _test_unary(op):
 
 def _binary(op):
     """Both operands in the type of the result. `alpha` is a factor of the second."""
+
     def read(p, x, other, alpha=1):
         dtype = p.made.dtype
         other = p.cast(other, dtype)
         return p.op(op, p.cast(x, dtype), other if alpha == 1 else p.op("Mul", other, p.cast(alpha, dtype)))
+
     return read
 
 
@@ -29,9 +33,11 @@ def _reversed_sub(p, x, other, alpha=1):
 
 def _comparison(op):
     """Both operands in the type that torch compares them in."""
+
     def read(p, x, other):
         dtype = p.torch.result_type(*[_sample(p, v) for v in p.node.args[:2]])
         return p.op(op, p.cast(x, dtype), p.cast(other, dtype))
+
     return read
 
 
@@ -49,15 +55,18 @@ def _logic(op):
 
 def _bits(op):
     """Of bools logic, of integers bit by bit."""
+
     def read(p, x, *given, **others):
         operands = [p.cast(v, p.made.dtype) for v in (x, *given, *others.values())]
         return p.op(op if p.made.dtype == p.torch.bool else f"Bitwise{op}", *operands)
+
     return read
 
 
 def _shift(direction):
-    return lambda p, x, other: p.op("BitShift", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype),
-                                    direction=direction)
+    return lambda p, x, other: p.op(
+        "BitShift", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype), direction=direction
+    )
 
 
 def _div(p, x, other, rounding_mode=None):
@@ -86,6 +95,7 @@ def _trunc(p, x):
 def _mod(fmod):
     def read(p, x, other):
         return p.op("Mod", p.cast(x, p.made.dtype), p.cast(other, p.made.dtype), fmod=fmod)
+
     return read
 
 
@@ -116,7 +126,7 @@ def _masked_fill(p, x, mask, value):
 def _round(p, x, decimals=0):
     if decimals == 0:
         return p.op("Round", x)
-    factor = p.scalar(10.0 ** decimals, p.made)
+    factor = p.scalar(10.0**decimals, p.made)
     return p.op("Div", p.op("Round", p.op("Mul", x, factor)), factor)
 
 
@@ -192,20 +202,24 @@ def _glu(p, x, dim=-1):
 
 def _chain(*steps):
     """Unary operators one after another."""
+
     def read(p, x):
         x = p.cast(x, p.made.dtype)
         for op in steps:
             x = p.op(op, x)
         return x
+
     return read
 
 
 def _with_number(op, number, before=None, after=None):
     """An operator of a number and x, with x as `before` makes it; `after` is done to the result."""
+
     def read(p, x):
         x = p.cast(x, p.made.dtype)
         y = p.op(op, p.op(before, x) if before else x, p.scalar(number, p.made))
         return p.op(after, y) if after else y
+
     return read
 
 
@@ -252,38 +266,149 @@ def _hypot(p, x, other):
 
 
 READERS = {
-    **{op.lower(): _unary(op) for op in (
-        "Exp", "Log", "Sqrt", "Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh",
-        "Erf",
-        "Reciprocal", "Abs", "Neg", "Ceil", "Floor", "Sign", "Relu", "Sigmoid", "Tanh", "Selu")},
-    **{name: _binary(op) for name, op in {"add": "Add", "sub": "Sub", "mul": "Mul", "multiply": "Mul", "maximum": "Max",
-                                          "minimum": "Min"}.items()},
-    **{name: _comparison(op) for name, op in {"eq": "Equal", "gt": "Greater", "ge": "GreaterOrEqual", "lt": "Less",
-                                              "le": "LessOrEqual"}.items()},
+    **{
+        op.lower(): _unary(op)
+        for op in (
+            "Exp",
+            "Log",
+            "Sqrt",
+            "Sin",
+            "Cos",
+            "Tan",
+            "Asin",
+            "Acos",
+            "Atan",
+            "Sinh",
+            "Cosh",
+            "Asinh",
+            "Acosh",
+            "Atanh",
+            "Erf",
+            "Reciprocal",
+            "Abs",
+            "Neg",
+            "Ceil",
+            "Floor",
+            "Sign",
+            "Relu",
+            "Sigmoid",
+            "Tanh",
+            "Selu",
+        )
+    },
+    **{
+        name: _binary(op)
+        for name, op in {
+            "add": "Add",
+            "sub": "Sub",
+            "mul": "Mul",
+            "multiply": "Mul",
+            "maximum": "Max",
+            "minimum": "Min",
+        }.items()
+    },
+    **{
+        name: _comparison(op)
+        for name, op in {
+            "eq": "Equal",
+            "gt": "Greater",
+            "ge": "GreaterOrEqual",
+            "lt": "Less",
+            "le": "LessOrEqual",
+        }.items()
+    },
     **{name: _logic(op) for name, op in {"logical_and": "And", "logical_or": "Or", "logical_xor": "Xor"}.items()},
-    **{name: _bits(op) for name, op in {"bitwise_and": "And", "bitwise_or": "Or", "bitwise_xor": "Xor",
-                                        "bitwise_not": "Not", "__and__": "And", "__or__": "Or",
-                                        "__xor__": "Xor"}.items()},
-    **{name: _activation(form) for name, form in {"silu": "silu", "mish": "mish", "hardswish": "hardswish",
-                                                  "hardsigmoid": "hardsigmoid", "relu6": "relu6"}.items()},
-    **dict.fromkeys(("clone", "contiguous", "detach", "alias", "lift_fresh", "lift_fresh_copy", "dropout",
-                     "feature_dropout", "alpha_dropout", "feature_alpha_dropout", "native_dropout", "resolve_conj",
-                     "resolve_neg", "positive"), _same),
+    **{
+        name: _bits(op)
+        for name, op in {
+            "bitwise_and": "And",
+            "bitwise_or": "Or",
+            "bitwise_xor": "Xor",
+            "bitwise_not": "Not",
+            "__and__": "And",
+            "__or__": "Or",
+            "__xor__": "Xor",
+        }.items()
+    },
+    **{
+        name: _activation(form)
+        for name, form in {
+            "silu": "silu",
+            "mish": "mish",
+            "hardswish": "hardswish",
+            "hardsigmoid": "hardsigmoid",
+            "relu6": "relu6",
+        }.items()
+    },
+    **dict.fromkeys(
+        (
+            "clone",
+            "contiguous",
+            "detach",
+            "alias",
+            "lift_fresh",
+            "lift_fresh_copy",
+            "dropout",
+            "feature_dropout",
+            "alpha_dropout",
+            "feature_alpha_dropout",
+            "native_dropout",
+            "resolve_conj",
+            "resolve_neg",
+            "positive",
+        ),
+        _same,
+    ),
     **dict.fromkeys(("to", "_to_copy", "type_as", "float", "double", "half", "bool", "long", "int"), _cast),
     "ne": lambda p, x, other: p.op("Not", _comparison("Equal")(p, x, other)),
-    "logical_not": lambda p, x: p.op("Not", p.cast(x, p.torch.bool)), "isnan": _test_unary("IsNaN"),
-    "isinf": _test_unary("IsInf"), "rsub": _reversed_sub, "div": _div, "divide": _div, "true_divide": _div,
-    "floor_divide": _floor_divide, "trunc": _trunc, "remainder": _mod(0), "fmod": _mod(1), "pow": _pow,
-    "square": lambda p, x: _pow(p, x, 2), "where": _where, "masked_fill": _masked_fill, "round": _round,
-    "clamp": _clamp, "clip": _clamp, "hardtanh": _hardtanh, "clamp_min": lambda p, x, min: _clamp(p, x, min),
-    "clamp_max": lambda p, x, max: _clamp(p, x, None, max), "elu": _elu,
-    "celu": lambda p, x, alpha=1.0: p.op("Celu", x, alpha=float(alpha)), "leaky_relu": _leaky_relu, "rrelu": _rrelu,
-    "gelu": _gelu, "softplus": _softplus, "hardshrink": _shrink,
-    "softshrink": lambda p, x, lambd=0.5: _shrink(p, x, lambd, hard=False), "threshold": _threshold, "prelu": _prelu,
-    "_prelu_kernel": _prelu, "glu": _glu, "softsign": _softsign, "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
-    "rsqrt": _chain("Sqrt", "Reciprocal"), "log1p": _with_number("Add", 1, after="Log"),
-    "expm1": _with_number("Sub", 1, before="Exp"), "log2": _with_number("Mul", 1 / math.log(2), before="Log"),
-    "log10": _with_number("Mul", 1 / math.log(10), before="Log"), "exp2": _exp2, "erfc": _erfc, "fill": _fill,
-    "copy": _copy, "atan2": _atan2, "__lshift__": _shift("LEFT"), "__rshift__": _shift("RIGHT"),
-    "bitwise_left_shift": _shift("LEFT"), "bitwise_right_shift": _shift("RIGHT"), "hypot": _hypot,
+    "logical_not": lambda p, x: p.op("Not", p.cast(x, p.torch.bool)),
+    "isnan": _test_unary("IsNaN"),
+    "isinf": _test_unary("IsInf"),
+    "rsub": _reversed_sub,
+    "div": _div,
+    "divide": _div,
+    "true_divide": _div,
+    "floor_divide": _floor_divide,
+    "trunc": _trunc,
+    "remainder": _mod(0),
+    "fmod": _mod(1),
+    "pow": _pow,
+    "square": lambda p, x: _pow(p, x, 2),
+    "where": _where,
+    "masked_fill": _masked_fill,
+    "round": _round,
+    "clamp": _clamp,
+    "clip": _clamp,
+    "hardtanh": _hardtanh,
+    "clamp_min": lambda p, x, min: _clamp(p, x, min),
+    "clamp_max": lambda p, x, max: _clamp(p, x, None, max),
+    "elu": _elu,
+    "celu": lambda p, x, alpha=1.0: p.op("Celu", x, alpha=float(alpha)),
+    "leaky_relu": _leaky_relu,
+    "rrelu": _rrelu,
+    "gelu": _gelu,
+    "softplus": _softplus,
+    "hardshrink": _shrink,
+    "softshrink": lambda p, x, lambd=0.5: _shrink(p, x, lambd, hard=False),
+    "threshold": _threshold,
+    "prelu": _prelu,
+    "_prelu_kernel": _prelu,
+    "glu": _glu,
+    "softsign": _softsign,
+    "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
+    "rsqrt": _chain("Sqrt", "Reciprocal"),
+    "log1p": _with_number("Add", 1, after="Log"),
+    "expm1": _with_number("Sub", 1, before="Exp"),
+    "log2": _with_number("Mul", 1 / math.log(2), before="Log"),
+    "log10": _with_number("Mul", 1 / math.log(10), before="Log"),
+    "exp2": _exp2,
+    "erfc": _erfc,
+    "fill": _fill,
+    "copy": _copy,
+    "atan2": _atan2,
+    "__lshift__": _shift("LEFT"),
+    "__rshift__": _shift("RIGHT"),
+    "bitwise_left_shift": _shift("LEFT"),
+    "bitwise_right_shift": _shift("RIGHT"),
+    "hypot": _hypot,
 }

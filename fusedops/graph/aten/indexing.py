@@ -1,4 +1,5 @@
 """What picks elements by indices, or puts them there."""
+
 from ..torch_program import Unsupported
 from .places import axis, transpose
 
@@ -7,8 +8,18 @@ def _embedding(p, weight, indices, **_):
     return p.op("Gather", weight, p.cast(indices, p.torch.int64), axis=0)
 
 
-def _bag(p, weight, indices, offsets, scale_grad_by_freq=False, mode=0, sparse=False, per_sample_weights=None,
-         include_last_offset=False, padding_idx=-1):
+def _bag(
+    p,
+    weight,
+    indices,
+    offsets,
+    scale_grad_by_freq=False,
+    mode=0,
+    sparse=False,
+    per_sample_weights=None,
+    include_last_offset=False,
+    padding_idx=-1,
+):
     """Sums, means or maxima of rows, as many for each result; `offsets` are then a range of that step."""
     made = p.node.args[2]
     step = made.args[2] if getattr(made, "args", None) and "arange" in str(made.target) and len(made.args) > 2 else None
@@ -54,6 +65,7 @@ def _scatter(reduction=None):
         if how is None:
             raise Unsupported(f"fusedops does not have scatter_reduce by {reduce!r}")
         return p.op("ScatterElements", x, index, updates, axis=axis(x, dim), reduction=how)
+
     return read
 
 
@@ -111,7 +123,7 @@ def _index_put(p, x, indices, values, accumulate=False):
     if any(i is None for i in indices) or any(i.dtype == p.torch.bool for i in indices):
         return _masked_put(p, x, indices, values, accumulate)
     shape = broadcast_shape(*[i.shape for i in indices])
-    updates = p.op("Expand", p.cast(values, p.made.dtype), p.shape([*shape, *x.shape[len(indices):]]))
+    updates = p.op("Expand", p.cast(values, p.made.dtype), p.shape([*shape, *x.shape[len(indices) :]]))
     return p.op("ScatterND", x, _table(p, indices), updates, reduction="add" if accumulate else "none")
 
 
@@ -145,8 +157,19 @@ def _one_hot(p, x, num_classes=-1):
 
 
 READERS = {
-    "embedding": _embedding, "embedding_bag": _bag, "_embedding_bag": _bag, "index_select": _index_select,
-    "gather": _gather, "scatter": _scatter(), "scatter_add": _scatter("add"), "scatter_reduce": _scatter(),
-    "index": _index, "index_put": _index_put, "index_add": _index_add, "take_along_dim": _take_along_dim,
-    "one_hot": _one_hot, "nonzero": _non_zero, "masked_select": _masked_select,
+    "embedding": _embedding,
+    "embedding_bag": _bag,
+    "_embedding_bag": _bag,
+    "index_select": _index_select,
+    "gather": _gather,
+    "scatter": _scatter(),
+    "scatter_add": _scatter("add"),
+    "scatter_reduce": _scatter(),
+    "index": _index,
+    "index_put": _index_put,
+    "index_add": _index_add,
+    "take_along_dim": _take_along_dim,
+    "one_hot": _one_hot,
+    "nonzero": _non_zero,
+    "masked_select": _masked_select,
 }

@@ -1,4 +1,5 @@
 """Norms, and softmax."""
+
 from ..torch_program import Tensor
 from .places import axis
 from .reductions import variance
@@ -47,8 +48,14 @@ def _layer_norm(p, input, normalized_shape, weight=None, bias=None, eps=1e-5):
     x = input
     if weight is None:
         weight = p.torch.ones(tuple(p.static(normalized_shape, "layer norm")), dtype=x.dtype)
-    return p.op("LayerNormalization", x, weight, *[b for b in (bias,) if b is not None],
-                axis=x.ndim - len(normalized_shape), epsilon=eps)
+    return p.op(
+        "LayerNormalization",
+        x,
+        weight,
+        *[b for b in (bias,) if b is not None],
+        axis=x.ndim - len(normalized_shape),
+        epsilon=eps,
+    )
 
 
 def _native_layer_norm(p, *args, **given):
@@ -91,15 +98,22 @@ def _native_group_norm(p, x, weight, bias, N, C, HxW, group, eps):
 def _softmax(op):
     def read(p, x, dim, dtype=None, half_to_float=False):
         return p.op(op, p.cast(x, p.made.dtype), axis=axis(x, dim))
+
     return read
 
 
 READERS = {
-    "batch_norm": _batch_norm, "_native_batch_norm_legit_no_training": _native_batch_norm,
-    "native_batch_norm": _native_batch_norm, "_native_batch_norm_legit": _norm_of_batch,
-    "instance_norm": _instance_norm, "layer_norm": _layer_norm,
-    "native_layer_norm": _native_layer_norm, "rms_norm": _rms_norm, "_fused_rms_norm": _fused_rms_norm,
-    "group_norm": _group_norm, "native_group_norm": _native_group_norm,
+    "batch_norm": _batch_norm,
+    "_native_batch_norm_legit_no_training": _native_batch_norm,
+    "native_batch_norm": _native_batch_norm,
+    "_native_batch_norm_legit": _norm_of_batch,
+    "instance_norm": _instance_norm,
+    "layer_norm": _layer_norm,
+    "native_layer_norm": _native_layer_norm,
+    "rms_norm": _rms_norm,
+    "_fused_rms_norm": _fused_rms_norm,
+    "group_norm": _group_norm,
+    "native_group_norm": _native_group_norm,
     **dict.fromkeys(("softmax", "_softmax", "_safe_softmax"), _softmax("Softmax")),
     **dict.fromkeys(("log_softmax", "_log_softmax"), _softmax("LogSoftmax")),
 }

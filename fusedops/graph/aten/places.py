@@ -1,4 +1,5 @@
 """What gives elements other places or shapes, joins and parts tensors, or makes new ones."""
+
 import numpy as np
 
 from ..torch_program import Open, Tensor, Unsupported, sizes
@@ -83,7 +84,7 @@ def _repeat_interleave(p, x, repeats, dim=None, output_size=None):
         return p.op("Reshape", p.op("Expand", p.op("Reshape", x, [-1, 1]), [1, repeats]), [-1])
     dim = axis(x, dim)
     wide = p.op("Expand", p.op("Unsqueeze", x, [dim + 1]), [1] * (dim + 1) + [repeats] + [1] * (x.ndim - dim - 1))
-    return p.reshape(Tensor(wide, (*x.shape[:dim + 1], repeats, *x.shape[dim + 1:]), x.dtype), p.made.shape)
+    return p.reshape(Tensor(wide, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), x.dtype), p.made.shape)
 
 
 def _cat(p, tensors, dim=0):
@@ -229,8 +230,9 @@ def _im2col(p, x, kernel_size, dilation, padding, stride):
 
 def _col2im(p, x, output_size, kernel_size, dilation, padding, stride):
     pads = [*padding, *padding]
-    return p.op("Col2Im", x, p.shape(output_size), list(kernel_size), dilations=list(dilation), pads=pads,
-                strides=list(stride))
+    return p.op(
+        "Col2Im", x, p.shape(output_size), list(kernel_size), dilations=list(dilation), pads=pads, strides=list(stride)
+    )
 
 
 def _pixel_shuffle(p, x, upscale_factor):
@@ -256,12 +258,14 @@ def _channel_shuffle(p, x, groups):
 
 def _full(value=None):
     """A new tensor of one value, `value` or the argument of that name, in the shape that comes out."""
+
     def read(p, _, *__, fill_value=0, **___):
         number = fill_value if value is None else value
         if isinstance(number, str):
             return p.op("Expand", p.cast(number, p.made.dtype), p.shape(p.made.shape))
         filled = np.full(1, number, p.numpy_type(p.made.dtype, "a tensor"))
         return p.op("ConstantOfShape", p.shape(p.made.shape), value=filled)
+
     return read
 
 
@@ -305,25 +309,87 @@ def _numel(p, x):
 
 
 READERS = {
-    **dict.fromkeys(("view", "_unsafe_view", "reshape", "view_as", "reshape_as", "flatten", "unflatten", "unsqueeze",
-                     "ravel", "_reshape_alias", "atleast_1d", "atleast_2d", "atleast_3d"), _reshape),
+    **dict.fromkeys(
+        (
+            "view",
+            "_unsafe_view",
+            "reshape",
+            "view_as",
+            "reshape_as",
+            "flatten",
+            "unflatten",
+            "unsqueeze",
+            "ravel",
+            "_reshape_alias",
+            "atleast_1d",
+            "atleast_2d",
+            "atleast_3d",
+        ),
+        _reshape,
+    ),
     **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
-    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit",
-                     "vsplit"), _split),
+    **dict.fromkeys(
+        ("split", "split_with_sizes", "chunk", "unsafe_chunk", "unsafe_split", "tensor_split", "hsplit", "vsplit"),
+        _split,
+    ),
     **dict.fromkeys(("transpose", "t", "swapdims", "mT", "matrix_H", "adjoint"), _swap),
-    **{name: _full(value) for name, value in {"zeros": 0, "ones": 1, "full": None, "zeros_like": 0, "ones_like": 1,
-                                              "full_like": None, "empty": 0, "empty_like": 0, "new_empty": 0,
-                                              "new_zeros": 0, "new_ones": 1, "new_full": None}.items()},
+    **{
+        name: _full(value)
+        for name, value in {
+            "zeros": 0,
+            "ones": 1,
+            "full": None,
+            "zeros_like": 0,
+            "ones_like": 1,
+            "full_like": None,
+            "empty": 0,
+            "empty_like": 0,
+            "new_empty": 0,
+            "new_zeros": 0,
+            "new_ones": 1,
+            "new_full": None,
+        }.items()
+    },
     **{f"reflection_pad{n}d": _padded("reflect") for n in (1, 2, 3)},
     **{f"replication_pad{n}d": _padded("replicate") for n in (1, 2, 3)},
-    "squeeze": _squeeze, "item": _element, "_local_scalar_dense": _element, "swapaxes": _swap_named,
-    "permute": _permute, "movedim": _move, "moveaxis": _move, "numpy_T": _reverse_axes, "repeat": _repeat,
-    "tile": _tile, "repeat_interleave": _repeat_interleave, "cat": _cat, "concat": _cat, "concatenate": _cat,
-    "stack": _stack, "unbind": _unbind, "select": _select, "slice": _slice, "narrow": _narrow,
-    "slice_scatter": _slice_scatter, "select_scatter": _select_scatter, "pad": _pad,
-    "constant_pad_nd": lambda p, x, pad, value=0: _pad(p, x, pad, "constant", value), "flip": _flip, "roll": _roll,
-    "unfold": _unfold, "im2col": _im2col, "col2im": _col2im, "pixel_shuffle": _pixel_shuffle,
-    "pixel_unshuffle": _pixel_unshuffle, "channel_shuffle": _channel_shuffle,
-    "native_channel_shuffle": _channel_shuffle, "arange": _arange, "scalar_tensor": _scalar_tensor, "eye": _eye,
-    "diagonal": _diagonal, "tril": _triangle(0), "triu": _triangle(1), "sym_size": _size, "sym_numel": _numel,
+    "squeeze": _squeeze,
+    "item": _element,
+    "_local_scalar_dense": _element,
+    "swapaxes": _swap_named,
+    "permute": _permute,
+    "movedim": _move,
+    "moveaxis": _move,
+    "numpy_T": _reverse_axes,
+    "repeat": _repeat,
+    "tile": _tile,
+    "repeat_interleave": _repeat_interleave,
+    "cat": _cat,
+    "concat": _cat,
+    "concatenate": _cat,
+    "stack": _stack,
+    "unbind": _unbind,
+    "select": _select,
+    "slice": _slice,
+    "narrow": _narrow,
+    "slice_scatter": _slice_scatter,
+    "select_scatter": _select_scatter,
+    "pad": _pad,
+    "constant_pad_nd": lambda p, x, pad, value=0: _pad(p, x, pad, "constant", value),
+    "flip": _flip,
+    "roll": _roll,
+    "unfold": _unfold,
+    "im2col": _im2col,
+    "col2im": _col2im,
+    "pixel_shuffle": _pixel_shuffle,
+    "pixel_unshuffle": _pixel_unshuffle,
+    "channel_shuffle": _channel_shuffle,
+    "native_channel_shuffle": _channel_shuffle,
+    "arange": _arange,
+    "scalar_tensor": _scalar_tensor,
+    "eye": _eye,
+    "diagonal": _diagonal,
+    "tril": _triangle(0),
+    "triu": _triangle(1),
+    "sym_size": _size,
+    "sym_numel": _numel,
 }

@@ -1,4 +1,5 @@
 """Matrix products, attention, recurrent layers."""
+
 import math
 
 from ..torch_program import Tensor, Unsupported
@@ -19,12 +20,14 @@ def _product(p, a, b):
 
 def _add_product(first, second):
     """beta x + alpha a b."""
+
     def read(p, x, beta=1, alpha=1, **operands):
         y = _product(p, operands[first], operands[second])
         y = y if alpha == 1 else p.op("Mul", y, p.scalar(alpha, p.made))
         if beta == 0:
             return y
         return p.op("Add", y, x if beta == 1 else p.op("Mul", x, p.scalar(beta, p.made)))
+
     return read
 
 
@@ -95,6 +98,7 @@ _ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 def _stacked(op, tensors):
     import torch
+
     order = _ORDERS[op]
     return torch.stack([torch.cat([t.chunk(len(order), 0)[g] for g in order], 0) for t in tensors])
 
@@ -108,8 +112,20 @@ def _layer(p, op, x, state, weights, attrs):
     b = p.torch.cat([_stacked(op, [each[i] for each in weights]) for i in (2, 3)], 1) if biased else None
     hidden, directions = r.shape[2], len(weights)
     more = dict(linear_before_reset=1) if op == "GRU" else {}
-    y, *last = p.op(op, x, w, r, b, None, *state, count=1 + len(state), hidden_size=hidden,
-                    direction="bidirectional" if directions == 2 else "forward", **attrs, **more)
+    y, *last = p.op(
+        op,
+        x,
+        w,
+        r,
+        b,
+        None,
+        *state,
+        count=1 + len(state),
+        hidden_size=hidden,
+        direction="bidirectional" if directions == 2 else "forward",
+        **attrs,
+        **more,
+    )
     y = p.op("Reshape", p.op("Transpose", y, perm=[0, 2, 1, 3]), [0, 0, directions * hidden])
     return y, last
 
@@ -118,7 +134,7 @@ def _recurrent(op, **attrs):
     def read(p, x, hx, params, has_biases, num_layers, dropout, train, bidirectional, batch_first=False, **_):
         states, each = (hx if isinstance(hx, list) else [hx]), 4 if has_biases else 2
         directions = 1 + bool(bidirectional)
-        weights = [params[i:i + each] for i in range(0, len(params), each)]
+        weights = [params[i : i + each] for i in range(0, len(params), each)]
         if len(params) != each * directions * num_layers:
             raise Unsupported("fusedops does not have an LSTM with projections")
         y, last = p.op("Transpose", x, perm=[1, 0, 2]) if batch_first else x, []
@@ -130,6 +146,7 @@ def _recurrent(op, **attrs):
             last.append(ends)
         y = p.op("Transpose", y, perm=[1, 0, 2]) if batch_first else y
         return [y, *[ends[0] if num_layers == 1 else p.op("Concat", *ends, axis=0) for ends in zip(*last, strict=True)]]
+
     return read
 
 
@@ -141,6 +158,7 @@ def _rows(p, state, rows, layers):
 
 def _cell(op, **attrs):
     """One step, as a sequence of one."""
+
     def read(p, x, hx, w_ih, w_hh, b_ih=None, b_hh=None):
         states = [p.op("Unsqueeze", s, [0]) for s in (hx if isinstance(hx, list) else [hx])]
         weights = [w for w in (w_ih, w_hh, b_ih, b_hh) if w is not None]
@@ -148,6 +166,7 @@ def _cell(op, **attrs):
         _, last = _layer(p, op, p.op("Unsqueeze", x, [0]), states, [weights], given)
         ends = [p.op("Squeeze", s, [0]) for s in last]
         return ends if op == "LSTM" else ends[0]
+
     return read
 
 
@@ -155,25 +174,41 @@ def _distance(p, x, /, x2, **given):
     """Euclidean distances between the rows of two matrices."""
     if given.get("p", 2) != 2:
         raise Unsupported("fusedops does not have cdist of another norm than 2")
-    return p.op("ReduceL2", p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])), [-1],
-                keepdims=0)
+    return p.op(
+        "ReduceL2",
+        p.op("Sub", p.op("Unsqueeze", x, [x.ndim - 1]), p.op("Unsqueeze", x2, [x2.ndim - 2])),
+        [-1],
+        keepdims=0,
+    )
 
 
 def _similarity(p, x, x2, dim=1, eps=1e-8):
     """Cosines: products of both over the product of their lengths, each at least eps."""
     a = axis(x, dim)
     lengths = [p.op("Max", p.op("ReduceL2", t, [a], keepdims=1), p.scalar(eps, x)) for t in (x, x2)]
-    return p.op("ReduceSum", p.op("Mul", *[p.op("Div", t, n) for t, n in zip((x, x2), lengths, strict=True)]), [a],
-                keepdims=0)
+    return p.op(
+        "ReduceSum", p.op("Mul", *[p.op("Div", t, n) for t, n in zip((x, x2), lengths, strict=True)]), [a], keepdims=0
+    )
 
 
 READERS = {
     "linear": _linear,
     **dict.fromkeys(("matmul", "mm", "bmm", "mv", "dot"), _matmul),
-    "addmm": _add_product("mat1", "mat2"), "baddbmm": _add_product("batch1", "batch2"), "einsum": _einsum,
-    "outer": _outer, "bilinear": _bilinear, "scaled_dot_product_attention": _attention, "cdist": _distance,
+    "addmm": _add_product("mat1", "mat2"),
+    "baddbmm": _add_product("batch1", "batch2"),
+    "einsum": _einsum,
+    "outer": _outer,
+    "bilinear": _bilinear,
+    "scaled_dot_product_attention": _attention,
+    "cdist": _distance,
     "_cdist_forward": _distance,
-    "cosine_similarity": _similarity, "lstm": _recurrent("LSTM"), "gru": _recurrent("GRU"),
-    "rnn_tanh": _recurrent("RNN"), "rnn_relu": _recurrent("RNN", activation="Relu"), "lstm_cell": _cell("LSTM"),
-    "gru_cell": _cell("GRU"), "rnn_tanh_cell": _cell("RNN"), "rnn_relu_cell": _cell("RNN", activation="Relu"),
+    "cosine_similarity": _similarity,
+    "lstm": _recurrent("LSTM"),
+    "gru": _recurrent("GRU"),
+    "rnn_tanh": _recurrent("RNN"),
+    "rnn_relu": _recurrent("RNN", activation="Relu"),
+    "lstm_cell": _cell("LSTM"),
+    "gru_cell": _cell("GRU"),
+    "rnn_tanh_cell": _cell("RNN"),
+    "rnn_relu_cell": _cell("RNN", activation="Relu"),
 }

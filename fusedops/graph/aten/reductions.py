@@ -1,4 +1,5 @@
 """Sums, means, extremes, and orders along axes."""
+
 import numpy as np
 
 from .places import axis
@@ -13,6 +14,7 @@ def axes_of(x, dim):
 def _reduce(op):
     def read(p, x, dim=None, keepdim=False, dtype=None):
         return reduced(p, op, p.cast(x, p.made.dtype), dim, keepdim)
+
     return read
 
 
@@ -23,14 +25,17 @@ def reduced(p, op, x, dim, keepdim, axes=None):
 
 def _test(op):
     """any and all, of numbers too."""
+
     def read(p, x, dim=None, keepdim=False):
         truth = p.cast(p.cast(x, p.torch.bool), p.torch.int32)
         return p.op("Cast", reduced(p, op, truth, dim, keepdim), to=9)
+
     return read
 
 
 def _extreme(op, best):
     """max and min: of all, along an axis with the places, or of two tensors."""
+
     def read(p, x, dim=None, keepdim=False, other=None):
         if other is not None:
             return p.op(op, p.cast(x, p.made.dtype), p.cast(other, p.made.dtype))
@@ -38,6 +43,7 @@ def _extreme(op, best):
             return reduced(p, f"Reduce{op}", x, None, False)
         dim = axis(x, dim)
         return [p.op(f"Reduce{op}", x, [dim], keepdims=int(keepdim)), p.op(best, x, axis=dim, keepdims=int(keepdim))]
+
     return read
 
 
@@ -48,6 +54,7 @@ def _best(op):
             place = p.op(op, x, axis=0, keepdims=0)
             return p.reshape(p.typed(place, p.made), p.made.shape) if keepdim else place
         return p.op(op, x, axis=axis(x, dim), keepdims=int(keepdim))
+
     return read
 
 
@@ -83,6 +90,7 @@ def _spread(root=False, mean=False):
         found, middle = variance(p, x, dim, int(unbiased) if correction is None else correction, keepdim)
         found = p.op("Sqrt", found) if root else found
         return [found, middle] if mean else found
+
     return read
 
 
@@ -127,11 +135,32 @@ def _cumsum(p, x, dim, dtype=None):
 
 
 READERS = {
-    **{name: _reduce(op) for name, op in {"sum": "ReduceSum", "mean": "ReduceMean", "prod": "ReduceProd",
-                                          "amax": "ReduceMax", "amin": "ReduceMin"}.items()},
-    "any": _test("ReduceMax"), "all": _test("ReduceMin"), "max": _extreme("Max", "ArgMax"),
-    "min": _extreme("Min", "ArgMin"), "argmax": _best("ArgMax"), "argmin": _best("ArgMin"), "var": _spread(),
-    "std": _spread(root=True), "var_mean": _spread(mean=True), "std_mean": _spread(root=True, mean=True),
-    "linalg_vector_norm": _norm, "norm": _old_norm, "logsumexp": _log_sum_exp, "topk": _top_k, "sort": _sort,
-    "argsort": _arg_sort, "msort": lambda p, x: _sort(p, x, 0)[0], "cumsum": _cumsum,
+    **{
+        name: _reduce(op)
+        for name, op in {
+            "sum": "ReduceSum",
+            "mean": "ReduceMean",
+            "prod": "ReduceProd",
+            "amax": "ReduceMax",
+            "amin": "ReduceMin",
+        }.items()
+    },
+    "any": _test("ReduceMax"),
+    "all": _test("ReduceMin"),
+    "max": _extreme("Max", "ArgMax"),
+    "min": _extreme("Min", "ArgMin"),
+    "argmax": _best("ArgMax"),
+    "argmin": _best("ArgMin"),
+    "var": _spread(),
+    "std": _spread(root=True),
+    "var_mean": _spread(mean=True),
+    "std_mean": _spread(root=True, mean=True),
+    "linalg_vector_norm": _norm,
+    "norm": _old_norm,
+    "logsumexp": _log_sum_exp,
+    "topk": _top_k,
+    "sort": _sort,
+    "argsort": _arg_sort,
+    "msort": lambda p, x: _sort(p, x, 0)[0],
+    "cumsum": _cumsum,
 }

@@ -1,4 +1,5 @@
 """The operators: one record each, in files by family."""
+
 from . import (
     absent,
     activation,

@@ -1,4 +1,5 @@
 """Operators of ONNX that fusedops does not have, with the reason and what to do instead."""
+
 from .record import Absent
 
 _STRINGS = "strings: turn text into numbers before the network"

@@ -1,4 +1,5 @@
 """Activations: the graph has one operator for all, in the form of fusedops.activations."""
+
 import math
 
 import numpy as np
@@ -53,20 +54,23 @@ def lower_unary(name):
         y = p.result(node.output, like=x)
         p.add("unary", node, name=name, x=x, y=y, activation=p.activation(node))
         return True
+
     return lower
 
 
 def lower_map(name, order=slice(None)):
     """Of elements of any type that the kernels take: of the operands in this order."""
+
     def lower(p: Builder, node):
         if node.activation is not None or name not in _core.MAPS:
             return False
         operands, shape = [p.at(v) for v in node.inputs[order]], p.known[node.output].shape
-        if len({x.dtype for x in operands[name == "where":]}) > 1:
+        if len({x.dtype for x in operands[name == "where" :]}) > 1:
             return False
         y = p.result(node.output, like=next((x for x in operands if x.shape == shape), None))
         p.map(node, name, y, *operands)
         return True
+
     return lower
 
 
@@ -83,8 +87,10 @@ def _lower_activation(p: Builder, node):
 
 def _read_activation(form):
     """Reader of an activation; `form` makes it from the node's attributes."""
+
     def read(r: Reader, node):
         r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, {}, activation=form(node.attrs)))
+
     return read
 
 
@@ -98,8 +104,10 @@ def _read_hard_sigmoid(r: Reader, node):
         return r.add(Node("Activation", node.name, node.inputs, node.outputs, activation="hardsigmoid"))
     scaled, shifted = r.fresh(node.name + ".scaled"), r.fresh(node.name + ".shifted")
     r.add(
-        Node("Mul", node.name + ".scale",
-             [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]))
+        Node(
+            "Mul", node.name + ".scale", [node.inputs[0], r.constant(node.name + ".alpha", alpha, np.float32)], [scaled]
+        )
+    )
     r.add(Node("Add", node.name + ".shift", [scaled, r.constant(node.name + ".beta", beta, np.float32)], [shifted]))
     r.add(Node("Activation", node.name, [shifted], node.outputs, activation=("clip", 0.0, 1.0)))
 
@@ -118,8 +126,8 @@ def _read_selu(r: Reader, node):
     y = r.fresh(f"{node.name}.elu")
     gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)
     r.add(
-        Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha",
-                                                                                          1.6732632423543772))))
+        Node("Activation", node.name, node.inputs, [y], activation=("elu", node.attrs.get("alpha", 1.6732632423543772)))
+    )
     r.add(Node("Mul", f"{node.name}.mul", [y, gamma], node.outputs))
 
 
@@ -128,8 +136,9 @@ def _as(form):
 
 
 RECORDS = {
-    "Activation": Operator(lambda node, x: x, broadcast_shape, _lower_activation, None, anywhere=True, weightless=True,
-                           formula=True),
+    "Activation": Operator(
+        lambda node, x: x, broadcast_shape, _lower_activation, None, anywhere=True, weightless=True, formula=True
+    ),
     "Celu": Rewrite(_read_celu, ("Div", "Activation", "Mul")),
     "Elu": _as(lambda a: ("elu", a.get("alpha", 1.0))),
     "Gelu": _as(_gelu_form),

@@ -1,4 +1,5 @@
 """Attention as the kernels have it: what the pass of that name makes of two products with a softmax between them."""
+
 import numpy as np
 
 from ..builder import Builder

@@ -1,5 +1,6 @@
 """Operators with graphs inside: `If`, `Loop` and `Scan`. Each graph is a network of its own, planned once for each set
 of shapes."""
+
 import math
 from itertools import count
 
@@ -64,7 +65,7 @@ def _loop(graphs, node, trips, flag, *inputs):
     """Carried values from round to round, and what each round adds to the scanned results."""
     body, carried, outside = _loop_parts(node, (trips, flag, *inputs))
     most = None if trips is None else _scalar(trips, "number of rounds")
-    going, scanned = flag is None or bool(_scalar(flag, "condition")), [[] for _ in body.results[1 + len(carried):]]
+    going, scanned = flag is None or bool(_scalar(flag, "condition")), [[] for _ in body.results[1 + len(carried) :]]
     if most is None and flag is None and _goes_on(body):
         raise ValueError("it has no number of rounds, and its condition is always true: it would run for ever")
     always, rounds = _goes_on(body), None
@@ -74,15 +75,17 @@ def _loop(graphs, node, trips, flag, *inputs):
         if i == control.MOST_ROUNDS:
             raise ValueError(f"it ran {i} rounds without an end: it would run for ever")
         if not i:
-            rounds = graphs.steady(body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried))
+            rounds = graphs.steady(
+                body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried)
+            )
         if rounds is not None:
             rounds.inputs[0] = np.array(i, np.int64)
-            flag, = rounds.run()
+            (flag,) = rounds.run()
             going = always or bool(_scalar(flag, "condition"))
             continue
         flag, *results = graphs.call(body, [np.array(i, np.int64), np.array(True), *carried, *outside])
-        going, carried = bool(_scalar(flag, "condition")), results[:len(carried)]
-        for rows, result in zip(scanned, results[len(carried):], strict=True):
+        going, carried = bool(_scalar(flag, "condition")), results[: len(carried)]
+        for rows, result in zip(scanned, results[len(carried) :], strict=True):
             if rows and rows[0].shape != result.shape:
                 raise ValueError(f"a round gives a result of shape {result.shape}, the ones before it {rows[0].shape}")
             rows.append(result)
@@ -90,7 +93,7 @@ def _loop(graphs, node, trips, flag, *inputs):
     if rounds is not None:
         carried, stacked = rounds.end()
         return [*carried, *stacked]
-    return [*carried, *map(_stacked, scanned, body.outputs[1 + len(carried):])]
+    return [*carried, *map(_stacked, scanned, body.outputs[1 + len(carried) :])]
 
 
 def _loop_parts(node, inputs):
@@ -138,16 +141,19 @@ def _infer_loop(graphs, node, trips, flag, *inputs):
     _, *found = graphs.infer(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
     if not all(map(_same, found, carried)):
         raise Undetermined("it carries a value whose shape differs from round to round")
-    scanned = found[len(carried):]
+    scanned = found[len(carried) :]
     if scanned and (rounds is None or not always):
         raise Undetermined("its number of rounds depends on the values of the network's input")
     n = _scalar(rounds, "number of rounds") if scanned else 0
-    results = [Known(k.shape, k.dtype) for k in found[:len(carried)]] + [Known((n, *k.shape), k.dtype) for k in scanned]
+    results = [Known(k.shape, k.dtype) for k in found[: len(carried)]] + [
+        Known((n, *k.shape), k.dtype) for k in scanned
+    ]
     _check_memory(results)
     known = all(k is None or k.data is not None for k in (trips, flag, *inputs))
     if known and always and rounds is not None and _scalar(rounds, "number of rounds") <= control.MOST_FOLDED:
         return [
-            constant(np.asarray(a)) for a in _loop(graphs, node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
+            constant(np.asarray(a))
+            for a in _loop(graphs, node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
         ]
     return results
 
@@ -161,7 +167,7 @@ def _check_memory(results):
 def _read_loop(r, node):
     body = node.attrs["body"]
     explicit = own_inputs(node, node.inputs)
-    node.inputs = [*explicit, *[""] * (2 - len(explicit)), *node.inputs[len(explicit):]]
+    node.inputs = [*explicit, *[""] * (2 - len(explicit)), *node.inputs[len(explicit) :]]
     carried = max(len(explicit), 2) - 2
     if (
         len(body.inputs) - body.captures != 2 + carried
@@ -212,22 +218,22 @@ def _scan(graphs, node, *inputs):
     body, states, xs, outside, axes = _scan_parts(node, inputs)
     rounds = _length(xs, axes)
     back = _directions(node, "scan_input_directions", len(xs))
-    xs = [np.moveaxis(x, a, 0)[::-1 if b else 1] for x, a, b in zip(xs, axes, back, strict=True)]
-    scanned = [[] for _ in body.results[len(states):]]
+    xs = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(xs, axes, back, strict=True)]
+    scanned = [[] for _ in body.results[len(states) :]]
     found = rounds and graphs.steady(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
     for i in range(rounds):
         if found:
-            found.inputs[len(states):len(states) + len(xs)] = [np.array(x[i], order="C") for x in xs]
+            found.inputs[len(states) : len(states) + len(xs)] = [np.array(x[i], order="C") for x in xs]
             found.run()
             continue
         results = graphs.call(body, [*states, *(x[i] for x in xs), *outside])
-        states = results[:len(states)]
-        for rows, result in zip(scanned, results[len(states):], strict=True):
+        states = results[: len(states)]
+        for rows, result in zip(scanned, results[len(states) :], strict=True):
             rows.append(result)
     if found:
         states, scanned = found.end()
     back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
-    outputs = body.outputs[len(states):]
+    outputs = body.outputs[len(states) :]
     return [
         *states,
         *(
@@ -241,13 +247,13 @@ def _infer_scan(graphs, node, *inputs):
     body, states, xs, outside, axes = _scan_parts(node, inputs)
     rounds = _length(xs, axes)
     at = [axes_of([a], len(x.shape))[0] for x, a in zip(xs, axes, strict=True)]
-    parts = [Known((*x.shape[:a], *x.shape[a + 1:]), x.dtype) for x, a in zip(xs, at, strict=True)]
+    parts = [Known((*x.shape[:a], *x.shape[a + 1 :]), x.dtype) for x, a in zip(xs, at, strict=True)]
     found = graphs.infer(body, [*(k._replace(data=None) for k in states), *parts, *outside])
     if not rounds or not all(map(_same, found, states)):
         raise Undetermined("it has no round, or carries a value whose shape differs from round to round")
-    results = [Known(k.shape, k.dtype) for k in found[:len(states)]]
-    for k, a in zip(found[len(states):], _scan_axes(node, len(found) - len(states)), strict=True):
-        a, = axes_of([a], 1 + len(k.shape))
+    results = [Known(k.shape, k.dtype) for k in found[: len(states)]]
+    for k, a in zip(found[len(states) :], _scan_axes(node, len(found) - len(states)), strict=True):
+        (a,) = axes_of([a], 1 + len(k.shape))
         results.append(Known((*k.shape[:a], rounds, *k.shape[a:]), k.dtype))
     _check_memory(results)
     return results
@@ -265,8 +271,8 @@ def _scan_of_batch(graphs, node, lengths, *inputs):
     rows = []
     for i, length in enumerate(lengths.tolist()):
         results = _scan(graphs, node, *(s[i] for s in states), *(x[i, :length] for x in xs), *outside)
-        scanned = [np.pad(r, [(0, most - length)] + [(0, 0)] * (r.ndim - 1)) for r in results[len(states):]]
-        rows.append([*results[:len(states)], *scanned])
+        scanned = [np.pad(r, [(0, most - length)] + [(0, 0)] * (r.ndim - 1)) for r in results[len(states) :]]
+        rows.append([*results[: len(states)], *scanned])
     return list(map(np.stack, zip(*rows, strict=True)))
 
 
@@ -294,7 +300,7 @@ def _read_scan(r, node):
 
 
 def _scan_type(node, inputs, i):
-    states = own_inputs(node, inputs)[:-node.attrs["num_scan_inputs"]]
+    states = own_inputs(node, inputs)[: -node.attrs["num_scan_inputs"]]
     return states[i].dtype if i < len(states) and states[i] is not None else node.attrs["body"].outputs[i].dtype
 
 
@@ -311,7 +317,14 @@ RECORDS = {
         subgraphs=True,
     ),
     "Loop": Operator(_loop, None, _OWN, _read_loop, _loop_type, shaping=(0, 1), infer=_infer_loop, subgraphs=True),
-    "ScanOfBatch": Operator(_scan_of_batch, None, _OWN, None, lambda node, inputs, i: _scan_type(node, inputs[1:], i),
-                            infer=_infer_scan_of_batch, subgraphs=True),
+    "ScanOfBatch": Operator(
+        _scan_of_batch,
+        None,
+        _OWN,
+        None,
+        lambda node, inputs, i: _scan_type(node, inputs[1:], i),
+        infer=_infer_scan_of_batch,
+        subgraphs=True,
+    ),
     "Scan": Operator(_scan, None, _OWN, _read_scan, _scan_type, infer=_infer_scan, subgraphs=True),
 }

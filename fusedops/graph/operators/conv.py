@@ -1,4 +1,5 @@
 """Convolutions and transposed convolutions."""
+
 import math
 from typing import Any
 
@@ -17,7 +18,7 @@ def convolution(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     v = windows.view(windows.padded(x, pads, 0), kernel, strides, dilations)
-    out, taps = v.shape[2:2 + len(kernel)], math.prod(kernel)
+    out, taps = v.shape[2 : 2 + len(kernel)], math.prod(kernel)
     # n, groups, out..., c, kernel...
     v = np.moveaxis(v.reshape(x.shape[0], groups, -1, *v.shape[2:]), 2, 2 + len(kernel))
     v = v.reshape(x.shape[0], groups, math.prod(out), w.shape[1] * taps)
@@ -32,21 +33,28 @@ def _conv_transpose(node, x, w, b=None):
     reach = _reach(x, w, strides, dilations)
     full = np.zeros(
         (x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]),
-        x.dtype)
+        x.dtype,
+    )
     xg = x.reshape(x.shape[0], groups, x.shape[1] // groups, -1)
     for tap in np.ndindex(*kernel):
         wt = w[(slice(None), slice(None), *tap)].reshape(groups, -1, w.shape[1])
         y = (wt.swapaxes(1, 2) @ xg).reshape(x.shape[0], -1, *x.shape[2:])
-        full[(slice(None),) * 2 + tuple(slice(t * d, t * d + (i - 1) * s + 1, s) for t, d, i, s
-                                        in zip(tap, dilations, x.shape[2:], strides, strict=True))] += y
+        full[
+            (slice(None),) * 2
+            + tuple(
+                slice(t * d, t * d + (i - 1) * s + 1, s)
+                for t, d, i, s in zip(tap, dilations, x.shape[2:], strides, strict=True)
+            )
+        ] += y
     y = full[(slice(None),) * 2 + tuple(slice(b0, b0 + o) for b0, o in zip(begins, sizes, strict=True))]
     return y if b is None else y + b.reshape(-1, *[1] * len(kernel))
 
 
 def _reach(x, w, strides, dilations):
     """Sizes of what the taps of a transposed convolution write."""
-    return [(i - 1) * s + (k - 1) * d + 1
-            for i, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)]
+    return [
+        (i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
+    ]
 
 
 def _check_channels(node, x, w, channels):
@@ -96,8 +104,16 @@ def _called(layer, node, shape, residual, x, w, b, strides, dilations, pads, **o
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
         options = {name: [0, *values] for name, values in options.items()}
     options = {name: tuple(values) for name, values in options.items()}
-    y = layer(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations), padding=tuple(pads),
-              groups=node.attrs.get("group", 1), **options)(x, residual)
+    y = layer(
+        w,
+        b,
+        activation=node.activation,
+        stride=tuple(strides),
+        dilation=tuple(dilations),
+        padding=tuple(pads),
+        groups=node.attrs.get("group", 1),
+        **options,
+    )(x, residual)
     return y[:, :, 0] if flat else y
 
 
@@ -113,8 +129,9 @@ def _call_conv_transpose(node, residual, x, w, b=None):
     if not fits or 0 in sizes or math.prod(strides) > PHASES or max(*begins, *ends) > LARGEST:
         return None
     pads = [(begin, max(end, 0)) for begin, end in zip(begins, ends, strict=True)]
-    return _called(ConvTranspose2d, node, _conv_transpose_shape, residual, x, w, b, strides, dilations, pads,
-                   output_padding=more)
+    return _called(
+        ConvTranspose2d, node, _conv_transpose_shape, residual, x, w, b, strides, dilations, pads, output_padding=more
+    )
 
 
 def _lower_conv(p: Builder, node):
@@ -131,13 +148,25 @@ def _lower_conv(p: Builder, node):
     # a softmax makes factors of differences: where logits are large, channels must round alike
     exact = node.output in p.logits
     layer = p.layer(
-        node.name, lambda: Conv2d(w, b, activation=node.activation, stride=tuple(strides), dilation=tuple(dilations),
-                                  groups=groups, layout="NHWC", algorithm="direct" if exact else "auto"))
+        node.name,
+        lambda: Conv2d(
+            w,
+            b,
+            activation=node.activation,
+            stride=tuple(strides),
+            dilation=tuple(dilations),
+            groups=groups,
+            layout="NHWC",
+            algorithm="direct" if exact else "auto",
+        ),
+    )
     # an input of the network is read in place, by the ungrouped kernel
     outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1
     mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
-    x, y = (p.image if outer else p.pixels)(node,
-                                            node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=mixes))
+    x, y = (
+        (p.image if outer else p.pixels)(node, node.inputs[0]),
+        p.as_2d(p.result(node.output, image=True, direct=mixes)),
+    )
     p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
     return True
 
@@ -156,17 +185,28 @@ def _lower_conv_transpose(p: Builder, node):
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)
     layer = p.layer(
-        node.name, lambda: _core.ConvTranspose2dPlan(w, b, p.activation(node, w.shape[1] * groups), tuple(strides),
-                                                     tuple(dilations), groups))
+        node.name,
+        lambda: _core.ConvTranspose2dPlan(
+            w, b, p.activation(node, w.shape[1] * groups), tuple(strides), tuple(dilations), groups
+        ),
+    )
     x, y = p.image(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     p.add("conv_transpose", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=begins[0], left=begins[1])
     return True
 
 
-_FUSES: dict[str, Any] = dict(adds=True, activates=True, channels=True, anywhere=True,
-                              note="up to three spatial axes, constant weights")
+_FUSES: dict[str, Any] = dict(
+    adds=True, activates=True, channels=True, anywhere=True, note="up to three spatial axes, constant weights"
+)
 RECORDS = {
     "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
-    "ConvTranspose": Operator(_conv_transpose, _conv_transpose_shape, _lower_conv_transpose,
-                              call=_call_conv_transpose, weighted="transposed convolution", grows=True, **_FUSES),
+    "ConvTranspose": Operator(
+        _conv_transpose,
+        _conv_transpose_shape,
+        _lower_conv_transpose,
+        call=_call_conv_transpose,
+        weighted="transposed convolution",
+        grows=True,
+        **_FUSES,
+    ),
 }

@@ -5,6 +5,7 @@ residual and ``y_q`` of its result, whose type is ``y_type``. Without one the te
 floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
 input.
 """
+
 import math
 from dataclasses import replace
 from typing import Any
@@ -143,9 +144,7 @@ def _lower_conv(p: Builder, node):
         layer = _dynamic_layer(p, node, window)
     x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
     r = p.as_2d(p.at(node.residual)) if node.residual else None
-    p.add(
-        "qconv2d", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r, top=pads[0][0], left=pads[1][0]
-    )
+    p.add("qconv2d", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r, top=pads[0][0], left=pads[1][0])
     return True
 
 
@@ -225,8 +224,15 @@ def _lower_pair(name):
         if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
             return False
         p.add(
-            "byte_binary", node, name=name, types=_types(a, b, y), q=(*map(tuple, ends), tuple(node.attrs["y_q"])),
-            a=a, b=b, y=y, activation=p.activation(node)
+            "byte_binary",
+            node,
+            name=name,
+            types=_types(a, b, y),
+            q=(*map(tuple, ends), tuple(node.attrs["y_q"])),
+            a=a,
+            b=b,
+            y=y,
+            activation=p.activation(node),
         )
         return True
 
@@ -274,8 +280,13 @@ _BETWEEN: dict[str, Any] = dict(dtype=_type, read=None, anywhere=True, bytes=Tru
 RECORDS = {
     "DynamicRequantize": Operator(lambda node, x: requantized(x), same_shape, _lower_requantize, None),
     "Lookup": Operator(
-        _lookup, lambda node, x, table: x.shape, _lower_lookup, None, lambda node, inputs, i: inputs[1].dtype,
-        bytes=True, formula=True
+        _lookup,
+        lambda node, x, table: x.shape,
+        _lower_lookup,
+        None,
+        lambda node, inputs, i: inputs[1].dtype,
+        bytes=True,
+        formula=True,
     ),
     "QuantizedAdd": Operator(_pair(np.add), broadcast_shape, _lower_pair("add"), **_BETWEEN),
     "QuantizedAveragePool": Operator(_mean(pool.average_pool), pool.pool_shape, _lower_mean, **_BETWEEN),

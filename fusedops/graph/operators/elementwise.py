@@ -1,4 +1,5 @@
 """Arithmetic, comparisons and logic, element by element."""
+
 import numpy as np
 
 from ..builder import Builder
@@ -47,8 +48,19 @@ def _cast(node, x):
 # TensorProto's numbers for the types of elements; bfloat16, which NumPy lacks, is float32 here.
 INT64 = 7
 CAST_TYPES = {
-    1: np.float32, 2: np.uint8, 3: np.int8, 4: np.uint16, 5: np.int16, 6: np.int32, 7: np.int64, 9: np.bool_,
-    10: np.float16, 11: np.float64, 12: np.uint32, 13: np.uint64, 16: np.float32
+    1: np.float32,
+    2: np.uint8,
+    3: np.int8,
+    4: np.uint16,
+    5: np.int16,
+    6: np.int32,
+    7: np.int64,
+    9: np.bool_,
+    10: np.float16,
+    11: np.float64,
+    12: np.uint32,
+    13: np.uint64,
+    16: np.float32,
 }
 
 
@@ -64,9 +76,11 @@ def _each(function):
 
 def _rounded(function):
     """Of integers too, whose result is one again: what a reduction of integers takes the root or logarithm of."""
+
     def run(node, x):
         with np.errstate(divide="ignore"):
             return function(x).astype(x.dtype)
+
     return run
 
 
@@ -92,9 +106,11 @@ def _lower_binary(name):
         shape = p.known[node.output].shape
         whole = [t for t in (a, b) if t.shape == shape and t.buffer.array is None]
         y = p.result(node.output, like=whole[0] if whole else None)
-        p.add("binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y,
-              activation=p.activation(node))
+        p.add(
+            "binary", node, name=name, a=broadcast(a, shape), b=broadcast(b, shape), y=y, activation=p.activation(node)
+        )
         return True
+
     return lower
 
 
@@ -148,8 +164,11 @@ def _read_extreme(r: Reader, node):
         result = r.fresh(f"{node.name}.{i}")
         r.add(Node(node.op, f"{node.name}.{i}", [best, v], [result]))
         best = result
-    r.add(Node(node.op, node.name, [best, *node.inputs[-1:]], node.outputs) if len(node.inputs) > 1 else
-          Node("Identity", node.name, node.inputs, node.outputs))
+    r.add(
+        Node(node.op, node.name, [best, *node.inputs[-1:]], node.outputs)
+        if len(node.inputs) > 1
+        else Node("Identity", node.name, node.inputs, node.outputs)
+    )
 
 
 def _read_mean(r: Reader, node):
@@ -188,7 +207,8 @@ def _read_prelu(r: Reader, node):
 def _read_cast(r: Reader, node):
     if node.attrs["to"] not in CAST_TYPES:
         raise ValueError(
-            f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have")
+            f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
+        )
     r.add(node)
 
 
@@ -229,7 +249,14 @@ def _binary(name, evaluate, read=plain, **more):
     """A function of two values that a kernel has."""
     sizes = name in ("add", "sub", "mul", "div", "max", "min")
     return Operator(
-        evaluate, broadcast_shape, _lower_binary(name), read, activates=True, anywhere=True, typed=True, sizes=sizes,
+        evaluate,
+        broadcast_shape,
+        _lower_binary(name),
+        read,
+        activates=True,
+        anywhere=True,
+        typed=True,
+        sizes=sizes,
         **more,
     )
 
@@ -261,12 +288,25 @@ RECORDS = {
     "Asinh": _numpy(np.arcsinh),
     "Atan": _numpy(np.arctan),
     "Atanh": _numpy(np.arctanh),
-    "Cast": Operator(_cast, same_shape, _lower_cast, _read_cast, _cast_type,
-                     note="between float32, float64, bool and integers of 8, 32 and 64 bits", sizes=True, typed=True,
-                     idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]]),
-    "CastLike": Operator(lambda node, x, like: x.astype(like.dtype), lambda node, x, like: x.shape, _lower_cast,
-                         typed=True, dtype=lambda node, inputs, i: inputs[1].dtype,
-                         idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
+    "Cast": Operator(
+        _cast,
+        same_shape,
+        _lower_cast,
+        _read_cast,
+        _cast_type,
+        note="between float32, float64, bool and integers of 8, 32 and 64 bits",
+        sizes=True,
+        typed=True,
+        idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]],
+    ),
+    "CastLike": Operator(
+        lambda node, x, like: x.astype(like.dtype),
+        lambda node, x, like: x.shape,
+        _lower_cast,
+        typed=True,
+        dtype=lambda node, inputs, i: inputs[1].dtype,
+        idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype,
+    ),
     "Ceil": _mapped(np.ceil, "ceil"),
     "Clip": Operator(
         _clip,
@@ -295,8 +335,14 @@ RECORDS = {
     "Max": _binary("max", _largest(np.maximum), _read_extreme),
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
     "Min": _binary("min", _largest(np.minimum), _read_extreme),
-    "Mod": Operator(_mod, broadcast_shape, _lower_mod, sizes=True, typed=True,
-                    note="integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1"),
+    "Mod": Operator(
+        _mod,
+        broadcast_shape,
+        _lower_mod,
+        sizes=True,
+        typed=True,
+        note="integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1",
+    ),
     "Mul": _binary("mul", _each(np.multiply), formula=True, on_bytes="QuantizedMul"),
     "Neg": _unary("neg", np.negative, formula=True),
     "Not": _test(np.logical_not, "not"),
@@ -311,7 +357,7 @@ RECORDS = {
     "Softsign": _mapped(lambda x: x / (1 + np.abs(x)), "softsign"),
     "Sqrt": _unary("sqrt", np.sqrt, formula=True)._replace(evaluate=_rounded(np.sqrt)),
     "Sub": _binary("sub", _each(np.subtract), formula=True, on_bytes="QuantizedSub"),
-    "Sum": Rewrite(_read_sum, ("Add", )),
+    "Sum": Rewrite(_read_sum, ("Add",)),
     "Tan": _numpy(np.tan),
     "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
     "Xor": _test(np.logical_xor, "xor"),

@@ -3,6 +3,7 @@
 ``MatMulBits`` has them as files do (MatMulNBits). In ``LinearBits`` they are constants of 4 or 8 bits in the order of
 the kernels (fo_bits in csrc/fusedops.h), which unpack them in registers.
 """
+
 import numpy as np
 
 from ... import _core, activations
@@ -13,7 +14,7 @@ from .record import Operator, floats
 
 def unpack(bits, packed, count):
     """`count` numbers of few bits from the bytes of each row, the lowest bits first."""
-    each = packed.reshape(*packed.shape[:-1], -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8(2 ** bits - 1)
+    each = packed.reshape(*packed.shape[:-1], -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8(2**bits - 1)
     return each.reshape(*packed.shape[:-1], -1)[..., :count]
 
 
@@ -44,12 +45,15 @@ def weights_shape(node, q, scales, zeros=None):
         or np.prod(q.shape) != n * blocks * (-(-block * bits // 8))
         or np.prod(scales.shape) != n * blocks
     ):
-        raise ValueError(f"weights of {n} x {k} in blocks of {block} do not have {bits} bits, or {np.prod(q.shape)} "
-                         f"bytes and {np.prod(scales.shape)} scales; fusedops reads 2, 4 and 8 bits")
+        raise ValueError(
+            f"weights of {n} x {k} in blocks of {block} do not have {bits} bits, or {np.prod(q.shape)} "
+            f"bytes and {np.prod(scales.shape)} scales; fusedops reads 2, 4 and 8 bits"
+        )
     each = -(-blocks * bits // 8) if zeros is not None and zeros.dtype == np.uint8 else blocks
     if zeros is not None and np.prod(zeros.shape) != n * each:
-        raise ValueError(f"{n} x {blocks} zero points of {bits} bits do not have the shape {zeros.shape}, dtype "
-                         f"{zeros.dtype}")
+        raise ValueError(
+            f"{n} x {blocks} zero points of {bits} bits do not have the shape {zeros.shape}, dtype {zeros.dtype}"
+        )
     return n, k
 
 
@@ -99,13 +103,16 @@ def packed(node, q, scales, zeros):
     n, _, bits, _, blocks = _sizes(node)
     if zeros is None:
         zeros = np.full((n, -(-blocks * bits // 8)), 0x88 if bits == 4 else 0x80, np.uint8)
-    return (_panels(_words(q.reshape(n, -1))), _panels(scales.reshape(n, blocks)),
-            _panels(_words(zeros.reshape(n, -1))))
+    return (
+        _panels(_words(q.reshape(n, -1))),
+        _panels(scales.reshape(n, blocks)),
+        _panels(_words(zeros.reshape(n, -1))),
+    )
 
 
 def _linear(node, x, q, bias, scales, zeros):
     n, _, bits, _, blocks = _sizes(node)
-    zeros = _bytes(_rows(zeros, n))[:, :-(-blocks * bits // 8)]
+    zeros = _bytes(_rows(zeros, n))[:, : -(-blocks * bits // 8)]
     return _matmul(node, x, _bytes(_rows(q, n)), _rows(scales, n), zeros, bias)
 
 

@@ -1,4 +1,5 @@
 """What picks elements by indices, or puts them there."""
+
 import math
 
 import numpy as np
@@ -46,7 +47,7 @@ def _places_of(index, shape):
     for i, n in zip(index, shape, strict=False):
         if not _are_inside(i, n):
             raise IndexError(f"there are indices {i.min()} to {i.max()} into an axis of {n}")
-    parts, each = np.zeros(1, np.int64), math.prod(shape[len(index):])
+    parts, each = np.zeros(1, np.int64), math.prod(shape[len(index) :])
     for i, n in zip(index, shape, strict=False):
         parts = parts * n + np.where(i < 0, i + n, i)
     return (parts[..., np.newaxis] * each + np.arange(each)).reshape(-1)
@@ -143,9 +144,11 @@ def _one_hot_shape(node, indices, depth, values_):
 
 def _found_shapes(evaluate):
     """The shapes of results whose sizes depend on the values of all inputs."""
+
     def shape(node, *xs):
         results = evaluate(node, *(values(x, "shape") for x in xs))
         return [y.shape for y in results] if isinstance(results, tuple) else results.shape
+
     return shape
 
 
@@ -169,14 +172,14 @@ def _gather_shape(node, x, i):
     if 0 not in i.shape and (size == 0 or i.data is not None and not decide(_are_inside, i.data, size)):
         given = "" if i.data is None else f" {i.data.min()} to {i.data.max()}"
         raise ValueError(f"there are indices{given} into an axis of {size}")
-    return (*x.shape[:axis], *i.shape, *x.shape[axis + 1:])
+    return (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
 
 
 def _gather_nd_shape(node, x, i):
     batch, depth = node.attrs.get("batch_dims", 0), i.shape[-1]
     if batch + depth > len(x.shape) or batch >= len(i.shape) or x.shape[:batch] != i.shape[:batch]:
         raise ValueError(f"indices of {depth} behind {batch} axes do not fit")
-    return (*i.shape[:-1], *x.shape[batch + depth:])
+    return (*i.shape[:-1], *x.shape[batch + depth :])
 
 
 def _read_scatter(r: Reader, node):
@@ -191,7 +194,8 @@ def _lower_gather(p: Builder, node):
         part = along(x, axis, at, 1)
         p.view(
             node.output,
-            part._replace(shape=x.shape[:axis] + x.shape[axis + 1:], strides=x.strides[:axis] + x.strides[axis + 1:]))
+            part._replace(shape=x.shape[:axis] + x.shape[axis + 1 :], strides=x.strides[:axis] + x.strides[axis + 1 :]),
+        )
         return True
     return gather(p, node, x, _places(p, node), axis)
 
@@ -297,7 +301,7 @@ _OWN = "its shape depends on values: the network runs in stages there"
 
 
 def _nonzero(node, x):
-    return np.array(np.nonzero(x.reshape(-1)) if x.ndim == 0 else np.nonzero(x), np.int64)[:x.ndim]
+    return np.array(np.nonzero(x.reshape(-1)) if x.ndim == 0 else np.nonzero(x), np.int64)[: x.ndim]
 
 
 RECORDS = {

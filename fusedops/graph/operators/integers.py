@@ -1,4 +1,5 @@
 """Operators on the bits of integers."""
+
 import numpy as np
 
 from .elementwise import CAST_TYPES
@@ -26,8 +27,9 @@ def _bit_cast_type(node, inputs, i):
 
 def _read_bit_cast(r, node):
     if node.attrs["to"] not in CAST_TYPES:
-        raise ValueError(f"bit cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does "
-                         f"not have")
+        raise ValueError(
+            f"bit cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
+        )
     r.add(node)
 
 

@@ -164,7 +164,7 @@ def rotated(x, cos, sin, positions, interleaved):
     a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
     u, v = x[..., a], x[..., b]
     y = np.empty_like(x, np.result_type(x, c))
-    y[..., 2 * half:] = x[..., 2 * half:]
+    y[..., 2 * half :] = x[..., 2 * half :]
     np.multiply(u, c, out=y[..., a])
     y[..., a] -= v * s
     np.multiply(u, s, out=y[..., b])
@@ -252,8 +252,11 @@ def _lower_grouped(p: Builder, node):
     query, _, _, past, _, _, total, cos, _, positions, bias, sinks = known
     if query.shape[0] != 1 or not _plain(node, query, bias, sinks) or positions is not None:
         return False
-    if not all((*node.outputs, "", "")[:3]) or node.attrs.get("do_rotary", 0) and (
-            cos is None or cos.dtype != np.float32):
+    if (
+        not all((*node.outputs, "", "")[:3])
+        or node.attrs.get("do_rotary", 0)
+        and (cos is None or cos.dtype != np.float32)
+    ):
         return False
     (_, length, _), (_, kv_heads, room, size) = query.shape, p.known[node.outputs[1]].shape
     q_heads, begin = node.attrs["num_heads"], np.reshape(values(total, "total length"), -1)[0] - length
@@ -261,13 +264,17 @@ def _lower_grouped(p: Builder, node):
     if kept < begin or cos is not None and cos.shape[0] < begin + length:
         return False
     starts = (0, 0, 0) if node.input(1) else (0, q_heads * size, (q_heads + kv_heads) * size)
-    q, k, v = (_heads_of(p.at(value or node.inputs[0]), count, size, start) for value, count, start in
-               zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True))
+    q, k, v = (
+        _heads_of(p.at(value or node.inputs[0]), count, size, start)
+        for value, count, start in zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True)
+    )
     if node.attrs.get("do_rotary", 0):
         angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
         of_cos, of_sin = (t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles)
-        q, k = (_lower_rotated(p, node, x, p.new(x.shape), of_cos, of_sin, node.attrs.get("rotary_interleaved", 0))
-                for x in (q, k))
+        q, k = (
+            _lower_rotated(p, node, x, p.new(x.shape), of_cos, of_sin, node.attrs.get("rotary_interleaved", 0))
+            for x in (q, k)
+        )
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
         present = p.result(output)
@@ -278,8 +285,18 @@ def _lower_grouped(p: Builder, node):
             p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
         read.append(along(present, 2, 0, begin + length))
     y = _heads_of(p.result(node.output), q_heads, size, 0)
-    p.add("attention", node, q=q, k=read[0], v=read[1], y=y, mask=None, causal=True, diagonal=begin,
-          scale=float(node.attrs.get("scale") or size**-0.5))
+    p.add(
+        "attention",
+        node,
+        q=q,
+        k=read[0],
+        v=read[1],
+        y=y,
+        mask=None,
+        causal=True,
+        diagonal=begin,
+        scale=float(node.attrs.get("scale") or size**-0.5),
+    )
     return True
 
 
@@ -287,16 +304,24 @@ def _heads_of(x, count, size, start):
     """The view (batch, heads, length, features of one) of heads that are side by side from a feature on."""
     batch, length, _ = x.shape
     sb, sl, sf = x.strides
-    return x._replace(shape=(batch, count, length, size), strides=(sb, size * sf, sl, sf),
-                      offset=x.offset + start * sf * x.dtype.itemsize)
+    return x._replace(
+        shape=(batch, count, length, size),
+        strides=(sb, size * sf, sl, sf),
+        offset=x.offset + start * sf * x.dtype.itemsize,
+    )
 
 
 def _lower_rotated(p: Builder, node, x, y, c, s, interleaved):
     """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; c and s are those of the
     positions, (batch or 1, length, half)."""
     half, every = c.shape[2], slice(None)
-    c, s = (broadcast(t._replace(shape=(t.shape[0], 1, *t.shape[1:]), strides=(t.strides[0], 0, *t.strides[1:])),
-                      (*x.shape[:3], half)) for t in (c, s))
+    c, s = (
+        broadcast(
+            t._replace(shape=(t.shape[0], 1, *t.shape[1:]), strides=(t.strides[0], 0, *t.strides[1:])),
+            (*x.shape[:3], half),
+        )
+        for t in (c, s)
+    )
     a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
     (u, v), (first, second) = ([part(t, [every, every, every, w]) for w in (a, b)] for t in (x, y))
     if 2 * half < x.shape[3]:
@@ -310,8 +335,22 @@ def _lower_rotated(p: Builder, node, x, y, c, s, interleaved):
     return y
 
 
-def _call_grouped(node, residual, query, key, value, past_k, past_v, lasts, total, cos=None, sin=None, positions=None,
-                  bias=None, sinks=None):
+def _call_grouped(
+    node,
+    residual,
+    query,
+    key,
+    value,
+    past_k,
+    past_v,
+    lasts,
+    total,
+    cos=None,
+    sin=None,
+    positions=None,
+    bias=None,
+    sinks=None,
+):
     """The same by the kernel, where softmax takes the scores as they are."""
     if not _plain(node, query, bias, sinks):
         return None
@@ -334,8 +373,10 @@ def _present(node, query, key, value, past_k, past_v, lasts, total, cos, sin, po
         q, k = (rotated(x, cos, sin, angles, node.attrs.get("rotary_interleaved", 0)) for x in (q, k))
     kept = 0 if past_k is None else past_k.shape[2]
     if begins.min(initial=0) < 0 or begins.max(initial=0) > kept:
-        raise ValueError(f"{node.op} {node.name!r}: {length} tokens from places {begins.tolist()} on do not follow "
-                         f"{kept} of earlier calls")
+        raise ValueError(
+            f"{node.op} {node.name!r}: {length} tokens from places {begins.tolist()} on do not follow "
+            f"{kept} of earlier calls"
+        )
     made = [np.zeros((batch, k.shape[1], max(kept, total), k.shape[3]), k.dtype) for _ in range(2)]
     for present, past, new in zip(made, (past_k, past_v), (k, v), strict=True):
         for row, begin in enumerate(begins.tolist()):
@@ -390,9 +431,11 @@ _ONE_ROW = "of one row, whose scores softmax takes as they are, and whose positi
 RECORDS = {
     "AttentionMask": Operator(_mask, _mask_shape, "small against the scores", None),
     "com.microsoft.Attention": Rewrite(_read_attention, ("MatMul", "Softmax")),
-    "com.microsoft.GroupQueryAttention": Operator(_grouped, _grouped_shape, _lower_grouped, _read_grouped, shaping=(6,),
-                                                  call=_call_grouped, note=_ONE_ROW),
+    "com.microsoft.GroupQueryAttention": Operator(
+        _grouped, _grouped_shape, _lower_grouped, _read_grouped, shaping=(6,), call=_call_grouped, note=_ONE_ROW
+    ),
     "com.microsoft.MultiHeadAttention": Rewrite(_read_multi_head, ("MatMul", "Softmax")),
-    "com.microsoft.RotaryEmbedding": Operator(_rotary, _rotary_shape, _lower_rotary, _read_rotary,
-                                              note="positions that each token has"),
+    "com.microsoft.RotaryEmbedding": Operator(
+        _rotary, _rotary_shape, _lower_rotary, _read_rotary, note="positions that each token has"
+    ),
 }

@@ -127,6 +127,7 @@ def _read_attention(r: Reader, node):
 
 def _read_embeddings(r: Reader, node):
     """Embeddings whose tables and whose norm's parameters are bytes, each with one scale and zero point."""
+
     def table(i, scale):
         if not node.input(i):
             return ""

@@ -1,4 +1,5 @@
 """Norms, and softmax."""
+
 import math
 
 import numpy as np
@@ -49,9 +50,10 @@ def _lrn(node, x):
     size, channels = node.attrs["size"], x.shape[1]
     squares = np.zeros_like(x)
     for c in range(channels):
-        squares[:, c] = np.square(x[:, max(0, c - (size - 1) // 2):min(channels, c + size // 2 + 1)]).sum(1)
-    return x / (node.attrs.get("bias", 1.0) + node.attrs.get("alpha", 1e-4) / size * squares)**node.attrs.get(
-        "beta", 0.75)
+        squares[:, c] = np.square(x[:, max(0, c - (size - 1) // 2) : min(channels, c + size // 2 + 1)]).sum(1)
+    return x / (node.attrs.get("bias", 1.0) + node.attrs.get("alpha", 1e-4) / size * squares) ** node.attrs.get(
+        "beta", 0.75
+    )
 
 
 def _softmax(node, x):
@@ -95,11 +97,18 @@ def _norm_result(p: Builder, node, x):
 
 def _lower_batch_norm(p: Builder, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
-    if any(a is None
-           for a in bn) or not floats(*bn) or node.attrs.get("training_mode", 0) or len(x.shape) not in (2, 3, 4, 5):
+    if (
+        any(a is None for a in bn)
+        or not floats(*bn)
+        or node.attrs.get("training_mode", 0)
+        or len(x.shape) not in (2, 3, 4, 5)
+    ):
         return False
-    if node.residual and p.known[node.residual].shape != x.shape or not np.all(bn[3] +
-                                                                               node.attrs.get("epsilon", 1e-5) > 0):
+    if (
+        node.residual
+        and p.known[node.residual].shape != x.shape
+        or not np.all(bn[3] + node.attrs.get("epsilon", 1e-5) > 0)
+    ):
         return False
     gamma, beta, mean, var = bn
     scale, shift = scale_and_shift(BatchNorm(gamma, beta, mean, var, node.attrs.get("epsilon", 1e-5)), x.shape[1])
@@ -112,22 +121,42 @@ def _lower_batch_norm(p: Builder, node):
     x, r = ordered(x), ordered(p.at(node.residual)) if node.residual else None
     if len(x.shape) == 5:
         x, y, r = (t if t is None else volumes.rows(t) for t in (x, y, r))
-    p.add("affine", node, x=x, y=y, residual=r, scale=scale.astype(np.float32), shift=shift.astype(np.float32),
-          activation=p.activation(node, y.shape[1]))
+    p.add(
+        "affine",
+        node,
+        x=x,
+        y=y,
+        residual=r,
+        scale=scale.astype(np.float32),
+        shift=shift.astype(np.float32),
+        activation=p.activation(node, y.shape[1]),
+    )
     return True
 
 
 def _lower_layer_norm(p: Builder, node):
     parameters, x = [p.data(v) for v in node.inputs[1:3] if v], p.at(node.inputs[0])
     axis = node.attrs.get("axis", -1) % len(x.shape)
-    if any(node.outputs[1:]) or not floats(*parameters) or [np.shape(a)
-                                                            for a in parameters] != [x.shape[axis:]] * len(parameters):
+    if (
+        any(node.outputs[1:])
+        or not floats(*parameters)
+        or [np.shape(a) for a in parameters] != [x.shape[axis:]] * len(parameters)
+    ):
         return False
     y, order = p.result(node.output), row_major(x.shape)
     scale, shift = (*parameters, None)[:2]
     residual = p.dense(node, p.at(node.inputs[3]), order) if node.input(3) else None
-    p.add("norm", node, x=p.dense(node, x, order), y=y, residual=residual, eps=node.attrs.get("epsilon", 1e-5),
-          scale=scale, shift=shift, first_axis=axis)
+    p.add(
+        "norm",
+        node,
+        x=p.dense(node, x, order),
+        y=y,
+        residual=residual,
+        eps=node.attrs.get("epsilon", 1e-5),
+        scale=scale,
+        shift=shift,
+        first_axis=axis,
+    )
     return True
 
 
@@ -146,8 +175,16 @@ def _lower_lrn(p: Builder, node):
     if len(x.shape) != 4:
         return False
     x, y, a = p.pixels(node, node.inputs[0]), p.result(node.output, image=True, direct=False), node.attrs
-    p.add("lrn", node, x=x, y=y, size=a["size"], alpha=a.get("alpha", 1e-4), beta=a.get("beta", 0.75),
-          bias=a.get("bias", 1.0))
+    p.add(
+        "lrn",
+        node,
+        x=x,
+        y=y,
+        size=a["size"],
+        alpha=a.get("alpha", 1e-4),
+        beta=a.get("beta", 0.75),
+        bias=a.get("bias", 1.0),
+    )
     return True
 
 
@@ -169,20 +206,34 @@ def _read_batch_norm(r: Reader, node):
         raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
     if r.opset < 14 and len(node.outputs) > 1:
         raise ValueError(
-            f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())")
+            f"batch norm {node.name!r} is in training mode: export the network for inference (module.eval())"
+        )
     r.add(node)
 
 
 _PARAMETERS = "constant parameters"
 RECORDS = {
-    "BatchNormalization": Operator(_batch_norm, _batch_norm_shape, _lower_batch_norm, _read_batch_norm, adds=True,
-                                   activates=True, channels=True, anywhere=True,
-                                   note="up to three spatial axes, constant parameters"),
-    "InstanceNormalization": Operator(_instance_norm, same_shape, _lower_instance_norm,
-                                      note="up to three spatial axes, constant parameters"),
+    "BatchNormalization": Operator(
+        _batch_norm,
+        _batch_norm_shape,
+        _lower_batch_norm,
+        _read_batch_norm,
+        adds=True,
+        activates=True,
+        channels=True,
+        anywhere=True,
+        note="up to three spatial axes, constant parameters",
+    ),
+    "InstanceNormalization": Operator(
+        _instance_norm, same_shape, _lower_instance_norm, note="up to three spatial axes, constant parameters"
+    ),
     "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
-    "LayerNormalization": Operator(_layer_norm, _layer_norm_shape, _lower_layer_norm,
-                                   note=_PARAMETERS + "; an addition in front of it is part of its step"),
+    "LayerNormalization": Operator(
+        _layer_norm,
+        _layer_norm_shape,
+        _lower_layer_norm,
+        note=_PARAMETERS + "; an addition in front of it is part of its step",
+    ),
     "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
     "LpNormalization": Operator(_lp_normalized, _softmax_shape, "no kernel: rare"),
     "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),

@@ -1,4 +1,5 @@
 """What gives elements other places or shapes: views, or copies where strides cannot say it."""
+
 import math
 
 import numpy as np
@@ -90,7 +91,7 @@ def _flatten(node, x):
 
 
 def _dropout(node, x):
-    return (x, np.ones(x.shape, np.bool_))[:len(node.outputs)]
+    return (x, np.ones(x.shape, np.bool_))[: len(node.outputs)]
 
 
 def _split(node, x, sizes=None):
@@ -99,7 +100,7 @@ def _split(node, x, sizes=None):
 
 
 def _shape(node, x):
-    return integers(x.shape[node.attrs.get("start", 0):node.attrs.get("end")])
+    return integers(x.shape[node.attrs.get("start", 0) : node.attrs.get("end")])
 
 
 def _constant_of_shape(node, shape):
@@ -139,10 +140,10 @@ def _arange(node, a, b, step):
 
 def _concat_shape(node, *xs):
     axis = axis_of(node, len(xs[0].shape))
-    first, *rest = (x.shape[:axis] + x.shape[axis + 1:] for x in xs)
+    first, *rest = (x.shape[:axis] + x.shape[axis + 1 :] for x in xs)
     if any(shape != first for shape in rest):
         raise ValueError(f"all but axis {axis} must agree")
-    return (*xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1:])
+    return (*xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1 :])
 
 
 def _reshape_shape(node, x, shape):
@@ -159,13 +160,16 @@ def _slice_shape(node, x, *where):
 
 def _split_shape(node, x, sizes=None):
     axis = axis_of(node, len(x.shape))
-    return [(*x.shape[:axis], s, *x.shape[axis + 1:])
-            for s in _split_sizes(node, x.shape[axis], values(sizes, "sizes"))]
+    return [
+        (*x.shape[:axis], s, *x.shape[axis + 1 :]) for s in _split_sizes(node, x.shape[axis], values(sizes, "sizes"))
+    ]
 
 
 def _pad_shape(node, x, pads, value=None, axes=None):
-    amounts, repeats = _pad_amounts(len(x.shape), values(pads, "padding"),
-                                    values(axes, "axes")), node.attrs.get("mode", "constant") != "constant"
+    amounts, repeats = (
+        _pad_amounts(len(x.shape), values(pads, "padding"), values(axes, "axes")),
+        node.attrs.get("mode", "constant") != "constant",
+    )
     for s, (b, e) in zip(x.shape, amounts, strict=True):
         if s + min(b, 0) + min(e, 0) < (repeats and max(b, e) > 0):
             raise ValueError(f"an axis of {s} is too short for padding {b}, {e}")
@@ -265,8 +269,11 @@ def _lower_tile(p: Builder, node):
     x, y = p.at(node.inputs[0]), p.result(node.output)
     pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
     axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r > 1 else []) + [(n, s)]]
-    p.copy(node, x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)),
-           p.reshape(node, y, tuple(n for n, _ in axes)))
+    p.copy(
+        node,
+        x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)),
+        p.reshape(node, y, tuple(n for n, _ in axes)),
+    )
     return True
 
 
@@ -290,8 +297,10 @@ def _pad_by_copies(p: Builder, node, x, amounts, mode, value):
     p.copy(node, x, done)
     for axis in reversed(range(len(x.shape))):
         n, (b, e) = x.shape[axis], amounts[axis]
-        done = done._replace(offset=done.offset - b * y.strides[axis] * y.dtype.itemsize,
-                             shape=(*done.shape[:axis], b + n + e, *done.shape[axis + 1:]))
+        done = done._replace(
+            offset=done.offset - b * y.strides[axis] * y.dtype.itemsize,
+            shape=(*done.shape[:axis], b + n + e, *done.shape[axis + 1 :]),
+        )
         for behind, (start, count) in enumerate(((0, b), (b + n, e))):
             border = along(done, axis, start, count)
             if count and mode == "constant":
@@ -308,7 +317,7 @@ def _pad_by_places(p: Builder, node, x, amounts):
     for axis, (b, e) in enumerate(amounts):
         if b or e:
             i = later(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
-            y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1:]))
+            y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1 :]))
             p.add("gather", node, x=x, indices=i, y=y, along=axis)
             x = y
     p.view(node.output, x)
@@ -334,11 +343,14 @@ def _lower_pad(p: Builder, node):
 
 def _read_constant(r: Reader, node):
     values = {
-        "value": lambda v: v, "value_float": np.float32, "value_int": np.int64,
-        "value_floats": lambda v: np.array(v, np.float32), "value_ints": lambda v: np.array(v, np.int64),
-        "sparse_value": lambda v: v
+        "value": lambda v: v,
+        "value_float": np.float32,
+        "value_int": np.int64,
+        "value_floats": lambda v: np.array(v, np.float32),
+        "value_ints": lambda v: np.array(v, np.int64),
+        "sparse_value": lambda v: v,
     }
-    (kind, value), = node.attrs.items()
+    ((kind, value),) = node.attrs.items()
     if kind not in values:
         raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")
     r.graph.constants[node.output] = np.asarray(values[kind](value))
@@ -403,7 +415,12 @@ RECORDS = {
         _flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True, carries=_first
     ),
     "Identity": Operator(
-        lambda node, x: x, same_shape, lower_same, idle=lambda node, x: True, weightless=True, sizes=True,
+        lambda node, x: x,
+        same_shape,
+        lower_same,
+        idle=lambda node, x: True,
+        weightless=True,
+        sizes=True,
         views=True,
         carries=_first,
     ),
@@ -415,7 +432,8 @@ RECORDS = {
         shaping=(1, 3),
         grows=True,
         idle=lambda node, x, pads, *_: pads is not None and pads.data is not None and not pads.data.any(),
-        bytes=True, carries=_first,
+        bytes=True,
+        carries=_first,
     ),
     "Range": Operator(_arange, _range_shape, "constant as soon as its length is known", shaping=(0, 1, 2), grows=True),
     "Reshape": Operator(
@@ -470,7 +488,8 @@ RECORDS = {
         shaping=(1,),
         grows=True,
         sizes=True,
-        bytes=True, carries=_first,
+        bytes=True,
+        carries=_first,
     ),
     "Transpose": Operator(
         lambda node, x: x.transpose(node.attrs.get("perm")),

@@ -1,4 +1,5 @@
 """Pools over windows and over whole images."""
+
 import math
 
 import numpy as np
@@ -15,8 +16,10 @@ def _pool_windows(node, x, border, beyond):
     kernel = node.attrs["kernel_shape"]
     strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
     sizes = windows.output_sizes(node, x.shape[2:], kernel)
-    past = [(0, max(0, (o - 1) * s + (k - 1) * d + 1 - i - sum(p)))
-            for p, o, s, k, d, i in zip(pads, sizes, strides, kernel, dilations, x.shape[2:], strict=True)]
+    past = [
+        (0, max(0, (o - 1) * s + (k - 1) * d + 1 - i - sum(p)))
+        for p, o, s, k, d, i in zip(pads, sizes, strides, kernel, dilations, x.shape[2:], strict=True)
+    ]
     n = len(kernel)
     v = windows.view(windows.padded(windows.padded(x, pads, border), past, beyond), kernel, strides, dilations)
     return v[(slice(None),) * 2 + tuple(slice(o) for o in sizes)], tuple(range(2 + n, 2 + 2 * n))
@@ -30,7 +33,7 @@ def _max_pool(node, x):
     order = "F" if node.attrs.get("storage_order", 0) else "C"
     numbers = np.arange(math.prod(x.shape[2:])).reshape((1, 1, *x.shape[2:]), order=order)
     numbers, _ = _pool_windows(node, numbers, -1, -1)
-    v, numbers = (a.reshape(*a.shape[:axes[0]], -1) for a in (v, numbers))
+    v, numbers = (a.reshape(*a.shape[: axes[0]], -1) for a in (v, numbers))
     v, numbers = np.broadcast_arrays(v, numbers)
     best = np.where(numbers >= 0, v == v.max(-1, keepdims=True), False).argmax(-1)[..., np.newaxis]
     images = np.arange(math.prod(x.shape[:2])).reshape(*x.shape[:2], *[1] * len(axes)) * math.prod(x.shape[2:])
@@ -75,15 +78,17 @@ def _max_unpool_shape(node, x, numbers, shape=None):
     made = (*x.shape[:2], *_unpooled_sizes(node, x.shape[2:]))
     wanted = made if shape is None else tuple(values(shape, "shape").tolist())
     if numbers.shape != x.shape or len(wanted) != len(made) or any(n < m for n, m in zip(wanted, made, strict=True)):
-        raise ValueError(f"indices of shape {numbers.shape} must have {x.shape}, the result {made} or more and not "
-                         f"{wanted}")
+        raise ValueError(
+            f"indices of shape {numbers.shape} must have {x.shape}, the result {made} or more and not {wanted}"
+        )
     return wanted
 
 
 def average_pool(node, x):
     v, axes = _pool_windows(node, x, 0, 0)
-    counted, _ = _pool_windows(node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad",
-                                                                                                0)), 0)
+    counted, _ = _pool_windows(
+        node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad", 0)), 0
+    )
     return v.sum(axes) / counted.sum(axes)
 
 
@@ -117,9 +122,19 @@ def lower_pool(kind):
         if of_bytes:
             x_q, y_q = (tuple(node.attrs.get(name) or (1.0, 0)) for name in ("x_q", "y_q"))
             more |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}
-        p.add("byte_pool" if of_bytes else kind, node, x=x, y=y, kernel=tuple(kernel), stride=tuple(strides),
-              before=(pads[0][0], pads[1][0]), dilation=tuple(dilations), **more)
+        p.add(
+            "byte_pool" if of_bytes else kind,
+            node,
+            x=x,
+            y=y,
+            kernel=tuple(kernel),
+            stride=tuple(strides),
+            before=(pads[0][0], pads[1][0]),
+            dilation=tuple(dilations),
+            **more,
+        )
         return True
+
     return lower
 
 
@@ -129,11 +144,13 @@ def whole_mean(node, x):
 
 def _whole(mean):
     """Global pools: `mean`, or the largest."""
+
     def run(node, x):
         return (x.mean if mean else x.max)(tuple(range(2, x.ndim)), keepdims=True)
 
     def lower(p: Builder, node):
         return lower_reduction(p, node, "mean" if mean else "max", tuple(range(2, len(p.known[node.inputs[0]].shape))))
+
     on_bytes = "QuantizedGlobalAveragePool" if mean else ""
     return Operator(run, whole_shape, lower, anywhere=True, weightless=True, on_bytes=on_bytes)
 

@@ -1,4 +1,5 @@
 """Matrix products."""
+
 import math
 import string
 
@@ -35,19 +36,22 @@ def _einsum_terms(equation, ndims):
     terms = left.split(",")
     spare = [c for c in string.ascii_uppercase if c not in equation]
     hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
-    ellipsis = "".join(spare[:max(hidden)])
+    ellipsis = "".join(spare[: max(hidden)])
     if not arrow:
-        right = "..." * any("..." in t
-                            for t in terms) + "".join(sorted(c for c in set(left) - {",", "."} if left.count(c) == 1))
-    terms = [t.replace("...", ellipsis[len(ellipsis) - n:]) for t, n in zip(terms, hidden, strict=True)]
+        right = "..." * any("..." in t for t in terms) + "".join(
+            sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
+        )
+    terms = [t.replace("...", ellipsis[len(ellipsis) - n :]) for t, n in zip(terms, hidden, strict=True)]
     if [len(t) for t in terms] != list(ndims):
         raise ValueError(f"the equation {equation!r} does not fit inputs of {', '.join(map(str, ndims))} axes")
     return terms, right.replace("...", ellipsis)
 
 
 def _gemm_shape(node, a, b, c=None):
-    (m, k), (k2, n) = (a.shape[::-1] if node.attrs.get("transA", 0) else a.shape), (b.shape[::-1] if node.attrs.get(
-        "transB", 0) else b.shape)
+    (m, k), (k2, n) = (
+        (a.shape[::-1] if node.attrs.get("transA", 0) else a.shape),
+        (b.shape[::-1] if node.attrs.get("transB", 0) else b.shape),
+    )
     if k != k2:
         raise ValueError("the inner sizes differ")
     return m, n
@@ -75,7 +79,8 @@ def _einsum_shape(node, *xs):
         for letter, n in zip(term, x.shape, strict=True):
             if n != sizes.setdefault(letter, n) and 1 not in (n, sizes[letter]):
                 raise ValueError(
-                    f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}")
+                    f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}"
+                )
             sizes[letter] = n if sizes[letter] == 1 else sizes[letter]
     return tuple(sizes[letter] for letter in result)
 
@@ -111,7 +116,7 @@ def _columns_as_rows(a, b):
 def _as_rows(a, b, shape):
     """The operands and the shape of a product, where batches that share a right operand are rows of one matrix, as far
     as a's memory allows: each right operand is packed once."""
-    front = (1, ) * (len(shape) - len(b.shape)) + b.shape[:-2]
+    front = (1,) * (len(shape) - len(b.shape)) + b.shape[:-2]
     own = next((i for i in range(len(front), 0, -1) if front[i - 1] != 1), 0)  # axes in front that b has
     if own == len(front) or a.shape[:-1] != tuple(shape[:-1]):
         return a, b, shape
@@ -128,8 +133,10 @@ def _lower_product(p: Builder, node, a, b, scale=1.0):
     shape = p.known[node.output].shape
     y = p.result(node.output)
     if len(a.shape) == 1:
-        a, shape = a._replace(shape=(1, *a.shape),
-                              strides=(1, *a.strides)), (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1, )
+        a, shape = (
+            a._replace(shape=(1, *a.shape), strides=(1, *a.strides)),
+            (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1,),
+        )
     if len(b.shape) == 1:
         b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
     a, b = _columns_as_rows(a, b)
@@ -162,12 +169,19 @@ def _read_einsum(r: Reader, node):
     a, b = map(set, terms) if len(terms) == 2 else (set(), set())
     y = set(right)
     shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
-    alike = len(left) == len(a) + len(b) + 1 and shared | rows | columns == y and len(y) == len(
-        right) and a | b == shared | rows | inner | columns
+    alike = (
+        len(left) == len(a) + len(b) + 1
+        and shared | rows | columns == y
+        and len(y) == len(right)
+        and a | b == shared | rows | inner | columns
+    )
     if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
         return r.add(node)
-    batch, (row, column), summed = [c for c in right if c in shared], ("".join(s)
-                                                                       for s in (rows, columns)), "".join(inner)
+    batch, (row, column), summed = (
+        [c for c in right if c in shared],
+        ("".join(s) for s in (rows, columns)),
+        "".join(inner),
+    )
 
     def part(x, term, first, last):
         """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or
@@ -179,8 +193,14 @@ def _read_einsum(r: Reader, node):
     def step(op, x, attrs, axes=None, result=None):
         result = result or r.fresh(f"{node.name}.{op}")
         r.add(
-            Node(op, unique(f"{node.name}.{op}", r.names),
-                 [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)], [result], attrs))
+            Node(
+                op,
+                unique(f"{node.name}.{op}", r.names),
+                [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)],
+                [result],
+                attrs,
+            )
+        )
         return result
 
     operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
@@ -198,8 +218,9 @@ def _det(node, x):
 
 RECORDS = {
     "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
-    "Einsum": Operator(_einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy",
-                       _read_einsum),
+    "Einsum": Operator(
+        _einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum
+    ),
     "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
     "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
     "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),

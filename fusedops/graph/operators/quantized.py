@@ -3,6 +3,7 @@ to even and saturate.
 
 Scales and zero points are one number, one an index of an axis, or one a block of an axis.
 """
+
 import numpy as np
 
 from ..reader import Reader
@@ -68,7 +69,9 @@ def _scale_shape(node, x, scale, zero_point=None):
         return x.shape
     axis += len(x.shape) * (axis < 0)
     axis = 0 if len(x.shape) == 1 else axis
-    wanted = x.shape[axis:axis + 1] if not block else (*x.shape[:axis], -(-x.shape[axis] // block), *x.shape[axis + 1:])
+    wanted = (
+        x.shape[axis : axis + 1] if not block else (*x.shape[:axis], -(-x.shape[axis] // block), *x.shape[axis + 1 :])
+    )
     if each != wanted:
         raise ValueError(f"scales of shape {each} must have {wanted}")
     return x.shape
@@ -143,8 +146,10 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
     blocks = (*q.shape[:-1], -(-shape[-1] // block))
     zeros = (*q.shape[:-1], -(-blocks[-1] * bits // 8))
     if scales.shape != blocks or zero_points is not None and zero_points.shape != zeros:
-        raise ValueError(f"{shape} numbers in blocks of {block} have scales of shape {blocks} and zero points of shape "
-                         f"{zeros}, not {scales.shape} and {None if zero_points is None else zero_points.shape}")
+        raise ValueError(
+            f"{shape} numbers in blocks of {block} have scales of shape {blocks} and zero points of shape "
+            f"{zeros}, not {scales.shape} and {None if zero_points is None else zero_points.shape}"
+        )
     return (*at.shape, *shape[1:])
 
 
@@ -152,8 +157,9 @@ def read_typed(r: Reader, node):
     """Reads an operator that may name the type of its result."""
     for name in ("output_dtype", "precision"):
         if node.attrs.get(name) and node.attrs[name] not in CAST_TYPES:
-            raise ValueError(f"{node.op} {node.name!r} makes elements of ONNX's type {node.attrs[name]}, which NumPy "
-                             f"does not have")
+            raise ValueError(
+                f"{node.op} {node.name!r} makes elements of ONNX's type {node.attrs[name]}, which NumPy does not have"
+            )
     r.add(node)
 
 

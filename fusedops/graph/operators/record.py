@@ -1,5 +1,6 @@
 """What is known of an operator, in one record. Passes, shapes, evaluation and planning ask the record; nothing else
 knows operators by name, but a pass that is about one."""
+
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -20,10 +21,12 @@ def plain(r: Reader, node: Node):
 
 def with_inputs(*attrs):
     """Reads an operator whose inputs from the second on were attributes in old opsets."""
+
     def read(r: Reader, node):
         for i, attr in enumerate(attrs, 1):
             r.as_input(node, attr, i)
         r.add(node)
+
     return read
 
 
@@ -55,6 +58,7 @@ def broadcast_shape(node, *xs):
 class Operator(NamedTuple):
     """An operator of the graph. The first three fields have no default: a kernel, or the reason why there is none, is
     said for each."""
+
     evaluate: Callable  # (node, *arrays) -> its result, or a tuple of them: the meaning that all else must keep
     shape: Callable | None  # (node, *Knowns) -> the shape of its result, or a list of shapes; None: see infer
     # (builder, node) -> whether it added steps, else NumPy computes this node; or why NumPy always does
@@ -92,12 +96,14 @@ class Operator(NamedTuple):
 
 class Rewrite(NamedTuple):
     """An operator of files that the graph has as others."""
+
     read: Callable
     into: tuple[str, ...]
 
 
 class Absent(NamedTuple):
     """An operator of ONNX that fusedops does not have: why, and what to do instead."""
+
     why: str
 
 

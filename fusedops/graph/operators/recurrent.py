@@ -1,4 +1,5 @@
 """RNN, LSTM and GRU as recurrent layers: the directions side by side."""
+
 import numpy as np
 
 from ...recurrent import GRU, LSTM, RNN
@@ -11,21 +12,28 @@ from .eight_bits import requantized
 from .record import Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {
-    "Relu": lambda v, a, b: np.maximum(v, 0), "Tanh": lambda v, a, b: np.tanh(v), "Sigmoid": lambda v, a, b: sigmoid(v),
+    "Relu": lambda v, a, b: np.maximum(v, 0),
+    "Tanh": lambda v, a, b: np.tanh(v),
+    "Sigmoid": lambda v, a, b: sigmoid(v),
     "Affine": lambda v, a, b: a * v + b,
     "LeakyRelu": lambda v, a, b: np.where(v >= 0, v, a * v),
     "ThresholdedRelu": lambda v, a, b: np.where(v >= a, v, 0),
     "ScaledTanh": lambda v, a, b: a * np.tanh(b * v),
     "HardSigmoid": lambda v, a, b: np.minimum(np.maximum(a * v + b, 0), 1),
     "Elu": lambda v, a, b: np.where(v >= 0, v, a * np.expm1(v)),
-    "Softsign": lambda v, a, b: v / (1 + np.abs(v)), "Softplus": lambda v, a, b: np.logaddexp(v, 0),
+    "Softsign": lambda v, a, b: v / (1 + np.abs(v)),
+    "Softplus": lambda v, a, b: np.logaddexp(v, 0),
 }
 
 _NAMES = {name.lower(): name for name in _GATE_ACTIVATIONS}
 
 _PARAMETERS = {  # with their defaults
-    "Affine": (1.0, 0.0), "LeakyRelu": (0.01,), "ThresholdedRelu": (1.0,), "ScaledTanh": (1.0, 1.0),
-    "HardSigmoid": (0.2, 0.5), "Elu": (1.0,),
+    "Affine": (1.0, 0.0),
+    "LeakyRelu": (0.01,),
+    "ThresholdedRelu": (1.0,),
+    "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0,),
 }
 
 
@@ -41,13 +49,15 @@ def _gate_kinds(node, directions, default):
         own = [given.pop(0) if given else value for given, value in zip(lists, usual, strict=False)]
         found.append((name, *own, *[0.0] * (2 - len(own))))
     each = len(default)
-    return [found[d * each:(d + 1) * each] for d in range(directions)]
+    return [found[d * each : (d + 1) * each] for d in range(directions)]
 
 
 def _gate_functions(node, directions, default):
     """For each direction the functions of its gates."""
-    return [[lambda v, f=_GATE_ACTIVATIONS[name], a=a, b=b: f(v, a, b) for name, a, b in gates]
-            for gates in _gate_kinds(node, directions, default)]
+    return [
+        [lambda v, f=_GATE_ACTIVATIONS[name], a=a, b=b: f(v, a, b) for name, a, b in gates]
+        for gates in _gate_kinds(node, directions, default)
+    ]
 
 
 def _rnn_step(node, f, r, rb, p):
@@ -58,17 +68,17 @@ def _rnn_step(node, f, r, rb, p):
 
 def _gru_step(node, f, r, rb, p):
     n, after = r.shape[1], node.attrs.get("linear_before_reset", 0)
-    first, new = (np.ascontiguousarray(part.T) for part in (r if after else r[:2 * n], r[2 * n:]))
-    bias = rb[2 * n:]
+    first, new = (np.ascontiguousarray(part.T) for part in (r if after else r[: 2 * n], r[2 * n :]))
+    bias = rb[2 * n :]
 
     def step(xw, h, c):
         hw = h @ first
-        both = f[0](xw[:, :2 * n] + hw[:, :2 * n])
+        both = f[0](xw[:, : 2 * n] + hw[:, : 2 * n])
         z, reset = both[:, :n], both[:, n:]
-        candidate = f[1](xw[:, 2 * n:] + (reset * (hw[:, 2 * n:] + bias) if after else (reset * h) @ new))
+        candidate = f[1](xw[:, 2 * n :] + (reset * (hw[:, 2 * n :] + bias) if after else (reset * h) @ new))
         return (1 - z) * candidate + z * h, c
 
-    return np.concatenate([rb[:2 * n], np.zeros_like(bias) if after else bias]), step
+    return np.concatenate([rb[: 2 * n], np.zeros_like(bias) if after else bias]), step
 
 
 def _lstm_step(node, f, r, rb, p):
@@ -78,10 +88,10 @@ def _lstm_step(node, f, r, rb, p):
     def step(xw, h, c):
         h = requantized(h) if dynamic else h  # as com.microsoft's DynamicQuantizeLSTM has it
         sums = xw + h @ r
-        gates, new = sums[:, :3 * n], f[1](sums[:, 3 * n:])
+        gates, new = sums[:, : 3 * n], f[1](sums[:, 3 * n :])
         if p is None:
             gates = f[0](gates)  # few steps of NumPy: of small layers they are the time
-        i, o, forget = gates[:, :n], gates[:, n:2 * n], gates[:, 2 * n:]
+        i, o, forget = gates[:, :n], gates[:, n : 2 * n], gates[:, 2 * n :]
         if p is not None:
             i, forget = f[0](i + pi * c), f[0](forget + pf * c)
         c = (1 - i if coupled else forget) * c + i * new
@@ -99,8 +109,10 @@ def _recurrent(prepare, gates, default):
         steps, batch = x.shape[:2]
         functions = _gate_functions(node, directions, default)
         if clip is not None:  # of the arguments of gates: an LSTM's new state is none, as in ONNX Runtime
-            functions = [[g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip))
-                          for i, g in enumerate(each)] for each in functions]
+            functions = [
+                [g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip)) for i, g in enumerate(each)]
+                for each in functions
+            ]
         y = np.zeros((steps, directions, batch, hidden), x.dtype)
         last = np.zeros((2, directions, batch, hidden), x.dtype)
         lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
@@ -126,6 +138,7 @@ def _recurrent(prepare, gates, default):
         if batch_first:
             return y.transpose(2, 0, 1, 3), *last.swapaxes(1, 2)
         return y, *last
+
     return run
 
 
@@ -138,14 +151,20 @@ def _checked_lengths(node, lengths, steps):
 
 def _recurrent_shape(node, x, w, r, *optional):
     batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
-    if len(x.shape) != 3 or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden,
-                                        x.shape[2]) or r.shape != (*w.shape[:2], hidden):
+    if (
+        len(x.shape) != 3
+        or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden, x.shape[2])
+        or r.shape != (*w.shape[:2], hidden)
+    ):
         raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
     steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
     state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
     needed = {
-        "B": (w.shape[0], 2 * w.shape[1]), "sequence_lens": (batch, ), "initial_h": state, "initial_c": state,
-        "P": (w.shape[0], 3 * hidden)
+        "B": (w.shape[0], 2 * w.shape[1]),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (w.shape[0], 3 * hidden),
     }
     for (name, shape), given in zip(needed.items(), optional, strict=False):
         if given is not None and given.shape != shape:
@@ -162,9 +181,14 @@ def _lower(p: Builder, node):
     w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
     given = [node.input(i) for i in (3, 7)]
     gates = _gates(node, w)
-    if w is None or r is None or gates is None or not node.attrs.get("clip", 1) > 0 or \
-            any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic")) or \
-            any(v and a is None for v, a in zip(given, (b, peephole), strict=True)):
+    if (
+        w is None
+        or r is None
+        or gates is None
+        or not node.attrs.get("clip", 1) > 0
+        or any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic"))
+        or any(v and a is None for v, a in zip(given, (b, peephole), strict=True))
+    ):
         return False
     layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates))
     x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
@@ -179,11 +203,15 @@ def _lower(p: Builder, node):
     p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
     inner = (directions * hidden, hidden, 1)
     if batch_first:
-        p.view(node.outputs[0],
-               y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])))
+        p.view(
+            node.outputs[0],
+            y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])),
+        )
     else:
-        p.view(node.outputs[0],
-               y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)))
+        p.view(
+            node.outputs[0],
+            y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)),
+        )
     for v, t in zip(node.outputs[1:], last, strict=False):
         p.view(v, _swapped(t) if batch_first else t)
     return True
@@ -202,10 +230,14 @@ def _lengths(p: Builder, node, steps, axis):
 
 
 _OF_KERNELS = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
-    "Tanh": lambda a, b: ("tanh", 1.0, 0.0), "Relu": lambda a, b: ("relu", 1.0, 0.0),
-    "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0), "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
-    "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0), "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
-    "Affine": lambda a, b: (None, a, b), "HardSigmoid": lambda a, b: (("clip", 0.0, 1.0), a, b),
+    "Tanh": lambda a, b: ("tanh", 1.0, 0.0),
+    "Relu": lambda a, b: ("relu", 1.0, 0.0),
+    "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0),
+    "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
+    "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0),
+    "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
+    "Affine": lambda a, b: (None, a, b),
+    "HardSigmoid": lambda a, b: (("clip", 0.0, 1.0), a, b),
 }
 
 
@@ -254,13 +286,18 @@ def _state(p: Builder, node, value, batch_first):
 
 
 def _swapped(t):
-    return t._replace(shape=(t.shape[1], t.shape[0], *t.shape[2:]),
-                      strides=(t.strides[1], t.strides[0], *t.strides[2:]))
+    return t._replace(
+        shape=(t.shape[1], t.shape[0], *t.shape[2:]), strides=(t.strides[1], t.strides[0], *t.strides[2:])
+    )
 
 
 def _sequence(step, *gates, count):
-    return Operator(_recurrent(step, count, list(gates)), _recurrent_shape, _lower,
-                    note="constant weights, functions of the gates that layers have")
+    return Operator(
+        _recurrent(step, count, list(gates)),
+        _recurrent_shape,
+        _lower,
+        note="constant weights, functions of the gates that layers have",
+    )
 
 
 RECORDS = {

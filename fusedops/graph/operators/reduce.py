@@ -1,4 +1,5 @@
 """Reductions, sums along an axis, and what is the largest."""
+
 import math
 
 import numpy as np
@@ -28,8 +29,10 @@ def _reduce(function):
     def run(node, x, axes=None):
         if (axes is None or axes.size == 0) and node.attrs.get("noop_with_empty_axes", 0):
             return x
-        return function(x, axes_of(axes if axes is not None and axes.size else None, x.ndim),
-                        bool(node.attrs.get("keepdims", 1)))
+        return function(
+            x, axes_of(axes if axes is not None and axes.size else None, x.ndim), bool(node.attrs.get("keepdims", 1))
+        )
+
     return run
 
 
@@ -53,6 +56,7 @@ def _log_sum_exp(x, axes, keepdims):
 
 def _best(function):
     """ArgMax and ArgMin: the place along an axis, as an axis of length 1 if ``keepdims``."""
+
     def run(node, x):
         axis = node.attrs.get("axis", 0)
         if node.attrs.get("select_last_index", 0):
@@ -60,6 +64,7 @@ def _best(function):
         else:
             i = function(x, axis)
         return np.expand_dims(i, axis) if node.attrs.get("keepdims", 1) else i
+
     return run
 
 
@@ -95,6 +100,7 @@ def _best_places(x, k, axis, largest):
 def _cumulative(function, first):
     """Sums or products along an axis: of what is before each element too, from the other end if ``reverse``; `first`
     is that of none."""
+
     def run(node, x, axis):
         y, axis = np.empty_like(x, order="C"), int(axis.reshape(-1)[0])
         rows, to = (np.moveaxis(array, axis, 0) for array in (x, y))
@@ -110,6 +116,7 @@ def _cumulative(function, first):
         for before, row, result in zip(to[:-1], rows[1:], to[1:], strict=True):
             function(before, row, out=result)
         return y
+
     return run
 
 
@@ -134,14 +141,14 @@ def _best_shape(node, x):
     axis, keep = axis_of(node, len(x.shape)), node.attrs.get("keepdims", 1)
     if x.shape[axis] == 0:
         raise ValueError(f"there is none along axis {axis} of length 0")
-    return (*x.shape[:axis], *[1] * keep, *x.shape[axis + 1:])
+    return (*x.shape[:axis], *[1] * keep, *x.shape[axis + 1 :])
 
 
 def _top_k_shape(node, x, k):
     axis, k = axis_of(node, len(x.shape), -1), values(k, "number of places").item()
     if not 0 <= k <= x.shape[axis]:
         raise ValueError(f"there are no {k} elements along an axis of {x.shape[axis]}")
-    return [(*x.shape[:axis], k, *x.shape[axis + 1:])] * 2
+    return [(*x.shape[:axis], k, *x.shape[axis + 1 :])] * 2
 
 
 def _lower_best(least):
@@ -151,10 +158,12 @@ def _lower_best(least):
             return False
         axis, y = axis_of(node, len(x.shape)), p.result(node.output)
         if len(y.shape) < len(x.shape):
-            y = y._replace(shape=(*x.shape[:axis], 1, *x.shape[axis + 1:]),
-                           strides=(*y.strides[:axis], 1, *y.strides[axis:]))
+            y = y._replace(
+                shape=(*x.shape[:axis], 1, *x.shape[axis + 1 :]), strides=(*y.strides[:axis], 1, *y.strides[axis:])
+            )
         p.add("argmax", node, least=least, x=x, y=y, axis=axis)
         return True
+
     return lower
 
 
@@ -163,8 +172,10 @@ def _lower_top_k(p: Builder, node):
     axis = axis_of(node, len(x.shape), -1)
     if x.dtype != np.float32 or x.shape[axis] >= 1 << 32:
         return False
-    y, places = (p.result(v) if v else p.new(p.known[node.outputs[0]].shape, dtype=dtype)
-                 for v, dtype in zip([*node.outputs, ""], (x.dtype, np.dtype(np.int64)), strict=False))
+    y, places = (
+        p.result(v) if v else p.new(p.known[node.outputs[0]].shape, dtype=dtype)
+        for v, dtype in zip([*node.outputs, ""], (x.dtype, np.dtype(np.int64)), strict=False)
+    )
     p.add("top_k", node, least=not node.attrs.get("largest", 1), x=x, y=y, places=places, axis=axis)
     return True
 
@@ -174,8 +185,16 @@ def _lower_cumsum(p: Builder, node):
     if x.dtype not in (np.float32, np.int64) or not isinstance(axis, np.ndarray) or not x.shape:
         return False
     exclusive, reverse = (bool(node.attrs.get(name, 0)) for name in ("exclusive", "reverse"))
-    p.add("cumsum", node, x=x, y=p.result(node.output, like=x), axis=int(axis.reshape(-1)[0]) % len(x.shape),
-          exclusive=exclusive, reverse=reverse, of=x.dtype)
+    p.add(
+        "cumsum",
+        node,
+        x=x,
+        y=p.result(node.output, like=x),
+        axis=int(axis.reshape(-1)[0]) % len(x.shape),
+        exclusive=exclusive,
+        reverse=reverse,
+        of=x.dtype,
+    )
     return True
 
 
@@ -197,11 +216,13 @@ def _lower_reduce(name):
         if empty and node.attrs.get("noop_with_empty_axes", 0):
             return False
         return lower_reduction(p, node, name, axes_of(None if empty else axes, len(p.known[node.inputs[0]].shape)))
+
     return lower
 
 
 def _read_norm(before, root=False):
     """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
+
     def read(r: Reader, node):
         r.as_input(node, "axes", 1)
         terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
@@ -209,6 +230,7 @@ def _read_norm(before, root=False):
         r.add(Node("ReduceSum", node.name, [terms, *node.inputs[1:]], [total], node.attrs))
         if root:
             r.add(Node("Sqrt", f"{node.name}.root", [total], node.outputs))
+
     return read
 
 
@@ -230,13 +252,19 @@ RECORDS = {
     "ReduceL2": _norm("Mul", root=True),
     "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),
     "ReduceMax": _reduction(lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), _lower_reduce("max")),
-    "ReduceMean": _reduction(
-        _mean, _lower_reduce("mean"), weightless=True, on_bytes="QuantizedGlobalAveragePool"
-    ),
+    "ReduceMean": _reduction(_mean, _lower_reduce("mean"), weightless=True, on_bytes="QuantizedGlobalAveragePool"),
     "ReduceMin": _reduction(lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), _lower_reduce("min")),
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), _lower_reduce("prod")),
     "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),
     "ReduceSumSquare": _norm("Mul"),
-    "TopK": Operator(_top_k, _top_k_shape, _lower_top_k, with_inputs("k"), lambda node, inputs, i: np.dtype(np.int64)
-                     if i else inputs[0].dtype, shaping=(1, ), typed=True, note="of float32"),
+    "TopK": Operator(
+        _top_k,
+        _top_k_shape,
+        _lower_top_k,
+        with_inputs("k"),
+        lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
+        shaping=(1,),
+        typed=True,
+        note="of float32",
+    ),
 }

@@ -1,4 +1,5 @@
 """Resize, and what it was called before."""
+
 import math
 
 import numpy as np
@@ -66,8 +67,12 @@ def _is_simple(node):
 
 
 def _nearest(node, x, size):
-    rounding = {"round_prefer_floor": lambda v: np.ceil(v - 0.5), "round_prefer_ceil": lambda v: np.floor(v + 0.5),
-                "floor": np.floor, "ceil": np.ceil}[node.attrs.get("nearest_mode", "round_prefer_floor")]
+    rounding = {
+        "round_prefer_floor": lambda v: np.ceil(v - 0.5),
+        "round_prefer_ceil": lambda v: np.floor(v + 0.5),
+        "floor": np.floor,
+        "ceil": np.ceil,
+    }[node.attrs.get("nearest_mode", "round_prefer_floor")]
     return np.clip(rounding(x.astype(np.float32)), 0, size - 1).astype(np.int64)
 
 
@@ -85,7 +90,7 @@ def _pair(node, size, out, scale, crop):
 def _cubic(d, a):
     """Weights of points at these distances."""
     d = np.abs(d)
-    near, far = (a + 2) * d ** 3 - (a + 3) * d ** 2 + 1, a * (d ** 3 - 5 * d ** 2 + 8 * d - 4)
+    near, far = (a + 2) * d**3 - (a + 3) * d**2 + 1, a * (d**3 - 5 * d**2 + 8 * d - 4)
     return np.where(d <= 1, near, np.where(d < 2, far, 0))
 
 
@@ -117,8 +122,11 @@ def _axes(node, shape, roi, scales, sizes):
     """(axis, size, size of the result, scale, part) of each axis that is resized."""
     out, scale = _resize_sizes(node, shape, roi, scales, sizes)
     crops = _crops(node, len(shape), roi)
-    return [(a, n, o, s, crops[a]) for a, (n, o, s) in enumerate(zip(shape, out, scale, strict=True))
-            if s != 1 or n != o or crops[a] != (0.0, 1.0)]
+    return [
+        (a, n, o, s, crops[a])
+        for a, (n, o, s) in enumerate(zip(shape, out, scale, strict=True))
+        if s != 1 or n != o or crops[a] != (0.0, 1.0)
+    ]
 
 
 def _crops(node, ndim, roi):
@@ -128,7 +136,7 @@ def _crops(node, ndim, roi):
         axes = [a % ndim for a in node.attrs.get("axes", range(ndim))]
         if roi is None or roi.size != 2 * len(axes):
             raise ValueError(f"it resizes a part of the image, whose begin and end are needed for {len(axes)} axes")
-        for a, begin, end in zip(axes, roi[:len(axes)].tolist(), roi[len(axes):].tolist(), strict=True):
+        for a, begin, end in zip(axes, roi[: len(axes)].tolist(), roi[len(axes) :].tolist(), strict=True):
             found[a] = begin, end
     return found
 
@@ -185,13 +193,13 @@ def _lower_products(p: Builder, node, axes):
     x = p.at(node.inputs[0])
     for axis, size, out, *how in reversed(axes):
         w = p.constant(later(_matrix, node, size, out, *how), (out, size))
-        shape = (*x.shape[:axis], out, *x.shape[axis + 1:])
+        shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
         y = p.result(node.output) if axis == axes[0][0] else p.new(shape)
         if axis == len(shape) - 1:
             rows = math.prod(x.shape[:-1])
             a, b, result = p.reshape(node, x, (rows, size)), transposed(w), p.reshape(node, y, (rows, out))
         else:
-            before, behind = shape[:axis], math.prod(shape[axis + 1:])
+            before, behind = shape[:axis], math.prod(shape[axis + 1 :])
             a = broadcast(w, (*before, *w.shape))
             b, result = (p.reshape(node, t, (*before, t.shape[axis], behind)) for t in (x, y))
         p.add("matmul", node, a=a, b=b, y=result, scale=1.0, activation=p.activation(node))
@@ -220,8 +228,17 @@ def _carries(node):
 
 
 RECORDS = {
-    "Resize": Operator(_resize, _resize_shape, _lower_resize, _read_resize, shaping=(1, 2, 3), grows=True,
-                       anywhere=True, bytes=True, carries=_carries,
-                       note="up to three spatial axes, but tf_crop_and_resize"),
-    "Upsample": Rewrite(_read_upsample, ("Resize", )),
+    "Resize": Operator(
+        _resize,
+        _resize_shape,
+        _lower_resize,
+        _read_resize,
+        shaping=(1, 2, 3),
+        grows=True,
+        anywhere=True,
+        bytes=True,
+        carries=_carries,
+        note="up to three spatial axes, but tf_crop_and_resize",
+    ),
+    "Upsample": Rewrite(_read_upsample, ("Resize",)),
 }

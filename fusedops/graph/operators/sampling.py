@@ -1,4 +1,5 @@
 """What reads an image at places that are no pixels, and boxes in images."""
+
 import itertools
 import math
 
@@ -20,8 +21,10 @@ def taps(places, mode, cubic=CUBIC):
     t, i = places - first, first.astype(np.int64)
     if mode == "linear":
         return [(i, 1 - t), (i + 1, t)]
-    near, far = ([(cubic + 2) * d ** 3 - (cubic + 3) * d ** 2 + 1 for d in (t, 1 - t)],
-                 [cubic * (d ** 3 - 5 * d ** 2 + 8 * d - 4) for d in (1 + t, 2 - t)])
+    near, far = (
+        [(cubic + 2) * d**3 - (cubic + 3) * d**2 + 1 for d in (t, 1 - t)],
+        [cubic * (d**3 - 5 * d**2 + 8 * d - 4) for d in (1 + t, 2 - t)],
+    )
     return [(i - 1, far[0]), (i, near[0]), (i + 1, near[1]), (i + 2, far[1])]
 
 
@@ -34,7 +37,7 @@ def interpolate(x, places, mode, inside):
     lines = []
     for axis, p in enumerate(places):
         along = [(*inside(axis, i), w) for i, w in taps(p, mode)]
-        lines.append([(i * math.prod(sizes[axis + 1:]), w * factor) for i, factor, w in along])
+        lines.append([(i * math.prod(sizes[axis + 1 :]), w * factor) for i, factor, w in along])
     chosen = list(itertools.product(*lines))
     at = np.stack([sum((i for i, _ in each), first) for each in chosen])
     weights = np.stack([math.prod(w for _, w in each) for each in chosen])
@@ -48,8 +51,10 @@ def interpolate(x, places, mode, inside):
 
 def zeros_outside(sizes):
     """For interpolate: what is beyond the image counts as 0."""
+
     def inside(axis, i):
         return np.clip(i, 0, sizes[axis] - 1), (i >= 0) & (i < sizes[axis])
+
     return inside
 
 
@@ -73,11 +78,15 @@ def _reflected(v, low, high):
 
 
 def _grid_sample(node, x, grid):
-    mode, padding, corners = (node.attrs.get(name, default) for name, default in
-                              (("mode", "linear"), ("padding_mode", "zeros"), ("align_corners", 0)))
+    mode, padding, corners = (
+        node.attrs.get(name, default)
+        for name, default in (("mode", "linear"), ("padding_mode", "zeros"), ("align_corners", 0))
+    )
     mode, sizes = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode), x.shape[2:]
-    places = [(g + 1) / 2 * (n - 1) if corners else ((g + 1) * n - 1) / 2
-              for g, n in zip(np.moveaxis(grid, -1, 0)[::-1], sizes, strict=True)]
+    places = [
+        (g + 1) / 2 * (n - 1) if corners else ((g + 1) * n - 1) / 2
+        for g, n in zip(np.moveaxis(grid, -1, 0)[::-1], sizes, strict=True)
+    ]
     borders = [(0, n - 1) if corners else (-0.5, n - 0.5) for n in sizes]
     inside = zeros_outside(sizes)
     if padding == "border":
@@ -96,8 +105,10 @@ def _grid_sample_shape(node, x, grid):
         or grid.shape[0] != x.shape[0]
         or grid.shape[-1] != len(x.shape) - 2
     ):
-        raise ValueError(f"a grid of shape {grid.shape} does not fit: it needs {x.shape[0]} images and "
-                         f"{len(x.shape) - 2} coordinates a point")
+        raise ValueError(
+            f"a grid of shape {grid.shape} does not fit: it needs {x.shape[0]} images and "
+            f"{len(x.shape) - 2} coordinates a point"
+        )
     return (*x.shape[:2], *grid.shape[1:-1])
 
 
@@ -128,12 +139,15 @@ def _deform_conv(node, x, w, offset, b=None, mask=None):
     offset = np.moveaxis(offset.reshape(n, parts, taps_, len(kernel), *out), 3, 0)
     mask = None if mask is None else mask.reshape(n, parts, taps_, *out)
     grids = np.meshgrid(*(np.arange(o) * s - p[0] for o, s, p in zip(out, strides, pads, strict=True)), indexing="ij")
-    grids = [at.reshape(-1, *[1] * len(kernel)) * d + g for at, d, g in zip(
-        np.meshgrid(*map(np.arange, kernel), indexing="ij"), dilations, grids, strict=True)]
+    grids = [
+        at.reshape(-1, *[1] * len(kernel)) * d + g
+        for at, d, g in zip(np.meshgrid(*map(np.arange, kernel), indexing="ij"), dilations, grids, strict=True)
+    ]
     read = []
     for g, part in enumerate(np.split(x, parts, 1)):
-        values_ = interpolate(part, [o[:, g] + at for o, at in zip(offset, grids, strict=True)], "linear",
-                              zeros_outside(x.shape[2:]))
+        values_ = interpolate(
+            part, [o[:, g] + at for o, at in zip(offset, grids, strict=True)], "linear", zeros_outside(x.shape[2:])
+        )
         read.append(values_ if mask is None else values_ * mask[:, g][..., np.newaxis])
     read = np.concatenate(read, -1).reshape(n, taps_, -1, groups, w.shape[1]).swapaxes(2, 3)
     each = np.moveaxis(w.reshape(groups, -1, w.shape[1], taps_), -1, 0).swapaxes(2, 3)  # taps, groups, c, outputs
@@ -146,8 +160,10 @@ def _deform_conv_shape(node, x, w, offset, b=None, mask=None):
     taps_, groups = math.prod(w.shape[2:]), node.attrs.get("group", 1)
     wanted = (x.shape[0], parts * taps_ * len(out), *out)
     if x.shape[1] != w.shape[1] * groups or x.shape[1] % parts or w.shape[0] % groups or offset.shape != wanted:
-        raise ValueError(f"weights need {w.shape[1] * groups} channels in {groups} groups, offsets the shape {wanted} "
-                         f"and not {offset.shape}")
+        raise ValueError(
+            f"weights need {w.shape[1] * groups} channels in {groups} groups, offsets the shape {wanted} "
+            f"and not {offset.shape}"
+        )
     if mask is not None and mask.shape != (x.shape[0], parts * taps_, *out):
         raise ValueError(f"a mask of shape {mask.shape} must have {(x.shape[0], parts * taps_, *out)}")
     return (x.shape[0], w.shape[0], *out)
@@ -182,9 +198,15 @@ def _roi_mean(image, lines, result):
 
 def _roi_max(image, lines, result):
     """The largest of the four points around each sample, each times its weight."""
-    result[:] = np.max([image[i[:, np.newaxis, :, np.newaxis], j[:, np.newaxis]]
-                        * (u[:, np.newaxis, :, np.newaxis] * v[:, np.newaxis])[..., np.newaxis]
-                        for i, u in lines[0] for j, v in lines[1]], 0).max((2, 3))
+    result[:] = np.max(
+        [
+            image[i[:, np.newaxis, :, np.newaxis], j[:, np.newaxis]]
+            * (u[:, np.newaxis, :, np.newaxis] * v[:, np.newaxis])[..., np.newaxis]
+            for i, u in lines[0]
+            for j, v in lines[1]
+        ],
+        0,
+    ).max((2, 3))
 
 
 def _roi_align(node, x, rois, batch):
@@ -238,8 +260,9 @@ def _max_roi_pool(node, x, rois):
 
 def _max_roi_pool_shape(node, x, rois):
     if len(x.shape) != 4 or len(rois.shape) != 2 or rois.shape[1] != 5:
-        raise ValueError("it needs images (n, c, h, w) and boxes (count, 5), an image's index before the four "
-                         "coordinates")
+        raise ValueError(
+            "it needs images (n, c, h, w) and boxes (count, 5), an image's index before the four coordinates"
+        )
     return (rois.shape[0], x.shape[1], *node.attrs["pooled_shape"])
 
 
@@ -303,8 +326,9 @@ def _col2im_shape(node, x, image, block):
     kernel, size = values(block, "block's shape").tolist(), values(image, "image's shape").tolist()
     places, taps_ = math.prod(windows.output_sizes(node, size, kernel)), math.prod(kernel)
     if len(x.shape) != 3 or x.shape[1] % taps_ or x.shape[2] != places:
-        raise ValueError(f"columns of blocks {kernel} of an image {size} must have the shape (n, c * {taps_}, "
-                         f"{places})")
+        raise ValueError(
+            f"columns of blocks {kernel} of an image {size} must have the shape (n, c * {taps_}, {places})"
+        )
     return (x.shape[0], x.shape[1] // taps_, *size)
 
 
@@ -320,8 +344,12 @@ RECORDS = {
     "DeformConv": Operator(_deform_conv, _deform_conv_shape, _PLACES),
     "GridSample": Operator(_grid_sample, _grid_sample_shape, _PLACES, grows=True),
     "MaxRoiPool": Operator(_max_roi_pool, _max_roi_pool_shape, "no kernel: rare", grows=True),
-    "NonMaxSuppression": Operator(_suppressed, _suppressed_shape, "how many boxes it finds depends on values: a plan "
-    "is made for each",
-                                  dtype=always(np.int64), shaping=(0, 1, 2, 3, 4)),
+    "NonMaxSuppression": Operator(
+        _suppressed,
+        _suppressed_shape,
+        "how many boxes it finds depends on values: a plan is made for each",
+        dtype=always(np.int64),
+        shaping=(0, 1, 2, 3, 4),
+    ),
     "RoiAlign": Operator(_roi_align, _roi_align_shape, _PLACES, _read_roi_align, grows=True),
 }

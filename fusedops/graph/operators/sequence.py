@@ -1,5 +1,6 @@
 """Sequences of arrays, which are Python lists. What the passes cannot resolve is computed between the stages of a
 network."""
+
 import numpy as np
 
 from ..control import Undetermined, captured, own_inputs
@@ -31,7 +32,7 @@ def _insert(node, sequence, x, at=None):
 
 def _erase(node, sequence, at=None):
     i = _place(sequence, -1 if at is None else at, len(sequence) - 1)
-    return ([*sequence[:i], *sequence[i + 1:]],)
+    return ([*sequence[:i], *sequence[i + 1 :]],)
 
 
 def parts_of(length, sizes):
@@ -69,16 +70,19 @@ def _map(graphs, node, sequence, *inputs):
     lengths = {len(x) for x in own if isinstance(x, list)}
     if len(lengths) > 1:
         raise ValueError(f"its sequences have {' and '.join(map(str, sorted(lengths)))} elements")
-    rounds = [graphs.call(body, [*(x[i] if isinstance(x, list) else x for x in own), *outside])
-              for i in range(len(sequence))]
+    rounds = [
+        graphs.call(body, [*(x[i] if isinstance(x, list) else x for x in own), *outside]) for i in range(len(sequence))
+    ]
     return tuple([results[i] for results in rounds] for i in range(len(body.results)))
 
 
 def _read_map(r, node):
     body = node.attrs["body"]
     if len(body.inputs) - body.captures != len(own_inputs(node, node.inputs)) or len(body.results) < len(node.outputs):
-        raise ValueError(f"the body of SequenceMap {node.name!r} takes {len(body.inputs) - body.captures} values and "
-                         f"gives {len(body.results)}, which does not fit")
+        raise ValueError(
+            f"the body of SequenceMap {node.name!r} takes {len(body.inputs) - body.captures} values and "
+            f"gives {len(body.results)}, which does not fit"
+        )
     r.add(node)
 
 

@@ -1,4 +1,5 @@
 """Fourier transforms, mel filters, counts of n-grams and random numbers."""
+
 import itertools
 import math
 
@@ -40,10 +41,11 @@ def _dft(node, x, length=None, axis=None):
 
 def _dft_size(node, x, length, axis):
     """(axis, length) of a transform."""
-    axis, = axes_of([-2 if axis is None else int(axis.reshape(-1)[0])], len(x.shape))
+    (axis,) = axes_of([-2 if axis is None else int(axis.reshape(-1)[0])], len(x.shape))
     if axis == len(x.shape) - 1 or x.shape[-1] not in (1, 2):
-        raise ValueError(f"axis {axis} has the parts of numbers, one or two: it needs another axis, and here 1 or 2 "
-                         f"parts")
+        raise ValueError(
+            f"axis {axis} has the parts of numbers, one or two: it needs another axis, and here 1 or 2 parts"
+        )
     if length is not None:
         return axis, int(length.reshape(-1)[0])
     return axis, 2 * (x.shape[axis] - 1) if node.attrs.get("inverse", 0) and node.attrs.get("onesided", 0) else x.shape[
@@ -57,7 +59,7 @@ def _dft_shape(node, x, length=None, axis=None):
         raise ValueError(f"a transform of {length} points needs 1 or more")
     onesided, inverse = node.attrs.get("onesided", 0), node.attrs.get("inverse", 0)
     size = length // 2 + 1 if onesided and not inverse else length
-    return (*x.shape[:axis], size, *x.shape[axis + 1:-1], 1 if onesided and inverse else 2)
+    return (*x.shape[:axis], size, *x.shape[axis + 1 : -1], 1 if onesided and inverse else 2)
 
 
 def _read_dft(r: Reader, node):
@@ -72,7 +74,7 @@ def _stft(node, x, step, window=None, length=None):
     _, _, bins, _ = _stft_shape(node, x, step, window, length)
     length = _frame(x, window, length)
     v = _complex(x) if x.ndim == 3 else x.astype(np.float64)
-    frames = np.lib.stride_tricks.sliding_window_view(v, length, 1)[:, ::int(step.reshape(-1)[0])]
+    frames = np.lib.stride_tricks.sliding_window_view(v, length, 1)[:, :: int(step.reshape(-1)[0])]
     frames = frames if window is None else frames * window.astype(np.float64)
     return _parts(_spectrum(frames, length, 2, bins != length or node.attrs.get("onesided", 1)), x.dtype)
 
@@ -88,8 +90,10 @@ def _stft_shape(node, x, step, window=None, length=None):
         _frame(x, window, None if length is None else np.asarray(length)),
     )
     if step < 1 or not 1 <= length <= x.shape[1] or window is not None and window.shape != (length,):
-        raise ValueError(f"frames of {length} points, {step} after another, do not fit a signal of {x.shape[1]} "
-                         f"and a window of shape {None if window is None else window.shape}")
+        raise ValueError(
+            f"frames of {length} points, {step} after another, do not fit a signal of {x.shape[1]} "
+            f"and a window of shape {None if window is None else window.shape}"
+        )
     return (
         x.shape[0],
         (x.shape[1] - length) // step + 1,
@@ -110,7 +114,7 @@ def _mel(node, count, length, rate, low, high):
     first, last = (2595 * math.log10(1 + f / 700) for f in (low, high))
     edges = first + np.arange(count + 2) * (last - first) / (count + 2)
     edges = (length + 1) * (700 * (10 ** (edges / 2595) - 1)) // rate
-    bins, (left, centre, right) = np.arange(length // 2 + 1)[:, np.newaxis], (edges[i:count + i] for i in range(3))
+    bins, (left, centre, right) = np.arange(length // 2 + 1)[:, np.newaxis], (edges[i : count + i] for i in range(3))
     with np.errstate(divide="ignore", invalid="ignore"):
         up, down = (bins - left) / (centre - left), (right - bins) / (right - centre)
     up, down = np.where(centre == left, bins == centre, up), np.where(right == centre, 0, down)
@@ -138,12 +142,12 @@ def _count_grams(node, x):
     weights[places], known, entry = a.get("weights") or 1, {}, 0
     for n, (begin, end) in enumerate(itertools.pairwise(starts), 1):
         for i in range(begin, end - n + 1, n):
-            known[tuple(pool[i:i + n])], entry = places[entry], entry + 1
+            known[tuple(pool[i : i + n])], entry = places[entry], entry + 1
     for row, counts in zip(x.reshape(-1, x.shape[-1]), y.reshape(-1, y.shape[-1]), strict=True):
         for n in range(a["min_gram_length"], a["max_gram_length"] + 1):
             for distance in range(1, 2 if n == 1 else a["max_skip_count"] + 2):
                 for start in range(row.size - (n - 1) * distance):
-                    place = known.get(tuple(row[start:start + (n - 1) * distance + 1:distance].tolist()))
+                    place = known.get(tuple(row[start : start + (n - 1) * distance + 1 : distance].tolist()))
                     if place is not None:
                         counts[place] += 1
     return y if a["mode"] == "TF" else (np.minimum(y, 1) if a["mode"] == "IDF" else y) * weights
@@ -151,13 +155,15 @@ def _count_grams(node, x):
 
 def _read_grams(r: Reader, node):
     if "pool_int64s" not in node.attrs:
-        raise ValueError(f"{node.op} {node.name!r} counts strings, which fusedops does not have: give it the numbers "
-                         f"of words")
+        raise ValueError(
+            f"{node.op} {node.name!r} counts strings, which fusedops does not have: give it the numbers of words"
+        )
     r.add(node)
 
 
 def _random(draw):
     """Random numbers of a seed: the same for each call, as for each array of one shape."""
+
     def run(node, x=None):
         generator = np.random.default_rng(int(np.float32(node.attrs["seed"]).view(np.uint32)))
         shape = node.attrs["shape"] if x is None else x.shape
@@ -165,8 +171,10 @@ def _random(draw):
 
     def read(r: Reader, node):
         if "seed" not in node.attrs:
-            raise ValueError(f"{node.op} {node.name!r} draws other numbers in each call, which fusedops does not: "
-                             "give it the attribute seed, or make the numbers an input of the network")
+            raise ValueError(
+                f"{node.op} {node.name!r} draws other numbers in each call, which fusedops does not: "
+                "give it the attribute seed, or make the numbers an input of the network"
+            )
         r.add(node)
 
     return Operator(

@@ -1,5 +1,6 @@
 """Images of three spatial axes (n, c, d, h, w), with their channels last in memory, by the kernels for two: slices of
 the depth are images of a batch, and what goes along the depth sees images of d rows, each a whole slice."""
+
 import numpy as np
 
 from ... import _core
@@ -76,9 +77,19 @@ def lower_conv(p: Builder, node, w, b):
 
 def _convolve(p, node, key, w, b, activation, x, y, residual, strides, dilations, pads):
     exact = node.output in p.logits
-    layer = p.layer(key, lambda: Conv2d(w, b, activation=activation, stride=tuple(strides[1:]), layout="NHWC",
-                                        dilation=tuple(dilations[1:]), groups=node.attrs.get("group", 1),
-                                        algorithm="direct" if exact else "auto"))
+    layer = p.layer(
+        key,
+        lambda: Conv2d(
+            w,
+            b,
+            activation=activation,
+            stride=tuple(strides[1:]),
+            layout="NHWC",
+            dilation=tuple(dilations[1:]),
+            groups=node.attrs.get("group", 1),
+            algorithm="direct" if exact else "auto",
+        ),
+    )
     for images, result, added in _two_axes(x, y, residual):
         p.add("conv2d", node, layer=layer, x=images, y=result, residual=added, top=pads[1][0], left=pads[2][0])
 
@@ -98,9 +109,15 @@ def _dense(p, node, w, b, x, y, residual, strides, dilations, pads):
                 source = _depth(x, lo * strides[0] + tap * dilations[0] - pads[0][0], hi - lo, strides[0])
                 target = _depth(gathered, lo, hi - lo, 1)
                 target = target._replace(offset=target.offset + 4 * tap * few)
-                p.copy(node, *(t._replace(shape=(n, groups, few, hi - lo, *size),
-                                          strides=(t.strides[0], stride, *t.strides[1:]))
-                               for t, stride in ((source, few), (target, taps * few))))
+                p.copy(
+                    node,
+                    *(
+                        t._replace(
+                            shape=(n, groups, few, hi - lo, *size), strides=(t.strides[0], stride, *t.strides[1:])
+                        )
+                        for t, stride in ((source, few), (target, taps * few))
+                    ),
+                )
         x = gathered
     w = w.swapaxes(1, 2).reshape(outputs, taps * few, *w.shape[3:])
     _convolve(p, node, node.name, w, b, node.activation, x, y, residual, strides, dilations, pads)
@@ -118,8 +135,20 @@ def _depthwise(p, node, w, b, x, y, residual, strides, dilations, pads):
     for tap in range(taps):
         last = tap == taps - 1
         images = _depth(x, tap * dilations[0], depth, strides[0])
-        _convolve(p, node, (node.name, tap), np.ascontiguousarray(w[:, :, tap]), b if last else None,
-                  node.activation if last else None, images, y, y if tap else residual, strides, dilations, pads)
+        _convolve(
+            p,
+            node,
+            (node.name, tap),
+            np.ascontiguousarray(w[:, :, tap]),
+            b if last else None,
+            node.activation if last else None,
+            images,
+            y,
+            y if tap else residual,
+            strides,
+            dilations,
+            pads,
+        )
 
 
 def lower_conv_transpose(p: Builder, node, w, b):
@@ -138,18 +167,40 @@ def lower_conv_transpose(p: Builder, node, w, b):
     for tap in range(taps):
         offset = tap * dilations[0] - begins[0]
         lo, hi = _range(depth, strides[0], d, offset)
-        layer = p.layer((node.name, tap), lambda w=w[:, :, tap]: _core.ConvTranspose2dPlan(
-            np.ascontiguousarray(w), bias, activation, tuple(strides[1:]), tuple(dilations[1:]), groups))
+        layer = p.layer(
+            (node.name, tap),
+            lambda w=w[:, :, tap]: _core.ConvTranspose2dPlan(
+                np.ascontiguousarray(w), bias, activation, tuple(strides[1:]), tuple(dilations[1:]), groups
+            ),
+        )
         if lo < hi:
-            written = [t if t is None else _depth(t, lo * strides[0] + offset, hi - lo, strides[0])
-                       for t in (y, residual if alone else y)]
+            written = [
+                t if t is None else _depth(t, lo * strides[0] + offset, hi - lo, strides[0])
+                for t in (y, residual if alone else y)
+            ]
             for images, result, added in _two_axes(_depth(x, lo, hi - lo, 1), *written):
-                p.add("conv_transpose", node, layer=layer, x=images, y=result, residual=added, top=begins[1],
-                      left=begins[2])
+                p.add(
+                    "conv_transpose",
+                    node,
+                    layer=layer,
+                    x=images,
+                    y=result,
+                    residual=added,
+                    top=begins[1],
+                    left=begins[2],
+                )
     if not alone and (b is not None or node.activation is not None):
         channels = y.shape[1]
-        p.add("affine", node, x=rows(y), y=rows(y), residual=None, scale=np.ones(channels, np.float32),
-              shift=np.zeros(channels, np.float32) if b is None else b, activation=p.activation(node, channels))
+        p.add(
+            "affine",
+            node,
+            x=rows(y),
+            y=rows(y),
+            residual=None,
+            scale=np.ones(channels, np.float32),
+            shift=np.zeros(channels, np.float32) if b is None else b,
+            activation=p.activation(node, channels),
+        )
     return True
 
 
@@ -168,8 +219,17 @@ def lower_pool(p: Builder, node, kind):
     ]
     for image, result, (k, s, pads, dilation) in steps:
         mean = {"counted": windows.counted(node, image.shape[2:], pads)} if kind == "avg_pool" else {}
-        p.add(kind, node, x=image, y=result, kernel=tuple(k), stride=tuple(s), before=(pads[0][0], pads[1][0]),
-              dilation=tuple(dilation), **mean)
+        p.add(
+            kind,
+            node,
+            x=image,
+            y=result,
+            kernel=tuple(k),
+            stride=tuple(s),
+            before=(pads[0][0], pads[1][0]),
+            dilation=tuple(dilation),
+            **mean,
+        )
     return True
 
 

@@ -1,5 +1,6 @@
 """Where the windows of convolutions and pools lie: the arithmetic of ONNX's attributes, for any number of spatial
 axes."""
+
 import numpy as np
 
 from ...layers import LARGEST
@@ -10,7 +11,7 @@ def padding(node, spatial, kernel, strides, dilations):
     auto = node.attrs.get("auto_pad", "NOTSET")
     if auto in ("NOTSET", ""):
         pads = node.attrs.get("pads") or [0] * 2 * len(spatial)
-        return list(zip(pads[:len(spatial)], pads[len(spatial):], strict=True))
+        return list(zip(pads[: len(spatial)], pads[len(spatial) :], strict=True))
     if auto == "VALID":
         return [(0, 0)] * len(spatial)
     found = []
@@ -22,8 +23,9 @@ def padding(node, spatial, kernel, strides, dilations):
 
 def steps(node, kernel):
     """(strides, dilations) of a convolution or pool, whose kernel is checked too."""
-    strides, dilations = ([int(v) for v in node.attrs.get(name) or [1] * len(kernel)]
-                          for name in ("strides", "dilations"))
+    strides, dilations = (
+        [int(v) for v in node.attrs.get(name) or [1] * len(kernel)] for name in ("strides", "dilations")
+    )
     if any(not 1 <= v <= LARGEST for v in (*kernel, *strides, *dilations)):
         raise ValueError(
             f"{node.op} {node.name!r}: kernel {list(kernel)}, strides {strides} and dilations {dilations} must be at "
@@ -48,9 +50,7 @@ def output_sizes(node, spatial, kernel):
     for i, k, s, d, (begin, end) in zip(spatial, kernel, strides, dilations, pads, strict=True):
         reach = i + begin + end - (k - 1) * d - 1
         if reach < 0:
-            raise ValueError(
-                f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}"
-            )
+            raise ValueError(f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}")
         o = -(-reach // s) + 1 if up else reach // s + 1
         # a window starts inside the image or its front padding
         sizes.append(o - 1 if up and (o - 1) * s >= i + begin else o)
@@ -69,8 +69,10 @@ def transposed(node, spatial, kernel):
     n = len(spatial)
     strides, dilations = steps(node, kernel)
     extra = node.attrs.get("output_padding") or [0] * n
-    full = [(i - 1) * s + (k - 1) * d + 1 + e
-            for i, s, k, d, e in zip(spatial, strides, kernel, dilations, extra, strict=True)]
+    full = [
+        (i - 1) * s + (k - 1) * d + 1 + e
+        for i, s, k, d, e in zip(spatial, strides, kernel, dilations, extra, strict=True)
+    ]
     auto, wanted = node.attrs.get("auto_pad", "NOTSET"), node.attrs.get("output_shape")
     if not wanted and auto in ("NOTSET", "VALID", ""):
         pads = (node.attrs.get("pads") if auto != "VALID" else None) or [0] * 2 * n
@@ -85,8 +87,11 @@ def view(x, kernel, strides, dilations):
     n = len(kernel)
     spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
     v = np.lib.stride_tricks.sliding_window_view(x, spans, axis=tuple(range(2, 2 + n)))
-    return v[(slice(None), ) * 2 + tuple(slice(None, None, s)
-                                         for s in strides) + tuple(slice(None, None, d) for d in dilations)]
+    return v[
+        (slice(None),) * 2
+        + tuple(slice(None, None, s) for s in strides)
+        + tuple(slice(None, None, d) for d in dilations)
+    ]
 
 
 def padded(x, pads, value):

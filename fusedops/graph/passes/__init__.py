@@ -4,6 +4,7 @@
 What belongs to neither, such as the removal of identities, saves nothing that anyone would want to measure, and is
 always done.
 """
+
 from functools import cached_property
 from typing import NamedTuple
 
@@ -139,7 +140,7 @@ class Context:
         """Lets a node read another value as its first, or i-th, input."""
         self.consumers[node.inputs[i]].remove(node)
         self._read(node, value)
-        node.inputs = [*node.inputs[:i], value, *node.inputs[i + 1:]]
+        node.inputs = [*node.inputs[:i], value, *node.inputs[i + 1 :]]
 
     def reads_instead(self, node, before):
         """Notes that a node reads other inputs than before."""
@@ -218,8 +219,11 @@ def example_shapes(graph):
 
 def _shapes(graph, sizes, batch=1):
     """A shape for each input: `batch` for an open batch size, a multiple of it for each other open dimension."""
-    return {v.name: tuple(d if isinstance(d, int) else batch * sizes.get(d, 1) for d in v.shape)
-            for v in graph.inputs if v.shape is not None}
+    return {
+        v.name: tuple(d if isinstance(d, int) else batch * sizes.get(d, 1) for d in v.shape)
+        for v in graph.inputs
+        if v.shape is not None
+    }
 
 
 def _example(graph, earlier):

@@ -6,6 +6,7 @@ A single constant that scales a product of two computed values, or one of its op
 A row of such nodes is composed in float64 and rounded once. Behind anything but weights the row becomes one batch norm.
 It is left alone where folding would change another result, or has nothing constant to fold into; the report says which.
 """
+
 import numpy as np
 
 from ... import _core
@@ -44,8 +45,9 @@ def _row(context, node, allowed, last):
     """The nodes behind `node` that scale and shift its channels, each the only reader of the one before, and what they
     do together."""
     consumers, row, total, value = context.consumers, [], None, node.output
-    while value not in context.graph.results and len(consumers.get(value,
-                                                                   ())) == 1 and consumers[value][0].op in allowed:
+    while (
+        value not in context.graph.results and len(consumers.get(value, ())) == 1 and consumers[value][0].op in allowed
+    ):
         behind = consumers[value][0]
         step = _scale_and_shift(context, behind, value, last)
         if step is None:
@@ -68,8 +70,9 @@ def _fold(context, node, allowed):
     if not row:
         return
     groups = node.attrs.get("group", 1)
-    channels = context.shape(node.output)[-1] if not at else \
-        w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
+    channels = (
+        context.shape(node.output)[-1] if not at else w.shape[1] * groups if node.op == "ConvTranspose" else w.shape[0]
+    )
     scale, shift = (np.broadcast_to(a, (channels,)) for a in total)
     if not at and np.any(scale != 1):
         return
@@ -77,15 +80,19 @@ def _fold(context, node, allowed):
         return  # scales of int8 weights are positive
     before = list(node.inputs)
     if np.any(scale != 1):  # c - y has a scale too
-        scaled = _scaled_transposed(w, scale, groups) if node.op == "ConvTranspose" else _core.fold_scale(
-            np.ascontiguousarray(w), np.ascontiguousarray(scale))
+        scaled = (
+            _scaled_transposed(w, scale, groups)
+            if node.op == "ConvTranspose"
+            else _core.fold_scale(np.ascontiguousarray(w), np.ascontiguousarray(scale))
+        )
         node.inputs[at] = context.add_constant(node.inputs[at] + ".folded", scaled)
     shift = shift if b is None else shift + b.astype(np.float64) * scale
     node.inputs[2:3] = [context.add_constant(node.name + ".bias.folded", shift.astype(np.float32))]
     context.reads_instead(node, before)
     context.merge(row, node)
-    context.fused(row, node, passes=2 * len(row),
-                  per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row))
+    context.fused(
+        row, node, passes=2 * len(row), per_element=sum(2 if n.op == "BatchNormalization" else 1 for n in row)
+    )
 
 
 def _fold_into_product(context, node):
@@ -140,7 +147,8 @@ def _scale_and_shift(context, node, value, last):
         if _unfoldable(graph, node) or last and len(shape) != 2:
             return None
         return scale_and_shift(
-            BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1])
+            BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), shape[1]
+        )
     second = node.inputs[0] == value
     c = graph.constants.get(node.inputs[1 if second else 0])
     if c is None or c.dtype != np.float32 or node.op == "Div" and not second or c.ndim > len(shape):
@@ -202,11 +210,17 @@ def _join(context, node, allowed):
         return
     graph, channels = context.graph, context.shape(node.output)[1]
     scale, shift = scale_and_shift(
-        BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels)
+        BatchNorm(*(graph.constants[v] for v in node.inputs[1:5]), node.attrs.get("epsilon", 1e-5)), channels
+    )
     parameters = scale * total[0], shift * total[0] + total[1], np.zeros(channels), np.ones(channels)
     before = node.inputs
-    node.inputs = [before[0], *(context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
-                                for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True))]
+    node.inputs = [
+        before[0],
+        *(
+            context.add_constant(f"{node.name}.{part}.folded", p.astype(np.float32))
+            for part, p in zip(("gamma", "beta", "mean", "var"), parameters, strict=True)
+        ),
+    ]
     context.reads_instead(node, before)
     node.attrs["epsilon"] = 0.0
     context.merge(row, node)

@@ -4,6 +4,7 @@ It is found from the second product backwards: its first operand is a softmax ov
 first product there may be scales by a number, masks that are added, and masks by Where. What a mask hides is -infinity,
 or so low that no other score matters.
 """
+
 import numpy as np
 
 from ..ir import Node
@@ -142,7 +143,7 @@ def _leads(context, value):
         node = context.producers.get(value)
         if node is None or node.op == "MatMul":
             return node is not None
-        value = next((v for v in node.inputs[node.op == "Where":] if v in context.producers), None)
+        value = next((v for v in node.inputs[node.op == "Where" :] if v in context.producers), None)
     return False
 
 

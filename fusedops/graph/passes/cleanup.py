@@ -1,5 +1,6 @@
 """Removes what does nothing: identities, casts to the type that a value has, transpositions and reshapes that undo or
 hide each other, and nodes and constants that nothing reads."""
+
 import numpy as np
 
 from ..operators import OPERATORS
@@ -18,8 +19,12 @@ def run(context):
 
 def _does_nothing(context, node):
     graph, idle = context.graph, OPERATORS[node.op].idle
-    if idle is None or node.activation is not None or node.residual or any(
-            context.consumers.get(v) or v in graph.results for v in node.outputs[1:]):
+    if (
+        idle is None
+        or node.activation is not None
+        or node.residual
+        or any(context.consumers.get(v) or v in graph.results for v in node.outputs[1:])
+    ):
         return False
     known = [context.known.get(v) for v in node.inputs]
     return idle(node, *[k and k._replace(data=graph.constants.get(v)) for k, v in zip(known, node.inputs, strict=True)])

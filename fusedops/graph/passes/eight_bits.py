@@ -6,6 +6,7 @@ QuantizedLinear, whose results are floats. The passes between take these as any 
 residuals and activations into them. `results` comes last: QuantizeLinear goes into the layer before it, what follows
 from one byte becomes a table of 256, and sums, products and means of bytes an operator on bytes.
 """
+
 from typing import NamedTuple
 
 import numpy as np
@@ -23,6 +24,7 @@ QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul"
 
 class Source(NamedTuple):
     """What a DequantizeLinear reads: bytes of a type and their quantisation."""
+
     node: Node
     value: str
     q: tuple
@@ -175,8 +177,9 @@ def _alike(context, a, b):
         return False
     pairs = [(context.graph.constant(a, i), context.graph.constant(b, i)) for i in (1, 2)]
     given = len([v for v in a.inputs if v]) == len([v for v in b.inputs if v])
-    return given and all(p is q or p is not None and q is not None and p.dtype == q.dtype and np.array_equal(p, q)
-                         for p, q in pairs)
+    return given and all(
+        p is q or p is not None and q is not None and p.dtype == q.dtype and np.array_equal(p, q) for p, q in pairs
+    )
 
 
 def _sink(context, node):
@@ -187,8 +190,9 @@ def _sink(context, node):
     if node.op == "Transpose" and _sink_weights(context, node):
         return
     sources = [_source(context, v) for v in node.inputs[where]]
-    if any(isinstance(s, str) for s in sources) or any(s.q != sources[0].q or s.dtype != sources[0].dtype
-                                                       for s in sources):
+    if any(isinstance(s, str) for s in sources) or any(
+        s.q != sources[0].q or s.dtype != sources[0].dtype for s in sources
+    ):
         return
     first, before = sources[0], node.inputs
     inputs = list(before)
@@ -204,8 +208,16 @@ def _sink(context, node):
     for old, new in zip(results, node.outputs, strict=True):
         if old:
             _known(context, new, old, first.dtype)
-            context.add(Node("DequantizeLinear", context.fresh(f"{node.name}.dequantized"),
-                             [new, *first.node.inputs[1:]], [old], dict(first.node.attrs)), node)
+            context.add(
+                Node(
+                    "DequantizeLinear",
+                    context.fresh(f"{node.name}.dequantized"),
+                    [new, *first.node.inputs[1:]],
+                    [old],
+                    dict(first.node.attrs),
+                ),
+                node,
+            )
 
 
 def _padded(context, node, inputs, source):
@@ -248,8 +260,13 @@ def _lift(context, node):
         return
     before, inputs, added = into.inputs, list(into.inputs), []
     for v in sources:
-        q = Node("QuantizeLinear", context.fresh(f"{node.name}.{v}"), [v, *node.inputs[1:]],
-                 [context.fresh(f"{v}.bytes")], dict(node.attrs))
+        q = Node(
+            "QuantizeLinear",
+            context.fresh(f"{node.name}.{v}"),
+            [v, *node.inputs[1:]],
+            [context.fresh(f"{v}.bytes")],
+            dict(node.attrs),
+        )
         context.add(q, into)
         context.place[q] -= 0.5
         _known(context, q.output, v, found[1])
@@ -316,8 +333,11 @@ def _bias(context, value, n):
     made = context.producers.get(value)
     if a is None and made is not None and made.op == "DequantizeLinear" and made.inputs[0] in context.graph.constants:
         q, scale, zero = (context.graph.constant(made, i) for i in range(3))
-        a = None if scale is None or made.input(2) and zero is None else (
-            q.astype(np.int64) - (0 if zero is None else zero)).astype(np.float32) * scale
+        a = (
+            None
+            if scale is None or made.input(2) and zero is None
+            else (q.astype(np.int64) - (0 if zero is None else zero)).astype(np.float32) * scale
+        )
     if a is None or a.dtype != np.float32 or not (a.size == 1 or a.size == n == a.shape[-1]):
         return None
     return np.ascontiguousarray(np.broadcast_to(a.reshape(-1), (n,)))
@@ -438,8 +458,9 @@ def _form_dynamic(context, node):
         context.refused(node, f"its sums are those of floats: {why}")
     else:
         given = np.ascontiguousarray((w if conv else w.T).astype(np.int8)), scale
-        w, scale = (context.add_constant(f"{before[1]}.{kind}", a)
-                    for kind, a in zip(("int8", "scale"), given, strict=True))
+        w, scale = (
+            context.add_constant(f"{before[1]}.{kind}", a) for kind, a in zip(("int8", "scale"), given, strict=True)
+        )
         node.op, node.attrs = ("QuantizedConv", node.attrs) if conv else ("QuantizedLinear", {})
         node.inputs = [x, w, "", scale]
     context.reads_instead(node, before)
@@ -479,8 +500,10 @@ def _scaled(context, node, x_scale, shape):
                 break
         else:
             found = _factors(context, behind, value, x_scale) if behind.op == "Mul" and wanted else None
-            if found is None or any(np.shape(c) != () and c.size > 1 and c.shape[-len(shape):] != shape
-                                    and c.shape != shape for c in found[1]):
+            if found is None or any(
+                np.shape(c) != () and c.size > 1 and c.shape[-len(shape) :] != shape and c.shape != shape
+                for c in found[1]
+            ):
                 break
             wanted = wanted and not found[0]
             for c in found[1]:
@@ -553,7 +576,7 @@ def _lookup(context, node, dtype):
     while len(members) < _LONGEST:
         made = [p for v in wanted if (p := context.producers.get(v)) is not None]
         if len(wanted) == 1:
-            value, = wanted
+            (value,) = wanted
             known = context.known.get(value)
             if known is not None and known.dtype in BYTES:
                 best = value, known.dtype, list(members)
@@ -570,9 +593,10 @@ def _lookup(context, node, dtype):
     values = {value: np.arange(256, dtype=np.uint8).view(of)}
     with np.errstate(all="ignore"):
         for each in sorted((*members, node), key=context.place.get):
-            inputs = [values[v] if v in values else _flat(context.graph.constants[v]) if v else None
-                      for v in each.inputs]
-            values[each.output], = evaluate(each, inputs)
+            inputs = [
+                values[v] if v in values else _flat(context.graph.constants[v]) if v else None for v in each.inputs
+            ]
+            (values[each.output],) = evaluate(each, inputs)
     table = context.add_constant(f"{node.name}.table", values[node.output].astype(dtype))
     before, node.op, node.inputs, node.attrs = node.inputs, "Lookup", [value, table], {}
     context.reads_instead(node, before)
@@ -634,7 +658,8 @@ def _on_bytes(context, node):
         _drop(context, v)
     names = ("a_q", "b_q") if pair else ("x_q",)
     node.attrs = (node.attrs if node.op == "QuantizedAveragePool" else {}) | dict(
-        zip(names, [s.q for s in sources], strict=True))
+        zip(names, [s.q for s in sources], strict=True)
+    )
     context.fused([s.node for s in sources], node, passes=2 * len(sources), per_element=2)
 
 

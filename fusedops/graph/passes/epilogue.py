@@ -1,5 +1,6 @@
 """The addition of a residual and the activation behind it, into the operation before: they are applied to its sums in
 registers."""
+
 import numpy as np
 
 from ..operators import OPERATORS
@@ -82,8 +83,12 @@ def _activation(context, node):
     if into is None or not OPERATORS[into.op].activates:
         return
     why = _why_not(context, into, node)
-    if why is None and isinstance(node.activation,
-                                  tuple) and node.activation[0] == "prelu" and not OPERATORS[into.op].channels:
+    if (
+        why is None
+        and isinstance(node.activation, tuple)
+        and node.activation[0] == "prelu"
+        and not OPERATORS[into.op].channels
+    ):
         why = f"{into.op} has no channels that prelu's slopes could belong to"
     if why:
         return context.refused(node, why)

@@ -1,6 +1,7 @@
 """Products with constant weights of 4 or 8 bits keep them so, in the order of the kernels. The weights of others, and
 of all without fusion, become floats: where they are constant, once.
 """
+
 import contextlib
 
 import numpy as np

@@ -1,5 +1,6 @@
 """Gemm and MatMul with constant weights become Linear, whose weights are packed once; a Gemm's addition that is no bias
 stands for itself."""
+
 import numpy as np
 
 from ..ir import Node

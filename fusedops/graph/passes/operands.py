@@ -1,6 +1,7 @@
 """Parameters that the network computes, as scale and shift of a norm and the bias of a convolution: they leave the
 node,
 whose kernel takes constants, and become a product and a sum behind it."""
+
 import numpy as np
 
 from ..ir import Node
@@ -68,5 +69,9 @@ def _split(context, node, inputs, scale, shift, axes):
         value = made
 
 
-PARAMETERS = {"Conv": _convolution, "ConvTranspose": _convolution, "InstanceNormalization": _instance_norm,
-               "LayerNormalization": _layer_norm}
+PARAMETERS = {
+    "Conv": _convolution,
+    "ConvTranspose": _convolution,
+    "InstanceNormalization": _instance_norm,
+    "LayerNormalization": _layer_norm,
+}

@@ -22,12 +22,12 @@ def _fold(context, node):
     padded = value.item() if constant and value is not None and value.size else 0
     if not constant or any(padded != r.attrs.get("x_q", (1, 0))[1] for r in readers):
         return "it pads with something else than zeros"
-    if pads is None or node.input(3) or pads[:2].any() or pads[pads.size // 2:][:2].any() or (pads < 0).any():
+    if pads is None or node.input(3) or pads[:2].any() or pads[pads.size // 2 :][:2].any() or (pads < 0).any():
         return "it does not add a constant number of rows and columns"
     if any(r.attrs.get("auto_pad", "NOTSET") not in ("NOTSET", "VALID", "") for r in readers):
         return "the convolution pads by its own rule (auto_pad)"
     half = pads.size // 2
-    added = [*pads[2:half].tolist(), *pads[half + 2:].tolist()]
+    added = [*pads[2:half].tolist(), *pads[half + 2 :].tolist()]
     for r in readers:
         own = r.attrs.get("pads") or [0] * len(added)
         r.attrs["pads"], r.attrs["auto_pad"] = [a + b for a, b in zip(own, added, strict=True)], "NOTSET"

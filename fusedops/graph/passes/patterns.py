@@ -3,6 +3,7 @@
 An expression of one value and numbers is recognised by what it computes, not by how it is written: it is evaluated at
 some points and compared with the activations that the kernels have.
 """
+
 import functools
 
 import numpy as np
@@ -76,9 +77,12 @@ def _cone(graph, root, producers):
 
 def _is_part(node):
     """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
-    return (OPERATORS[node.op].formula and not node.residual
-            and (node.op == "Activation") == (node.activation is not None)
-            and activations.parse(node.activation)[3] is None)
+    return (
+        OPERATORS[node.op].formula
+        and not node.residual
+        and (node.op == "Activation") == (node.activation is not None)
+        and activations.parse(node.activation)[3] is None
+    )
 
 
 def _between(context, root, x, producers):
@@ -105,8 +109,9 @@ def _same(y, known):
     activation does not."""
     far = np.arange(y.size) >= _NEAR.size
     with np.errstate(invalid="ignore"):
-        tolerance = np.where(np.isfinite(known), 2e-6 * np.abs(known) + np.where(far,
-                                                                                 np.finfo(np.float32).tiny, 2e-6), 0)
+        tolerance = np.where(
+            np.isfinite(known), 2e-6 * np.abs(known) + np.where(far, np.finfo(np.float32).tiny, 2e-6), 0
+        )
         return np.all((y == known) | (np.abs(y - known) <= tolerance) | far & ~np.isfinite(y), axis=1)
 
 
@@ -115,8 +120,10 @@ def _form(graph, nodes, x):
     number or the place of what makes it."""
     places, form = {x: -1}, []
     for i, node in enumerate(nodes):
-        inputs = [places.get(v) if v in places or not v else (a := graph.constants[v]).dtype.str + a.tobytes().hex()
-                  for v in node.inputs]
+        inputs = [
+            places.get(v) if v in places or not v else (a := graph.constants[v]).dtype.str + a.tobytes().hex()
+            for v in node.inputs
+        ]
         form.append((node.op, str(node.attrs), node.activation, *inputs))
         places[node.output] = i
     return tuple(form)
@@ -127,5 +134,5 @@ def _value(graph, nodes, x):
     with np.errstate(all="ignore"):
         for node in nodes:
             inputs = [values[v] if v in values else graph.constants[v].reshape(()) if v else None for v in node.inputs]
-            values[node.output], = evaluate(node, inputs)
+            (values[node.output],) = evaluate(node, inputs)
     return values[nodes[-1].output]

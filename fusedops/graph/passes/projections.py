@@ -2,6 +2,7 @@
 below the other, its result is split into views that attention reads where they are. That pays where there are few rows,
 as fewer steps start; with many, attention loses up to 1 % by keys that are further from each other.
 """
+
 import math
 
 import numpy as np

@@ -1,4 +1,5 @@
 """Sequences whose elements are known: what splits or joins one reads the elements themselves."""
+
 import numpy as np
 
 from ..ir import Node, unique
@@ -67,7 +68,7 @@ def _inserted(work, node, elements):
 
 def _erased(work, node, elements):
     at = None if not elements else work.place(node, 1, len(elements), len(elements) - 1)
-    return None if at is None else [*elements[:at], *elements[at + 1:]]
+    return None if at is None else [*elements[:at], *elements[at + 1 :]]
 
 
 def _split(work, node, elements):
@@ -109,7 +110,12 @@ def _joined(work, node, elements):
     return bool(elements)
 
 
-_MAKERS = {"SequenceConstruct": lambda work, node, elements: list(node.inputs), "SequenceEmpty": lambda *_: [],
-           "SequenceInsert": _inserted, "SequenceErase": _erased, "SplitToSequence": _split,
-           "Identity": lambda work, node, elements: elements}
+_MAKERS = {
+    "SequenceConstruct": lambda work, node, elements: list(node.inputs),
+    "SequenceEmpty": lambda *_: [],
+    "SequenceInsert": _inserted,
+    "SequenceErase": _erased,
+    "SplitToSequence": _split,
+    "Identity": lambda work, node, elements: elements,
+}
 _READERS = {"ConcatFromSequence": _joined, "SequenceAt": _element, "SequenceLength": _length}

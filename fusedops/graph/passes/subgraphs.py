@@ -1,5 +1,6 @@
 """Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
 through the passes itself."""
+
 from ..control import decisions, drop_unused, graphs_of, inlined, take_constants
 from ..operators.sequence import RECORDS as _SEQUENCES
 from ..shapes import infer, without_data

@@ -1,4 +1,5 @@
 """Tells which nodes compute in float64, for which there are no kernels."""
+
 import numpy as np
 
 

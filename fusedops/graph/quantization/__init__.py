@@ -5,6 +5,7 @@
 
 Everything is decided on the network as its passes left it: batch norm is in the weights, activations are known.
 """
+
 import math
 import numbers
 from collections.abc import Mapping
@@ -67,8 +68,10 @@ def quantize(model, built, samples, options, progress):
 def checked_samples(model, samples):
     """The samples as tuples of arrays that the network takes."""
     if isinstance(samples, (np.ndarray, str, bytes, Mapping)) or not hasattr(samples, "__iter__"):
-        raise TypeError(f"samples is of type {type(samples).__name__}, but must be a list of inputs, each an array, a "
-                        f"tuple of arrays or a dict from names to arrays: pass [x] for one")
+        raise TypeError(
+            f"samples is of type {type(samples).__name__}, but must be a list of inputs, each an array, a "
+            f"tuple of arrays or a dict from names to arrays: pass [x] for one"
+        )
     found = [_checked(model, i, sample) for i, sample in enumerate(samples)]
     if not found:
         raise ValueError("samples is empty: ranges are found on at least one input, better on ten or a hundred")
@@ -101,13 +104,15 @@ def _arrays(model, sample):
 def _check_layers(graph, keep):
     layers = [n for n in graph.nodes if n.op in LAYERS and graph.constant(n, 1) is not None]
     if not layers:
-        raise ValueError("the network has no layer that can go to 8 bits: no convolution or product with constant "
-                         "weights")
+        raise ValueError(
+            "the network has no layer that can go to 8 bits: no convolution or product with constant weights"
+        )
     names = {name: n.name for n in layers for name in (n.name, *n.absorbed)}
     unknown = [name for name in keep if name not in names]
     if unknown:
-        raise ValueError(f"keep names {unknown[0]!r}, which is no layer; the layers are "
-                         f"{', '.join(n.name for n in layers)}")
+        raise ValueError(
+            f"keep names {unknown[0]!r}, which is no layer; the layers are {', '.join(n.name for n in layers)}"
+        )
 
 
 def _shapes(graph, arrays):
@@ -223,8 +228,9 @@ class _Work:
                 w, x, q = graph.constants[node.inputs[1]], values[node.inputs[0]], found[node.inputs[0]]
                 bytes_, scale = quantized_weights(w)
                 rounded = bytes_ * scale.reshape(-1, *[1] * (w.ndim - 1))
-                moved = (np.clip(np.rint(x / np.float32(q.scale)), -q.zero_point, 255 - q.zero_point)
-                         * np.float32(q.scale))
+                moved = np.clip(np.rint(x / np.float32(q.scale)), -q.zero_point, 255 - q.zero_point) * np.float32(
+                    q.scale
+                )
                 errors[node].add(_product(node, x, w), _product(node, moved, rounded), 1 if node.op == "Conv" else -1)
         biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
         return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
@@ -277,15 +283,22 @@ def _chosen(base, built, work, measured, shapes, options):
     """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
     results most go back to float32, twice as many each time."""
     graph = base._graph
-    unbounded = {n.name: "its values are not finite on the samples" for n in graph.nodes
-                 if measured.unbounded & {*n.inputs, n.output}}
+    unbounded = {
+        n.name: "its values are not finite on the samples"
+        for n in graph.nodes
+        if measured.unbounded & {*n.inputs, n.output}
+    }
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-    prices = {n: choice.price(n, shapes, base._layers.get(n.name)) for n in able
-              if n.op == "Linear" or n.name in base._layers}
+    prices = {
+        n: choice.price(n, shapes, base._layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base._layers
+    }
     kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.absorbed}}
-    kept |= {name: f"its error is above the bound of {options.layer_snr:g} dB" for name, snr in measured.snrs.items()
-             if snr < options.layer_snr and name not in kept}
+    kept |= {
+        name: f"its error is above the bound of {options.layer_snr:g} dB"
+        for name, snr in measured.snrs.items()
+        if snr < options.layer_snr and name not in kept
+    }
     back = 1
     while True:
         eight, values, ns, float_ns = choice.choose(graph, prices, shapes, kept)

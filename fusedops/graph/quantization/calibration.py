@@ -1,4 +1,5 @@
 """The range of each value on samples, and the scale and zero point that follow from it."""
+
 import math
 import numbers
 
@@ -15,12 +16,15 @@ def method_of(calibration):
     """A choice of the user as (name, parameter)."""
     name, *given = calibration if isinstance(calibration, tuple) and calibration else (calibration,)
     if not isinstance(name, str) or name not in _METHODS or len(given) > (_METHODS[name] is not None):
-        raise ValueError(f"calibration is {calibration!r}, but must be 'minmax', 'percentile', ('percentile', p) or "
-                         f"'mse'")
+        raise ValueError(
+            f"calibration is {calibration!r}, but must be 'minmax', 'percentile', ('percentile', p) or 'mse'"
+        )
     parameter = given[0] if given else _METHODS[name]
     if parameter is not None and not (isinstance(parameter, numbers.Real) and 50 < parameter <= 100):
-        raise ValueError(f"calibration is {calibration!r}, but a percentile is above 50 and at most 100: 99.99 cuts "
-                         f"off one element of 10,000")
+        raise ValueError(
+            f"calibration is {calibration!r}, but a percentile is above 50 and at most 100: 99.99 cuts "
+            f"off one element of 10,000"
+        )
     return name, parameter
 
 

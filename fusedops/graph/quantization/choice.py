@@ -4,6 +4,7 @@ A layer or value is in 8 bits or in float32, and where neighbours differ there i
 least for a minimum cut of the graph between "8 bits" and "float32": so a layer between floats pays for its conversions,
 and a row of layers for those at its ends.
 """
+
 import math
 from collections import deque
 from typing import NamedTuple
@@ -18,6 +19,7 @@ _DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
 
 class Price(NamedTuple):
     """Predicted nanoseconds of a layer."""
+
     ns: float
     float_ns: float
 

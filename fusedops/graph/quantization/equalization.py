@@ -5,6 +5,7 @@ The value is between two layers, the first with an activation f for which f(x / 
 two, so that nothing is rounded: the network computes what it did. In 8 bits a value has one scale for all channels,
 and a channel of small range few of its levels.
 """
+
 import numpy as np
 
 _HOMOGENEOUS = None, "relu", "leaky_relu", "prelu"

@@ -1,5 +1,6 @@
 """A network's graph with pairs of QuantizeLinear and DequantizeLinear where values are bytes, and int8 weights behind a
 DequantizeLinear: what files of quantised networks have, so that the same passes fuse it."""
+
 from dataclasses import replace
 
 import numpy as np
@@ -62,8 +63,10 @@ class Insertion:
     def _pair(self, value):
         """A value as bytes, and these as what others read."""
         q = self.quantizations[value]
-        ends = [self._constant(f"{value}.scale", np.float32(q.scale)),
-                self._constant(f"{value}.zero_point", np.uint8(q.zero_point))]
+        ends = [
+            self._constant(f"{value}.scale", np.float32(q.scale)),
+            self._constant(f"{value}.zero_point", np.uint8(q.zero_point)),
+        ]
         self.read[value] = self._linear("DequantizeLinear", self._linear("QuantizeLinear", value, ends), ends)
 
     def _linear(self, op, value, ends, **attrs):
