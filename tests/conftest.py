@@ -1,3 +1,6 @@
+import zlib
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 from threadpoolctl import threadpool_limits
@@ -5,6 +8,47 @@ from threadpoolctl import threadpool_limits
 import fusedops as fo
 from fusedops import _core
 from operations import Draw, using_isa
+
+
+PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "dask": "Dask"}
+left_out = pytest.StashKey[int]()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    """Of plain C, whose largest shapes take longest, every eighth item is enough for each day; CI runs all."""
+    if fo.available_isas() == ["scalar"]:
+        return
+    for item in items:
+        if hasattr(item, "callspec") and item.callspec.params.get("isa") == "scalar":
+            if zlib.crc32(item.nodeid.encode()) % 8:
+                item.add_marker("thorough")
+
+
+def pytest_deselected(items):
+    for item in items:
+        if item.get_closest_marker("thorough"):
+            item.config.stash[left_out] = item.config.stash.get(left_out, 0) + 1
+
+
+def pytest_sessionfinish(session):
+    if hasattr(session.config, "workeroutput"):  # of a process of pytest-xdist: all of them collect the same items
+        session.config.workeroutput["left_out"] = session.config.stash.get(left_out, 0)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node):
+    node.config.stash[left_out] = getattr(node, "workeroutput", {}).get("left_out", 0)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if count := config.stash.get(left_out, 0):
+        terminalreporter.write_line(f"{count:,} tests that take longer were left out: pytest -m '' runs them too.")
+    if absent := [name for package, name in PEERS.items() if find_spec(package) is None]:
+        terminalreporter.write_line(
+            f"{', '.join(absent)}: not installed, so nothing was compared with them: "
+            f"pip install {' '.join(package for package in PEERS if find_spec(package) is None)}, and pytest again."
+        )
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -19,21 +63,27 @@ def draw():
     return Draw(seed=0)
 
 
-@pytest.fixture(params=fo.available_isas())
+def pytest_generate_tests(metafunc):
+    """Every instruction set of this machine in turn, and AVX-512 at either rate: other tiles, other algorithms, other
+    sets for some products, whichever rate it has here."""
+    rates = {name: [False, True] if name == "avx512" else [False] for name in fo.available_isas()}
+    names = [name for name in ("isa", "half_rate") if name in metafunc.fixturenames]
+    if names == ["isa", "half_rate"]:
+        cases = [(name, rate) for name, found in rates.items() for rate in found]
+        ids = [f"{name}-{'half' if rate else 'full'}-rate" if len(rates[name]) > 1 else name for name, rate in cases]
+        metafunc.parametrize(names, cases, indirect=True, ids=ids)
+    elif names:
+        metafunc.parametrize(names[0], rates if names == ["isa"] else rates[fo.isa()], indirect=True)
+
+
+@pytest.fixture
 def isa(request):
-    """Every instruction set of this machine in turn."""
     with using_isa(request.param):
         yield request.param
 
 
-@pytest.fixture(params=[False, True], ids=["full-rate", "half-rate"])
+@pytest.fixture
 def half_rate(request):
-    """As where AVX-512 runs at either rate, whichever it is here: other tiles, other algorithms, other sets for some
-    products."""
-    if "isa" in request.fixturenames:
-        request.getfixturevalue("isa")
-    if request.param and fo.isa() != "avx512":
-        pytest.skip("only AVX-512 may run at half rate")
     before = _core.half_rate()
     _core.set_half_rate(request.param)
     yield request.param

@@ -6,7 +6,10 @@ most k u sum |a||b| with u = 2**-24, whatever its order, and hardly ever by more
 roundings go both ways; each later step adds its own. A term left out or read from a neighbour is far outside.
 """
 
+import functools
+import hashlib
 import math
+import pickle
 from typing import NamedTuple
 
 import numpy as np
@@ -39,6 +42,37 @@ class Approx(NamedTuple):
 
     def split(self, parts):
         return [Approx(v, e) for v, e in zip(np.split(self.value, parts, -1), np.split(self.error, parts, -1))]
+
+
+class _Kept:
+    """The last results, up to a number of bytes."""
+
+    def __init__(self, most=256 << 20):
+        self.results, self.free = {}, most
+
+    def get(self, key, function):
+        if key not in self.results:
+            self.results[key] = result = function()
+            for array in result:
+                array.setflags(write=False)
+                self.free -= array.nbytes
+            while self.free < 0 and len(self.results) > 1:
+                self.free += sum(a.nbytes for a in self.results.pop(next(iter(self.results))))
+        return self.results[key]
+
+
+_kept = _Kept()
+
+
+def once(function):
+    """`function`, computed once for equal arguments: tests ask again for each instruction set and number of threads."""
+
+    @functools.wraps(function)
+    def remembered(*args, **options):
+        call = pickle.dumps((function.__name__, args, sorted(options.items())), protocol=5)
+        return _kept.get(hashlib.blake2b(call, digest_size=16).digest(), lambda: function(*args, **options))
+
+    return remembered
 
 
 def exact(x):
@@ -129,6 +163,7 @@ def _activation_error(name, x, y):
 # Attention
 
 
+@once
 def attention(q, k, v, *, mask=None, causal=False, scale=None):
     """Of a score's error, the weight has as much times itself; sums and products add theirs. A query that sees nothing
     gives 0."""
@@ -222,6 +257,7 @@ def convolution(x, w, stride, padding, dilation, groups):
     return y.reshape(n, oc, oh, ow)
 
 
+@once
 def conv2d(
     x,
     w,
@@ -282,6 +318,7 @@ def conv1d(x, w, *, residual=None, stride=1, padding=0, dilation=1, layout="NCHW
     return y.map(lambda v: v.squeeze(row))
 
 
+@once
 def conv_transpose2d(
     x,
     w,
@@ -420,6 +457,7 @@ def _summed(x, residual):
     return s, np.zeros_like(s) if residual is None else U * np.abs(s)
 
 
+@once
 def layer_norm(x, weight=None, bias=None, *, eps=1e-5, residual=None):
     return _normed(*_summed(x, residual), -1, eps, False, weight, bias)
 
@@ -428,6 +466,7 @@ def rms_norm(x, weight=None, *, eps=1e-5, residual=None):
     return _normed(*_summed(x, residual), -1, eps, True, weight, None)
 
 
+@once
 def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, layout="NCHW"):
     s, error = _summed(x, residual)
     if layout == "NHWC":
@@ -460,6 +499,7 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False):
     return Approx(y, np.full_like(y, (0 if mode == "nearest" else 12) * U * np.abs(x).max(initial=0)))
 
 
+@once
 def gemm(a, b, *, bias=None, residual=None, activation=None):
     return fused(np.matmul, a, b, b.shape[0], lambda v: v, bias, None, residual, activation)
 

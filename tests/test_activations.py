@@ -109,7 +109,7 @@ def test_ranges(isa):
         assert abs(y[0, 0] - lo) < 1e-37 and y[0, -1] == hi
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, exact", {"exp": np.exp, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}.items()
 )

@@ -116,7 +116,7 @@ def layers(draw):
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_is_flat(draw):
     """10^5 calls of each operation and of each prepared layer, made and dropped, and of a network; 1000 networks saved,
     loaded and dropped."""
@@ -135,7 +135,7 @@ def test_memory_is_flat(draw):
 
 
 @linux
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_memory_is_flat_over_networks(tmp_path):
     networks().save(tmp_path / "net")
     for count in (200, 2000):
@@ -269,7 +269,7 @@ def as_layer(function, arrays, options):
     return lambda: layer(*(a for k, a in arrays.items() if k not in weights))
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [1e-40, 1e-20], ids=["denormal_inputs", "denormal_products"])
 @pytest.mark.parametrize("name", KERNELS)
 def test_denormals_are_not_slow(draw, name, value):

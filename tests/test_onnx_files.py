@@ -419,7 +419,7 @@ def test_damaged_weights_in_another_file(more, reason, tmp_path):
         fo.load_onnx(tmp_path / "net.onnx")
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_weights_of_more_than_two_gigabytes(tmp_path):
     """They are in memory once: a message, which ends at 2 GB, has no copy. ONNX cannot convert such a model."""
     shape, row = (150_000, 4096), np.arange(4096, dtype=np.float32)

@@ -274,7 +274,7 @@ finally:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 def test_other_processes_on_every_core():
     """A caller that waits for a time slice at each call takes five to ten times as long as one thread."""
     done = python(HOGGED)

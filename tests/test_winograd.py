@@ -223,7 +223,7 @@ SCALES = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.thorough
 @pytest.mark.parametrize("scale", SCALES)
 @pytest.mark.parametrize(
     "stride, channels, size",
