@@ -19,7 +19,7 @@ nb_execution_mode = "force"  # the notebook takes seconds, and is committed with
 nb_execution_raise_on_error = True
 nb_merge_streams = True  # a loop that prints makes one box, not one for each line
 numpydoc_show_class_members = False
-# What numpydoc itself can see to; tests/test_examples.py looks at the rest.
+# What numpydoc itself can see to; tests/package/test_examples.py looks at the rest.
 numpydoc_validation_checks = {
     "all",  # but these
     "ES01",

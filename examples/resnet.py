@@ -3,7 +3,7 @@
     python examples/resnet.py [--images 4] [--size 224] [--weights FILE.npz]
 
 FILE.npz has the arrays of torchvision's resnet18 under their names (np.savez of its state_dict); without one the
-weights are random, and the classes say nothing. tests/test_examples.py compares the result with PyTorch's.
+weights are random, and the classes say nothing. tests/package/test_examples.py compares the result with PyTorch's.
 """
 
 import argparse

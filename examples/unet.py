@@ -2,7 +2,7 @@
 
     python examples/unet.py [--size 128] [--depth 3] [--classes 3]
 
-The weights are random, so the classes say nothing. tests/test_examples.py compares the result with PyTorch's.
+The weights are random, so the classes say nothing. tests/package/test_examples.py compares the result with PyTorch's.
 """
 
 import argparse

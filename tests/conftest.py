@@ -6,9 +6,8 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import fusedops as fo
+from catalog import Draw, using_isa
 from fusedops import _core
-from operations import Draw, using_isa
-
 
 PEERS = {"torch": "PyTorch", "onnxruntime": "ONNX Runtime", "dask": "Dask"}
 left_out = pytest.StashKey[int]()
@@ -20,9 +19,9 @@ def pytest_collection_modifyitems(items):
     if fo.available_isas() == ["scalar"]:
         return
     for item in items:
-        if hasattr(item, "callspec") and item.callspec.params.get("isa") == "scalar":
-            if zlib.crc32(item.nodeid.encode()) % 8:
-                item.add_marker("thorough")
+        of_scalar = hasattr(item, "callspec") and item.callspec.params.get("isa") == "scalar"
+        if of_scalar and zlib.crc32(item.nodeid.encode()) % 8:
+            item.add_marker("thorough")
 
 
 def pytest_deselected(items):

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 import fusedops as fo
 import oracle
+from catalog import OPERATIONS, VIEWS, Draw, given, results
 from fuzzing import fuzz
-from operations import OPERATIONS, VIEWS, Draw, given, results
 
 ERRORS = (TypeError, ValueError, MemoryError)
 VALUES = [0.0, -0.0, 1e-40, -1e-45, 1e30, -3e38, np.inf, -np.inf, np.nan]

@@ -9,12 +9,12 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from catalog import Draw
 from fusedops.graph import Model, slices
 from fusedops.graph.evaluate import evaluate
 from fusedops.graph.ir import Graph, Known, Node, Value, constant
 from fusedops.graph.shapes import infer_node
 from fuzzing import fuzz
-from operations import Draw
 
 FLOAT = np.dtype(np.float32)
 # of operators drawn for shapes that they do not take

@@ -9,7 +9,10 @@ from functools import partial
 from itertools import product
 
 import numpy as np
-from shapes import (
+
+import fusedops as fo
+from catalog import BATCHED, LARGE, OPERATIONS, dims, results
+from conv_cases import (
     DEPTHWISE,
     DIRECT,
     FEW_OUTPUTS,
@@ -23,11 +26,8 @@ from shapes import (
     WINDOWS,
     WINOGRAD,
 )
-
-import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
-from operations import BATCHED, LARGE, OPERATIONS, dims, results
 
 LAYOUTS = ("NCHW", "NHWC")
 

@@ -20,12 +20,12 @@ HERE = Path(__file__).resolve().parent
 MACHINE = "l1=32768,l2=524288,l3=33554432,half_rate=0"
 if __name__ == "__main__":
     os.environ["FUSEDOPS_MACHINE"] = MACHINE  # read once, at the first call
-    sys.path[:0] = [str(HERE), str(HERE.parent)]
+    sys.path[:0] = [str(HERE), str(HERE.parent / "support")]
 
-import numpy as np  # noqa: E402
+import numpy as np
 
-import fusedops as fo  # noqa: E402
-from fusedops import _core  # noqa: E402
+import fusedops as fo
+from fusedops import _core
 
 SETS = ("scalar", "avx2", "avx512", "avx512_half_rate", "neon")
 

@@ -1,0 +1,376 @@
+"""Operators that no network of the other tests has, with random attributes and sizes, against ONNX Runtime and NumPy
+in float64."""
+
+import numpy as np
+import pytest
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+from hypothesis import given
+from hypothesis import strategies as st
+
+import fusedops as fo
+from onnx_single_node import SEEDS, agree, few, floats, integers, ints, model
+
+_FUNCTIONS = [
+    "Sin",
+    "Cos",
+    "Tan",
+    "Sinh",
+    "Cosh",
+    "Asin",
+    "Acos",
+    "Atan",
+    "Asinh",
+    "Atanh",
+    "Celu",
+    "Selu",
+    "Elu",
+    "HardSigmoid",
+    "Softsign",
+    "Mean",
+]
+
+
+# ---- elements of other sizes -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "op",
+    _FUNCTIONS,
+)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_types_stay(op, dtype):
+    """Against float64; ONNX Runtime has these for float32 alone."""
+    x = np.clip(floats(0, 3, 4, dtype=dtype), -0.9, 0.9)
+    y = fo.load_onnx(model(op, {"x": x}, {}, (dtype,), opset=22))(x)
+    exact = fo.load_onnx(model(op, {"x": x.astype(np.float64)}, {}, (np.float64,), opset=22))(x.astype(np.float64))
+    assert y.dtype == dtype and exact.dtype == np.float64
+    np.testing.assert_allclose(y, exact, rtol={2: 2e-3, 4: 1e-6, 8: 1e-15}[x.itemsize], atol=1e-7)
+    functions = {"Asin": np.arcsin, "Acos": np.arccos, "Atan": np.arctan, "Asinh": np.arcsinh, "Atanh": np.arctanh}
+    if hasattr(np, op.lower()) or op in functions:
+        reference = functions.get(op) or getattr(np, op.lower())
+        np.testing.assert_allclose(exact, reference(x.astype(np.float64)) if op != "Mean" else x, rtol=1e-12)
+
+
+# ---- indices -----------------------------------------------------------------------------------------------------
+
+
+@few
+@given(st.sampled_from(["none", "add", "mul", "max", "min"]), st.sampled_from([0, 1, -1]), SEEDS)
+def test_scatter(reduction, axis, seed):
+    random = np.random.default_rng(seed)
+    index = np.argsort(random.random((3, 4)), axis)[:2, :3] - random.integers(0, 2) * (3, 4)[axis]
+    agree(
+        "ScatterElements",
+        {"x": floats(seed, 3, 4)},
+        {"i": index, "u": floats(seed + 1, 2, 3)},
+        axis=axis,
+        reduction=reduction,
+    )
+    rows = random.permutation(4)[:3].reshape(3, 1) - 4 * random.integers(0, 2)
+    agree("ScatterND", {"x": floats(seed, 4, 3, 2)}, {"i": rows, "u": floats(seed + 1, 3, 3, 2)}, reduction=reduction)
+
+
+@few
+@given(st.sampled_from([0, 1, 2, -1, -2]), st.integers(1, 5), SEEDS)
+def test_one_hot(axis, depth, seed):
+    agree("OneHot", {"i": integers(seed, -7, 7, 3, 2)}, {"d": np.array(depth), "v": floats(seed, 2)}, axis=axis)
+
+
+@few
+@given(st.sampled_from([None, 0, 1, -1]), st.booleans(), SEEDS)
+def test_unique_and_compress(axis, ordered, seed):
+    x, attrs = integers(seed, 0, 2, 4, 3).astype(np.float32), {} if axis is None else {"axis": axis}
+    agree("Unique", {"x": x}, outputs=(np.float32, *[np.int64] * 3), sorted=int(ordered), **attrs)
+    chosen = np.random.default_rng(seed).random(12 if axis is None else x.shape[axis]) < 0.5
+    agree("Compress", {"x": x, "c": chosen}, **attrs)
+    agree("NonZero", {"x": x}, outputs=(np.int64,))
+
+
+@few
+@given(st.booleans(), st.booleans(), st.sampled_from([0, 1, -1]), st.integers(0, 3), SEEDS)
+def test_order(largest, last, axis, k, seed):
+    x = integers(seed, 0, 3, 4, 5).astype(np.float32)
+    agree("TopK", {"x": x}, {"k": ints(k)}, (np.float32, np.int64), largest=int(largest), axis=axis)
+    agree(
+        "ArgMax" if largest else "ArgMin",
+        {"x": x},
+        outputs=(np.int64,),
+        axis=axis,
+        select_last_index=int(last),
+        keepdims=k % 2,
+    )
+    agree("CumSum", {"x": x}, {"axis": np.array(axis)}, exclusive=int(largest), reverse=int(last))
+
+
+def test_sequences_backwards():
+    agree("ReverseSequence", {"x": floats(0, 4, 3, 2)}, {"l": ints(2, 4, 1)})
+    agree("ReverseSequence", {"x": floats(0, 3, 4, 2)}, {"l": ints(2, 4, 1)}, batch_axis=0, time_axis=1)
+
+
+# ---- images ------------------------------------------------------------------------------------------------------
+
+
+@few
+@given(
+    st.sampled_from(["linear", "nearest", "cubic"]),
+    st.sampled_from(["zeros", "border", "reflection"]),
+    st.booleans(),
+    st.integers(1, 7),
+    st.integers(2, 7),
+    SEEDS,
+)
+def test_grid_sample(mode, padding, corners, height, width, seed):
+    height = (
+        max(height, 2) if padding == "reflection" and corners else height
+    )  # ONNX Runtime divides by the span of one pixel
+    agree(
+        "GridSample",
+        {"x": floats(seed, 2, 3, height, width), "g": 1.2 * floats(seed + 1, 2, 4, 3, 2)},
+        mode=mode,
+        padding_mode=padding,
+        align_corners=int(corners),
+        opset=20,
+    )
+    if mode != "cubic":
+        agree(
+            "GridSample",
+            {"x": floats(seed, 1, 2, 3, height, width), "g": 1.2 * floats(seed + 1, 1, 2, 2, 3, 3)},
+            mode=mode,
+            padding_mode=padding,
+            align_corners=int(corners),
+            opset=20,
+        )
+
+
+@few
+@given(
+    st.sampled_from(["nearest", "linear", "cubic"]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(4, 9),
+    st.integers(4, 9),
+    st.sampled_from(["half_pixel", "align_corners", "asymmetric", "pytorch_half_pixel"]),
+    st.tuples(*[st.sampled_from([0.3, 0.5, 0.7, 1.0, 1.5, 2.0, 3.3])] * 2),
+    SEEDS,
+)
+def test_resize(mode, antialias, outside, height, width, coordinates, scales, seed):
+    antialias = antialias and mode != "nearest" and coordinates == "half_pixel"
+    outside = outside and mode == "cubic" and not antialias
+    agree(
+        "Resize",
+        {"x": floats(seed, 1, 2, height, width)},
+        {"roi": None, "s": np.array([1, 1, *scales], np.float32)},
+        opset=19,
+        mode=mode,
+        antialias=int(antialias),
+        exclude_outside=int(outside),
+        coordinate_transformation_mode=coordinates,
+    )
+
+
+def test_resize_of_integers_rounds():
+    x = np.arange(6, dtype=np.uint8).reshape(1, 1, 1, 6) * 37
+    net = fo.load_onnx(
+        model(
+            "Resize",
+            {"x": x},
+            {"roi": None, "s": np.float32([1, 1, 1, 1.5])},
+            (np.uint8,),
+            attrs={"mode": "linear"},
+            opset=19,
+        )
+    )
+    at = np.clip((np.arange(9) + 0.5) / 1.5 - 0.5, 0, 5)
+    np.testing.assert_array_equal(net(x)[0, 0, 0], np.rint(np.interp(at, np.arange(6), x.ravel())))
+
+
+@few
+@given(st.sampled_from(["avg", "max"]), st.integers(0, 3), st.booleans(), st.floats(0.3, 1.5), SEEDS)
+def test_roi_align(mode, samples, half, scale, seed):
+    corners = np.abs(floats(seed, 3, 2)) * 4
+    rois = np.concatenate([corners, corners + np.abs(floats(seed + 1, 3, 2)) * 5], 1).astype(np.float32)
+    agree(
+        "RoiAlign",
+        {"x": floats(seed, 2, 3, 8, 9), "r": rois, "b": ints(0, 1, 1)},
+        opset=16,
+        mode=mode,
+        sampling_ratio=samples,
+        output_height=3,
+        output_width=2,
+        spatial_scale=scale,
+        coordinate_transformation_mode="half_pixel" if half else "output_half_pixel",
+    )
+    agree(
+        "MaxRoiPool",
+        {"x": floats(seed, 2, 3, 8, 9), "r": np.concatenate([np.float32([[0], [1], [1]]), rois], 1)},
+        pooled_shape=[2, 3],
+        spatial_scale=scale,
+    )
+
+
+@few
+@given(st.booleans(), st.integers(0, 5), st.floats(0, 1), st.floats(0, 1), SEEDS)
+def test_non_max_suppression(centred, most, overlap, least, seed):
+    boxes = np.random.default_rng(seed).random((2, 10, 4), np.float32)
+    boxes[..., 2:] += 0 if centred else boxes[..., :2]
+    limits = {"m": ints(most), "o": np.float32([overlap]), "l": np.float32([least])}
+    agree(
+        "NonMaxSuppression",
+        {"b": boxes, "s": np.random.default_rng(seed + 1).random((2, 3, 10), np.float32)},
+        limits,
+        (np.int64,),
+        center_point_box=int(centred),
+    )
+
+
+@few
+@given(
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+    st.integers(1, 2),
+    st.lists(st.integers(0, 1), min_size=4, max_size=4),
+    SEEDS,
+)
+def test_pools(p, up, by_columns, dilation, pads, seed):
+    x, window = floats(seed, 2, 2, 7, 8), dict(kernel_shape=[2, 3], strides=[2, 2], pads=pads, ceil_mode=int(up))
+    agree(
+        "MaxPool",
+        {"x": x},
+        outputs=(np.float32, np.int64),
+        storage_order=int(by_columns),
+        dilations=[dilation] * 2,
+        **window,
+    )
+    agree("AveragePool", {"x": x}, opset=19, count_include_pad=int(by_columns), dilations=[dilation] * 2, **window)
+    agree("LpPool", {"x": x}, opset=18, p=p, **{k: v for k, v in window.items() if k != "ceil_mode"})
+    agree("GlobalLpPool", {"x": x}, p=p)
+
+
+def test_unpooled_and_columns():
+    agree(
+        "MaxUnpool",
+        {"x": floats(0, 1, 1, 2, 2)},
+        {"i": ints(5, 7, 13, 15).reshape(1, 1, 2, 2)},
+        kernel_shape=[2, 2],
+        strides=[2, 2],
+    )
+    agree("Col2Im", {"x": floats(0, 1, 12, 4)}, {"s": ints(5, 5), "k": ints(2, 3)}, strides=[3, 2], opset=18)
+    agree("AffineGrid", {"t": floats(0, 2, 2, 3)}, {"s": ints(2, 3, 4, 5)}, opset=20)
+
+
+# ---- signals -----------------------------------------------------------------------------------------------------
+
+
+@few
+@given(st.integers(2, 20), st.integers(1, 24), st.booleans(), st.booleans(), SEEDS)
+def test_fourier(size, length, onesided, inverse, seed):
+    parts = 2 if inverse else 1
+    x = floats(seed, 2, size, parts)
+    if not (onesided and inverse):
+        agree("DFT", {"x": x}, {"l": np.array(length)}, onesided=int(onesided), inverse=int(inverse), opset=20)
+    net = fo.load_onnx(
+        model(
+            "DFT",
+            {"x": x},
+            {"l": np.array(length)},
+            (np.float32,),
+            attrs=dict(onesided=int(onesided), inverse=int(inverse)),
+            opset=20,
+        )
+    )
+    v = x.astype(np.float64) @ (np.array([1, 1j]) if inverse else np.ones(1))
+    y = (
+        np.fft.irfft(v, length)
+        if onesided and inverse
+        else np.fft.ifft(v, length)
+        if inverse
+        else np.fft.rfft(v, length)
+        if onesided
+        else np.fft.fft(v, length)
+    )
+    y = y[..., None] if onesided and inverse else np.stack([y.real, y.imag], -1)
+    np.testing.assert_allclose(net(x), y, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("onesided", [0, 1])
+def test_short_time_fourier(onesided):
+    agree(
+        "STFT",
+        {"x": floats(0, 1, 64, 1)},
+        {"s": np.array(8), "w": np.hanning(16).astype(np.float32), "l": np.array(16)},
+        opset=17,
+        onesided=onesided,
+    )
+
+
+def test_mel_filters():
+    agree(
+        "MelWeightMatrix",
+        {"n": np.array(8)},
+        {"l": np.array(64), "r": np.array(16000), "a": np.array(20, np.float32), "b": np.array(8000, np.float32)},
+        opset=17,
+    )
+
+
+def test_random_numbers_of_a_seed():
+    x = floats(0, 300, 200)
+    for op, mean, deviation in (("RandomNormalLike", 1.0, 2.0), ("RandomUniformLike", 1.0, 2 / 3**0.5)):
+        attrs = {"mean": 1.0, "scale": 2.0} if "Normal" in op else {"low": -1.0, "high": 3.0}
+        first, second = (
+            fo.load_onnx(model(op, {"x": x}, {}, (np.float32,), attrs={**attrs, "seed": seed}))(x)
+            for seed in (1.0, 2.0)
+        )
+        assert abs(first.mean() - mean) < 0.05 and abs(first.std() - deviation) < 0.05 and (first != second).any()
+        with pytest.raises(ValueError, match="give it the attribute seed"):
+            fo.load_onnx(model(op, {"x": x}, {}, (np.float32,), attrs=attrs))
+
+
+# ---- recurrent ---------------------------------------------------------------------------------------------------
+
+GATES = {
+    "RNN": (1, [["Tanh"], ["Relu"], ["Softsign"], ["HardSigmoid"]]),
+    "GRU": (3, [["Sigmoid", "Tanh"], ["HardSigmoid", "Softplus"], ["Relu", "LeakyRelu"]]),
+    "LSTM": (4, [["Sigmoid", "Tanh", "Tanh"], ["HardSigmoid", "Relu", "Softsign"], ["Sigmoid", "Elu", "Tanh"]]),
+}
+
+
+@few
+@given(
+    st.sampled_from(sorted(GATES)),
+    st.integers(0, 3),
+    st.sampled_from(["forward", "reverse", "bidirectional"]),
+    st.booleans(),
+    st.booleans(),
+    SEEDS,
+)
+def test_recurrent(op, kind, direction, lengths, flag, seed):
+    gates, kinds = GATES[op]
+    n, hidden = 2 if direction == "bidirectional" else 1, 3
+    attrs = dict(hidden_size=hidden, activations=kinds[kind % len(kinds)] * n, direction=direction)
+    attrs |= {} if not flag else {"GRU": {"linear_before_reset": 1}, "LSTM": {"input_forget": 1}}.get(op, {})
+    constants = {
+        "w": floats(seed, n, gates * hidden, 4),
+        "r": floats(seed + 1, n, gates * hidden, hidden),
+        "b": floats(seed + 2, n, 2 * gates * hidden),
+        "l": np.int32([3, 1]) if lengths else None,
+        "h": floats(seed + 3, n, 2, hidden),
+    }
+    constants |= {"c": floats(seed + 4, n, 2, hidden), "p": floats(seed + 5, n, 3 * hidden)} if op == "LSTM" else {}
+    agree(op, {"x": floats(seed, 3, 2, 4)}, constants, (np.float32,) * (3 if op == "LSTM" else 2), **attrs)
+
+
+@pytest.mark.parametrize(
+    "equation, shapes",
+    [
+        ("ii->i", [(3, 3)]),
+        ("ijk,lk,lj->il", [(2, 3, 4), (5, 4), (5, 3)]),
+        ("ij,ij", [(3, 4), (3, 4)]),
+        ("...ij,...jk->...ik", [(2, 3, 4), (2, 4, 5)]),
+        ("bhwc,hkc->bhwk", [(2, 3, 4, 5), (3, 6, 5)]),
+    ],
+)
+def test_einsum(equation, shapes):
+    agree("Einsum", {f"x{i}": floats(i, *shape) for i, shape in enumerate(shapes)}, equation=equation)

@@ -1,0 +1,149 @@
+"""``python -m bench.report --publish``: what a file of docs/figures has, and the tables that are made of it."""
+
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+sys.path.append(str(ROOT))
+report = pytest.importorskip("bench.report", reason="bench/ is in a checkout alone")
+
+HERE = "Some processor (family 1, model 2), 2 logical processors"
+TIMES = {
+    ("operation", "variant"): {"unfused": 2e-3, "folded": 1.5e-3, "fused": 1e-3},
+    ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "8 bits fused": 3e-3},
+    ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
+    ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
+    ("eight_bits", "variant"): {"float32": 4e-3, "8 bits unfused": 3e-3, "8 bits fused": 1e-3},
+}
+NAMES = {
+    "operation": ["conv3x3_64x56", "conv3x3_256x14"],
+    "peer": ["conv3x3_64x56", "author__net"],
+    "eight_bits": ["weenet_8_bits"],
+    "network": ["resnet18", "resnet18, batch 8"],
+    "file": ["author__net"],
+}
+
+
+@pytest.fixture(autouse=True)
+def here(monkeypatch):
+    monkeypatch.setattr(report, "processor", lambda: HERE)
+    monkeypatch.setattr(report, "instructions", lambda: "avx2")
+
+
+@pytest.fixture
+def figures(monkeypatch, tmp_path):
+    """docs/figures.py over a page of tmp_path, whose figures are published there too."""
+    spec = importlib.util.spec_from_file_location("figures", ROOT / "docs/figures.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    return module
+
+
+def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, **commit):
+    """What pytest-benchmark writes, as far as it is read."""
+    benchmarks = [
+        {"stats": {"median": factor * seconds}, "extra_info": {"kind": kind, "name": name, column: variant, "flop": 1}}
+        for (kind, column), times in TIMES.items()
+        for name in NAMES[kind]
+        for variant, seconds in times.items()
+    ]
+    machine = dict(processor=processor, isa=isa, threads=threads, versions={"numpy": f"2.{threads}"})
+    return {
+        "benchmarks": benchmarks,
+        "roof": None,
+        "datetime": f"{day}T03:04:05+00:00",
+        "commit_info": {"id": "0123456789", "dirty": False} | commit,
+        "machine_info": {"fusedops": machine},
+    }
+
+
+def test_runs_of_each_number_of_threads_keep_what_they_were_measured_with(tmp_path):
+    path = tmp_path / "figures/some.json"
+    report.publish(report.Run(run_of()), path)
+    report.publish(report.Run(run_of(2, day="2026-03-04", id="abcdefghij", dirty=True)), path)
+    file = json.loads(path.read_text())
+    assert (file["processor"], file["isa"], list(file["threads"])) == (HERE, "avx2", ["1", "2"])
+    one, two = file["threads"].values()
+    assert (one["date"], one["commit"], one["versions"]) == ("2026-01-02", "0123456", {"numpy": "2.1"})
+    assert (two["date"], two["commit"], two["versions"]) == ("2026-03-04", "abcdefg-dirty", {"numpy": "2.2"})
+    assert one["eight_bits"] == {"weenet_8_bits": {"float32": 4000, "8 bits unfused": 3000, "8 bits fused": 1000}}
+    report.publish(report.Run(run_of(day="2026-05-06", factor=2)), path)
+    again = json.loads(path.read_text())["threads"]
+    assert again["2"] == two and again["1"]["date"] == "2026-05-06"
+    assert again["1"]["peer"]["conv3x3_64x56"]["pytorch"] == 6000
+
+
+@pytest.mark.parametrize(
+    "other", [dict(processor="Some processor (family 1, model 3), 2 logical processors"), dict(isa="avx512")]
+)
+def test_a_file_is_of_one_processor(tmp_path, monkeypatch, other):
+    path, foreign = tmp_path / "some.json", report.Run(run_of(2, **other))
+    report.publish(report.Run(run_of()), path)
+    before = path.read_bytes()
+    monkeypatch.setattr(report, "processor", lambda: foreign.processor)
+    with pytest.raises(ValueError, match=r"some.json has figures of Some processor .*but these are of .*another name"):
+        report.publish(foreign, path)
+    assert path.read_bytes() == before
+
+
+def test_a_run_of_another_machine_is_not_published(tmp_path):
+    with pytest.raises(ValueError, match="the run is of Another, but this is Some processor"):
+        report.publish(report.Run(run_of(processor="Another")), tmp_path / "some.json")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../zen4", "zen-4", "zen4.json"])
+def test_names_that_a_mark_cannot_have(monkeypatch, capsys, tmp_path, name):
+    monkeypatch.setattr(sys, "argv", ["bench.report", "--output", str(tmp_path / "out"), "--publish", name])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "must consist of letters, digits and _" in capsys.readouterr().err and not list(tmp_path.iterdir())
+
+
+def test_another_processor_is_refused_before_measuring(monkeypatch, capsys, tmp_path):
+    report.publish(report.Run(run_of()), tmp_path / "figures/some.json")
+    monkeypatch.setattr(report, "DOCS", tmp_path)
+    monkeypatch.setattr(report, "instructions", lambda: "scalar")
+    monkeypatch.setattr(report, "measure", lambda *_: pytest.fail("it measured"))
+    monkeypatch.setattr(sys, "argv", ["bench.report", "--output", str(tmp_path / "out"), "--publish", "some"])
+    with pytest.raises(SystemExit):
+        report.main()
+    assert "some.json has figures of" in capsys.readouterr().err
+
+
+def test_tables(figures, tmp_path):
+    path, page = tmp_path / "docs/figures/some.json", tmp_path / "page.md"
+    for run in run_of(), run_of(2, day="2026-03-04", factor=0.5):
+        report.publish(report.Run(run), path)
+    page.write_text(
+        "".join(
+            f"<!-- figures: {kind} some{threads} -->\nold\n<!-- end of figures -->\n"
+            for kind in figures.TABLES
+            for threads in ("", " 2")
+        )
+    )
+    made = figures.page(page)
+    assert "\nold\n" not in made and made.count("2026-01-02") == made.count("2026-03-04") == len(figures.TABLES)
+    for row in (
+        "| one thread, ms | unfused | batch norm folded | fused | gain |\n|---|--:|--:|--:|--:|",
+        "| conv 3x3 64x56x56 | 2.00 | 1.50 | 1.00 | 2.00x |",
+        "| 2 threads, ms | fusedops | the best peer | | ratio |",
+        "|---|--:|--:|---|--:|\n| conv 3x3 64x56x56 | 0.500 | 1.00 | ONNX Runtime | 2.00 |",
+        "| one thread, ms | fusedops | PyTorch | ONNX Runtime | ratio |\n|---|--:|--:|--:|--:|",
+        "| conv 3x3 64x56x56 | 1.00 | 3.00 | 2.00 | 2.00 |",
+        "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |",
+        "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
+        "| conv 3x3 256x14x14 | 2304 | 0.2 MB | 2.00 | 1.50 | 1.00 | 1.50 |",
+        "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain |",
+        "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x |\n| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |",
+        "| ResNet-18 | 6.00 | 3.00 | 2.00x |",
+        "| author: net | 5.00 | 2.00 | 2.50x | 3.00 | 2.00 | 2.00 |",
+    ):
+        assert row + "\n" in made
+    page.write_text(made)
+    assert figures.page(page) == made

@@ -1,0 +1,55 @@
+"""The rules of the architecture that a search can check."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SOURCES = [
+    path
+    for folder in ("csrc", "fusedops")
+    for path in (ROOT / folder).rglob("*")
+    if path.suffix in (".c", ".h", ".pyx", ".pxd", ".pxi", ".py") and path.name != "_core.c"
+]
+RULES = {
+    "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
+    "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),
+    "threading_in_the_binding": (r"\bprange\b|cython\.parallel", "nowhere"),
+    "switch_over_activations": (r"case FO_GELU\b", r"csrc/kernels/epilogue\.h"),
+    "headers_in_the_binding": (r"cdef extern from (?!\"fusedops\.h\")", "nowhere"),
+    "dead_code": (r"^\s*#\s*if 0", "nowhere"),
+}
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+@pytest.mark.parametrize("rule", RULES)
+def test_stands_in_its_place_alone(rule):
+    pattern, place = RULES[rule]
+    assert SOURCES
+    for path in SOURCES:
+        name = path.relative_to(ROOT).as_posix()
+        if not re.fullmatch(place, name):
+            found = re.search(pattern, path.read_text(), re.MULTILINE)
+            assert not found, f"{name}: {found.group()}"
+
+
+@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="the sources are not here")
+def test_compiler_flags():
+    for name in ("setup.py", "pyproject.toml"):
+        assert not re.search(r"ffast-math|march=native|Ofast", (ROOT / name).read_text())
+
+
+PAGES = [
+    path for path in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")] if path.exists()
+]
+
+
+@pytest.mark.skipif(not (ROOT / "csrc").is_dir(), reason="the sources are not here")
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_names_of_pages_exist(page):
+    """Files of the sources and functions of C, as pages write them in code."""
+    code = "\n".join(path.read_text() for path in SOURCES)
+    for name in re.findall(r"`((?:csrc|fusedops|tests|bench|examples)/[\w./*]+|fo_\w+)`", page.read_text()):
+        exists = re.search(rf"\b{name}\b", code) if name.startswith("fo_") else list(ROOT.glob(name.rstrip("/")))
+        assert exists, f"{page.name} names {name}, which is not there"

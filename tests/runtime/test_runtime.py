@@ -1,0 +1,75 @@
+import json
+import sys
+
+import pytest
+
+import fusedops as fo
+from catalog import python
+
+
+def test_scalar_is_always_there():
+    assert "scalar" in fo.available_isas()
+    assert fo.isa() in fo.available_isas()
+
+
+def test_set_isa(isa):
+    assert fo.isa() == isa
+
+
+@pytest.mark.parametrize("name", ["avx3", "", "AVX2", "native"])
+def test_unknown_isa(name):
+    before = fo.isa()
+    with pytest.raises(ValueError) as caught:
+        fo.set_isa(name)
+    assert repr(name) in str(caught.value) and "scalar" in str(caught.value)
+    assert fo.isa() == before
+
+
+def test_unsupported_isa():
+    absent = {"scalar", "avx2", "avx512", "neon"} - set(fo.available_isas())
+    for name in absent:
+        with pytest.raises(ValueError, match=name):
+            fo.set_isa(name)
+
+
+@pytest.mark.parametrize("name", fo.available_isas())
+def test_isa_from_the_environment(name):
+    assert python("import fusedops; print(fusedops.isa())", FUSEDOPS_ISA=name).stdout == name + "\n"
+
+
+@pytest.mark.parametrize("name", ["avx3", "neon" if "neon" not in fo.available_isas() else "avx2"])
+def test_wrong_isa_in_the_environment(name):
+    done = python("import fusedops", FUSEDOPS_ISA=name)
+    assert done.returncode != 0
+    assert "FUSEDOPS_ISA" in done.stderr and name in done.stderr
+
+
+def test_show_config(capsys):
+    fo.show_config()
+    text = capsys.readouterr().out
+    assert fo.__version__ in text and fo.isa() in text and str(fo.get_num_threads()) in text
+
+
+def test_public_names_exist():
+    assert all(hasattr(fo, name) for name in fo.__all__)
+
+
+def test_the_reference_path_comes_with_the_package():
+    assert python("import fusedops as fo; print(fo.reference.conv2d.__name__)").stdout == "conv2d\n"
+
+
+IMPORT = """
+import json, sys, time
+import numpy
+before, start = set(sys.modules), time.process_time()
+import fusedops
+print(json.dumps([time.process_time() - start, sorted(set(sys.modules) - before)]))
+"""
+
+
+def test_import_is_light():
+    """Under 40 ms of processor time more than NumPy (the best of some runs), and nothing but the standard library."""
+    runs = [json.loads(python(IMPORT).stdout) for _ in range(5)]
+    assert min(seconds for seconds, _ in runs) < 0.04
+    modules = {name.partition(".")[0] for name in runs[0][1] if not name.startswith("_cython")}
+    assert modules <= sys.stdlib_module_names | {"fusedops", "numpy", "cython_runtime"}
