@@ -259,7 +259,7 @@ def test_other_processes_on_every_core():
     """A caller that waits for a time slice at each call takes five to ten times as long as one thread."""
     done = python(HOGGED)
     assert done.returncode == 0, done.stderr
-    assert float(done.stdout) < 2
+    assert float(done.stdout) < 3
 
 
 PAUSED = """

@@ -14,6 +14,8 @@ import fusedops as fo
 import oracle
 from fusedops import _core
 
+EXHAUSTIVE = os.environ.get("FUSEDOPS_EXHAUSTIVE", "0") != "0"  # every float, 100,000 calls: hours instead of seconds
+
 
 class Draw:
     """Random float32 arrays of unit scale from a fixed seed."""
