@@ -5,7 +5,7 @@ from pathlib import Path
 
 import onnx
 
-from fusedops.graph.operators import RECORDS, Absent, Operator
+from fusedops.graph.operators.registry import RECORDS, Absent, Operator
 
 PAGE = Path(__file__).with_name("networks.md")
 BEGIN, END = "<!-- made by docs/operators.py -->\n", "<!-- end of the table -->\n"

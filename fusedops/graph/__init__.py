@@ -1,9 +1,9 @@
 """Networks: read, fused, planned, and run in one call."""
 
-from . import saved
-from .executor import Model
-from .halves import widen
-from .passes import check_names
+from .frontends import native
+from .ir.float16 import widen
+from .model import Model
+from .passes.optimizer import check_names
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
@@ -48,7 +48,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    from .onnx_reader import read_onnx
+    from .frontends.onnx.reader import read_onnx
 
     disabled = check_names(disabled_passes)
     return Model.built(widen(read_onnx(model)), fold, fuse, disabled)
@@ -101,7 +101,7 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     >>> len(model.explain().fusions)
     1
     """
-    from . import torch_layers, torch_reader
+    from .frontends.torch import export, nn_layers
 
     disabled = check_names(disabled_passes)
     if example_inputs is None:
@@ -110,12 +110,12 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
                 "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                 "from_torch(module, example_inputs, fold=..., fuse=...)"
             )
-        return torch_layers.layer_of(module)
+        return nn_layers.layer_of(module)
 
     def build(graph):
         return Model.built(widen(graph.copy()), fold, fuse, disabled)
 
-    return torch_reader.read_torch(module, example_inputs, dynamic_shapes, build)
+    return export.read_torch(module, example_inputs, dynamic_shapes, build)
 
 
 def load(path):
@@ -154,4 +154,4 @@ def load(path):
     ...     fo.load(path)(np.float32([-1, 2]))
     array([0., 2.], dtype=float32)
     """
-    return Model(*saved.load(path))
+    return Model(*native.load(path))

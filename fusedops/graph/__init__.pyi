@@ -2,7 +2,7 @@ import os
 from collections.abc import Iterable
 from typing import Any, overload
 
-from .executor import Model as Model
+from .model import Model as Model
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
 

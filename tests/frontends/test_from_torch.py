@@ -16,8 +16,8 @@ import fusedops as fo
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
 from torch import nn
 
-from fusedops.graph import aten, torch_reader
-from fusedops.graph.torch_program import Program
+from fusedops.graph.frontends.torch import aten, export
+from fusedops.graph.frontends.torch.fx_reader import Program
 from torch_families import FAMILIES
 from torch_models import build
 
@@ -41,9 +41,9 @@ def exported(monkeypatch):
     """Torch's graph export alone: a module that needs the tracing exporter fails."""
 
     def none(*_):
-        raise torch_reader.Unsupported("tracing was needed")
+        raise export.Unsupported("tracing was needed")
 
-    monkeypatch.setattr(torch_reader, "_traced", none)
+    monkeypatch.setattr(export, "_traced", none)
 
 
 def randn(*shape):
@@ -263,9 +263,9 @@ def test_layers_in_core_operators(exported, monkeypatch, kind):
     """As modules are read that have operators without a reader, or changes in place that views see."""
 
     def core(torch, exported, names):
-        return Program(torch, torch_reader._quietly(torch, exported.run_decompositions), aten.READERS, names)
+        return Program(torch, export._quietly(torch, exported.run_decompositions), aten.READERS, names)
 
-    monkeypatch.setattr(torch_reader, "_program", core)
+    monkeypatch.setattr(export, "_program", core)
     without = [
         m
         for m in LAYERS[kind][1]

@@ -10,10 +10,11 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from catalog import Draw
-from fusedops.graph import Model, slices
-from fusedops.graph.evaluate import evaluate
-from fusedops.graph.ir import Graph, Known, Node, Value, constant
-from fusedops.graph.shapes import infer_node
+from fusedops.graph import Model
+from fusedops.graph.inference.evaluate import evaluate
+from fusedops.graph.inference.shape_inference import infer_node
+from fusedops.graph.ir.graph import Graph, Known, Node, Value, constant
+from fusedops.graph.planner import batch_tiling
 from fuzzing import fuzz
 
 FLOAT = np.dtype(np.float32)
@@ -343,7 +344,7 @@ def computed(graph, arrays, dtype):
     return values
 
 
-@fuzz(st.tuples(networks(), st.sampled_from([2000, slices.CACHE_BYTES])))
+@fuzz(st.tuples(networks(), st.sampled_from([2000, batch_tiling.CACHE_BYTES])))
 def test_graphs(drawn):
     """The error may be what NumPy's own is in float32, some times over."""
     (graph, arrays), cache = drawn
@@ -357,7 +358,7 @@ def test_graphs(drawn):
             if a is not None
         )
     )
-    with mock.patch.object(slices, "CACHE_BYTES", cache):
+    with mock.patch.object(batch_tiling, "CACHE_BYTES", cache):
         for fold, fuse in itertools.product((True, False), repeat=2):
             ys = Model.built(graph, fold, fuse)(*arrays)
             for y, v in zip(ys if isinstance(ys, tuple) else (ys,), graph.results, strict=True):

@@ -12,14 +12,14 @@ from onnx.parser import parse_model
 from torch import nn
 
 import fusedops as fo
-from fusedops.graph import slices
+from fusedops.graph.planner import batch_tiling
 from torch_models import NETWORKS, exported
 
 
 def small_cache(monkeypatch, nbytes=1):
     """Lets every step that can run in slices do so."""
-    monkeypatch.setattr(slices, "CACHE_BYTES", nbytes)
-    monkeypatch.setattr(slices, "MOST", np.inf)
+    monkeypatch.setattr(batch_tiling, "CACHE_BYTES", nbytes)
+    monkeypatch.setattr(batch_tiling, "MOST", np.inf)
 
 
 @functools.cache
@@ -138,7 +138,7 @@ def test_images_that_stay_apart(body, monkeypatch):
 
 def test_few_slices_or_none(threads, monkeypatch):
     """The least divisor that is enough; where that is far too many, as for a prime number, the batch runs at once."""
-    monkeypatch.setattr(slices, "CACHE_BYTES", 4 * 2 * 24 * 20 // threads)  # 20 images
+    monkeypatch.setattr(batch_tiling, "CACHE_BYTES", 4 * 2 * 24 * 20 // threads)  # 20 images
     net = fo.load_onnx(network("y = Exp(x)"))
     found = {n: net.plan(np.ones((n, 4, 6), np.float32))[0].steps[0].slices for n in (20, 40, 41, 49, 50)}
     assert found == {20: 1, 40: 2, 41: 1, 49: 7, 50: 5}

@@ -12,7 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.parser import parse_model
 
 import fusedops as fo
-from fusedops.graph import control, stages
+from fusedops.graph.ir import subgraph
+from fusedops.graph.runtime import segments
 from onnx_text import FALSE, HEAD, RNG, TRUE, X, check
 
 # ---- If
@@ -79,7 +80,7 @@ def test_if_of_a_value(other, tmp_path):
         COMPUTED.replace("ELSE", other), {"x": np.abs(X)}, {"x": -np.abs(X)}, {"x": np.abs(X[:1])}, tmp_path=tmp_path
     )
     assert any("condition is known only when" in r.reason for r in model.explain().refusals)
-    assert isinstance(model.plan(X)[0], stages.Stage) == ("Concat" in other)
+    assert isinstance(model.plan(X)[0], segments.Stage) == ("Concat" in other)
 
 
 def test_plans_of_a_branch_are_kept():
@@ -187,7 +188,7 @@ def test_loop_of_a_constant_count():
         loop(trips="", constant="n = Constant<value_int = 4>()  t = Constant<value = bool {1}>()", flag="t"),
         {"x": np.float32([1, 2])},
     )
-    assert not isinstance(model.plan(np.float32([1, 2]))[0], stages.Stage), "its shapes are known"
+    assert not isinstance(model.plan(np.float32([1, 2]))[0], segments.Stage), "its shapes are known"
 
 
 def test_loop_until_a_value():
@@ -272,7 +273,7 @@ def test_a_loop_without_an_end(monkeypatch):
     endless = parse_model(HEAD + loop(trips="", count="", flag=""))
     with pytest.raises(ValueError, match="would run for ever"):
         fo.load_onnx(endless)(np.float32([1, 1]))
-    monkeypatch.setattr(control, "MOST_ROUNDS", 20)
+    monkeypatch.setattr(subgraph, "MOST_ROUNDS", 20)
     counted = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     with contextlib.suppress(MemoryError), pytest.raises(ValueError, match="memory|run for ever|rounds"):
         fo.load_onnx(counted)(np.array(2**63 - 1), np.float32([1, 1]))
@@ -402,7 +403,7 @@ def test_rows_of_many_rounds(monkeypatch):
     assert np.array_equal(x, [1, 2])
     with ThreadPoolExecutor(4) as pool:
         assert all(np.array_equal(y[1], expected[:50]) for y in pool.map(lambda _: model(np.array(50), x), range(32)))
-    monkeypatch.setattr("fusedops.graph.memory.physical_memory", lambda: 10000)
+    monkeypatch.setattr("fusedops.graph.steps.tensor.physical_memory", lambda: 10000)
     with pytest.raises((MemoryError, ValueError), match="memory|this machine has"):
         fo.load_onnx(
             parse_model(

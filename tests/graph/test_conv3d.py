@@ -9,8 +9,8 @@ pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
-from fusedops.graph.evaluate import evaluate
-from fusedops.graph.ir import Node
+from fusedops.graph.inference.evaluate import evaluate
+from fusedops.graph.ir.graph import Node
 
 
 def network(nodes, x, constants, **options):

@@ -21,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import fusedops as fo
-from fusedops.graph import measure
+from fusedops.graph.runtime import profiler
 from torch_models import NETWORKS, build, exported
 
 FORMS = list(itertools.product((True, False), repeat=2))
@@ -237,7 +237,7 @@ def test_pickle_and_file(networks, name, tmp_path):
 def test_file_of_another_version_or_damaged(networks, tmp_path, monkeypatch):
     _, x, forms = networks("crnn")
     path = tmp_path / "network.fo"
-    monkeypatch.setattr("fusedops.graph.saved.VERSION", 99)
+    monkeypatch.setattr("fusedops.graph.frontends.native.VERSION", 99)
     forms[True, True].save(path)
     monkeypatch.undo()
     with pytest.raises(ValueError, match="version 99"):
@@ -626,7 +626,7 @@ def test_profile_and_benchmark(networks):
 def test_the_peak_of_a_profile_is_the_best_that_was_seen(x, monkeypatch):
     """Other work on the machine while the products ran would make shares above 100 %."""
     peaks = [3.0, 1.0, 2.0]
-    monkeypatch.setattr(measure, "_peak", lambda: peaks.pop())
+    monkeypatch.setattr(profiler, "_peak", lambda: peaks.pop())
     assert fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts())).profile(x, repeat=1).peak == 3
 
 

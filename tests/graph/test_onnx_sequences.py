@@ -7,7 +7,7 @@ pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 import fusedops as fo
-from fusedops.graph import stages
+from fusedops.graph.runtime import segments
 from onnx_text import FALSE, TRUE, X, check
 
 
@@ -36,7 +36,7 @@ def test_split_and_take(sizes, keep, tmp_path):
         {"x": X},
         tmp_path=tmp_path,
     )
-    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], stages.Stage)
+    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], segments.Stage)
 
 
 @pytest.mark.parametrize("keep", [0, 1])

@@ -10,9 +10,9 @@ onnx = pytest.importorskip("onnx")
 from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
-from fusedops.graph.builder import Builder
-from fusedops.graph.memory import Tensor
-from fusedops.graph.passes import PASSES
+from fusedops.graph.passes.optimizer import PASSES
+from fusedops.graph.steps.lowering import Builder
+from fusedops.graph.steps.tensor import Tensor
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)

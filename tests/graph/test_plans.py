@@ -10,7 +10,10 @@ pytest.importorskip("onnx")
 from onnx.parser import parse_model
 
 import fusedops as fo
-from fusedops.graph import executor, plan, shapes, sizes
+from fusedops.graph import model as executor
+from fusedops.graph.inference import shape_inference
+from fusedops.graph.ir import symbolic
+from fusedops.graph.planner import plan
 
 WEIGHTS = np.random.default_rng(0)
 
@@ -143,7 +146,7 @@ def test_most_sizes_share_one_planning(case, monkeypatch):
     """Shapes are inferred and steps chosen for few of many sizes, not for each."""
     inputs, body, constants = CASES[case]
     net, calls = network(inputs, body, **constants), []
-    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shapes.infer(*a, **k))
+    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shape_inference.infer(*a, **k))
     for n in range(4, 44):
         net(
             WEIGHTS.standard_normal(
@@ -183,7 +186,7 @@ def test_templates_are_not_made_without_end(monkeypatch):
 
 
 def traced(*values):
-    trace = sizes.Trace(values)
+    trace = symbolic.Trace(values)
     return trace, trace.given
 
 
@@ -208,7 +211,7 @@ def test_arithmetic_is_that_of_ints():
             x % 4,
             abs(x),
         ]
-        values = sizes._core.Formulas(trace.formulas).run((a, b))
+        values = symbolic._core.Formulas(trace.formulas).run((a, b))
         expected = [
             a + b,
             a - b,
@@ -227,7 +230,7 @@ def test_arithmetic_is_that_of_ints():
             a % 4,
             abs(a),
         ]
-        assert [sizes.value(n) for n in found] == sizes.now(found, values) == expected
+        assert [symbolic.value(n) for n in found] == symbolic.now(found, values) == expected
 
 
 @pytest.mark.parametrize(
@@ -250,7 +253,7 @@ def test_arithmetic_is_that_of_ints():
         lambda x, y: abs(x - y) < 2,
         lambda x, y: float(x),
         lambda x, y: x + 0.5,
-        lambda x, y: sizes.decide(lambda a, b: a + b > 7, x, y),
+        lambda x, y: symbolic.decide(lambda a, b: a + b > 7, x, y),
     ],
 )
 def test_conditions(test):
@@ -260,10 +263,10 @@ def test_conditions(test):
         trace, (x, y) = traced(*pair)
         result = test(x, y)
         assert result == test(*pair)
-        formulas = sizes._core.Formulas(trace.formulas)
+        formulas = symbolic._core.Formulas(trace.formulas)
         for other in pairs:
             values = formulas.run(other)
-            held = values is not None and all(f(*sizes.now(a, values)) == r for f, a, r in trace.decisions)
+            held = values is not None and all(f(*symbolic.now(a, values)) == r for f, a, r in trace.decisions)
             assert held or other != pair
             assert not held or test(*other) == result or result is x
 
@@ -271,23 +274,26 @@ def test_conditions(test):
 def test_what_overflows_does_not_hold():
     trace, (x, y) = traced(3, 4)
     assert x * y * x * y == 144
-    assert sizes._core.Formulas(trace.formulas).run((1 << 40, 1 << 40)) is None
+    assert symbolic._core.Formulas(trace.formulas).run((1 << 40, 1 << 40)) is None
     trace, (x, y) = traced(3, 4)
     assert x // y == 0
-    assert sizes._core.Formulas(trace.formulas).run((3, 0)) is None
+    assert symbolic._core.Formulas(trace.formulas).run((3, 0)) is None
     with pytest.raises(OverflowError):
         traced(1 << 62)[1][0] * 4
 
 
 def test_values_that_come_later():
     trace, (x, y) = traced(3, 4)
-    assert sizes.later(np.arange, 5).tolist() == [0, 1, 2, 3, 4]
-    late = sizes.later(np.arange, x * y)
-    assert sizes.is_open((1, [late])) and len(sizes.now(late, sizes._core.Formulas(trace.formulas).run((2, 5)))) == 10
+    assert symbolic.later(np.arange, 5).tolist() == [0, 1, 2, 3, 4]
+    late = symbolic.later(np.arange, x * y)
+    assert (
+        symbolic.is_open((1, [late]))
+        and len(symbolic.now(late, symbolic._core.Formulas(trace.formulas).run((2, 5)))) == 10
+    )
     assert late.size == 12  # looked at before: from now on the only size
     assert (
-        sizes._core.Formulas(trace.formulas).run((2, 5)) is None
-        and sizes._core.Formulas(trace.formulas).run((6, 2)) is not None
+        symbolic._core.Formulas(trace.formulas).run((2, 5)) is None
+        and symbolic._core.Formulas(trace.formulas).run((6, 2)) is not None
     )
 
 
@@ -386,7 +392,7 @@ def test_views_of_integers_are_no_steps():
 def test_integers_that_decide_on_shapes_stay_open_too(monkeypatch):
     """A target size as an input: one plan for all."""
     net, calls = network("float[n, t, 8] x, int64[1] k", "y = Slice(x, zero, k, one)", zero=ints(0), one=ints(1)), []
-    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shapes.infer(*a, **k))
+    monkeypatch.setattr(plan, "infer", lambda *a, **k: calls.append(a) or shape_inference.infer(*a, **k))
     x = WEIGHTS.standard_normal((1, 30, 8), np.float32)
     for k in range(2, 25):
         np.testing.assert_array_equal(net(x, ints(k)), x[:, :k])

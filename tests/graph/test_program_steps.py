@@ -9,7 +9,7 @@ import pytest
 import fusedops as fo
 from fusedops import _core, activations
 from fusedops._core import Program
-from fusedops.graph.steps import RULES
+from fusedops.graph.steps.step import RULES
 from oracle import Approx, U, activate, check
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fusedops as fo
-from fusedops.graph import saved
+from fusedops.graph.frontends import native
 
 DATA = Path(__file__).parents[1] / "data"
 FILES = sorted(DATA.glob("saved_*.fo"))
@@ -26,7 +26,7 @@ def test_a_file_of_an_older_version(isa, path):
 
 
 def test_every_version_has_a_file():
-    assert {header(path)["version"] for path in FILES} == set(range(1, saved.VERSION + 1))
+    assert {header(path)["version"] for path in FILES} == set(range(1, native.VERSION + 1))
 
 
 def test_files_have_what_the_format_gained():
@@ -43,5 +43,5 @@ def test_a_newer_version_is_refused_with_both_numbers(tmp_path):
     arrays["header"] = np.frombuffer(json.dumps(header(DATA / "saved_1.fo") | {"version": 99}).encode(), np.uint8)
     with path.open("wb") as f:
         np.savez(f, **arrays)
-    with pytest.raises(ValueError, match=f"version 99 of the format; this fusedops reads version {saved.VERSION}"):
+    with pytest.raises(ValueError, match=f"version 99 of the format; this fusedops reads version {native.VERSION}"):
         fo.load(path)

@@ -9,8 +9,8 @@ pytest.importorskip("onnx")
 from onnx.parser import parse_model
 
 import fusedops as fo
-from fusedops.graph.executor import PLANS, _checked
-from fusedops.graph.ir import Value
+from fusedops.graph.ir.graph import Value
+from fusedops.graph.model import PLANS, _checked
 
 FORMS = list(itertools.product((True, False), repeat=2))
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from fusedops import _core
-from fusedops.graph.evaluate import evaluate
-from fusedops.graph.ir import Node
+from fusedops.graph.inference.evaluate import evaluate
+from fusedops.graph.ir.graph import Node
 
 
 @pytest.mark.parametrize("channels", [1, 7, 16, 33, 64, 130])

@@ -10,8 +10,9 @@ from onnx import TensorProto, helper, numpy_helper
 import fusedops as fo
 import oracle
 from fusedops import _core, activations
-from fusedops.graph.ir import Node
-from fusedops.graph.operators import OPERATORS, few_bits
+from fusedops.graph.ir.graph import Node
+from fusedops.graph.operators import matmul_nbits
+from fusedops.graph.operators.registry import OPERATORS
 from oracle import check
 
 
@@ -32,7 +33,7 @@ def layer(node, *given, bias=None, activation=None):
     """The product with weights that stay packed."""
     n, k, bits, block = (node.attrs[name] for name in ("N", "K", "bits", "block_size"))
     plan = _core.LinearPlan()
-    plan._pack_bits(n, k, bits, block, *few_bits.packed(node, *given), bias, activations.parse(activation, n))
+    plan._pack_bits(n, k, bits, block, *matmul_nbits.packed(node, *given), bias, activations.parse(activation, n))
     return plan
 
 
@@ -83,7 +84,7 @@ def test_long_products_on_threads(isa, threads, draw, n, k):
 
 def test_packed_arrays_are_checked():
     node, *given = weights(40, 64)
-    q, scales, zeros = few_bits.packed(node, *given)
+    q, scales, zeros = matmul_nbits.packed(node, *given)
     none = activations.parse(None, 40)
     with pytest.raises(ValueError, match=r"have shape \(2, 8, 32\) and dtype float32, but must have \(2, 8, 32\)"):
         _core.LinearPlan()._pack_bits(40, 64, 4, 32, q.view(np.float32), scales, zeros, None, none)

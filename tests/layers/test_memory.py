@@ -13,7 +13,7 @@ import pytest
 import fusedops as fo
 from catalog import OPERATIONS, VIEWS, given, misaligned, python
 from fusedops import _core
-from fusedops.graph import memory
+from fusedops.graph.steps import tensor as memory
 
 ARGUMENTS = [(name, argument) for name, operation in OPERATIONS.items() for argument in operation.arrays]
 

@@ -234,7 +234,7 @@ def test_parameters_that_the_network_computes(op, attributes, x, weights, comput
     x = RNG.standard_normal(x, np.float32)
     expected = load(node, {"x": list(x.shape)}, ["y"], given | arrays, fold=False, fuse=False)(x)
     net = load(node, shapes, ["y"], arrays)
-    monkeypatch.setattr("fusedops.graph.plan.evaluate", None)  # a convolution's own call has a layer
+    monkeypatch.setattr("fusedops.graph.planner.plan.evaluate", None)  # a convolution's own call has a layer
     np.testing.assert_allclose(net(x, *given.values()), expected, rtol=2e-4, atol=2e-5)
     numpy = {s.node.op for s in net.plan(x, *given.values())[0].steps if s.kind == "numpy"}
     assert numpy == ({op} if "w" in computed else set())

@@ -23,9 +23,10 @@ NOT_COMPARED = r"""
 fusedops\._core\..*
 fusedops\._types
 fusedops\.recurrent\.(Optional)?Weights
-fusedops\.graph\.executor\.Model\.__init__
-fusedops\.graph\.(memory\.physical_memory|onnx_reader\._of_type|passes\.patterns\._activations)
-fusedops\.graph\.torch_(check|recurrent|values)\..*
+fusedops\.graph\.model\.Model\.__init__
+fusedops\.graph\.(steps\.tensor\.physical_memory|frontends\.onnx\.reader\._of_type)
+fusedops\.graph\.passes\.activation_patterns\._activations
+fusedops\.graph\.frontends\.torch\.(verify|rnn_ops|value_dependence)\..*
 """
 
 

@@ -11,7 +11,7 @@ from onnx.parser import parse_model
 import fusedops as fo
 from catalog import using_byte_products
 from fusedops import _core
-from fusedops.graph import prices
+from fusedops.graph.inference import cost
 from qdq_net import Net, runtime
 
 
@@ -24,7 +24,7 @@ def priced():
 def cheap(request, monkeypatch):
     """8 bits are worth it for every layer, on every machine."""
     if "priced" not in request.fixturenames:
-        monkeypatch.setattr(prices, "unquantized", lambda *shapes: 0.5)
+        monkeypatch.setattr(cost, "unquantized", lambda *shapes: 0.5)
 
 
 def kinds(model, *arrays):

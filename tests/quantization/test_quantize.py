@@ -12,11 +12,10 @@ from onnx import TensorProto, helper, numpy_helper
 import fusedops as fo
 from catalog import BYTE_PRODUCTS, using_byte_products, using_isa
 from fusedops import _core, cli, report
-from fusedops.graph import prices as layer_prices
-from fusedops.graph import quantization
-from fusedops.graph.explain import Quantized
-from fusedops.graph.ir import Graph, Node, Value
-from fusedops.graph.quantization import calibration, choice, equalization
+from fusedops.graph.inference import cost as layer_prices
+from fusedops.graph.ir.explanation import Quantized
+from fusedops.graph.ir.graph import Graph, Node, Value
+from fusedops.graph.quantization import calibration, choice, equalization, quantizer
 
 MSE = calibration.method_of("mse")
 
@@ -259,7 +258,7 @@ def chain(activation, depthwise, rng):
 def in_float64(graph, x):
     values = {"x": x.astype(np.float64)} | {v: a.astype(np.float64) for v, a in graph.constants.items()}
     for n in graph.nodes:
-        values[n.output] = quantization.evaluate(n, [values[v] for v in n.inputs])[0]
+        values[n.output] = quantizer.evaluate(n, [values[v] for v in n.inputs])[0]
     return values["h"], values["y"]
 
 
@@ -306,7 +305,7 @@ def test_values_that_may_not_be_scaled(change):
 
 
 def test_biases_take_up_the_mean_error():
-    errors, rng = quantization._Errors(), np.random.default_rng(0)
+    errors, rng = quantizer._Errors(), np.random.default_rng(0)
     for _ in range(3):
         y = rng.standard_normal((2, 4, 5, 5))
         errors.add(y, y + np.arange(4).reshape(4, 1, 1) + 0.01 * rng.standard_normal(y.shape), 1)
@@ -598,14 +597,14 @@ def test_samples_of_files(tmp_path):
 
 def test_signal_and_noise_of_outputs_of_any_kind():
     """Integers by how many differ; what is not finite does not count where it stays, and is all noise where not."""
-    found, nan = quantization._signal_and_noise, np.float32([1, np.nan, -np.inf, 2])
+    found, nan = quantizer._signal_and_noise, np.float32([1, np.nan, -np.inf, 2])
     assert found(np.int64([3, 900, 5, 7]), np.int64([3, 4, 5, 7])) == (4, 1)
     assert found(np.array([True, False]), np.array([True, True])) == (2, 1)
     assert found(nan, nan + np.float32([0, 0, 0, 1])) == (5, 1)
     for other in ([1, 0, -np.inf, 2], [1, np.nan, np.inf, 2], [np.nan, np.nan, -np.inf, 2]):
         assert found(nan, np.float32(other))[1] == np.inf == found(np.float32(other), nan)[1]
-    assert quantization.decibels(5, np.inf) == -np.inf and quantization.decibels(4, 0.04) == pytest.approx(20)
-    assert quantization.decibels(0, 0) == np.inf
+    assert quantizer.decibels(5, np.inf) == -np.inf and quantizer.decibels(4, 0.04) == pytest.approx(20)
+    assert quantizer.decibels(0, 0) == np.inf
 
 
 def test_a_label_that_changes_is_noise(cheap):

@@ -5,10 +5,10 @@ import math
 import numpy as np
 
 from ... import _core, activations
-from ..builder import Builder
-from ..ir import Node
-from ..reader import Reader
-from .record import Operator, Rewrite, broadcast_shape
+from ..ir.graph import Node
+from ..ir.graph_builder import Reader
+from ..steps.lowering import Builder
+from .schema import Operator, Rewrite, broadcast_shape
 
 
 def erf(x):

@@ -7,17 +7,17 @@ import numpy as np
 
 from ... import _core
 from ...layers import LARGEST, Conv2d, ConvTranspose2d
-from ..builder import Builder
-from . import volumes, windows
-from .record import Operator, floats
+from ..steps.lowering import Builder
+from . import conv3d, conv_geometry
+from .schema import Operator, floats
 
 PHASES = 1024  # of a transposed convolution, each a plan of its own
 
 
 def convolution(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
-    strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
-    v = windows.view(windows.padded(x, pads, 0), kernel, strides, dilations)
+    strides, dilations, pads = conv_geometry.window(node, x.shape[2:], kernel)
+    v = conv_geometry.view(conv_geometry.padded(x, pads, 0), kernel, strides, dilations)
     out, taps = v.shape[2 : 2 + len(kernel)], math.prod(kernel)
     # n, groups, out..., c, kernel...
     v = np.moveaxis(v.reshape(x.shape[0], groups, -1, *v.shape[2:]), 2, 2 + len(kernel))
@@ -29,7 +29,7 @@ def convolution(node, x, w, b=None):
 
 def _conv_transpose(node, x, w, b=None):
     kernel, groups = w.shape[2:], node.attrs.get("group", 1)
-    sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], kernel)
+    sizes, strides, dilations, begins = conv_geometry.transposed(node, x.shape[2:], kernel)
     reach = _reach(x, w, strides, dilations)
     full = np.zeros(
         (x.shape[0], w.shape[1] * groups, *[max(r, b0 + o) for r, b0, o in zip(reach, begins, sizes, strict=True)]),
@@ -65,12 +65,12 @@ def _check_channels(node, x, w, channels):
 
 def convolution_shape(node, x, w, b=None):
     _check_channels(node, x, w, w.shape[1] * node.attrs.get("group", 1))
-    return (x.shape[0], w.shape[0], *windows.output_sizes(node, x.shape[2:], w.shape[2:]))
+    return (x.shape[0], w.shape[0], *conv_geometry.output_sizes(node, x.shape[2:], w.shape[2:]))
 
 
 def _conv_transpose_shape(node, x, w, b=None):
     _check_channels(node, x, w, w.shape[0])
-    sizes = windows.transposed(node, x.shape[2:], w.shape[2:])[0]
+    sizes = conv_geometry.transposed(node, x.shape[2:], w.shape[2:])[0]
     if min(sizes) < 0:
         raise ValueError(f"the result would have the size {sizes}")
     return (x.shape[0], w.shape[1] * node.attrs.get("group", 1), *sizes)
@@ -118,11 +118,13 @@ def _called(layer, node, shape, residual, x, w, b, strides, dilations, pads, **o
 
 
 def _call_conv(node, residual, x, w, b=None):
-    return _called(Conv2d, node, convolution_shape, residual, x, w, b, *windows.window(node, x.shape[2:], w.shape[2:]))
+    return _called(
+        Conv2d, node, convolution_shape, residual, x, w, b, *conv_geometry.window(node, x.shape[2:], w.shape[2:])
+    )
 
 
 def _call_conv_transpose(node, residual, x, w, b=None):
-    sizes, strides, dilations, begins = windows.transposed(node, x.shape[2:], w.shape[2:])
+    sizes, strides, dilations, begins = conv_geometry.transposed(node, x.shape[2:], w.shape[2:])
     ends = [r - size - begin for r, size, begin in zip(_reach(x, w, strides, dilations), sizes, begins, strict=True)]
     more = [max(-end, 0) for end in ends]
     fits = all(m < max(s, d) for m, s, d in zip(more, strides, dilations, strict=True))
@@ -140,8 +142,8 @@ def _lower_conv(p: Builder, node):
         return False
     w, b = weights
     if w.ndim == 5:
-        return volumes.lower_conv(p, node, w, b)
-    strides, dilations, pads = windows.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+        return conv3d.lower_conv(p, node, w, b)
+    strides, dilations, pads = conv_geometry.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         w, strides, dilations, pads = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [(0, 0), *pads]
     groups = node.attrs.get("group", 1)
@@ -176,11 +178,11 @@ def _lower_conv_transpose(p: Builder, node):
     if weights is None:
         return False
     w, b = weights
-    _, strides, dilations, begins = windows.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    _, strides, dilations, begins = conv_geometry.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if np.prod(strides, dtype=object) > PHASES or max(map(abs, begins)) > LARGEST:
         return False
     if w.ndim == 5:
-        return volumes.lower_conv_transpose(p, node, w, b)
+        return conv3d.lower_conv_transpose(p, node, w, b)
     if w.ndim == 3:
         w, strides, dilations, begins = w[:, :, np.newaxis], [1, *strides], [1, *dilations], [0, *begins]
     groups = node.attrs.get("group", 1)

@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from ..builder import Builder
-from ..ir import Node
-from ..memory import broadcast, in_order_of
-from ..reader import Reader
-from ..sizes import is_open
+from ..ir.graph import Node
+from ..ir.graph_builder import Reader
+from ..ir.symbolic import is_open
+from ..steps.lowering import Builder
+from ..steps.tensor import broadcast, in_order_of
 from .activation import erf, lower_map, lower_unary
-from .places import lower_same
-from .record import Operator, Rewrite, always, broadcast_shape, plain, same_shape
+from .schema import Operator, Rewrite, always, broadcast_shape, plain, same_shape
+from .shape_ops import lower_same
 
 
 def _to_zero(a, b):

@@ -5,11 +5,11 @@ import math
 import numpy as np
 
 from ...batchnorm import BatchNorm, scale_and_shift
-from ..builder import Builder
-from ..memory import in_order_of, row_major, same_order
-from ..reader import Reader
-from . import volumes
-from .record import Operator, axis_of, floats, read_to_end, same_shape
+from ..ir.graph_builder import Reader
+from ..steps.lowering import Builder
+from ..steps.tensor import in_order_of, row_major, same_order
+from . import conv3d
+from .schema import Operator, axis_of, floats, read_to_end, same_shape
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
@@ -120,7 +120,7 @@ def _lower_batch_norm(p: Builder, node):
 
     x, r = ordered(x), ordered(p.at(node.residual)) if node.residual else None
     if len(x.shape) == 5:
-        x, y, r = (t if t is None else volumes.rows(t) for t in (x, y, r))
+        x, y, r = (t if t is None else conv3d.rows(t) for t in (x, y, r))
     p.add(
         "affine",
         node,
@@ -165,7 +165,7 @@ def _lower_instance_norm(p: Builder, node):
     if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4, 5):
         return False
     y = _norm_result(p, node, x)
-    x, y = (volumes.pixels_in_rows(p, node, x), volumes.rows(y)) if len(x.shape) == 5 else (p.as_2d(x), p.as_2d(y))
+    x, y = (conv3d.pixels_in_rows(p, node, x), conv3d.rows(y)) if len(x.shape) == 5 else (p.as_2d(x), p.as_2d(y))
     p.add("instance_norm", node, x=x, y=y, eps=node.attrs.get("epsilon", 1e-5), scale=scale, shift=shift)
     return True
 

@@ -4,24 +4,26 @@ import math
 
 import numpy as np
 
-from ..builder import Builder
-from . import volumes, windows
-from .record import BYTES, Operator, lowest, values
+from ..steps.lowering import Builder
+from . import conv3d, conv_geometry
 from .reduce import lower_reduction
+from .schema import BYTES, Operator, lowest, values
 
 
 def _pool_windows(node, x, border, beyond):
     """The windows of a pool and the axes to reduce. The padding has the value `border`, cells past it (ceil_mode)
     `beyond`."""
     kernel = node.attrs["kernel_shape"]
-    strides, dilations, pads = windows.window(node, x.shape[2:], kernel)
-    sizes = windows.output_sizes(node, x.shape[2:], kernel)
+    strides, dilations, pads = conv_geometry.window(node, x.shape[2:], kernel)
+    sizes = conv_geometry.output_sizes(node, x.shape[2:], kernel)
     past = [
         (0, max(0, (o - 1) * s + (k - 1) * d + 1 - i - sum(p)))
         for p, o, s, k, d, i in zip(pads, sizes, strides, kernel, dilations, x.shape[2:], strict=True)
     ]
     n = len(kernel)
-    v = windows.view(windows.padded(windows.padded(x, pads, border), past, beyond), kernel, strides, dilations)
+    v = conv_geometry.view(
+        conv_geometry.padded(conv_geometry.padded(x, pads, border), past, beyond), kernel, strides, dilations
+    )
     return v[(slice(None),) * 2 + tuple(slice(o) for o in sizes)], tuple(range(2 + n, 2 + 2 * n))
 
 
@@ -95,7 +97,7 @@ def average_pool(node, x):
 def pool_shape(node, x):
     if len(x.shape) < 3 or len(node.attrs["kernel_shape"]) != len(x.shape) - 2:
         raise ValueError(f"a window of {len(node.attrs['kernel_shape'])} axes does not fit")
-    shape = (*x.shape[:2], *windows.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
+    shape = (*x.shape[:2], *conv_geometry.output_sizes(node, x.shape[2:], node.attrs["kernel_shape"]))
     return [shape] * len(node.outputs)
 
 
@@ -110,15 +112,17 @@ def lower_pool(kind):
         if len(kernel) > 3 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
             return False
         if len(kernel) == 3:
-            return volumes.lower_pool(p, node, kind)
-        strides, dilations, pads = windows.window(node, shape[2:], kernel)
+            return conv3d.lower_pool(p, node, kind)
+        strides, dilations, pads = conv_geometry.window(node, shape[2:], kernel)
         if len(kernel) == 1:
             kernel, strides, dilations, pads = [1, *kernel], [1, *strides], [1, *dilations], [(0, 0), *pads]
         x, of_bytes = p.as_2d(p.at(node.inputs[0])), p.known[node.inputs[0]].dtype in BYTES
         if of_bytes:
             x = p.pixels(node, node.inputs[0])
         y = p.as_2d(p.result(node.output, image=True, direct=not of_bytes))
-        more: dict[str, tuple] = {"counted": windows.counted(node, x.shape[2:], pads)} if kind == "avg_pool" else {}
+        more: dict[str, tuple] = (
+            {"counted": conv_geometry.counted(node, x.shape[2:], pads)} if kind == "avg_pool" else {}
+        )
         if of_bytes:
             x_q, y_q = (tuple(node.attrs.get(name) or (1.0, 0)) for name in ("x_q", "y_q"))
             more |= {"types": (x.dtype, y.dtype), "q": (x_q, y_q)}

@@ -4,10 +4,10 @@ import math
 
 import numpy as np
 
-from ..builder import Builder
-from ..ir import Node
-from ..reader import Reader
-from .record import (
+from ..ir.graph import Node
+from ..ir.graph_builder import Reader
+from ..steps.lowering import Builder
+from .schema import (
     Operator,
     Rewrite,
     always,

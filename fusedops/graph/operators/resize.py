@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from ..builder import Builder
-from ..ir import Node
-from ..memory import broadcast, transposed
-from ..reader import Reader
-from ..sizes import later
-from . import volumes
-from .record import BYTES, Operator, Rewrite, values
+from ..ir.graph import Node
+from ..ir.graph_builder import Reader
+from ..ir.symbolic import later
+from ..steps.lowering import Builder
+from ..steps.tensor import broadcast, transposed
+from . import conv3d
+from .schema import BYTES, Operator, Rewrite, values
 
 
 def _resize_sizes(node, shape, roi, scales, sizes):
@@ -181,7 +181,7 @@ def _lower_resize(p: Builder, node):
         return later(_pair, node, *found[a]) if a in found else same(x.shape[a])
 
     if len(out) == 5:
-        return volumes.lower_resize(p, node, kind, [axis(a) for a in (-3, -2, -1)], same)
+        return conv3d.lower_resize(p, node, kind, [axis(a) for a in (-3, -2, -1)], same)
     x, y = p.pixels(node, node.inputs[0]), p.as_2d(p.result(node.output, image=True, direct=False))
     p.add(kind, node, x=x, y=y, rows=axis(-2), columns=axis(-1))
     return True

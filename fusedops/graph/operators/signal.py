@@ -5,9 +5,9 @@ import math
 
 import numpy as np
 
-from ..reader import Reader
+from ..ir.graph_builder import Reader
 from .elementwise import CAST_TYPES
-from .record import Operator, axes_of, values
+from .schema import Operator, axes_of, values
 
 
 def _complex(x):

@@ -3,7 +3,7 @@ hide each other, and nodes and constants that nothing reads."""
 
 import numpy as np
 
-from ..operators import OPERATORS
+from ..operators.registry import OPERATORS
 
 
 def run(context):

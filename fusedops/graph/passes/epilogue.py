@@ -3,7 +3,7 @@ registers."""
 
 import numpy as np
 
-from ..operators import OPERATORS
+from ..operators.registry import OPERATORS
 
 
 def run(context):

@@ -3,7 +3,7 @@ stands for itself."""
 
 import numpy as np
 
-from ..ir import Node
+from ..ir.graph import Node
 
 
 def run(context):

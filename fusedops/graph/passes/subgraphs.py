@@ -1,10 +1,10 @@
 """Graphs inside nodes: a branch whose condition is known takes the place of its node, and each other graph goes
 through the passes itself."""
 
-from ..control import decisions, drop_unused, graphs_of, inlined, take_constants
-from ..operators.sequence import RECORDS as _SEQUENCES
-from ..shapes import infer, without_data
-from . import sequences
+from ..inference.shape_inference import infer, without_data
+from ..ir.subgraph import decisions, drop_unused, graphs_of, inlined, take_constants
+from ..operators.onnx_sequences import RECORDS as _SEQUENCES
+from . import sequence_elements
 
 
 def inline_known(graph):
@@ -21,7 +21,7 @@ def inline_known(graph):
             found = inlined(graph, decided).copy()
             graph.nodes, graph.constants = found.nodes, found.constants
         else:
-            sequences.resolve(graph, known)
+            sequence_elements.resolve(graph, known)
     return without_data(known)
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from ... import _core
 from ...quantized import between
-from .. import prices
-from ..operators import OPERATORS, carried
+from ..inference import cost
+from ..operators.registry import OPERATORS, carried
 
 _DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
 
@@ -26,7 +26,7 @@ class Price(NamedTuple):
 
 def price(node, shapes, layer):
     """The Price of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
-    float_ns, ns = prices.of_layer(node, shapes[node.inputs[0]], shapes[node.output], layer)
+    float_ns, ns = cost.of_layer(node, shapes[node.inputs[0]], shapes[node.output], layer)
     return Price(ns, float_ns)
 
 

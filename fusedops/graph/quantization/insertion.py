@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from ...quantized import Quantization, quantize, symmetric
-from ..ir import Node, unique
+from ..ir.graph import Node, unique
 
 
 def spelled(node, fresh, bias=""):

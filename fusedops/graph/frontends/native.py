@@ -1,0 +1,267 @@
+"""Networks in files: a NumPy .npz archive with the constants as arrays and everything else as JSON. Nothing in it is
+code, and NumPy alone reads it."""
+
+import functools
+import json
+import os
+import zipfile
+
+import numpy as np
+
+from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
+from ..ir.float16 import narrowed
+from ..ir.graph import Graph, Node, Value
+from ..operators.registry import OPERATORS
+
+FORMAT, VERSION = "fusedops network", 1
+SMALL = 64  # elements of an array that is kept as it is
+
+
+def save(path, graph, report, source=None, options=(True, True, ())):
+    """Writes a graph, the report of its passes and, where inputs have defaults, the graph as it was read, with the
+    options of its passes."""
+    arrays = _Arrays()
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        **_written(graph, arrays),
+        "report": [[type(r).__name__, list(r)] for r in report],
+    }
+    if source is not None and source.defaults:
+        header["source"] = _written(source, arrays) | {"defaults": [_described(v) for v in source.defaults]}
+        fold, fuse, disabled = options
+        header["options"] = [fold, fuse, sorted(disabled)]
+    text = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
+        np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
+
+
+class _Arrays:
+    """The arrays of a file: each once, and those of float32 whose values fit into 16 bits in that size."""
+
+    def __init__(self):
+        self.stored, self.places, self.kept = [], {}, []
+
+    def add(self, a):
+        """An array as JSON."""
+        if id(a) not in self.places:
+            self.kept.append(a)  # or another could get its id
+            data, kind = _shortest(np.ascontiguousarray(a).reshape(a.shape))
+            self.stored.append(data)
+            self.places[id(a)] = {"array": len(self.stored) - 1} | ({"as": kind} if kind else {})
+        return self.places[id(a)]
+
+
+def _shortest(a):
+    """(an array, or its values in 16 bits where nothing is lost, how these are to be read or "")."""
+    if a.dtype != np.float32 or a.size < SMALL:
+        return a, ""
+    bits = a.view(np.uint32)
+    if not np.any(bits & 0xFFFF):
+        return (bits >> 16).astype(np.uint16), "bfloat16"
+    half = narrowed(a)
+    return (a, "") if half is None else (half, "float16")
+
+
+def _widened(a, kind):
+    """The float32 values that were stored in 16 bits."""
+    if kind == "bfloat16" and a.dtype == np.uint16:
+        return (a.astype(np.uint32) << 16).view(np.float32)
+    if kind == "float16" and a.dtype == np.float16:
+        return a.astype(np.float32)
+    raise ValueError(f"an array of {a.dtype} cannot be read as {kind}")
+
+
+def _written(graph, arrays):
+    """A graph as JSON."""
+    nodes = [
+        {
+            "op": n.op,
+            "name": n.name,
+            "inputs": n.inputs,
+            "outputs": n.outputs,
+            "attrs": {k: _encoded(v, arrays) for k, v in n.attrs.items()},
+            "residual": n.residual,
+            "activation": _encoded(n.activation, arrays),
+            "absorbed": n.absorbed,
+        }
+        for n in graph.nodes
+    ]
+    return {
+        "opset": graph.opset,
+        "nodes": nodes,
+        "results": graph.results,
+        "captures": graph.captures,
+        "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
+        "inputs": [_described(v) for v in graph.inputs],
+        "outputs": [_described(v) for v in graph.outputs],
+    }
+
+
+def load(path):
+    """What Model takes, of a saved network.
+
+    Raises
+    ------
+    ValueError
+        Not a saved network, a damaged one, or one of another version.
+    MemoryError
+        Its arrays do not fit into memory.
+    """
+    with open(os.fspath(path), "rb") as f:
+        if f.read(2) != b"PK":
+            raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
+        f.seek(0)
+        return _read(path, f)
+
+
+def _read(path, file):
+    try:
+        with np.load(file, allow_pickle=False) as archive:
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.zip.infolist()):
+                raise ValueError("it is compressed")  # save writes none; a small file could unpack to any size
+            header = json.loads(bytes(archive["header"]))
+            if not isinstance(header, dict) or header.get("format") != FORMAT:
+                raise ValueError("it has another format")
+            if header.get("version") != VERSION:
+                raise _OtherVersion(
+                    f"{path!r} is a network saved in version {header.get('version')} of the format; this fusedops "
+                    f"reads version {VERSION}"
+                )
+            arrays = functools.cache(  # a header may name one more than once
+                lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
+            )
+            graph, report = _graph(header, arrays), _report(header)
+            return (graph, report, *_source(header, graph, arrays)) if "source" in header else (graph, report)
+    except _OtherVersion as e:
+        raise ValueError(str(e)) from None
+    except MemoryError:
+        raise
+    except Exception as e:  # of zipfile, tokenize, json or NumPy, whichever met the damage
+        raise ValueError(f"{path!r} is not a saved network, or a damaged one: {e}") from None
+
+
+class _OtherVersion(Exception):
+    pass
+
+
+def _encoded(value, arrays):
+    """A value as JSON; arrays are put into the list and named by their place."""
+    if isinstance(value, np.ndarray):
+        return arrays.add(value)
+    if isinstance(value, Graph):
+        return {"graph": _written(value, arrays)}
+    if isinstance(value, (tuple, list)):
+        return [_encoded(v, arrays) for v in value]
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _decoded(value, arrays):
+    if isinstance(value, dict):
+        return (
+            _graph(value["graph"], arrays)
+            if "graph" in value
+            else arrays(value["array"], *([value["as"]] if "as" in value else []))
+        )
+    return [_decoded(v, arrays) for v in value] if isinstance(value, list) else value
+
+
+def _numbers(array):
+    if array.dtype.kind not in "biuf" or not array.dtype.isnative:
+        raise ValueError(f"an array has dtype {array.dtype}")
+    return array
+
+
+def _described(value):
+    return {
+        "name": value.name,
+        "shape": value.shape if value.shape is None else list(value.shape),
+        "dtype": _type_name(value.dtype),
+    }
+
+
+def _type_name(dtype):
+    """None where only a call knows it."""
+    return None if dtype is None else "sequence" if dtype.kind == "O" else dtype.str
+
+
+def _type(name):
+    if name is None or name == "sequence":
+        return name and np.dtype(object)
+    return _numbers(np.empty(0, _text(name))).dtype
+
+
+def _text(value):
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} stands where a name must")
+    return value
+
+
+def _texts(values):
+    return [_text(v) for v in values]
+
+
+def _value(described):
+    shape = described["shape"]
+    if shape is not None and not all(isinstance(n, str) or type(n) is int and n >= 0 for n in shape):
+        raise ValueError(f"an array has shape {shape}")
+    return Value(_text(described["name"]), shape if shape is None else tuple(shape), _type(described["dtype"]))
+
+
+def _node(n, arrays):
+    activation = _decoded(n["activation"], arrays)
+    attrs = {_text(k): _decoded(v, arrays) for k, v in n["attrs"].items()}
+    return Node(
+        _text(n["op"]),
+        _text(n["name"]),
+        _texts(n["inputs"]),
+        _texts(n["outputs"]),
+        attrs,
+        _text(n["residual"]),
+        tuple(activation) if isinstance(activation, list) else activation,
+        _texts(n["absorbed"]),
+    )
+
+
+def _graph(header, arrays):
+    constants = {name: _decoded(a, arrays) for name, a in header["constants"].items()}
+    if not all(isinstance(a, np.ndarray) for a in constants.values()):
+        raise TypeError("a constant is no array")
+    inputs, outputs = ([_value(v) for v in header[k]] for k in ("inputs", "outputs"))
+    nodes, known = [], {"", *constants, *(v.name for v in inputs)}
+    for node in (_node(n, arrays) for n in header["nodes"]):
+        if node.op not in OPERATORS or not node.outputs or not known.issuperset(node.reads()):
+            raise ValueError(f"node {node.name!r} ({node.op}) is unknown, makes nothing or reads what nothing makes")
+        known.update(node.outputs)
+        nodes.append(node)
+    results = _texts(header["results"])
+    if "" in results or not known.issuperset(results) or len(results) != len(outputs):
+        raise ValueError("nothing makes its outputs")
+    captures = header.get("captures", 0)
+    if type(captures) is not int or not 0 <= captures <= len(inputs):
+        raise ValueError(f"a graph of {len(inputs)} inputs takes {captures} from outside")
+    return Graph(nodes, constants, inputs, outputs, results, header["opset"], captures=captures)
+
+
+def _source(header, graph, arrays):
+    """(the graph as it was read, whose defaults those of `graph` are, the options of its passes)."""
+    source, (fold, fuse, disabled) = _graph(header["source"], arrays), header["options"]
+    source.defaults = graph.defaults = [_value(v) for v in header["source"]["defaults"]]
+    if not source.constants.keys() >= {v.name for v in source.defaults}:
+        raise ValueError("an input has no default")
+    return source, (bool(fold), bool(fuse), frozenset(_texts(disabled)))
+
+
+def _report(header):
+    kinds = {"Fusion": Fusion, "Refusal": Refusal, "Quantized": _quantized}
+    return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
+
+
+def _quantized(calibration, layers, outputs, ns, float_ns):
+    return Quantized(
+        calibration,
+        tuple(QuantizedLayer(*row) for row in layers),
+        tuple(QuantizedOutput(*row) for row in outputs),
+        ns,
+        float_ns,
+    )

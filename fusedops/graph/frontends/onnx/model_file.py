@@ -1,0 +1,162 @@
+"""An ONNX model as a checked message: damage, data that is in other files, opsets that are too old."""
+
+import contextlib
+import functools
+import math
+import os
+
+import numpy as np
+
+from . import records as records
+
+OPSETS = range(7, 29)
+
+
+def import_onnx():
+    try:
+        import onnx
+        import onnx.version_converter
+    except ImportError:
+        raise ImportError("reading ONNX models needs the onnx package: pip install 'fusedops[onnx]'") from None
+    return onnx
+
+
+def parse(onnx, model):
+    """(its records, its opset, whether ONNX brought it up to that, the files with data of tensors by their location) of
+    a path, bytes or a ModelProto."""
+    path = None if isinstance(model, (bytes, bytearray, memoryview, onnx.ModelProto)) else os.fspath(model)
+    what = "the model" if path is None else repr(path)
+    with _one_error(onnx, what):
+        if path is not None:
+            proto = onnx.load(path, load_external_data=False)
+        else:
+            proto = model if isinstance(model, onnx.ModelProto) else onnx.load_model_from_string(bytes(model))
+        found = records.Model(proto)
+        _check(onnx, found)
+    files = _outside(onnx, found, path)
+    if found.opset is None:
+        raise ValueError(
+            "the model imports no operator set of ONNX: it is damaged, or made of another library's operators alone"
+        )
+    if found.opset < OPSETS[0]:
+        _take_in(onnx, found, files)
+        return records.Model(_upgraded(onnx, proto, found.opset)), OPSETS[0], True, {}
+    return found, found.opset, False, files
+
+
+@contextlib.contextmanager
+def _one_error(onnx, what):
+    """What is wrong with a file comes as one kind of error, whatever the layer that found it."""
+    from google.protobuf.message import DecodeError
+
+    try:
+        yield
+    except (DecodeError, onnx.checker.ValidationError, ValueError, RuntimeError) as e:
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise ValueError(
+            f"{what} is not an ONNX model, or a damaged one: {reason}: export or download it again"
+        ) from None
+
+
+def _check(onnx, model):
+    """Each node by ONNX's own checker, where its operator is known and current; the order of nodes and names are
+    checked as they are read."""
+    if not model.graph.nodes and not model.graph.outputs:
+        raise ValueError("it has no graph")
+    versions = [model.ir_version, *model.opsets.values(), *(f.opset or 0 for f in model.functions.values())]
+    for version in versions:
+        if not 0 <= version < 2**31:
+            raise ValueError(f"it has a version of {version}")
+    context = onnx.checker.C.CheckerContext()
+    context.ir_version = min(model.ir_version or onnx.IR_VERSION, onnx.IR_VERSION)
+    context.opset_imports = model.opsets
+    current = functools.cache(functools.partial(_is_current, onnx, model))
+    for graph in model.graph.all():
+        for node in graph.nodes:
+            if not node.nested and current(node.key):
+                proto = node.proto
+                if proto.domain != node.domain:
+                    proto = onnx.NodeProto.FromString(proto.SerializeToString())
+                    proto.domain = node.domain  # which the checker knows by one name
+                onnx.checker.check_node(proto, context)
+
+
+def _is_current(onnx, model, key):
+    """Whether ONNX's checker knows an operator. The value of a Constant is checked as it is read."""
+    domain, op = key
+    opset = model.opsets.get(domain, 0)
+    return (
+        key not in model.functions
+        and op != "Constant"
+        and onnx.defs.has(op, opset, domain)
+        and not onnx.defs.get_schema(op, opset, domain).deprecated
+    )
+
+
+def _outside(onnx, model, path):
+    """{location: path} of the files with data of tensors, which must be in the model's folder, or in that of the file
+    it links to."""
+    folder, found = os.path.dirname(os.path.abspath(path or "")), {}
+    roots = {os.path.realpath(folder), os.path.dirname(os.path.realpath(path or ""))}
+    for tensor in model.outside:
+        if path is None:
+            raise ValueError(f"the data of tensor {tensor.name!r} lies in another file: load the model by its path")
+        with _one_error(onnx, repr(path)):
+            location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        there = os.path.realpath(os.path.join(folder, location))
+        if os.path.isabs(location) or not any(os.path.commonpath([root, there]) == root for root in roots):
+            raise ValueError(
+                f"{path!r} is not an ONNX model, or a damaged one: tensor {tensor.name!r} points to {location!r}, "
+                f"outside its folder"
+            )
+        if not os.path.exists(there):
+            raise FileNotFoundError(
+                f"{path!r} has its weights in another file, {location!r}, which is not there: put it next to the model"
+            )
+        found[location] = there
+    return found
+
+
+def read_outside(onnx, tensor, path, dtype=None):
+    """The data of a tensor from another file: as an array where its dtype is that of an element, else as bytes. A
+    message has room for 2 GB; such an array has no second copy in one."""
+    info = onnx.external_data_helper.ExternalDataInfo(tensor)
+    with open(path, "rb") as f:
+        size, offset = os.fstat(f.fileno()).st_size, info.offset or 0
+        length = size - offset if info.length is None else info.length
+        if not 0 <= offset <= offset + length <= size:
+            raise ValueError(f"bytes {offset} to {offset + length} of {info.location!r}, which has {size}")
+        f.seek(offset)
+        if dtype is None:
+            return f.read(length)
+        if length != dtype.itemsize * math.prod(tensor.dims):
+            raise ValueError(f"{length} bytes for the shape {tuple(tensor.dims)} of {dtype}")
+        data = np.empty(tuple(tensor.dims), dtype)
+        f.readinto(data.reshape(-1).view(np.uint8))
+        return data
+
+
+def _take_in(onnx, model, files):
+    """Reads the data of tensors from other files into the messages."""
+    for tensor in model.outside:
+        location = onnx.external_data_helper.ExternalDataInfo(tensor).location
+        tensor.raw_data = read_outside(onnx, tensor, files[location])
+        tensor.data_location = onnx.TensorProto.DEFAULT
+        del tensor.external_data[:]
+
+
+def _upgraded(onnx, proto, opset):
+    """A model of an opset that is older than those read here, as ONNX's own converter brings it up."""
+    from google.protobuf.message import EncodeError
+
+    try:
+        return onnx.version_converter.convert_version(proto, OPSETS[0])
+    except EncodeError:
+        raise ValueError(
+            f"the model has opset {opset} and more than the 2 GB that ONNX can convert; fusedops reads {OPSETS[0]} to "
+            f"{OPSETS[-1]}: export it again with one of these"
+        ) from None
+    except (RuntimeError, ValueError, onnx.version_converter.ConvertError) as e:
+        raise ValueError(
+            f"the model has opset {opset}; fusedops reads {OPSETS[0]} to {OPSETS[-1]}, and ONNX cannot convert it: {e}"
+        ) from None

@@ -1,0 +1,435 @@
+"""Reads an ONNX model into a Graph, each operator in the form of the newest opset, so that nothing behind the reader
+knows of opsets."""
+
+import contextlib
+import functools
+import sys
+
+import numpy as np
+
+from ...inference.shape_inference import infer_from
+from ...ir.graph import Graph, Known, Node, Value, unique
+from ...ir.graph_builder import Reader
+from ...operators.registry import OPERATORS, READ, RECORDS, Absent
+from .model_file import OPSETS, import_onnx, parse, read_outside
+from .records import VALUES, Attribute, Function
+
+DEEPEST = 64  # functions that call functions
+_PLAIN = {  # TensorProto's types whose elements NumPy has, and the field of those that are not in raw_data
+    1: (np.dtype(np.float32), "float_data"),
+    2: (np.dtype(np.uint8), "int32_data"),
+    3: (np.dtype(np.int8), "int32_data"),
+    6: (np.dtype(np.int32), "int32_data"),
+    7: (np.dtype(np.int64), "int64_data"),
+    9: (np.dtype(np.bool_), "int32_data"),
+    11: (np.dtype(np.float64), "double_data"),
+}
+_STORED = {"float_data": np.float32, "int32_data": np.int32, "int64_data": np.int64, "double_data": np.float64}
+
+
+def read_onnx(model):
+    """The Graph of an ONNX file (a path), or of a model in memory (bytes or an onnx.ModelProto).
+
+    Raises
+    ------
+    ValueError
+        Not an ONNX model, or a damaged one; an opset that is too old; operators that fusedops does not have, all of
+        them named.
+    OSError
+        The file, or one with its weights, cannot be read.
+    """
+    onnx = import_onnx()
+    found, opset, upgraded, files = parse(onnx, model)
+    return _Reader(_Library(onnx, found, opset, files), found.graph, upgraded).graph
+
+
+@functools.cache
+def _of_type(dtype):
+    return None if dtype is None else Known((), dtype)
+
+
+def _reason(op):
+    """Why an operator is left out, where that is known: for it, or for its whole domain."""
+    record = RECORDS.get(op, RECORDS.get(op.rpartition(".")[0] + ".*"))
+    return f", {record.why}" if isinstance(record, Absent) else ""
+
+
+def _is_number(dtype):
+    """Whether NumPy itself has the type; what onnx adds to it may say that it is a float."""
+    return dtype.kind in "fiub" and dtype.type.__module__ == "numpy"
+
+
+def _ordered(nodes, wanted):
+    """The nodes that the wanted values need, each behind those that it reads, and else in their order in the file."""
+    makers = {}
+    for i, node in enumerate(nodes):
+        for v in node.outputs:
+            if v and makers.setdefault(v, i) != i:
+                raise ValueError(f"the model is damaged: two nodes make {v!r}")
+    if any(makers.get(v, -1) >= i for i, node in enumerate(nodes) for v in node.reads):
+        return [nodes[i] for i in _sorted(nodes, makers, wanted)]
+    live, kept = set(wanted), []
+    for node in reversed(nodes):
+        if not live.isdisjoint(node.outputs):
+            live.update(node.reads)
+            kept.append(node)
+    return kept[::-1]
+
+
+def _sorted(nodes, makers, wanted):
+    """The order of the nodes that the wanted values need, in a file that has them in any."""
+    needed, front = set(), [makers[v] for v in wanted if v in makers]
+    before = {}
+    while front:
+        i = front.pop()
+        if i not in needed:
+            needed.add(i)
+            before[i] = [makers[v] for v in nodes[i].reads if v in makers]
+            front += before[i]
+    order, state = [], {}  # state: 1 while what a node needs is being visited, 2 when it is placed
+    for first in sorted(needed):
+        stack = [first]
+        while stack:
+            i = stack[-1]
+            state.setdefault(i, 1)
+            waiting = [j for j in before[i] if j not in state]
+            if any(state.get(j) == 1 for j in before[i]):
+                raise ValueError(
+                    f"the model is damaged: node {nodes[i].name!r} ({nodes[i].key[1]}) reads what depends on its own "
+                    f"result"
+                )
+            if waiting:
+                stack.append(waiting[0])
+            else:
+                stack.pop()
+                if state[i] == 1:
+                    order.append(i)
+                state[i] = 2
+    return order
+
+
+class _Library:
+    """What operators mean in this model: its opsets, its own functions, and those that ONNX gives operators."""
+
+    def __init__(self, onnx, model, opset, files):
+        self.defaults = not 0 < model.ir_version < 4  # older files have to list every weight as an input
+        self.files, self.onnx, self.opset, self.domains = files, onnx, opset, model.opsets | {"": opset}
+        self.functions, unknown, self.orders = model.functions, {}, {}
+        self._collect(model.graph, opset, unknown, set())
+        if unknown:
+            listed = "; ".join(
+                f"{op} ({', '.join(names[:8])}{f' and {len(names) - 8} more' if len(names) > 8 else ''}){_reason(op)}"
+                for op, names in sorted(unknown.items())
+            )
+            raise ValueError(
+                f"the model (opset {opset}) has operators that fusedops does not have: {listed}; "
+                "export it without them, or give it a function of that name (onnx.FunctionProto) for each"
+            )
+
+    def ordered(self, graph, wanted):
+        """As _ordered; what a graph's outputs need is found once."""
+        key = graph, tuple(wanted)
+        if key not in self.orders:
+            self.orders[key] = _ordered(graph.nodes, wanted)
+        return self.orders[key]
+
+    def _collect(self, graph, opset, unknown, seen, depth=0):
+        if depth > DEEPEST:
+            raise ValueError(f"the model is damaged: functions call each other {depth} deep")
+        for i, node in enumerate(self.ordered(graph, graph.outputs)):
+            for inner in node.graphs:
+                self._collect(inner, opset, unknown, seen, depth)
+            function = self.functions.get(node.key)
+            if function is not None:
+                if node.key not in seen:
+                    seen.add(node.key)
+                    self._collect(function, self.opset_of(function), unknown, seen, depth + 1)
+            elif not self._is_known(node, opset):
+                unknown.setdefault(node.op, []).append(node.name or f"#{i}")
+
+    def opset_of(self, function):
+        return self.opset if function.opset is None else function.opset
+
+    def _is_known(self, node, opset):
+        if node.op in READ:
+            return opset <= OPSETS[-1] or node.domain or not self._changed(node.op, opset)
+        return self._schema(node, opset) is not None
+
+    def _changed(self, op, opset):
+        """Whether an opset that is newer than those known here defines the operator anew."""
+        return self.onnx.defs.has(op, opset, "") and self.onnx.defs.get_schema(op, opset).since_version > OPSETS[-1]
+
+    def _schema(self, node, opset):
+        """The schema of an operator that ONNX defines by a function, or None."""
+        domain, op = node.key
+        version = opset if domain == "" else self.domains.get(domain, 1)
+        if not self.onnx.defs.has(op, version, domain):
+            return None
+        schema = self.onnx.defs.get_schema(op, version, domain)
+        return schema if schema.has_function or schema.has_context_dependent_function else None
+
+    def function(self, node, given, opset, types):
+        """(the function that a node calls or None where its operator has a record, the defaults of its attributes).
+        `given` are the node's attributes; `types` gives the (type of elements, shape) of each input, as far as they
+        are known."""
+        function = self.functions.get(node.key)
+        if function is not None:
+            return function, dict.fromkeys(function.names) | {a.name: a for a in function.defaults}
+        if node.op in READ:
+            return None, {}
+        schema = self._schema(node, opset)
+        if schema is None:
+            raise ValueError(
+                f"the model (opset {opset}) has an operator that fusedops does not have: "
+                f"{node.op} ({node.name}){_reason(node.op)}"
+            )
+        defaults = {
+            name: Attribute(a.default_value, []) for name, a in schema.attributes.items() if a.default_value.name
+        }
+        return self._body(schema, node, given, opset, types), dict.fromkeys(schema.attributes) | defaults
+
+    def _body(self, schema, node, given, opset, types):
+        """The function of an operator; one that depends on the node is made for attributes that refer to nothing
+        outside."""
+        onnx = self.onnx
+        domain, op = node.key
+        if schema.has_function:
+            at = [v for v in schema.function_opset_versions if v <= opset]
+            data = schema.get_function_with_opset_version(at[-1]) if at else schema.function_body.SerializeToString()
+        else:
+            at = [
+                v for v in schema.context_dependent_function_opset_versions if v <= opset
+            ] or schema.context_dependent_function_opset_versions
+            make = onnx.helper.make_tensor_type_proto
+            kinds = [
+                make(onnx.helper.np_dtype_to_tensor_dtype(t[0]), t[1]) if t and t[0] is not None else onnx.TypeProto()
+                for t in types()
+            ]
+            plain = onnx.NodeProto(op_type=op, domain=domain, input=node.inputs, output=node.outputs)
+            for name, a in given.items():
+                plain.attribute.append(a.proto)
+                plain.attribute[-1].name = name
+            data = schema.get_context_dependent_function_with_opset_version(
+                at[-1], plain.SerializeToString(), [k.SerializeToString() for k in kinds]
+            )
+        function = Function(onnx.FunctionProto.FromString(data), [])
+        if not function.nodes:
+            raise ValueError(
+                f"{op} {node.name!r} needs inputs whose sizes the model says: export it with "
+                "fixed sizes, or run onnx.shape_inference on it"
+            )
+        return function
+
+
+class _Reader(Reader):
+    """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the
+    `outer` reader."""
+
+    def __init__(self, library, graph, upgraded=False, outer=None):
+        self.library, self.onnx, self.outer, self.depth = library, library.onnx, outer, 0
+        taken = dict.fromkeys([v for n in graph.nodes for v in (*n.inputs, *n.outputs)], 0)
+        taken |= dict.fromkeys([*(v.name for v in graph.inputs), *(name for name, _ in graph.tensors)], 0)
+        constants = {name: self.array(t) for name, t in graph.tensors}
+        constants |= {t.values.name: self.sparse_array(t) for t in graph.sparse}
+        inputs = [self.value(i) for i in graph.inputs if i.name not in constants]
+        opset = library.opset if outer is None else outer.opset
+        super().__init__(Graph([], constants, inputs, [], [], opset), upgraded, taken, infer_from)
+        if library.defaults:
+            self.graph.defaults = [self.value(i) for i in graph.inputs if i.name in constants]
+        self.scope = {"": ""} | {name: name for name in (*constants, *(i.name for i in inputs))}
+        self.types |= {i.name: i.dtype for i in inputs}
+        self.captured = []  # values of the outer graph, in the order of the inputs that they became
+        self.given = {}  # attributes of the function that is being read
+        self.nodes(graph, graph.outputs, lambda v: v)
+        self.graph.results = [self.resolve(v, "its output") for v in graph.outputs]
+        self.graph.outputs = [
+            self.value(o, self.types.get(v, self.dtype(v)))
+            for o, v in zip(graph.results, self.graph.results, strict=True)
+        ]
+
+    # ---- values
+
+    def array(self, tensor):
+        try:
+            if min(tensor.dims, default=0) < 0:
+                raise ValueError(f"its shape is {tuple(tensor.dims)}")
+            if tensor.data_location == tensor.EXTERNAL:
+                return self.outside(tensor)
+            if tensor.data_type in _PLAIN and sys.byteorder == "little":
+                dtype, field = _PLAIN[tensor.data_type]
+                raw = tensor.raw_data
+                data = (
+                    np.frombuffer(raw, dtype)
+                    if raw
+                    else np.array(getattr(tensor, field), _STORED[field]).astype(dtype, copy=False)
+                )
+                return data.reshape(tuple(tensor.dims))
+            a = self.onnx.numpy_helper.to_array(tensor)
+        except (ValueError, TypeError, KeyError, RuntimeError) as e:
+            raise ValueError(f"the model is damaged: the data of tensor {tensor.name!r} cannot be read: {e}") from None
+        if tensor.data_type == self.onnx.TensorProto.BFLOAT16:
+            a = a.astype(np.float32)
+        if not _is_number(a.dtype):
+            raise ValueError(f"tensor {tensor.name!r} has elements of type {a.dtype}, which are no numbers of NumPy")
+        return a if a.dtype.isnative else a.astype(a.dtype.newbyteorder("="))
+
+    def outside(self, tensor):
+        """The array of a tensor whose data is in another file."""
+        file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
+        if tensor.data_type in _PLAIN and sys.byteorder == "little":
+            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type][0])
+        data = read_outside(self.onnx, tensor, file)
+        return self.array(
+            self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
+        )
+
+    def sparse_array(self, tensor):
+        """A tensor of which a file has the elements that are not zero."""
+        found, at = self.array(tensor.values), self.array(tensor.indices)
+        dense = np.zeros(tuple(tensor.dims), found.dtype)
+        try:
+            if at.ndim == 1:
+                dense.reshape(-1)[at] = found
+            else:
+                dense[tuple(at.T)] = found
+        except (IndexError, ValueError) as e:
+            raise ValueError(
+                f"the model is damaged: the sparse tensor {tensor.values.name!r} cannot be read: {e}"
+            ) from None
+        return dense
+
+    def value(self, info, dtype=None):
+        """An input or output; `dtype` where the file need not say it."""
+        if info.type.HasField("sequence_type") and info.type.sequence_type.elem_type.HasField("tensor_type"):
+            return Value(info.name, None, np.dtype(object))
+        if not info.type.HasField("tensor_type"):
+            if info.type.WhichOneof("value") is None and (dtype is not None or self.outer is not None):
+                return Value(info.name, None, dtype)
+            raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
+        t = info.type.tensor_type
+        try:
+            if t.elem_type == self.onnx.TensorProto.BFLOAT16:
+                dtype = np.dtype(np.float32)
+            elif t.elem_type in _PLAIN:
+                dtype = _PLAIN[t.elem_type][0]
+            elif t.elem_type or dtype is None:
+                dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
+        except (KeyError, ValueError):
+            raise ValueError(f"the model is damaged: {info.name!r} has no known type of elements") from None
+        if not _is_number(dtype):
+            raise ValueError(f"{info.name!r} has elements of type {dtype}, which are no numbers of NumPy")
+        shape = None
+        if t.HasField("shape"):
+            shape = tuple(
+                d.dim_value if d.HasField("dim_value") and d.dim_value >= 0 else d.dim_param or f"{info.name}.{i}"
+                for i, d in enumerate(t.shape.dim)
+            )
+        return Value(info.name, shape, dtype)
+
+    def resolve(self, name, reader):
+        """The value behind a name of the file."""
+        if name not in self.scope and self.outer is not None:
+            outside = self.outer.resolve(name, reader)
+            self.scope[name] = self.fresh(name)
+            if outside in self.outer.graph.constants:
+                self.graph.constants[self.scope[name]] = self.outer.graph.constants[outside]
+            else:
+                self.types[self.scope[name]] = self.outer.dtype(outside)
+                self.graph.inputs.append(Value(self.scope[name], None, self.outer.dtype(outside)))
+                self.captured.append(outside)
+                self.graph.captures += 1
+        if name not in self.scope:
+            raise ValueError(
+                f"the model is damaged: {reader} reads {name!r}, which nothing makes"
+                if reader != "its output"
+                else f"the model is damaged: nothing makes its output {name!r}"
+            )
+        return self.scope[name]
+
+    def add(self, node):
+        super().add(node)
+        record = OPERATORS[node.op]
+        inputs = [_of_type(self.dtype(v)) for v in node.inputs]
+        with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
+            for i, v in enumerate(node.outputs):
+                self.types[v] = record.dtype(node, inputs, i)
+
+    # ---- nodes
+
+    def nodes(self, graph, outputs, named):
+        """Reads the nodes that the outputs of a graph or function need; `named` makes the name of a value from that
+        in the file."""
+        operations = self.library.ordered(graph, outputs)
+        used = {v for each in operations for v in each.reads}.union(outputs)
+        for i, each in enumerate(operations):
+            name = unique(each.name or f"{each.key[1]}_{i}", self.names)
+            scope = self.scope
+            inputs = [scope[v] if v in scope else self.resolve(v, f"node {name!r}") for v in each.inputs]
+            made = [v if v in used or not j else "" for j, v in enumerate(each.outputs)]
+            scope.update({v: named(v) for v in made if v})
+            try:
+                self.read(each, name, inputs, [scope[v] for v in made])
+            except (KeyError, IndexError, TypeError, AttributeError) as e:
+                raise ValueError(
+                    f"the model is damaged: node {name!r} ({each.key[1]}) lacks or misuses an input or attribute: {e}"
+                ) from e
+
+    def read(self, operation, name, inputs, outputs):
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        while (
+            len(outputs) > 1 and not outputs[-1] and operation.key[1] != "Split"
+        ):  # whose parts are as many as its outputs
+            outputs.pop()
+        given = self.attributes_of(operation)
+        function, defaults = self.library.function(
+            operation, given, self.opset, lambda: [(self.dtype(v), self.shape(v)) if v else None for v in inputs]
+        )
+        if function is not None:
+            return self.call(function, name, inputs, outputs, defaults | given)
+        attrs = {}
+        for key, a in given.items():
+            if a.graph is not None:
+                inner = _Reader(self.library, a.graph, outer=self)
+                attrs[key] = inner.graph
+                inputs += inner.captured
+            else:
+                attrs[key] = self.attribute(a)
+        READ[operation.op](self, Node(operation.op, name, inputs, outputs, attrs))
+
+    def attributes_of(self, operation):
+        """The attributes of a node by name; one that refers to an attribute of the function around it is that."""
+        found = {a.name: self.given.get(a.ref) if a.ref else a for a in operation.attributes}
+        return {name: a for name, a in found.items() if a is not None} if None in found.values() else found
+
+    def call(self, function, name, inputs, outputs, given):
+        """Reads the nodes of a function in the place of the node that calls it."""
+        if self.depth == DEEPEST:
+            raise ValueError(f"the model is damaged: function {function.name!r} calls itself")
+        before = self.scope, self.opset, self.given
+        inner = {"": ""} | dict(zip(function.inputs, [*inputs, *[""] * len(function.inputs)], strict=False))
+        results = dict(zip(function.outputs, outputs, strict=False))
+        self.given = given
+        self.scope, self.opset, self.depth = inner, self.library.opset_of(function), self.depth + 1
+        wanted = [v for v in function.outputs if results.get(v)]
+        self.nodes(function, wanted, lambda v: results.get(v) or self.fresh(f"{name}.{v}"))
+        passed = [(v, inner[v]) for v in wanted if inner[v] != results[v]]
+        (self.scope, self.opset, self.given), self.depth = before, self.depth - 1
+        for v, source in passed:  # an output that is an input
+            self.add(Node("Identity", unique(f"{name}.{v}", self.names), [source], [results[v]]))
+
+    def attribute(self, a):
+        if a.type in VALUES:
+            return a.value
+        value = self.onnx.helper.get_attribute_value(a.proto)
+        if value is None:
+            raise ValueError(f"the model is damaged: attribute {a.name!r} has no type")
+        if isinstance(value, bytes):
+            return value.decode("utf-8", "replace")
+        if isinstance(value, self.onnx.TensorProto):
+            return self.array(value)
+        if isinstance(value, self.onnx.SparseTensorProto):
+            return self.sparse_array(value)
+        if isinstance(value, (list, tuple)) or hasattr(value, "extend"):
+            return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in value]
+        return value

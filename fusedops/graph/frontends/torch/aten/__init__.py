@@ -1,0 +1,11 @@
+"""How torch's operators are read, one function each, in files by family.
+
+A reader takes the Program, the operator's first argument, and the others by the names of torch's schema. Tensors among
+them are values of the graph (fx_reader.Tensor) or, where constant, tensors of torch. It adds nodes and returns the
+name of the result, or a list of them. A use of an operator that it does not have is Unsupported.
+"""
+
+from . import convolutions, indexing, normalization, pointwise, products, reductions, resizing, shapes
+
+FAMILIES = (convolutions, pointwise, indexing, normalization, shapes, products, reductions, resizing)
+READERS = {name: reader for family in FAMILIES for name, reader in family.READERS.items()}

@@ -1,0 +1,113 @@
+"""Whether a network computes what the module computes: on the example, on other values, and in other sizes where sizes
+are open."""
+
+import numpy as np
+
+from ...inference.shape_inference import infer
+
+# Of a result's largest value, by the coarsest type of elements that a module has.
+TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
+NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
+LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
+FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
+
+
+def difference(model, module, example, sizes):
+    """None where the model gives the module's results; else what differs, in words, and whether it does so in the
+    sizes of the example. `sizes` are lists of other shapes of the inputs; those that the module itself does not take
+    do not count."""
+    # products of many elements that are 1.5 times as large overflow
+    times = 1 if any(node.op == "ReduceProd" for node in model._graph.nodes) else 1.5
+    given = [(example.leaves, "the example", True), (example.varied(example.leaves, -1, times), "other values", True)]
+    given += [
+        (example.varied(example.resized(shapes), 1, times), f"inputs of shape {', '.join(map(str, shapes))}", False)
+        for shapes in sizes
+    ]
+    for leaves, what, own in given:
+        try:
+            expected = example.tensors(module, leaves)
+        except Exception:  # whatever a module raises for inputs that it does not take
+            if leaves is example.leaves:
+                raise
+            continue
+        wrong = _compared(model, module, example, leaves, expected)
+        if wrong:
+            return f"on {what} {wrong}", own
+    return None
+
+
+def _compared(model, module, example, leaves, expected):
+    try:
+        found = model(*(x.numpy() for x in leaves))
+    except (ValueError, TypeError) as e:
+        return f"the network fails: {e}"
+    found = found if isinstance(found, tuple) else (found,)
+    if len(found) != len(expected):
+        return f"there are {len(found)} results, not {len(expected)}"
+    for i, (y, right) in enumerate(zip(found, expected, strict=True)):
+        wrong = apart(y, right.numpy(), _tolerance(module, right))
+        if wrong and not _is_noise(module, example, leaves, i, y, right):
+            return f"result {i} {wrong}"
+    return None
+
+
+def _tolerance(module, result):
+    types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
+    return max((TOLERANCE[t] for t in types if t in TOLERANCE), default=0)
+
+
+def _is_noise(module, example, leaves, i, y, right):
+    """Whether the difference is one that a change of the inputs in their last digits makes too."""
+    if not right.dtype.is_floating_point or y.shape != tuple(right.shape):
+        return False
+    nudged = example.tensors(module, [x * (1 + NUDGE) if x.dtype.is_floating_point else x for x in leaves])[i]
+    with np.errstate(invalid="ignore"):
+        moved, off = np.abs(nudged.numpy() - right.numpy()), np.abs(y - right.numpy())
+    return bool(np.all(np.isfinite(off)) and off.max(initial=0) <= NOISE * moved.max(initial=0))
+
+
+def apart(y, expected, tolerance):
+    """How an array differs from the right one, in words; None where it does not, or less than by `tolerance` times the
+    largest value."""
+    if y.shape != expected.shape:
+        return f"has shape {y.shape}, not {expected.shape}"
+    if y.dtype != expected.dtype:
+        return f"has elements of type {y.dtype}, not {expected.dtype}"
+    if y.dtype.kind != "f":
+        part = np.mean(y != expected) if y.size else 0
+        return f"differs in {part:.0%} of its elements" if part > FLIPPED else None
+    finite = np.isfinite(expected)
+    if not np.array_equal(finite, np.isfinite(y)) or not np.array_equal(y[~finite], expected[~finite], equal_nan=True):
+        return "has NaN or infinity in other places"
+    y, expected = y[finite].astype(np.float64), expected[finite].astype(np.float64)
+    off, scale = np.abs(y - expected).max(initial=0), max(np.abs(expected).max(initial=0), LEAST)
+    return f"is off by {off / scale:.2g} of its largest value" if off > tolerance * scale else None
+
+
+def first_difference(torch, program, graph, example):
+    """The first of torch's operators whose result the graph does not have, in words; None where each node alone is
+    right."""
+    seen = {}
+
+    class Watched(torch.fx.Interpreter):
+        def run_node(self, n):
+            seen[n] = super().run_node(n)
+            return seen[n]
+
+    module = program.exported.graph_module
+    given, inputs = iter(example.leaves), {}
+    for node in module.graph.nodes:
+        if node.op == "placeholder":
+            constant = program.values[node]
+            inputs[node] = next(given) if isinstance(constant, str) else constant
+    Watched(module).run(*inputs.values())
+    arrays = {v.name: inputs[n].numpy() for n in inputs if (v := program.inputs.get(n)) is not None}
+    known = infer(graph, {name: a.shape for name, a in arrays.items()}, arrays, strict=False)
+    for node, right in seen.items():
+        value = program.values.get(node)
+        found = known.get(value) if isinstance(value, str) else None
+        if isinstance(right, torch.Tensor) and found is not None and found.data is not None:
+            wrong = apart(found.data, right.detach().numpy(), _tolerance(module, right))
+            if wrong:
+                return f"{getattr(node.target, '_schema', node).name} {wrong}"
+    return None

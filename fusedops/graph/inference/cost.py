@@ -1,0 +1,44 @@
+"""Predicted nanoseconds of layers in float32 and in 8 bits, of which only the ratios count."""
+
+import math
+
+import numpy as np
+
+from ... import _core
+from ...layers import Conv2d
+from ..operators import conv_geometry
+
+
+def of_layer(node, x, y, layer):
+    """(float32, 8 bits) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
+    if "Conv" not in node.op:
+        return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
+    _, _, pads = _window(node, x, layer._weights_shape())
+    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
+
+
+def unquantized(node, x, y, w):
+    """How many times as fast a layer between bytes is in float32, its conversions counted, as in 8 bits."""
+    layer = None
+    if "Conv" in node.op:
+        strides, dilations, _ = _window(node, x, w)
+        layer = Conv2d(
+            np.zeros((*w[:2], *_image(w)), np.float32),
+            stride=strides,
+            dilation=dilations,
+            groups=node.attrs.get("group", 1),
+            layout="NHWC",
+        )
+    float_ns, ns = of_layer(node, x, y, layer)
+    return ns / (float_ns + sum(_core.convert_nanoseconds(math.prod(shape)) for shape in (x, y)))
+
+
+def _image(shape):
+    """The two spatial sizes of a shape of three or four axes."""
+    return (1, *shape[2:])[-2:]
+
+
+def _window(node, x, w):
+    """The window of a convolution over images, whose height is 1 where it has one spatial axis."""
+    strides, dilations, pads = conv_geometry.window(node, x[2:], w[len(w) - len(x) + 2 :])
+    return tuple([1, *strides][-2:]), tuple([1, *dilations][-2:]), [(0, 0), *pads][-2:]

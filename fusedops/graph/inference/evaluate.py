@@ -1,0 +1,44 @@
+"""Nodes in plain NumPy: the tool of constant folding, and what computes operators without a kernel."""
+
+from ..operators.activation import activate
+from ..operators.qlinear import quantized, real
+from ..operators.registry import OPERATORS
+
+
+def evaluate(node, inputs, residual=None, graphs=None):
+    """The results of a node as a list of arrays: ``activation(op(inputs) + residual)``, in 8 bits where the node says
+    so; ValueError where its inputs or attributes have none. `graphs` runs those inside the node; None: node by node."""
+    record = OPERATORS[node.op]
+    try:
+        results = (
+            record.evaluate(graphs or Interpreter(), node, *inputs)
+            if record.subgraphs
+            else record.evaluate(node, *inputs)
+        )
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as e:
+        raise ValueError(f"{node.op} {node.name!r} cannot be computed: {e}") from e
+    results = list(results) if isinstance(results, (tuple, list)) else [results]
+    if residual is not None:
+        results[0] = results[0] + real(node, "residual_q", residual)
+    if node.activation is not None:
+        results[0] = activate(results[0], node.activation, -1 if "Linear" in node.op else 1)
+    results[0] = quantized(node, results[0])
+    return results
+
+
+class Interpreter:
+    """Runs graphs inside nodes without a plan, node by node."""
+
+    def call(self, graph, inputs):
+        """The results of a graph, as a list."""
+        if len(inputs) != len(graph.inputs):
+            raise ValueError(f"a graph inside it takes {len(graph.inputs)} values, got {len(inputs)}")
+        values = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
+        for node in graph.nodes:
+            given = [values[v] if v else None for v in node.inputs]
+            results = evaluate(node, given, values.get(node.residual), self)
+            values |= {v: r for v, r in zip(node.outputs, results, strict=False) if v}
+        return [values[v] for v in graph.results]
+
+    def steady(self, graph, inputs, first_in, first_out, carried):
+        """None: no round is planned."""

@@ -1,0 +1,171 @@
+"""Shapes and types of every value for given input shapes; what follows from shapes alone is computed here, not at run
+time."""
+
+import contextlib
+import math
+
+import numpy as np
+
+from ..ir.graph import Known, constant
+from ..ir.subgraph import Undetermined, captured, graphs_of
+from ..ir.symbolic import Later, is_open, whole
+from ..operators.registry import OPERATORS
+from ..steps.tensor import broadcast_shapes, physical_memory
+from .evaluate import Interpreter, evaluate
+
+MOST_COUNTS = 64  # integers of a value that shapes follow from
+
+MOST_VALUES = 64  # of an input whose values a plan is made for
+
+
+def shaping_inputs(graph, inner=False):
+    """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside: integers, and
+    floats if they are few.
+    Of a graph inside a node, what it computes anew in each round is none of them."""
+    inputs = graph.inputs[len(graph.inputs) - graph.captures :] if inner else graph.inputs
+    knowable = {v.name for v in inputs if _may_decide(v)}.union(graph.constants)
+    for node in graph.nodes:
+        if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
+            knowable.update(node.outputs)
+    wanted = {v for node in graph.nodes for v in _shaping(node) if v and v in knowable}
+    for node in reversed(graph.nodes):
+        if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
+            wanted.update(node.reads())
+    return [v.name for v in graph.inputs if v.name in wanted]
+
+
+def _may_decide(value):
+    """Whether an input may be made of numbers that are sizes."""
+    if value.dtype is None or value.shape is not None and len(value.shape) > 1:
+        return False
+    fixed = value.shape is not None and all(isinstance(n, int) for n in value.shape)
+    return value.dtype.kind in "iub" or fixed and math.prod(value.shape) <= MOST_VALUES
+
+
+def _shaping(node):
+    """The inputs of a node on whose values shapes depend, those inside its graphs too."""
+    found = [node.input(i) for i in OPERATORS[node.op].shaping]
+    for key, graph in graphs_of(node).items():
+        outside = dict(
+            zip(
+                (v.name for v in graph.inputs[len(graph.inputs) - graph.captures :]),
+                captured(node, key, node.inputs),
+                strict=True,
+            )
+        )
+        found += [outside[v] for v in shaping_inputs(graph, inner=True)]
+    return found
+
+
+def infer(graph, shapes, values=(), strict=True, earlier=()):
+    """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple;
+    `values` has the data of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left
+    out. `earlier` has what is known of values already: passes keep what a name means."""
+    inputs = {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
+    return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict, earlier)
+
+
+def infer_from(graph, inputs, strict=True, earlier=()):
+    """As infer, from what is known of the inputs."""
+    known = {name: constant(a) for name, a in graph.constants.items()} | inputs
+    for node in graph.nodes:
+        if node.output in earlier and all(v in earlier for v in node.outputs if v):
+            known |= {v: earlier[v] for v in node.outputs if v}
+            continue
+        if not strict and not all(map(known.__contains__, node.reads())):
+            continue
+        try:
+            known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
+        except Undetermined as e:
+            if strict:
+                e.node, e.known = node, known
+                raise
+        except (ValueError, IndexError, TypeError, KeyError, AttributeError, ZeroDivisionError, OverflowError) as e:
+            if not strict:
+                continue
+            given = ", ".join(str(known[v].shape) for v in node.inputs if v in known)
+            raise ValueError(f"{node.op} {node.name!r} does not fit its inputs of shape {given}: {e}") from e
+    return known
+
+
+def without_data(known):
+    """What is known of the values that only a call has: what a later inference need not find again."""
+    return {v: k for v, k in known.items() if k.data is None}
+
+
+def infer_node(node, inputs, residual=None):
+    """{output: Known} of one node."""
+    record = OPERATORS[node.op]
+    if record.from_shapes:
+        return {node.output: constant(record.evaluate(node, *inputs))}
+    if any(x is not None and x.dtype == object for x in inputs):
+        raise Undetermined("it takes a sequence, whose length only a call knows")
+    if record.infer is not None:
+        return {
+            v: k
+            for v, k in zip(
+                node.outputs, record.infer(*([Inference()] * record.subgraphs), node, *inputs), strict=False
+            )
+            if v
+        }
+    shapes = record.shape(node, *inputs)
+    shapes = shapes if isinstance(shapes, list) else [shapes]
+    if residual is not None:
+        shapes[0] = broadcast_shapes(shapes[0], residual.shape)
+    found = {
+        v: Known(tuple([n if n.__class__ is int else whole(n) for n in s]), record.dtype(node, inputs, i))
+        for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
+        if v
+    }
+    constants = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
+    if constants or record.grows:
+        for shape, dtype, _ in found.values():
+            if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
+                raise ValueError(
+                    f"the result would have {math.prod(shape)} elements, which this machine has no memory for"
+                )
+    if constants:
+        arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
+        if is_open((*arrays, addend)) or any(is_open(known.shape) for known in found.values()):
+            return _open(node, arrays, addend, found)
+        return {
+            v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v
+        }
+    return found
+
+
+def _open(node, arrays, residual, found):
+    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of Sizes, others
+    when sizes are given."""
+    if OPERATORS[node.op].sizes and residual is None and _counts(arrays, found.values()):
+        with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
+            results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
+            return {v: constant(r if is_open(r) else r.astype(found[v].dtype)) for v, r in results.items()}
+    each = Later(evaluate, (node, arrays, residual))
+    return {
+        v: known._replace(
+            data=Later(_result, (each, node.outputs.index(v), known.shape, known.dtype), known.shape, known.dtype)
+        )
+        for v, known in found.items()
+    }
+
+
+def _counts(arrays, results):
+    """Whether a node computes with a few integers of known number, such as sizes are."""
+    values = all(a is None or isinstance(a, np.ndarray) and (a.dtype == object or a.dtype.kind in "bi") for a in arrays)
+    return values and all(
+        not is_open(r.shape) and math.prod(r.shape) <= MOST_COUNTS and r.dtype.kind in "bi" for r in results
+    )
+
+
+def _result(results, i, shape, dtype):
+    return np.ascontiguousarray(results[i], dtype).reshape(shape)
+
+
+class Inference(Interpreter):
+    """What is known of graphs inside nodes; those that only take constants are run."""
+
+    def infer(self, graph, inputs):
+        """What is known of a graph's results, from what is of its inputs."""
+        found = infer_from(graph, dict(zip((v.name for v in graph.inputs), inputs, strict=True)))
+        return [found[v] for v in graph.results]

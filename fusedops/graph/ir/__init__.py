@@ -1,0 +1,1 @@
+"""The graph of a network, and what is said about it."""

@@ -1,0 +1,111 @@
+"""Graphs inside nodes: what they take from outside, their networks, and a branch in the place of its node.
+
+A node with graphs has the values that its graphs take from outside behind its own inputs, for each graph in order;
+inside they are the last `captures` inputs of the graph. So passes and plans see all that a node reads.
+"""
+
+import numpy as np
+
+from .graph import Graph, Known, Node, unique
+
+MOST_ROUNDS = 10_000_000  # of a loop: one that goes on is taken to have no end
+MOST_FOLDED = 1000  # rounds of a loop that is computed while planning
+
+
+class Undetermined(ValueError):
+    """A shape depends on values that only a call knows. `node` and `known` say where, and what is known there."""
+
+    node: Node | None = None
+    known: dict[str, Known] | None = None
+
+
+def graphs_of(node):
+    """{attribute: graph} of a node."""
+    return {k: a for k, a in node.attrs.items() if isinstance(a, Graph)}
+
+
+def own_inputs(node, inputs):
+    """What a node takes itself, out of things in the order of its inputs."""
+    inputs = list(inputs)
+    return inputs[: len(inputs) - sum(g.captures for g in graphs_of(node).values())]
+
+
+def captured(node, key, inputs):
+    """What the graph under an attribute takes from outside, out of things in the order of the node's inputs."""
+    at = len(own_inputs(node, inputs))
+    for name, graph in graphs_of(node).items():
+        if name == key:
+            return list(inputs[at : at + graph.captures])
+        at += graph.captures
+    return []
+
+
+def drop_unused(node):
+    """Forgets what the graphs of a node take from outside and do not read, or have as constants."""
+    kept, taken = own_inputs(node, node.inputs), {key: captured(node, key, node.inputs) for key in graphs_of(node)}
+    for key, graph in graphs_of(node).items():
+        outside = list(zip(graph.inputs[len(graph.inputs) - graph.captures :], taken[key], strict=True))
+        used = {v for n in graph.nodes for v in n.reads()}.union(graph.results)
+        gone = {v.name for v, _ in outside if v.name not in used or v.name in graph.constants}
+        graph.inputs = [v for v in graph.inputs if v.name not in gone]
+        graph.captures -= len(gone)
+        kept += [name for v, name in outside if v.name not in gone]
+    node.inputs = kept
+
+
+def take_constants(graph, node):
+    """Gives the graphs of a node as constants what they take from outside and is constant there."""
+    for key, inner in graphs_of(node).items():
+        formal = inner.inputs[len(inner.inputs) - inner.captures :]
+        inner.constants |= {
+            v.name: graph.constants[name]
+            for v, name in zip(formal, captured(node, key, node.inputs), strict=True)
+            if name in graph.constants
+        }
+    drop_unused(node)
+
+
+def inlined(graph, decided):
+    """The graph with the branch in the place of each `If` in `decided`, a dict from its node to the attribute of the
+    branch."""
+    nodes = dict.fromkeys((n.name for n in graph.nodes), 0)
+    names = dict.fromkeys(
+        [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)], 0
+    )
+    constants, found = dict(graph.constants), []
+    for node in graph.nodes:
+        if node not in decided:
+            found.append(node)
+            continue
+        inner, outside = node.attrs[decided[node]], captured(node, decided[node], node.inputs)
+        scope = {"": ""} | dict(zip((v.name for v in inner.inputs), outside, strict=True))
+        for name, a in inner.constants.items():
+            scope[name] = unique(name, names)
+            constants[scope[name]] = a
+        for n in inner.nodes:
+            scope |= {v: unique(v, names) for v in n.outputs if v}
+            reads, made = ([scope[v] for v in values] for values in (n.inputs, n.outputs))
+            found.append(
+                Node(
+                    n.op, unique(n.name, nodes), reads, made, n.attrs, scope[n.residual], n.activation, list(n.absorbed)
+                )
+            )
+        for v, result in zip(node.outputs, inner.results, strict=False):
+            if v:
+                found.append(Node("Identity", unique(f"{node.name}.{v}", nodes), [scope[result]], [v]))
+    return Graph(
+        found, constants, graph.inputs, graph.outputs, graph.results, graph.opset, graph.defaults, graph.captures
+    )
+
+
+def branch_of(node, condition):
+    """The attribute of the branch that a condition, an array of one element, takes."""
+    if np.size(condition) != 1:
+        raise ValueError(f"its condition has shape {np.shape(condition)}, but must have one element")
+    return "then_branch" if bool(np.reshape(condition, ())) else "else_branch"
+
+
+def decisions(graph, known):
+    """{node: attribute of its branch} of each `If` whose condition is known."""
+    conditions = {n: known.get(n.input(0)) for n in graph.nodes if n.op == "If"}
+    return {n: branch_of(n, k.data) for n, k in conditions.items() if k is not None and k.data is not None}

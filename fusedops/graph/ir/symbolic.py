@@ -1,0 +1,273 @@
+"""Sizes that stay open while a network is planned: numbers that know how they follow from the sizes of inputs.
+
+A plan is made once with a Size for each open size. Arithmetic gives other Sizes; a comparison gives a bool and notes
+the condition that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by `__index__`,
+and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
+operators that compute with Sizes to the end are planned once, others once a size.
+"""
+
+from operator import index
+
+import numpy as np
+
+from ... import _core
+
+
+class Trace:
+    """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments,
+    result)."""
+
+    def __init__(self, given):
+        self.formulas, self.found, self.values, self.constants = [], {}, [], {}
+        self.decisions = []
+        self.given = [Size(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
+
+    def note(self, kind, a, b, value=0):
+        """The number of a formula."""
+        key = kind, a, b
+        if key not in self.found:
+            if not -1 << 63 <= value < 1 << 63:
+                raise OverflowError(f"a size of {value}")
+            self.found[key] = len(self.formulas)
+            self.formulas.append(key)
+            self.values.append(value)
+        return self.found[key]
+
+    def number(self, n):
+        """The number of the formula of an int or Size."""
+        if n.__class__ is Size:
+            return n.number
+        found = self.constants.get(n)
+        if found is None:
+            found = self.constants[n] = self.note(_core.CONSTANT, index(n), 0, index(n))
+        return found
+
+    def compute(self, kind, a, b, value):
+        return Size(self, self.note(kind, self.number(a), self.number(b), value))
+
+    def holds(self, kind, opposite, a, b, truth):
+        """Notes that a comparison has this result. `opposite` is the comparison, of b and a, that is true where the
+        first is not."""
+        a, b = self.number(a), self.number(b)
+        self.note(*((kind, a, b) if truth else (opposite, b, a)))
+        return truth
+
+
+_UNCHANGED = {_core.ADD: 0, _core.SUBTRACT: 0, _core.MULTIPLY: 1, _core.DIVIDE: 1}  # the int that changes nothing
+
+
+def _arithmetic(kind, function, swapped=False):
+    def method(self, other):
+        if isinstance(other, np.ndarray):
+            return NotImplemented
+        if not isinstance(other, (int, Size, np.integer, np.bool_)):
+            return function(other, index(self)) if swapped else function(index(self), other)
+        a, b = (other, self) if swapped else (self, other)
+        if not isinstance(other, Size):
+            if kind == _core.MULTIPLY and other == 0:
+                return 0
+            if other == _UNCHANGED.get(kind) and (not swapped or kind in (_core.ADD, _core.MULTIPLY)):
+                return self
+        return self.trace.compute(kind, a, b, function(value(a), value(b)))
+
+    return method
+
+
+def _comparison(kind, opposite, function, swapped=False):
+    def method(self, other):
+        if not isinstance(other, (int, Size, np.integer)):
+            return NotImplemented if isinstance(other, np.ndarray) or other is None else function(index(self), other)
+        if isinstance(other, Size) and other.number == self.number:
+            return function(0, 0)
+        truth = function(self.value, value(other))
+        return self.trace.holds(kind, opposite, *((other, self) if swapped else (self, other)), truth)
+
+    return method
+
+
+class Size:
+    """An integer that follows from the sizes of inputs; `value` is what it is in the trace."""
+
+    __slots__ = ("number", "trace")
+
+    def __init__(self, trace, number):
+        self.trace, self.number = trace, number
+
+    @property
+    def value(self):
+        return self.trace.values[self.number]
+
+    __add__ = _arithmetic(_core.ADD, lambda a, b: a + b)
+    __radd__ = _arithmetic(_core.ADD, lambda a, b: a + b, swapped=True)
+    __sub__ = _arithmetic(_core.SUBTRACT, lambda a, b: a - b)
+    __rsub__ = _arithmetic(_core.SUBTRACT, lambda a, b: a - b, swapped=True)
+    __mul__ = _arithmetic(_core.MULTIPLY, lambda a, b: a * b)
+    __rmul__ = _arithmetic(_core.MULTIPLY, lambda a, b: a * b, swapped=True)
+    __floordiv__ = _arithmetic(_core.DIVIDE, lambda a, b: a // b)
+    __rfloordiv__ = _arithmetic(_core.DIVIDE, lambda a, b: a // b, swapped=True)
+    __mod__ = _arithmetic(_core.REMAINDER, lambda a, b: a % b)
+    __rmod__ = _arithmetic(_core.REMAINDER, lambda a, b: a % b, swapped=True)
+    __eq__ = _comparison(_core.EQUAL, _core.UNEQUAL, lambda a, b: a == b)
+    __ne__ = _comparison(_core.UNEQUAL, _core.EQUAL, lambda a, b: a != b)
+    __lt__ = _comparison(_core.LESS, _core.AT_MOST, lambda a, b: a < b)
+    __le__ = _comparison(_core.AT_MOST, _core.LESS, lambda a, b: a <= b)
+    __gt__ = _comparison(_core.LESS, _core.AT_MOST, lambda a, b: a > b, swapped=True)
+    __ge__ = _comparison(_core.AT_MOST, _core.LESS, lambda a, b: a >= b, swapped=True)
+
+    def __neg__(self):
+        return 0 - self
+
+    def __abs__(self):
+        return -self if self < 0 else self
+
+    def __divmod__(self, other):
+        return self // other, self % other
+
+    def __truediv__(self, other):
+        """The quotient as a float, which other sizes must have too."""
+        return self._ratio(self, other) if isinstance(other, (int, Size, np.integer)) else index(self) / other
+
+    def __rtruediv__(self, other):
+        return self._ratio(other, self) if isinstance(other, (int, np.integer)) else other / index(self)
+
+    @staticmethod
+    def _ratio(a, b):
+        exact = value(a) * b == value(b) * a  # notes that a / b is this
+        assert exact
+        return value(a) / value(b)
+
+    def __index__(self):
+        self.trace.holds(_core.EQUAL, _core.UNEQUAL, self, self.value, True)
+        return self.value
+
+    __int__ = __trunc__ = __floor__ = __ceil__ = __index__
+
+    def __float__(self):
+        return float(index(self))
+
+    def __bool__(self):
+        return bool(self != 0)
+
+    def __hash__(self):
+        return hash(index(self))
+
+    def __repr__(self):
+        return str(self.value)
+
+
+def value(n):
+    """The int that an int or Size is now; notes nothing."""
+    return n.value if isinstance(n, Size) else int(n)
+
+
+def whole(n):
+    """n as an int, or as the Size that it is."""
+    return n if n.__class__ is int or isinstance(n, Size) else index(n)
+
+
+def decide(function, *arguments):
+    """function(*arguments) with plain ints; other sizes must give the same result, which the function is asked for."""
+    result = function(*now(arguments))
+    for size in _sizes(arguments)[:1]:
+        size.trace.decisions.append((function, arguments, result))
+    return result
+
+
+def _sizes(x):
+    """The Sizes in nested tuples, lists and arrays, and in what is computed from sizes later."""
+    if isinstance(x, Size):
+        return (x,)
+    if isinstance(x, Later):
+        return x.sizes
+    if isinstance(x, np.ndarray):
+        x = x.reshape(-1) if x.dtype == object else ()
+    if not isinstance(x, (tuple, list, np.ndarray)):
+        return ()
+    return [size for item in x if item.__class__ not in _CLOSED for size in _sizes(item)]
+
+
+_CLOSED = {int, float, bool, str, type(None)}
+
+
+def is_open(x):
+    """Whether Sizes are in x."""
+    return bool(_sizes(x))
+
+
+def now(x, values=None):
+    """x with ints for the Sizes in it: those of the formulas' `values`, or of the trace."""
+    if x.__class__ in _CLOSED:
+        return x
+    if isinstance(x, Size):
+        return x.value if values is None else int(values[x.number])
+    if isinstance(x, Later):
+        return x.now(values)
+    if isinstance(x, tuple):
+        return tuple(now(item, values) for item in x)
+    if isinstance(x, list):
+        return [now(item, values) for item in x]
+    if isinstance(x, np.ndarray) and x.dtype == object:
+        return np.array([now(item, values) for item in x.reshape(-1)], np.int64).reshape(x.shape)
+    return x
+
+
+def later(function, *arguments):
+    """function(*arguments): computed at once where no size in the arguments is open, else when sizes are given."""
+    return Later(function, arguments) if is_open(arguments) else function(*arguments)
+
+
+class Later:
+    """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the
+    trace, which must stay then."""
+
+    def __init__(self, function, arguments, shape=None, dtype=None):
+        self.function, self.arguments, self._shape, self._dtype, self._computed = (
+            function,
+            arguments,
+            shape,
+            dtype,
+            None,
+        )
+        self.sizes = tuple({size.number: size for size in _sizes(arguments)}.values())
+
+    def now(self, values=None):
+        """The result for these values of formulas; each is computed once."""
+        if self._computed is None or self._computed[0] is not values:
+            self._computed = values, self.function(*now(self.arguments, values))
+        return self._computed[1]
+
+    def fixed(self):
+        """The result for the sizes of the trace, from now on the only ones."""
+        for size in self.sizes:
+            index(size)
+        return self.now()
+
+    @property
+    def shape(self):
+        return self.fixed().shape if self._shape is None else self._shape
+
+    @property
+    def dtype(self):
+        return self.fixed().dtype if self._dtype is None else self._dtype
+
+    def __getattr__(self, name):
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self.fixed(), name)
+
+    def __array__(self, dtype=None, copy=None):
+        return np.asarray(self.fixed(), dtype)
+
+    def __len__(self):
+        return len(self.fixed())
+
+    def __getitem__(self, item):
+        return self.fixed()[item]
+
+    def __iter__(self):
+        return iter(self.fixed())
+
+
+def integers(numbers):
+    """An array of int64, or of objects where Sizes are among the numbers."""
+    return np.array([*numbers], object if is_open(numbers) else np.int64)

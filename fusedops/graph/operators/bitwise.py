@@ -1,0 +1,44 @@
+"""Operators on the bits of integers."""
+
+import numpy as np
+
+from .elementwise import CAST_TYPES
+from .schema import Operator, broadcast_shape, same_shape
+
+
+def _each(function):
+    return Operator(lambda node, *xs: function(*xs), broadcast_shape, _INTEGERS)
+
+
+def _shift(node, x, by):
+    return (np.left_shift if node.attrs["direction"] == "LEFT" else np.right_shift)(x, by)
+
+
+def _bit_cast(node, x):
+    return np.ascontiguousarray(x).reshape(x.shape).view(CAST_TYPES[node.attrs["to"]])
+
+
+def _bit_cast_type(node, inputs, i):
+    dtype = np.dtype(CAST_TYPES[node.attrs["to"]])
+    if dtype.itemsize != inputs[0].dtype.itemsize:
+        raise ValueError(f"the bits of {inputs[0].dtype} are not as many as those of {dtype}")
+    return dtype
+
+
+def _read_bit_cast(r, node):
+    if node.attrs["to"] not in CAST_TYPES:
+        raise ValueError(
+            f"bit cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
+        )
+    r.add(node)
+
+
+_INTEGERS = "no kernel for integers"
+RECORDS = {
+    "BitCast": Operator(_bit_cast, same_shape, _INTEGERS, _read_bit_cast, _bit_cast_type),
+    "BitShift": Operator(_shift, broadcast_shape, _INTEGERS),
+    "BitwiseAnd": _each(np.bitwise_and),
+    "BitwiseNot": _each(np.invert),
+    "BitwiseOr": _each(np.bitwise_or),
+    "BitwiseXor": _each(np.bitwise_xor),
+}

@@ -1,0 +1,1 @@
+"""Operators of ONNX Runtime's domain com.microsoft."""

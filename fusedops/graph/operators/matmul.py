@@ -1,0 +1,227 @@
+"""Matrix products."""
+
+import math
+import string
+
+import numpy as np
+
+from ...layers import Linear
+from ..ir.float16 import lean
+from ..ir.graph import Node, unique
+from ..ir.graph_builder import Reader
+from ..steps.lowering import Builder
+from ..steps.tensor import broadcast, broadcast_shapes, reshaped, row_major, transposed
+from .conv import constant_weights
+from .schema import Operator
+
+
+def _gemm(node, a, b, c=None):
+    a, b = a.T if node.attrs.get("transA", 0) else a, b.T if node.attrs.get("transB", 0) else b
+    y = (a @ b) * np.asarray(node.attrs.get("alpha", 1.0), a.dtype)
+    return y if c is None else y + c * np.asarray(node.attrs.get("beta", 1.0), a.dtype)
+
+
+def _linear(node, x, w, b=None):
+    return x @ w.T if b is None else x @ w.T + b
+
+
+def _einsum(node, *xs):
+    return np.einsum(node.attrs["equation"], *xs, optimize=True)
+
+
+def _einsum_terms(equation, ndims):
+    """([the letters of each operand's axes], the letters of the result's axes); an ellipsis becomes capital letters of
+    its own."""
+    left, arrow, right = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    spare = [c for c in string.ascii_uppercase if c not in equation]
+    hidden = [n - len(t.replace("...", "")) if "..." in t else 0 for t, n in zip(terms, ndims, strict=True)]
+    ellipsis = "".join(spare[: max(hidden)])
+    if not arrow:
+        right = "..." * any("..." in t for t in terms) + "".join(
+            sorted(c for c in set(left) - {",", "."} if left.count(c) == 1)
+        )
+    terms = [t.replace("...", ellipsis[len(ellipsis) - n :]) for t, n in zip(terms, hidden, strict=True)]
+    if [len(t) for t in terms] != list(ndims):
+        raise ValueError(f"the equation {equation!r} does not fit inputs of {', '.join(map(str, ndims))} axes")
+    return terms, right.replace("...", ellipsis)
+
+
+def _gemm_shape(node, a, b, c=None):
+    (m, k), (k2, n) = (
+        (a.shape[::-1] if node.attrs.get("transA", 0) else a.shape),
+        (b.shape[::-1] if node.attrs.get("transB", 0) else b.shape),
+    )
+    if k != k2:
+        raise ValueError("the inner sizes differ")
+    return m, n
+
+
+def matmul_shape(node, a, b):
+    sa, sb = (1, *a.shape) if len(a.shape) == 1 else a.shape, (*b.shape, 1) if len(b.shape) == 1 else b.shape
+    if sa[-1] != sb[-2]:
+        raise ValueError("the inner sizes differ")
+    y = (*broadcast_shapes(sa[:-2], sb[:-2]), sa[-2], sb[-1])
+    y = y[:-2] + y[-1:] if len(a.shape) == 1 else y
+    return y[:-1] if len(b.shape) == 1 else y
+
+
+def _linear_shape(node, x, w, b=None):
+    if x.shape[-1] != w.shape[1]:
+        raise ValueError(f"the weights {w.shape} need a last axis of {w.shape[1]}")
+    return (*x.shape[:-1], w.shape[0])
+
+
+def _einsum_shape(node, *xs):
+    terms, result = _einsum_terms(node.attrs["equation"], [len(x.shape) for x in xs])
+    sizes = {}
+    for term, x in zip(terms, xs, strict=True):
+        for letter, n in zip(term, x.shape, strict=True):
+            if n != sizes.setdefault(letter, n) and 1 not in (n, sizes[letter]):
+                raise ValueError(
+                    f"the axes {letter!r} of {node.attrs['equation']!r} have the lengths {sizes[letter]} and {n}"
+                )
+            sizes[letter] = n if sizes[letter] == 1 else sizes[letter]
+    return tuple(sizes[letter] for letter in result)
+
+
+def _lower_linear(p: Builder, node):
+    weights = constant_weights(p, node, _linear_shape, 2)
+    if weights is None:
+        return False
+    layer = p.layer(node.name, lambda: Linear(*lean(weights[0]), *weights[1:], activation=node.activation))
+    add_linear(p, node, layer, weights[0].shape[1])
+    return True
+
+
+def add_linear(p: Builder, node, layer, k):
+    """Adds the step of a prepared product of rows of k elements."""
+    y = p.result(node.output)
+    y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
+    x = p.reshape(node, p.at(node.inputs[0]), (y.shape[0], k))
+    if x.strides[1] != 1 and x.shape[1] != 1:
+        x = p.dense(node, x, row_major(x.shape))
+    r = p.residual(node, p.at(node.output))
+    p.add("linear", node, layer=layer, x=x, y=y, residual=r and p.reshape(node, r, y.shape))
+
+
+def _columns_as_rows(a, b):
+    """The operands of the same results, (b^T a^T)^T, where each batch has one column for a matrix that all share."""
+    if len(b.shape) == 2 or b.shape[-1] != 1 or any(n != 1 for n in a.shape[:-2]):
+        return a, b
+    rows = b._replace(shape=(*b.shape[:-2], 1, b.shape[-2]), strides=(*b.strides[:-2], 1, b.strides[-2]))
+    return rows, transposed(a._replace(shape=a.shape[-2:], strides=a.strides[-2:]))
+
+
+def _as_rows(a, b, shape):
+    """The operands and the shape of a product, where batches that share a right operand are rows of one matrix, as far
+    as a's memory allows: each right operand is packed once."""
+    front = (1,) * (len(shape) - len(b.shape)) + b.shape[:-2]
+    own = next((i for i in range(len(front), 0, -1) if front[i - 1] != 1), 0)  # axes in front that b has
+    if own == len(front) or a.shape[:-1] != tuple(shape[:-1]):
+        return a, b, shape
+    rows = (*shape[:own], math.prod(shape[own:-1]), a.shape[-1])
+    strides = reshaped(a.shape, a.strides, rows)
+    if strides is None:
+        return a, b, shape
+    b = broadcast(b, (*front, *b.shape[-2:]))
+    b = b._replace(shape=(*front[:own], *b.shape[-2:]), strides=(*b.strides[:own], *b.strides[-2:]))
+    return a._replace(shape=rows, strides=strides), b, (*rows[:-1], shape[-1])
+
+
+def _lower_product(p: Builder, node, a, b, scale=1.0):
+    shape = p.known[node.output].shape
+    y = p.result(node.output)
+    if len(a.shape) == 1:
+        a, shape = (
+            a._replace(shape=(1, *a.shape), strides=(1, *a.strides)),
+            (*shape[:-1], 1, shape[-1]) if len(b.shape) > 1 else (1,),
+        )
+    if len(b.shape) == 1:
+        b, shape = b._replace(shape=(*b.shape, 1), strides=(*b.strides, 1)), (*shape, 1)
+    a, b = _columns_as_rows(a, b)
+    a, b, shape = _as_rows(a, b, (*shape[:-2], a.shape[-2], b.shape[-1]))
+    a, b = broadcast(a, (*shape[:-2], *a.shape[-2:])), broadcast(b, (*shape[:-2], *b.shape[-2:]))
+    y = y._replace(shape=shape, strides=row_major(shape))
+    p.add("matmul", node, a=a, b=b, y=y, scale=float(scale), activation=p.activation(node))
+    return True
+
+
+def _lower_matmul(p: Builder, node):
+    a, b = map(p.at, node.inputs)
+    return b.dtype == np.float32 and _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
+
+
+def _lower_gemm(p: Builder, node):
+    """A product of two values that both come from the network's input; one with constant weights is a Linear."""
+    if node.input(2):
+        return False
+    a, b = map(p.at, node.inputs)
+    a, b = (transposed(t) if node.attrs.get(name, 0) else t for t, name in ((a, "transA"), (b, "transB")))
+    return _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
+
+
+def _read_einsum(r: Reader, node):
+    """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the
+    columns."""
+    left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")
+    terms = left.split(",")
+    a, b = map(set, terms) if len(terms) == 2 else (set(), set())
+    y = set(right)
+    shared, rows, inner, columns = a & b & y, (a & y) - b, (a & b) - y, (b & y) - a
+    alike = (
+        len(left) == len(a) + len(b) + 1
+        and shared | rows | columns == y
+        and len(y) == len(right)
+        and a | b == shared | rows | inner | columns
+    )
+    if not arrow or "." in left or not alike or max(map(len, (rows, inner, columns))) > 1 or not inner:
+        return r.add(node)
+    batch, (row, column), summed = (
+        [c for c in right if c in shared],
+        ("".join(s) for s in (rows, columns)),
+        "".join(inner),
+    )
+
+    def part(x, term, first, last):
+        """An operand with its axes in the order of a matrix product; one of length 1 where it has no rows or
+        columns."""
+        order = [*batch, *first, *last]
+        x = step("Transpose", x, {"perm": [term.index(c) for c in order]})
+        return x if first and last else step("Unsqueeze", x, {}, [len(batch) + bool(first)])
+
+    def step(op, x, attrs, axes=None, result=None):
+        result = result or r.fresh(f"{node.name}.{op}")
+        r.add(
+            Node(
+                op,
+                unique(f"{node.name}.{op}", r.names),
+                [x] if axes is None else [x, r.constant(f"{node.name}.axes", axes)],
+                [result],
+                attrs,
+            )
+        )
+        return result
+
+    operands = [part(node.inputs[0], terms[0], row, summed), part(node.inputs[1], terms[1], summed, column)]
+    made = r.fresh(f"{node.name}.product")
+    r.add(Node("MatMul", node.name, operands, [made]))
+    if not (row and column):
+        made = step("Squeeze", made, {}, [len(batch) + i for i, c in enumerate((row, column)) if not c])
+    order = [*batch, *row, *column]
+    step("Transpose", made, {"perm": [order.index(c) for c in right]}, result=node.output)
+
+
+def _det(node, x):
+    return np.linalg.det(x.astype(np.float64)).astype(x.dtype)
+
+
+RECORDS = {
+    "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
+    "Einsum": Operator(
+        _einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum
+    ),
+    "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
+    "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
+    "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),
+}

@@ -1,0 +1,152 @@
+"""Products with weights of a few bits, in blocks along k that have a scale and a zero point each: w = (q - zero) scale.
+
+``MatMulBits`` has them as files do (MatMulNBits). In ``LinearBits`` they are constants of 4 or 8 bits in the order of
+the kernels (fo_bits in csrc/fusedops.h), which unpack them in registers.
+"""
+
+import numpy as np
+
+from ... import _core, activations
+from ..steps.lowering import Builder
+from .matmul import add_linear
+from .schema import Operator, floats
+
+
+def unpack(bits, packed, count):
+    """`count` numbers of few bits from the bytes of each row, the lowest bits first."""
+    each = packed.reshape(*packed.shape[:-1], -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8) & np.uint8(2**bits - 1)
+    return each.reshape(*packed.shape[:-1], -1)[..., :count]
+
+
+def _sizes(node):
+    """n, k, the bits of a weight, the steps of a block and the number of blocks."""
+    n, k, block = (node.attrs[name] for name in ("N", "K", "block_size"))
+    return n, k, node.attrs.get("bits", 4), block, -(-k // block) if block > 0 else 0
+
+
+def _dequantize(node, q, scales, zeros=None):
+    """The weights (n, k) of MatMulNBits: blocks along k of `block_size` numbers of `bits` bits, each with a scale and
+    perhaps a zero point."""
+    n, k, bits, block, blocks = _sizes(node)
+    q, scales = unpack(bits, q.reshape(n, blocks, -1), block), scales.reshape(n, blocks, 1)
+    if zeros is None:
+        zeros = np.full((n, blocks), 2 ** (bits - 1))
+    elif zeros.dtype == np.uint8:
+        zeros = unpack(bits, zeros.reshape(n, -1), blocks)
+    zeros = zeros.reshape(n, blocks, 1)
+    return ((q.astype(scales.dtype) - zeros.astype(scales.dtype)) * scales).reshape(n, -1)[:, :k]
+
+
+def weights_shape(node, q, scales, zeros=None):
+    n, k, bits, block, blocks = _sizes(node)
+    if (
+        min(n, k, block) < 1
+        or bits not in (2, 4, 8)
+        or np.prod(q.shape) != n * blocks * (-(-block * bits // 8))
+        or np.prod(scales.shape) != n * blocks
+    ):
+        raise ValueError(
+            f"weights of {n} x {k} in blocks of {block} do not have {bits} bits, or {np.prod(q.shape)} "
+            f"bytes and {np.prod(scales.shape)} scales; fusedops reads 2, 4 and 8 bits"
+        )
+    each = -(-blocks * bits // 8) if zeros is not None and zeros.dtype == np.uint8 else blocks
+    if zeros is not None and np.prod(zeros.shape) != n * each:
+        raise ValueError(
+            f"{n} x {blocks} zero points of {bits} bits do not have the shape {zeros.shape}, dtype {zeros.dtype}"
+        )
+    return n, k
+
+
+def _matmul(node, x, q, scales, zeros=None, bias=None):
+    y = x @ _dequantize(node, q, scales, zeros).T
+    return y if bias is None else y + bias
+
+
+def _matmul_shape(node, x, q, scales, zeros=None, bias=None):
+    return _product_shape(x, *weights_shape(node, q, scales, zeros))
+
+
+def _product_shape(x, n, k):
+    if x.shape[-1] != k:
+        raise ValueError(f"the weights ({n}, {k}) need a last axis of {k}")
+    return (*x.shape[:-1], n)
+
+
+# ---- the order of the kernels
+
+
+def _panels(rows):
+    """Rows, one a column of the product, as panels (panels, numbers of a column, columns of a panel)."""
+    columns, n = _core.BITS_COLUMNS, len(rows)
+    padded = np.zeros((-(-n // columns) * columns, rows.shape[1]), rows.dtype)
+    padded[:n] = rows
+    return np.ascontiguousarray(padded.reshape(-1, columns, rows.shape[1]).swapaxes(1, 2))
+
+
+def _rows(panels, n):
+    return panels.swapaxes(1, 2).reshape(-1, panels.shape[1])[:n]
+
+
+def _words(packed):
+    """The bytes of each row as words, the first bytes in the lowest bits."""
+    spare = -packed.shape[1] % 4
+    packed = np.pad(packed, ((0, 0), (0, spare))) if spare else np.ascontiguousarray(packed)
+    return packed.view("<u4").astype(np.uint32, copy=False)
+
+
+def _bytes(words):
+    return np.ascontiguousarray(words).astype("<u4", copy=False).view(np.uint8)
+
+
+def packed(node, q, scales, zeros):
+    """(weights, scales, zero points) of a MatMulBits in the order of the kernels; zeros: the packed ones or None."""
+    n, _, bits, _, blocks = _sizes(node)
+    if zeros is None:
+        zeros = np.full((n, -(-blocks * bits // 8)), 0x88 if bits == 4 else 0x80, np.uint8)
+    return (
+        _panels(_words(q.reshape(n, -1))),
+        _panels(scales.reshape(n, blocks)),
+        _panels(_words(zeros.reshape(n, -1))),
+    )
+
+
+def _linear(node, x, q, bias, scales, zeros):
+    n, _, bits, _, blocks = _sizes(node)
+    zeros = _bytes(_rows(zeros, n))[:, : -(-blocks * bits // 8)]
+    return _matmul(node, x, _bytes(_rows(q, n)), _rows(scales, n), zeros, bias)
+
+
+def _linear_shape(node, x, *others):
+    return _product_shape(x, node.attrs["N"], node.attrs["K"])
+
+
+def _lower_linear(p: Builder, node):
+    q, bias, scales, zeros = (p.data(v) for v in node.inputs[1:5])
+    n, k, bits, block, _ = _sizes(node)
+    if any(a is None for a in (q, scales, zeros)) or not floats(bias, scales) or node.input(2) and bias is None:
+        return False
+    if node.residual and _linear_shape(node, p.known[node.inputs[0]]) != p.known[node.residual].shape:
+        return False
+
+    def make():
+        plan = _core.LinearPlan()
+        plan._pack_bits(n, k, bits, block, q, scales, zeros, bias, activations.parse(node.activation, n))
+        return plan
+
+    add_linear(p, node, p.layer(node.name, make), k)
+    return True
+
+
+def _like(place):
+    return lambda node, inputs, i: inputs[place].dtype
+
+
+RECORDS = {
+    "DequantizeBits": Operator(
+        _dequantize, weights_shape, "constant as soon as the weights are", None, dtype=_like(1), grows=True
+    ),
+    "LinearBits": Operator(
+        _linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="product of few bits", scales=0
+    ),
+    "MatMulBits": Operator(_matmul, _matmul_shape, "passes make a LinearBits or a MatMul of it", None),
+}

@@ -1,0 +1,298 @@
+"""What fusion makes of DequantizeLinear, an operator and QuantizeLinear: operators on bytes.
+
+A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
+residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
+floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
+input.
+"""
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from ... import _core
+from ...layers import windows as parsed
+from ...quantized import QConv2d, QLinear, Quantization
+from ..steps.lowering import Builder
+from ..steps.tensor import broadcast, in_order_of, row_major
+from . import conv_geometry, pool
+from .conv import convolution, convolution_shape
+from .schema import BYTES, Operator, broadcast_shape, same_shape
+
+
+def real(node, name, x):
+    """A tensor as real numbers: that of bytes by the quantisation of this name."""
+    if node.attrs.get(name) is None:
+        return x
+    scale, zero = node.attrs[name]
+    return (x.astype(np.int32) - zero).astype(np.float32) * np.float32(scale)
+
+
+def quantized(node, y):
+    """The result of a node as it says: bytes, or as it is."""
+    if node.attrs.get("y_q") is None:
+        return y
+    scale, zero = node.attrs["y_q"]
+    dtype = np.dtype(node.attrs["y_type"])
+    with np.errstate(invalid="ignore"):
+        info, q = np.iinfo(dtype), np.rint(y / np.float32(scale)) + zero
+        return np.where(np.isnan(q), info.min, np.clip(q, info.min, info.max)).astype(dtype)
+
+
+def _type(node, inputs, i):
+    return np.dtype(np.float32 if node.attrs.get("y_q") is None else node.attrs["y_type"])
+
+
+def dynamic(x):
+    """x as uint8, with the scale and zero point that its least and largest value ask for."""
+    low, high = (np.float32(f(x.astype(np.float32), initial=0)) for f in (np.min, np.max))
+    scale = (high - low) / np.float32(255)
+    scale = scale or np.float32(1)
+    zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
+    with np.errstate(invalid="ignore"):
+        return np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8), scale, zero
+
+
+def requantized(x):
+    """x as it is in 8 bits."""
+    q, scale, zero = dynamic(x)
+    return (q.astype(np.float32) - zero) * scale
+
+
+def _product(node, x, w_scale, bias, axes, sums):
+    """Exact sums of products as real numbers; float64 holds them."""
+    x, scale, zero = (x, *node.attrs["x_q"]) if node.attrs.get("x_q") else dynamic(x)
+    each = (-1, *[1] * axes)
+    y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
+    return y if bias is None else y + bias.reshape(each)
+
+
+def _conv(node, x, w, bias, w_scale):
+    return _product(node, x, w_scale, bias, x.ndim - 2, lambda x: convolution(node, x, w.astype(np.float64)))
+
+
+def _linear(node, x, w, bias, w_scale):
+    return _product(node, x, w_scale, bias, 0, lambda x: x @ w.T.astype(np.float64))
+
+
+def _conv_shape(node, x, w, *others):
+    return convolution_shape(node, x, w)
+
+
+def _linear_shape(node, x, w, *others):
+    if x.shape[-1] != w.shape[1]:
+        raise ValueError(f"the weights {w.shape} need a last axis of {w.shape[1]}")
+    return (*x.shape[:-1], w.shape[0])
+
+
+def _layer(p: Builder, node, make, **options):
+    """The prepared layer of a node."""
+    w, bias, scale = map(p.data, node.inputs[1:4])
+    ends = {name: Quantization(*q) for name in ("x_q", "residual_q", "y_q") if (q := node.attrs.get(name))}
+    return p.layer(
+        node.name, lambda: make(w, w_q=Quantization(scale), bias=bias, activation=node.activation, **ends, **options)
+    )
+
+
+def _dynamic_layer(p: Builder, node, window=None):
+    """A layer that quantises all of its floats alike; window: the options of a convolution."""
+    w, bias, scale = map(p.data, node.inputs[1:4])
+    ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("residual_q", "y_q")]
+
+    def make():
+        activation = p.activation(node, len(w))
+        if window is None:
+            plan = _core.QLinearPlan()
+            plan._pack(w, scale, bias, activation, None, *ends, whole=True)
+        else:
+            plan, images = _core.QConv2dPlan(), _images(w)
+            options = parsed(images, padding=0, **window)
+            plan._pack(images, scale, bias, activation, *options, None, *ends)
+        return plan
+
+    return p.layer(node.name, make)
+
+
+def _images(w):
+    """Weights of images; those of rows are of height 1."""
+    return np.ascontiguousarray(w.reshape(*w.shape[:2], -1, w.shape[-1]))
+
+
+def _fits(p: Builder, node, shape):
+    """Whether the residual has the shape of the product."""
+    product = tuple(shape(node, *[p.known[v] if v else None for v in node.inputs]))
+    return not node.residual or product == p.known[node.residual].shape == p.known[node.output].shape
+
+
+def _types(*tensors):
+    return tuple(t and t.dtype for t in tensors)
+
+
+def _lower_conv(p: Builder, node):
+    w = p.data(node.inputs[1])
+    if w.ndim not in (3, 4) or not _fits(p, node, _conv_shape):
+        return False
+    strides, dilations, pads = conv_geometry.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
+    if w.ndim == 3:
+        strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
+    window = dict(stride=tuple(strides), dilation=tuple(dilations), groups=node.attrs.get("group", 1), layout="NHWC")
+    if node.attrs.get("x_q"):
+        layer = _layer(p, node, lambda w, **options: QConv2d(_images(w), **options), **window)
+    else:
+        layer = _dynamic_layer(p, node, window)
+    x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
+    r = p.as_2d(p.at(node.residual)) if node.residual else None
+    p.add("qconv2d", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r, top=pads[0][0], left=pads[1][0])
+    return True
+
+
+def _rows(p: Builder, node, t, shape):
+    """A tensor as rows whose elements are neighbours."""
+    t = p.reshape(node, t, shape)
+    return t if t.strides[1] == 1 or shape[1] == 1 else p.dense(node, t, row_major(shape))
+
+
+def _lower_linear(p: Builder, node):
+    if not _fits(p, node, _linear_shape):
+        return False
+    layer = _layer(p, node, QLinear) if node.attrs.get("x_q") else _dynamic_layer(p, node)
+    y = p.result(node.output)
+    m, n, k = math.prod(y.shape[:-1]), y.shape[-1], p.known[node.inputs[1]].shape[1]
+    y = y._replace(shape=(m, n), strides=(n, 1))
+    x = _rows(p, node, p.at(node.inputs[0]), (m, k))
+    r = _rows(p, node, p.at(node.residual), (m, n)) if node.residual else None
+    p.add("qlinear", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r)
+    return True
+
+
+def lower_convert(i):
+    """Lowers QuantizeLinear (i 0) or DequantizeLinear (1) of one constant quantisation."""
+
+    def lower(p: Builder, node):
+        found = quantization(*[p.data(v) for v in node.inputs[1:3]])
+        x, known = p.at(node.inputs[0]), p.known[node.output]
+        ends = x.dtype, known.dtype
+        if isinstance(found, str) or ends[i] != np.float32 or ends[1 - i] not in BYTES:
+            return False
+        y = p.result(node.output, like=x)
+        x = p.dense(node, x, y.strides)
+        p.add("convert", node, x=x, y=y, q=found, **{"from": x.dtype, "to": y.dtype})
+        return True
+
+    return lower
+
+
+def _lower_requantize(p: Builder, node):
+    x = p.at(node.inputs[0])
+    y = p.result(node.output, like=x)
+    p.add("requantize", node, x=p.dense(node, x, y.strides), y=y)
+    return True
+
+
+def _lookup(node, x, table):
+    return table[x.view(np.uint8)]
+
+
+def _lower_lookup(p: Builder, node):
+    x = p.at(node.inputs[0])
+    p.add("lookup", node, x=x, y=p.result(node.output, like=x), table=p.data(node.inputs[1]))
+    return True
+
+
+def _pair(function):
+    def run(node, a, b):
+        return function(real(node, "a_q", a), real(node, "b_q", b))
+
+    return run
+
+
+def _lower_pair(name):
+    def lower(p: Builder, node):
+        a, b = map(p.at, node.inputs)
+        ends = [node.attrs["a_q"], node.attrs["b_q"]]
+        shape = p.known[node.output].shape
+        if a.shape != shape and name != "sub":
+            a, b, ends = b, a, ends[::-1]
+        if a.shape != shape:
+            return False
+        y = p.result(node.output, like=a, image=len(shape) == 4, direct=False)
+        dense = in_order_of(shape, y.strides)  # y may be a part of a concatenation
+        a = p.dense(node, a, dense)
+        b = p.dense(node, b, dense) if b.shape == shape else broadcast(b, shape)
+        if any(n != 1 and s == 1 and t not in (0, 1) for n, s, t in zip(shape, y.strides, b.strides, strict=True)):
+            return False
+        p.add(
+            "byte_binary",
+            node,
+            name=name,
+            types=_types(a, b, y),
+            q=(*map(tuple, ends), tuple(node.attrs["y_q"])),
+            a=a,
+            b=b,
+            y=y,
+            activation=p.activation(node),
+        )
+        return True
+
+    return lower
+
+
+def _mean(evaluate):
+    def run(node, x):
+        return evaluate(node, real(node, "x_q", x))
+
+    return run
+
+
+MOST_POINTS = (2**31 - 1) // 255  # of a mean whose sum of bytes fits 32 bits
+
+
+def _lower_mean(p: Builder, node):
+    shape = p.known[node.inputs[0]].shape
+    if len(shape) not in (3, 4):
+        return False
+    windows_ = node if "kernel_shape" in node.attrs else replace(node, attrs=node.attrs | {"kernel_shape": shape[2:]})
+    if math.prod(windows_.attrs["kernel_shape"]) > MOST_POINTS:
+        return False
+    return pool.lower_pool("avg_pool")(p, windows_)
+
+
+def quantization(scale, zero_point=None):
+    """(scale, zero_point) of constants of one tensor, or why they are none."""
+    if scale is None or not isinstance(scale, np.ndarray):
+        return "its scale is not constant"
+    if scale.size != 1:
+        return f"it has {scale.size} scales"
+    if scale.dtype != np.float32:
+        return f"its scale is {scale.dtype}"
+    s, zero = scale.item(), 0 if zero_point is None else zero_point
+    if not np.finfo(np.float32).tiny <= s <= np.finfo(np.float32).max:
+        return f"its scale is {s}"
+    return s, int(np.asarray(zero).reshape(-1)[0])
+
+
+_FUSES: dict[str, Any] = dict(
+    dtype=_type, read=None, adds=True, activates=True, channels=True, anywhere=True, bytes=True, scales=3
+)
+_BETWEEN: dict[str, Any] = dict(dtype=_type, read=None, anywhere=True, bytes=True)
+RECORDS = {
+    "DynamicRequantize": Operator(lambda node, x: requantized(x), same_shape, _lower_requantize, None),
+    "Lookup": Operator(
+        _lookup,
+        lambda node, x, table: x.shape,
+        _lower_lookup,
+        None,
+        lambda node, inputs, i: inputs[1].dtype,
+        bytes=True,
+        formula=True,
+    ),
+    "QuantizedAdd": Operator(_pair(np.add), broadcast_shape, _lower_pair("add"), **_BETWEEN),
+    "QuantizedAveragePool": Operator(_mean(pool.average_pool), pool.pool_shape, _lower_mean, **_BETWEEN),
+    "QuantizedConv": Operator(_conv, _conv_shape, _lower_conv, weighted="convolution of 8 bits", **_FUSES),
+    "QuantizedGlobalAveragePool": Operator(_mean(pool.whole_mean), pool.whole_shape, _lower_mean, **_BETWEEN),
+    "QuantizedLinear": Operator(_linear, _linear_shape, _lower_linear, weighted="product of 8 bits", **_FUSES),
+    "QuantizedMul": Operator(_pair(np.multiply), broadcast_shape, _lower_pair("mul"), **_BETWEEN),
+    "QuantizedSub": Operator(_pair(np.subtract), broadcast_shape, _lower_pair("sub"), **_BETWEEN),
+}

@@ -1,0 +1,69 @@
+"""The operators: one record each, in files by family."""
+
+from . import (
+    activation,
+    bitwise,
+    control_flow,
+    conv,
+    elementwise,
+    gather_scatter,
+    grid_sample,
+    matmul,
+    matmul_nbits,
+    norm,
+    onnx_sequences,
+    pool,
+    qdq,
+    qlinear,
+    reduce,
+    resize,
+    rnn,
+    sdpa,
+    shape_ops,
+    signal,
+    unsupported,
+)
+from .contrib import fused, multi_head_attention, quantized_ops
+from .schema import Absent, Operator, Rewrite
+
+_FAMILIES = (
+    unsupported,
+    activation,
+    sdpa,
+    control_flow,
+    conv,
+    qlinear,
+    elementwise,
+    matmul_nbits,
+    gather_scatter,
+    bitwise,
+    fused,
+    multi_head_attention,
+    quantized_ops,
+    norm,
+    shape_ops,
+    pool,
+    matmul,
+    qdq,
+    rnn,
+    reduce,
+    resize,
+    grid_sample,
+    onnx_sequences,
+    signal,
+)
+RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}
+OPERATORS: dict[str, Operator] = {name: record for name, record in RECORDS.items() if isinstance(record, Operator)}
+READ = {
+    name: record.read for name, record in RECORDS.items() if not isinstance(record, Absent) and record.read is not None
+}
+
+
+def carried(node):
+    """The slice of a node's inputs whose elements its results have, in other places; None: there is none."""
+    carries = OPERATORS[node.op].carries
+    plain = node.activation is None and not node.residual
+    return carries(node) if carries is not None and plain else None
+
+
+__all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite", "carried"]

@@ -1,0 +1,314 @@
+"""RNN, LSTM and GRU as recurrent layers: the directions side by side."""
+
+import numpy as np
+
+from ...recurrent import GRU, LSTM, RNN
+from ..ir.float16 import lean
+from ..ir.graph import Node
+from ..steps.lowering import Builder
+from ..steps.tensor import Buffer, Tensor, row_major
+from .activation import sigmoid
+from .qlinear import requantized
+from .schema import Operator, always, same_shape
+
+_GATE_ACTIVATIONS = {
+    "Relu": lambda v, a, b: np.maximum(v, 0),
+    "Tanh": lambda v, a, b: np.tanh(v),
+    "Sigmoid": lambda v, a, b: sigmoid(v),
+    "Affine": lambda v, a, b: a * v + b,
+    "LeakyRelu": lambda v, a, b: np.where(v >= 0, v, a * v),
+    "ThresholdedRelu": lambda v, a, b: np.where(v >= a, v, 0),
+    "ScaledTanh": lambda v, a, b: a * np.tanh(b * v),
+    "HardSigmoid": lambda v, a, b: np.minimum(np.maximum(a * v + b, 0), 1),
+    "Elu": lambda v, a, b: np.where(v >= 0, v, a * np.expm1(v)),
+    "Softsign": lambda v, a, b: v / (1 + np.abs(v)),
+    "Softplus": lambda v, a, b: np.logaddexp(v, 0),
+}
+
+_NAMES = {name.lower(): name for name in _GATE_ACTIVATIONS}
+
+_PARAMETERS = {  # with their defaults
+    "Affine": (1.0, 0.0),
+    "LeakyRelu": (0.01,),
+    "ThresholdedRelu": (1.0,),
+    "ScaledTanh": (1.0, 1.0),
+    "HardSigmoid": (0.2, 0.5),
+    "Elu": (1.0,),
+}
+
+
+def _gate_kinds(node, directions, default):
+    """For each direction the (name, alpha, beta) of its gates' functions."""
+    lists = [list(node.attrs.get(f"activation_{name}") or []) for name in ("alpha", "beta")]
+    found = []
+    for name in node.attrs.get("activations") or default * directions:
+        if name.lower() not in _NAMES:
+            raise ValueError(f"{node.op} {node.name!r} has the activation {name!r}, which fusedops does not have")
+        name = _NAMES[name.lower()]
+        usual = _PARAMETERS.get(name, ())
+        own = [given.pop(0) if given else value for given, value in zip(lists, usual, strict=False)]
+        found.append((name, *own, *[0.0] * (2 - len(own))))
+    each = len(default)
+    return [found[d * each : (d + 1) * each] for d in range(directions)]
+
+
+def _gate_functions(node, directions, default):
+    """For each direction the functions of its gates."""
+    return [
+        [lambda v, f=_GATE_ACTIVATIONS[name], a=a, b=b: f(v, a, b) for name, a, b in gates]
+        for gates in _gate_kinds(node, directions, default)
+    ]
+
+
+def _rnn_step(node, f, r, rb, p):
+    """(what is added to all x parts of the gates, the step from x's part, h and c to the next h and c)."""
+    r = np.ascontiguousarray(r.T)
+    return rb, lambda xw, h, c: (f[0](xw + h @ r), c)
+
+
+def _gru_step(node, f, r, rb, p):
+    n, after = r.shape[1], node.attrs.get("linear_before_reset", 0)
+    first, new = (np.ascontiguousarray(part.T) for part in (r if after else r[: 2 * n], r[2 * n :]))
+    bias = rb[2 * n :]
+
+    def step(xw, h, c):
+        hw = h @ first
+        both = f[0](xw[:, : 2 * n] + hw[:, : 2 * n])
+        z, reset = both[:, :n], both[:, n:]
+        candidate = f[1](xw[:, 2 * n :] + (reset * (hw[:, 2 * n :] + bias) if after else (reset * h) @ new))
+        return (1 - z) * candidate + z * h, c
+
+    return np.concatenate([rb[: 2 * n], np.zeros_like(bias) if after else bias]), step
+
+
+def _lstm_step(node, f, r, rb, p):
+    n, dynamic, coupled = r.shape[1], node.attrs.get("dynamic"), node.attrs.get("input_forget", 0)
+    r, (pi, po, pf) = np.ascontiguousarray(r.T), np.split(p, 3) if p is not None else [None] * 3
+
+    def step(xw, h, c):
+        h = requantized(h) if dynamic else h  # as com.microsoft's DynamicQuantizeLSTM has it
+        sums = xw + h @ r
+        gates, new = sums[:, : 3 * n], f[1](sums[:, 3 * n :])
+        if p is None:
+            gates = f[0](gates)  # few steps of NumPy: of small layers they are the time
+        i, o, forget = gates[:, :n], gates[:, n : 2 * n], gates[:, 2 * n :]
+        if p is not None:
+            i, forget = f[0](i + pi * c), f[0](forget + pf * c)
+        c = (1 - i if coupled else forget) * c + i * new
+        return (o if p is None else f[0](o + po * c)) * f[2](c), c
+
+    return rb, step
+
+
+def _recurrent(prepare, gates, default):
+    def run(node, x, w, r, b=None, lengths=None, h0=None, c0=None, p=None):
+        batch_first, direction = node.attrs.get("layout", 0), node.attrs.get("direction", "forward")
+        directions, hidden, clip = w.shape[0], r.shape[2], node.attrs.get("clip")
+        if batch_first:
+            x, h0, c0 = (s if s is None else s.swapaxes(0, 1) for s in (x, h0, c0))
+        steps, batch = x.shape[:2]
+        functions = _gate_functions(node, directions, default)
+        if clip is not None:  # of the arguments of gates: an LSTM's new state is none, as in ONNX Runtime
+            functions = [
+                [g if i == 2 else lambda v, g=g: g(np.minimum(np.maximum(v, -clip), clip)) for i, g in enumerate(each)]
+                for each in functions
+            ]
+        y = np.zeros((steps, directions, batch, hidden), x.dtype)
+        last = np.zeros((2, directions, batch, hidden), x.dtype)
+        lengths = np.full(batch, steps) if lengths is None else _checked_lengths(node, lengths, steps)
+        whole = bool(np.all(lengths == steps))
+        for d in range(directions):
+            h, c = (np.zeros((batch, hidden), x.dtype) if s is None else s[d].copy() for s in (h0, c0))
+            wb, rb = np.split(b[d], 2) if b is not None else (np.zeros(gates * hidden, x.dtype),) * 2
+            rb, step = prepare(node, functions[d], r[d], rb, None if p is None else p[d])
+            sums = (x.reshape(steps * batch, -1) @ w[d].T + (wb + rb)).reshape(steps, batch, -1)
+            backward = direction == "reverse" or d == 1
+            for t in range(steps):
+                if whole:
+                    at = steps - 1 - t if backward else t
+                    y[at, d], c = h, c = step(sums[at], h, c)
+                    continue
+                live = t < lengths
+                at = np.where(live, lengths - 1 - t if backward else t, 0)
+                new = step(sums[at, np.arange(batch)], h, c)
+                h, c = (np.where(live[:, None], after, before) for after, before in zip(new, (h, c), strict=True))
+                rows = np.flatnonzero(live)
+                y[at[rows], d, rows] = h[rows]
+            last[0, d], last[1, d] = h, c
+        if batch_first:
+            return y.transpose(2, 0, 1, 3), *last.swapaxes(1, 2)
+        return y, *last
+
+    return run
+
+
+def _checked_lengths(node, lengths, steps):
+    """The steps of each row of a batch, as the kernels take them."""
+    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= steps:
+        raise ValueError(f"its lengths must be in 0..{steps}, the steps of x, not {lengths.min()} to {lengths.max()}")
+    return lengths.astype(np.int64)
+
+
+def _recurrent_shape(node, x, w, r, *optional):
+    batch_first, hidden = node.attrs.get("layout", 0), r.shape[-1]
+    if (
+        len(x.shape) != 3
+        or w.shape != (w.shape[0], {"RNN": 1, "GRU": 3, "LSTM": 4}[node.op] * hidden, x.shape[2])
+        or r.shape != (*w.shape[:2], hidden)
+    ):
+        raise ValueError(f"weights of shape {w.shape} and {r.shape} do not fit")
+    steps, batch = x.shape[:2] if not batch_first else x.shape[1::-1]
+    state = (batch, w.shape[0], r.shape[2]) if batch_first else (w.shape[0], batch, r.shape[2])
+    needed = {
+        "B": (w.shape[0], 2 * w.shape[1]),
+        "sequence_lens": (batch,),
+        "initial_h": state,
+        "initial_c": state,
+        "P": (w.shape[0], 3 * hidden),
+    }
+    for (name, shape), given in zip(needed.items(), optional, strict=False):
+        if given is not None and given.shape != shape:
+            raise ValueError(f"{name} of shape {given.shape} must have {shape}")
+    return [(batch, steps, *state[1:]) if batch_first else (steps, *state), state, state]
+
+
+_DEFAULTS = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
+
+
+def _lower(p: Builder, node):
+    """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the
+    kernels."""
+    w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
+    given = [node.input(i) for i in (3, 7)]
+    gates = _gates(node, w)
+    if (
+        w is None
+        or r is None
+        or gates is None
+        or not node.attrs.get("clip", 1) > 0
+        or any(node.attrs.get(name, 0) for name in ("input_forget", "dynamic"))
+        or any(v and a is None for v, a in zip(given, (b, peephole), strict=True))
+    ):
+        return False
+    layer = p.layer(node.name, lambda: _layer(node, w, r, b, peephole, *gates))
+    x, batch_first = p.at(node.inputs[0]), node.attrs.get("layout", 0)
+    x = _swapped(x) if batch_first else x
+    x = x if x.strides[2] == 1 else p.dense(node, x, row_major(x.shape))
+    (steps, batch), directions, hidden = x.shape[:2], w.shape[0], r.shape[2]
+    y = p.new((steps, batch, directions * hidden))
+    h0, c0 = (_state(p, node, node.input(i), batch_first) for i in (5, 6))
+    last = [p.new((directions, batch, hidden)) for _ in range(1 + (node.op == "LSTM"))]
+    hn, cn = (*last, None)[:2]
+    lengths = _lengths(p, node, steps, int(bool(batch_first))) if node.input(4) else None
+    p.add("recurrent", node, layer=layer, x=x, y=y, h0=h0, c0=c0, hn=hn, cn=cn, lengths=lengths)
+    inner = (directions * hidden, hidden, 1)
+    if batch_first:
+        p.view(
+            node.outputs[0],
+            y._replace(shape=(batch, steps, directions, hidden), strides=(inner[0], batch * inner[0], *inner[1:])),
+        )
+    else:
+        p.view(
+            node.outputs[0],
+            y._replace(shape=(steps, directions, batch, hidden), strides=(batch * inner[0], hidden, inner[0], 1)),
+        )
+    for v, t in zip(node.outputs[1:], last, strict=False):
+        p.view(v, _swapped(t) if batch_first else t)
+    return True
+
+
+def _lengths(p: Builder, node, steps, axis):
+    """The lengths of the rows as a tensor of int64, checked before the layer reads them."""
+    given = p.at(node.input(4))
+    if p.data(node.input(4)) is not None:
+        checked = _checked_lengths(node, p.data(node.input(4)), steps)
+        return Tensor(Buffer(checked.nbytes, array=checked), checked.shape, (1,), checked.dtype)
+    checked = p.new(given.shape, dtype=np.dtype(np.int64))
+    check = Node("CheckedLengths", node.name, [node.input(4), node.inputs[0]], [node.output], {"axis": axis})
+    p.numpy(check, [given, p.at(node.inputs[0])], [checked])
+    return checked
+
+
+_OF_KERNELS = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
+    "Tanh": lambda a, b: ("tanh", 1.0, 0.0),
+    "Relu": lambda a, b: ("relu", 1.0, 0.0),
+    "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0),
+    "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
+    "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0),
+    "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
+    "Affine": lambda a, b: (None, a, b),
+    "HardSigmoid": lambda a, b: (("clip", 0.0, 1.0), a, b),
+}
+
+
+def _gates(node, w):
+    """(the kernels' functions of the gates, a factor of the weights of the first of them, a shift of its bias), or None
+    where the kernels do not have them."""
+    if w is None:
+        return None
+    kinds, *others = _gate_kinds(node, len(w), _DEFAULTS[node.op])
+    if any(other != kinds for other in others) or any(name not in _OF_KERNELS for name, *_ in kinds):
+        return None
+    (first, factor, shift), *rest = [_OF_KERNELS[name](a, b) for name, a, b in kinds]
+    scaled = (factor, shift) != (1, 0)
+    if any(more != [1, 0] for _, *more in rest) or scaled and node.attrs.get("clip") is not None:
+        return None
+    return (first, *(name for name, *_ in rest)), factor, shift
+
+
+def _layer(node, w, r, b, peephole, functions, factor, shift):
+    options = dict(direction=node.attrs.get("direction", "forward"), clip=node.attrs.get("clip"))
+    if (factor, shift) != (1, 0):
+        rows, hidden = r.shape[1:]
+        first = np.arange(rows) < (rows if node.op == "RNN" else rows - hidden)  # the last block has another function
+        scale, zeros = np.where(first, np.float32(factor), np.float32(1)), np.zeros(rows, np.float32)
+        b = np.zeros((len(w), 2 * rows), w.dtype) if b is None else b * np.tile(scale, 2)
+        b = b + np.concatenate([np.where(first, np.float32(shift), zeros), zeros])
+        w, r = w * scale[:, np.newaxis], r * scale[:, np.newaxis]
+        peephole = peephole if peephole is None else peephole * np.float32(factor)
+    w, r = lean(w, r)
+    if node.op == "RNN":
+        return RNN.from_onnx(w, r, b, activation=functions[0], **options)
+    options["activations"] = functions
+    if node.op == "GRU":
+        return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
+    return LSTM.from_onnx(w, r, b, peephole, **options)
+
+
+def _state(p: Builder, node, value, batch_first):
+    """An initial state as (directions, batch, hidden); None where there is none, or zeros."""
+    known = p.data(value)
+    if not value or known is not None and not known.any():
+        return None
+    t = p.at(value)
+    t = _swapped(t) if batch_first else t
+    return p.dense(node, t, row_major(t.shape))
+
+
+def _swapped(t):
+    return t._replace(
+        shape=(t.shape[1], t.shape[0], *t.shape[2:]), strides=(t.strides[1], t.strides[0], *t.strides[2:])
+    )
+
+
+def _sequence(step, *gates, count):
+    return Operator(
+        _recurrent(step, count, list(gates)),
+        _recurrent_shape,
+        _lower,
+        note="constant weights, functions of the gates that layers have",
+    )
+
+
+RECORDS = {
+    "CheckedLengths": Operator(
+        lambda node, lengths, x: _checked_lengths(node, lengths, x.shape[node.attrs["axis"]]),
+        same_shape,
+        "a check of a few numbers",
+        None,
+        always(np.int64),
+    ),
+    "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
+    "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),
+    "RNN": _sequence(_rnn_step, "Tanh", count=1),
+}

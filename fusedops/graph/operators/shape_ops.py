@@ -1,0 +1,515 @@
+"""What gives elements other places or shapes: views, or copies where strides cannot say it."""
+
+import math
+
+import numpy as np
+
+from ..ir.graph_builder import Reader
+from ..ir.symbolic import integers, later, whole
+from ..steps.lowering import Builder
+from ..steps.tensor import along, broadcast, broadcast_shapes, extent, part
+from .schema import Operator, Rewrite, always, axes_of, axis_of, same_shape, values, with_inputs
+
+
+def _flat(node, shape):
+    axis = node.attrs.get("axis", 1)
+    axis += len(shape) * (axis < 0)
+    if not 0 <= axis <= len(shape):
+        raise ValueError(f"its axis {node.attrs['axis']} is none of {len(shape)}")
+    return math.prod(shape[:axis]), math.prod(shape[axis:])
+
+
+def _reshaped(node, shape, wanted):
+    wanted = [whole(w) for w in wanted]
+    if not node.attrs.get("allowzero", 0):
+        wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
+    if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
+        raise ValueError(f"{wanted} is no shape")
+    if -1 in wanted:
+        rest = math.prod(w for w in wanted if w != -1)
+        wanted[wanted.index(-1)] = math.prod(shape) // rest if rest else 0
+    return tuple(wanted)
+
+
+def _unsqueezed(shape, axes):
+    axes = np.ravel(axes)  # ONNX's own functions give one as a number
+    ndim = len(shape) + len(axes)
+    where, rest = axes_of(axes, ndim), iter(shape)
+    return tuple(1 if i in where else next(rest) for i in range(ndim))
+
+
+def _squeezed(shape, axes):
+    where = axes_of(np.ravel(axes), len(shape)) if axes is not None else [i for i, s in enumerate(shape) if s == 1]
+    if any(shape[i] != 1 for i in where):
+        raise ValueError(f"the axes {list(where)} do not all have length 1")
+    return tuple(s for i, s in enumerate(shape) if i not in where)
+
+
+def _split_sizes(node, length, sizes):
+    parts = len(node.outputs)
+    each = -(-length // parts)
+    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [whole(s) for s in sizes]
+    if len(sizes) != parts or sum(sizes) != length or min(sizes) < 0 or node.attrs.get("num_outputs", parts) != parts:
+        raise ValueError(f"an axis of {length} cannot be split into {parts} parts of {sizes}")
+    return sizes
+
+
+def _slices(shape, starts, ends, axes=None, steps=None):
+    """The Python _slices of a Slice."""
+    found = [slice(None)] * len(shape)
+    for i, (start, end) in enumerate(zip(starts.tolist(), ends.tolist(), strict=True)):
+        axis, step = int(axes[i]) if axes is not None else i, int(steps[i]) if steps is not None else 1
+        size = shape[axis]
+        start, end = start + size * (start < 0), end + size * (end < 0)
+        if step > 0:
+            found[axis] = slice(min(max(start, 0), size), min(max(end, 0), size), step)
+        else:
+            end = min(max(end, -1), size - 1)
+            found[axis] = slice(min(max(start, 0), size - 1), None if end < 0 else end, step)
+    return tuple(found)
+
+
+def _pad_amounts(ndim, pads, axes=None):
+    pads, amounts = pads.tolist(), [(0, 0)] * ndim
+    axes = axes_of(axes, ndim)
+    for i, a in enumerate(axes):
+        amounts[a] = pads[i], pads[i + len(axes)]
+    return amounts
+
+
+def _pad(node, x, pads, value=None, axes=None):
+    mode, amounts = node.attrs.get("mode", "constant"), _pad_amounts(x.ndim, pads, axes)
+    x = x[tuple(slice(max(-b, 0), x.shape[i] - max(-e, 0)) for i, (b, e) in enumerate(amounts))]  # a negative pad crops
+    amounts = [(max(b, 0), max(e, 0)) for b, e in amounts]
+    if mode == "constant":
+        return np.pad(x, amounts, constant_values=0 if value is None or value.size == 0 else value.item())
+    return np.pad(x, amounts, mode=mode)
+
+
+def _flatten(node, x):
+    return x.reshape(_flat(node, x.shape))
+
+
+def _dropout(node, x):
+    return (x, np.ones(x.shape, np.bool_))[: len(node.outputs)]
+
+
+def _split(node, x, sizes=None):
+    axis = node.attrs.get("axis", 0)
+    return np.split(x, np.cumsum(_split_sizes(node, x.shape[axis], sizes))[:-1], axis)
+
+
+def _shape(node, x):
+    return integers(x.shape[node.attrs.get("start", 0) : node.attrs.get("end")])
+
+
+def _constant_of_shape(node, shape):
+    value = node.attrs.get("value", np.zeros(1, np.float32))
+    return np.full(tuple(shape.tolist()), value.item(), value.dtype)
+
+
+def blocks(node, shape):
+    """How DepthToSpace and SpaceToDepth move squares of pixels: (x's shape with the squares as axes, the order of those
+    in y, y's shape)."""
+    (n, c, h, w), b = shape, node.attrs["blocksize"]
+    if node.op == "SpaceToDepth":
+        if b < 1 or h % b or w % b:
+            raise ValueError(f"an image of {h} x {w} does not consist of blocks of {b} x {b}")
+        order = (0, 1, 3, 5, 2, 4) if node.attrs.get("mode", "DCR") == "CRD" else (0, 3, 5, 1, 2, 4)
+        return (n, c, h // b, b, w // b, b), order, (n, c * b * b, h // b, w // b)
+    if b < 1 or c % (b * b):
+        raise ValueError(f"{c} channels do not fill blocks of {b} x {b} pixels")
+    rest = c // (b * b)
+    if node.attrs.get("mode", "DCR") == "CRD":
+        return (n, rest, b, b, h, w), (0, 1, 4, 2, 5, 3), (n, rest, h * b, w * b)
+    return (n, b, b, rest, h, w), (0, 3, 4, 1, 5, 2), (n, rest, h * b, w * b)
+
+
+def _move_blocks(node, x):
+    split, order, shape = blocks(node, x.shape)
+    return x.reshape(split).transpose(order).reshape(shape)
+
+
+def _expand(node, x, shape):
+    return x * np.ones(shape.tolist(), x.dtype) if x.dtype != bool else x & np.ones(shape.tolist(), bool)
+
+
+def _arange(node, a, b, step):
+    return np.arange(a.item(), b.item(), step.item(), dtype=a.dtype)
+
+
+def _concat_shape(node, *xs):
+    axis = axis_of(node, len(xs[0].shape))
+    first, *rest = (x.shape[:axis] + x.shape[axis + 1 :] for x in xs)
+    if any(shape != first for shape in rest):
+        raise ValueError(f"all but axis {axis} must agree")
+    return (*xs[0].shape[:axis], sum(x.shape[axis] for x in xs), *xs[0].shape[axis + 1 :])
+
+
+def _reshape_shape(node, x, shape):
+    wanted = _reshaped(node, x.shape, values(shape, "shape"))
+    if math.prod(wanted) != math.prod(x.shape):
+        raise ValueError(f"it cannot be reshaped to {wanted}")
+    return wanted
+
+
+def _slice_shape(node, x, *where):
+    found = _slices(x.shape, *(values(w, "bounds") for w in where))
+    return tuple(extent(s, n)[2] for s, n in zip(found, x.shape, strict=True))
+
+
+def _split_shape(node, x, sizes=None):
+    axis = axis_of(node, len(x.shape))
+    return [
+        (*x.shape[:axis], s, *x.shape[axis + 1 :]) for s in _split_sizes(node, x.shape[axis], values(sizes, "sizes"))
+    ]
+
+
+def _pad_shape(node, x, pads, value=None, axes=None):
+    amounts, repeats = (
+        _pad_amounts(len(x.shape), values(pads, "padding"), values(axes, "axes")),
+        node.attrs.get("mode", "constant") != "constant",
+    )
+    for s, (b, e) in zip(x.shape, amounts, strict=True):
+        if s + min(b, 0) + min(e, 0) < (repeats and max(b, e) > 0):
+            raise ValueError(f"an axis of {s} is too short for padding {b}, {e}")
+    return tuple(s + b + e for s, (b, e) in zip(x.shape, amounts, strict=True))
+
+
+def _transpose_shape(node, x):
+    perm = node.attrs.get("perm") or range(len(x.shape))[::-1]
+    if sorted(perm) != list(range(len(x.shape))):
+        raise ValueError(f"{list(perm)} is no order of {len(x.shape)} axes")
+    return tuple(x.shape[a] for a in perm)
+
+
+def _tile_shape(node, x, repeats):
+    repeats = values(repeats, "repeats").tolist()
+    if len(repeats) != len(x.shape) or min(repeats, default=0) < 0:
+        raise ValueError(f"{repeats} are no repeats of {len(x.shape)} axes")
+    return tuple(n * r for n, r in zip(x.shape, repeats, strict=True))
+
+
+def _range_shape(node, *ends):
+    start, stop, step = (values(e, "length").item() for e in ends)
+    floats = any(e.dtype.kind == "f" for e in ends)
+    return (max(math.ceil((stop - start) / step) if floats else -((start - stop) // step), 0),)
+
+
+def _expand_shape(node, x, shape):
+    return broadcast_shapes(x.shape, tuple(map(whole, values(shape, "shape"))))
+
+
+def lower_same(p: Builder, node):
+    p.view(node.output, p.at(node.inputs[0]))
+    return len(node.outputs) == 1
+
+
+def _lower_reshape(p: Builder, node):
+    p.view(node.output, p.reshape(node, p.at(node.inputs[0]), p.known[node.output].shape))
+    return True
+
+
+def _lower_transpose(p: Builder, node):
+    x = p.at(node.inputs[0])
+    perm = node.attrs.get("perm") or range(len(x.shape))[::-1]
+    p.view(node.output, x._replace(shape=tuple(x.shape[a] for a in perm), strides=tuple(x.strides[a] for a in perm)))
+    return True
+
+
+def _lower_expand(p: Builder, node):
+    p.view(node.output, broadcast(p.at(node.inputs[0]), p.known[node.output].shape))
+    return True
+
+
+def _lower_slice(p: Builder, node):
+    x = p.at(node.inputs[0])
+    p.view(node.output, part(x, _slices(x.shape, *(p.data(v) for v in node.inputs[1:]))))
+    return True
+
+
+def _lower_split(p: Builder, node):
+    x, start = p.at(node.inputs[0]), 0
+    axis = node.attrs.get("axis", 0) % len(x.shape)
+    for v, size in zip(node.outputs, _split_sizes(node, x.shape[axis], p.data(node.input(1))), strict=True):
+        if v:
+            p.view(v, along(x, axis, start, size))
+        start += size
+    return True
+
+
+def _lower_concat(p: Builder, node):
+    shape, start = p.known[node.output].shape, 0
+    axis = node.attrs["axis"] % len(shape)
+    first = next((t for t in map(p.at, node.inputs) if t.buffer.array is None), None)
+    # the rows of attention's heads, say, which are no images
+    like = None if first is None else first._replace(shape=shape)
+    y = p.places.get(node.output) or p.result(node.output, like, image=len(shape) == 4 and axis == 1)
+    for v in node.inputs:
+        part, size = p.at(v), p.known[v].shape[axis]
+        target = along(y, axis, start, size)
+        if part != target and 0 not in target.shape:
+            p.copy(node, part, target)
+        start += size
+    return True
+
+
+def _lower_move_blocks(p: Builder, node):
+    """One copy between two images, both with the rows and columns of their squares as axes."""
+    x = p.at(node.inputs[0])
+    split, order, _ = blocks(node, x.shape)
+    x = p.reshape(node, x, split)
+    x = x._replace(shape=tuple(split[a] for a in order), strides=tuple(x.strides[a] for a in order))
+    p.copy(node, x, p.reshape(node, p.result(node.output, image=True), x.shape))
+    return True
+
+
+def _lower_tile(p: Builder, node):
+    """One copy from a view that repeats axes by a distance of 0."""
+    x, y = p.at(node.inputs[0]), p.result(node.output)
+    pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
+    axes = [axis for r, zero, n, s in pairs for axis in ([(r, zero)] if r > 1 else []) + [(n, s)]]
+    p.copy(
+        node,
+        x._replace(shape=tuple(n for n, _ in axes), strides=tuple(s for _, s in axes)),
+        p.reshape(node, y, tuple(n for n, _ in axes)),
+    )
+    return True
+
+
+def _padded_places(size, before, behind, mode):
+    """The places along an axis that a padded axis repeats."""
+    return np.pad(np.arange(size), (before, behind), mode=mode)
+
+
+# Of an axis of n places behind b padded ones: the first of those that e places before or behind it repeat.
+_BORDERS = {
+    "reflect": (lambda n, b, e: b + 1, lambda n, b, e: b + n - 1 - e),
+    "edge": (lambda n, b, e: b, lambda n, b, e: b + n - 1),
+    "wrap": (lambda n, b, e: n, lambda n, b, e: b),
+}
+
+
+def _pad_by_copies(p: Builder, node, x, amounts, mode, value):
+    """The inner part, then border after border: a value, or a copy of what is there already."""
+    y = p.result(node.output, image=len(x.shape) == 4)
+    done = part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)])
+    p.copy(node, x, done)
+    for axis in reversed(range(len(x.shape))):
+        n, (b, e) = x.shape[axis], amounts[axis]
+        done = done._replace(
+            offset=done.offset - b * y.strides[axis] * y.dtype.itemsize,
+            shape=(*done.shape[:axis], b + n + e, *done.shape[axis + 1 :]),
+        )
+        for behind, (start, count) in enumerate(((0, b), (b + n, e))):
+            border = along(done, axis, start, count)
+            if count and mode == "constant":
+                p.add("fill", node, y=border, value=value, size=x.dtype.itemsize)
+            elif count:
+                source = along(done, axis, _BORDERS[mode][behind](n, b, count), 1 if mode == "edge" else count)
+                order = -1 if mode == "reflect" else 1
+                source = part(source, [slice(None, None, order if a == axis else 1) for a in range(len(x.shape))])
+                p.copy(node, broadcast(source, border.shape), border)
+
+
+def _pad_by_places(p: Builder, node, x, amounts):
+    """Borders of any length, an axis after another."""
+    for axis, (b, e) in enumerate(amounts):
+        if b or e:
+            i = later(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
+            y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1 :]))
+            p.add("gather", node, x=x, indices=i, y=y, along=axis)
+            x = y
+    p.view(node.output, x)
+
+
+def _lower_pad(p: Builder, node):
+    mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
+    value, size = p.data(node.input(2)), x.dtype.itemsize
+    if node.input(2) and value is None or mode == "constant" and x.dtype != np.float32 and size > 1:
+        return False
+    amounts = _pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3)))
+    x = part(x, [slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, amounts, strict=True)])
+    amounts = [(max(b, 0), max(e, 0)) for b, e in amounts]
+    beyond = {"reflect": 1, "wrap": 0}.get(mode)  # places of an axis that its border cannot repeat
+    if beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
+        _pad_by_copies(p, node, x, amounts, mode, 0.0 if value is None or value.size == 0 else float(value.item()))
+    elif x.dtype != np.float32:
+        return False
+    else:
+        _pad_by_places(p, node, x, amounts)
+    return True
+
+
+def _read_constant(r: Reader, node):
+    values = {
+        "value": lambda v: v,
+        "value_float": np.float32,
+        "value_int": np.int64,
+        "value_floats": lambda v: np.array(v, np.float32),
+        "value_ints": lambda v: np.array(v, np.int64),
+        "sparse_value": lambda v: v,
+    }
+    ((kind, value),) = node.attrs.items()
+    if kind not in values:
+        raise ValueError(f"constant {node.name!r} is of the kind {kind!r}, which fusedops does not have")
+    r.graph.constants[node.output] = np.asarray(values[kind](value))
+
+
+def _read_dropout(r: Reader, node):
+    training = r.known(node, 2)
+    if node.input(2) and (training is None or training):
+        raise ValueError(f"dropout {node.name!r} is in training mode: export the network for inference (module.eval())")
+    node.inputs = node.inputs[:1]
+    r.add(node)
+
+
+def _read_pad(r: Reader, node):
+    value = node.attrs.pop("value", 0.0)
+    if "pads" in node.attrs:
+        r.as_input(node, "pads", 1)
+        node.inputs.append(r.constant(f"{node.name}.value", value, np.float32))
+    r.add(node)
+
+
+def _blocks_shape(node, x):
+    return blocks(node, x.shape)[2]
+
+
+def _first(node):
+    return slice(0, 1)
+
+
+RECORDS = {
+    "Concat": Operator(
+        lambda node, *xs: np.concatenate(xs, node.attrs["axis"]),
+        _concat_shape,
+        _lower_concat,
+        anywhere=True,
+        sizes=True,
+        idle=lambda node, *xs: len(xs) == 1,
+        bytes=True,
+        carries=lambda node: slice(None),
+    ),
+    "Constant": Rewrite(_read_constant, ()),
+    "ConstantOfShape": Operator(
+        _constant_of_shape,
+        lambda node, shape: tuple(values(shape, "shape")),
+        "constant as soon as its shape is known",
+        dtype=lambda node, inputs, i: node.attrs.get("value", np.zeros(1, np.float32)).dtype,
+        shaping=(0,),
+        grows=True,
+    ),
+    "DepthToSpace": Operator(_move_blocks, _blocks_shape, _lower_move_blocks, bytes=True, carries=_first),
+    "Dropout": Operator(
+        _dropout,
+        lambda node, x: [x.shape, x.shape],
+        lower_same,
+        _read_dropout,
+        lambda node, inputs, i: np.dtype(np.bool_) if i else inputs[0].dtype,
+        idle=lambda node, x: True,
+        weightless=True,
+    ),
+    "Expand": Operator(_expand, _expand_shape, _lower_expand, shaping=(1,), grows=True, views=True, carries=_first),
+    "Flatten": Operator(
+        _flatten, lambda node, x: _flat(node, x.shape), _lower_reshape, weightless=True, views=True, carries=_first
+    ),
+    "Identity": Operator(
+        lambda node, x: x,
+        same_shape,
+        lower_same,
+        idle=lambda node, x: True,
+        weightless=True,
+        sizes=True,
+        views=True,
+        carries=_first,
+    ),
+    "Pad": Operator(
+        _pad,
+        _pad_shape,
+        _lower_pad,
+        _read_pad,
+        shaping=(1, 3),
+        grows=True,
+        idle=lambda node, x, pads, *_: pads is not None and pads.data is not None and not pads.data.any(),
+        bytes=True,
+        carries=_first,
+    ),
+    "Range": Operator(_arange, _range_shape, "constant as soon as its length is known", shaping=(0, 1, 2), grows=True),
+    "Reshape": Operator(
+        lambda node, x, shape: x.reshape(_reshaped(node, x.shape, shape)),
+        _reshape_shape,
+        _lower_reshape,
+        shaping=(1,),
+        weightless=True,
+        sizes=True,
+        views=True,
+        carries=_first,
+    ),
+    "Shape": Operator(
+        _shape, lambda node, x: [], "known as soon as shapes are", dtype=always(np.int64), from_shapes=True
+    ),
+    "Size": Operator(
+        lambda node, x: integers([math.prod(x.shape)]).reshape(()),
+        lambda node, x: (),
+        "known as soon as shapes are",
+        dtype=always(np.int64),
+        from_shapes=True,
+    ),
+    "Slice": Operator(
+        lambda node, x, *where: x[_slices(x.shape, *where)],
+        _slice_shape,
+        _lower_slice,
+        with_inputs("starts", "ends", "axes"),
+        shaping=(1, 2, 3, 4),
+        sizes=True,
+        views=True,
+        carries=_first,
+    ),
+    "SpaceToDepth": Operator(_move_blocks, _blocks_shape, _lower_move_blocks, bytes=True, carries=_first),
+    "Split": Operator(
+        _split, _split_shape, _lower_split, with_inputs("split"), shaping=(1,), sizes=True, views=True, carries=_first
+    ),
+    "Squeeze": Operator(
+        lambda node, x, axes=None: x.reshape(_squeezed(x.shape, axes)),
+        lambda node, x, axes=None: _squeezed(x.shape, values(axes, "axes")),
+        _lower_reshape,
+        with_inputs("axes"),
+        shaping=(1,),
+        weightless=True,
+        sizes=True,
+        views=True,
+        carries=_first,
+    ),
+    "Tile": Operator(
+        lambda node, x, repeats: np.tile(x, repeats.tolist()),
+        _tile_shape,
+        _lower_tile,
+        shaping=(1,),
+        grows=True,
+        sizes=True,
+        bytes=True,
+        carries=_first,
+    ),
+    "Transpose": Operator(
+        lambda node, x: x.transpose(node.attrs.get("perm")),
+        _transpose_shape,
+        _lower_transpose,
+        weightless=True,
+        sizes=True,
+        idle=lambda node, x: x is not None and list(node.attrs.get("perm") or ()) == list(range(len(x.shape))),
+        views=True,
+        carries=_first,
+    ),
+    "Unsqueeze": Operator(
+        lambda node, x, axes: x.reshape(_unsqueezed(x.shape, axes)),
+        lambda node, x, axes: _unsqueezed(x.shape, values(axes, "axes")),
+        _lower_reshape,
+        with_inputs("axes"),
+        shaping=(1,),
+        weightless=True,
+        sizes=True,
+        views=True,
+        carries=_first,
+    ),
+}

@@ -1,0 +1,90 @@
+"""Products with constant weights of 4 or 8 bits keep them so, in the order of the kernels. The weights of others, and
+of all without fusion, become floats: where they are constant, once.
+"""
+
+import contextlib
+
+import numpy as np
+
+from ..inference.shape_inference import infer_node
+from ..ir.explanation import Fusion
+from ..ir.graph import Node
+from ..operators.matmul_nbits import packed, weights_shape
+from ..operators.schema import floats
+
+
+def pack(context):
+    done = {}  # constants that several products share
+    for node in context.nodes():
+        if node.op != "MatMulBits":
+            continue
+        why = _why_not(context, node)
+        if why:
+            context.refused(node, why)
+        else:
+            _pack(context, node, done)
+
+
+def _why_not(context, node):
+    """Why a product's weights become floats, or ""."""
+    q, scales, zeros, bias = (context.graph.constant(node, i) for i in range(1, 5))
+    given = [node.input(i) for i in range(1, 5)]
+    if any(a is None and v for a, v in zip((q, scales, zeros, bias), given, strict=True)):
+        return "its weights, scales, zero points or bias are not constant"
+    try:
+        weights_shape(node, q, scales, zeros)
+    except ValueError as e:
+        return str(e)
+    if not floats(scales, bias) or bias is not None and bias.shape != (node.attrs["N"],):
+        return f"its scales have type {scales.dtype}, or its bias is no vector of float32"
+    if q.dtype != np.uint8 or zeros is not None and zeros.dtype != np.uint8:
+        return "its weights or zero points are not packed in bytes"
+    bits, block = node.attrs["bits"], node.attrs["block_size"]
+    if bits not in (4, 8) or block % 8:
+        return f"kernels take 4 or 8 bits in blocks of a multiple of 8, not {bits} bits in blocks of {block}"
+    known = context.known.get(node.inputs[0])
+    return "" if known is not None and known.dtype == np.float32 else "it is not known to take float32"
+
+
+def _pack(context, node, done):
+    graph, before, bits = context.graph, node.inputs, node.attrs["bits"]
+    names, key = before[1:4], (*before[1:4], *sorted(node.attrs.items()))
+    if key not in done:
+        arrays = packed(node, *(graph.constant(node, i) for i in range(1, 4)))
+        done[key] = [
+            context.add_constant(f"{name or node.name}.packed", a) for name, a in zip(names, arrays, strict=True)
+        ]
+    q, scales, zeros = done[key]
+    node.op, node.inputs = "LinearBits", [before[0], q, before[4], scales, zeros]
+    context.reads_instead(node, before)
+    saved = 4 * node.attrs["N"] * node.attrs["K"] - sum(graph.constants[v].nbytes for v in done[key])
+    context.report.append(Fusion(context.kind, (f"{names[0]} of {bits} bits",), node.name, 0, saved))
+
+
+def spell_out(context):
+    for node in context.nodes():
+        if node.op == "MatMulBits":
+            _spell_out(context, node)
+
+
+def _spell_out(context, node):
+    """The weights as a node of their own, transposed, and a product; a bias is added behind it."""
+    x, q, scales, zeros, bias = before = node.inputs
+
+    def step(op, inputs, attrs):
+        result = context.fresh(f"{node.name}.{op}")
+        added = Node(op, f"{node.name}.{op}", inputs, [result], attrs)
+        context.add(added, node)
+        context.place[added] -= 0.5
+        if all(v in context.known for v in inputs):
+            with contextlib.suppress(ValueError):  # of weights that do not fit, which a call tells
+                context.known |= infer_node(added, [context.known[v] for v in inputs])
+        return result
+
+    w = step("DequantizeBits", [q, scales, *[zeros] * bool(zeros)], node.attrs)
+    node.op, node.inputs, node.attrs = "MatMul", [x, step("Transpose", [w], {"perm": [1, 0]})], {}
+    context.reads_instead(node, before)
+    if bias:
+        total = node.output
+        context.produce(node, [context.fresh(f"{total}.product")])
+        context.add(Node("Add", f"{node.name}.bias", [node.output, bias], [total]), node)

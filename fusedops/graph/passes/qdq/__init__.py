@@ -1,0 +1,1 @@
+"""Networks with QuantizeLinear and DequantizeLinear: their layers and values become int8 ones."""

@@ -1,0 +1,1 @@
+"""A graph's steps and their memory."""

@@ -1,0 +1,354 @@
+"""Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some
+axes, and from that a Plan for each set of sizes.
+
+Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that
+every operator's axes mean what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can
+express it. What C has no step for runs as a NumPy step between two programs, on the same memory.
+"""
+
+import math
+from dataclasses import replace
+from itertools import groupby
+
+import numpy as np
+
+from ... import _core
+from ..inference.evaluate import evaluate
+from ..inference.shape_inference import infer
+from ..ir.graph import Node
+from ..ir.subgraph import Undetermined
+from ..ir.symbolic import is_open, now
+from ..operators.registry import OPERATORS
+from ..steps.lowering import Builder, NoKernel
+from ..steps.step import RULES
+from ..steps.tensor import Tensor, channels_last, physical_memory, same_order
+from . import batch_tiling, mbconv
+
+
+class Program:
+    """Steps in a row that run in one call into C."""
+
+    def __init__(self, plan, part, program):
+        self._plan, self._part, self._program = plan, part, program
+
+    @property
+    def steps(self):
+        return [self._plan.step(step) for step in self._part.steps]
+
+    def run(self, slots, times=None):
+        self._program.run(slots, times)
+
+
+class Evaluation:
+    """A step that NumPy computes."""
+
+    def __init__(self, step, graphs):
+        self.steps, self._graphs = [step], graphs
+        self._reads = [t.finder() for t in step.reads]
+        self._writes = [None if t is None else t.finder() for t in step.writes]
+        self._given = [bool(v) for v in step.node.inputs]
+
+    def run(self, slots, times=None):
+        (step,) = self.steps
+        arrays = [find(slots) for find in self._reads]
+        if step.node.op == "Cast":
+            with np.errstate(invalid="ignore", over="ignore"):
+                return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
+        inputs = iter(arrays)
+        arrays = [next(inputs) if given else None for given in self._given]
+        call, residual = OPERATORS[step.node.op].call, next(inputs, None)
+        try:
+            results = call and call(step.node, residual, *arrays)
+            if results is None:
+                results = evaluate(step.node, arrays, residual, self._graphs)
+        except IndexError as e:
+            raise ValueError(f"{step.node.op} {step.node.name!r}: {e}") from None
+        results = results if isinstance(results, (list, tuple)) else [results]
+        for find, result in zip(self._writes, results, strict=False):
+            if find is not None:
+                np.copyto(find(slots), result)
+
+
+class _Part:
+    """Steps in a row that become a Program, with formulas for all that depends on sizes."""
+
+    def __init__(self, template, steps):
+        self.steps, self.template = steps, _core.Template()
+        self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
+        self.open = [i for i, options in enumerate(self.options) if is_open(options)]
+        for section in batch_tiling.sections(steps):
+            first = len(self.template)
+            for step in steps[section.start : section.stop]:
+                given = [step.arguments.get(name) for name in _core.STEPS[step.kind].tensors]
+                self.template.append(
+                    step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
+                )
+            self.template.repeat(first, steps[section.start].slices)
+
+    def program(self, values, offsets, constants):
+        options = list(self.options)
+        for i in self.open:
+            options[i] = now(options[i], values)
+        return self.template.program(values, offsets, constants, options)
+
+
+class Template:
+    """The steps of a graph for input shapes that Sizes of a trace may be in, a dict from name to tuple. `values` has
+    the data of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
+    step should run, not on results.
+
+    Attributes
+    ----------
+    steps : list of Step
+    report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
+    """
+
+    def __init__(self, graph, trace, shapes, values, layers, threads, graphs=None):
+        self.graphs, self.trace, self.known = graphs, trace, infer(graph, shapes, values, earlier=graph.known)
+        _check_arrays(graph, self.known)
+        builder = Builder(graph, self.known, layers, _logits(graph), _homes(graph, self.known))
+        for node in graph.nodes:
+            if any(self.known[v].data is None for v in node.outputs if v):
+                _lower(builder, node)
+        _write_outputs(builder)
+        batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
+        self.steps, self.report = mbconv.merge(builder)
+        _space_pixels(self.steps)
+        batch_tiling.cut(self.steps)
+        _share(self.steps)
+        self._outputs = [([*map(trace.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
+        self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
+        self._arena = {id(b): i for i, b in enumerate(self.buffers)}
+        self.constants, self._numbers = [], {}
+        self.parts = []
+        for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
+            steps = list(group)
+            self.parts += steps if numpy else [_Part(self, steps)]
+        self._bytes = np.array([trace.number(b.nbytes) for b in self.buffers], np.int64)
+        self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
+        self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
+        self._formulas = _core.Formulas(trace.formulas)
+
+    def outputs(self, values):
+        """The (shape, dtype) of each output."""
+        return [(tuple([int(values[n]) for n in numbers]), dtype) for numbers, dtype in self._outputs]
+
+    def form(self, t):
+        """A tensor of a step as _core.Template takes it."""
+        if t is None:
+            return None
+        if not isinstance(t, Tensor):
+            return self._constant(t)
+        b, number = t.buffer.root(), self.trace.number
+        slot, source = (b.slot, self._arena.get(id(b), -1)) if b.array is None else (-1, self._constant(b.array))
+        return (
+            slot,
+            source,
+            number(t.offset),
+            number(t.advance),
+            [number(n) for n in t.shape],
+            [number(n) for n in t.strides],
+        )
+
+    def offset(self, buffer, offsets):
+        """Where a buffer is, given the offsets of those in the arena."""
+        return int(offsets[self._arena[id(buffer)]]) if id(buffer) in self._arena else 0
+
+    def _constant(self, array):
+        """The number of a constant, which each program has once."""
+        if id(array) not in self._numbers:
+            self._numbers[id(array)] = len(self.constants)
+            self.constants.append(array)
+        return self._numbers[id(array)]
+
+    def plan(self, sizes):
+        """The Plan for sizes of the inputs, in the order of the trace's; None where they do not meet its conditions."""
+        values = self._formulas.run(sizes)
+        if values is None or any(
+            function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions
+        ):
+            return None
+        offsets, arena = _core.lay_out(values[self._bytes], self._first, self._last)
+        if arena > physical_memory():
+            raise MemoryError(
+                f"the values inside the network take {arena} bytes for inputs of these shapes, "
+                "more than this machine has"
+            )
+        constants = list(self.constants)
+        for i in self._late:
+            constants[i] = now(constants[i], values)
+        return Plan(self, values, offsets, arena, constants)
+
+
+class Plan:
+    """The steps for one set of input shapes.
+
+    Attributes
+    ----------
+    parts : list of Program and Evaluation, to be run in order
+    arena : int, bytes of memory that the values inside the network take
+    outputs : list of (shape, dtype)
+    used : int, the number of the latest call that ran it
+    """
+
+    staged = False
+
+    def __init__(self, template, values, offsets, arena, constants):
+        self.template, self.arena, self.used, self.report = template, arena, -1, template.report
+        self._values, self._buffers = values, {}
+        self._offsets = offsets
+        self.outputs = template.outputs(values)
+        self.parts = []
+        for part in template.parts:
+            if isinstance(part, _Part):
+                self.parts.append(Program(self, part, part.program(values, offsets, constants)))
+            else:
+                self.parts.append(Evaluation(self.step(part), template.graphs))
+
+    def run(self, slots):
+        for part in self.parts:
+            part.run(slots)
+
+    @property
+    def steps(self):
+        return [step for part in self.parts for step in part.steps]
+
+    @property
+    def shapes(self):
+        """The shape of each value."""
+        return {name: now(value.shape, self._values) for name, value in self.template.known.items()}
+
+    def step(self, step):
+        """A step with the numbers of this plan."""
+        found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
+        arguments = {
+            name: found[id(a)] if id(a) in found else now(a, self._values) for name, a in step.arguments.items()
+        }
+        reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
+        return replace(step, arguments=arguments, reads=reads, writes=writes)
+
+    def _tensor(self, t):
+        b = t.buffer.root()
+        if id(b) not in self._buffers:
+            self._buffers[id(b)] = replace(
+                b,
+                nbytes=now(b.nbytes, self._values),
+                offset=self.template.offset(b, self._offsets),
+                array=now(b.array, self._values),
+            )
+        return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
+
+
+def _check_arrays(graph, known):
+    """Sequences have no place in memory: they are handed on between stages."""
+    if any(known[v].dtype == object for v in (*(v.name for v in graph.inputs), *graph.results)):
+        error = Undetermined("the network passes a sequence on")
+        error.known = known
+        raise error
+
+
+def batch_of(shapes):
+    """The number of images that inputs of these shapes hold."""
+    return next((shape[0] for shape in shapes if shape), 1)
+
+
+def _homes(graph, known):
+    """The images that are written straight into their part of a concatenation along the channels: (concat's node,
+    offset in channels)."""
+    homes, images = (
+        {},
+        {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(
+            graph.results
+        ),
+    )
+    for node in graph.nodes:
+        if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
+            continue
+        offset = 0
+        for v in node.inputs:
+            if v in images:
+                homes.setdefault(v, (node, offset))
+            offset += known[v].shape[1]
+    return homes
+
+
+def _logits(graph):
+    """Values that a softmax reads, perhaps by way of pooling, an activation or another shape."""
+    producers, found = graph.producers(), set()
+    for node in graph.nodes:
+        value = node.inputs[0] if OPERATORS[node.op].logits else None
+        while value is not None:
+            found.add(value)
+            node = producers.get(value)
+            value = node.inputs[0] if node is not None and OPERATORS[node.op].weightless else None
+    return found
+
+
+def _is_image(known):
+    return len(known.shape) == 4 and known.dtype in (np.float32, np.uint8, np.int8) and known.data is None
+
+
+def _lower(builder, node):
+    record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
+    typed = record.views or record.bytes or record.typed
+    if callable(record.lower) and (builder.known[made].dtype == np.float32 or typed):
+        before = len(builder.steps)
+        try:
+            if record.lower(builder, node):
+                return
+        except NoKernel:
+            del builder.steps[before:]
+    reads = [builder.at(v) for v in node.reads()]
+    writes = [builder.result(v) if v else None for v in node.outputs]
+    builder.numpy(node, reads, writes)
+
+
+def _write_outputs(builder):
+    """Copies what stands elsewhere to the network's outputs."""
+    for output, v, target in zip(builder.graph.outputs, builder.graph.results, builder.outputs, strict=True):
+        if builder.at(v).buffer is target.buffer:
+            continue
+        node = Node("Identity", f"output {output.name}", [v], [v])
+        try:
+            builder.copy(node, builder.at(v), target)
+        except NoKernel:
+            builder.numpy(node, [builder.at(v)], [target])
+
+
+def _space_pixels(steps):
+    """Gives the pixels of an image the distance that the convolution that reads it wants, where convolutions alone
+    use its memory."""
+    users = {}
+    for step in steps:
+        for t in step.tensors():
+            users.setdefault(id(t.buffer), []).append((step, t))
+    for step in steps:
+        x = step.arguments["x"] if step.kind == "conv2d" else None
+        floats = x and step.arguments["layer"]._pixel()
+        if not x or floats == x.shape[1] or x.buffer.array is not None or x.buffer.slot:
+            continue
+        using, dense = users[id(x.buffer)], channels_last(x.shape)
+        if any(
+            s.kind != "conv2d" or t.shape != x.shape or not t.whole() or not same_order(x.shape, t.strides, dense)
+            for s, t in using
+        ):
+            continue
+        n, _, *pixels = x.shape
+        spaced = x._replace(strides=channels_last((n, floats, *pixels)))
+        x.buffer.nbytes = math.prod((n, floats, *pixels)) * x.dtype.itemsize
+        for s, t in using:
+            s.replace({name: spaced for name, a in s.arguments.items() if a is t})
+
+
+def _share(steps):
+    """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads
+    afterwards."""
+    for i, step in enumerate(steps):
+        if step.kind not in RULES or not RULES[step.kind].in_place:
+            continue
+        x, y = step.reads[0], step.writes[0]
+        a, b = x.buffer.root(), y.buffer
+        ours = all(t.array is None and t.slot == 0 for t in (a, b)) and a is not b
+        alone = all(t.buffer.root() is not a or t.strides == x.strides for t in step.reads)
+        if ours and alone and a.last == i and b.first == i and x.whole() and y.whole() and x.strides == y.strides:
+            b.shares, a.last = a, b.last

@@ -1,0 +1,333 @@
+"""A float32 network in 8 bits: calibrated on samples, its layers chosen by price and error.
+
+    samples -> ranges of values -> ranges of channels made alike -> scales, errors and biases -> the cheapest choice
+            -> QuantizeLinear and DequantizeLinear in the graph -> the passes that files of quantised networks take
+
+Everything is decided on the network as its passes left it: batch norm is in the weights, activations are known.
+"""
+
+import math
+import numbers
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+
+from ..._core import BYTE_STEPS
+from ..inference.evaluate import evaluate
+from ..inference.shape_inference import infer
+from ..ir.explanation import Quantized, QuantizedLayer, QuantizedOutput
+from ..ir.graph import Value
+from ..operators import qdq, qlinear
+from ..operators.registry import OPERATORS
+from . import calibration, choice, equalization
+from .insertion import Insertion, quantized_weights
+
+LAYERS = "Conv", "Linear"
+
+
+class Options(NamedTuple):
+    method: tuple
+    keep: tuple
+    layer_snr: float
+    snr: float
+
+    @classmethod
+    def of(cls, calibration_, keep, layer_snr, snr):
+        if isinstance(keep, str):
+            raise TypeError(f"keep takes names of several nodes: pass ({keep!r},)")
+        if not hasattr(keep, "__iter__"):
+            raise TypeError(f"keep is of type {type(keep).__name__}, but must be a list of names of nodes")
+        for name, value in (("layer_snr", layer_snr), ("snr", snr)):
+            if isinstance(value, bool) or not isinstance(value, numbers.Real) or math.isnan(value):
+                raise ValueError(f"{name} is {value!r}, but must be decibels: 20 is noise of a tenth of the signal")
+        return cls(calibration.method_of(calibration_), tuple(keep), float(layer_snr), float(snr))
+
+
+def quantize(model, built, samples, options, progress):
+    """(the graph in 8 bits, the Quantized) of a Model; `built` makes a Model of a graph by way of the passes."""
+    if model.explain().quantized is not None or any(
+        node.op in {*qdq.RECORDS, *qlinear.RECORDS} for node in model._graph.nodes
+    ):
+        raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
+    work = _Work(checked_samples(model, samples), progress)
+    plain = built(model._graph)
+    graph = plain._graph.copy()
+    _check_layers(graph, options.keep)
+    between = equalization.pairs(graph)
+    if between:
+        equalization.equalize(graph, work.channels(plain, between))
+    base = type(model)(graph, [])
+    shapes = _shapes(graph, work.samples[0])
+    return _chosen(base, built, work, work.measure(base, shapes, options.method), shapes, options)
+
+
+# ---- what is given ---------------------------------------------------------------------------------------------------
+
+
+def checked_samples(model, samples):
+    """The samples as tuples of arrays that the network takes."""
+    if isinstance(samples, (np.ndarray, str, bytes, Mapping)) or not hasattr(samples, "__iter__"):
+        raise TypeError(
+            f"samples is of type {type(samples).__name__}, but must be a list of inputs, each an array, a "
+            f"tuple of arrays or a dict from names to arrays: pass [x] for one"
+        )
+    found = [_checked(model, i, sample) for i, sample in enumerate(samples)]
+    if not found:
+        raise ValueError("samples is empty: ranges are found on at least one input, better on ten or a hundred")
+    return found
+
+
+def _checked(model, i, sample):
+    try:
+        return _arrays(model, sample)
+    except (TypeError, ValueError) as e:
+        raise type(e)(f"samples[{i}]: {e}") from None
+
+
+def _arrays(model, sample):
+    names = [v.name for v in model.inputs]
+    if isinstance(sample, Mapping):
+        if set(sample) != set(names):
+            given = ", ".join(map(str, sample)) or "none"
+            raise ValueError(f"the network takes the inputs {', '.join(names)}, got {given}")
+        sample = [sample[name] for name in names]
+    arrays = model._take(sample if isinstance(sample, (tuple, list)) else [sample])
+    for name, x in zip(names, arrays, strict=True):
+        if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
+            raise ValueError(f"{name} has NaN or infinite elements, which have no range")
+        if isinstance(x, np.ndarray) and not x.size:
+            raise ValueError(f"{name} has shape {x.shape}, an empty batch, which has no range")
+    return arrays
+
+
+def _check_layers(graph, keep):
+    layers = [n for n in graph.nodes if n.op in LAYERS and graph.constant(n, 1) is not None]
+    if not layers:
+        raise ValueError(
+            "the network has no layer that can go to 8 bits: no convolution or product with constant weights"
+        )
+    names = {name: n.name for n in layers for name in (n.name, *n.absorbed)}
+    unknown = [name for name in keep if name not in names]
+    if unknown:
+        raise ValueError(
+            f"keep names {unknown[0]!r}, which is no layer; the layers are {', '.join(n.name for n in layers)}"
+        )
+
+
+def _shapes(graph, arrays):
+    """The shape of each value of float32 that is known when the first sample is."""
+    given = {v.name: x for v, x in zip(graph.inputs, arrays, strict=True) if isinstance(x, np.ndarray)}
+    known = infer(graph, {v: x.shape for v, x in given.items()}, strict=False)
+    return {v: tuple(map(int, k.shape)) for v, k in known.items() if k.dtype == np.float32 and k.data is None}
+
+
+# ---- what the samples say --------------------------------------------------------------------------------------------
+
+
+class _Errors:
+    """Sums over the samples of a layer's products, of what 8 bits make of them, and of their squares."""
+
+    def __init__(self):
+        self.signal = self.noise = self.count = 0.0
+        self.error = 0.0  # of each channel
+
+    def add(self, exact, moved, axis):
+        exact, moved = (np.moveaxis(a, axis, -1).astype(np.float64).reshape(-1, a.shape[axis]) for a in (exact, moved))
+        self.signal, self.noise = self.signal + (exact**2).sum(), self.noise + ((moved - exact) ** 2).sum()
+        self.error, self.count = self.error + (exact - moved).sum(0), self.count + len(exact)
+
+    @property
+    def bias(self):
+        """What to add to each channel, so that it is right in the mean."""
+        return self.error / self.count
+
+    @property
+    def snr(self):
+        """In decibels, with that bias."""
+        return decibels(self.signal, max(self.noise - self.count * (self.bias**2).sum(), 0.0))
+
+
+def decibels(signal, noise):
+    if not noise:
+        return math.inf
+    return 10 * math.log10(signal / noise) if signal and noise < math.inf else -math.inf
+
+
+def _signal_and_noise(y, z):
+    """Of a result and what 8 bits make of it: the sums of squares of floats; of integers, how many there are and how
+    many differ. A float that is not finite has no part in it if it stays what it is; the noise is infinite if not."""
+    if y.dtype.kind != "f":
+        return y.size, np.count_nonzero(y != z)
+    y, z = y.astype(np.float64), z.astype(np.float64)
+    finite = np.isfinite(y) & np.isfinite(z)
+    stays = finite | (y == z) | np.isnan(y) & np.isnan(z)
+    noise = ((z[finite] - y[finite]) ** 2).sum() if stays.all() else math.inf
+    return (y[finite] ** 2).sum(), noise
+
+
+class _Measured(NamedTuple):
+    quantizations: dict
+    snrs: dict  # of a layer's name
+    biases: dict
+    unbounded: frozenset = frozenset()  # values that are not finite on the samples
+
+
+class _Work:
+    """Runs networks on the samples and tells how much is done."""
+
+    def __init__(self, samples, progress):
+        self.samples, self.progress, self.passes = samples, progress, 0
+
+    def values(self, model, names):
+        """For each sample a dict of these values of the network."""
+        graph = model._graph.copy()
+        graph.results, graph.outputs = list(names), [Value(v, None, np.dtype(np.float32)) for v in names]
+        tapped = type(model)(graph, [], layers=model._layers)
+        self.passes += 1
+        for i, arrays in enumerate(self.samples):
+            results = tapped(*arrays)
+            yield dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+            # how many passes there will be is not known: each does 0.3 of what is left
+            self.progress(1 - 0.7 ** (self.passes - 1 + (i + 1) / len(self.samples)))
+
+    def channels(self, model, taps):
+        """The largest magnitude of each channel of the values between pairs of layers."""
+        axes = {first.output: 1 if first.op == "Conv" else -1 for first, _ in taps}
+        found = dict.fromkeys(axes, 0.0)
+        for values in self.values(model, list(axes)):
+            for v, axis in axes.items():
+                x = np.abs(np.moveaxis(values[v], axis, -1))
+                found[v] = np.maximum(found[v], x.max(axis=tuple(range(x.ndim - 1)), initial=0))
+        return found
+
+    def measure(self, model, shapes, method):
+        """Scales of what layers read, and what their products lose by them and by int8 weights."""
+        graph = model._graph
+        layers = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
+        between = [v for n in graph.nodes if (reads := choice.taken(n, shapes)) for v in (*reads, n.output)]
+        found = dict.fromkeys([v for n in layers for v in (n.inputs[0], n.output)] + between)
+        names = [v for v in found if v in shapes]
+        if not layers:
+            return _Measured({}, {}, {})
+        ranges = {v: calibration.Range() for v in names}
+        for values in self.values(model, names):
+            for v, x in values.items():
+                ranges[v].widen(x)
+        unbounded = frozenset(v for v, r in ranges.items() if not r.finite)
+        ranges = {v: r for v, r in ranges.items() if v not in unbounded}
+        layers = [n for n in layers if n.inputs[0] in ranges and n.output in ranges]
+        if method[0] != "minmax":
+            for values in self.values(model, names):
+                for v in ranges:
+                    ranges[v].count(values[v])
+        found = {v: r.quantization(method) for v, r in ranges.items()}
+        errors = {n: _Errors() for n in layers}
+        for values in self.values(model, list(dict.fromkeys(n.inputs[0] for n in layers))):
+            for node in layers:
+                w, x, q = graph.constants[node.inputs[1]], values[node.inputs[0]], found[node.inputs[0]]
+                bytes_, scale = quantized_weights(w)
+                rounded = bytes_ * scale.reshape(-1, *[1] * (w.ndim - 1))
+                moved = np.clip(np.rint(x / np.float32(q.scale)), -q.zero_point, 255 - q.zero_point) * np.float32(
+                    q.scale
+                )
+                errors[node].add(_product(node, x, w), _product(node, moved, rounded), 1 if node.op == "Conv" else -1)
+        biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
+        return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
+
+    def moved(self, model, other):
+        """How far the outputs of another network are from this one's, over all samples, by their names."""
+        names = [v.name for v in model.outputs]
+        sums = {name: np.zeros(2) for name in names}
+        for arrays in self.samples:
+            results = (r if isinstance(r, tuple) else (r,) for r in (model(*arrays), other(*arrays)))
+            for name, y, z in zip(names, *results, strict=True):
+                if isinstance(y, np.ndarray) and y.shape == z.shape:
+                    sums[name] += _signal_and_noise(y, z)
+        return tuple(QuantizedOutput(name, decibels(*s)) for name, s in sums.items())
+
+
+def _product(node, x, w):
+    """What a layer sums, without bias and what follows."""
+    plain, call = replace(node, activation=None, residual=""), OPERATORS[node.op].call
+    y = call(plain, None, x, w) if call else None
+    return evaluate(plain, [x, w])[0] if y is None else y
+
+
+def _added(bias, correction):
+    return (correction if bias is None else bias.astype(np.float64) + correction).astype(np.float32)
+
+
+# ---- the choice ------------------------------------------------------------------------------------------------------
+
+
+def _why_not(graph, node, shapes):
+    """Why a layer cannot go to 8 bits: "" if it can; None: it is no layer."""
+    w = graph.constant(node, 1)
+    if node.op not in LAYERS or w is None:
+        return None
+    if node.inputs[0] not in shapes or node.output not in shapes:
+        return "its shapes are not known before the network runs"
+    if w.dtype != np.float32 or node.op == "Conv" and w.ndim != 4:
+        return "there is no kernel of 8 bits for it"
+    if node.input(2) and graph.constant(node, 2) is None:
+        return "its bias is computed"
+    if w[:1].size > BYTE_STEPS:
+        return f"sums of {w[:1].size} products of bytes may not fit 32 bits"
+    if not np.isfinite(w).all():
+        return "its weights are not finite"
+    return ""
+
+
+def _chosen(base, built, work, measured, shapes, options):
+    """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
+    results most go back to float32, twice as many each time."""
+    graph = base._graph
+    unbounded = {
+        n.name: "its values are not finite on the samples"
+        for n in graph.nodes
+        if measured.unbounded & {*n.inputs, n.output}
+    }
+    shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
+    able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
+    prices = {
+        n: choice.price(n, shapes, base._layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base._layers
+    }
+    kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.absorbed}}
+    kept |= {
+        name: f"its error is above the bound of {options.layer_snr:g} dB"
+        for name, snr in measured.snrs.items()
+        if snr < options.layer_snr and name not in kept
+    }
+    back = 1
+    while True:
+        eight, values, ns, float_ns = choice.choose(graph, prices, shapes, kept)
+        quantizations = choice.shared(eight - prices.keys(), measured.quantizations)
+        made = Insertion(graph, eight, values, quantizations, measured.biases).made()
+        outputs = work.moved(base, built(made))
+        worst = sorted((n for n in eight if n in prices), key=lambda n: measured.snrs[n.name])[:back]
+        if not worst or min(o.snr for o in outputs) >= options.snr:
+            break
+        kept |= {n.name: f"the outputs would move beyond the bound of {options.snr:g} dB" for n in worst}
+        back *= 2
+    work.progress(1.0)
+    rows = []
+    for node in graph.nodes:
+        why = _why_not(graph, node, shapes)
+        if why is not None:
+            why = unbounded.get(node.name) or why or kept.get(node.name)
+            why = why or ("" if node in eight else _dearer(node, prices))
+            bits, snr = 8 if node in eight else 32, measured.snrs.get(node.name)
+            rows.append(QuantizedLayer(node.name, node.op, bits, snr, *prices.get(node, (None, None)), why))
+    name, parameter = options.method
+    name = name if parameter is None else f"{name} {parameter:g}"
+    return made, Quantized(name, tuple(rows), outputs, ns, float_ns)
+
+
+def _dearer(node, prices):
+    if node not in prices:
+        return "there is no kernel of 8 bits for it"
+    if prices[node].ns >= prices[node].float_ns:
+        return "it is predicted to be slower in 8 bits here"
+    return "its gain would not pay for the conversions around it"

@@ -1,0 +1,1 @@
+"""Plans that are kept and run."""

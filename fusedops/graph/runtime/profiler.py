@@ -1,0 +1,187 @@
+"""How long a network takes, as a whole and layer by layer."""
+
+import math
+from time import perf_counter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ... import _core
+from ...layers import Linear
+from ...timing import Summary, batch_time
+from ..ir.explanation import table
+from ..operators.registry import OPERATORS
+from ..planner.plan import Program
+
+
+class Benchmark(NamedTuple):
+    """Execution times of a network's forms; ``str()`` is a table. `mean`, `median`, `max`, `min` and `std` are those of
+    the network itself."""
+
+    times: dict[str, Summary]
+
+    def __getattr__(self, name: str) -> float:
+        if name in Summary._fields:
+            return getattr(next(iter(self.times.values())), name)
+        raise AttributeError(name)
+
+    def as_dict(self) -> dict[str, dict[str, float]]:
+        return {name: s.as_dict() for name, s in self.times.items()}
+
+    def __str__(self):
+        rows = [(name, *(f"{ms:.4f}" for ms in s)) for name, s in self.times.items()]
+        return "\n".join(["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)])
+
+
+def benchmark(models, arrays, number, repeat, progress):
+    """Times models on the same inputs, in turns: `repeat` samples, each the mean of `number` calls after one that
+    brings back into the caches what the others drove out."""
+    samples = {name: [] for name in models}
+    for done in range(repeat):
+        for name, model in models.items():
+            model(*arrays)
+            samples[name].append(batch_time(lambda m=model: m(*arrays), number))
+        progress((done + 1) / repeat)
+    return Benchmark({name: Summary.of(s) for name, s in samples.items()})
+
+
+class Layer(NamedTuple):
+    """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone
+    (None where the network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs,
+    weights and results, `share` its speed over that of a large product."""
+
+    name: str
+    op: str
+    kernels: str
+    ms: float
+    unfused_ms: float | None
+    gflop: float
+    bytes: int
+    share: float
+
+
+class Profile(NamedTuple):
+    """Times of a network's nodes; ``str()`` is a table."""
+
+    layers: list[Layer]
+    peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
+    bandwidth: float  # GB/s of a pass over more memory than the caches hold
+
+    def as_dict(self) -> dict[str, Any]:
+        return {"peak": self.peak, "bandwidth": self.bandwidth, "layers": [n._asdict() for n in self.layers]}
+
+    def __str__(self):
+        rows = [
+            (
+                n.name,
+                n.op,
+                n.kernels,
+                f"{n.ms:.4f}",
+                "" if n.unfused_ms is None else f"{n.unfused_ms:.4f}",
+                f"{n.gflop:.4f}",
+                f"{100 * n.share:.0f}%" if n.gflop else "",
+            )
+            for n in self.layers
+        ]
+        unfused = [n.unfused_ms for n in self.layers]
+        rows.append(
+            (
+                "all",
+                "",
+                "",
+                f"{sum(n.ms for n in self.layers):.4f}",
+                f"{sum(unfused):.4f}" if None not in unfused else "",
+                f"{sum(n.gflop for n in self.layers):.4f}",
+                "",
+            )
+        )
+        return "\n".join(
+            [
+                *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
+                f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
+            ]
+        )
+
+
+def profile(model, unfused, arrays, repeat=20):
+    """The Profile of a model on these inputs; `unfused` is the same network with nothing fused or folded, or None."""
+    peaks = [_peak()]  # before, between and after: other work on the machine comes and goes
+    times = _node_times(model, arrays, repeat)
+    peaks.append(_peak())
+    plain = _node_times(unfused, arrays, repeat) if unfused else {}
+    (plan, _), peak = model.timed(*arrays), max(*peaks, _peak())
+    rows = []
+    for node in dict.fromkeys(step.node for step in plan.steps):
+        seconds, steps = times[node.name], [s for s in plan.steps if s.node is node]
+        nodes = [*(n for s in steps for n in s.inner), node]
+        gflop = sum(_operations(plan, n) for n in nodes) / 1e9
+        kernels = ", ".join(dict.fromkeys(s.kind for s in steps))
+        before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
+        inner = {n.output for n in nodes[:-1]}
+        traffic = 4 * sum(
+            math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner
+        )
+        rows.append(
+            Layer(
+                node.name,
+                node.op,
+                kernels,
+                1e3 * seconds,
+                before if before is None else 1e3 * before,
+                gflop,
+                traffic,
+                gflop / seconds / peak,
+            )
+        )
+    return Profile(rows, peak, _bandwidth())
+
+
+def _node_times(model, arrays, repeat):
+    """The least seconds of each node's steps together, by its name."""
+    best = {}
+    for _ in range(repeat):
+        plan, seconds = model.timed(*arrays)
+        total = {}
+        for step, s in zip(plan.steps, seconds, strict=True):
+            total[step.node.name] = total.get(step.node.name, 0.0) + s
+        best = {name: min(s, best.get(name, s)) for name, s in total.items()}
+    return best
+
+
+def run_timed(plan, slots):
+    """Runs a plan; returns the seconds of each step."""
+    seconds = []
+    for part in plan.parts:
+        if isinstance(part, Program):
+            times = np.zeros(len(part.steps))
+            part.run(slots, times)
+            seconds += times.tolist()
+        else:
+            start = perf_counter()
+            part.run(slots)
+            seconds.append(perf_counter() - start)
+    return seconds
+
+
+def _operations(plan, node):
+    """Operations of a node's multiply-adds."""
+    if not OPERATORS[node.op].weighted:
+        return 0
+    x, y, w = (plan.shapes[v] for v in (node.inputs[0], node.output, node.inputs[1]))
+    points = np.prod(x if node.op == "ConvTranspose" else y)
+    return 2 * int(points) * int(np.prod(w[1:]))
+
+
+def _peak():
+    """GFLOP/s of the best of some 512-cubed products."""
+    rng = np.random.default_rng(0)
+    w, x = (rng.standard_normal((512, 512), np.float32) for _ in range(2))
+    layer, y = Linear(w), np.empty((512, 512), np.float32)
+    return 2 * 512**3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9
+
+
+def _bandwidth():
+    """GB/s of the best of some passes that read 64 MB and write another 64 MB."""
+    x = np.zeros((1 << 10, 1 << 14), np.float32)
+    y = np.zeros_like(x)
+    return 2 * x.nbytes / min(batch_time(lambda: _core.pointwise(x, y), 1) for _ in range(4)) / 1e9

@@ -1,0 +1,1 @@
+"""Calls of kernels over tensors in one arena, and what makes them."""

@@ -1,0 +1,199 @@
+"""What the lowering of an operator may use: shapes, tensors, new steps and prepared layers."""
+
+import math
+
+import numpy as np
+
+from ... import _core, activations
+from ..ir.symbolic import is_open
+from .step import Step
+from .tensor import Buffer, Tensor, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
+
+AXES = 8  # of a tensor of a step
+_FOLDS = "unary", "binary", "map", "copy", "fill"  # kinds of steps that take every element for itself
+
+
+class NoKernel(Exception):
+    """The kernels have no such step for tensors of this type or of so many axes: NumPy computes the node."""
+
+
+class Builder:
+    """Steps as they are added, and where every value of the graph stands.
+
+    `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors
+    of; `homes` are the images that are written straight into their part of a concatenation along the channels:
+    (concat's node, offset in channels).
+    """
+
+    def __init__(self, graph, known, layers, logits, homes):
+        self.graph, self.known, self.layers, self.logits, self.homes = graph, known, layers, logits, homes
+        self.steps, self.buffers = [], []
+        self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
+        self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
+        # of two outputs with one value the first
+        self.targets = dict(zip(reversed(graph.results), reversed(self.outputs), strict=True))
+
+    @staticmethod
+    def _slot(i, known):
+        nbytes = math.prod(known.shape) * known.dtype.itemsize
+        return Tensor(Buffer(nbytes, slot=i), known.shape, row_major(known.shape), known.dtype)
+
+    # ---- where values stand
+
+    def at(self, value):
+        """The tensor of a value."""
+        if value not in self.places:
+            data = self.known[value].data
+            dtype = self.known[value].dtype
+            if not is_open(data):
+                data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
+            self.places[value] = Tensor(
+                Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
+            )
+        return self.places[value]
+
+    @staticmethod
+    def constant(array, shape):
+        """A tensor of numbers that are known now, or of float32 ones that are when sizes are."""
+        dtype = array.dtype if isinstance(array, np.ndarray) else np.dtype(np.float32)
+        return Tensor(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
+
+    def data(self, value):
+        """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be
+        there Later."""
+        return self.known[value].data if value else None
+
+    def new(self, shape, strides=None, dtype=np.dtype(np.float32)):
+        """A tensor in the arena."""
+        buffer = Buffer(math.prod(shape) * dtype.itemsize)
+        self.buffers.append(buffer)
+        return Tensor(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
+
+    def result(self, value, like=None, image=False, direct=True):
+        """Where a node writes a value: an output of the network (if `direct`), its part of a concatenation, or new
+        memory, in which an image has its channels last and another value the order of the tensor `like`."""
+        known = self.known[value]
+        if value in self.targets and direct:
+            t = self.targets[value]
+        elif value in self.homes:
+            node, offset = self.homes[value]
+            whole = self.places.get(node.output) or self.result(node.output, image=True)
+            t = Tensor(
+                whole.buffer,
+                known.shape,
+                whole.strides,
+                known.dtype,
+                whole.offset + offset * whole.strides[1] * known.dtype.itemsize,
+            )
+        elif image and len(known.shape) > 2:
+            t = self.new(known.shape, channels_last(known.shape), known.dtype)
+        elif like is not None and like.shape == known.shape:
+            t = self.new(known.shape, in_order_of(known.shape, like.strides), known.dtype)
+        else:
+            t = self.new(known.shape, None, known.dtype)
+        self.places[value] = t
+        return t
+
+    def view(self, value, tensor):
+        """Lets a value be a view of memory that exists."""
+        self.places[value] = tensor
+
+    # ---- steps
+
+    def add(self, kind, node, **arguments):
+        """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
+        take
+        are folded; NoKernel where they cannot be."""
+        tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
+        if any(len(t.shape) > AXES for t in tensors.values()):
+            few = (
+                folded(list(tensors.values()))
+                if len({t.shape for t in tensors.values()}) == 1 and kind in _FOLDS
+                else None
+            )
+            if few is None or len(few[0].shape) > AXES:
+                raise NoKernel(kind)
+            arguments |= dict(zip(tensors, few, strict=True))
+        self.steps.append(Step.of(kind, node, arguments))
+
+    def numpy(self, node, reads, writes):
+        """Adds a step that NumPy computes."""
+        self.steps.append(Step("numpy", node, {}, reads, writes))
+
+    def map(self, node, name, y, *operands):
+        """Adds an elementwise function of elements of any type, which are broadcast; NoKernel where there is none for
+        them. What is computed with is of the first operand's type, of a choice (`where`) of the second's."""
+        of = operands[name == "where"].dtype
+        if y.dtype not in _core.ELEMENTS or not _core.map_takes(name, of):
+            raise NoKernel(name)
+        tensors = dict(zip("abc", (broadcast(t, y.shape) for t in operands), strict=False))
+        self.add("map", node, name=name, **tensors, y=y, of=of, to=y.dtype)
+
+    def copy(self, node, x, y):
+        if x.dtype != y.dtype or x.dtype.itemsize not in (1, 2, 4, 8):
+            raise NoKernel
+        self.add("copy", node, x=x, y=y, size=x.dtype.itemsize)
+
+    def dense(self, node, x, strides):
+        """x with exactly these strides, copied if need be."""
+        if same_order(x.shape, x.strides, strides):
+            return x
+        y = self.new(x.shape, strides, x.dtype)
+        self.copy(node, x, y)
+        return y
+
+    def image(self, node, value):
+        """The tensor of an image as (n, c, h, w) with its channels or its columns as neighbours; (n, c, w) gets h =
+        1."""
+        x = self.as_2d(self.at(value))
+        x = x._replace(strides=tuple(1 if n == 1 else s for n, s in zip(x.shape, x.strides, strict=True)))
+        return x if 1 in (x.strides[1], x.strides[3]) else self.dense(node, x, channels_last(x.shape))
+
+    def pixels(self, node, value):
+        """The tensor of an image as (n, c, h, w) with its channels as neighbours."""
+        x = self.image(node, value)
+        return x if x.strides[1] == 1 else self.dense(node, x, channels_last(x.shape))
+
+    @staticmethod
+    def as_2d(x):
+        """A tensor (n, c, w) as (n, c, 1, w)."""
+        if len(x.shape) == 4:
+            return x
+        n, c, w = x.shape
+        return x._replace(shape=(n, c, 1, w), strides=(*x.strides[:2], w * x.strides[2], x.strides[2]))
+
+    def reshape(self, node, x, shape):
+        """x under another shape, as a view where strides allow."""
+        strides = reshaped(x.shape, x.strides, shape)
+        if strides is None:
+            x = self.dense(node, x, row_major(x.shape))
+            strides = row_major(shape)
+        return x._replace(shape=tuple(shape), strides=strides)
+
+    @staticmethod
+    def activation(node, channels=None):
+        """A node's activation as steps take it."""
+        return activations.parse(node.activation, channels)
+
+    def residual(self, node, y):
+        """The residual as a tensor in the order of y."""
+        if not node.residual:
+            return None
+        r = self.at(node.residual)
+        if len(y.shape) == 4:
+            r = self.as_2d(r)
+            return (
+                self.dense(node, r, channels_last(r.shape))
+                if y.strides[1] == 1 and r.strides[1] != 1
+                else self.dense(node, r, row_major(r.shape))
+                if y.strides[1] != 1 and r.strides[3] != 1
+                else r
+            )
+        return self.dense(node, r, row_major(r.shape))
+
+    def layer(self, key, make):
+        """The prepared layer of a node, whose name is the key, or of a block: made once, shared by the plans of all
+        shapes."""
+        if key not in self.layers:
+            self.layers[key] = make()
+        return self.layers[key]

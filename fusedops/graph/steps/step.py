@@ -1,0 +1,99 @@
+"""The steps of a program, and what slices and memory may do with each kind of them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from ... import _core
+from ..ir.graph import Node
+from .tensor import Tensor
+
+
+class Rule(NamedTuple):
+    """`apart`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it may write
+    over its first operand."""
+
+    apart: Callable[[dict], bool] = lambda arguments: True
+    in_place: bool = False
+
+
+RULES = {
+    "attention": Rule(lambda a: len(a["y"].shape) > 3),
+    "affine": Rule(in_place=True),
+    "argmax": Rule(lambda a: a["axis"] > 0),
+    "avg_pool": Rule(),
+    "binary": Rule(in_place=True),
+    "byte_binary": Rule(),
+    "byte_pool": Rule(),
+    "conv2d": Rule(),
+    "conv_transpose": Rule(),
+    "convert": Rule(),
+    "copy": Rule(),
+    "cumsum": Rule(lambda a: a["axis"] > 0),
+    "fill": Rule(),
+    "gather": Rule(lambda a: a["along"] > 0),
+    "instance_norm": Rule(),
+    "linear": Rule(),
+    "lookup": Rule(in_place=True),
+    "lrn": Rule(),
+    "map": Rule(),
+    "matmul": Rule(lambda a: len(a["y"].shape) > 2),
+    "max_pool": Rule(),
+    "norm": Rule(lambda a: a["first_axis"] > 0),
+    "nearest": Rule(),
+    "qconv2d": Rule(),
+    "qlinear": Rule(lambda a: a["types"][0] != np.float32),
+    "recurrent": Rule(lambda a: False),
+    "reduce": Rule(lambda a: 0 not in a["axes"]),
+    "requantize": Rule(lambda a: False),
+    "resize": Rule(),
+    "separable": Rule(),
+    "softmax": Rule(lambda a: a["axis"] > 0),
+    "top_k": Rule(lambda a: a["axis"] > 0),
+    "unary": Rule(in_place=True),
+}
+
+
+@dataclass(slots=True, eq=False)
+class Step:
+    """One step: a kind of _core.STEPS with its arguments by name, or (kind "numpy") a node to evaluate; `inner` are the
+    nodes before it that it computes too, `slices` the parts of the batch that it runs on one after the other."""
+
+    kind: str
+    node: Node
+    arguments: dict
+    reads: list[Tensor]
+    writes: list[Tensor]
+    inner: tuple[Node, ...] = ()
+    slices: int = 1
+
+    @classmethod
+    def of(cls, kind, node, arguments):
+        """A step of a program; its description says what it reads and writes."""
+        results = _core.STEPS[kind].results
+        tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
+        return cls(
+            kind,
+            node,
+            arguments,
+            [t for name, t in tensors.items() if name not in results],
+            [tensors[name] for name in results if name in tensors],
+        )
+
+    def tensors(self):
+        return [t for t in (*self.reads, *self.writes) if t is not None]
+
+    def with_rows(self):
+        """Names of the arguments that have a row for each image of a batch."""
+        described = _core.STEPS[self.kind]
+        return [
+            name for name in described.tensors if name not in described.indices and self.arguments.get(name) is not None
+        ]
+
+    def replace(self, arguments):
+        """Takes other tensors, by the name of the argument that each replaces."""
+        by_old = {id(self.arguments[name]): t for name, t in arguments.items()}
+        self.arguments = {name: by_old.get(id(a), a) for name, a in self.arguments.items()}
+        self.reads, self.writes = ([by_old.get(id(t), t) for t in ts] for ts in (self.reads, self.writes))
