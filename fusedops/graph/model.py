@@ -18,7 +18,8 @@ from .ir.explanation import Explanation
 from .ir.float16 import widen
 from .ir.subgraph import Undetermined, decisions, inlined
 from .ir.symbolic import Trace
-from .passes.optimizer import example_shapes, optimize
+from .passes.context import example_shapes
+from .passes.optimizer import optimize
 from .planner.plan import Template, batch_of
 from .quantization.quantizer import Options, quantize
 from .runtime import profiler, segments

@@ -1,49 +1,21 @@
-"""Layers of 8 bits: one operator on bytes where exporters write DequantizeLinear, one of floats and QuantizeLinear.
-
-`layers` comes first: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up
-through what only moves elements, equal pairs cancel, and products of bytes by int8 weights become QuantizedConv and
-QuantizedLinear, whose results are floats. The passes between take these as any other layer, and put scales, biases,
-residuals and activations into them. `results` comes last: QuantizeLinear goes into the layer before it, what follows
-from one byte becomes a table of 256, and sums, products and means of bytes an operator on bytes.
-"""
-
-from typing import NamedTuple
+"""Layers in int8: products of uint8 or int8 values by int8 weights become QuantizedConv and QuantizedLinear, whose
+results are floats. The passes behind take these as any other layer, and put scales, biases, residuals and activations
+into them."""
 
 import numpy as np
 
-from .... import _core, activations
+from .... import _core
 from ...inference import cost
-from ...inference.evaluate import evaluate
-from ...ir.graph import Known, Node
-from ...operators.qlinear import quantization
-from ...operators.registry import OPERATORS, carried
-from ...operators.schema import BYTES, axes_of
+from ...ir.graph import Node
+from ...operators.schema import BYTES
+from . import normalize
+from .quantized_values import drop, set_known, source_of
 
 QUANTIZED = "QuantizeLinear", "DequantizeLinear", "QLinearConv", "QLinearMatMul", "ConvInteger", "MatMulInteger"
 
 
-class Source(NamedTuple):
-    """What a DequantizeLinear reads: bytes of a type and their quantisation."""
-
-    node: Node
-    value: str
-    q: tuple
-    dtype: np.dtype
-
-
-def layers(context):
-    for node in context.nodes():
-        if node.op in ("QLinearConv", "QLinearMatMul"):
-            _spell_out(context, node)
-        elif node.op == "ReduceMean" and not node.attrs.get("keepdims", 1):
-            _keep_axes(context, node)
-    for node in context.nodes():
-        _share(context, node)
-        _sink(context, node)
-    for node in context.nodes(reverse=True):
-        _lift(context, node)
-    for node in context.nodes():
-        _cancel(context, node)
+def run(context):
+    normalize.run(context)
     for node in context.nodes():
         if node.op in _FORMS:
             _form(context, node)
@@ -53,244 +25,7 @@ def layers(context):
             _requantize(context, node)
 
 
-def results(context):
-    for node in context.nodes():
-        if node.op in ("QuantizedConv", "QuantizedLinear") and node.residual:
-            _residual(context, node)
-    for node in context.nodes(reverse=True):
-        if node.op == "QuantizeLinear":
-            _store(context, node)
-    for node in context.nodes():
-        if node.op in ("DequantizeLinear", "QuantizeLinear"):
-            _explain(context, node)
-
-
-# ---- what is known of bytes
-
-
-def _source(context, value):
-    """The Source of a float value, or why it is none."""
-    node = context.producers.get(value)
-    if node is None or node.op != "DequantizeLinear":
-        return "it takes floats"
-    zero, known = context.graph.constant(node, 2), context.known.get(node.inputs[0])
-    dtype = known.dtype if zero is None and known is not None else None if zero is None else zero.dtype
-    if dtype not in BYTES:
-        return f"its input has type {dtype}, not uint8 or int8"
-    if node.input(2) and zero is None:
-        return "the zero point of its input is not constant"
-    q = quantization(context.graph.constant(node, 1), zero)
-    return f"of its input, {q}" if isinstance(q, str) else Source(node, node.inputs[0], q, dtype)
-
-
-def _target(context, node):
-    """(quantisation, type) of a QuantizeLinear, or why it has none."""
-    zero = context.graph.constant(node, 2)
-    if node.input(2) and zero is None:
-        return "its zero point is not constant"
-    dtype = context.known[node.output].dtype if node.output in context.known else None if zero is None else zero.dtype
-    if dtype not in BYTES:
-        return f"its result has type {dtype}, not uint8 or int8"
-    q = quantization(context.graph.constant(node, 1), zero)
-    return q if isinstance(q, str) else (q, dtype)
-
-
-def _drop(context, value):
-    """Removes the node of a value that nothing reads any more, and those that were there for it alone."""
-    node = context.producers.get(value)
-    if node is None or node not in context.place:
-        return
-    if not any(context.consumers.get(v) or v in context.graph.results for v in node.outputs if v):
-        context.remove(node)
-        for v in node.reads():
-            _drop(context, v)
-
-
-def _known(context, value, like, dtype):
-    known = context.known.get(like)
-    if known is not None:
-        context.known[value] = Known(known.shape, dtype)
-
-
-# ---- QDQ form
-
-
-def _spell_out(context, node):
-    """An operator of ONNX on quantised values as that of floats between DequantizeLinear and QuantizeLinear."""
-    graph, conv = context.graph, node.op == "QLinearConv"
-    x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
-    scales = [graph.constants.get(v) for v in (xs, ys, ws)]
-    if any(a is None or a.dtype != np.float32 for a in scales) or any(a.size != 1 for a in scales[:2]):
-        return
-    if scales[2].ndim > 1:
-        return
-    before, y = node.inputs, node.output
-
-    def dequantized(v, *given, **attrs):
-        result = context.fresh(f"{v}.real")
-        added = Node("DequantizeLinear", f"{node.name}.{v}", [v, *given], [result], attrs)
-        context.add(added, node)
-        context.place[added] -= 0.5
-        _known(context, result, v, np.dtype(np.float32))
-        return result
-
-    ndim = np.ndim(graph.constants[w]) if w in graph.constants else len(context.shape(w) or ())
-    inputs = [dequantized(x, xs, xz), dequantized(w, ws, wz, axis=0 if conv else ndim - 1)]
-    if node.input(8):
-        scale = scales[0].reshape(()) * scales[2]
-        inputs.append(dequantized(node.input(8), context.add_constant(f"{node.name}.bias.scale", scale), axis=0))
-    node.op, node.inputs = "Conv" if conv else "MatMul", inputs
-    context.reads_instead(node, before)
-    context.produce(node, [context.fresh(f"{y}.real")])
-    _known(context, node.output, y, np.dtype(np.float32))
-    context.add(Node("QuantizeLinear", f"{node.name}.quantized", [node.output, ys, yz], [y]), node)
-
-
-def _keep_axes(context, node):
-    """A mean of bytes with its axes, which leave behind it: as bytes, where it becomes those."""
-    axes, shape = context.graph.constant(node, 1), context.shape(node.inputs[0])
-    if isinstance(_source(context, node.inputs[0]), str) or axes is None or not axes.size or shape is None:
-        return
-    y, node.attrs = node.output, node.attrs | {"keepdims": 1}
-    context.produce(node, [context.fresh(f"{y}.kept")])
-    over = axes_of(axes.reshape(-1), len(shape))
-    context.known[node.output] = Known(tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32))
-    context.add(Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y]), node)
-
-
-def _share(context, node):
-    """Of two equal conversions of one value the first is kept."""
-    if node.op not in ("DequantizeLinear", "QuantizeLinear"):
-        return
-    if node.output in context.graph.results:
-        return
-    for other in list(context.consumers.get(node.inputs[0], ())):
-        later = context.place[other] > context.place[node]
-        if later and other.output not in context.graph.results and _alike(context, node, other):
-            context.rename(other.output, node.output)
-            context.remove(other)
-
-
-def _alike(context, a, b):
-    """Whether two conversions are the same."""
-    if a.op != b.op or a.attrs != b.attrs:
-        return False
-    pairs = [(context.graph.constant(a, i), context.graph.constant(b, i)) for i in (1, 2)]
-    given = len([v for v in a.inputs if v]) == len([v for v in b.inputs if v])
-    return given and all(
-        p is q or p is not None and q is not None and p.dtype == q.dtype and np.array_equal(p, q) for p, q in pairs
-    )
-
-
-def _sink(context, node):
-    """op(dequantize(x)) = dequantize(op(x)) of an operator that only moves elements."""
-    where = carried(node)
-    if where is None or not node.inputs[where]:
-        return
-    if node.op == "Transpose" and _sink_weights(context, node):
-        return
-    sources = [_source(context, v) for v in node.inputs[where]]
-    if any(isinstance(s, str) for s in sources) or any(
-        s.q != sources[0].q or s.dtype != sources[0].dtype for s in sources
-    ):
-        return
-    first, before = sources[0], node.inputs
-    inputs = list(before)
-    inputs[where] = [s.value for s in sources]
-    if node.op == "Pad" and (inputs := _padded(context, node, inputs, first)) is None:
-        return
-    node.inputs = inputs
-    context.reads_instead(node, before)
-    for v in before[where]:
-        _drop(context, v)
-    results = node.outputs
-    context.produce(node, [v and context.fresh(f"{v}.bytes") for v in results])
-    for old, new in zip(results, node.outputs, strict=True):
-        if old:
-            _known(context, new, old, first.dtype)
-            context.add(
-                Node(
-                    "DequantizeLinear",
-                    context.fresh(f"{node.name}.dequantized"),
-                    [new, *first.node.inputs[1:]],
-                    [old],
-                    dict(first.node.attrs),
-                ),
-                node,
-            )
-
-
-def _padded(context, node, inputs, source):
-    """The inputs of a Pad of bytes, which pads with the zero point; None where it pads with something else than 0."""
-    value = context.graph.constant(node, 2)
-    if node.attrs.get("mode", "constant") != "constant":
-        return inputs
-    if node.input(2) and (value is None or value.size and value.item() != 0):
-        return None
-    zero = context.add_constant(f"{node.name}.zero", np.array(source.q[1], source.dtype))
-    return [*inputs[:2], zero, *inputs[3:]]
-
-
-def _sink_weights(context, node):
-    """A transposition of constant weights; their scales follow the axis."""
-    made = context.producers.get(node.inputs[0])
-    w = context.graph.constant(made, 0) if made is not None and made.op == "DequantizeLinear" else None
-    if w is None or made.attrs.get("block_size", 0):
-        return False
-    perm = list(node.attrs.get("perm") or range(w.ndim)[::-1])
-    moved = context.add_constant(f"{made.inputs[0]}.transposed", np.ascontiguousarray(w.transpose(perm)))
-    before = node.inputs
-    node.op, node.inputs = "DequantizeLinear", [moved, *made.inputs[1:]]
-    node.attrs = made.attrs | {"axis": perm.index(made.attrs.get("axis", 1) % w.ndim)}
-    context.reads_instead(node, before)
-    _drop(context, before[0])
-    return True
-
-
-def _lift(context, node):
-    """quantize(op(x)) = op(quantize(x)) of an operator that only moves elements, where its inputs are as few."""
-    found = _target(context, node) if node.op == "QuantizeLinear" else ""
-    into = context.producers.get(node.inputs[0]) if not isinstance(found, str) else None
-    where = carried(into) if into is not None else None
-    if where is None or into.op == "Pad" or len(into.outputs) > 1 or into.output in context.graph.results:
-        return
-    sources = into.inputs[where]
-    few = into.op == "MaxPool" or sum(map(context.size, sources)) <= context.size(into.output)
-    if len(context.consumers[into.output]) > 1 or not few or any(v in context.graph.constants for v in sources):
-        return
-    before, inputs, added = into.inputs, list(into.inputs), []
-    for v in sources:
-        q = Node(
-            "QuantizeLinear",
-            context.fresh(f"{node.name}.{v}"),
-            [v, *node.inputs[1:]],
-            [context.fresh(f"{v}.bytes")],
-            dict(node.attrs),
-        )
-        context.add(q, into)
-        context.place[q] -= 0.5
-        _known(context, q.output, v, found[1])
-        added.append(q)
-    inputs[where] = [q.output for q in added]
-    into.inputs = inputs
-    context.reads_instead(into, before)
-    context.merge([node], into)
-    for q in added:
-        _lift(context, q)
-
-
-def _cancel(context, node):
-    """quantize(dequantize(x)) = x of equal quantisations."""
-    found = _target(context, node) if node.op == "QuantizeLinear" else ""
-    source = _source(context, node.inputs[0]) if not isinstance(found, str) else ""
-    if isinstance(source, str) or found != (source.q, source.dtype):
-        return
-    context.rename(node.output, source.value)
-    context.remove(node)
-    _drop(context, node.inputs[0])
-
-
-# ---- layers
+# ---- layers of quantised inputs
 
 
 def _weights(context, value, axis):
@@ -374,7 +109,7 @@ _FORMS = {"Conv": _conv, "MatMul": _matmul, "Gemm": _gemm}
 
 def _form(context, node):
     """Makes a layer of 8 bits of a layer whose input and weights are bytes, or tells why not."""
-    source, (weights, alpha, beta) = _source(context, node.inputs[0]), _FORMS[node.op](context, node)
+    source, (weights, alpha, beta) = source_of(context, node.inputs[0]), _FORMS[node.op](context, node)
     bytes_here = any(getattr(context.producers.get(v), "op", "") == "DequantizeLinear" for v in node.inputs[:2])
     if isinstance(source, str) or isinstance(weights, str):
         return context.refused(node, source if isinstance(source, str) else weights) if bytes_here else None
@@ -400,7 +135,7 @@ def _form(context, node):
     node.attrs = node.attrs | {"x_q": source.q}
     context.reads_instead(node, before)
     for v in before:
-        _drop(context, v)
+        drop(context, v)
     context.fused([source.node, made], node, passes=2, per_element=2, value=before[0])
     return None
 
@@ -432,7 +167,7 @@ def _requantize(context, node):
         return
     before, node.op, node.inputs, node.attrs = node.inputs, "DynamicRequantize", [maker.inputs[0]], {}
     context.reads_instead(node, before)
-    _drop(context, before[0])
+    drop(context, before[0])
     context.fused([maker], node, passes=2)
 
 
@@ -452,7 +187,7 @@ def _form_dynamic(context, node):
     if why:
         w = w.astype(np.float32) * scale.reshape(each)
         x = context.fresh(f"{x}.requantized")
-        _known(context, x, maker.inputs[0], np.dtype(np.float32))
+        set_known(context, x, maker.inputs[0], np.dtype(np.float32))
         context.add(Node("DynamicRequantize", context.fresh(maker.name), [maker.inputs[0]], [x]), maker)
         node.op, node.inputs = "Conv" if conv else "MatMul", [x, context.add_constant(f"{before[1]}.real", w)]
         context.refused(node, f"its sums are those of floats: {why}")
@@ -467,7 +202,7 @@ def _form_dynamic(context, node):
     read = [v for each in row for v in each.inputs if v != node.output]
     context.merge(row, node)
     for v in (*read, *before):
-        _drop(context, v)
+        drop(context, v)
     context.fused([maker, *row], node, passes=4, per_element=2)
     return None
 
@@ -526,152 +261,3 @@ def _factors(context, node, value, x_scale):
     if not others or any(c is None or c.dtype != np.float32 for c in constants):
         return None
     return x_scale in others, constants
-
-
-# ---- results
-
-
-def _residual(context, node):
-    """Bytes in the place of a residual that is dequantised for this alone."""
-    source = _source(context, node.residual)
-    if isinstance(source, str):
-        return
-    before = node.residual
-    context.consumers[before].remove(node)
-    context.add_residual(node, source.value)
-    node.attrs["residual_q"] = source.q
-    _drop(context, before)
-    context.fused([source.node], node, passes=2, per_element=2, value=before)
-
-
-def _store(context, node):
-    """quantize(layer) as the layer's own last step."""
-    found, into = _target(context, node), context.producers.get(node.inputs[0])
-    if isinstance(found, str):
-        return context.refused(node, found)
-    if into is None or _lookup(context, node, found[1]):
-        return None
-    if into.op in ("QuantizedConv", "QuantizedLinear"):
-        why = ""
-    elif OPERATORS[into.op].on_bytes:
-        why = (_mean if "Pool" in OPERATORS[into.op].on_bytes else _pair)(context, into)
-    else:
-        return None
-    if not why and (into.output in context.graph.results or len(context.consumers[node.inputs[0]]) > 1):
-        why = f"the result of {into.op} {into.name} is read as floats too"
-    if why:
-        return context.refused(node, why)
-    if OPERATORS[into.op].on_bytes:
-        _on_bytes(context, into)
-    into.attrs["y_q"], into.attrs["y_type"] = found[0], str(found[1])
-    value = node.inputs[0]
-    context.merge([node], into)
-    context.fused([node], into, passes=2, per_element=2, value=value)
-    return None
-
-
-def _lookup(context, node, dtype):
-    """A table in the place of all nodes through which one byte alone decides on another."""
-    wanted, members, best = {node.inputs[0]}, [], None
-    while len(members) < _LONGEST:
-        made = [p for v in wanted if (p := context.producers.get(v)) is not None]
-        if len(wanted) == 1:
-            (value,) = wanted
-            known = context.known.get(value)
-            if known is not None and known.dtype in BYTES:
-                best = value, known.dtype, list(members)
-        if len(made) < len(wanted):
-            break
-        last = max(made, key=context.place.get)
-        if not _is_elementwise(context, last):
-            break
-        members.append(last)
-        wanted = (wanted - {last.output}) | {v for v in last.inputs if v and v not in context.graph.constants}
-    if best is None or context.shape(best[0]) is None or context.shape(best[0]) != context.shape(node.output):
-        return False
-    value, of, members = best
-    values = {value: np.arange(256, dtype=np.uint8).view(of)}
-    with np.errstate(all="ignore"):
-        for each in sorted((*members, node), key=context.place.get):
-            inputs = [
-                values[v] if v in values else _flat(context.graph.constants[v]) if v else None for v in each.inputs
-            ]
-            (values[each.output],) = evaluate(each, inputs)
-    table = context.add_constant(f"{node.name}.table", values[node.output].astype(dtype))
-    before, node.op, node.inputs, node.attrs = node.inputs, "Lookup", [value, table], {}
-    context.reads_instead(node, before)
-    _drop(context, before[0])
-    context.fused(members, node, passes=2 * len(members), per_element=len(members))
-    return True
-
-
-def _flat(a):
-    return a if a.size > 1 else a.reshape(())
-
-
-def _is_elementwise(context, node):
-    """Whether each element of the result follows from the one at its place and numbers."""
-    record = OPERATORS[node.op]
-    if not (record.formula or node.op in ("QuantizeLinear", "DequantizeLinear")) or node.residual:
-        return False
-    if isinstance(node.activation, tuple) and any(np.size(a) > 1 for a in node.activation):
-        return False
-    constants = [context.graph.constants.get(v) for v in node.inputs if v]
-    return node.op == "Lookup" or all(c is None or c.size == 1 for c in constants)
-
-
-def _pair(context, node):
-    """Why a sum or product of two tensors does not work on bytes; "" where it does."""
-    sources = [_source(context, v) for v in node.inputs]
-    why = next((s for s in sources if isinstance(s, str)), "")
-    if not why and activations.parse(node.activation)[0] not in _CLIPS:
-        why = f"bytes have no kernel of {node.op} with an activation but a clip"
-    shape = context.shape(node.output)
-    if not why and (shape is None or shape not in map(context.shape, node.inputs)):
-        why = f"the operands of {node.op} are both broadcast, or of unknown shape"
-    return why or ("a residual" if node.residual else "")
-
-
-def _mean(context, node):
-    """As _pair, of means of windows."""
-    source = _source(context, node.inputs[0])
-    if isinstance(source, str) or node.activation is not None:
-        return source if isinstance(source, str) else "it has an activation"
-    shape = context.shape(node.inputs[0])
-    if shape is None or len(shape) != 4:
-        return f"{node.op} of bytes takes images"
-    if node.op == "ReduceMean":
-        axes = context.graph.constant(node, 1)
-        if axes is None or not node.attrs.get("keepdims", 1) or sorted(axes_of(axes.reshape(-1), 4)) != [2, 3]:
-            return "ReduceMean of bytes takes whole images, and keeps their axes"
-    return ""
-
-
-def _on_bytes(context, node):
-    """An operator of floats as that of bytes."""
-    node.op, before = OPERATORS[node.op].on_bytes, node.inputs
-    pair = "Pool" not in node.op
-    sources = [_source(context, v) for v in (before if pair else before[:1])]
-    node.inputs = [s.value for s in sources]
-    context.reads_instead(node, before)
-    for v in before:
-        _drop(context, v)
-    names = ("a_q", "b_q") if pair else ("x_q",)
-    node.attrs = (node.attrs if node.op == "QuantizedAveragePool" else {}) | dict(
-        zip(names, [s.q for s in sources], strict=True)
-    )
-    context.fused([s.node for s in sources], node, passes=2 * len(sources), per_element=2)
-
-
-_LONGEST = 24  # nodes of a table
-_CLIPS = activations.parse(None)[0], activations.parse("relu")[0]
-
-
-def _explain(context, node):
-    """Names what stays in floats between bytes."""
-    down = node.op == "DequantizeLinear"
-    others = context.consumers.get(node.output, ()) if down else [context.producers.get(node.inputs[0])]
-    for other in others:
-        if other is not None and other.op not in ("DequantizeLinear", "QuantizeLinear"):
-            side = "takes" if down else "makes"
-            context.refused(node, f"{other.op} {other.name} {side} floats")
