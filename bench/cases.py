@@ -9,10 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 
 from fusedops import layers, recurrent, reference, tokens, workloads
+from fusedops.report import network, random_input
 from fusedops.workloads import ACTIVATIONS, GATES, NUMPY_STEPS, Block, Cell, Convolution, depthwise, into_one_array
 
 from .encoder import Encoder
-from .passes import PASSES, Pass
+from .passes import PASSES
 
 
 @dataclass(frozen=True)
@@ -241,35 +242,11 @@ class File:
     flop = 0  # not counted
 
     def arrays(self, rng):
-        from fusedops.report import network, random_input
-
         values = network(self.path).inputs
         for value in values:
             if not all(isinstance(n, int) for n in (value.shape or ())[1:]):
                 raise ValueError(f"{self.path} does not declare every size of its input {value.name}: {value.shape}")
         return SimpleNamespace(inputs=[random_input(value, {}) for value in values])
-
-
-def _forms(case, a):
-    """A network as its ONNX file has it, with its batch norms folded, and fused."""
-    from fusedops import load_onnx
-
-    from .peers import inputs
-    from .peers.onnx_model import onnx_model
-
-    model, arrays = onnx_model(case, a), inputs(case, a)
-    options = {"unfused": dict(fold=False, fuse=False), "folded": dict(fuse=False), "fused": {}}
-    return {variant: lambda net=load_onnx(model, **o): net(*arrays) for variant, o in options.items()}
-
-
-def eight_bits(case, a):
-    """A network in 8 bits, calibrated on its own input."""
-    from fusedops import load_onnx
-
-    from .peers.onnx_model import onnx_model
-
-    net = load_onnx(onnx_model(case, a)).quantize([a.x])
-    return lambda: net(a.x)
 
 
 def _mobilenet_v1():
@@ -420,28 +397,3 @@ def data(name, batch=1):
     case = (CASES | FUSION).get(name) or File(name)
     case = case if batch == 1 else replace(case, batch=batch)
     return case, case.arrays(np.random.default_rng(0))
-
-
-def variants(operation, a):
-    """A function for each form of a case, the fused one last."""
-    return _forms(operation, a) if isinstance(operation, (Network, Encoder, File)) else operation.variants(a)
-
-
-@lru_cache(maxsize=1)
-def calls(name, batch=1):
-    """The variants of a case, each checked against the first."""
-    operation, a = data(name, batch)
-    made = variants(operation, a)
-    if name in FUSION:
-        made.pop("numpy", None)
-    workloads.check(name, made)
-    return made
-
-
-def variants_of(name):
-    """Which forms a case has beside plain NumPy."""
-    case = (CASES | FUSION)[name]
-    if isinstance(case, Pass):
-        return (*(["unfused"] if case.residual else []), "fused")
-    folded = [] if isinstance(case, Attention) else ["folded"]
-    return ("unfused", *folded, "fused", *(["block"] if isinstance(case, Block) else []))

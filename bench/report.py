@@ -14,6 +14,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+
 from fusedops.report import COLORS, instructions, processor
 from fusedops.workloads import VARIANTS
 
@@ -135,8 +137,6 @@ def fusion(run, plt):
 
 def peers(run, plt):
     """A table of ratios, in colours."""
-    import numpy as np
-
     table = run.table("peer", "name", "peer")
     names = [n for n in CASES if "fusedops" in table.get(n, ())]
     columns = [p for p in PEERS if p != "fusedops" and any(p in table[n] for n in names)]
@@ -164,8 +164,6 @@ def peers(run, plt):
 
 
 def roofline(run, plt):
-    import numpy as np
-
     if not run.roof:
         return None
     table = {

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from . import cases
+from .peers import variants
 
 FORMS = "unfused", "folded", "fused"
 BATCHES = 1, 8
@@ -33,7 +34,7 @@ def pytest_generate_tests(metafunc):
 def test_network(benchmark, quick, name, batch, form):
     if quick and batch > 1:
         pytest.skip("not in a quick run")
-    call = cases.calls(name, batch)[form] if form in FORMS else eight_bits(name, batch)
+    call = variants.calls(name, batch)[form] if form in FORMS else eight_bits(name, batch)
     benchmark.group = name if batch == 1 else f"{name}, batch {batch}"
     benchmark.extra_info.update(
         kind="network", name=benchmark.group, variant=form, flop=cases.data(name, batch)[0].flop
@@ -44,7 +45,7 @@ def test_network(benchmark, quick, name, batch, form):
 @lru_cache(maxsize=1)
 def eight_bits(name, batch):
     case, a = cases.data(name, batch)
-    call, expected = cases.eight_bits(case, a), cases.calls(name, batch)["fused"]()
+    call, expected = variants.eight_bits(case, a), variants.calls(name, batch)["fused"]()
     noise = np.mean((call() - expected) ** 2) / np.mean(expected**2)
     assert -10 * np.log10(noise) > LEAST_SNR
     return call
@@ -52,7 +53,7 @@ def eight_bits(name, batch):
 
 def test_file(benchmark, file, form):
     try:
-        call = cases.calls(file)[form]
+        call = variants.calls(file)[form]
     except (ArithmeticError, ValueError) as e:
         pytest.skip(str(e))
     benchmark.group = Path(file).stem

@@ -3,14 +3,15 @@
 import pytest
 
 from . import cases
+from .peers import variants
 
 
 @pytest.mark.parametrize(
     "name, variant",
-    [(name, variant) for name in (*cases.OPERATIONS, *cases.FUSION) for variant in cases.variants_of(name)],
+    [(name, variant) for name in (*cases.OPERATIONS, *cases.FUSION) for variant in variants.variants_of(name)],
 )
 def test_operation(benchmark, name, variant):
-    call, (operation, _) = cases.calls(name)[variant], cases.data(name)
+    call, (operation, _) = variants.calls(name)[variant], cases.data(name)
     benchmark.group = name
     benchmark.extra_info.update(
         kind="operation", name=name, variant=variant, flop=operation.flop, traffic=operation.traffic

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from . import cases
-from .peers import PEERS, Unsupported
+from .peers import PEERS, Unsupported, variants
 from .peers.process import Clock, PeerProcess
 
 QUICK = (
@@ -73,5 +73,5 @@ def test_peer(benchmark, quick, peer, name):
 
 def _ours(name):
     operation, a = cases.data(name)
-    y = list(cases.variants(operation, a).values())[-1]()
+    y = list(variants.variants(operation, a).values())[-1]()
     return y[0] if isinstance(y, tuple) else y

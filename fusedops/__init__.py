@@ -3,6 +3,7 @@ functions."""
 
 from importlib import import_module
 
+from ._version import __version__ as __version__
 from .batchnorm import BatchNorm, fold_batch_norm
 from .functional import (
     conv1d,
@@ -22,7 +23,6 @@ from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
 from .tokens import KVCache, attention
 
-__version__ = "1.0.0"
 __all__ = [
     "BatchNorm",
     "Conv1d",
@@ -89,9 +89,7 @@ def __getattr__(name):
     if name == "reference":
         return import_module("." + name, __name__)
     if name in _NETWORKS:
-        from . import graph
-
-        return getattr(graph, name)
+        return getattr(import_module(".graph", __name__), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from . import __version__
+from . import __version__, report, runtime
 
 
 def main(argv=None):
@@ -186,17 +186,12 @@ def _dimension(text):
 
 
 def _info(options):
-    from .report import caches, processor
-    from .runtime import show_config
-
-    print(f"{'processor':16}{processor()}")
-    print(f"{'caches':16}{caches()}")
-    show_config()
+    print(f"{'processor':16}{report.processor()}")
+    print(f"{'caches':16}{report.caches()}")
+    runtime.show_config()
 
 
 def _bench(options):
-    from . import report
-
     if options.plot:  # a missing extra or an unknown kind of picture is told before the minute of measuring
         report.check_picture(options.plot)
     if options.dim and options.model is None:
@@ -223,14 +218,10 @@ def _bench(options):
 
 
 def _explain(options):
-    from .report import network
-
-    print(network(options.model, options.disabled).explain())
+    print(report.network(options.model, options.disabled).explain())
 
 
 def _quantize(options):
-    from . import report
-
     folder = os.path.dirname(options.output) or "."
     if not os.access(folder, os.W_OK) or os.path.isdir(options.output):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")

@@ -4,6 +4,7 @@ import os
 from operator import index
 
 from . import _core
+from ._version import __version__
 
 
 def set_num_threads(n):
@@ -143,8 +144,6 @@ def show_config():
     >>> sorted(config)[:3]
     ['available_isas', 'byte_products', 'compiler']
     """
-    from . import __version__
-
     config = {
         "version": __version__,
         "isa": isa(),

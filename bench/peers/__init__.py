@@ -11,8 +11,9 @@ import numpy as np
 
 from fusedops.workloads import Block, Cell, Convolution
 
-from ..cases import Attention, File, MaxPool, MBConv, Network, Pass, Product, Residual, Sequence
+from ..cases import Attention, File, MaxPool, MBConv, Network, Product, Residual, Sequence
 from ..encoder import Encoder
+from ..passes import Pass
 
 
 class Peer(NamedTuple):

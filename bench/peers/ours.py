@@ -2,8 +2,8 @@
 
 import fusedops as fo
 
-from ..cases import variants
 from . import Call
+from .variants import variants
 
 
 def prepare(operation, a, threads):

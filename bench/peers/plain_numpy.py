@@ -1,7 +1,7 @@
 """NumPy: what one writes without a library."""
 
-from ..cases import variants
 from . import Call, Unsupported
+from .variants import variants
 
 
 def prepare(operation, a, threads):

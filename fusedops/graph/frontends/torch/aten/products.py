@@ -96,20 +96,18 @@ def _shared(p, x, query):
 _ORDERS = {"LSTM": (0, 3, 1, 2), "GRU": (1, 0, 2), "RNN": (0,)}
 
 
-def _stacked(op, tensors):
-    import torch
-
+def _stacked(p, op, tensors):
     order = _ORDERS[op]
-    return torch.stack([torch.cat([t.chunk(len(order), 0)[g] for g in order], 0) for t in tensors])
+    return p.torch.stack([p.torch.cat([t.chunk(len(order), 0)[g] for g in order], 0) for t in tensors])
 
 
 def _layer(p, op, x, state, weights, attrs):
     """One layer, x (steps, batch, inputs): (its results side by side, its last states)."""
     if not all(isinstance(t, p.torch.Tensor) for each in weights for t in each):
         raise Unsupported(f"fusedops does not have a recurrent layer ({op}) with computed weights")
-    w, r = (_stacked(op, [each[i] for each in weights]) for i in (0, 1))
+    w, r = (_stacked(p, op, [each[i] for each in weights]) for i in (0, 1))
     biased = len(weights[0]) == 4
-    b = p.torch.cat([_stacked(op, [each[i] for each in weights]) for i in (2, 3)], 1) if biased else None
+    b = p.torch.cat([_stacked(p, op, [each[i] for each in weights]) for i in (2, 3)], 1) if biased else None
     hidden, directions = r.shape[2], len(weights)
     more = dict(linear_before_reset=1) if op == "GRU" else {}
     y, *last = p.op(
