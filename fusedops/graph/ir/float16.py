@@ -4,10 +4,10 @@ float32."""
 
 import numpy as np
 
+from .dtypes import BY_ONNX, to_onnx
 from .graph import Node, unique
 from .subgraph import graphs_of
 
-HALF, BFLOAT, FLOAT = 10, 16, 1  # TensorProto's numbers
 _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that name a type of elements
 _ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
@@ -41,11 +41,15 @@ def widen(graph):
     for node in graph.nodes:
         node.inputs = [wide.get(v, v) for v in node.inputs]
         node.residual = wide.get(node.residual, node.residual)
-    graph.nodes[:0] = [Node("Cast", unique(f"{v}.cast", names), [v], [w], {"to": FLOAT}) for v, w in wide.items()]
+    graph.nodes[:0] = [
+        Node("Cast", unique(f"{v}.cast", names), [v], [w], {"to": to_onnx(np.float32)}) for v, w in wide.items()
+    ]
     for i, (v, value) in enumerate(zip(graph.results, graph.outputs, strict=True)):
         if value.dtype == np.float16 and v not in halves:
             graph.results[i] = unique(f"{v}.float16", values)
-            graph.nodes.append(Node("Cast", unique(f"{value.name}.cast", names), [v], [graph.results[i]], {"to": HALF}))
+            graph.nodes.append(
+                Node("Cast", unique(f"{value.name}.cast", names), [v], [graph.results[i]], {"to": to_onnx(np.float16)})
+            )
     return graph
 
 
@@ -56,8 +60,8 @@ def _widen_inside(graph):
         for key, a in node.attrs.items():
             if isinstance(a, np.ndarray) and a.dtype == np.float16:
                 node.attrs[key] = a.astype(np.float32)
-            elif key in _KEYS and a in (HALF, BFLOAT):
-                node.attrs[key] = FLOAT
+            elif key in _KEYS and a in BY_ONNX and BY_ONNX[a].stored:
+                node.attrs[key] = to_onnx(np.float32)
         for inner in graphs_of(node).values():
             _widen_inside(inner)
             for values in (inner.inputs, inner.outputs):

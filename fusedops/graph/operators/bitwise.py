@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .elementwise import CAST_TYPES
+from ..ir.dtypes import BY_ONNX, from_onnx
 from .schema import Operator, broadcast_shape, same_shape
 
 
@@ -15,18 +15,18 @@ def _shift(node, x, by):
 
 
 def _bit_cast(node, x):
-    return np.ascontiguousarray(x).reshape(x.shape).view(CAST_TYPES[node.attrs["to"]])
+    return np.ascontiguousarray(x).reshape(x.shape).view(from_onnx(node.attrs["to"]))
 
 
 def _bit_cast_type(node, inputs, i):
-    dtype = np.dtype(CAST_TYPES[node.attrs["to"]])
+    dtype = from_onnx(node.attrs["to"])
     if dtype.itemsize != inputs[0].dtype.itemsize:
         raise ValueError(f"the bits of {inputs[0].dtype} are not as many as those of {dtype}")
     return dtype
 
 
 def _read_bit_cast(r, node):
-    if node.attrs["to"] not in CAST_TYPES:
+    if node.attrs["to"] not in BY_ONNX:
         raise ValueError(
             f"bit cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
         )

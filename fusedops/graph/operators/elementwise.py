@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ..ir.dtypes import BY_ONNX, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import Reader
 from ..ir.symbolic import is_open
@@ -39,29 +40,10 @@ def _clip(node, x, lo=None, hi=None):
 
 
 def _cast(node, x):
-    if x.dtype == object and node.attrs["to"] == INT64:
+    if x.dtype == object and node.attrs["to"] == to_onnx(np.int64):
         return x  # Sizes of a plan
     with np.errstate(invalid="ignore"):
-        return x.astype(CAST_TYPES[node.attrs["to"]])
-
-
-# TensorProto's numbers for the types of elements; bfloat16, which NumPy lacks, is float32 here.
-INT64 = 7
-CAST_TYPES = {
-    1: np.float32,
-    2: np.uint8,
-    3: np.int8,
-    4: np.uint16,
-    5: np.int16,
-    6: np.int32,
-    7: np.int64,
-    9: np.bool_,
-    10: np.float16,
-    11: np.float64,
-    12: np.uint32,
-    13: np.uint64,
-    16: np.float32,
-}
+        return x.astype(from_onnx(node.attrs["to"]))
 
 
 def _is_inf(node, x):
@@ -205,7 +187,7 @@ def _read_prelu(r: Reader, node):
 
 
 def _read_cast(r: Reader, node):
-    if node.attrs["to"] not in CAST_TYPES:
+    if node.attrs["to"] not in BY_ONNX:
         raise ValueError(
             f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
         )
@@ -275,7 +257,7 @@ def _test(function, name, *order):
 
 
 def _cast_type(node, inputs, i):
-    return np.dtype(CAST_TYPES[node.attrs["to"]])
+    return from_onnx(node.attrs["to"])
 
 
 RECORDS = {
@@ -297,7 +279,7 @@ RECORDS = {
         note="between float32, float64, bool and integers of 8, 32 and 64 bits",
         sizes=True,
         typed=True,
-        idle=lambda node, x: x is not None and x.dtype == CAST_TYPES[node.attrs["to"]],
+        idle=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"]),
     ),
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),

@@ -4,13 +4,12 @@ import math
 
 import numpy as np
 
-from ... import _core
+from ..ir.dtypes import from_onnx, in_programs
 from ..ir.graph import Node
 from ..ir.graph_builder import Reader
 from ..ir.symbolic import decide, is_open
 from ..steps.lowering import Builder
 from ..steps.tensor import along, part
-from .elementwise import CAST_TYPES
 from .schema import Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
 
@@ -132,7 +131,7 @@ def _eye(node, x):
 
 
 def _eye_type(node, inputs, i):
-    return np.dtype(CAST_TYPES[node.attrs["dtype"]]) if "dtype" in node.attrs else inputs[0].dtype
+    return from_onnx(node.attrs["dtype"]) if "dtype" in node.attrs else inputs[0].dtype
 
 
 def _one_hot_shape(node, indices, depth, values_):
@@ -202,7 +201,7 @@ def _lower_gather(p: Builder, node):
 
 def gather(p: Builder, node, x, i, axis, single=False):
     """A step that picks elements of x along an axis, by indices of 64 bits."""
-    if x.dtype not in _core.ELEMENTS:
+    if not in_programs(x.dtype):
         return False
     y = p.result(node.output)
     p.add("gather", node, x=x, indices=i, y=y, along=axis, to=x.dtype, single=single)
@@ -244,7 +243,7 @@ def _lower_one_hot(p: Builder, node):
     i, v, y = p.at(node.inputs[0]), p.at(node.inputs[2]), p.known[node.output]
     axis = node.attrs.get("axis", -1) % len(y.shape)
     depth = y.shape[axis]
-    if is_open(depth) or not isinstance(depth, int) or v.dtype not in _core.ELEMENTS:
+    if is_open(depth) or not isinstance(depth, int) or not in_programs(v.dtype):
         return False
     one = (*i.shape[:axis], 1, *i.shape[axis:])
     size, zero = (p.constant(np.array(n, i.dtype), ()) for n in (depth, 0))

@@ -4,10 +4,11 @@ import math
 
 import numpy as np
 
+from ..ir.dtypes import INT8
 from ..steps.lowering import Builder
 from . import conv3d, conv_geometry
 from .reduce import lower_reduction
-from .schema import BYTES, Operator, lowest, values
+from .schema import Operator, lowest, values
 
 
 def _pool_windows(node, x, border, beyond):
@@ -108,7 +109,7 @@ def whole_shape(node, x):
 def lower_pool(kind):
     def lower(p: Builder, node):
         kernel, shape = list(node.attrs["kernel_shape"]), p.known[node.inputs[0]].shape
-        types = np.dtype(np.float32), *BYTES
+        types = np.dtype(np.float32), *INT8
         if len(kernel) > 3 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
             return False
         if len(kernel) == 3:
@@ -116,7 +117,7 @@ def lower_pool(kind):
         strides, dilations, pads = conv_geometry.window(node, shape[2:], kernel)
         if len(kernel) == 1:
             kernel, strides, dilations, pads = [1, *kernel], [1, *strides], [1, *dilations], [(0, 0), *pads]
-        x, of_bytes = p.as_2d(p.at(node.inputs[0])), p.known[node.inputs[0]].dtype in BYTES
+        x, of_bytes = p.as_2d(p.at(node.inputs[0])), p.known[node.inputs[0]].dtype in INT8
         if of_bytes:
             x = p.pixels(node, node.inputs[0])
         y = p.as_2d(p.result(node.output, image=True, direct=not of_bytes))

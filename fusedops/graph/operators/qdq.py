@@ -6,9 +6,9 @@ Scales and zero points are one number, one an index of an axis, or one a block o
 
 import numpy as np
 
+from ..ir.dtypes import BY_ONNX, from_onnx
 from ..ir.graph_builder import Reader
 from .conv import convolution, convolution_shape
-from .elementwise import CAST_TYPES
 from .matmul import matmul_shape
 from .matmul_nbits import unpack
 from .qlinear import dynamic, lower_convert
@@ -39,14 +39,14 @@ def _each(node, x, p):
 
 def _quantize(node, x, scale, zero_point=None):
     kind = node.attrs.get("precision") or 0
-    kind = np.dtype(CAST_TYPES[kind]) if kind else scale.dtype
+    kind = from_onnx(kind) if kind else scale.dtype
     scale, zero_point = _each(node, x, scale).astype(kind), _each(node, x, zero_point)
     return quantize(x.astype(kind), scale, zero_point, _quantized_type(node, [x, scale, zero_point], 0))
 
 
 def _quantized_type(node, inputs, i):
     if node.attrs.get("output_dtype"):
-        return np.dtype(CAST_TYPES[node.attrs["output_dtype"]])
+        return from_onnx(node.attrs["output_dtype"])
     zero_point = inputs[2] if len(inputs) > 2 else None
     return np.dtype(np.uint8) if zero_point is None or isinstance(zero_point, int) else zero_point.dtype
 
@@ -57,7 +57,7 @@ def _dequantize(node, x, scale, zero_point=None):
 
 
 def _real_type(node, inputs, i):
-    return np.dtype(CAST_TYPES[node.attrs["output_dtype"]]) if node.attrs.get("output_dtype") else inputs[1].dtype
+    return from_onnx(node.attrs["output_dtype"]) if node.attrs.get("output_dtype") else inputs[1].dtype
 
 
 def _scale_shape(node, x, scale, zero_point=None):
@@ -156,7 +156,7 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
 def read_typed(r: Reader, node):
     """Reads an operator that may name the type of its result."""
     for name in ("output_dtype", "precision"):
-        if node.attrs.get(name) and node.attrs[name] not in CAST_TYPES:
+        if node.attrs.get(name) and node.attrs[name] not in BY_ONNX:
             raise ValueError(
                 f"{node.op} {node.name!r} makes elements of ONNX's type {node.attrs[name]}, which NumPy does not have"
             )

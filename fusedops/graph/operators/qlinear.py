@@ -15,11 +15,12 @@ import numpy as np
 from ... import _core
 from ...layers import windows as parsed
 from ...quantized import QConv2d, QLinear, Quantization
+from ..ir.dtypes import INT8
 from ..steps.lowering import Builder
 from ..steps.tensor import broadcast, in_order_of, row_major
 from . import conv_geometry, pool
 from .conv import convolution, convolution_shape
-from .schema import BYTES, Operator, broadcast_shape, same_shape
+from .schema import Operator, broadcast_shape, same_shape
 
 
 def real(node, name, x):
@@ -174,7 +175,7 @@ def lower_convert(i):
         found = quantization(*[p.data(v) for v in node.inputs[1:3]])
         x, known = p.at(node.inputs[0]), p.known[node.output]
         ends = x.dtype, known.dtype
-        if isinstance(found, str) or ends[i] != np.float32 or ends[1 - i] not in BYTES:
+        if isinstance(found, str) or ends[i] != np.float32 or ends[1 - i] not in INT8:
             return False
         y = p.result(node.output, like=x)
         x = p.dense(node, x, y.strides)

@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 
+from ..ir.dtypes import INT8
 from ..ir.graph import Node
 from ..ir.graph_builder import Reader
 from ..ir.symbolic import later
 from ..steps.lowering import Builder
 from ..steps.tensor import broadcast, transposed
 from . import conv3d
-from .schema import BYTES, Operator, Rewrite, values
+from .schema import Operator, Rewrite, values
 
 
 def _resize_sizes(node, shape, roi, scales, sizes):
@@ -167,7 +168,7 @@ def _lower_resize(p: Builder, node):
     axes, out = _axes(node, x.shape, *given), p.known[node.output].shape
     if len(out) not in (3, 4, 5) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
         return False
-    nearest = x.dtype in BYTES and node.attrs.get("mode", "nearest") == "nearest"
+    nearest = x.dtype in INT8 and node.attrs.get("mode", "nearest") == "nearest"
     if x.dtype != np.float32 and not nearest:
         return False
     if not _is_simple(node):

@@ -11,8 +11,6 @@ from ..ir.graph_builder import Reader
 from ..ir.subgraph import Undetermined
 from ..steps.tensor import broadcast_shapes
 
-BYTES = np.dtype(np.uint8), np.dtype(np.int8)
-
 
 def plain(r: Reader, node: Node):
     """Reads an operator that every opset has in the newest form."""

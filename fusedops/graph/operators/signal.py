@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
+from ..ir.dtypes import from_onnx
 from ..ir.graph_builder import Reader
-from .elementwise import CAST_TYPES
 from .schema import Operator, axes_of, values
 
 
@@ -123,7 +123,7 @@ def _mel(node, count, length, rate, low, high):
 
 
 def _mel_type(node, inputs, i):
-    return np.dtype(CAST_TYPES[node.attrs.get("output_datatype", 1)])
+    return from_onnx(node.attrs.get("output_datatype", 1))
 
 
 def _mel_shape(node, count, length, *others):
@@ -190,7 +190,7 @@ def _random(draw):
 
 def _random_type(node, inputs, i):
     if "dtype" in node.attrs or not inputs or inputs[0] is None:
-        return np.dtype(CAST_TYPES[node.attrs.get("dtype", 1)])
+        return from_onnx(node.attrs.get("dtype", 1))
     return inputs[0].dtype
 
 

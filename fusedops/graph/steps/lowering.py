@@ -5,6 +5,7 @@ import math
 import numpy as np
 
 from ... import _core, activations
+from ..ir.dtypes import in_programs
 from ..ir.symbolic import is_open
 from .step import Step
 from .tensor import Buffer, Tensor, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
@@ -124,7 +125,7 @@ class Builder:
         """Adds an elementwise function of elements of any type, which are broadcast; NoKernel where there is none for
         them. What is computed with is of the first operand's type, of a choice (`where`) of the second's."""
         of = operands[name == "where"].dtype
-        if y.dtype not in _core.ELEMENTS or not _core.map_takes(name, of):
+        if not in_programs(y.dtype) or not _core.map_takes(name, of):
             raise NoKernel(name)
         tensors = dict(zip("abc", (broadcast(t, y.shape) for t in operands), strict=False))
         self.add("map", node, name=name, **tensors, y=y, of=of, to=y.dtype)

@@ -8,6 +8,7 @@ import sys
 import numpy as np
 
 from ...inference.shape_inference import infer_from
+from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
 from ...ir.graph import Graph, Known, Node, Value, unique
 from ...ir.graph_builder import Reader
 from ...operators.registry import OPERATORS, READ, RECORDS, Absent
@@ -15,16 +16,7 @@ from .model_file import OPSETS, import_onnx, parse, read_outside
 from .records import VALUES, Attribute, Function
 
 DEEPEST = 64  # functions that call functions
-_PLAIN = {  # TensorProto's types whose elements NumPy has, and the field of those that are not in raw_data
-    1: (np.dtype(np.float32), "float_data"),
-    2: (np.dtype(np.uint8), "int32_data"),
-    3: (np.dtype(np.int8), "int32_data"),
-    6: (np.dtype(np.int32), "int32_data"),
-    7: (np.dtype(np.int64), "int64_data"),
-    9: (np.dtype(np.bool_), "int32_data"),
-    11: (np.dtype(np.float64), "double_data"),
-}
-_STORED = {"float_data": np.float32, "int32_data": np.int32, "int64_data": np.int64, "double_data": np.float64}
+_PLAIN = {t.onnx: t for t in ELEMENT_TYPES if t.field}  # whose elements are in files as NumPy has them
 
 
 def read_onnx(model):
@@ -256,12 +248,11 @@ class _Reader(Reader):
             if tensor.data_location == tensor.EXTERNAL:
                 return self.outside(tensor)
             if tensor.data_type in _PLAIN and sys.byteorder == "little":
-                dtype, field = _PLAIN[tensor.data_type]
-                raw = tensor.raw_data
+                raw, kind = tensor.raw_data, _PLAIN[tensor.data_type]
                 data = (
-                    np.frombuffer(raw, dtype)
+                    np.frombuffer(raw, kind.dtype)
                     if raw
-                    else np.array(getattr(tensor, field), _STORED[field]).astype(dtype, copy=False)
+                    else np.array(getattr(tensor, kind.field), FIELDS[kind.field]).astype(kind.dtype, copy=False)
                 )
                 return data.reshape(tuple(tensor.dims))
             a = self.onnx.numpy_helper.to_array(tensor)
@@ -277,7 +268,7 @@ class _Reader(Reader):
         """The array of a tensor whose data is in another file."""
         file = self.library.files[self.onnx.external_data_helper.ExternalDataInfo(tensor).location]
         if tensor.data_type in _PLAIN and sys.byteorder == "little":
-            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type][0])
+            return read_outside(self.onnx, tensor, file, _PLAIN[tensor.data_type].dtype)
         data = read_outside(self.onnx, tensor, file)
         return self.array(
             self.onnx.TensorProto(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims, raw_data=data)
@@ -308,10 +299,8 @@ class _Reader(Reader):
             raise ValueError(f"{info.name!r} is not a tensor: maps and optional values are not supported")
         t = info.type.tensor_type
         try:
-            if t.elem_type == self.onnx.TensorProto.BFLOAT16:
-                dtype = np.dtype(np.float32)
-            elif t.elem_type in _PLAIN:
-                dtype = _PLAIN[t.elem_type][0]
+            if t.elem_type in BY_ONNX:
+                dtype = from_onnx(t.elem_type)
             elif t.elem_type or dtype is None:
                 dtype = np.dtype(self.onnx.helper.tensor_dtype_to_np_dtype(t.elem_type))
         except (KeyError, ValueError):

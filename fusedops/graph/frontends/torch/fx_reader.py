@@ -7,14 +7,13 @@ from functools import reduce
 import numpy as np
 
 from ...inference.shape_inference import infer_from
+from ...ir.dtypes import to_onnx
 from ...ir.graph import Graph, Node, Value, unique
 from ...ir.graph_builder import Reader
-from ...operators.elementwise import CAST_TYPES
 from ...operators.registry import READ
 from ..onnx.model_file import OPSETS
 from .in_place import changed
 
-_CODES = {np.dtype(t): code for code, t in CAST_TYPES.items()}
 _IGNORED = {
     "device",
     "layout",
@@ -345,7 +344,7 @@ class Program(Reader):
         return value
 
     def cast_to(self, value, dtype):
-        return self.op("Cast", value, to=_CODES[np.dtype(dtype)])
+        return self.op("Cast", value, to=to_onnx(dtype))
 
     def cast(self, value, dtype):
         """A tensor, or number, with elements of a type of torch's."""

@@ -4,9 +4,8 @@ are open."""
 import numpy as np
 
 from ...inference.shape_inference import infer
+from ...ir.dtypes import BY_NAME
 
-# Of a result's largest value, by the coarsest type of elements that a module has.
-TOLERANCE = {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 5e-2}
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
 LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
 FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
@@ -52,8 +51,9 @@ def _compared(model, module, example, leaves, expected):
 
 
 def _tolerance(module, result):
+    """That of the coarsest type of elements that the module has."""
     types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
-    return max((TOLERANCE[t] for t in types if t in TOLERANCE), default=0)
+    return max((BY_NAME[t].tolerance for t in types if t in BY_NAME), default=0)
 
 
 def _is_noise(module, example, leaves, i, y, right):

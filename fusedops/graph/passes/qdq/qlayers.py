@@ -6,8 +6,8 @@ import numpy as np
 
 from .... import _core
 from ...inference import cost
+from ...ir.dtypes import INT8
 from ...ir.graph import Node
-from ...operators.schema import BYTES
 from . import normalize
 from .quantized_values import drop, set_known, source_of
 
@@ -36,7 +36,7 @@ def _weights(context, value, axis):
     q, scale, zero = (context.graph.constant(node, i) for i in range(3))
     if q is None or scale is None or node.input(2) and zero is None:
         return "its weights are not constant"
-    if q.dtype not in BYTES or scale.dtype != np.float32:
+    if q.dtype not in INT8 or scale.dtype != np.float32:
         return f"its weights have type {q.dtype}, with scales of {scale.dtype}"
     if node.attrs.get("block_size", 0):
         return "its weights have a scale a block"
@@ -175,7 +175,7 @@ def _form_dynamic(context, node):
     """Makes a layer of an integer product of bytes by the range of x, a cast and products with the scales."""
     maker, conv = _of_dynamic(context, node), node.op == "ConvInteger"
     q, zero = context.graph.constant(node, 1), context.graph.constant(node, 3)
-    if maker is None or q is None or q.dtype not in BYTES or not conv and q.ndim != 2 or node.input(3) and zero is None:
+    if maker is None or q is None or q.dtype not in INT8 or not conv and q.ndim != 2 or node.input(3) and zero is None:
         return context.refused(node, "its input is not quantised by its own range, or its weights are not constant")
     n = q.shape[0 if conv else 1]
     row, scale = _scaled(context, node, maker.outputs[1], (n, *[1] * (q.ndim - 2)) if conv else (n,))

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ...ir.dtypes import INT8
 from ...ir.graph import Known, Node
 from ...operators.qlinear import quantization
-from ...operators.schema import BYTES
 
 
 class Source(NamedTuple):
@@ -25,7 +25,7 @@ def source_of(context, value):
         return "it takes floats"
     zero, known = context.graph.constant(node, 2), context.known.get(node.inputs[0])
     dtype = known.dtype if zero is None and known is not None else None if zero is None else zero.dtype
-    if dtype not in BYTES:
+    if dtype not in INT8:
         return f"its input has type {dtype}, not uint8 or int8"
     if node.input(2) and zero is None:
         return "the zero point of its input is not constant"
@@ -39,7 +39,7 @@ def target_of(context, node):
     if node.input(2) and zero is None:
         return "its zero point is not constant"
     dtype = context.known[node.output].dtype if node.output in context.known else None if zero is None else zero.dtype
-    if dtype not in BYTES:
+    if dtype not in INT8:
         return f"its result has type {dtype}, not uint8 or int8"
     q = quantization(context.graph.constant(node, 1), zero)
     return q if isinstance(q, str) else (q, dtype)

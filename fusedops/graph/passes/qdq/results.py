@@ -5,8 +5,9 @@ import numpy as np
 
 from .... import activations
 from ...inference.evaluate import evaluate
+from ...ir.dtypes import INT8
 from ...operators.registry import OPERATORS
-from ...operators.schema import BYTES, axes_of
+from ...operators.schema import axes_of
 from .quantized_values import drop, source_of, target_of
 
 
@@ -69,7 +70,7 @@ def _lookup(context, node, dtype):
         if len(wanted) == 1:
             (value,) = wanted
             known = context.known.get(value)
-            if known is not None and known.dtype in BYTES:
+            if known is not None and known.dtype in INT8:
                 best = value, known.dtype, list(members)
         if len(made) < len(wanted):
             break
