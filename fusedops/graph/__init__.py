@@ -2,7 +2,7 @@
 
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
-from .ir.float16 import widen
+from .ir.float16 import upcast
 from .model import Model
 from .passes.optimizer import check_names
 
@@ -50,7 +50,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     array([[3., 3.]], dtype=float32)
     """
     disabled = check_names(disabled_passes)
-    return Model.built(widen(read_onnx(model)), fold, fuse, disabled)
+    return Model.built(upcast(read_onnx(model)), fold, fuse, disabled)
 
 
 def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
@@ -112,7 +112,7 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
         return nn_layers.layer_of(module)
 
     def build(graph):
-        return Model.built(widen(graph.copy()), fold, fuse, disabled)
+        return Model.built(upcast(graph.copy()), fold, fuse, disabled)
 
     return export.read_torch(module, example_inputs, dynamic_shapes, build)
 

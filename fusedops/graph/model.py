@@ -13,14 +13,14 @@ import numpy as np
 from .. import _core
 from ..layers import integer
 from .frontends import native
-from .inference.shape_inference import MOST_VALUES, infer, shaping_inputs
+from .inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from .ir.explanation import Explanation
-from .ir.float16 import widen
-from .ir.subgraph import Undetermined, decisions, inlined
-from .ir.symbolic import Trace
+from .ir.float16 import upcast
+from .ir.subgraph import DataDependentShape, decisions, inlined
+from .ir.symbolic import ShapeEnv
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
-from .planner.plan import Template, batch_of
+from .planner.plan import SymbolicPlan, batch_of
 from .quantization.quantizer import Options, quantize
 from .runtime import profiler, segments
 from .runtime.loop_runner import Subgraphs
@@ -81,7 +81,7 @@ class Model:
         self._subgraphs = subgraphs or Subgraphs(lambda g: Model(g, [], inner=True))
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _models.add(self)
-        self._shaping, self._branching = set(shaping_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
+        self._shaping, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._templates, self._planned_anew, self._failures = {}, 0, 0
         self._open = any(v.shape is None or not all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._simple = not self._shaping and all(v.dtype == np.float32 for v in graph.inputs)
@@ -107,7 +107,7 @@ class Model:
         if not found:
             arrays = self._take(arrays)
             found = self.plan(*arrays)
-        results = segments.run(*found, arrays, _executed) if found[0].staged else _executed(*found, arrays)
+        results = segments.run(*found, arrays, _executed) if found[0].segmented else _executed(*found, arrays)
         return results[0] if len(results) == 1 else tuple(results)
 
     def _take(self, arrays):
@@ -190,7 +190,7 @@ class Model:
             source.defaults = [v for v in source.defaults if v.name not in names]
             for name in names:
                 del source.constants[name]
-            self._variants[key] = self.built(widen(source), *self._options)
+            self._variants[key] = self.built(upcast(source), *self._options)
         return self._variants[key]
 
     def plan(self, *arrays):
@@ -200,7 +200,9 @@ class Model:
     def timed(self, *arrays):
         """(plan, seconds of each of its steps) of one call."""
         plan, arenas = self.plan(*arrays)
-        return segments.timed(plan, arenas, arrays, _seconds) if plan.staged else (plan, _seconds(plan, arenas, arrays))
+        return (
+            segments.timed(plan, arenas, arrays, _seconds) if plan.segmented else (plan, _seconds(plan, arenas, arrays))
+        )
 
     def _planned(self, arrays):
         """As plan, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory,
@@ -222,7 +224,7 @@ class Model:
         values = {
             v.name: x
             for v, x in zip(self._graph.inputs, arrays, strict=False)
-            if v.name in self._shaping and np.size(x) <= MOST_VALUES
+            if v.name in self._shaping and np.size(x) <= MAX_VALUES
         }
         threads = self._threads(shapes)
         key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
@@ -241,7 +243,7 @@ class Model:
         return found
 
     def _new_plan(self, shapes, values, threads, arrays):
-        """(plan, arenas): a stage where shapes depend on what is computed, and the plan of a network of the branches
+        """(plan, arenas): a segment where shapes depend on what is computed, and the plan of a network of the branches
         that are known."""
         try:
             by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
@@ -249,10 +251,10 @@ class Model:
             if decided:
                 return self._with_branches(decided)._plan(shapes, arrays)
             return self._from_template(shapes, values, threads), self._arenas
-        except Undetermined as e:
+        except DataDependentShape as e:
             if not arrays and self._shaping:
                 raise
-            return segments.Stage(self._graph, e, self._part, self._inner, self._subgraphs), self._arenas
+            return segments.Segment(self._graph, e, self._part, self._inner, self._subgraphs), self._arenas
         except OverflowError as e:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
@@ -278,13 +280,13 @@ class Model:
             and max(len(templates), len(self._templates)) < TEMPLATES
         ):
             try:
-                template = self._template(shapes, values, threads, Trace(given))
+                template = self._template(shapes, values, threads, ShapeEnv(given))
                 plan = template.plan(given)
-            except Exception:  # whatever an operator cannot do with Sizes, it may with ints
+            except Exception:  # whatever an operator cannot do with SymInts, it may with ints
                 self._failures += 1
             else:
                 self._templates[key] = [template, *templates]
-        return plan or self._template(shapes, values, threads, Trace(())).plan(())
+        return plan or self._template(shapes, values, threads, ShapeEnv(())).plan(())
 
     def _template(self, shapes, values, threads, trace):
         """A template for all sizes that meet the conditions of the trace."""
@@ -299,7 +301,7 @@ class Model:
                 for shape, v in zip(shapes, self._graph.inputs, strict=True)
             ]
         by_name = dict(zip([v.name for v in self._graph.inputs], shapes, strict=True))
-        return Template(self._graph, trace, by_name, values, self._layers, threads, self._subgraphs)
+        return SymbolicPlan(self._graph, trace, by_name, values, self._layers, threads, self._subgraphs)
 
     def _part(self, graph):
         """The network of some of the nodes."""

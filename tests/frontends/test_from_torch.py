@@ -17,7 +17,7 @@ torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU b
 from torch import nn
 
 from fusedops.graph.frontends.torch import aten, export
-from fusedops.graph.frontends.torch.fx_reader import Program
+from fusedops.graph.frontends.torch.fx_reader import FxReader
 from torch_families import FAMILIES
 from torch_models import build
 
@@ -263,7 +263,7 @@ def test_layers_in_core_operators(exported, monkeypatch, kind):
     """As modules are read that have operators without a reader, or changes in place that views see."""
 
     def core(torch, exported, names):
-        return Program(torch, export._quietly(torch, exported.run_decompositions), aten.READERS, names)
+        return FxReader(torch, export._quietly(torch, exported.run_decompositions), aten.READERS, names)
 
     monkeypatch.setattr(export, "_program", core)
     without = [

@@ -13,7 +13,7 @@ from catalog import Draw
 from fusedops.graph import Model
 from fusedops.graph.inference.evaluate import evaluate
 from fusedops.graph.inference.shape_inference import infer_node
-from fusedops.graph.ir.graph import Graph, Known, Node, Value, constant
+from fusedops.graph.ir.graph import Graph, Node, TensorInfo, Value, constant
 from fusedops.graph.planner import batch_tiling
 from fuzzing import fuzz
 
@@ -43,7 +43,7 @@ class Network:
 
     def __init__(self, draw, shapes):
         self.draw, self.nodes, self.constants = draw, [], {}
-        self.known = {name: Known(shape, FLOAT) for name, shape in shapes.items()}
+        self.known = {name: TensorInfo(shape, FLOAT) for name, shape in shapes.items()}
         self.random = Draw(draw(st.integers(0, 99)))
 
     def pick(self, *choices):

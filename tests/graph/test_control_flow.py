@@ -80,7 +80,7 @@ def test_if_of_a_value(other, tmp_path):
         COMPUTED.replace("ELSE", other), {"x": np.abs(X)}, {"x": -np.abs(X)}, {"x": np.abs(X[:1])}, tmp_path=tmp_path
     )
     assert any("condition is known only when" in r.reason for r in model.explain().refusals)
-    assert isinstance(model.plan(X)[0], segments.Stage) == ("Concat" in other)
+    assert isinstance(model.plan(X)[0], segments.Segment) == ("Concat" in other)
 
 
 def test_plans_of_a_branch_are_kept():
@@ -188,7 +188,7 @@ def test_loop_of_a_constant_count():
         loop(trips="", constant="n = Constant<value_int = 4>()  t = Constant<value = bool {1}>()", flag="t"),
         {"x": np.float32([1, 2])},
     )
-    assert not isinstance(model.plan(np.float32([1, 2]))[0], segments.Stage), "its shapes are known"
+    assert not isinstance(model.plan(np.float32([1, 2]))[0], segments.Segment), "its shapes are known"
 
 
 def test_loop_until_a_value():
@@ -273,7 +273,7 @@ def test_a_loop_without_an_end(monkeypatch):
     endless = parse_model(HEAD + loop(trips="", count="", flag=""))
     with pytest.raises(ValueError, match="would run for ever"):
         fo.load_onnx(endless)(np.float32([1, 1]))
-    monkeypatch.setattr(subgraph, "MOST_ROUNDS", 20)
+    monkeypatch.setattr(subgraph, "MAX_ITERATIONS", 20)
     counted = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     with contextlib.suppress(MemoryError), pytest.raises(ValueError, match="memory|run for ever|rounds"):
         fo.load_onnx(counted)(np.array(2**63 - 1), np.float32([1, 1]))

@@ -36,7 +36,7 @@ def test_split_and_take(sizes, keep, tmp_path):
         {"x": X},
         tmp_path=tmp_path,
     )
-    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], segments.Stage)
+    assert not any("Sequence" in op for op in ops(model)) and not isinstance(model.plan(X)[0], segments.Segment)
 
 
 @pytest.mark.parametrize("keep", [0, 1])

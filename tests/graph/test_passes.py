@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 import fusedops as fo
 from fusedops.graph.passes.optimizer import PASSES
-from fusedops.graph.steps.lowering import Builder
-from fusedops.graph.steps.tensor import Tensor
+from fusedops.graph.steps.lowering import LoweringContext
+from fusedops.graph.steps.tensor import TensorView
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)
@@ -118,13 +118,13 @@ def test_factor_beyond_the_range_of_one_operand(graph, x_size, z_size, factor):
 def test_concatenation_of_heads(axis, heads, monkeypatch):
     """As rotary embeddings have it: what has four axes need not be an image, and has the layout of its parts, unless
     they are channels."""
-    orders, add = {}, Builder.add
+    orders, add = {}, LoweringContext.add
 
     def recording(builder, kind, node, **arguments):
-        orders[node.op] = [t.strides for t in arguments.values() if isinstance(t, Tensor)]
+        orders[node.op] = [t.strides for t in arguments.values() if isinstance(t, TensorView)]
         return add(builder, kind, node, **arguments)
 
-    monkeypatch.setattr(Builder, "add", recording)
+    monkeypatch.setattr(LoweringContext, "add", recording)
     x = some(2, heads, 5, 4)
     n, whole = helper.make_node, np.concatenate([-x, x], axis)
     nodes = [

@@ -115,13 +115,13 @@ def given(inputs):
 def described(step):
     """All that a step says, but for the layers, which plans share."""
     tensors = [
-        (t.shape, t.strides, t.dtype, t.offset, t.advance, t.buffer.slot, t.buffer.nbytes, t.buffer.offset)
+        (t.shape, t.strides, t.dtype, t.offset, t.stride_bytes, t.buffer.slot, t.buffer.nbytes, t.buffer.offset)
         for t in step.tensors()
     ]
     return (
         step.kind,
         step.node.name,
-        step.slices,
+        step.tiles,
         tensors,
         [n.name for n in step.inner],
         [str(a) for a in step.arguments.values() if isinstance(a, (int, float, str))],
@@ -186,7 +186,7 @@ def test_templates_are_not_made_without_end(monkeypatch):
 
 
 def traced(*values):
-    trace = symbolic.Trace(values)
+    trace = symbolic.ShapeEnv(values)
     return trace, trace.given
 
 
@@ -230,7 +230,7 @@ def test_arithmetic_is_that_of_ints():
             a % 4,
             abs(a),
         ]
-        assert [symbolic.value(n) for n in found] == symbolic.now(found, values) == expected
+        assert [symbolic.value(n) for n in found] == symbolic.concrete(found, values) == expected
 
 
 @pytest.mark.parametrize(
@@ -253,7 +253,7 @@ def test_arithmetic_is_that_of_ints():
         lambda x, y: abs(x - y) < 2,
         lambda x, y: float(x),
         lambda x, y: x + 0.5,
-        lambda x, y: symbolic.decide(lambda a, b: a + b > 7, x, y),
+        lambda x, y: symbolic.guard(lambda a, b: a + b > 7, x, y),
     ],
 )
 def test_conditions(test):
@@ -266,7 +266,7 @@ def test_conditions(test):
         formulas = symbolic._core.Formulas(trace.formulas)
         for other in pairs:
             values = formulas.run(other)
-            held = values is not None and all(f(*symbolic.now(a, values)) == r for f, a, r in trace.decisions)
+            held = values is not None and all(f(*symbolic.concrete(a, values)) == r for f, a, r in trace.decisions)
             assert held or other != pair
             assert not held or test(*other) == result or result is x
 
@@ -284,11 +284,11 @@ def test_what_overflows_does_not_hold():
 
 def test_values_that_come_later():
     trace, (x, y) = traced(3, 4)
-    assert symbolic.later(np.arange, 5).tolist() == [0, 1, 2, 3, 4]
-    late = symbolic.later(np.arange, x * y)
+    assert symbolic.deferred(np.arange, 5).tolist() == [0, 1, 2, 3, 4]
+    late = symbolic.deferred(np.arange, x * y)
     assert (
-        symbolic.is_open((1, [late]))
-        and len(symbolic.now(late, symbolic._core.Formulas(trace.formulas).run((2, 5)))) == 10
+        symbolic.is_symbolic((1, [late]))
+        and len(symbolic.concrete(late, symbolic._core.Formulas(trace.formulas).run((2, 5)))) == 10
     )
     assert late.size == 12  # looked at before: from now on the only size
     assert (

@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 import fusedops as fo
 from catalog import BYTE_PRODUCTS, using_byte_products, using_isa
 from fusedops import _core, cli, report
-from fusedops.graph.inference import cost as layer_prices
+from fusedops.graph.inference import cost as layer_costs
 from fusedops.graph.ir.explanation import Quantized
 from fusedops.graph.ir.graph import Graph, Node, Value
 from fusedops.graph.quantization import calibration, choice, equalization, quantizer
@@ -102,8 +102,8 @@ def decibels(y, moved):
 @pytest.fixture
 def cheap(monkeypatch):
     """8 bits are worth it for every layer, on every machine."""
-    monkeypatch.setattr(choice, "price", lambda node, shapes, layer: choice.Price(1e3, 1e7))
-    monkeypatch.setattr(layer_prices, "unquantized", lambda *shapes: 0.5)
+    monkeypatch.setattr(choice, "cost_of", lambda node, shapes, layer: choice.Cost(1e3, 1e7))
+    monkeypatch.setattr(layer_costs, "unquantized", lambda *shapes: 0.5)
 
 
 # ---- whole networks --------------------------------------------------------------------------------------------------
@@ -315,9 +315,9 @@ def test_biases_take_up_the_mean_error():
 # ---- the choice ------------------------------------------------------------------------------------------------------
 
 
-def row_of(prices, *, residual=False):
+def row_of(costs, *, residual=False):
     """Products in a row of as many layers, of 1000 elements each."""
-    nodes = [Node("Linear", f"n{i}", [f"v{i}", f"w{i}"], [f"v{i + 1}"]) for i in range(len(prices))]
+    nodes = [Node("Linear", f"n{i}", [f"v{i}", f"w{i}"], [f"v{i + 1}"]) for i in range(len(costs))]
     if residual:
         nodes[-1].residual = "v1"
     values = [Value(v, (10, 100), np.dtype(np.float32)) for v in ("v0", f"v{len(nodes)}")]
@@ -329,11 +329,11 @@ def row_of(prices, *, residual=False):
         [values[1].name],
         17,
     )
-    return graph, dict(zip(nodes, prices, strict=True)), {f"v{i}": (10, 100) for i in range(len(nodes) + 1)}
+    return graph, dict(zip(nodes, costs, strict=True)), {f"v{i}": (10, 100) for i in range(len(nodes) + 1)}
 
 
-def least(graph, prices, way):
-    """The least price of all choices, one by one."""
+def least(graph, costs, way):
+    """The least cost of all choices, one by one."""
     nodes, inner = graph.nodes, [n.output for n in graph.nodes[:-1]]
     best = np.inf
     for layers, bytes_ in itertools.product(
@@ -342,7 +342,7 @@ def least(graph, prices, way):
         eight = dict(zip(nodes, layers, strict=True)) | dict(zip(["v0", *inner], bytes_, strict=True))
         total = way * eight["v0"]
         for n in nodes:
-            total += prices[n].ns * 1.1 if eight[n] else prices[n].float_ns
+            total += costs[n].ns * 1.1 if eight[n] else costs[n].float_ns
             total += way * (eight[n] != eight[n.inputs[0]]) + way * (eight.get(n.output, 0) > eight[n])
             total += way * bool(n.residual and eight[n.residual] > eight[n])
         best = min(best, total)
@@ -352,10 +352,10 @@ def least(graph, prices, way):
 @pytest.mark.parametrize("seed", range(12))
 def test_the_choice_is_the_cheapest(seed):
     rng, way = np.random.default_rng(seed), _core.convert_nanoseconds(1000)
-    graph, prices, shapes = row_of([choice.Price(*rng.uniform(0, 4 * way, 2)) for _ in range(5)], residual=seed % 2)
-    eight, _, ns, float_ns = choice.choose(graph, prices, shapes, ())
-    doubt = 0.1 * sum(prices[n].ns for n in eight)
-    assert ns + doubt == pytest.approx(least(graph, prices, way)) and ns <= float_ns + 1e-9
+    graph, costs, shapes = row_of([choice.Cost(*rng.uniform(0, 4 * way, 2)) for _ in range(5)], residual=seed % 2)
+    eight, _, ns, float_ns = choice.choose(graph, costs, shapes, ())
+    doubt = 0.1 * sum(costs[n].ns for n in eight)
+    assert ns + doubt == pytest.approx(least(graph, costs, way)) and ns <= float_ns + 1e-9
 
 
 @pytest.mark.parametrize(
@@ -372,9 +372,9 @@ def test_the_choice_is_the_cheapest(seed):
 def test_a_layer_between_floats_pays_for_its_conversion(gains, chosen):
     """In conversions; what a layer in 8 bits writes may be floats for nothing."""
     way = _core.convert_nanoseconds(1000)
-    prices = [choice.Price(max(-g, 0) * way, max(g, 0) * way) for g in gains]
-    graph, prices, shapes = row_of(prices)
-    eight, values, *_ = choice.choose(graph, prices, shapes, ())
+    costs = [choice.Cost(max(-g, 0) * way, max(g, 0) * way) for g in gains]
+    graph, costs, shapes = row_of(costs)
+    eight, values, *_ = choice.choose(graph, costs, shapes, ())
     assert [i for i, n in enumerate(graph.nodes) if n in eight] == chosen
     assert ("v2" in values) == (chosen in ([1, 2], [0, 1, 2]))
 

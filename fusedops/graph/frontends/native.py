@@ -9,7 +9,7 @@ import zipfile
 import numpy as np
 
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
-from ..ir.float16 import narrowed
+from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Node, Value
 from ..operators.registry import OPERATORS
 
@@ -59,7 +59,7 @@ def _shortest(a):
     bits = a.view(np.uint32)
     if not np.any(bits & 0xFFFF):
         return (bits >> 16).astype(np.uint16), "bfloat16"
-    half = narrowed(a)
+    half = exact_float16(a)
     return (a, "") if half is None else (half, "float16")
 
 
@@ -83,7 +83,7 @@ def _written(graph, arrays):
             "attrs": {k: _encoded(v, arrays) for k, v in n.attrs.items()},
             "residual": n.residual,
             "activation": _encoded(n.activation, arrays),
-            "absorbed": n.absorbed,
+            "absorbed": n.fused_from,
         }
         for n in graph.nodes
     ]

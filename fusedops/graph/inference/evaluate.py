@@ -40,5 +40,5 @@ class Interpreter:
             values |= {v: r for v, r in zip(node.outputs, results, strict=False) if v}
         return [values[v] for v in graph.results]
 
-    def steady(self, graph, inputs, first_in, first_out, carried):
+    def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
         """None: no round is planned."""

@@ -6,19 +6,19 @@ import math
 
 import numpy as np
 
-from ..ir.graph import Known, constant
-from ..ir.subgraph import Undetermined, captured, graphs_of
-from ..ir.symbolic import Later, is_open, whole
+from ..ir.graph import TensorInfo, constant
+from ..ir.subgraph import DataDependentShape, captured, graphs_of
+from ..ir.symbolic import Deferred, as_dim, is_symbolic
 from ..operators.registry import OPERATORS
 from ..steps.tensor import broadcast_shapes, physical_memory
 from .evaluate import Interpreter, evaluate
 
-MOST_COUNTS = 64  # integers of a value that shapes follow from
+MAX_COUNTS = 64  # integers of a value that shapes follow from
 
-MOST_VALUES = 64  # of an input whose values a plan is made for
+MAX_VALUES = 64  # of an input whose values a plan is made for
 
 
-def shaping_inputs(graph, inner=False):
+def shape_inputs(graph, inner=False):
     """Names of the network's inputs whose values, not only whose shapes, decide on the shapes inside: integers, and
     floats if they are few.
     Of a graph inside a node, what it computes anew in each round is none of them."""
@@ -27,7 +27,7 @@ def shaping_inputs(graph, inner=False):
     for node in graph.nodes:
         if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
-    wanted = {v for node in graph.nodes for v in _shaping(node) if v and v in knowable}
+    wanted = {v for node in graph.nodes for v in _shape_inputs(node) if v and v in knowable}
     for node in reversed(graph.nodes):
         if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
             wanted.update(node.reads())
@@ -39,10 +39,10 @@ def _may_decide(value):
     if value.dtype is None or value.shape is not None and len(value.shape) > 1:
         return False
     fixed = value.shape is not None and all(isinstance(n, int) for n in value.shape)
-    return value.dtype.kind in "iub" or fixed and math.prod(value.shape) <= MOST_VALUES
+    return value.dtype.kind in "iub" or fixed and math.prod(value.shape) <= MAX_VALUES
 
 
-def _shaping(node):
+def _shape_inputs(node):
     """The inputs of a node on whose values shapes depend, those inside its graphs too."""
     found = [node.input(i) for i in OPERATORS[node.op].shaping]
     for key, graph in graphs_of(node).items():
@@ -53,15 +53,15 @@ def _shaping(node):
                 strict=True,
             )
         )
-        found += [outside[v] for v in shaping_inputs(graph, inner=True)]
+        found += [outside[v] for v in shape_inputs(graph, inner=True)]
     return found
 
 
 def infer(graph, shapes, values=(), strict=True, earlier=()):
-    """A dict of Known for every value of the graph whose inputs have the given shapes, a dict from name to tuple;
+    """A dict of TensorInfo for every value of the graph whose inputs have the given shapes, a dict from name to tuple;
     `values` has the data of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left
     out. `earlier` has what is known of values already: passes keep what a name means."""
-    inputs = {v.name: Known(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
+    inputs = {v.name: TensorInfo(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
     return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict, earlier)
 
 
@@ -76,7 +76,7 @@ def infer_from(graph, inputs, strict=True, earlier=()):
             continue
         try:
             known |= infer_node(node, [known[v] if v else None for v in node.inputs], known.get(node.residual))
-        except Undetermined as e:
+        except DataDependentShape as e:
             if strict:
                 e.node, e.known = node, known
                 raise
@@ -94,12 +94,12 @@ def without_data(known):
 
 
 def infer_node(node, inputs, residual=None):
-    """{output: Known} of one node."""
+    """{output: TensorInfo} of one node."""
     record = OPERATORS[node.op]
     if record.from_shapes:
         return {node.output: constant(record.evaluate(node, *inputs))}
     if any(x is not None and x.dtype == object for x in inputs):
-        raise Undetermined("it takes a sequence, whose length only a call knows")
+        raise DataDependentShape("it takes a sequence, whose length only a call knows")
     if record.infer is not None:
         return {
             v: k
@@ -113,7 +113,7 @@ def infer_node(node, inputs, residual=None):
     if residual is not None:
         shapes[0] = broadcast_shapes(shapes[0], residual.shape)
     found = {
-        v: Known(tuple([n if n.__class__ is int else whole(n) for n in s]), record.dtype(node, inputs, i))
+        v: TensorInfo(tuple([n if n.__class__ is int else as_dim(n) for n in s]), record.dtype(node, inputs, i))
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
@@ -126,7 +126,7 @@ def infer_node(node, inputs, residual=None):
                 )
     if constants:
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
-        if is_open((*arrays, addend)) or any(is_open(known.shape) for known in found.values()):
+        if is_symbolic((*arrays, addend)) or any(is_symbolic(known.shape) for known in found.values()):
             return _open(node, arrays, addend, found)
         return {
             v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v
@@ -135,16 +135,16 @@ def infer_node(node, inputs, residual=None):
 
 
 def _open(node, arrays, residual, found):
-    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of Sizes, others
+    """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of SymInts, others
     when sizes are given."""
     if OPERATORS[node.op].sizes and residual is None and _counts(arrays, found.values()):
         with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
             results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
-            return {v: constant(r if is_open(r) else r.astype(found[v].dtype)) for v, r in results.items()}
-    each = Later(evaluate, (node, arrays, residual))
+            return {v: constant(r if is_symbolic(r) else r.astype(found[v].dtype)) for v, r in results.items()}
+    each = Deferred(evaluate, (node, arrays, residual))
     return {
         v: known._replace(
-            data=Later(_result, (each, node.outputs.index(v), known.shape, known.dtype), known.shape, known.dtype)
+            data=Deferred(_result, (each, node.outputs.index(v), known.shape, known.dtype), known.shape, known.dtype)
         )
         for v, known in found.items()
     }
@@ -154,7 +154,7 @@ def _counts(arrays, results):
     """Whether a node computes with a few integers of known number, such as sizes are."""
     values = all(a is None or isinstance(a, np.ndarray) and (a.dtype == object or a.dtype.kind in "bi") for a in arrays)
     return values and all(
-        not is_open(r.shape) and math.prod(r.shape) <= MOST_COUNTS and r.dtype.kind in "bi" for r in results
+        not is_symbolic(r.shape) and math.prod(r.shape) <= MAX_COUNTS and r.dtype.kind in "bi" for r in results
     )
 
 

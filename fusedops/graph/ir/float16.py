@@ -12,7 +12,7 @@ _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that na
 _ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
 
-def narrowed(a):
+def exact_float16(a):
     """float32 values as float16 where none is lost, else None."""
     with np.errstate(over="ignore", invalid="ignore"):
         for part in a.reshape(-1)[:256], a:  # most arrays tell at once
@@ -22,16 +22,16 @@ def narrowed(a):
     return half
 
 
-def lean(*weights):
+def as_float16_weights(*weights):
     """Weights of a layer in float16 where none of them loses anything: a product of few rows is bound by reading
     them."""
-    halves = [narrowed(w) for w in weights]
+    halves = [exact_float16(w) for w in weights]
     return weights if any(h is None for h in halves) else halves
 
 
-def widen(graph):
+def upcast(graph):
     """Turns halves into float32, in place; returns the graph. The network's inputs and outputs keep their types."""
-    _widen_inside(graph)
+    _upcast_inside(graph)
     if not any(v.dtype == np.float16 for v in (*graph.inputs, *graph.outputs)):
         return graph
     values = [*graph.constants, *(v.name for v in graph.inputs), *(v for n in graph.nodes for v in n.outputs)]
@@ -53,9 +53,9 @@ def widen(graph):
     return graph
 
 
-def _widen_inside(graph):
+def _upcast_inside(graph):
     """The same of a graph and those inside its nodes, whose inputs and outputs are widened too."""
-    graph.constants |= {v: _widened(a) for v, a in graph.constants.items() if a.dtype == np.float16}
+    graph.constants |= {v: _upcast_constant(a) for v, a in graph.constants.items() if a.dtype == np.float16}
     for node in graph.nodes:
         for key, a in node.attrs.items():
             if isinstance(a, np.ndarray) and a.dtype == np.float16:
@@ -63,12 +63,12 @@ def _widen_inside(graph):
             elif key in _KEYS and a in BY_ONNX and BY_ONNX[a].stored:
                 node.attrs[key] = to_onnx(np.float32)
         for inner in graphs_of(node).values():
-            _widen_inside(inner)
+            _upcast_inside(inner)
             for values in (inner.inputs, inner.outputs):
                 values[:] = [_float32(v) for v in values]
 
 
-def _widened(a):
+def _upcast_constant(a):
     """A constant as float32: a single number that activations consist of as it was before it was rounded."""
     wide = a.astype(np.float32)
     return np.full(a.shape, _ROUNDED.get(wide.item(), wide.item()), np.float32) if a.size == 1 else wide

@@ -31,7 +31,7 @@ class Node:
     attrs: dict = field(default_factory=dict)
     residual: str = ""  # a value added to the result before the activation
     activation: tuple | str | None = None
-    absorbed: list[str] = field(default_factory=list)  # names of the nodes that were merged into this one
+    fused_from: list[str] = field(default_factory=list)  # names of the nodes that were merged into this one
 
     @property
     def output(self):
@@ -46,7 +46,7 @@ class Node:
         return self.inputs[i] if i < len(self.inputs) else ""
 
 
-class Known(NamedTuple):
+class TensorInfo(NamedTuple):
     """What is known of a value before the network runs; `data` where it is all."""
 
     shape: tuple
@@ -55,7 +55,7 @@ class Known(NamedTuple):
 
 
 def constant(a):
-    return Known(a.shape, np.dtype(np.int64) if a.dtype == object else a.dtype, a)  # objects are Sizes of a plan
+    return TensorInfo(a.shape, np.dtype(np.int64) if a.dtype == object else a.dtype, a)  # objects are SymInts of a plan
 
 
 @dataclass(slots=True)
@@ -116,7 +116,7 @@ class Graph:
                 {k: a.copy() if isinstance(a, Graph) else a for k, a in n.attrs.items()},
                 n.residual,
                 n.activation,
-                list(n.absorbed),
+                list(n.fused_from),
             )
             for n in self.nodes
         ]

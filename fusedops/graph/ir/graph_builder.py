@@ -5,7 +5,7 @@ import numpy as np
 from .graph import Graph, Node, unique
 
 
-class Reader:
+class GraphBuilder:
     """`upgraded`: whether ONNX brought the model up from an older opset. `taken` are the names of values, `names` those
     of nodes."""
 
@@ -41,7 +41,7 @@ class Reader:
         """A constant of the type that the node's first input has."""
         return self.constant(f"{node.name}.{name}", number, self.dtype(node.inputs[0]) or np.float32)
 
-    def step(self, op, node, *inputs, result=None, outputs=1, **attrs):
+    def node(self, op, node, *inputs, result=None, outputs=1, **attrs):
         """Adds one of the nodes that a node of the file becomes; returns its result, or all of them."""
         results = [result or self.fresh(f"{node.name}.{op}")] + [
             self.fresh(f"{node.name}.{op}") for _ in range(outputs - 1)

@@ -6,17 +6,17 @@ inside they are the last `captures` inputs of the graph. So passes and plans see
 
 import numpy as np
 
-from .graph import Graph, Known, Node, unique
+from .graph import Graph, Node, TensorInfo, unique
 
-MOST_ROUNDS = 10_000_000  # of a loop: one that goes on is taken to have no end
-MOST_FOLDED = 1000  # rounds of a loop that is computed while planning
+MAX_ITERATIONS = 10_000_000  # of a loop: one that goes on is taken to have no end
+MAX_FOLDED_ITERATIONS = 1000  # rounds of a loop that is computed while planning
 
 
-class Undetermined(ValueError):
+class DataDependentShape(ValueError):
     """A shape depends on values that only a call knows. `node` and `known` say where, and what is known there."""
 
     node: Node | None = None
-    known: dict[str, Known] | None = None
+    known: dict[str, TensorInfo] | None = None
 
 
 def graphs_of(node):
@@ -87,7 +87,14 @@ def inlined(graph, decided):
             reads, made = ([scope[v] for v in values] for values in (n.inputs, n.outputs))
             found.append(
                 Node(
-                    n.op, unique(n.name, nodes), reads, made, n.attrs, scope[n.residual], n.activation, list(n.absorbed)
+                    n.op,
+                    unique(n.name, nodes),
+                    reads,
+                    made,
+                    n.attrs,
+                    scope[n.residual],
+                    n.activation,
+                    list(n.fused_from),
                 )
             )
         for v, result in zip(node.outputs, inner.results, strict=False):

@@ -1,9 +1,10 @@
-"""Sizes that stay open while a network is planned: numbers that know how they follow from the sizes of inputs.
+"""Symbolic sizes: numbers that stay open while a network is planned, and know how they follow from the sizes of
+inputs.
 
-A plan is made once with a Size for each open size. Arithmetic gives other Sizes; a comparison gives a bool and notes
+A plan is made once with a SymInt for each open size. Arithmetic gives other SymInts; a comparison gives a bool and notes
 the condition that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by `__index__`,
 and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
-operators that compute with Sizes to the end are planned once, others once a size.
+operators that compute with SymInts to the end are planned once, others once a size.
 """
 
 from operator import index
@@ -13,14 +14,14 @@ import numpy as np
 from ... import _core
 
 
-class Trace:
+class ShapeEnv:
     """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments,
     result)."""
 
     def __init__(self, given):
         self.formulas, self.found, self.values, self.constants = [], {}, [], {}
         self.decisions = []
-        self.given = [Size(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
+        self.given = [SymInt(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
 
     def note(self, kind, a, b, value=0):
         """The number of a formula."""
@@ -34,8 +35,8 @@ class Trace:
         return self.found[key]
 
     def number(self, n):
-        """The number of the formula of an int or Size."""
-        if n.__class__ is Size:
+        """The number of the formula of an int or SymInt."""
+        if n.__class__ is SymInt:
             return n.number
         found = self.constants.get(n)
         if found is None:
@@ -43,7 +44,7 @@ class Trace:
         return found
 
     def compute(self, kind, a, b, value):
-        return Size(self, self.note(kind, self.number(a), self.number(b), value))
+        return SymInt(self, self.note(kind, self.number(a), self.number(b), value))
 
     def holds(self, kind, opposite, a, b, truth):
         """Notes that a comparison has this result. `opposite` is the comparison, of b and a, that is true where the
@@ -60,10 +61,10 @@ def _arithmetic(kind, function, swapped=False):
     def method(self, other):
         if isinstance(other, np.ndarray):
             return NotImplemented
-        if not isinstance(other, (int, Size, np.integer, np.bool_)):
+        if not isinstance(other, (int, SymInt, np.integer, np.bool_)):
             return function(other, index(self)) if swapped else function(index(self), other)
         a, b = (other, self) if swapped else (self, other)
-        if not isinstance(other, Size):
+        if not isinstance(other, SymInt):
             if kind == _core.MULTIPLY and other == 0:
                 return 0
             if other == _UNCHANGED.get(kind) and (not swapped or kind in (_core.ADD, _core.MULTIPLY)):
@@ -75,9 +76,9 @@ def _arithmetic(kind, function, swapped=False):
 
 def _comparison(kind, opposite, function, swapped=False):
     def method(self, other):
-        if not isinstance(other, (int, Size, np.integer)):
+        if not isinstance(other, (int, SymInt, np.integer)):
             return NotImplemented if isinstance(other, np.ndarray) or other is None else function(index(self), other)
-        if isinstance(other, Size) and other.number == self.number:
+        if isinstance(other, SymInt) and other.number == self.number:
             return function(0, 0)
         truth = function(self.value, value(other))
         return self.trace.holds(kind, opposite, *((other, self) if swapped else (self, other)), truth)
@@ -85,7 +86,7 @@ def _comparison(kind, opposite, function, swapped=False):
     return method
 
 
-class Size:
+class SymInt:
     """An integer that follows from the sizes of inputs; `value` is what it is in the trace."""
 
     __slots__ = ("number", "trace")
@@ -125,7 +126,7 @@ class Size:
 
     def __truediv__(self, other):
         """The quotient as a float, which other sizes must have too."""
-        return self._ratio(self, other) if isinstance(other, (int, Size, np.integer)) else index(self) / other
+        return self._ratio(self, other) if isinstance(other, (int, SymInt, np.integer)) else index(self) / other
 
     def __rtruediv__(self, other):
         return self._ratio(other, self) if isinstance(other, (int, np.integer)) else other / index(self)
@@ -156,67 +157,67 @@ class Size:
 
 
 def value(n):
-    """The int that an int or Size is now; notes nothing."""
-    return n.value if isinstance(n, Size) else int(n)
+    """The int that an int or SymInt is now; notes nothing."""
+    return n.value if isinstance(n, SymInt) else int(n)
 
 
-def whole(n):
-    """n as an int, or as the Size that it is."""
-    return n if n.__class__ is int or isinstance(n, Size) else index(n)
+def as_dim(n):
+    """n as an int, or as the SymInt that it is."""
+    return n if n.__class__ is int or isinstance(n, SymInt) else index(n)
 
 
-def decide(function, *arguments):
+def guard(function, *arguments):
     """function(*arguments) with plain ints; other sizes must give the same result, which the function is asked for."""
-    result = function(*now(arguments))
-    for size in _sizes(arguments)[:1]:
+    result = function(*concrete(arguments))
+    for size in _symbols(arguments)[:1]:
         size.trace.decisions.append((function, arguments, result))
     return result
 
 
-def _sizes(x):
-    """The Sizes in nested tuples, lists and arrays, and in what is computed from sizes later."""
-    if isinstance(x, Size):
+def _symbols(x):
+    """The SymInts in nested tuples, lists and arrays, and in what is computed from sizes later."""
+    if isinstance(x, SymInt):
         return (x,)
-    if isinstance(x, Later):
+    if isinstance(x, Deferred):
         return x.sizes
     if isinstance(x, np.ndarray):
         x = x.reshape(-1) if x.dtype == object else ()
     if not isinstance(x, (tuple, list, np.ndarray)):
         return ()
-    return [size for item in x if item.__class__ not in _CLOSED for size in _sizes(item)]
+    return [size for item in x if item.__class__ not in _CLOSED for size in _symbols(item)]
 
 
 _CLOSED = {int, float, bool, str, type(None)}
 
 
-def is_open(x):
-    """Whether Sizes are in x."""
-    return bool(_sizes(x))
+def is_symbolic(x):
+    """Whether SymInts are in x."""
+    return bool(_symbols(x))
 
 
-def now(x, values=None):
-    """x with ints for the Sizes in it: those of the formulas' `values`, or of the trace."""
+def concrete(x, values=None):
+    """x with ints for the SymInts in it: those of the formulas' `values`, or of the trace."""
     if x.__class__ in _CLOSED:
         return x
-    if isinstance(x, Size):
+    if isinstance(x, SymInt):
         return x.value if values is None else int(values[x.number])
-    if isinstance(x, Later):
+    if isinstance(x, Deferred):
         return x.now(values)
     if isinstance(x, tuple):
-        return tuple(now(item, values) for item in x)
+        return tuple(concrete(item, values) for item in x)
     if isinstance(x, list):
-        return [now(item, values) for item in x]
+        return [concrete(item, values) for item in x]
     if isinstance(x, np.ndarray) and x.dtype == object:
-        return np.array([now(item, values) for item in x.reshape(-1)], np.int64).reshape(x.shape)
+        return np.array([concrete(item, values) for item in x.reshape(-1)], np.int64).reshape(x.shape)
     return x
 
 
-def later(function, *arguments):
+def deferred(function, *arguments):
     """function(*arguments): computed at once where no size in the arguments is open, else when sizes are given."""
-    return Later(function, arguments) if is_open(arguments) else function(*arguments)
+    return Deferred(function, arguments) if is_symbolic(arguments) else function(*arguments)
 
 
-class Later:
+class Deferred:
     """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the
     trace, which must stay then."""
 
@@ -228,12 +229,12 @@ class Later:
             dtype,
             None,
         )
-        self.sizes = tuple({size.number: size for size in _sizes(arguments)}.values())
+        self.sizes = tuple({size.number: size for size in _symbols(arguments)}.values())
 
     def now(self, values=None):
         """The result for these values of formulas; each is computed once."""
         if self._computed is None or self._computed[0] is not values:
-            self._computed = values, self.function(*now(self.arguments, values))
+            self._computed = values, self.function(*concrete(self.arguments, values))
         return self._computed[1]
 
     def fixed(self):
@@ -269,5 +270,5 @@ class Later:
 
 
 def integers(numbers):
-    """An array of int64, or of objects where Sizes are among the numbers."""
-    return np.array([*numbers], object if is_open(numbers) else np.int64)
+    """An array of int64, or of objects where SymInts are among the numbers."""
+    return np.array([*numbers], object if is_symbolic(numbers) else np.int64)

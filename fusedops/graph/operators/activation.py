@@ -6,8 +6,8 @@ import numpy as np
 
 from ... import _core, activations
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..steps.lowering import LoweringContext
 from .schema import Operator, Rewrite, broadcast_shape
 
 
@@ -47,7 +47,7 @@ def activate(x, activation, channel_axis=1):
 
 
 def lower_unary(name):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         x = p.at(node.inputs[0])
         if x.dtype != np.float32:
             return lower_map(name)(p, node)
@@ -61,7 +61,7 @@ def lower_unary(name):
 def lower_map(name, order=slice(None)):
     """Of elements of any type that the kernels take: of the operands in this order."""
 
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         if node.activation is not None or name not in _core.MAPS:
             return False
         operands, shape = [p.at(v) for v in node.inputs[order]], p.known[node.output].shape
@@ -74,7 +74,7 @@ def lower_map(name, order=slice(None)):
     return lower
 
 
-def _lower_activation(p: Builder, node):
+def _lower_activation(p: LoweringContext, node):
     *_, slopes = p.activation(node)
     if slopes is None:
         return lower_unary("identity")(p, node)
@@ -88,7 +88,7 @@ def _lower_activation(p: Builder, node):
 def _read_activation(form):
     """Reader of an activation; `form` makes it from the node's attributes."""
 
-    def read(r: Reader, node):
+    def read(r: GraphBuilder, node):
         r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, {}, activation=form(node.attrs)))
 
     return read
@@ -98,7 +98,7 @@ def _gelu_form(attrs):
     return "gelu_tanh" if attrs.get("approximate", "none") == "tanh" else "gelu"
 
 
-def _read_hard_sigmoid(r: Reader, node):
+def _read_hard_sigmoid(r: GraphBuilder, node):
     alpha, beta = node.attrs.get("alpha", 0.2), node.attrs.get("beta", 0.5)
     if np.float32(alpha) == np.float32(1 / 6) and beta == 0.5:
         return r.add(Node("Activation", node.name, node.inputs, node.outputs, activation="hardsigmoid"))
@@ -112,7 +112,7 @@ def _read_hard_sigmoid(r: Reader, node):
     r.add(Node("Activation", node.name, [shifted], node.outputs, activation=("clip", 0.0, 1.0)))
 
 
-def _read_celu(r: Reader, node):
+def _read_celu(r: GraphBuilder, node):
     """a elu(x / a): elu of slope 1 between two scalings."""
     alpha = r.constant(f"{node.name}.alpha", node.attrs.get("alpha", 1.0), np.float32)
     x, y = r.fresh(f"{node.name}.x"), r.fresh(f"{node.name}.y")
@@ -121,7 +121,7 @@ def _read_celu(r: Reader, node):
     r.add(Node("Mul", f"{node.name}.mul", [y, alpha], node.outputs))
 
 
-def _read_selu(r: Reader, node):
+def _read_selu(r: GraphBuilder, node):
     """gamma elu(x)."""
     y = r.fresh(f"{node.name}.elu")
     gamma = r.constant(f"{node.name}.gamma", node.attrs.get("gamma", 1.0507009873554805), np.float32)

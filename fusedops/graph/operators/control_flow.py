@@ -7,12 +7,12 @@ from itertools import count
 import numpy as np
 
 from ..ir import subgraph
-from ..ir.graph import Known, constant
-from ..ir.subgraph import Undetermined, captured, own_inputs
+from ..ir.graph import TensorInfo, constant
+from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from ..steps.tensor import check_bytes, physical_memory
 from .schema import Operator, axes_of
 
-_COUNTER, _FLAG = Known((), np.dtype(np.int64)), Known((), np.dtype(np.bool_))
+_COUNTER, _FLAG = TensorInfo((), np.dtype(np.int64)), TensorInfo((), np.dtype(np.bool_))
 
 
 def _same(a, b):
@@ -35,10 +35,10 @@ def _infer_if(graphs, node, *inputs):
         return graphs.infer(node.attrs[key], captured(node, key, inputs))
     a, b = (graphs.infer(node.attrs[key], captured(node, key, inputs)) for key in ("then_branch", "else_branch"))
     if not all(map(_same, a, b)):
-        raise Undetermined(
+        raise DataDependentShape(
             "its condition depends on the values of the network's input, and its branches give results of other shapes"
         )
-    return [Known(k.shape, k.dtype) for k in a]
+    return [TensorInfo(k.shape, k.dtype) for k in a]
 
 
 def _read_if(r, node):
@@ -72,10 +72,10 @@ def _loop(graphs, node, trips, flag, *inputs):
     for i in count():
         if not going or most is not None and i >= most:
             break
-        if i == subgraph.MOST_ROUNDS:
+        if i == subgraph.MAX_ITERATIONS:
             raise ValueError(f"it ran {i} rounds without an end: it would run for ever")
         if not i:
-            rounds = graphs.steady(
+            rounds = graphs.fixed_shapes(
                 body, [np.array(i, np.int64), np.array(True), *carried, *outside], 2, 1, len(carried)
             )
         if rounds is not None:
@@ -137,20 +137,25 @@ def _infer_loop(graphs, node, trips, flag, *inputs):
         or rounds is not None
         and _scalar(rounds, "number of rounds") <= 0
     ):
-        raise Undetermined("it has no round")
+        raise DataDependentShape("it has no round")
     _, *found = graphs.infer(body, [_COUNTER, _FLAG, *(k._replace(data=None) for k in carried), *outside])
     if not all(map(_same, found, carried)):
-        raise Undetermined("it carries a value whose shape differs from round to round")
+        raise DataDependentShape("it carries a value whose shape differs from round to round")
     scanned = found[len(carried) :]
     if scanned and (rounds is None or not always):
-        raise Undetermined("its number of rounds depends on the values of the network's input")
+        raise DataDependentShape("its number of rounds depends on the values of the network's input")
     n = _scalar(rounds, "number of rounds") if scanned else 0
-    results = [Known(k.shape, k.dtype) for k in found[: len(carried)]] + [
-        Known((n, *k.shape), k.dtype) for k in scanned
+    results = [TensorInfo(k.shape, k.dtype) for k in found[: len(carried)]] + [
+        TensorInfo((n, *k.shape), k.dtype) for k in scanned
     ]
     _check_memory(results)
     known = all(k is None or k.data is not None for k in (trips, flag, *inputs))
-    if known and always and rounds is not None and _scalar(rounds, "number of rounds") <= subgraph.MOST_FOLDED:
+    if (
+        known
+        and always
+        and rounds is not None
+        and _scalar(rounds, "number of rounds") <= subgraph.MAX_FOLDED_ITERATIONS
+    ):
         return [
             constant(np.asarray(a))
             for a in _loop(graphs, node, *(k if k is None else k.data for k in (trips, flag, *inputs)))
@@ -220,7 +225,7 @@ def _scan(graphs, node, *inputs):
     back = _directions(node, "scan_input_directions", len(xs))
     xs = [np.moveaxis(x, a, 0)[:: -1 if b else 1] for x, a, b in zip(xs, axes, back, strict=True)]
     scanned = [[] for _ in body.results[len(states) :]]
-    found = rounds and graphs.steady(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
+    found = rounds and graphs.fixed_shapes(body, [*states, *(x[0] for x in xs), *outside], 0, 0, len(states))
     for i in range(rounds):
         if found:
             found.inputs[len(states) : len(states) + len(xs)] = [np.array(x[i], order="C") for x in xs]
@@ -247,14 +252,14 @@ def _infer_scan(graphs, node, *inputs):
     body, states, xs, outside, axes = _scan_parts(node, inputs)
     rounds = _length(xs, axes)
     at = [axes_of([a], len(x.shape))[0] for x, a in zip(xs, axes, strict=True)]
-    parts = [Known((*x.shape[:a], *x.shape[a + 1 :]), x.dtype) for x, a in zip(xs, at, strict=True)]
+    parts = [TensorInfo((*x.shape[:a], *x.shape[a + 1 :]), x.dtype) for x, a in zip(xs, at, strict=True)]
     found = graphs.infer(body, [*(k._replace(data=None) for k in states), *parts, *outside])
     if not rounds or not all(map(_same, found, states)):
-        raise Undetermined("it has no round, or carries a value whose shape differs from round to round")
-    results = [Known(k.shape, k.dtype) for k in found[: len(states)]]
+        raise DataDependentShape("it has no round, or carries a value whose shape differs from round to round")
+    results = [TensorInfo(k.shape, k.dtype) for k in found[: len(states)]]
     for k, a in zip(found[len(states) :], _scan_axes(node, len(found) - len(states)), strict=True):
         (a,) = axes_of([a], 1 + len(k.shape))
-        results.append(Known((*k.shape[:a], rounds, *k.shape[a:]), k.dtype))
+        results.append(TensorInfo((*k.shape[:a], rounds, *k.shape[a:]), k.dtype))
     _check_memory(results)
     return results
 
@@ -277,7 +282,7 @@ def _scan_of_batch(graphs, node, lengths, *inputs):
 
 
 def _infer_scan_of_batch(graphs, node, *inputs):
-    raise Undetermined("each image of its batch has a length of its own")
+    raise DataDependentShape("each image of its batch has a length of its own")
 
 
 def _read_scan(r, node):

@@ -7,7 +7,7 @@ import numpy as np
 
 from ... import _core
 from ...layers import LARGEST, Conv2d, ConvTranspose2d
-from ..steps.lowering import Builder
+from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .schema import Operator, floats
 
@@ -51,7 +51,7 @@ def _conv_transpose(node, x, w, b=None):
 
 
 def _reach(x, w, strides, dilations):
-    """Sizes of what the taps of a transposed convolution write."""
+    """SymInts of what the taps of a transposed convolution write."""
     return [
         (i - 1) * s + (k - 1) * d + 1 for i, s, k, d in zip(x.shape[2:], strides, w.shape[2:], dilations, strict=True)
     ]
@@ -76,7 +76,7 @@ def _conv_transpose_shape(node, x, w, b=None):
     return (x.shape[0], w.shape[1] * node.attrs.get("group", 1), *sizes)
 
 
-def constant_weights(p: Builder, node, shape, *allowed):
+def constant_weights(p: LoweringContext, node, shape, *allowed):
     """(weights, bias), or None where the layer cannot be prepared; `shape` is that of the operator's record."""
     w, b = p.data(node.inputs[1]), p.data(node.input(2))
     if w is None or w.ndim not in allowed or not floats(w, b) or node.input(2) and b is None:
@@ -136,7 +136,7 @@ def _call_conv_transpose(node, residual, x, w, b=None):
     )
 
 
-def _lower_conv(p: Builder, node):
+def _lower_conv(p: LoweringContext, node):
     weights = constant_weights(p, node, convolution_shape, 3, 4, 5)
     if weights is None:
         return False
@@ -173,7 +173,7 @@ def _lower_conv(p: Builder, node):
     return True
 
 
-def _lower_conv_transpose(p: Builder, node):
+def _lower_conv_transpose(p: LoweringContext, node):
     weights = constant_weights(p, node, _conv_transpose_shape, 3, 4, 5)
     if weights is None:
         return False

@@ -6,7 +6,7 @@ import numpy as np
 from ... import _core
 from ...activations import parse
 from ...layers import Conv2d
-from ..steps.lowering import Builder
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import channels_last, part
 from . import conv_geometry
 
@@ -31,14 +31,14 @@ def rows(x):
     return x._replace(shape=(n, c, d, h * w), strides=(sn, sc, sd, sw))
 
 
-def pixels_in_rows(p: Builder, node, x):
+def pixels_in_rows(p: LoweringContext, node, x):
     """Images as rows() has them, copied where the rows of a slice do not follow each other."""
     if x.strides[3] != x.shape[4] * x.strides[4]:
         x = p.dense(node, x, channels_last(x.shape))
     return rows(x)
 
 
-def volume(p: Builder, node, value):
+def volume(p: LoweringContext, node, value):
     """The tensor of a value with its channels last."""
     x = p.at(value)
     return p.dense(node, x, channels_last(x.shape))
@@ -62,7 +62,7 @@ def _two_axes(*volumes):
     return [[t if t is None else depth_slices(t, image) for t in volumes] for image in images]
 
 
-def lower_conv(p: Builder, node, w, b):
+def lower_conv(p: LoweringContext, node, w, b):
     """A convolution whose taps along the depth are groups of channels; of one channel a group, a sum of one convolution
     for each tap."""
     strides, dilations, pads = conv_geometry.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
@@ -151,7 +151,7 @@ def _depthwise(p, node, w, b, x, y, residual, strides, dilations, pads):
         )
 
 
-def lower_conv_transpose(p: Builder, node, w, b):
+def lower_conv_transpose(p: LoweringContext, node, w, b):
     """A sum of one transposed convolution for each tap along the depth, which writes every s-th slice."""
     _, strides, dilations, begins = conv_geometry.transposed(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     x, y = volume(p, node, node.inputs[0]), p.result(node.output, image=True, direct=False)
@@ -204,7 +204,7 @@ def lower_conv_transpose(p: Builder, node, w, b):
     return True
 
 
-def lower_pool(p: Builder, node, kind):
+def lower_pool(p: LoweringContext, node, kind):
     """A pool of each slice, then one along the depth; bytes have no step for that."""
     if p.known[node.inputs[0]].dtype != np.float32:
         return False
@@ -233,7 +233,7 @@ def lower_pool(p: Builder, node, kind):
     return True
 
 
-def lower_resize(p: Builder, node, kind, axes, same):
+def lower_resize(p: LoweringContext, node, kind, axes, same):
     """A resizing of each slice, then one of the depth. `axes` are how each axis is resized, `same` how one of n places
     is that stays as it is."""
     depth, height, width = axes

@@ -21,7 +21,7 @@ def padding(node, spatial, kernel, strides, dilations):
     return found
 
 
-def steps(node, kernel):
+def strides_dilations(node, kernel):
     """(strides, dilations) of a convolution or pool, whose kernel is checked too."""
     strides, dilations = (
         [int(v) for v in node.attrs.get(name) or [1] * len(kernel)] for name in ("strides", "dilations")
@@ -36,7 +36,7 @@ def steps(node, kernel):
 
 def window(node, spatial, kernel):
     """(strides, dilations, pads) of a convolution or pool."""
-    strides, dilations = steps(node, kernel)
+    strides, dilations = strides_dilations(node, kernel)
     pads = padding(node, spatial, kernel, strides, dilations)
     if any(abs(p) > LARGEST for pair in pads for p in pair):
         raise ValueError(f"{node.op} {node.name!r}: padding {pads} must be below 2**31")
@@ -67,7 +67,7 @@ def transposed(node, spatial, kernel):
     """(sizes, strides, dilations, begins) of a transposed convolution's result; begins: how much is cropped in
     front."""
     n = len(spatial)
-    strides, dilations = steps(node, kernel)
+    strides, dilations = strides_dilations(node, kernel)
     extra = node.attrs.get("output_padding") or [0] * n
     full = [
         (i - 1) * s + (k - 1) * d + 1 + e

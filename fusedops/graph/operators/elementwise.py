@@ -4,9 +4,9 @@ import numpy as np
 
 from ..ir.dtypes import BY_ONNX, from_onnx, to_onnx
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..ir.symbolic import is_open
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..ir.symbolic import is_symbolic
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, in_order_of
 from .activation import erf, lower_map, lower_unary
 from .schema import Operator, Rewrite, always, broadcast_shape, plain, same_shape
@@ -41,7 +41,7 @@ def _clip(node, x, lo=None, hi=None):
 
 def _cast(node, x):
     if x.dtype == object and node.attrs["to"] == to_onnx(np.int64):
-        return x  # Sizes of a plan
+        return x  # SymInts of a plan
     with np.errstate(invalid="ignore"):
         return x.astype(from_onnx(node.attrs["to"]))
 
@@ -79,7 +79,7 @@ def _prelu(node, x, slope):
 
 
 def _lower_binary(name):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         a, b = map(p.at, node.inputs)
         if b.dtype != np.float32 and name == "pow":
             b = _as_float(p, node, node.inputs[1])
@@ -99,7 +99,7 @@ def _lower_binary(name):
 def _as_float(p, node, value):
     """A value as float32."""
     data = p.data(value)
-    if isinstance(data, np.ndarray) and not is_open(data):
+    if isinstance(data, np.ndarray) and not is_symbolic(data):
         return p.constant(data.astype(np.float32), data.shape)
     x = p.at(value)
     y = p.new(x.shape, dtype=np.dtype(np.float32))
@@ -107,7 +107,7 @@ def _as_float(p, node, value):
     return y
 
 
-def _lower_clip(p: Builder, node):
+def _lower_clip(p: LoweringContext, node):
     """Bounds that are computed: the larger of x and one, the smaller of that and the other."""
     bounds = [(name, v) for name, v in zip(("max", "min"), node.inputs[1:], strict=False) if v]
     if not bounds or any(p.known[v].dtype != np.float32 for _, v in bounds):
@@ -122,12 +122,12 @@ def _lower_clip(p: Builder, node):
     return True
 
 
-def _lower_cast(p: Builder, node):
+def _lower_cast(p: LoweringContext, node):
     same = p.known[node.inputs[0]].dtype == p.known[node.output].dtype
     return lower_same(p, node) if same else lower_map("cast", slice(1))(p, node)
 
 
-def _read_sum(r: Reader, node):
+def _read_sum(r: GraphBuilder, node):
     """A sum of many as additions of two, in order."""
     total = node.inputs[0]
     for i, v in enumerate(node.inputs[1:], 1):
@@ -139,7 +139,7 @@ def _read_sum(r: Reader, node):
         r.add(Node("Identity", node.name, node.inputs, node.outputs))
 
 
-def _read_extreme(r: Reader, node):
+def _read_extreme(r: GraphBuilder, node):
     """The largest or smallest of many values as that of two, in order."""
     best = node.inputs[0]
     for i, v in enumerate(node.inputs[1:-1], 1):
@@ -153,15 +153,15 @@ def _read_extreme(r: Reader, node):
     )
 
 
-def _read_mean(r: Reader, node):
+def _read_mean(r: GraphBuilder, node):
     if len(node.inputs) == 1:
         return r.add(Node("Identity", node.name, node.inputs, node.outputs))
     total = r.fresh(f"{node.name}.sum")
     _read_sum(r, Node("Sum", f"{node.name}.sum", node.inputs, [total]))
-    r.step("Div", node, total, r.scalar(node, "count", len(node.inputs)), result=node.output)
+    r.node("Div", node, total, r.scalar(node, "count", len(node.inputs)), result=node.output)
 
 
-def _read_clip(r: Reader, node):
+def _read_clip(r: GraphBuilder, node):
     """Bounds that are constant make an activation; others stay an operator."""
     if r.opset < 11:
         lo, hi = node.attrs.get("min", -np.inf), node.attrs.get("max", np.inf)
@@ -178,7 +178,7 @@ def _read_clip(r: Reader, node):
     r.add(Node("Activation", node.name, node.inputs[:1], node.outputs, activation=("clip", float(lo), float(hi))))
 
 
-def _read_prelu(r: Reader, node):
+def _read_prelu(r: GraphBuilder, node):
     """The slopes of old opsets are one a channel; newer ones are broadcast as NumPy does."""
     slopes = r.graph.constant(node, 1)
     if r.upgraded and slopes is not None and slopes.ndim == 1:
@@ -186,7 +186,7 @@ def _read_prelu(r: Reader, node):
     r.add(node)
 
 
-def _read_cast(r: Reader, node):
+def _read_cast(r: GraphBuilder, node):
     if node.attrs["to"] not in BY_ONNX:
         raise ValueError(
             f"cast {node.name!r} makes elements of ONNX's type {node.attrs['to']}, which NumPy does not have"
@@ -194,7 +194,7 @@ def _read_cast(r: Reader, node):
     r.add(node)
 
 
-def _lower_mod(p: Builder, node):
+def _lower_mod(p: LoweringContext, node):
     """Of integers; of floats what is beyond a whole number, x - floor(x)."""
     x, by = p.at(node.inputs[0]), p.data(node.inputs[1])
     if node.attrs.get("fmod", 0) or node.activation is not None:

@@ -6,9 +6,9 @@ import numpy as np
 
 from ..ir.dtypes import from_onnx, in_programs
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..ir.symbolic import decide, is_open
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..ir.symbolic import guard, is_symbolic
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, part
 from .schema import Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
@@ -64,10 +64,10 @@ def _triangle(node, x, k=None):
     return (np.triu if node.attrs.get("upper", 1) else np.tril)(x, 0 if k is None else k.item())
 
 
-def _lower_triangle(p: Builder, node):
+def _lower_triangle(p: LoweringContext, node):
     """A choice between x and zeros by a table of where x is kept."""
     x, k = p.at(node.inputs[0]), p.data(node.input(1)) if node.input(1) else np.zeros(1, np.int64)
-    if not isinstance(k, np.ndarray) or is_open((k, x.shape)):
+    if not isinstance(k, np.ndarray) or is_symbolic((k, x.shape)):
         return False
     kept = _triangle(node, np.ones(x.shape[-2:], np.bool_), k)
     mask, zero = (p.constant(a, a.shape) for a in (kept, np.zeros((), x.dtype)))
@@ -168,7 +168,7 @@ def _gather_shape(node, x, i):
     size = x.shape[axis]
     if size == 0 and 0 not in i.shape:
         raise ValueError("there are indices into an axis of 0")
-    if 0 not in i.shape and (size == 0 or i.data is not None and not decide(_are_inside, i.data, size)):
+    if 0 not in i.shape and (size == 0 or i.data is not None and not guard(_are_inside, i.data, size)):
         given = "" if i.data is None else f" {i.data.min()} to {i.data.max()}"
         raise ValueError(f"there are indices{given} into an axis of {size}")
     return (*x.shape[:axis], *i.shape, *x.shape[axis + 1 :])
@@ -181,11 +181,11 @@ def _gather_nd_shape(node, x, i):
     return (*i.shape[:-1], *x.shape[batch + depth :])
 
 
-def _read_scatter(r: Reader, node):
+def _read_scatter(r: GraphBuilder, node):
     r.add(Node("ScatterElements", node.name, node.inputs, node.outputs, node.attrs))
 
 
-def _lower_gather(p: Builder, node):
+def _lower_gather(p: LoweringContext, node):
     x, i = p.at(node.inputs[0]), p.at(node.inputs[1])
     axis = node.attrs.get("axis", 0) % len(x.shape)
     if p.data(node.inputs[1]) is not None and i.shape == ():
@@ -199,7 +199,7 @@ def _lower_gather(p: Builder, node):
     return gather(p, node, x, _places(p, node), axis)
 
 
-def gather(p: Builder, node, x, i, axis, single=False):
+def gather(p: LoweringContext, node, x, i, axis, single=False):
     """A step that picks elements of x along an axis, by indices of 64 bits."""
     if not in_programs(x.dtype):
         return False
@@ -208,20 +208,20 @@ def gather(p: Builder, node, x, i, axis, single=False):
     return True
 
 
-def _places(p: Builder, node):
+def _places(p: LoweringContext, node):
     """The indices of a node, in 64 bits."""
     i, wide = p.at(node.inputs[1]), np.dtype(np.int64)
     data = p.data(node.inputs[1])
     if i.dtype == wide:
         return i
-    if isinstance(data, np.ndarray) and not is_open(data):
+    if isinstance(data, np.ndarray) and not is_symbolic(data):
         return p.constant(data.astype(wide), data.shape)
     y = p.new(i.shape, dtype=wide)
     p.map(node, "cast", y, i)
     return y
 
 
-def _lower_gather_elements(p: Builder, node):
+def _lower_gather_elements(p: LoweringContext, node):
     x, i = p.at(node.inputs[0]), _places(p, node)
     axis = node.attrs.get("axis", 0) % len(x.shape)
     rest = zip(x.shape, i.shape, strict=True)
@@ -230,7 +230,7 @@ def _lower_gather_elements(p: Builder, node):
     return gather(p, node, x, i, axis, single=True)
 
 
-def _lower_gather_nd(p: Builder, node):
+def _lower_gather_nd(p: LoweringContext, node):
     """Rows of one index each are places along the first axis."""
     i = _places(p, node)
     if node.attrs.get("batch_dims", 0) or i.shape[-1] != 1:
@@ -238,12 +238,12 @@ def _lower_gather_nd(p: Builder, node):
     return gather(p, node, p.at(node.inputs[0]), i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
 
 
-def _lower_one_hot(p: Builder, node):
+def _lower_one_hot(p: LoweringContext, node):
     """Where the index, from the front, is that of the element."""
     i, v, y = p.at(node.inputs[0]), p.at(node.inputs[2]), p.known[node.output]
     axis = node.attrs.get("axis", -1) % len(y.shape)
     depth = y.shape[axis]
-    if is_open(depth) or not isinstance(depth, int) or not in_programs(v.dtype):
+    if is_symbolic(depth) or not isinstance(depth, int) or not in_programs(v.dtype):
         return False
     one = (*i.shape[:axis], 1, *i.shape[axis:])
     size, zero = (p.constant(np.array(n, i.dtype), ()) for n in (depth, 0))
@@ -277,12 +277,12 @@ def _box(indices, shape):
     return [slice(r.start, r.stop, r.step) for r in ranges] if np.array_equal(grid, indices) else None
 
 
-def _lower_scatter_nd(p: Builder, node):
+def _lower_scatter_nd(p: LoweringContext, node):
     """Two copies: all of x, and the updates into the part that the indices name."""
     indices, x = p.data(node.inputs[1]), p.at(node.inputs[0])
     if (
         not isinstance(indices, np.ndarray)
-        or is_open((indices, x.shape))
+        or is_symbolic((indices, x.shape))
         or node.attrs.get("reduction", "none") != "none"
     ):
         return False

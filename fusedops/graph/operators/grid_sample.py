@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from ... import _core
-from ..ir.graph_builder import Reader
+from ..ir.graph_builder import GraphBuilder
 from . import conv_geometry
 from .schema import Operator, always, values
 
@@ -332,7 +332,7 @@ def _col2im_shape(node, x, image, block):
     return (x.shape[0], x.shape[1] // taps_, *size)
 
 
-def _read_roi_align(r: Reader, node):
+def _read_roi_align(r: GraphBuilder, node):
     node.attrs.setdefault("coordinate_transformation_mode", "half_pixel" if r.opset >= 16 else "output_half_pixel")
     r.add(node)
 

@@ -6,10 +6,10 @@ import string
 import numpy as np
 
 from ...layers import Linear
-from ..ir.float16 import lean
+from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node, unique
-from ..ir.graph_builder import Reader
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from .conv import constant_weights
 from .schema import Operator
@@ -85,16 +85,18 @@ def _einsum_shape(node, *xs):
     return tuple(sizes[letter] for letter in result)
 
 
-def _lower_linear(p: Builder, node):
+def _lower_linear(p: LoweringContext, node):
     weights = constant_weights(p, node, _linear_shape, 2)
     if weights is None:
         return False
-    layer = p.layer(node.name, lambda: Linear(*lean(weights[0]), *weights[1:], activation=node.activation))
+    layer = p.layer(
+        node.name, lambda: Linear(*as_float16_weights(weights[0]), *weights[1:], activation=node.activation)
+    )
     add_linear(p, node, layer, weights[0].shape[1])
     return True
 
 
-def add_linear(p: Builder, node, layer, k):
+def add_linear(p: LoweringContext, node, layer, k):
     """Adds the step of a prepared product of rows of k elements."""
     y = p.result(node.output)
     y = y._replace(shape=(math.prod(y.shape[:-1]), y.shape[-1]), strides=(y.shape[-1], 1))
@@ -129,7 +131,7 @@ def _as_rows(a, b, shape):
     return a._replace(shape=rows, strides=strides), b, (*rows[:-1], shape[-1])
 
 
-def _lower_product(p: Builder, node, a, b, scale=1.0):
+def _lower_product(p: LoweringContext, node, a, b, scale=1.0):
     shape = p.known[node.output].shape
     y = p.result(node.output)
     if len(a.shape) == 1:
@@ -147,12 +149,12 @@ def _lower_product(p: Builder, node, a, b, scale=1.0):
     return True
 
 
-def _lower_matmul(p: Builder, node):
+def _lower_matmul(p: LoweringContext, node):
     a, b = map(p.at, node.inputs)
     return b.dtype == np.float32 and _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
 
 
-def _lower_gemm(p: Builder, node):
+def _lower_gemm(p: LoweringContext, node):
     """A product of two values that both come from the network's input; one with constant weights is a Linear."""
     if node.input(2):
         return False
@@ -161,7 +163,7 @@ def _lower_gemm(p: Builder, node):
     return _lower_product(p, node, a, b, node.attrs.get("alpha", 1.0))
 
 
-def _read_einsum(r: Reader, node):
+def _read_einsum(r: GraphBuilder, node):
     """A product over at most one axis of each kind as a MatMul: shared axes first, then the rows, the summed axis, the
     columns."""
     left, arrow, right = node.attrs["equation"].replace(" ", "").partition("->")

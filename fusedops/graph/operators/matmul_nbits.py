@@ -7,7 +7,7 @@ the kernels (fo_bits in csrc/fusedops.h), which unpack them in registers.
 import numpy as np
 
 from ... import _core, activations
-from ..steps.lowering import Builder
+from ..steps.lowering import LoweringContext
 from .matmul import add_linear
 from .schema import Operator, floats
 
@@ -120,7 +120,7 @@ def _linear_shape(node, x, *others):
     return _product_shape(x, node.attrs["N"], node.attrs["K"])
 
 
-def _lower_linear(p: Builder, node):
+def _lower_linear(p: LoweringContext, node):
     q, bias, scales, zeros = (p.data(v) for v in node.inputs[1:5])
     n, k, bits, block, _ = _sizes(node)
     if any(a is None for a in (q, scales, zeros)) or not floats(bias, scales) or node.input(2) and bias is None:

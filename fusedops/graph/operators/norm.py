@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from ...batchnorm import BatchNorm, scale_and_shift
-from ..ir.graph_builder import Reader
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import in_order_of, row_major, same_order
 from . import conv3d
 from .schema import Operator, axis_of, floats, read_to_end, same_shape
@@ -89,13 +89,13 @@ def _layer_norm_shape(node, x, scale, shift=None, residual=None):
     return [x.shape, seen, seen]
 
 
-def _norm_result(p: Builder, node, x):
+def _norm_result(p: LoweringContext, node, x):
     """Where a norm over the pixels of x writes: in x's layout where that is row-major, else with its channels last.
     Both are evenly spaced."""
     return p.result(node.output, image=not same_order(x.shape, x.strides, row_major(x.shape)))
 
 
-def _lower_batch_norm(p: Builder, node):
+def _lower_batch_norm(p: LoweringContext, node):
     bn, x = [p.data(v) for v in node.inputs[1:5]], p.at(node.inputs[0])
     if (
         any(a is None for a in bn)
@@ -134,7 +134,7 @@ def _lower_batch_norm(p: Builder, node):
     return True
 
 
-def _lower_layer_norm(p: Builder, node):
+def _lower_layer_norm(p: LoweringContext, node):
     parameters, x = [p.data(v) for v in node.inputs[1:3] if v], p.at(node.inputs[0])
     axis = node.attrs.get("axis", -1) % len(x.shape)
     if (
@@ -160,7 +160,7 @@ def _lower_layer_norm(p: Builder, node):
     return True
 
 
-def _lower_instance_norm(p: Builder, node):
+def _lower_instance_norm(p: LoweringContext, node):
     scale, shift, x = p.data(node.inputs[1]), p.data(node.inputs[2]), p.at(node.inputs[0])
     if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4, 5):
         return False
@@ -170,7 +170,7 @@ def _lower_instance_norm(p: Builder, node):
     return True
 
 
-def _lower_lrn(p: Builder, node):
+def _lower_lrn(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     if len(x.shape) != 4:
         return False
@@ -188,7 +188,7 @@ def _lower_lrn(p: Builder, node):
     return True
 
 
-def _lower_softmax(p: Builder, node):
+def _lower_softmax(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     axis, log = node.attrs["axis"] % max(len(x.shape), 1), node.op == "LogSoftmax"
     if node.attrs["to_end"] and axis != len(x.shape) - 1:
@@ -201,7 +201,7 @@ def _lower_softmax(p: Builder, node):
     return True
 
 
-def _read_batch_norm(r: Reader, node):
+def _read_batch_norm(r: GraphBuilder, node):
     if node.attrs.get("spatial", 1) == 0:
         raise ValueError(f"batch norm {node.name!r} has spatial=0, one statistic a pixel, which fusedops does not have")
     if r.opset < 14 and len(node.outputs) > 1:

@@ -1,16 +1,16 @@
-"""Sequences of arrays, which are Python lists. What the passes cannot resolve is computed between the stages of a
+"""Sequences of arrays, which are Python lists. What the passes cannot resolve is computed between the segments of a
 network."""
 
 import numpy as np
 
-from ..ir.subgraph import Undetermined, captured, own_inputs
+from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from .schema import Operator, always, axis_of
 
 _LISTS = "no kernel: lists of arrays are resolved when planning, or kept by Python"
 
 
 def _only_called(*inputs):
-    raise Undetermined("it has to do with a sequence, whose length only a call knows")
+    raise DataDependentShape("it has to do with a sequence, whose length only a call knows")
 
 
 def _place(sequence, at, most):

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ..ir.dtypes import INT8
-from ..steps.lowering import Builder
+from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .reduce import lower_reduction
 from .schema import Operator, lowest, values
@@ -107,7 +107,7 @@ def whole_shape(node, x):
 
 
 def lower_pool(kind):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         kernel, shape = list(node.attrs["kernel_shape"]), p.known[node.inputs[0]].shape
         types = np.dtype(np.float32), *INT8
         if len(kernel) > 3 or len(node.outputs) > 1 or p.known[node.inputs[0]].dtype not in types:
@@ -153,7 +153,7 @@ def _whole(mean):
     def run(node, x):
         return (x.mean if mean else x.max)(tuple(range(2, x.ndim)), keepdims=True)
 
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         return lower_reduction(p, node, "mean" if mean else "max", tuple(range(2, len(p.known[node.inputs[0]].shape))))
 
     on_bytes = "QuantizedGlobalAveragePool" if mean else ""

@@ -7,7 +7,7 @@ Scales and zero points are one number, one an index of an axis, or one a block o
 import numpy as np
 
 from ..ir.dtypes import BY_ONNX, from_onnx
-from ..ir.graph_builder import Reader
+from ..ir.graph_builder import GraphBuilder
 from .conv import convolution, convolution_shape
 from .matmul import matmul_shape
 from .matmul_nbits import unpack
@@ -153,7 +153,7 @@ def _gather_blocks_shape(node, q, at, scales, zero_points=None):
     return (*at.shape, *shape[1:])
 
 
-def read_typed(r: Reader, node):
+def read_typed(r: GraphBuilder, node):
     """Reads an operator that may name the type of its result."""
     for name in ("output_dtype", "precision"):
         if node.attrs.get(name) and node.attrs[name] not in BY_ONNX:

@@ -16,7 +16,7 @@ from ... import _core
 from ...layers import windows as parsed
 from ...quantized import QConv2d, QLinear, Quantization
 from ..ir.dtypes import INT8
-from ..steps.lowering import Builder
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, in_order_of, row_major
 from . import conv_geometry, pool
 from .conv import convolution, convolution_shape
@@ -88,7 +88,7 @@ def _linear_shape(node, x, w, *others):
     return (*x.shape[:-1], w.shape[0])
 
 
-def _layer(p: Builder, node, make, **options):
+def _layer(p: LoweringContext, node, make, **options):
     """The prepared layer of a node."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     ends = {name: Quantization(*q) for name in ("x_q", "residual_q", "y_q") if (q := node.attrs.get(name))}
@@ -97,7 +97,7 @@ def _layer(p: Builder, node, make, **options):
     )
 
 
-def _dynamic_layer(p: Builder, node, window=None):
+def _dynamic_layer(p: LoweringContext, node, window=None):
     """A layer that quantises all of its floats alike; window: the options of a convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
     ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("residual_q", "y_q")]
@@ -121,7 +121,7 @@ def _images(w):
     return np.ascontiguousarray(w.reshape(*w.shape[:2], -1, w.shape[-1]))
 
 
-def _fits(p: Builder, node, shape):
+def _fits(p: LoweringContext, node, shape):
     """Whether the residual has the shape of the product."""
     product = tuple(shape(node, *[p.known[v] if v else None for v in node.inputs]))
     return not node.residual or product == p.known[node.residual].shape == p.known[node.output].shape
@@ -131,7 +131,7 @@ def _types(*tensors):
     return tuple(t and t.dtype for t in tensors)
 
 
-def _lower_conv(p: Builder, node):
+def _lower_conv(p: LoweringContext, node):
     w = p.data(node.inputs[1])
     if w.ndim not in (3, 4) or not _fits(p, node, _conv_shape):
         return False
@@ -149,13 +149,13 @@ def _lower_conv(p: Builder, node):
     return True
 
 
-def _rows(p: Builder, node, t, shape):
+def _rows(p: LoweringContext, node, t, shape):
     """A tensor as rows whose elements are neighbours."""
     t = p.reshape(node, t, shape)
     return t if t.strides[1] == 1 or shape[1] == 1 else p.dense(node, t, row_major(shape))
 
 
-def _lower_linear(p: Builder, node):
+def _lower_linear(p: LoweringContext, node):
     if not _fits(p, node, _linear_shape):
         return False
     layer = _layer(p, node, QLinear) if node.attrs.get("x_q") else _dynamic_layer(p, node)
@@ -171,7 +171,7 @@ def _lower_linear(p: Builder, node):
 def lower_convert(i):
     """Lowers QuantizeLinear (i 0) or DequantizeLinear (1) of one constant quantisation."""
 
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         found = quantization(*[p.data(v) for v in node.inputs[1:3]])
         x, known = p.at(node.inputs[0]), p.known[node.output]
         ends = x.dtype, known.dtype
@@ -185,7 +185,7 @@ def lower_convert(i):
     return lower
 
 
-def _lower_requantize(p: Builder, node):
+def _lower_requantize(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     y = p.result(node.output, like=x)
     p.add("requantize", node, x=p.dense(node, x, y.strides), y=y)
@@ -196,7 +196,7 @@ def _lookup(node, x, table):
     return table[x.view(np.uint8)]
 
 
-def _lower_lookup(p: Builder, node):
+def _lower_lookup(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     p.add("lookup", node, x=x, y=p.result(node.output, like=x), table=p.data(node.inputs[1]))
     return True
@@ -210,7 +210,7 @@ def _pair(function):
 
 
 def _lower_pair(name):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         a, b = map(p.at, node.inputs)
         ends = [node.attrs["a_q"], node.attrs["b_q"]]
         shape = p.known[node.output].shape
@@ -250,7 +250,7 @@ def _mean(evaluate):
 MOST_POINTS = (2**31 - 1) // 255  # of a mean whose sum of bytes fits 32 bits
 
 
-def _lower_mean(p: Builder, node):
+def _lower_mean(p: LoweringContext, node):
     shape = p.known[node.inputs[0]].shape
     if len(shape) not in (3, 4):
         return False

@@ -5,8 +5,8 @@ import math
 import numpy as np
 
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..steps.lowering import LoweringContext
 from .schema import (
     Operator,
     Rewrite,
@@ -152,7 +152,7 @@ def _top_k_shape(node, x, k):
 
 
 def _lower_best(least):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         x = p.at(node.inputs[0])
         if x.dtype != np.float32 or node.attrs.get("select_last_index", 0):
             return False
@@ -167,7 +167,7 @@ def _lower_best(least):
     return lower
 
 
-def _lower_top_k(p: Builder, node):
+def _lower_top_k(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     axis = axis_of(node, len(x.shape), -1)
     if x.dtype != np.float32 or x.shape[axis] >= 1 << 32:
@@ -180,7 +180,7 @@ def _lower_top_k(p: Builder, node):
     return True
 
 
-def _lower_cumsum(p: Builder, node):
+def _lower_cumsum(p: LoweringContext, node):
     x, axis = p.at(node.inputs[0]), p.data(node.inputs[1])
     if x.dtype not in (np.float32, np.int64) or not isinstance(axis, np.ndarray) or not x.shape:
         return False
@@ -198,7 +198,7 @@ def _lower_cumsum(p: Builder, node):
     return True
 
 
-def lower_reduction(p: Builder, node, name, axes):
+def lower_reduction(p: LoweringContext, node, name, axes):
     x = p.at(node.inputs[0])
     y = p.result(node.output, image=len(p.known[node.output].shape) == 4)
     kept = iter(y.strides)
@@ -210,7 +210,7 @@ def lower_reduction(p: Builder, node, name, axes):
 
 
 def _lower_reduce(name):
-    def lower(p: Builder, node):
+    def lower(p: LoweringContext, node):
         axes = p.data(node.input(1))
         empty = axes is None or axes.size == 0
         if empty and node.attrs.get("noop_with_empty_axes", 0):
@@ -223,7 +223,7 @@ def _lower_reduce(name):
 def _read_norm(before, root=False):
     """A reduction of absolute values or squares: the sum of what `before` makes of x, and the root of that."""
 
-    def read(r: Reader, node):
+    def read(r: GraphBuilder, node):
         r.as_input(node, "axes", 1)
         terms, total = r.fresh(f"{node.name}.terms"), r.fresh(f"{node.name}.sum") if root else node.output
         r.add(Node(before, f"{node.name}.terms", node.inputs[:1] * (2 if before == "Mul" else 1), [terms]))

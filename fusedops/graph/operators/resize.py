@@ -6,9 +6,9 @@ import numpy as np
 
 from ..ir.dtypes import INT8
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..ir.symbolic import later
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..ir.symbolic import deferred
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, transposed
 from . import conv3d
 from .schema import Operator, Rewrite, values
@@ -163,7 +163,7 @@ def _resize_shape(node, x, *given):
     return _resize_sizes(node, x.shape, *[values(v, "size") for v in (*given, None, None, None)[:3]])[0]
 
 
-def _lower_resize(p: Builder, node):
+def _lower_resize(p: LoweringContext, node):
     x, given = p.at(node.inputs[0]), [p.data(node.input(i)) for i in (1, 2, 3)]
     axes, out = _axes(node, x.shape, *given), p.known[node.output].shape
     if len(out) not in (3, 4, 5) or any(a < 2 for a, *_ in axes) or _transform(node) == "tf_crop_and_resize":
@@ -176,10 +176,10 @@ def _lower_resize(p: Builder, node):
     kind, found = "nearest" if nearest else "resize", {a - len(out): each for a, *each in axes}
 
     def same(n):
-        return later(_pair, node, n, n, 1.0, (0.0, 1.0))
+        return deferred(_pair, node, n, n, 1.0, (0.0, 1.0))
 
     def axis(a):
-        return later(_pair, node, *found[a]) if a in found else same(x.shape[a])
+        return deferred(_pair, node, *found[a]) if a in found else same(x.shape[a])
 
     if len(out) == 5:
         return conv3d.lower_resize(p, node, kind, [axis(a) for a in (-3, -2, -1)], same)
@@ -188,12 +188,12 @@ def _lower_resize(p: Builder, node):
     return True
 
 
-def _lower_products(p: Builder, node, axes):
+def _lower_products(p: LoweringContext, node, axes):
     """A resizing of more than two points is a product with a matrix of their weights for each axis, the last one
     first."""
     x = p.at(node.inputs[0])
     for axis, size, out, *how in reversed(axes):
-        w = p.constant(later(_matrix, node, size, out, *how), (out, size))
+        w = p.constant(deferred(_matrix, node, size, out, *how), (out, size))
         shape = (*x.shape[:axis], out, *x.shape[axis + 1 :])
         y = p.result(node.output) if axis == axes[0][0] else p.new(shape)
         if axis == len(shape) - 1:
@@ -208,14 +208,14 @@ def _lower_products(p: Builder, node, axes):
     return bool(axes)
 
 
-def _read_resize(r: Reader, node):
+def _read_resize(r: GraphBuilder, node):
     if r.opset < 11:
         node.inputs = [node.inputs[0], "", node.inputs[1]]
         node.attrs |= {"coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
     r.add(node)
 
 
-def _read_upsample(r: Reader, node):
+def _read_upsample(r: GraphBuilder, node):
     """What Resize was before opset 10."""
     if "scales" in node.attrs:
         node.inputs.append(r.constant(f"{node.name}.scales", node.attrs.pop("scales"), np.float32))

@@ -3,10 +3,10 @@
 import numpy as np
 
 from ...recurrent import GRU, LSTM, RNN
-from ..ir.float16 import lean
+from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node
-from ..steps.lowering import Builder
-from ..steps.tensor import Buffer, Tensor, row_major
+from ..steps.lowering import LoweringContext
+from ..steps.tensor import Buffer, TensorView, row_major
 from .activation import sigmoid
 from .qlinear import requantized
 from .schema import Operator, always, same_shape
@@ -175,7 +175,7 @@ def _recurrent_shape(node, x, w, r, *optional):
 _DEFAULTS = {"RNN": ["Tanh"], "LSTM": ["Sigmoid", "Tanh", "Tanh"], "GRU": ["Sigmoid", "Tanh"]}
 
 
-def _lower(p: Builder, node):
+def _lower(p: LoweringContext, node):
     """Adds the step of a recurrent node; returns whether its weights are constant and its gates those of the
     kernels."""
     w, r, b, peephole = (p.data(node.input(i)) for i in (1, 2, 3, 7))
@@ -217,12 +217,12 @@ def _lower(p: Builder, node):
     return True
 
 
-def _lengths(p: Builder, node, steps, axis):
+def _lengths(p: LoweringContext, node, steps, axis):
     """The lengths of the rows as a tensor of int64, checked before the layer reads them."""
     given = p.at(node.input(4))
     if p.data(node.input(4)) is not None:
         checked = _checked_lengths(node, p.data(node.input(4)), steps)
-        return Tensor(Buffer(checked.nbytes, array=checked), checked.shape, (1,), checked.dtype)
+        return TensorView(Buffer(checked.nbytes, array=checked), checked.shape, (1,), checked.dtype)
     checked = p.new(given.shape, dtype=np.dtype(np.int64))
     check = Node("CheckedLengths", node.name, [node.input(4), node.inputs[0]], [node.output], {"axis": axis})
     p.numpy(check, [given, p.at(node.inputs[0])], [checked])
@@ -266,7 +266,7 @@ def _layer(node, w, r, b, peephole, functions, factor, shift):
         b = b + np.concatenate([np.where(first, np.float32(shift), zeros), zeros])
         w, r = w * scale[:, np.newaxis], r * scale[:, np.newaxis]
         peephole = peephole if peephole is None else peephole * np.float32(factor)
-    w, r = lean(w, r)
+    w, r = as_float16_weights(w, r)
     if node.op == "RNN":
         return RNN.from_onnx(w, r, b, activation=functions[0], **options)
     options["activations"] = functions
@@ -275,7 +275,7 @@ def _layer(node, w, r, b, peephole, functions, factor, shift):
     return LSTM.from_onnx(w, r, b, peephole, **options)
 
 
-def _state(p: Builder, node, value, batch_first):
+def _state(p: LoweringContext, node, value, batch_first):
     """An initial state as (directions, batch, hidden); None where there is none, or zeros."""
     known = p.data(value)
     if not value or known is not None and not known.any():

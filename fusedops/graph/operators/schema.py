@@ -7,12 +7,12 @@ from typing import NamedTuple
 import numpy as np
 
 from ..ir.graph import Node
-from ..ir.graph_builder import Reader
-from ..ir.subgraph import Undetermined
+from ..ir.graph_builder import GraphBuilder
+from ..ir.subgraph import DataDependentShape
 from ..steps.tensor import broadcast_shapes
 
 
-def plain(r: Reader, node: Node):
+def plain(r: GraphBuilder, node: Node):
     """Reads an operator that every opset has in the newest form."""
     r.add(node)
 
@@ -20,7 +20,7 @@ def plain(r: Reader, node: Node):
 def with_inputs(*attrs):
     """Reads an operator whose inputs from the second on were attributes in old opsets."""
 
-    def read(r: Reader, node):
+    def read(r: GraphBuilder, node):
         for i, attr in enumerate(attrs, 1):
             r.as_input(node, attr, i)
         r.add(node)
@@ -28,7 +28,7 @@ def with_inputs(*attrs):
     return read
 
 
-def read_to_end(r: Reader, node: Node):
+def read_to_end(r: GraphBuilder, node: Node):
     """Reads an operator that works along one axis, in older opsets along all from this one on."""
     node.attrs.setdefault("axis", -1 if r.opset >= 13 else 1)
     node.attrs["to_end"] = r.opset < 13
@@ -68,7 +68,7 @@ class Operator(NamedTuple):
     from_shapes: bool = False  # its result follows from the shapes of its inputs
     views: bool = False  # its steps place what they read otherwise, whatever the type of its elements
     typed: bool = False  # its lowering looks at the types of elements itself
-    sizes: bool = False  # it evaluates arrays of Sizes (of dtype object) as it does integers
+    sizes: bool = False  # it evaluates arrays of SymInts (of dtype object) as it does integers
     grows: bool = False  # its result may be much larger than its inputs
     call: Callable | None = None  # (node, residual, *arrays) -> its results by the library's own calls, or None
     idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input
@@ -114,7 +114,7 @@ def values(x, what):
     if x is None:
         return None
     if x.data is None:
-        raise Undetermined(f"its {what} depends on the values of the network's input, so no plan can be made")
+        raise DataDependentShape(f"its {what} depends on the values of the network's input, so no plan can be made")
     return x.data
 
 

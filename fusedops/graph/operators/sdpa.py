@@ -2,8 +2,8 @@
 
 import numpy as np
 
-from ..ir.symbolic import decide
-from ..steps.lowering import Builder
+from ..ir.symbolic import guard
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, broadcast_shapes
 from .schema import Operator
 
@@ -44,7 +44,7 @@ def _heads_as(q, shape):
     return q._replace(shape=shape) if len(q.shape) == len(shape) else None
 
 
-def _lower(p: Builder, node):
+def _lower(p: LoweringContext, node):
     a, b, v = (p.at(value) for value in node.inputs[:3])
     y = p.result(node.output, like=_heads_as(a, p.known[node.output].shape))
     more = (1,) * max(4 - len(y.shape), 0)  # a batch and heads
@@ -56,7 +56,7 @@ def _lower(p: Builder, node):
     if node.input(3):
         data = p.data(node.input(3))
         candidates = () if data is None else (0, s - t)
-        diagonal = next((d for d in candidates if decide(is_causal, data, t, s, d)), None)
+        diagonal = next((d for d in candidates if guard(is_causal, data, t, s, d)), None)
         mask = broadcast(p.at(node.input(3)), (*shape[:-1], s)) if diagonal is None else None
     p.add(
         "attention",

@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 
-from ..ir.graph_builder import Reader
-from ..ir.symbolic import integers, later, whole
-from ..steps.lowering import Builder
+from ..ir.graph_builder import GraphBuilder
+from ..ir.symbolic import as_dim, deferred, integers
+from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, broadcast, broadcast_shapes, extent, part
 from .schema import Operator, Rewrite, always, axes_of, axis_of, same_shape, values, with_inputs
 
@@ -20,7 +20,7 @@ def _flat(node, shape):
 
 
 def _reshaped(node, shape, wanted):
-    wanted = [whole(w) for w in wanted]
+    wanted = [as_dim(w) for w in wanted]
     if not node.attrs.get("allowzero", 0):
         wanted = [shape[i] if w == 0 else w for i, w in enumerate(wanted)]
     if min(wanted, default=0) < -1 or wanted.count(-1) > 1:
@@ -48,7 +48,7 @@ def _squeezed(shape, axes):
 def _split_sizes(node, length, sizes):
     parts = len(node.outputs)
     each = -(-length // parts)
-    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [whole(s) for s in sizes]
+    sizes = [min(each, length - i * each) for i in range(parts)] if sizes is None else [as_dim(s) for s in sizes]
     if len(sizes) != parts or sum(sizes) != length or min(sizes) < 0 or node.attrs.get("num_outputs", parts) != parts:
         raise ValueError(f"an axis of {length} cannot be split into {parts} parts of {sizes}")
     return sizes
@@ -197,38 +197,38 @@ def _range_shape(node, *ends):
 
 
 def _expand_shape(node, x, shape):
-    return broadcast_shapes(x.shape, tuple(map(whole, values(shape, "shape"))))
+    return broadcast_shapes(x.shape, tuple(map(as_dim, values(shape, "shape"))))
 
 
-def lower_same(p: Builder, node):
+def lower_same(p: LoweringContext, node):
     p.view(node.output, p.at(node.inputs[0]))
     return len(node.outputs) == 1
 
 
-def _lower_reshape(p: Builder, node):
+def _lower_reshape(p: LoweringContext, node):
     p.view(node.output, p.reshape(node, p.at(node.inputs[0]), p.known[node.output].shape))
     return True
 
 
-def _lower_transpose(p: Builder, node):
+def _lower_transpose(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     perm = node.attrs.get("perm") or range(len(x.shape))[::-1]
     p.view(node.output, x._replace(shape=tuple(x.shape[a] for a in perm), strides=tuple(x.strides[a] for a in perm)))
     return True
 
 
-def _lower_expand(p: Builder, node):
+def _lower_expand(p: LoweringContext, node):
     p.view(node.output, broadcast(p.at(node.inputs[0]), p.known[node.output].shape))
     return True
 
 
-def _lower_slice(p: Builder, node):
+def _lower_slice(p: LoweringContext, node):
     x = p.at(node.inputs[0])
     p.view(node.output, part(x, _slices(x.shape, *(p.data(v) for v in node.inputs[1:]))))
     return True
 
 
-def _lower_split(p: Builder, node):
+def _lower_split(p: LoweringContext, node):
     x, start = p.at(node.inputs[0]), 0
     axis = node.attrs.get("axis", 0) % len(x.shape)
     for v, size in zip(node.outputs, _split_sizes(node, x.shape[axis], p.data(node.input(1))), strict=True):
@@ -238,13 +238,13 @@ def _lower_split(p: Builder, node):
     return True
 
 
-def _lower_concat(p: Builder, node):
+def _lower_concat(p: LoweringContext, node):
     shape, start = p.known[node.output].shape, 0
     axis = node.attrs["axis"] % len(shape)
     first = next((t for t in map(p.at, node.inputs) if t.buffer.array is None), None)
     # the rows of attention's heads, say, which are no images
     like = None if first is None else first._replace(shape=shape)
-    y = p.places.get(node.output) or p.result(node.output, like, image=len(shape) == 4 and axis == 1)
+    y = p.tensors.get(node.output) or p.result(node.output, like, image=len(shape) == 4 and axis == 1)
     for v in node.inputs:
         part, size = p.at(v), p.known[v].shape[axis]
         target = along(y, axis, start, size)
@@ -254,7 +254,7 @@ def _lower_concat(p: Builder, node):
     return True
 
 
-def _lower_move_blocks(p: Builder, node):
+def _lower_move_blocks(p: LoweringContext, node):
     """One copy between two images, both with the rows and columns of their squares as axes."""
     x = p.at(node.inputs[0])
     split, order, _ = blocks(node, x.shape)
@@ -264,7 +264,7 @@ def _lower_move_blocks(p: Builder, node):
     return True
 
 
-def _lower_tile(p: Builder, node):
+def _lower_tile(p: LoweringContext, node):
     """One copy from a view that repeats axes by a distance of 0."""
     x, y = p.at(node.inputs[0]), p.result(node.output)
     pairs = [(r, 0, n, s) for r, n, s in zip(p.data(node.inputs[1]).tolist(), x.shape, x.strides, strict=True)]
@@ -290,7 +290,7 @@ _BORDERS = {
 }
 
 
-def _pad_by_copies(p: Builder, node, x, amounts, mode, value):
+def _pad_by_copies(p: LoweringContext, node, x, amounts, mode, value):
     """The inner part, then border after border: a value, or a copy of what is there already."""
     y = p.result(node.output, image=len(x.shape) == 4)
     done = part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)])
@@ -312,18 +312,18 @@ def _pad_by_copies(p: Builder, node, x, amounts, mode, value):
                 p.copy(node, broadcast(source, border.shape), border)
 
 
-def _pad_by_places(p: Builder, node, x, amounts):
+def _pad_by_places(p: LoweringContext, node, x, amounts):
     """Borders of any length, an axis after another."""
     for axis, (b, e) in enumerate(amounts):
         if b or e:
-            i = later(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
+            i = deferred(_padded_places, x.shape[axis], b, e, node.attrs["mode"])
             y = p.new((*x.shape[:axis], b + x.shape[axis] + e, *x.shape[axis + 1 :]))
             p.add("gather", node, x=x, indices=i, y=y, along=axis)
             x = y
     p.view(node.output, x)
 
 
-def _lower_pad(p: Builder, node):
+def _lower_pad(p: LoweringContext, node):
     mode, x = node.attrs.get("mode", "constant"), p.at(node.inputs[0])
     value, size = p.data(node.input(2)), x.dtype.itemsize
     if node.input(2) and value is None or mode == "constant" and x.dtype != np.float32 and size > 1:
@@ -341,7 +341,7 @@ def _lower_pad(p: Builder, node):
     return True
 
 
-def _read_constant(r: Reader, node):
+def _read_constant(r: GraphBuilder, node):
     values = {
         "value": lambda v: v,
         "value_float": np.float32,
@@ -356,7 +356,7 @@ def _read_constant(r: Reader, node):
     r.graph.constants[node.output] = np.asarray(values[kind](value))
 
 
-def _read_dropout(r: Reader, node):
+def _read_dropout(r: GraphBuilder, node):
     training = r.known(node, 2)
     if node.input(2) and (training is None or training):
         raise ValueError(f"dropout {node.name!r} is in training mode: export the network for inference (module.eval())")
@@ -364,7 +364,7 @@ def _read_dropout(r: Reader, node):
     r.add(node)
 
 
-def _read_pad(r: Reader, node):
+def _read_pad(r: GraphBuilder, node):
     value = node.attrs.pop("value", 0.0)
     if "pads" in node.attrs:
         r.as_input(node, "pads", 1)

@@ -6,7 +6,7 @@ import math
 import numpy as np
 
 from ..ir.dtypes import from_onnx
-from ..ir.graph_builder import Reader
+from ..ir.graph_builder import GraphBuilder
 from .schema import Operator, axes_of, values
 
 
@@ -62,7 +62,7 @@ def _dft_shape(node, x, length=None, axis=None):
     return (*x.shape[:axis], size, *x.shape[axis + 1 : -1], 1 if onesided and inverse else 2)
 
 
-def _read_dft(r: Reader, node):
+def _read_dft(r: GraphBuilder, node):
     if r.opset < 20:
         node.attrs.setdefault("axis", 1)
         r.as_input(node, "axis", 2)
@@ -153,7 +153,7 @@ def _count_grams(node, x):
     return y if a["mode"] == "TF" else (np.minimum(y, 1) if a["mode"] == "IDF" else y) * weights
 
 
-def _read_grams(r: Reader, node):
+def _read_grams(r: GraphBuilder, node):
     if "pool_int64s" not in node.attrs:
         raise ValueError(
             f"{node.op} {node.name!r} counts strings, which fusedops does not have: give it the numbers of words"
@@ -169,7 +169,7 @@ def _random(draw):
         shape = node.attrs["shape"] if x is None else x.shape
         return draw(generator, node.attrs, tuple(shape)).astype(_random_type(node, [x], 0))
 
-    def read(r: Reader, node):
+    def read(r: GraphBuilder, node):
         if "seed" not in node.attrs:
             raise ValueError(
                 f"{node.op} {node.name!r} draws other numbers in each call, which fusedops does not: "

@@ -20,7 +20,7 @@ class _Refused(Exception):
 
 def run(context):
     for node in context.nodes():
-        if node.op == "MatMul" and node in context.place:
+        if node.op == "MatMul" and node in context.order:
             _fuse(context, node)
 
 

@@ -11,8 +11,8 @@ _COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an examp
 
 class Context:
     """What passes share: the graph, the shapes of its values for a batch of one as far as they are known, and the
-    report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `place`
-    of each node; `moved`: places are no longer those in the list of nodes."""
+    report. Passes change nodes by the methods here, which keep `producers` and `consumers` of values and the `order`
+    of nodes; `moved`: it is no longer that of the list of nodes."""
 
     def __init__(self, graph, known, optimize):
         self.graph, self.report, self.kind = graph, [], ""
@@ -28,21 +28,21 @@ class Context:
         self.kind = each.name
         each.run(self)
         if self.moved:
-            self._number(sorted(self.place, key=self.place.get))
+            self._number(sorted(self.order, key=self.order.get))
 
     def _number(self, nodes):
-        self.graph.nodes, self.place, self.moved = nodes, {node: i for i, node in enumerate(nodes)}, False
+        self.graph.nodes, self.order, self.moved = nodes, {node: i for i, node in enumerate(nodes)}, False
 
     def nodes(self, reverse=False):
         """The nodes in order, but those that are removed meanwhile."""
         nodes = self.graph.nodes[::-1] if reverse else self.graph.nodes
         if self.moved:
-            nodes = sorted(self.place, key=self.place.get, reverse=reverse)
-        return (node for node in nodes if node in self.place)
+            nodes = sorted(self.order, key=self.order.get, reverse=reverse)
+        return (node for node in nodes if node in self.order)
 
     def add(self, node, behind):
         """Puts a new node behind another one."""
-        self.place[node], self.moved = self.place[behind], True  # sorting keeps the order in which they came
+        self.order[node], self.moved = self.order[behind], True  # sorting keeps the order in which they came
         self.produce(node, node.outputs)
         for v in node.reads():
             self._read(node, v)
@@ -58,7 +58,7 @@ class Context:
     def remove(self, *nodes):
         self.moved = True
         for node in nodes:
-            del self.place[node]
+            del self.order[node]
             for v in node.reads():
                 self.consumers[v].remove(node)
             for v in node.outputs:
@@ -72,7 +72,7 @@ class Context:
 
     def move(self, node, to):
         """Puts a node beside a later one."""
-        self.place[node], self.moved = self.place[to], True
+        self.order[node], self.moved = self.order[to], True
 
     def read_instead(self, node, value, i=0):
         """Lets a node read another value as its first, or i-th, input."""
@@ -142,7 +142,7 @@ class Context:
         """Notes that `nodes` became part of `into`: `passes` readings or writings of an array like `value` and
         `per_element` operations on each of its elements are saved."""
         value = into.output if value is None else value
-        into.absorbed += [name for n in nodes for name in (n.name, *n.absorbed)]
+        into.fused_from += [name for n in nodes for name in (n.name, *n.fused_from)]
         names, size = tuple([n.name for n in nodes]), self.size(value)
         self.report.append(Fusion(self.kind, names, into.name, per_element * size, 4 * passes * size))
 

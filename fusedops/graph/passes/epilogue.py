@@ -34,7 +34,7 @@ def _as_activation(context, node):
 
 def _residual(context, node):
     producers, reasons = context.producers, []
-    candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -context.place[n])
+    candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -context.order[n])
     for into in candidates:
         if not OPERATORS[into.op].adds:
             continue

@@ -61,13 +61,13 @@ def _pack(context, node, done):
     context.report.append(Fusion(context.kind, (f"{names[0]} of {bits} bits",), node.name, 0, saved))
 
 
-def spell_out(context):
+def dequantize(context):
     for node in context.nodes():
         if node.op == "MatMulBits":
-            _spell_out(context, node)
+            _dequantize(context, node)
 
 
-def _spell_out(context, node):
+def _dequantize(context, node):
     """The weights as a node of their own, transposed, and a product; a bias is added behind it."""
     x, q, scales, zeros, bias = before = node.inputs
 
@@ -75,7 +75,7 @@ def _spell_out(context, node):
         result = context.fresh(f"{node.name}.{op}")
         added = Node(op, f"{node.name}.{op}", inputs, [result], attrs)
         context.add(added, node)
-        context.place[added] -= 0.5
+        context.order[added] -= 0.5
         if all(v in context.known for v in inputs):
             with contextlib.suppress(ValueError):  # of weights that do not fit, which a call tells
                 context.known |= infer_node(added, [context.known[v] for v in inputs])

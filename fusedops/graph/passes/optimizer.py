@@ -44,7 +44,7 @@ PASSES = [
     _pass("constant folding", "fold", constant_folding.run),
     _pass("clean-up", "", cleanup.run),
     _pass("packed weights", "fuse", nbits_weights.pack, "MatMulBits"),
-    _pass("unpacked weights", "", nbits_weights.spell_out, "MatMulBits"),
+    _pass("unpacked weights", "", nbits_weights.dequantize, "MatMulBits"),
     _pass("8-bit layers", "fuse", qlayers.run, *qlayers.QUANTIZED),
     _pass("dequantised constants", "fold", constant_folding.dequantised, "DequantizeLinear", "DequantizeBits"),
     _pass("linear", "", linear.run, "MatMul", "Gemm"),

@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 
-from ..ir.float16 import narrowed
+from ..ir.float16 import exact_float16
 from ..ir.graph import Node
 
 _VIEWS = "Reshape", "Transpose", "Squeeze", "Unsqueeze"
@@ -28,7 +28,7 @@ def run(context):
             and _is_attended(context, node.output)
         ):
             # weights that float16 holds are read as such, which others among them would prevent
-            key = node.inputs[0], weights.shape[1], narrowed(weights) is None
+            key = node.inputs[0], weights.shape[1], exact_float16(weights) is None
             groups.setdefault(key, []).append(node)
     for nodes in groups.values():
         if len(nodes) > 1:

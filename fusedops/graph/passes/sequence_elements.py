@@ -48,8 +48,8 @@ class _Work:
         known = self.known.get(value)
         return None if known is None else known.data
 
-    def place(self, node, i, count, default):
-        """The place below `count` that an input says, counted from behind where it is negative; None where it is not
+    def position(self, node, i, count, default):
+        """The position below `count` that an input says, counted from behind where it is negative; None where it is not
         known, or is none."""
         if not node.input(i):
             return default
@@ -62,12 +62,12 @@ class _Work:
 
 
 def _inserted(work, node, elements):
-    at = None if elements is None else work.place(node, 2, len(elements), len(elements))
+    at = None if elements is None else work.position(node, 2, len(elements), len(elements))
     return None if at is None else [*elements[:at], node.inputs[1], *elements[at:]]
 
 
 def _erased(work, node, elements):
-    at = None if not elements else work.place(node, 1, len(elements), len(elements) - 1)
+    at = None if not elements else work.position(node, 1, len(elements), len(elements) - 1)
     return None if at is None else [*elements[:at], *elements[at + 1 :]]
 
 
@@ -90,7 +90,7 @@ def _split(work, node, elements):
 
 
 def _element(work, node, elements):
-    at = work.place(node, 1, len(elements), None)
+    at = work.position(node, 1, len(elements), None)
     if at is not None:
         work.add("Identity", node, [elements[at]], node.outputs)
     return at is not None

@@ -1,9 +1,9 @@
-"""A batch in slices: where the images of a whole batch would leave the third-level cache between two steps, a
-section of steps runs on a few images, then on the next few. Each image's arithmetic stays as it is, and so the bits.
+"""A batch in tiles: where the images of a whole batch would leave the third-level cache between two steps, a section of
+steps runs on a few images, then on the next few. Each image's arithmetic stays as it is, and so the bits.
 
-A step may run in slices where its operation keeps the images apart, and image i of each of its tensors lies in the i-th
-part of the tensor's buffer: each slice then touches its own parts, whatever views reshape or transpose in between.
-How many slices: as many as make a step's tensors fit into CACHE_BYTES for each thread, as many as the steps
+A step may run in tiles where its operation keeps the images apart, and image i of each of its tensors lies in the i-th
+part of the tensor's buffer: each tile then touches its own parts, whatever views reshape or transpose in between.
+How many tiles: as many as make a step's tensors fit into CACHE_BYTES for each thread, as many as the steps
 behind it, and as many as the step before it where that hands over more than that. Towards the end of a network, where
 images are small and weights large, the whole batch shares one reading of the weights.
 """
@@ -19,22 +19,22 @@ from ..steps.tensor import physical_memory
 
 # A quarter of a third-level cache of 32 MB. ResNet-50 on one thread, us an image in batches of 1, 2, 4, 8: the 1x1
 # convolution with residual at 56x56 (7 MB an image) 416 419 484 711, at 28x28 (4 MB) 409 404 415 505; the 3x3 one at
-# 7x7 with its 9 MB of weights 674 576 556 540. Two threads want slices of twice the images, to share them.
+# 7x7 with its 9 MB of weights 674 576 556 540. Two threads want tiles of twice the images, to share them.
 # With 512 KB of second-level cache half of it is better, batch 8 over 1: MobileNetV1 0.95 (8 MB: 1.01), ResNet-50 1.01
 # (1.02).
 CACHE_BYTES = 8 * _core.near_bytes()
-MOST = 8  # times as many slices as needed, where the batch has no better divisor; else the step runs at once
+MOST = 8  # times as many tiles as needed, where the batch has no better divisor; else the step runs at once
 
 
 def choose(steps, n, threads):
-    """Sets in how many slices each step runs; n is the size of the batch."""
-    slices, cache = 1, CACHE_BYTES * threads
-    apart = {id(step) for step in steps if n > 1 and _keeps_apart(step, n)}
+    """Sets in how many tiles each step runs; n is the size of the batch."""
+    tiles, cache = 1, CACHE_BYTES * threads
+    independent = {id(step) for step in steps if n > 1 and _has_independent_rows(step, n)}
     for step in reversed(steps):
-        slices = step.slices = max(slices, _needed(step, n, cache)) if id(step) in apart else 1
+        tiles = step.tiles = max(tiles, _needed(step, n, cache)) if id(step) in independent else 1
     for before, step in pairwise(steps):
-        if id(step) in apart and any(_nbytes(t) > cache for t in step.reads):
-            step.slices = max(step.slices, before.slices)
+        if id(step) in independent and any(_nbytes(t) > cache for t in step.reads):
+            step.tiles = max(step.tiles, before.tiles)
 
 
 def _nbytes(t):
@@ -52,11 +52,11 @@ def _needed(step, n, cache):
     return next((d for d in range(fewest, most + 1) if n % d == 0), 1)
 
 
-def _keeps_apart(step, n):
+def _has_independent_rows(step, n):
     rule = RULES.get(step.kind)
     return (
         rule is not None
-        and rule.apart(step.arguments)
+        and rule.independent_rows(step.arguments)
         and all(_in_parts(step.arguments[name], n) for name in step.with_rows())
     )
 
@@ -73,23 +73,23 @@ def _in_parts(t, n):
 
 
 def sections(steps):
-    """The ranges of steps in a row that run in as many slices."""
+    """The ranges of steps in a row that run in as many tiles."""
     ends = [0]
-    for _, run in groupby(steps, key=lambda step: step.slices):
+    for _, run in groupby(steps, key=lambda step: step.tiles):
         ends.append(ends[-1] + len(list(run)))
     return [range(*pair) for pair in pairwise(ends)]
 
 
 def cut(steps):
-    """Lets each step work on its first slice. A buffer that one section alone uses holds one slice; others advance from
-    slice to slice. Notes between which steps each buffer is in use: one that advances, as long as its section runs."""
+    """Lets each step work on its first tile. A buffer that one section alone uses holds one tile; others advance from
+    tile to tile. Notes between which steps each buffer is in use: one that advances, as long as its section runs."""
     users, inner = {}, {}
     for section in sections(steps):
         for i in section:
             for t in steps[i].tensors():
                 users.setdefault(t.buffer, set()).add(section)
     for section in sections(steps):
-        n = steps[section.start].slices
+        n = steps[section.start].tiles
         for i in section:
             for b in [t.buffer for t in steps[i].tensors()]:
                 if n > 1 and b.slot == 0 and b.array is None and users[b] == {section}:
@@ -97,14 +97,14 @@ def cut(steps):
                 first, last = (section.start, section.stop - 1) if n > 1 and b not in inner else (i, i)
                 b.first, b.last = first if b.first < 0 else b.first, last
         for step in steps[section.start : section.stop] if n > 1 else ():
-            step.replace({name: _slice(step.arguments[name], n, inner) for name in step.with_rows()})
+            step.replace({name: _tile(step.arguments[name], n, inner) for name in step.with_rows()})
     for b, n in inner.items():
         b.nbytes //= n
 
 
-def _slice(t, n, inner):
-    """The first of n slices of a tensor along axis 0, and how far it is to the next in memory."""
+def _tile(t, n, inner):
+    """The first of n tiles of a tensor along axis 0, and how far it is to the next in memory."""
     if isinstance(t, np.ndarray):
         return t[: len(t) // n]
-    advance = 0 if t.buffer in inner or t.buffer.array is not None else t.buffer.nbytes // n
-    return t._replace(shape=(t.shape[0] // n, *t.shape[1:]), advance=advance)
+    stride_bytes = 0 if t.buffer in inner or t.buffer.array is not None else t.buffer.nbytes // n
+    return t._replace(shape=(t.shape[0] // n, *t.shape[1:]), stride_bytes=stride_bytes)

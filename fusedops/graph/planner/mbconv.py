@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ...layers import DepthwiseSeparable, InvertedResidual
 from ..ir.explanation import Fusion, Refusal
-from ..ir.symbolic import decide, now
+from ..ir.symbolic import concrete, guard
 
 SMALLEST = 7  # rows or columns of an image
 
@@ -31,7 +31,7 @@ def merge(builder):
         else:
             inside.update(map(id, parts[:-1]))
             _join(block, parts)
-            traffic = sum(2 * 4 * math.prod(now(part.writes[0].shape)) for part in parts[:-1])
+            traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape)) for part in parts[:-1])
             report.append(Fusion("blocks", tuple(part.node.name for part in parts[:-1]), step.node.name, 0, traffic))
     return [step for step in steps if id(step) not in inside], report
 
@@ -56,7 +56,7 @@ def _why_not(block, parts):
     x, y = parts[0].arguments["x"], parts[-1].arguments["y"]
     if x.strides[1] != 1 or y.strides[1] != 1:
         return "an image beside it stands in planes"
-    if min(x.shape[2:]) < SMALLEST or not decide(block._pays, x.shape[2:], y.shape[2:]):
+    if min(x.shape[2:]) < SMALLEST or not guard(block._pays, x.shape[2:], y.shape[2:]):
         return "the images inside are small: as fast one after the other"
     return ""
 
@@ -65,10 +65,10 @@ def _join(block, parts):
     """Makes the last step that of the block."""
     *inner, last = parts
     x, y, residual = parts[0].arguments["x"], last.arguments["y"], last.arguments["residual"]
-    last.kind, last.slices = "separable", parts[0].slices
+    last.kind, last.tiles = "separable", parts[0].tiles
     last.arguments = dict(
         layer=block, x=x, y=y, residual=residual, top=inner[-1].arguments["top"], left=inner[-1].arguments["left"]
     )
     last.reads, last.inner = [x] if residual is None else [x, residual], tuple(part.node for part in inner)
-    absorbed = [name for part in inner for name in (part.node.name, *part.node.absorbed)]
-    last.node = replace(last.node, absorbed=last.node.absorbed + absorbed)
+    fused_from = [name for part in inner for name in (part.node.name, *part.node.fused_from)]
+    last.node = replace(last.node, fused_from=last.node.fused_from + fused_from)

@@ -1,5 +1,5 @@
-"""Turns a graph with given input shapes into steps over one arena, ready to run: a Template for all sizes of some
-axes, and from that a Plan for each set of sizes.
+"""Turns a graph with given input shapes into steps over one arena, ready to run: a SymbolicPlan for all sizes of
+some axes, and from that a Plan for each set of sizes.
 
 Images stand in memory with their channels last (NHWC); their shapes are written (n, c, h, w) all the same, so that
 every operator's axes mean what ONNX says, and a transposed, sliced, split or reshaped value is a view where strides can
@@ -16,16 +16,16 @@ from ... import _core
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
-from ..ir.subgraph import Undetermined
-from ..ir.symbolic import is_open, now
+from ..ir.subgraph import DataDependentShape
+from ..ir.symbolic import concrete, is_symbolic
 from ..operators.registry import OPERATORS
-from ..steps.lowering import Builder, NoKernel
+from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.step import RULES
-from ..steps.tensor import Tensor, channels_last, physical_memory, same_order
+from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
 from . import batch_tiling, mbconv
 
 
-class Program:
+class CallSequence:
     """Steps in a row that run in one call into C."""
 
     def __init__(self, plan, part, program):
@@ -75,7 +75,7 @@ class _Part:
     def __init__(self, template, steps):
         self.steps, self.template = steps, _core.Template()
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
-        self.open = [i for i, options in enumerate(self.options) if is_open(options)]
+        self.open = [i for i, options in enumerate(self.options) if is_symbolic(options)]
         for section in batch_tiling.sections(steps):
             first = len(self.template)
             for step in steps[section.start : section.stop]:
@@ -83,18 +83,18 @@ class _Part:
                 self.template.append(
                     step.kind, [template.form(a) for a in given], step.arguments.get("name", step.kind)
                 )
-            self.template.repeat(first, steps[section.start].slices)
+            self.template.repeat(first, steps[section.start].tiles)
 
     def program(self, values, offsets, constants):
         options = list(self.options)
         for i in self.open:
-            options[i] = now(options[i], values)
+            options[i] = concrete(options[i], values)
         return self.template.program(values, offsets, constants, options)
 
 
-class Template:
-    """The steps of a graph for input shapes that Sizes of a trace may be in, a dict from name to tuple. `values` has
-    the data of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
+class SymbolicPlan:
+    """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
+    of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
     step should run, not on results.
 
     Attributes
@@ -106,7 +106,7 @@ class Template:
     def __init__(self, graph, trace, shapes, values, layers, threads, graphs=None):
         self.graphs, self.trace, self.known = graphs, trace, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
-        builder = Builder(graph, self.known, layers, _logits(graph), _homes(graph, self.known))
+        builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known))
         for node in graph.nodes:
             if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
@@ -126,7 +126,7 @@ class Template:
             self.parts += steps if numpy else [_Part(self, steps)]
         self._bytes = np.array([trace.number(b.nbytes) for b in self.buffers], np.int64)
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
-        self._late = [i for i, c in enumerate(self.constants) if is_open(c)]
+        self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
         self._formulas = _core.Formulas(trace.formulas)
 
     def outputs(self, values):
@@ -137,7 +137,7 @@ class Template:
         """A tensor of a step as _core.Template takes it."""
         if t is None:
             return None
-        if not isinstance(t, Tensor):
+        if not isinstance(t, TensorView):
             return self._constant(t)
         b, number = t.buffer.root(), self.trace.number
         slot, source = (b.slot, self._arena.get(id(b), -1)) if b.array is None else (-1, self._constant(b.array))
@@ -145,7 +145,7 @@ class Template:
             slot,
             source,
             number(t.offset),
-            number(t.advance),
+            number(t.stride_bytes),
             [number(n) for n in t.shape],
             [number(n) for n in t.strides],
         )
@@ -165,7 +165,7 @@ class Template:
         """The Plan for sizes of the inputs, in the order of the trace's; None where they do not meet its conditions."""
         values = self._formulas.run(sizes)
         if values is None or any(
-            function(*now(arguments, values)) != result for function, arguments, result in self.trace.decisions
+            function(*concrete(arguments, values)) != result for function, arguments, result in self.trace.decisions
         ):
             return None
         offsets, arena = _core.lay_out(values[self._bytes], self._first, self._last)
@@ -176,7 +176,7 @@ class Template:
             )
         constants = list(self.constants)
         for i in self._late:
-            constants[i] = now(constants[i], values)
+            constants[i] = concrete(constants[i], values)
         return Plan(self, values, offsets, arena, constants)
 
 
@@ -191,7 +191,7 @@ class Plan:
     used : int, the number of the latest call that ran it
     """
 
-    staged = False
+    segmented = False
 
     def __init__(self, template, values, offsets, arena, constants):
         self.template, self.arena, self.used, self.report = template, arena, -1, template.report
@@ -201,7 +201,7 @@ class Plan:
         self.parts = []
         for part in template.parts:
             if isinstance(part, _Part):
-                self.parts.append(Program(self, part, part.program(values, offsets, constants)))
+                self.parts.append(CallSequence(self, part, part.program(values, offsets, constants)))
             else:
                 self.parts.append(Evaluation(self.step(part), template.graphs))
 
@@ -216,13 +216,13 @@ class Plan:
     @property
     def shapes(self):
         """The shape of each value."""
-        return {name: now(value.shape, self._values) for name, value in self.template.known.items()}
+        return {name: concrete(value.shape, self._values) for name, value in self.template.known.items()}
 
     def step(self, step):
         """A step with the numbers of this plan."""
         found = {id(t): self._tensor(t) for t in (*step.reads, *step.writes) if t is not None}
         arguments = {
-            name: found[id(a)] if id(a) in found else now(a, self._values) for name, a in step.arguments.items()
+            name: found[id(a)] if id(a) in found else concrete(a, self._values) for name, a in step.arguments.items()
         }
         reads, writes = ([found.get(id(t)) for t in ts] for ts in (step.reads, step.writes))
         return replace(step, arguments=arguments, reads=reads, writes=writes)
@@ -232,17 +232,17 @@ class Plan:
         if id(b) not in self._buffers:
             self._buffers[id(b)] = replace(
                 b,
-                nbytes=now(b.nbytes, self._values),
+                nbytes=concrete(b.nbytes, self._values),
                 offset=self.template.offset(b, self._offsets),
-                array=now(b.array, self._values),
+                array=concrete(b.array, self._values),
             )
-        return Tensor(self._buffers[id(b)], *now(tuple(t[1:]), self._values))
+        return TensorView(self._buffers[id(b)], *concrete(tuple(t[1:]), self._values))
 
 
 def _check_arrays(graph, known):
-    """Sequences have no place in memory: they are handed on between stages."""
+    """Sequences have no place in memory: they are handed on between segments."""
     if any(known[v].dtype == object for v in (*(v.name for v in graph.inputs), *graph.results)):
-        error = Undetermined("the network passes a sequence on")
+        error = DataDependentShape("the network passes a sequence on")
         error.known = known
         raise error
 
@@ -252,10 +252,10 @@ def batch_of(shapes):
     return next((shape[0] for shape in shapes if shape), 1)
 
 
-def _homes(graph, known):
+def _concat_slots(graph, known):
     """The images that are written straight into their part of a concatenation along the channels: (concat's node,
     offset in channels)."""
-    homes, images = (
+    slots, images = (
         {},
         {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(
             graph.results
@@ -267,9 +267,9 @@ def _homes(graph, known):
         offset = 0
         for v in node.inputs:
             if v in images:
-                homes.setdefault(v, (node, offset))
+                slots.setdefault(v, (node, offset))
             offset += known[v].shape[1]
-    return homes
+    return slots
 
 
 def _logits(graph):

@@ -1,6 +1,6 @@
 """Which layers go to 8 bits and which values are bytes: the cheapest choice by the predicted nanoseconds.
 
-A layer or value is in 8 bits or in float32, and where neighbours differ there is a conversion. The sum of all prices is
+A layer or value is in 8 bits or in float32, and where neighbours differ there is a conversion. The sum of all costs is
 least for a minimum cut of the graph between "8 bits" and "float32": so a layer between floats pays for its conversions,
 and a row of layers for those at its ends.
 """
@@ -17,36 +17,36 @@ from ..operators.registry import OPERATORS, carried
 _DOUBT = 1.1  # a prediction is no measurement: 8 bits must win by a tenth
 
 
-class Price(NamedTuple):
+class Cost(NamedTuple):
     """Predicted nanoseconds of a layer."""
 
     ns: float
     float_ns: float
 
 
-def price(node, shapes, layer):
-    """The Price of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
+def cost_of(node, shapes, layer):
+    """The Cost of a layer for the shapes of its input and its result; `layer`: its Conv2d, prepared."""
     float_ns, ns = cost.of_layer(node, shapes[node.inputs[0]], shapes[node.output], layer)
-    return Price(ns, float_ns)
+    return Cost(ns, float_ns)
 
 
-def choose(graph, prices, shapes, kept):
+def choose(graph, costs, shapes, kept):
     """(nodes in 8 bits: layers, and what moves bytes; names of the values that are bytes; predicted nanoseconds of
-    layers and conversions, as chosen and in float32). `prices` has those of the layers that may go to 8 bits, and
+    layers and conversions, as chosen and in float32). `costs` has those of the layers that may go to 8 bits, and
     `kept` the names of those that may not all the same."""
     cut = _Cut()
     values = {v for n in graph.nodes for v in (*n.reads(), *n.outputs) if v in shapes and v not in graph.constants}
     way = {v: _core.convert_nanoseconds(math.prod(shapes[v])) for v in values}
     made = set()
     for node in graph.nodes:
-        layer, result = node in prices, node.output
+        layer, result = node in costs, node.output
         reads = node.inputs[:1] if layer else taken(node, shapes)
         if not reads or not {*reads, result} <= values:
             for v in values.intersection(node.reads()):
                 cut.prefer(v, way[v])  # it reads floats
             continue
         if layer:
-            ns, float_ns = prices[node]
+            ns, float_ns = costs[node]
             cut.prefer(node, math.inf if node.name in kept else _DOUBT * ns, float_ns)
         elif way[result]:
             cut.differ(node, result, way[result])
@@ -63,9 +63,9 @@ def choose(graph, prices, shapes, kept):
         elif v not in made:
             cut.prefer(v, way[v])
     eight = cut.side()
-    doubt = (_DOUBT - 1) * sum(p.ns for n, p in prices.items() if n in eight)
-    nodes = {n for n in graph.nodes if n in eight and (n in prices or {*taken(n, shapes), n.output} <= eight)}
-    return nodes, eight & values, cut.value - doubt, sum(p.float_ns for p in prices.values())
+    doubt = (_DOUBT - 1) * sum(p.ns for n, p in costs.items() if n in eight)
+    nodes = {n for n in graph.nodes if n in eight and (n in costs or {*taken(n, shapes), n.output} <= eight)}
+    return nodes, eight & values, cut.value - doubt, sum(p.float_ns for p in costs.values())
 
 
 def taken(node, shapes):
@@ -112,13 +112,13 @@ class _Cut:
         self.value = 0.0
 
     def differ(self, a, b, cost):
-        """A price for a in 8 bits and b in float32."""
+        """A cost for a in 8 bits and b in float32."""
         for p, q, c in ((a, b, cost), (b, a, 0.0)):
             edges = self.capacity.setdefault(p, {})
             edges[q] = edges.get(q, 0.0) + c
 
     def prefer(self, a, eight, float32=0.0):
-        """Prices for either choice of a."""
+        """Costs for either choice of a."""
         self.differ(a, "float32", eight)
         self.differ("8 bits", a, float32)
 

@@ -12,7 +12,7 @@ from ..ir.graph import Node, unique
 def spelled(node, fresh, bias=""):
     """A node without residual and activation, and nodes for these behind it; `bias`: a value to add first."""
     attrs = {k: a for k, a in node.attrs.items() if k != "block"}
-    nodes = [replace(node, attrs=attrs, residual="", activation=None, absorbed=[], outputs=list(node.outputs))]
+    nodes = [replace(node, attrs=attrs, residual="", activation=None, fused_from=[], outputs=list(node.outputs))]
     behind = [("Add", [v], None) for v in (bias, node.residual) if v]
     if node.activation is not None:
         behind.append(("Activation", [], node.activation))

@@ -1,4 +1,4 @@
-"""A float32 network in 8 bits: calibrated on samples, its layers chosen by price and error.
+"""A float32 network in 8 bits: calibrated on samples, its layers chosen by cost and error.
 
     samples -> ranges of values -> ranges of channels made alike -> scales, errors and biases -> the cheapest choice
             -> QuantizeLinear and DequantizeLinear in the graph -> the passes that files of quantised networks take
@@ -108,7 +108,7 @@ def _check_layers(graph, keep):
         raise ValueError(
             "the network has no layer that can go to 8 bits: no convolution or product with constant weights"
         )
-    names = {name: n.name for n in layers for name in (n.name, *n.absorbed)}
+    names = {name: n.name for n in layers for name in (n.name, *n.fused_from)}
     unknown = [name for name in keep if name not in names]
     if unknown:
         raise ValueError(
@@ -291,10 +291,12 @@ def _chosen(base, built, work, measured, shapes, options):
     }
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
-    prices = {
-        n: choice.price(n, shapes, base._layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base._layers
+    costs = {
+        n: choice.cost_of(n, shapes, base._layers.get(n.name))
+        for n in able
+        if n.op == "Linear" or n.name in base._layers
     }
-    kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.absorbed}}
+    kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.fused_from}}
     kept |= {
         name: f"its error is above the bound of {options.layer_snr:g} dB"
         for name, snr in measured.snrs.items()
@@ -302,11 +304,11 @@ def _chosen(base, built, work, measured, shapes, options):
     }
     back = 1
     while True:
-        eight, values, ns, float_ns = choice.choose(graph, prices, shapes, kept)
-        quantizations = choice.shared(eight - prices.keys(), measured.quantizations)
+        eight, values, ns, float_ns = choice.choose(graph, costs, shapes, kept)
+        quantizations = choice.shared(eight - costs.keys(), measured.quantizations)
         made = Insertion(graph, eight, values, quantizations, measured.biases).made()
         outputs = work.moved(base, built(made))
-        worst = sorted((n for n in eight if n in prices), key=lambda n: measured.snrs[n.name])[:back]
+        worst = sorted((n for n in eight if n in costs), key=lambda n: measured.snrs[n.name])[:back]
         if not worst or min(o.snr for o in outputs) >= options.snr:
             break
         kept |= {n.name: f"the outputs would move beyond the bound of {options.snr:g} dB" for n in worst}
@@ -317,17 +319,17 @@ def _chosen(base, built, work, measured, shapes, options):
         why = _why_not(graph, node, shapes)
         if why is not None:
             why = unbounded.get(node.name) or why or kept.get(node.name)
-            why = why or ("" if node in eight else _dearer(node, prices))
+            why = why or ("" if node in eight else _dearer(node, costs))
             bits, snr = 8 if node in eight else 32, measured.snrs.get(node.name)
-            rows.append(QuantizedLayer(node.name, node.op, bits, snr, *prices.get(node, (None, None)), why))
+            rows.append(QuantizedLayer(node.name, node.op, bits, snr, *costs.get(node, (None, None)), why))
     name, parameter = options.method
     name = name if parameter is None else f"{name} {parameter:g}"
     return made, Quantized(name, tuple(rows), outputs, ns, float_ns)
 
 
-def _dearer(node, prices):
-    if node not in prices:
+def _dearer(node, costs):
+    if node not in costs:
         return "there is no kernel of 8 bits for it"
-    if prices[node].ns >= prices[node].float_ns:
+    if costs[node].ns >= costs[node].float_ns:
         return "it is predicted to be slower in 8 bits here"
     return "its gain would not pay for the conversions around it"

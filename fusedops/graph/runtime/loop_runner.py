@@ -12,7 +12,7 @@ from ..steps.tensor import check_bytes, working_memory
 BLOCK = 1 << 22  # bytes of rows that are taken at once
 
 
-class Rounds:
+class LoopRunner:
     """The rounds of a graph whose results from `first_out` on are its inputs from `first_in` on in the next round,
     `carried`
     of them; all further results are kept, a row a round."""
@@ -65,17 +65,17 @@ class Subgraphs:
         results = self.network(graph, inputs)(*inputs)
         return list(results) if isinstance(results, tuple) else [results]
 
-    def steady(self, graph, inputs, first_in, first_out, carried):
-        """The Rounds of a graph; None where another round may have other shapes, or holds sequences."""
+    def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
+        """The LoopRunner of a graph; None where another round may have other shapes, or holds sequences."""
         model = self.network(graph, inputs)
         if any(isinstance(x, list) for x in inputs):
             return None
         arrays = model._take(inputs)
         plan, arenas = model.plan(*arrays)
         given = [(x.shape, x.dtype) for x in arrays[first_in : first_in + carried]]
-        if plan.staged or plan.outputs[first_out : first_out + carried] != given:
+        if plan.segmented or plan.outputs[first_out : first_out + carried] != given:
             return None
-        return Rounds(plan, arenas, arrays, first_in, first_out, carried)
+        return LoopRunner(plan, arenas, arrays, first_in, first_out, carried)
 
 
 class _Rows:

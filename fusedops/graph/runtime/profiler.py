@@ -11,7 +11,7 @@ from ...layers import Linear
 from ...timing import Summary, batch_time
 from ..ir.explanation import table
 from ..operators.registry import OPERATORS
-from ..planner.plan import Program
+from ..planner.plan import CallSequence
 
 
 class Benchmark(NamedTuple):
@@ -45,7 +45,7 @@ def benchmark(models, arrays, number, repeat, progress):
     return Benchmark({name: Summary.of(s) for name, s in samples.items()})
 
 
-class Layer(NamedTuple):
+class NodeProfile(NamedTuple):
     """One node of a network as it runs. `ms` is its time, `unfused_ms` that of the nodes it was fused from, each alone
     (None where the network as it was read is not at hand); `gflop` its multiply-adds as operations, `bytes` its inputs,
     weights and results, `share` its speed over that of a large product."""
@@ -63,7 +63,7 @@ class Layer(NamedTuple):
 class Profile(NamedTuple):
     """Times of a network's nodes; ``str()`` is a table."""
 
-    layers: list[Layer]
+    layers: list[NodeProfile]
     peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
     bandwidth: float  # GB/s of a pass over more memory than the caches hold
 
@@ -116,13 +116,13 @@ def profile(model, unfused, arrays, repeat=20):
         nodes = [*(n for s in steps for n in s.inner), node]
         gflop = sum(_operations(plan, n) for n in nodes) / 1e9
         kernels = ", ".join(dict.fromkeys(s.kind for s in steps))
-        before = sum(plain.get(name, 0) for name in (node.name, *node.absorbed)) if unfused else None
+        before = sum(plain.get(name, 0) for name in (node.name, *node.fused_from)) if unfused else None
         inner = {n.output for n in nodes[:-1]}
         traffic = 4 * sum(
             math.prod(plan.shapes[v]) for n in nodes for v in (*n.inputs, *n.outputs) if v and v not in inner
         )
         rows.append(
-            Layer(
+            NodeProfile(
                 node.name,
                 node.op,
                 kernels,
@@ -152,7 +152,7 @@ def run_timed(plan, slots):
     """Runs a plan; returns the seconds of each step."""
     seconds = []
     for part in plan.parts:
-        if isinstance(part, Program):
+        if isinstance(part, CallSequence):
             times = np.zeros(len(part.steps))
             part.run(slots, times)
             seconds += times.tolist()

@@ -1,7 +1,7 @@
-"""Networks whose shapes depend on what is computed: one stage after another, each planned when the sizes that it needs
+"""Networks whose shapes depend on what is computed: one segment after another, each planned when the sizes that it needs
 are known.
 
-A stage runs the nodes before the first one whose result has a shape that only a call knows, then evaluates that node,
+A segment runs the nodes before the first one whose result has a shape that only a call knows, then evaluates that node,
 and hands all values that are still read to the network of the nodes behind it. Where a few integers decide the shape,
 and the node has a kernel, they alone are handed on and the node is planned for them.
 """
@@ -11,18 +11,18 @@ from time import perf_counter
 import numpy as np
 
 from ..inference.evaluate import evaluate
-from ..inference.shape_inference import MOST_VALUES
+from ..inference.shape_inference import MAX_VALUES
 from ..ir.graph import Graph, Value
 from ..operators.registry import OPERATORS
 from ..steps.step import Step
 
 
-class Stage:
-    """A plan that ends early; it has the attributes of Plan. `error` is the Undetermined that infer raised for
-    `graph`, and
-    `make` gives the network of a graph; `inner` is a graph inside a node, whose values change from round to round."""
+class Segment:
+    """A plan that ends early; it has the attributes of Plan. `error` is the DataDependentShape that infer raised for
+    `graph`, and `make` gives the network of a graph; `inner` is a graph inside a node, whose values change from round
+    to round."""
 
-    staged = True
+    segmented = True
 
     def __init__(self, graph, error, make, inner, graphs):
         self._graphs = graphs
@@ -108,7 +108,7 @@ def _is_planned(graph, node, known):
         bool(deciding)
         and callable(record.lower)
         and node.op != "Slice"
-        and all(v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MOST_VALUES,) for v in deciding)
+        and all(v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MAX_VALUES,) for v in deciding)
     )
 
 
@@ -122,7 +122,7 @@ def _types(node, known):
 
 
 def _input(name, value, changing):
-    """A value as an input of the next stage; `changing`: in other calls it has another shape."""
+    """A value as an input of the next segment; `changing`: in other calls it has another shape."""
     if isinstance(value, list):
         return Value(name, None, np.dtype(object))
     return Value(name, None if changing else value.shape, value.dtype)
@@ -137,10 +137,10 @@ def _own(result, dtype):
 
 
 def run(plan, arenas, arrays, execute):
-    """The results of a plan that may be a stage, and of all stages behind it, none in memory of an input or a
+    """The results of a plan that may be a segment, and of all segments behind it, none in memory of an input or a
     constant; `execute` runs a plan that is none."""
     passed, shared, results = [], [*arrays], []
-    while isinstance(plan, Stage):
+    while isinstance(plan, Segment):
         passed.append((plan, plan.run(arrays)))
         shared += plan.constants.values()
         if plan.after is None:
@@ -149,24 +149,24 @@ def run(plan, arenas, arrays, execute):
         plan, arenas = plan.after.plan(*arrays)
     else:
         results = execute(plan, arenas, arrays)
-    for stage, env in reversed(passed):
-        env |= dict(zip(stage.after.names, results, strict=True)) if stage.after is not None else {}
-        results = [env[v] for v in stage.results]
+    for segment, env in reversed(passed):
+        env |= dict(zip(segment.after.names, results, strict=True)) if segment.after is not None else {}
+        results = [env[v] for v in segment.results]
     given = set(map(id, shared))
     return [x.copy() if id(x) in given else x for x in results]
 
 
 class Timed:
-    """The steps of all stages of one call, as a plan has them."""
+    """The steps of all segments of one call, as a plan has them."""
 
     def __init__(self):
         self.steps, self.shapes = [], {}
 
 
 def timed(plan, arenas, arrays, seconds_of):
-    """(steps and shapes of all stages, the seconds of each step); `seconds_of` times a plan that is no stage."""
+    """(steps and shapes of all segments, the seconds of each step); `seconds_of` times a plan that is no segment."""
     found, seconds = Timed(), []
-    while isinstance(plan, Stage):
+    while isinstance(plan, Segment):
         env = dict(zip(plan.inputs, arrays, strict=True)) | plan.constants
         if plan.before.model is not None:
             inner, times = plan.before.model.timed(*(env[v.name] for v in plan.before.inputs))

@@ -6,9 +6,9 @@ import numpy as np
 
 from ... import _core, activations
 from ..ir.dtypes import in_programs
-from ..ir.symbolic import is_open
+from ..ir.symbolic import is_symbolic
 from .step import Step
-from .tensor import Buffer, Tensor, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
+from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 
 AXES = 8  # of a tensor of a step
 _FOLDS = "unary", "binary", "map", "copy", "fill"  # kinds of steps that take every element for itself
@@ -18,18 +18,18 @@ class NoKernel(Exception):
     """The kernels have no such step for tensors of this type or of so many axes: NumPy computes the node."""
 
 
-class Builder:
+class LoweringContext:
     """Steps as they are added, and where every value of the graph stands.
 
     `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors
-    of; `homes` are the images that are written straight into their part of a concatenation along the channels:
+    of; `concat_slots` are the images that are written straight into their part of a concatenation along the channels:
     (concat's node, offset in channels).
     """
 
-    def __init__(self, graph, known, layers, logits, homes):
-        self.graph, self.known, self.layers, self.logits, self.homes = graph, known, layers, logits, homes
+    def __init__(self, graph, known, layers, logits, concat_slots):
+        self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
         self.steps, self.buffers = [], []
-        self.places = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
+        self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
         # of two outputs with one value the first
         self.targets = dict(zip(reversed(graph.results), reversed(self.outputs), strict=True))
@@ -37,38 +37,38 @@ class Builder:
     @staticmethod
     def _slot(i, known):
         nbytes = math.prod(known.shape) * known.dtype.itemsize
-        return Tensor(Buffer(nbytes, slot=i), known.shape, row_major(known.shape), known.dtype)
+        return TensorView(Buffer(nbytes, slot=i), known.shape, row_major(known.shape), known.dtype)
 
     # ---- where values stand
 
     def at(self, value):
         """The tensor of a value."""
-        if value not in self.places:
+        if value not in self.tensors:
             data = self.known[value].data
             dtype = self.known[value].dtype
-            if not is_open(data):
+            if not is_symbolic(data):
                 data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
-            self.places[value] = Tensor(
+            self.tensors[value] = TensorView(
                 Buffer(math.prod(data.shape) * dtype.itemsize, array=data), data.shape, row_major(data.shape), dtype
             )
-        return self.places[value]
+        return self.tensors[value]
 
     @staticmethod
     def constant(array, shape):
         """A tensor of numbers that are known now, or of float32 ones that are when sizes are."""
         dtype = array.dtype if isinstance(array, np.ndarray) else np.dtype(np.float32)
-        return Tensor(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
+        return TensorView(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
 
     def data(self, value):
-        """A value's data where it is known before the network runs, else None. It may have Sizes of the plan, or be
-        there Later."""
+        """A value's data where it is known before the network runs, else None. It may have SymInts of the plan, or be
+        Deferred."""
         return self.known[value].data if value else None
 
     def new(self, shape, strides=None, dtype=np.dtype(np.float32)):
         """A tensor in the arena."""
         buffer = Buffer(math.prod(shape) * dtype.itemsize)
         self.buffers.append(buffer)
-        return Tensor(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
+        return TensorView(buffer, tuple(shape), row_major(shape) if strides is None else strides, dtype)
 
     def result(self, value, like=None, image=False, direct=True):
         """Where a node writes a value: an output of the network (if `direct`), its part of a concatenation, or new
@@ -76,10 +76,10 @@ class Builder:
         known = self.known[value]
         if value in self.targets and direct:
             t = self.targets[value]
-        elif value in self.homes:
-            node, offset = self.homes[value]
-            whole = self.places.get(node.output) or self.result(node.output, image=True)
-            t = Tensor(
+        elif value in self.concat_slots:
+            node, offset = self.concat_slots[value]
+            whole = self.tensors.get(node.output) or self.result(node.output, image=True)
+            t = TensorView(
                 whole.buffer,
                 known.shape,
                 whole.strides,
@@ -92,12 +92,12 @@ class Builder:
             t = self.new(known.shape, in_order_of(known.shape, like.strides), known.dtype)
         else:
             t = self.new(known.shape, None, known.dtype)
-        self.places[value] = t
+        self.tensors[value] = t
         return t
 
     def view(self, value, tensor):
         """Lets a value be a view of memory that exists."""
-        self.places[value] = tensor
+        self.tensors[value] = tensor
 
     # ---- steps
 
@@ -105,7 +105,7 @@ class Builder:
         """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
         take
         are folded; NoKernel where they cannot be."""
-        tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
+        tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
         if any(len(t.shape) > AXES for t in tensors.values()):
             few = (
                 folded(list(tensors.values()))

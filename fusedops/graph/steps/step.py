@@ -1,4 +1,4 @@
-"""The steps of a program, and what slices and memory may do with each kind of them."""
+"""The steps of a program, and what batch tiling and memory may do with each kind of them."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,14 +8,14 @@ import numpy as np
 
 from ... import _core
 from ..ir.graph import Node
-from .tensor import Tensor
+from .tensor import TensorView
 
 
 class Rule(NamedTuple):
-    """`apart`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it may write
-    over its first operand."""
+    """`independent_rows`: whether a step with these arguments keeps the rows of axis 0 separate. `in_place`: whether it
+    may write over its first operand."""
 
-    apart: Callable[[dict], bool] = lambda arguments: True
+    independent_rows: Callable[[dict], bool] = lambda arguments: True
     in_place: bool = False
 
 
@@ -59,21 +59,21 @@ RULES = {
 @dataclass(slots=True, eq=False)
 class Step:
     """One step: a kind of _core.STEPS with its arguments by name, or (kind "numpy") a node to evaluate; `inner` are the
-    nodes before it that it computes too, `slices` the parts of the batch that it runs on one after the other."""
+    nodes before it that it computes too, `tiles` the parts of the batch that it runs on one after the other."""
 
     kind: str
     node: Node
     arguments: dict
-    reads: list[Tensor]
-    writes: list[Tensor]
+    reads: list[TensorView]
+    writes: list[TensorView]
     inner: tuple[Node, ...] = ()
-    slices: int = 1
+    tiles: int = 1
 
     @classmethod
     def of(cls, kind, node, arguments):
         """A step of a program; its description says what it reads and writes."""
         results = _core.STEPS[kind].results
-        tensors = {name: a for name, a in arguments.items() if isinstance(a, Tensor)}
+        tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
         return cls(
             kind,
             node,

@@ -35,16 +35,16 @@ class Buffer:
         return self if self.shares is None else self.shares.root()
 
 
-class Tensor(NamedTuple):
-    """A strided view of a buffer. Strides are in elements; `offset` and `advance`, the distance to the next slice of a
-    batch, in bytes."""
+class TensorView(NamedTuple):
+    """A strided view of a buffer. Strides are in elements; `offset` and `stride_bytes`, the distance to the next tile
+    of a batch, in bytes."""
 
     buffer: Buffer
     shape: tuple
     strides: tuple
     dtype: np.dtype
     offset: int = 0
-    advance: int = 0
+    stride_bytes: int = 0
 
     def finder(self):
         """A function of a call's memory that gives the tensor as a NumPy view."""
@@ -86,7 +86,7 @@ def transposed(t):
 
 
 def extent(where, n):
-    """(start, step, count) of the places that a slice takes of an axis of length n. Sizes of a plan stay as
+    """(start, step, count) of the places that a slice takes of an axis of length n. SymInts of a plan stay as
     they are."""
     step = 1 if where.step is None else where.step
     least, most = (0, n) if step > 0 else (-1, n - 1)
@@ -114,7 +114,7 @@ def part(x, where):
 
 
 def broadcast_shapes(*shapes):
-    """As NumPy's, of shapes that Sizes may be in."""
+    """As NumPy's, of shapes that SymInts may be in."""
     if all(shape == shapes[0] for shape in shapes[1:]):
         return tuple(shapes[0]) if shapes else ()
     found = []

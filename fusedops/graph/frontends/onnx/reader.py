@@ -9,8 +9,8 @@ import numpy as np
 
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import BY_ONNX, ELEMENT_TYPES, FIELDS, from_onnx
-from ...ir.graph import Graph, Known, Node, Value, unique
-from ...ir.graph_builder import Reader
+from ...ir.graph import Graph, Node, TensorInfo, Value, unique
+from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import OPERATORS, READ, RECORDS, Absent
 from .model_file import OPSETS, import_onnx, parse, read_outside
 from .records import VALUES, Attribute, Function
@@ -37,7 +37,7 @@ def read_onnx(model):
 
 @functools.cache
 def _of_type(dtype):
-    return None if dtype is None else Known((), dtype)
+    return None if dtype is None else TensorInfo((), dtype)
 
 
 def _reason(op):
@@ -213,7 +213,7 @@ class _Library:
         return function
 
 
-class _Reader(Reader):
+class _Reader(GraphBuilder):
     """`scope` has the graph's value behind each name of the file; a graph inside a node takes what it lacks from the
     `outer` reader."""
 

@@ -14,7 +14,7 @@ from ...ir.graph import Graph
 from ..onnx.reader import read_onnx
 from . import aten, verify
 from .examples import Example
-from .fx_reader import Program, Unsupported
+from .fx_reader import FxReader, Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
 from .rnn_ops import whole
@@ -60,7 +60,7 @@ class Candidate(NamedTuple):
     """A way in which a module was read."""
 
     graph: Graph
-    program: Program | None  # where torch's graph export was
+    program: FxReader | None  # where torch's graph export was
     sizes: list  # shapes of the inputs, other than the example's, to compare in
     warnings: tuple = ()  # of torch, for the user if this one is taken
 
@@ -172,12 +172,12 @@ def _program(torch, exported, names):
     plain = is_plain(exported.graph_module, exported.graph_signature.user_inputs)
     first = exported if plain else _quietly(torch, lambda: exported.run_decompositions({}))
     try:
-        return Program(torch, first, aten.READERS, names)
+        return FxReader(torch, first, aten.READERS, names)
     except RuntimeError as e:  # torch cannot say what a constant holds
         raise Unsupported(_first_line(e)) from e
     except Unsupported as unknown:
         with contextlib.suppress(Unsupported):
-            return Program(torch, _quietly(torch, exported.run_decompositions), aten.READERS, names)
+            return FxReader(torch, _quietly(torch, exported.run_decompositions), aten.READERS, names)
         raise unknown
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from ...inference.shape_inference import infer_from
 from ...ir.dtypes import to_onnx
 from ...ir.graph import Graph, Node, Value, unique
-from ...ir.graph_builder import Reader
+from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import READ
 from ..onnx.model_file import OPSETS
 from .in_place import changed
@@ -42,20 +42,20 @@ class Unsupported(ValueError):
     """An operator, or a use of one, that has no reader."""
 
 
-class Open:
+class OpenSize:
     """An open size. It is no number: what would take it for the example's size fails."""
 
     def __init__(self, expression):
         self.expression = expression  # SymPy's
 
     def __eq__(self, other):
-        return isinstance(other, Open) and self.expression == other.expression
+        return isinstance(other, OpenSize) and self.expression == other.expression
 
     def __hash__(self):
         return hash(self.expression)
 
 
-class Tensor(str):
+class FxValue(str):
     """A value of the graph, by its name, with what torch's export knows of it: dimensions are ints or Open."""
 
     def __new__(cls, name, shape=None, dtype=None):
@@ -68,7 +68,7 @@ class Tensor(str):
         return len(self.shape)
 
 
-class Size(str):
+class FxSize(str):
     """An integer or float that depends on open sizes, or on an element of a tensor, as a value of the graph without
     axes."""
 
@@ -78,7 +78,7 @@ class Size(str):
         return self
 
 
-class Program(Reader):
+class FxReader(GraphBuilder):
     """Reads the nodes of an exported program one by one. What follows from constants alone is computed by torch; all
     else becomes nodes of ONNX."""
 
@@ -118,8 +118,8 @@ class Program(Reader):
 
     def _input(self, node, found, names):
         name, i = self.fresh(node.name), len(self.graph.inputs)
-        self.values[node] = Tensor(name, sizes(found.shape), found.dtype)
-        self.opened.append([n.expression if isinstance(n, Open) else None for n in self.values[node].shape])
+        self.values[node] = FxValue(name, sizes(found.shape), found.dtype)
+        self.opened.append([n.expression if isinstance(n, OpenSize) else None for n in self.values[node].shape])
         for axis, e in enumerate(self.opened[-1]):
             if e is not None:
                 self.symbols.setdefault(e, (self.values[node], axis))
@@ -149,7 +149,7 @@ class Program(Reader):
                     "call to call: let it take the state as an input and return it"
                 )
             value = self.resolved(node)
-            if not isinstance(value, (Tensor, self.torch.Tensor)):
+            if not isinstance(value, (FxValue, self.torch.Tensor)):
                 continue  # a number of Python's
             self.graph.results.append(self.name(value))
             self.graph.outputs.append(Value("", self._named(value.shape), self.numpy_type(value.dtype, "a result")))
@@ -207,7 +207,7 @@ class Program(Reader):
         return arg
 
     def _call(self, node):
-        target, self.node = node.target, node
+        target, self.fx_node = node.target, node
         self.path = module_path(node)
         args, known = self.resolved(node.args), {k: self.resolved(v) for k, v in node.kwargs.items()}
         if target is operator.getitem:
@@ -227,12 +227,12 @@ class Program(Reader):
         self._refuse_random(target, given)
         if isinstance(made, (int, float, bool)):
             return made
-        constant = not any(isinstance(a, (Tensor, Size)) for a in _leaves(given.values()))
+        constant = not any(isinstance(a, (FxValue, FxSize)) for a in _leaves(given.values()))
         if constant and not (name in _EXPANSIONS and made.numel() > LARGE):
             return self._computed(target, name, args, known)
         reader = self.readers.get(name) if library in ("aten", "fusedops") else None
         if reader is None:
-            raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.place()}")
+            raise Unsupported(f"fusedops does not have torch's operator {target._schema.name}{self.where()}")
         self.made = made
         given = {k: v for k, v in given.items() if k not in _IGNORED}
         first = next(iter(given), None)
@@ -240,7 +240,7 @@ class Program(Reader):
             result = reader(self, given.pop(first), **given)
         except (TypeError, AttributeError) as e:  # arguments that the reader does not expect, such as an open size
             raise Unsupported(
-                f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.place()}: {e}"
+                f"fusedops does not take torch's operator {target._schema.name} with such arguments{self.where()}: {e}"
             ) from e
         if isinstance(made, (list, tuple)):
             return [self.typed(r, m) for r, m in zip(result, made, strict=False)]
@@ -263,25 +263,27 @@ class Program(Reader):
         switched = {"train", "training", "dropout_p"} & {a.name for a in target._schema.arguments}
         if (random and not switched) or dropout or random and given.get("training"):
             raise ValueError(
-                f"{target._schema.name} draws random numbers{self.place()}: a network gives the same "
+                f"{target._schema.name} draws random numbers{self.where()}: a network gives the same "
                 "result each time. Let the module do so in training only, or pass the numbers as an input"
             )
         if given.get("training") and given.get("running_mean") is not None:
             raise ValueError(
-                f"{target._schema.name} takes its statistics from the batch{self.place()} and keeps them, "
+                f"{target._schema.name} takes its statistics from the batch{self.where()} and keeps them, "
                 "as in training: a network takes those that the module has kept"
             )
 
-    def place(self):
+    def where(self):
         """Where in the user's module the current node comes from, in words."""
         return f" in {self.path!r}" if self.path else ""
 
     def typed(self, result, made):
         if isinstance(made, (self.torch.SymInt, self.torch.SymFloat)):
             if isinstance(made, self.torch.SymInt):
-                self.symbols.setdefault(made.node.expr, (Size(result, made), None))
-            return Size(result, made)
-        return Tensor(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
+                self.symbols.setdefault(made.node.expr, (FxSize(result, made), None))
+            return FxSize(result, made)
+        return (
+            FxValue(result, sizes(made.shape), made.dtype) if isinstance(result, str) and made is not None else result
+        )
 
     def _other(self, target, args, made):
         """Arithmetic of sizes, and graphs inside a node that run once."""
@@ -295,7 +297,7 @@ class Program(Reader):
             return None  # of an assertion; what decides on nodes was decided at export
         op = _ARITHMETIC.get(getattr(target, "__name__", str(target)))
         if op is None:
-            raise Unsupported(f"fusedops does not have torch's {getattr(target, '__name__', target)}{self.place()}")
+            raise Unsupported(f"fusedops does not have torch's {getattr(target, '__name__', target)}{self.where()}")
         floats = isinstance(made, self.torch.SymFloat)
         return self.typed(op(self, *[self.number(a, np.float64 if floats else np.int64) for a in args]), made)
 
@@ -303,7 +305,7 @@ class Program(Reader):
         """Adds a node of ONNX's newest opset and returns its result, or a list of `count` results. Ints and lists of
         them are constants."""
         if op not in READ:
-            raise Unsupported(f"fusedops does not have the operator {op}{self.place()}")
+            raise Unsupported(f"fusedops does not have the operator {op}{self.where()}")
         name = unique(f"{self.path}.{op}" if self.path else op, self.names)
         outputs = [self.fresh(name if count == 1 else f"{name}.{i}") for i in range(count)]
         names = [self.name(np.array(v, np.int64) if isinstance(v, (int, list)) else v) for v in inputs]
@@ -338,7 +340,7 @@ class Program(Reader):
         """A number as a value without axes, of a type of NumPy's."""
         if not isinstance(value, str):
             return self.name(np.array(value, dtype))
-        if isinstance(value, Size):
+        if isinstance(value, FxSize):
             has = np.int64 if isinstance(value.number, self.torch.SymInt) else np.float64
             return value if has == np.dtype(dtype) else self.cast_to(value, dtype)
         return value
@@ -348,13 +350,13 @@ class Program(Reader):
 
     def cast(self, value, dtype):
         """A tensor, or number, with elements of a type of torch's."""
-        if isinstance(value, (Size, int, float, bool)):
+        if isinstance(value, (FxSize, int, float, bool)):
             return self.number(value, self.numpy_type(dtype, "a number"))
         if value.dtype == dtype:
             return value
         if isinstance(value, self.torch.Tensor):
             return value.to(dtype)
-        return Tensor(self.cast_to(value, self.numpy_type(dtype, "a tensor")), value.shape, dtype)
+        return FxValue(self.cast_to(value, self.numpy_type(dtype, "a tensor")), value.shape, dtype)
 
     def scalar(self, number, like):
         """A constant number of the element type of a tensor."""
@@ -363,7 +365,7 @@ class Program(Reader):
     def size(self, n):
         """A size as an int or a value without axes."""
         found = sizes([n])[0]
-        return self._of_expression(found.expression) if isinstance(found, Open) else found
+        return self._of_expression(found.expression) if isinstance(found, OpenSize) else found
 
     def _of_expression(self, e):
         if e.is_Integer:
@@ -401,7 +403,7 @@ class Program(Reader):
         return self.op("Reshape", x, [-1 if i in others else 0 if i in free else n for i, n in enumerate(shape)])
 
     def static(self, shape, what):
-        """Sizes as ints."""
+        """SymInts as ints."""
         shape = list(sizes(shape))
         if not all(isinstance(n, int) for n in shape):
             raise Unsupported(f"fusedops does not have {what} of open size")
@@ -442,11 +444,11 @@ _OF_SYMPY = {
 
 def sizes(shape):
     """A shape of torch's with each open size as Open, and those that export found to be fixed as ints."""
-    return tuple(n if isinstance(n, (int, Open, Size)) else _size(n.node.expr) for n in shape)
+    return tuple(n if isinstance(n, (int, OpenSize, FxSize)) else _size(n.node.expr) for n in shape)
 
 
 def _size(expression):
-    return int(expression) if expression.is_Integer else Open(expression)
+    return int(expression) if expression.is_Integer else OpenSize(expression)
 
 
 def module_path(node):

@@ -4,38 +4,38 @@ rotated positions."""
 import numpy as np
 
 from .... import tokens
-from ...ir.graph_builder import Reader
-from ...steps.lowering import Builder
+from ...ir.graph_builder import GraphBuilder
+from ...steps.lowering import LoweringContext
 from ...steps.tensor import along, broadcast, part
 from ..schema import Operator, Rewrite, values
 from .fused import moved
 
 
-def heads(r: Reader, node, x, count):
+def heads(r: GraphBuilder, node, x, count):
     """(batch, length, features) as (batch, heads, length, features of one)."""
-    x = r.step("Reshape", node, x, r.constant(f"{node.name}.heads", [0, 0, count, -1]))
-    return r.step("Transpose", node, x, perm=[0, 2, 1, 3])
+    x = r.node("Reshape", node, x, r.constant(f"{node.name}.heads", [0, 0, count, -1]))
+    return r.node("Transpose", node, x, perm=[0, 2, 1, 3])
 
 
-def attend(r: Reader, node, q, k, v, mask, bias, scores=""):
+def attend(r: GraphBuilder, node, q, k, v, mask, bias, scores=""):
     """softmax(scale q k^T + mask + bias) v, its heads one behind the other again."""
     scale = node.attrs.get("scale") or 0.0
     if not scale:
-        size = r.step("Cast", node, r.step("Shape", node, q, start=3, end=4), to=1)
-        root = r.step("Reciprocal", node, r.step("Sqrt", node, size))
-        factor = r.step("CastLike", node, root, q)
+        size = r.node("Cast", node, r.node("Shape", node, q, start=3, end=4), to=1)
+        root = r.node("Reciprocal", node, r.node("Sqrt", node, size))
+        factor = r.node("CastLike", node, root, q)
     else:
         factor = r.scalar(node, "scale", scale)
-    s = r.step("MatMul", node, r.step("Mul", node, q, factor), moved(r, node, k, -1, -2))
-    s = r.step("Add", node, s, bias) if bias else s
+    s = r.node("MatMul", node, r.node("Mul", node, q, factor), moved(r, node, k, -1, -2))
+    s = r.node("Add", node, s, bias) if bias else s
     if mask or node.attrs.get("unidirectional", 0):
         own = {"filter": node.attrs.get("mask_filter_value") or -10000.0, "causal": node.attrs.get("unidirectional", 0)}
-        s = r.step("Add", node, s, r.step("AttentionMask", node, q, k, *[mask] * bool(mask), **own))
+        s = r.node("Add", node, s, r.node("AttentionMask", node, q, k, *[mask] * bool(mask), **own))
     if scores:
-        r.step("Identity", node, s, result=scores)
-    y = r.step("MatMul", node, r.step("Softmax", node, s, axis=-1, to_end=False), v)
-    y = r.step("Transpose", node, y, perm=[0, 2, 1, 3])
-    r.step("Reshape", node, y, r.constant(f"{node.name}.joined", [0, 0, -1]), result=node.output)
+        r.node("Identity", node, s, result=scores)
+    y = r.node("MatMul", node, r.node("Softmax", node, s, axis=-1, to_end=False), v)
+    y = r.node("Transpose", node, y, perm=[0, 2, 1, 3])
+    r.node("Reshape", node, y, r.constant(f"{node.name}.joined", [0, 0, -1]), result=node.output)
 
 
 def _mask(node, q, k, mask=None):
@@ -93,33 +93,33 @@ def _output(node, i):
     return node.outputs[i] if i < len(node.outputs) else ""
 
 
-def _read_attention(r: Reader, node):
+def _read_attention(r: GraphBuilder, node):
     """One projection makes queries, keys and values of the input; those of earlier calls come as one array of both."""
     refuse(node, "do_rotary", "past_present_share_buffer")
     x, w, b, mask, past, bias = ([*node.inputs, *[""] * 6])[:6]
-    projected = r.step("MatMul", node, x, w)
-    projected = r.step("Add", node, projected, b) if b else projected
+    projected = r.node("MatMul", node, x, w)
+    projected = r.node("Add", node, projected, b) if b else projected
     project(r, node, projected, mask, past, bias)
 
 
-def project(r: Reader, node, projected, mask, past, bias):
+def project(r: GraphBuilder, node, projected, mask, past, bias):
     """Attention over queries, keys and values that lie one behind the other."""
     sizes = node.attrs.get("qkv_hidden_sizes")
     given = [r.constant(f"{node.name}.sizes", sizes)] if sizes else []
-    parts = r.step("Split", node, projected, *given, outputs=3, axis=-1, **({} if sizes else {"num_outputs": 3}))
+    parts = r.node("Split", node, projected, *given, outputs=3, axis=-1, **({} if sizes else {"num_outputs": 3}))
     q, k, v = (heads(r, node, part, node.attrs["num_heads"]) for part in parts)
     if past:
         k, v = (
-            r.step("Concat", node, r.step("Gather", node, past, r.constant(f"{node.name}.at", i), axis=0), t, axis=2)
+            r.node("Concat", node, r.node("Gather", node, past, r.constant(f"{node.name}.at", i), axis=0), t, axis=2)
             for i, t in enumerate((k, v))
         )
     if _output(node, 1):
         first = r.constant(f"{node.name}.first", [0])
-        r.step("Concat", node, *(r.step("Unsqueeze", node, t, first) for t in (k, v)), axis=0, result=node.outputs[1])
+        r.node("Concat", node, *(r.node("Unsqueeze", node, t, first) for t in (k, v)), axis=0, result=node.outputs[1])
     attend(r, node, q, k, v, mask, bias)
 
 
-def _read_multi_head(r: Reader, node):
+def _read_multi_head(r: GraphBuilder, node):
     """Queries, keys and values in arrays of their own, or packed with the heads of all three as neighbours."""
     q, k, v, bias, mask, added, past_k, past_v, length = ([*node.inputs, *[""] * 9])[:9]
     count = node.attrs["num_heads"]
@@ -127,7 +127,7 @@ def _read_multi_head(r: Reader, node):
         raise ValueError(
             f"{node.op} {node.name!r} shares a buffer with its past, which fusedops does not have: export it without"
         )
-    biases = r.step("Split", node, bias, outputs=3, axis=0, num_outputs=3) if bias else [""] * 3
+    biases = r.node("Split", node, bias, outputs=3, axis=0, num_outputs=3) if bias else [""] * 3
     if not k:
         parts = [_packed(r, node, q, i) for i in range(3)]
     elif not v:
@@ -139,21 +139,21 @@ def _read_multi_head(r: Reader, node):
             for x, each in zip((q, k, v), biases, strict=True)
         ]
     q, k, v = parts
-    k, v = (r.step("Concat", node, past, t, axis=2) if past else t for past, t in ((past_k, k), (past_v, v)))
+    k, v = (r.node("Concat", node, past, t, axis=2) if past else t for past, t in ((past_k, k), (past_v, v)))
     for t, i in ((k, 1), (v, 2)):
         if _output(node, i):
-            r.step("Identity", node, t, result=node.outputs[i])
+            r.node("Identity", node, t, result=node.outputs[i])
     attend(r, node, q, k, v, mask, added, _output(node, 3))
 
 
 def _biased(r, node, x, bias):
-    return r.step("Add", node, x, bias) if bias else x
+    return r.node("Add", node, x, bias) if bias else x
 
 
 def _packed(r, node, x, i):
     """The i-th part of (batch, length, heads, parts, features) as (batch, heads, length, features)."""
-    part = r.step("Gather", node, x, r.constant(f"{node.name}.at", i), axis=3)
-    return r.step("Transpose", node, part, perm=[0, 2, 1, 3])
+    part = r.node("Gather", node, x, r.constant(f"{node.name}.at", i), axis=3)
+    return r.node("Transpose", node, part, perm=[0, 2, 1, 3])
 
 
 def rotated(x, cos, sin, positions, interleaved):
@@ -182,7 +182,7 @@ def _rotary(node, x, positions, cos, sin):
     return y if x.ndim == 4 else y.swapaxes(1, 2).reshape(x.shape)
 
 
-def _lower_rotary(p: Builder, node):
+def _lower_rotary(p: LoweringContext, node):
     """Positions that each token has; the one from which tokens count is known to NumPy alone."""
     x, positions, tables = p.at(node.inputs[0]), p.at(node.inputs[1]), [p.at(v) for v in node.inputs[2:4]]
     floats = {t.dtype for t in (x, *tables)} == {np.dtype(np.float32)}
@@ -206,7 +206,7 @@ def _rotary_shape(node, x, positions, cos, sin):
     return x.shape
 
 
-def _read_rotary(r: Reader, node):
+def _read_rotary(r: GraphBuilder, node):
     refuse(node, "is_packed_batching")
     r.add(node)
 
@@ -245,7 +245,7 @@ def _plain(node, query, bias, sinks):
     return not odd and bias is None and sinks is None and query.dtype == np.float32
 
 
-def _lower_grouped(p: Builder, node):
+def _lower_grouped(p: LoweringContext, node):
     """Of one row, whose length is the total: the keys and values of earlier calls and the new ones are copied into
     their place, and read there."""
     known: list = [p.known[v] if v else None for v in [*node.inputs, *[""] * 5][:12]]
@@ -311,7 +311,7 @@ def _heads_of(x, count, size, start):
     )
 
 
-def _lower_rotated(p: Builder, node, x, y, c, s, interleaved):
+def _lower_rotated(p: LoweringContext, node, x, y, c, s, interleaved):
     """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; c and s are those of the
     positions, (batch or 1, length, half)."""
     half, every = c.shape[2], slice(None)
@@ -417,7 +417,7 @@ def _grouped_shape(node, query, key, value, past_k, past_v, lasts, total, *other
     return [(*query.shape[:2], q_heads * features), present, present]
 
 
-def _read_grouped(r: Reader, node):
+def _read_grouped(r: GraphBuilder, node):
     refuse(node, "kv_cache_bit_width", "qk_output", "sliding_window_cache")
     if any(node.input(i) for i in range(12, 17)):
         raise ValueError(

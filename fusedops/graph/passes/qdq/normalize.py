@@ -1,9 +1,9 @@
-"""The QDQ form: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up through
-what only moves elements, and equal pairs cancel."""
+"""The QDQ form: operators of quantised values are spelled out, DequantizeLinear moves down and QuantizeLinear up
+through what only moves elements, and equal pairs cancel."""
 
 import numpy as np
 
-from ...ir.graph import Known, Node
+from ...ir.graph import Node, TensorInfo
 from ...operators.registry import carried
 from ...operators.schema import axes_of
 from .quantized_values import drop, set_known, source_of, target_of
@@ -12,19 +12,19 @@ from .quantized_values import drop, set_known, source_of, target_of
 def run(context):
     for node in context.nodes():
         if node.op in ("QLinearConv", "QLinearMatMul"):
-            _spell_out(context, node)
+            _to_qdq(context, node)
         elif node.op == "ReduceMean" and not node.attrs.get("keepdims", 1):
             _keep_axes(context, node)
     for node in context.nodes():
         _share(context, node)
-        _sink(context, node)
+        _push_dq_down(context, node)
     for node in context.nodes(reverse=True):
-        _lift(context, node)
+        _push_q_up(context, node)
     for node in context.nodes():
         _cancel(context, node)
 
 
-def _spell_out(context, node):
+def _to_qdq(context, node):
     """An operator of ONNX on quantised values as that of floats between DequantizeLinear and QuantizeLinear."""
     graph, conv = context.graph, node.op == "QLinearConv"
     x, xs, xz, w, ws, wz, ys, yz = node.inputs[:8]
@@ -39,7 +39,7 @@ def _spell_out(context, node):
         result = context.fresh(f"{v}.real")
         added = Node("DequantizeLinear", f"{node.name}.{v}", [v, *given], [result], attrs)
         context.add(added, node)
-        context.place[added] -= 0.5
+        context.order[added] -= 0.5
         set_known(context, result, v, np.dtype(np.float32))
         return result
 
@@ -63,7 +63,9 @@ def _keep_axes(context, node):
     y, node.attrs = node.output, node.attrs | {"keepdims": 1}
     context.produce(node, [context.fresh(f"{y}.kept")])
     over = axes_of(axes.reshape(-1), len(shape))
-    context.known[node.output] = Known(tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32))
+    context.known[node.output] = TensorInfo(
+        tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32)
+    )
     context.add(Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y]), node)
 
 
@@ -74,7 +76,7 @@ def _share(context, node):
     if node.output in context.graph.results:
         return
     for other in list(context.consumers.get(node.inputs[0], ())):
-        later = context.place[other] > context.place[node]
+        later = context.order[other] > context.order[node]
         if later and other.output not in context.graph.results and _alike(context, node, other):
             context.rename(other.output, node.output)
             context.remove(other)
@@ -91,12 +93,12 @@ def _alike(context, a, b):
     )
 
 
-def _sink(context, node):
+def _push_dq_down(context, node):
     """op(dequantize(x)) = dequantize(op(x)) of an operator that only moves elements."""
     where = carried(node)
     if where is None or not node.inputs[where]:
         return
-    if node.op == "Transpose" and _sink_weights(context, node):
+    if node.op == "Transpose" and _push_dq_down_weights(context, node):
         return
     sources = [source_of(context, v) for v in node.inputs[where]]
     if any(isinstance(s, str) for s in sources) or any(
@@ -140,7 +142,7 @@ def _padded(context, node, inputs, source):
     return [*inputs[:2], zero, *inputs[3:]]
 
 
-def _sink_weights(context, node):
+def _push_dq_down_weights(context, node):
     """A transposition of constant weights; their scales follow the axis."""
     made = context.producers.get(node.inputs[0])
     w = context.graph.constant(made, 0) if made is not None and made.op == "DequantizeLinear" else None
@@ -156,7 +158,7 @@ def _sink_weights(context, node):
     return True
 
 
-def _lift(context, node):
+def _push_q_up(context, node):
     """quantize(op(x)) = op(quantize(x)) of an operator that only moves elements, where its inputs are as few."""
     found = target_of(context, node) if node.op == "QuantizeLinear" else ""
     into = context.producers.get(node.inputs[0]) if not isinstance(found, str) else None
@@ -177,7 +179,7 @@ def _lift(context, node):
             dict(node.attrs),
         )
         context.add(q, into)
-        context.place[q] -= 0.5
+        context.order[q] -= 0.5
         set_known(context, q.output, v, found[1])
         added.append(q)
     inputs[where] = [q.output for q in added]
@@ -185,7 +187,7 @@ def _lift(context, node):
     context.reads_instead(into, before)
     context.merge([node], into)
     for q in added:
-        _lift(context, q)
+        _push_q_up(context, q)
 
 
 def _cancel(context, node):

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ...ir.dtypes import INT8
-from ...ir.graph import Known, Node
+from ...ir.graph import Node, TensorInfo
 from ...operators.qlinear import quantization
 
 
@@ -48,7 +48,7 @@ def target_of(context, node):
 def drop(context, value):
     """Removes the node of a value that nothing reads any more, and those that were there for it alone."""
     node = context.producers.get(value)
-    if node is None or node not in context.place:
+    if node is None or node not in context.order:
         return
     if not any(context.consumers.get(v) or v in context.graph.results for v in node.outputs if v):
         context.remove(node)
@@ -59,4 +59,4 @@ def drop(context, value):
 def set_known(context, value, like, dtype):
     known = context.known.get(like)
     if known is not None:
-        context.known[value] = Known(known.shape, dtype)
+        context.known[value] = TensorInfo(known.shape, dtype)

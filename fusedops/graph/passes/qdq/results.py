@@ -74,7 +74,7 @@ def _lookup(context, node, dtype):
                 best = value, known.dtype, list(members)
         if len(made) < len(wanted):
             break
-        last = max(made, key=context.place.get)
+        last = max(made, key=context.order.get)
         if not _is_elementwise(context, last):
             break
         members.append(last)
@@ -84,7 +84,7 @@ def _lookup(context, node, dtype):
     value, of, members = best
     values = {value: np.arange(256, dtype=np.uint8).view(of)}
     with np.errstate(all="ignore"):
-        for each in sorted((*members, node), key=context.place.get):
+        for each in sorted((*members, node), key=context.order.get):
             inputs = [
                 values[v] if v in values else _flat(context.graph.constants[v]) if v else None for v in each.inputs
             ]

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from ..fx_reader import Tensor, Unsupported
+from ..fx_reader import FxValue, Unsupported
 
 
 def _list(value, n):
@@ -17,7 +17,7 @@ def _with_batch(p, x, n, run):
     """What `run` makes of x with a batch axis in front, where it has none."""
     if x.ndim == n + 2:
         return run(x)
-    single = run(Tensor(p.op("Unsqueeze", x, [0]), (1, *x.shape), x.dtype))
+    single = run(FxValue(p.op("Unsqueeze", x, [0]), (1, *x.shape), x.dtype))
     return [p.op("Squeeze", y, [0]) for y in single] if isinstance(single, list) else p.op("Squeeze", single, [0])
 
 
@@ -77,7 +77,7 @@ def _max_pool(n, indices=False):
 
 def _without_places(p, y):
     """Both results of a max pool whose second, the places of the maxima, nobody reads."""
-    if any(reader.args[1] == 1 and reader.users for reader in p.node.users):
+    if any(reader.args[1] == 1 and reader.users for reader in p.fx_node.users):
         raise Unsupported("fusedops does not have the places of a max pool's maxima")
     return [y, None]
 

@@ -21,7 +21,7 @@ def _bag(
     padding_idx=-1,
 ):
     """Sums, means or maxima of rows, as many for each result; `offsets` are then a range of that step."""
-    made = p.node.args[2]
+    made = p.fx_node.args[2]
     step = made.args[2] if getattr(made, "args", None) and "arange" in str(made.target) and len(made.args) > 2 else None
     if not isinstance(step, int) or padding_idx is not None and padding_idx >= 0 or include_last_offset:
         raise Unsupported("fusedops does not have an embedding bag of bags that differ in length, or with padding")

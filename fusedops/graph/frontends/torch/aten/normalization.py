@@ -1,6 +1,6 @@
 """Norms, and softmax."""
 
-from ..fx_reader import Tensor
+from ..fx_reader import FxValue
 from .reductions import variance
 from .shapes import axis
 
@@ -79,7 +79,7 @@ def _group_norm(p, x, num_groups, weight=None, bias=None, eps=1e-5):
     """Each group as one channel of an instance norm."""
     ones, zeros = p.torch.ones(num_groups, dtype=x.dtype), p.torch.zeros(num_groups, dtype=x.dtype)
     y = p.op("InstanceNormalization", p.op("Reshape", x, [0, num_groups, -1]), ones, zeros, epsilon=eps)
-    y = p.reshape(Tensor(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
+    y = p.reshape(FxValue(y, (x.shape[0], num_groups, None), x.dtype), x.shape)
     return _scaled(p, y, weight, bias, x)
 
 

@@ -35,7 +35,7 @@ def _comparison(op):
     """Both operands in the type that torch compares them in."""
 
     def read(p, x, other):
-        dtype = p.torch.result_type(*[_sample(p, v) for v in p.node.args[:2]])
+        dtype = p.torch.result_type(*[_sample(p, v) for v in p.fx_node.args[:2]])
         return p.op(op, p.cast(x, dtype), p.cast(other, dtype))
 
     return read

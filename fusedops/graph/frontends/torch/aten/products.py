@@ -2,7 +2,7 @@
 
 import math
 
-from ..fx_reader import Tensor, Unsupported
+from ..fx_reader import FxValue, Unsupported
 from .shapes import axis
 
 
@@ -78,7 +78,7 @@ def _causal(p, rows, columns):
     if isinstance(rows, int) and isinstance(columns, int):
         return p.torch.ones(rows, columns, dtype=p.torch.bool).tril()
     ones = p.op("ConstantOfShape", p.shape([rows, columns]), value=p.torch.ones(1, dtype=p.torch.int32).numpy())
-    return Tensor(p.op("Cast", p.op("Trilu", ones, upper=0), to=9), (rows, columns), p.torch.bool)
+    return FxValue(p.op("Cast", p.op("Trilu", ones, upper=0), to=9), (rows, columns), p.torch.bool)
 
 
 def _shared(p, x, query):
@@ -88,7 +88,7 @@ def _shared(p, x, query):
     if times == 1:
         return x
     wide = p.op("Expand", p.op("Unsqueeze", x, [x.ndim - 2]), [1] * (x.ndim - 2) + [times, 1, 1])
-    return p.reshape(Tensor(wide, (*front, heads, times, steps, size), x.dtype), [*front, heads * times, steps, size])
+    return p.reshape(FxValue(wide, (*front, heads, times, steps, size), x.dtype), [*front, heads * times, steps, size])
 
 
 # ---- recurrent layers: torch's gates are i f g o and r z n, ONNX's i o f c and z r h

@@ -28,7 +28,7 @@ def _weighted(mode, **attrs):
         (h, w), (oh, ow) = x.shape[2:], sizes(p.made.shape)[2:]
         if not all(isinstance(n, int) for n in (h, w, oh, ow)):
             return _resize(2, mode, **attrs)(p, x, output_size, align_corners, scale_factors, **given)
-        resize = getattr(p.torch.ops.aten, p.node.target._schema.name.split("::")[1]).default
+        resize = getattr(p.torch.ops.aten, p.fx_node.target._schema.name.split("::")[1]).default
         fh, fw = scale_factors or (given.get("scales_h"), given.get("scales_w"))
         rows, columns = (p.torch.eye(n, dtype=x.dtype)[None, :, :, None].repeat(1, 1, 1, 2) for n in (h, w))
         rows = resize(rows, [oh, 2], align_corners, fh, None)[0, :, :, 0]

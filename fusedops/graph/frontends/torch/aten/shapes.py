@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ..fx_reader import Open, Tensor, Unsupported, sizes
+from ..fx_reader import FxValue, OpenSize, Unsupported, sizes
 
 END = 2**63 - 1
 
@@ -61,7 +61,7 @@ def _expand(p, x, *_, **__):
     shape = list(sizes(p.made.shape))
     before = len(shape) - x.ndim
     for i, n in enumerate(shape):
-        if isinstance(n, Open) and i >= before and n == x.shape[i - before]:
+        if isinstance(n, OpenSize) and i >= before and n == x.shape[i - before]:
             shape[i] = 1
     return p.op("Expand", x, p.shape(shape))
 
@@ -84,7 +84,7 @@ def _repeat_interleave(p, x, repeats, dim=None, output_size=None):
         return p.op("Reshape", p.op("Expand", p.op("Reshape", x, [-1, 1]), [1, repeats]), [-1])
     dim = axis(x, dim)
     wide = p.op("Expand", p.op("Unsqueeze", x, [dim + 1]), [1] * (dim + 1) + [repeats] + [1] * (x.ndim - dim - 1))
-    return p.reshape(Tensor(wide, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), x.dtype), p.made.shape)
+    return p.reshape(FxValue(wide, (*x.shape[: dim + 1], repeats, *x.shape[dim + 1 :]), x.dtype), p.made.shape)
 
 
 def _cat(p, tensors, dim=0):
@@ -184,10 +184,10 @@ def _roll(p, x, shifts, dims=()):
     """The last `shift` of an axis go to its front."""
     shifts, dims = ([v] if isinstance(v, int) else list(v) for v in (shifts, dims))
     if not dims:
-        flat = Tensor(p.op("Reshape", x, [-1]), (None,), x.dtype)
-        return p.reshape(Tensor(_rolled(p, flat, shifts[0], 0), (None,), x.dtype), p.made.shape)
+        flat = FxValue(p.op("Reshape", x, [-1]), (None,), x.dtype)
+        return p.reshape(FxValue(_rolled(p, flat, shifts[0], 0), (None,), x.dtype), p.made.shape)
     for shift, dim in zip(shifts, dims, strict=True):
-        x = Tensor(_rolled(p, x, shift, axis(x, dim)), x.shape, x.dtype)
+        x = FxValue(_rolled(p, x, shift, axis(x, dim)), x.shape, x.dtype)
     return x
 
 
@@ -222,8 +222,8 @@ def _im2col(p, x, kernel_size, dilation, padding, stride):
     y = x if batched else p.op("Unsqueeze", x, [0])
     y = p.op("Pad", y, [0, 0, ph, pw, 0, 0, ph, pw], p.scalar(0, x)) if ph or pw else y
     h, w = p.static([h, w], "unfold of an image")
-    y = windows(p, Tensor(y, (None, c, h + 2 * ph, w + 2 * pw)), 2, kh, stride[0], dilation[0])
-    y = windows(p, Tensor(y, (None, c, None, kh, w + 2 * pw)), 4, kw, stride[1], dilation[1])
+    y = windows(p, FxValue(y, (None, c, h + 2 * ph, w + 2 * pw)), 2, kh, stride[0], dilation[0])
+    y = windows(p, FxValue(y, (None, c, None, kh, w + 2 * pw)), 4, kw, stride[1], dilation[1])
     y = p.op("Transpose", y, perm=[0, 1, 3, 5, 2, 4])
     return p.op("Reshape", y, [0, c * kh * kw, -1] if batched else [c * kh * kw, -1])
 
@@ -282,7 +282,7 @@ def _scalar_tensor(p, s, **_):
 def _eye(p, n, m=None, **_):
     """1 where a row's number is that of its column."""
     rows, columns = (p.op("Range", *[p.number(v, np.int64) for v in (0, end, 1)]) for end in (n, n if m is None else m))
-    return p.cast(Tensor(p.op("Equal", p.op("Unsqueeze", rows, [1]), columns), None, p.torch.bool), p.made.dtype)
+    return p.cast(FxValue(p.op("Equal", p.op("Unsqueeze", rows, [1]), columns), None, p.torch.bool), p.made.dtype)
 
 
 def _diagonal(p, x, offset=0, dim1=0, dim2=1):
