@@ -258,6 +258,7 @@ def test_layers(exported, kind, start):
     together(kind, LAYERS[kind][1][start : start + 11])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", LAYERS)
 def test_layers_in_core_operators(exported, monkeypatch, kind):
     """As modules are read that have operators without a reader, or changes in place that views see."""
@@ -1031,6 +1032,7 @@ def test_inputs_in_a_tuple_are_given_one_by_one():
         net(x, (h, c))
 
 
+@pytest.mark.thorough
 def test_tracing_prints_nothing(capfd):
     pytest.importorskip("onnx")
     with pytest.raises(ValueError, match="median"), warnings.catch_warnings():

@@ -141,15 +141,15 @@ def test_how_many_run():
 @pytest.mark.parametrize(
     "name",
     [
-        "bvlc_alexnet",
+        pytest.param("bvlc_alexnet", marks=pytest.mark.thorough),
         "densenet121",
-        "inception_v1",
-        "inception_v2",
-        "resnet50",
+        pytest.param("inception_v1", marks=pytest.mark.thorough),
+        pytest.param("inception_v2", marks=pytest.mark.thorough),
+        pytest.param("resnet50", marks=pytest.mark.thorough),
         "shufflenet",
         "squeezenet",
-        "vgg19",
-        "zfnet512",
+        pytest.param("vgg19", marks=pytest.mark.thorough),
+        pytest.param("zfnet512", marks=pytest.mark.thorough),
     ],
 )
 def test_real_network(name):

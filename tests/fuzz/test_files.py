@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 import fusedops as fo
 from fuzzing import fuzz
 
+pytestmark = pytest.mark.thorough
+
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 LARGEST = 1 << 22
 

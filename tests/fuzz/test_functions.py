@@ -5,6 +5,7 @@ import inspect
 import warnings
 
 import numpy as np
+import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -12,6 +13,8 @@ import fusedops as fo
 import oracle
 from catalog import OPERATIONS, VIEWS, Draw, given, results
 from fuzzing import fuzz
+
+pytestmark = pytest.mark.thorough
 
 ERRORS = (TypeError, ValueError, MemoryError)
 VALUES = [0.0, -0.0, 1e-40, -1e-45, 1e30, -3e38, np.inf, -np.inf, np.nan]

@@ -6,6 +6,7 @@ import math
 from unittest import mock
 
 import numpy as np
+import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
@@ -16,6 +17,8 @@ from fusedops.graph.inference.shape_inference import infer_node
 from fusedops.graph.ir.graph import Graph, Node, TensorInfo, Value, constant
 from fusedops.graph.planner import batch_tiling
 from fuzzing import fuzz
+
+pytestmark = pytest.mark.thorough
 
 FLOAT = np.dtype(np.float32)
 # of operators drawn for shapes that they do not take

@@ -10,6 +10,8 @@ pytest.importorskip("onnxruntime")
 import fusedops as fo
 from qdq_net import Net, runtime
 
+pytestmark = pytest.mark.thorough
+
 
 def quantisation(rng):
     """(scale, zero point, type)."""

@@ -63,6 +63,7 @@ def test_agrees_with_torch(networks, name):
         assert_close(net(x.numpy()), expected)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["mobilenet_v2", "unet", "encoder"])
 def test_current_exporter(name):
     pytest.importorskip("onnxscript")

@@ -27,6 +27,8 @@ def make(*arguments):
     return subprocess.run([sys.executable, MAKE, *arguments], env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.thorough
+@pytest.mark.thorough
 @pytest.mark.parametrize("table", ["bits", "decisions"])
 def test_table(table):
     made = make(table)

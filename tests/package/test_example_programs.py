@@ -40,6 +40,8 @@ def run(name, *arguments):
     return done.stdout
 
 
+@pytest.mark.thorough
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_runs(name):
     arguments, needs, expected = PROGRAMS[name]

@@ -37,6 +37,7 @@ def run(*arguments):
     return done.stdout
 
 
+@pytest.mark.thorough
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory):
     """mypy as a user calls it, for whom the package is installed: it tells of its own errors alone."""
@@ -44,10 +45,12 @@ def strict(tmp_path_factory):
     return "-m", "mypy", "--strict", "--follow-imports=silent", f"--cache-dir={tmp_path_factory.mktemp('mypy')}"
 
 
+@pytest.mark.thorough
 def test_a_users_script_passes_mypy(strict):
     run(*strict, SCRIPT)
 
 
+@pytest.mark.thorough
 def test_a_wrong_script_does_not(strict, tmp_path):
     wrong = {
         'fo.conv2d(x, x, activaton="relu")': "call-arg",

@@ -170,6 +170,7 @@ for (layer, x), y in zip(work, expected):
 """)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not importlib.util.find_spec("joblib"), reason="joblib is not installed")
 @pytest.mark.parametrize("jobs", [1, 2, 4])
 def test_workers_of_joblib_share_the_processors(jobs):
@@ -208,6 +209,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("library", OTHERS)
 @pytest.mark.parametrize("first", [True, False], ids=["first", "second"])
 def test_beside_another_library(library, first):
