@@ -86,7 +86,7 @@ def test_if_of_a_value(other, tmp_path):
 def test_plans_of_a_branch_are_kept():
     model = fo.load_onnx(parse_model(HEAD + COMPUTED.replace("ELSE", "r = Sub(zero, x)")))
     model(np.abs(X)), model(-np.abs(X))
-    branches = list(model._subgraphs._networks.values())
+    branches = list(model._session.subgraphs.sessions.values())
     before = [list(b._plans) for b in branches]
     for _ in range(5):
         model(RNG.standard_normal((3, 4), np.float32)), model(np.abs(X)), model(-np.abs(X))
@@ -227,7 +227,7 @@ def test_a_body_is_planned_once():
     proto = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     model = fo.load_onnx(proto)
     model(np.array(30), np.float32([1, 1]))
-    (body,) = model._subgraphs._networks.values()
+    (body,) = model._session.subgraphs.sessions.values()
     assert len(body._plans) == 1
 
 
@@ -244,7 +244,7 @@ def test_a_body_that_slices_by_its_counter():
     }""",
         {"x": RNG.standard_normal((6, 3), np.float32)},
     )
-    (body,) = model._subgraphs._networks.values()
+    (body,) = model._session.subgraphs.sessions.values()
     assert len(body._plans) == 1
 
 

@@ -10,11 +10,13 @@ pytest.importorskip("onnx")
 from onnx.parser import parse_model
 
 import fusedops as fo
-from fusedops.graph import model as executor
 from fusedops.graph.inference import shape_inference
 from fusedops.graph.ir import symbolic
+from fusedops.graph.operators.registry import OPERATORS
 from fusedops.graph.planner import plan
+from fusedops.graph.runtime import session
 
+FAILED = session.Session._failed  # which all tests forbid
 WEIGHTS = np.random.default_rng(0)
 
 
@@ -173,13 +175,35 @@ def test_sizes_that_do_not_fit_are_refused_as_ever():
     assert net(np.ones((1, 6, 8), np.float32), np.ones((1, 1, 8), np.float32)).shape == (1, 6, 8)
 
 
+def test_an_operator_that_fails_with_symbols_is_counted(monkeypatch):
+    """Each size is planned anew, and gives what it ever did; errors of a call itself do not count."""
+    record = OPERATORS["Softmax"]
+    net, other = (network("float[n, t, 8] x, float[n, u, 8] z", "s = Softmax(x) y = Add(s, z)") for _ in range(2))
+    inputs = [[np.full((1, t, 8), t, np.float32)] * 2 for t in range(2, 6)]
+    expected = [net(*each) for each in inputs]
+    assert net._session.failures == 0
+
+    def lower(p, node):
+        if symbolic.is_symbolic(p.known[node.output].shape):
+            raise TypeError("it takes ints alone")
+        return record.lower(p, node)
+
+    monkeypatch.setitem(OPERATORS, "Softmax", record._replace(lower=lower))
+    monkeypatch.setattr(session.Session, "_failed", FAILED)
+    for each, y in zip(inputs, expected, strict=True):
+        np.testing.assert_array_equal(other(*each), y)
+    with pytest.raises(ValueError, match="does not fit its inputs of shape"):
+        other(inputs[0][0], inputs[1][0])
+    assert other._session.failures == 3
+
+
 def test_templates_are_not_made_without_end(monkeypatch):
     """A network whose plans hold for one size each."""
-    monkeypatch.setattr(executor, "TEMPLATES", 3)
+    monkeypatch.setattr(session, "SYMBOLIC_PLANS", 3)
     net = network("float[n, t, 8] x", "k = Shape(x) f = Cast<to=1>(k) g = Floor(f) i = Cast<to=7>(g) y = Reshape(x, i)")
     for t in range(1, 9):
         net(np.ones((1, t, 8), np.float32))
-    assert sum(map(len, net._templates.values())) <= 3
+    assert sum(map(len, net._session._symbolic.values())) <= 3
 
 
 # ---- sizes
@@ -345,7 +369,7 @@ def test_plans_share_the_memory_inside():
     net = network("float[n, t, 8] x", "a = MatMul(x, x1) y = Exp(a)", x1=w(8, 64))
     for t in (9, 200, 50, 3):
         net(np.ones((1, t, 8), np.float32))
-    assert len({id(arenas) for _, arenas in net._plans.values()}) == 1 and len(net._arenas) == 1
+    assert len({id(arenas) for _, arenas in net._session._plans.values()}) == 1 and len(net._session._arenas) == 1
 
 
 def scattered(indices, updates, shape=(3, 4, 5)):

@@ -10,7 +10,8 @@ from onnx.parser import parse_model
 
 import fusedops as fo
 from fusedops.graph.ir.graph import Value
-from fusedops.graph.model import PLANS, _checked
+from fusedops.graph.runtime.arguments import checked
+from fusedops.graph.runtime.session import PLANS
 
 FORMS = list(itertools.product((True, False), repeat=2))
 
@@ -271,7 +272,7 @@ def test_inputs_at_odd_addresses(draw):
     memory = np.zeros(x.nbytes + 1, np.uint8)
     odd = memory[1:].view(np.float32).reshape(x.shape)
     odd[:] = x
-    assert not odd.flags.aligned and _checked(odd, Value("x", None, x.dtype)).flags.aligned
+    assert not odd.flags.aligned and checked(odd, Value("x", None, x.dtype)).flags.aligned
     for net in networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }"):
         np.testing.assert_array_equal(net(odd), np.maximum(x, 0))
 
@@ -282,14 +283,14 @@ def test_the_plan_in_use_stays(x):
     for n in range(3 * PLANS):
         net(np.ones((n + 3, 3), np.float32))
         assert net.plan(x)[0] is first
-    assert PLANS // 2 <= len(net._plans) <= PLANS
+    assert PLANS // 2 <= len(net._session._plans) <= PLANS
 
 
 def test_plans_leave_by_halves():
     """Those that were not used for longest; a batch that was used again is among those that stay."""
     net = networks("(float[n, 3] x) => (float[n, 3] y) { y = Relu(x) }")[0]
     plans = [net.plan(np.ones((n, 3), np.float32))[0] for n in range(1, PLANS + 1)]
-    assert len(net._plans) == PLANS and net.plan(np.ones((1, 3), np.float32))[0] is plans[0]
+    assert len(net._session._plans) == PLANS and net.plan(np.ones((1, 3), np.float32))[0] is plans[0]
     plans.append(net.plan(np.ones((PLANS + 1, 3), np.float32))[0])
-    kept = [plan for plan, *_ in net._plans.values()]
+    kept = [plan for plan, *_ in net._session._plans.values()]
     assert {id(p) for p in kept} == {id(p) for p in (plans[0], *plans[PLANS // 2 + 1 :])}

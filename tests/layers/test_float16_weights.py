@@ -244,7 +244,7 @@ def test_networks_keep_halves(isa, draw, tmp_path):
             proto.graph.initializer.append(onnx.numpy_helper.from_array(stored, name))
         net = fo.load_onnx(proto)
         net(x)
-        found.append([repr(layer) for layer in net._layers.values()])
+        found.append([repr(layer) for layer in net._session.layers.values()])
         if dtype == np.float16:
             net.save(tmp_path / "net")
             np.testing.assert_array_equal(fo.load(tmp_path / "net")(x), net(x))

@@ -150,7 +150,7 @@ def test_weights_are_there_once_and_small(tmp_path):
     count, kept = 2 * 512 * 256, sum(a.nbytes for a in model._graph.constants.values())
     assert kept / count == pytest.approx(0.5 + 4 / 32 + 0.5 / 32)
     constants = {id(a) for a in model._graph.constants.values()}
-    for packed in model._layers.values():
+    for packed in model._session.layers.values():
         assert constants.issuperset(map(id, packed._kept))
     model.save(tmp_path / "net.fo")
     assert (tmp_path / "net.fo").stat().st_size < 0.65 * count + 10000

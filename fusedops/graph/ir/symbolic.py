@@ -13,6 +13,10 @@ import numpy as np
 
 from ... import _core
 
+# What code for ints alone raises when it meets SymInts: sizes that overflow or divide by zero, a method that ints have,
+# a function that takes ints, and ValueError, as which inference tells all of them.
+SYMBOLIC_ERRORS = ArithmeticError, AttributeError, TypeError, ValueError
+
 
 class ShapeEnv:
     """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments,

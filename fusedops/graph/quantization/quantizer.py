@@ -45,55 +45,57 @@ class Options(NamedTuple):
         return cls(calibration.method_of(calibration_), tuple(keep), float(layer_snr), float(snr))
 
 
-def quantize(model, built, samples, options, progress):
-    """(the graph in 8 bits, the Quantized) of a Model; `built` makes a Model of a graph by way of the passes."""
-    if model.explain().quantized is not None or any(
-        node.op in {*qdq.RECORDS, *qlinear.RECORDS} for node in model._graph.nodes
-    ):
-        raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
-    work = _Work(checked_samples(model, samples), progress)
-    plain = built(model._graph)
-    graph = plain._graph.copy()
+def is_quantized(graph):
+    """Whether a graph has quantised values."""
+    return any(node.op in {*qdq.RECORDS, *qlinear.RECORDS} for node in graph.nodes)
+
+
+def quantize(session, optimized, session_of, samples, options, progress):
+    """(the graph in 8 bits, the Quantized) of a session's network. `session_of` makes a session of a graph, `optimized`
+    by way of the passes."""
+    work = _Work(session_of, checked_samples(session, samples), progress)
+    plain = optimized(session.graph)
+    graph = plain.graph.copy()
     _check_layers(graph, options.keep)
     between = equalization.pairs(graph)
     if between:
         equalization.equalize(graph, work.channels(plain, between))
-    base = type(model)(graph, [])
+    base = session_of(graph)
     shapes = _shapes(graph, work.samples[0])
-    return _chosen(base, built, work, work.measure(base, shapes, options.method), shapes, options)
+    return _chosen(base, optimized, work, work.measure(base, shapes, options.method), shapes, options)
 
 
 # ---- what is given ---------------------------------------------------------------------------------------------------
 
 
-def checked_samples(model, samples):
+def checked_samples(session, samples):
     """The samples as tuples of arrays that the network takes."""
     if isinstance(samples, (np.ndarray, str, bytes, Mapping)) or not hasattr(samples, "__iter__"):
         raise TypeError(
             f"samples is of type {type(samples).__name__}, but must be a list of inputs, each an array, a "
             f"tuple of arrays or a dict from names to arrays: pass [x] for one"
         )
-    found = [_checked(model, i, sample) for i, sample in enumerate(samples)]
+    found = [_checked(session, i, sample) for i, sample in enumerate(samples)]
     if not found:
         raise ValueError("samples is empty: ranges are found on at least one input, better on ten or a hundred")
     return found
 
 
-def _checked(model, i, sample):
+def _checked(session, i, sample):
     try:
-        return _arrays(model, sample)
+        return _arrays(session, sample)
     except (TypeError, ValueError) as e:
         raise type(e)(f"samples[{i}]: {e}") from None
 
 
-def _arrays(model, sample):
-    names = [v.name for v in model.inputs]
+def _arrays(session, sample):
+    names = [v.name for v in session.graph.inputs]
     if isinstance(sample, Mapping):
         if set(sample) != set(names):
             given = ", ".join(map(str, sample)) or "none"
             raise ValueError(f"the network takes the inputs {', '.join(names)}, got {given}")
         sample = [sample[name] for name in names]
-    arrays = model._take(sample if isinstance(sample, (tuple, list)) else [sample])
+    arrays = session.take(sample if isinstance(sample, (tuple, list)) else [sample])
     for name, x in zip(names, arrays, strict=True):
         if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
             raise ValueError(f"{name} has NaN or infinite elements, which have no range")
@@ -177,34 +179,33 @@ class _Measured(NamedTuple):
 class _Work:
     """Runs networks on the samples and tells how much is done."""
 
-    def __init__(self, samples, progress):
-        self.samples, self.progress, self.passes = samples, progress, 0
+    def __init__(self, session_of, samples, progress):
+        self.session_of, self.samples, self.progress, self.passes = session_of, samples, progress, 0
 
-    def values(self, model, names):
+    def values(self, session, names):
         """For each sample a dict of these values of the network."""
-        graph = model._graph.copy()
+        graph = session.graph.copy()
         graph.results, graph.outputs = list(names), [Value(v, None, np.dtype(np.float32)) for v in names]
-        tapped = type(model)(graph, [], layers=model._layers)
+        tapped = self.session_of(graph, layers=session.layers)
         self.passes += 1
         for i, arrays in enumerate(self.samples):
-            results = tapped(*arrays)
-            yield dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+            yield dict(zip(names, tapped(*arrays), strict=True))
             # how many passes there will be is not known: each does 0.3 of what is left
             self.progress(1 - 0.7 ** (self.passes - 1 + (i + 1) / len(self.samples)))
 
-    def channels(self, model, taps):
+    def channels(self, session, taps):
         """The largest magnitude of each channel of the values between pairs of layers."""
         axes = {first.output: 1 if first.op == "Conv" else -1 for first, _ in taps}
         found = dict.fromkeys(axes, 0.0)
-        for values in self.values(model, list(axes)):
+        for values in self.values(session, list(axes)):
             for v, axis in axes.items():
                 x = np.abs(np.moveaxis(values[v], axis, -1))
                 found[v] = np.maximum(found[v], x.max(axis=tuple(range(x.ndim - 1)), initial=0))
         return found
 
-    def measure(self, model, shapes, method):
+    def measure(self, session, shapes, method):
         """Scales of what layers read, and what their products lose by them and by int8 weights."""
-        graph = model._graph
+        graph = session.graph
         layers = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
         between = [v for n in graph.nodes if (reads := choice.taken(n, shapes)) for v in (*reads, n.output)]
         found = dict.fromkeys([v for n in layers for v in (n.inputs[0], n.output)] + between)
@@ -212,19 +213,19 @@ class _Work:
         if not layers:
             return _Measured({}, {}, {})
         ranges = {v: calibration.Range() for v in names}
-        for values in self.values(model, names):
+        for values in self.values(session, names):
             for v, x in values.items():
                 ranges[v].widen(x)
         unbounded = frozenset(v for v, r in ranges.items() if not r.finite)
         ranges = {v: r for v, r in ranges.items() if v not in unbounded}
         layers = [n for n in layers if n.inputs[0] in ranges and n.output in ranges]
         if method[0] != "minmax":
-            for values in self.values(model, names):
+            for values in self.values(session, names):
                 for v in ranges:
                     ranges[v].count(values[v])
         found = {v: r.quantization(method) for v, r in ranges.items()}
         errors = {n: _Errors() for n in layers}
-        for values in self.values(model, list(dict.fromkeys(n.inputs[0] for n in layers))):
+        for values in self.values(session, list(dict.fromkeys(n.inputs[0] for n in layers))):
             for node in layers:
                 w, x, q = graph.constants[node.inputs[1]], values[node.inputs[0]], found[node.inputs[0]]
                 bytes_, scale = quantized_weights(w)
@@ -236,13 +237,12 @@ class _Work:
         biases = {n.name: _added(graph.constant(n, 2), e.bias) for n, e in errors.items()}
         return _Measured(found, {n.name: e.snr for n, e in errors.items()}, biases, unbounded)
 
-    def moved(self, model, other):
+    def moved(self, session, other):
         """How far the outputs of another network are from this one's, over all samples, by their names."""
-        names = [v.name for v in model.outputs]
+        names = [v.name for v in session.graph.outputs]
         sums = {name: np.zeros(2) for name in names}
         for arrays in self.samples:
-            results = (r if isinstance(r, tuple) else (r,) for r in (model(*arrays), other(*arrays)))
-            for name, y, z in zip(names, *results, strict=True):
+            for name, y, z in zip(names, session(*arrays), other(*arrays), strict=True):
                 if isinstance(y, np.ndarray) and y.shape == z.shape:
                     sums[name] += _signal_and_noise(y, z)
         return tuple(QuantizedOutput(name, decibels(*s)) for name, s in sums.items())
@@ -280,10 +280,10 @@ def _why_not(graph, node, shapes):
     return ""
 
 
-def _chosen(base, built, work, measured, shapes, options):
+def _chosen(base, optimized, work, measured, shapes, options):
     """The cheapest choice whose outputs move no farther than they may: while they do, the layers that move their own
     results most go back to float32, twice as many each time."""
-    graph = base._graph
+    graph = base.graph
     unbounded = {
         n.name: "its values are not finite on the samples"
         for n in graph.nodes
@@ -292,9 +292,7 @@ def _chosen(base, built, work, measured, shapes, options):
     shapes = {v: shape for v, shape in shapes.items() if v not in measured.unbounded}
     able = [n for n in graph.nodes if _why_not(graph, n, shapes) == ""]
     costs = {
-        n: choice.cost_of(n, shapes, base._layers.get(n.name))
-        for n in able
-        if n.op == "Linear" or n.name in base._layers
+        n: choice.cost_of(n, shapes, base.layers.get(n.name)) for n in able if n.op == "Linear" or n.name in base.layers
     }
     kept = {n.name: "kept, as was asked" for n in able if set(options.keep) & {n.name, *n.fused_from}}
     kept |= {
@@ -307,7 +305,7 @@ def _chosen(base, built, work, measured, shapes, options):
         eight, values, ns, float_ns = choice.choose(graph, costs, shapes, kept)
         quantizations = choice.shared(eight - costs.keys(), measured.quantizations)
         made = Insertion(graph, eight, values, quantizations, measured.biases).made()
-        outputs = work.moved(base, built(made))
+        outputs = work.moved(base, optimized(made))
         worst = sorted((n for n in eight if n in costs), key=lambda n: measured.snrs[n.name])[:back]
         if not worst or min(o.snr for o in outputs) >= options.snr:
             break

@@ -39,21 +39,21 @@ class LoopRunner:
 
 
 class Subgraphs:
-    """The networks of the graphs inside a network's nodes, each made when it is first called; `make` makes one of a
+    """The sessions of the graphs inside a network's nodes, each made when it is first called; `make` makes one of a
     graph."""
 
     def __init__(self, make):
-        self._make, self._networks = make, {}
+        self._make, self.sessions = make, {}
 
-    def network(self, graph, arrays):
-        """The network of a graph; a type of elements that the file does not say is that of these inputs."""
-        if id(graph) not in self._networks:  # which keeps the graph, so that no other gets its id
+    def session(self, graph, arrays):
+        """The session of a graph; a type of elements that the file does not say is that of these inputs."""
+        if id(graph) not in self.sessions:  # which keeps the graph, so that no other gets its id
             graph.inputs = [
                 v if v.dtype is not None else Value(v.name, v.shape, a.dtype)
                 for v, a in zip(graph.inputs, arrays, strict=True)
             ]
-            self._networks[id(graph)] = self._make(graph)
-        return self._networks[id(graph)]
+            self.sessions[id(graph)] = self._make(graph)
+        return self.sessions[id(graph)]
 
     def call(self, graph, inputs):
         """The results of a graph, as a list."""
@@ -62,16 +62,15 @@ class Subgraphs:
         if not graph.nodes:  # a branch that hands on what it takes
             given = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
             return [given[v] for v in graph.results]
-        results = self.network(graph, inputs)(*inputs)
-        return list(results) if isinstance(results, tuple) else [results]
+        return self.session(graph, inputs)(*inputs)
 
     def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
         """The LoopRunner of a graph; None where another round may have other shapes, or holds sequences."""
-        model = self.network(graph, inputs)
+        session = self.session(graph, inputs)
         if any(isinstance(x, list) for x in inputs):
             return None
-        arrays = model._take(inputs)
-        plan, arenas = model.plan(*arrays)
+        arrays = session.take(inputs)
+        plan, arenas = session.plan_of(arrays)
         given = [(x.shape, x.dtype) for x in arrays[first_in : first_in + carried]]
         if plan.segmented or plan.outputs[first_out : first_out + carried] != given:
             return None

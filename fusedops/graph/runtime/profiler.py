@@ -103,13 +103,13 @@ class Profile(NamedTuple):
         )
 
 
-def profile(model, unfused, arrays, repeat=20):
-    """The Profile of a model on these inputs; `unfused` is the same network with nothing fused or folded, or None."""
+def profile(session, unfused, arrays, repeat=20):
+    """The Profile of a session on these inputs; `unfused` is that of the same network with nothing fused or folded, or None."""
     peaks = [_peak()]  # before, between and after: other work on the machine comes and goes
-    times = _node_times(model, arrays, repeat)
+    times = _node_times(session, arrays, repeat)
     peaks.append(_peak())
     plain = _node_times(unfused, arrays, repeat) if unfused else {}
-    (plan, _), peak = model.timed(*arrays), max(*peaks, _peak())
+    (plan, _), peak = session.timed(arrays), max(*peaks, _peak())
     rows = []
     for node in dict.fromkeys(step.node for step in plan.steps):
         seconds, steps = times[node.name], [s for s in plan.steps if s.node is node]
@@ -136,11 +136,11 @@ def profile(model, unfused, arrays, repeat=20):
     return Profile(rows, peak, _bandwidth())
 
 
-def _node_times(model, arrays, repeat):
+def _node_times(session, arrays, repeat):
     """The least seconds of each node's steps together, by its name."""
     best = {}
     for _ in range(repeat):
-        plan, seconds = model.timed(*arrays)
+        plan, seconds = session.timed(arrays)
         total = {}
         for step, s in zip(plan.steps, seconds, strict=True):
             total[step.node.name] = total.get(step.node.name, 0.0) + s

@@ -86,17 +86,16 @@ class _Before:
                 live.update(v for v in node.reads() if known[v].data is None or v in graph.constants)
                 kept.insert(0, node)
         self.inputs = [v for v in graph.inputs if v.name in live]
-        self.model, self.arena, self.steps, self.report = None, 0, [], []
+        self.session, self.arena, self.steps, self.report = None, 0, [], []
         if kept:
             constants = {v: known[v].data for n in kept for v in n.reads() if known[v].data is not None}
             outputs = [Value(v, *known[v][:2]) for v in self.results]
-            self.model = make(Graph(kept, constants, self.inputs, outputs, self.results, graph.opset))
+            self.session = make(Graph(kept, constants, self.inputs, outputs, self.results, graph.opset))
 
     def run(self, env):
-        if self.model is None:
+        if self.session is None:
             return {}
-        results = self.model(*(env[v.name] for v in self.inputs))
-        return dict(zip(self.results, results if isinstance(results, tuple) else (results,), strict=True))
+        return dict(zip(self.results, self.session(*(env[v.name] for v in self.inputs)), strict=True))
 
 
 def _is_planned(graph, node, known):
@@ -145,12 +144,12 @@ def run(plan, arenas, arrays, execute):
         shared += plan.constants.values()
         if plan.after is None:
             break
-        arrays = plan.after._take([passed[-1][1][v.name] for v in plan.after.inputs])
-        plan, arenas = plan.after.plan(*arrays)
+        arrays = plan.after.take([passed[-1][1][v.name] for v in plan.after.graph.inputs])
+        plan, arenas = plan.after.plan_of(arrays)
     else:
         results = execute(plan, arenas, arrays)
     for segment, env in reversed(passed):
-        env |= dict(zip(segment.after.names, results, strict=True)) if segment.after is not None else {}
+        env |= dict(zip(segment.after.graph.results, results, strict=True)) if segment.after is not None else {}
         results = [env[v] for v in segment.results]
     given = set(map(id, shared))
     return [x.copy() if id(x) in given else x for x in results]
@@ -168,8 +167,8 @@ def timed(plan, arenas, arrays, seconds_of):
     found, seconds = Timed(), []
     while isinstance(plan, Segment):
         env = dict(zip(plan.inputs, arrays, strict=True)) | plan.constants
-        if plan.before.model is not None:
-            inner, times = plan.before.model.timed(*(env[v.name] for v in plan.before.inputs))
+        if plan.before.session is not None:
+            inner, times = plan.before.session.timed([env[v.name] for v in plan.before.inputs])
             found.steps += inner.steps
             found.shapes |= inner.shapes
             seconds += times
@@ -182,8 +181,8 @@ def timed(plan, arenas, arrays, seconds_of):
         found.shapes |= {v: np.shape(a) for v, a in env.items() if not isinstance(a, list)}
         if plan.after is None:
             return found, seconds
-        arrays = plan.after._take([env[v.name] for v in plan.after.inputs])
-        plan, arenas = plan.after.plan(*arrays)
+        arrays = plan.after.take([env[v.name] for v in plan.after.graph.inputs])
+        plan, arenas = plan.after.plan_of(arrays)
     found.steps += plan.steps
     found.shapes |= plan.shapes
     return found, seconds + seconds_of(plan, arenas, arrays)

@@ -1,0 +1,273 @@
+"""A graph that runs: its plans, kept by the shapes of its inputs, and the memory that calls share."""
+
+import os
+from collections import deque
+from functools import partial
+from itertools import count
+from threading import Lock
+from weakref import WeakSet
+
+import numpy as np
+
+from ... import _core
+from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
+from ..ir.subgraph import DataDependentShape, decisions, inlined
+from ..ir.symbolic import SYMBOLIC_ERRORS, ShapeEnv
+from ..passes.optimizer import optimize
+from ..planner.plan import SymbolicPlan, batch_of
+from ..steps.tensor import working_memory
+from . import segments
+from .arguments import checked, with_inputs
+from .loop_runner import Subgraphs
+from .profiler import run_timed
+
+PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
+SYMBOLIC_PLANS = 16  # made at most for inputs of as many axes
+_sessions: WeakSet = WeakSet()
+
+
+def _unlock():
+    """In a forked child: a lock that a thread of the parent held would never be free."""
+    for session in _sessions:
+        session.unlock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_unlock)
+
+
+class Session:
+    """Runs a graph, from many threads at once. A plan is made for each set of input shapes; from the second set on, for
+    all sizes of the open axes.
+
+    Parameters
+    ----------
+    graph : Graph
+    options : tuple
+        (fold, fuse, disabled passes): what is done to a branch that takes the place of its node.
+    inner : bool
+        A graph inside a node, which takes inputs of any shape.
+    layers : dict, optional
+        Prepared layers by the names of their nodes, shared with another session.
+    subgraphs : Subgraphs, optional
+        The sessions of graphs inside nodes, shared with another session.
+
+    Attributes
+    ----------
+    failures : int
+        Symbolic plans that could not be made, as an operator takes plain ints alone: each new size is planned anew.
+    """
+
+    def __init__(self, graph, options=(True, True, ()), *, inner=False, layers=None, subgraphs=None):
+        self.graph, self.options, self.inner, self.layers = graph, options, inner, {} if layers is None else layers
+        self.subgraphs = subgraphs or Subgraphs(partial(Session, options=options, inner=True))
+        self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
+        _sessions.add(self)
+        self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
+        self._symbolic, self._planned_anew, self.failures, self._branches = {}, 0, 0, {}
+        fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
+        self._open = not fixed
+        self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
+        if fixed and not inner and not self.shape_inputs:
+            self.plan([v.shape for v in graph.inputs])
+        graph.known = {}
+
+    @classmethod
+    def optimized(cls, graph):
+        """The session of a copy of a graph that went through all passes."""
+        graph = graph.copy()
+        optimize(graph, fold=True, fuse=True)
+        return cls(graph)
+
+    def unlock(self):
+        self._lock = Lock()
+
+    # ---- calls
+
+    def __call__(self, *arrays):
+        """The results for the inputs in order, as a list."""
+        found = self._simple and self._planned(arrays)
+        if not found:
+            arrays = self.take(arrays)
+            found = self.plan_of(arrays)
+        return segments.run(*found, arrays, _executed) if found[0].segmented else _executed(*found, arrays)
+
+    def take(self, arrays):
+        """The inputs of a call as the plan takes them."""
+        return [checked(x, v, self.inner) for x, v in with_inputs(self.graph.inputs, arrays)]
+
+    def timed(self, arrays):
+        """(plan, seconds of each of its steps) of one call; `arrays` as `take` gives them."""
+        plan, arenas = self.plan_of(arrays)
+        if plan.segmented:
+            return segments.timed(plan, arenas, arrays, _seconds)
+        return plan, _seconds(plan, arenas, arrays)
+
+    # ---- plans
+
+    def plan_of(self, arrays):
+        """(plan, arenas) for these inputs."""
+        return self.plan([() if isinstance(x, list) else x.shape for x in arrays], arrays)
+
+    def plan(self, shapes, arrays=()):
+        """The plan for these input shapes (and the values of those inputs that decide on shapes), and the arenas that
+        no call is using."""
+        values = {
+            v.name: x
+            for v, x in zip(self.graph.inputs, arrays, strict=False)
+            if v.name in self.shape_inputs and np.size(x) <= MAX_VALUES
+        }
+        threads = self._threads(shapes)
+        key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
+        found = self._plans.get(key)
+        if found is None:
+            with self._lock:
+                found = self._plans.get(key)
+                if found is None:
+                    values = {name: x.copy() for name, x in values.items()}
+                    found = self._new_plan(shapes, values, threads, arrays)
+                    if len(self._plans) >= PLANS:  # half of them, as a sequence that grows needs one a call
+                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (PLANS + 1) // 2]:
+                            del self._plans[old]
+                    self._plans[key] = found
+        found[0].used = next(self._calls)
+        return found
+
+    def _planned(self, arrays):
+        """As plan_of, for contiguous arrays of shapes that have a plan; None for others. A call finds Python in memory,
+        not in a cache, behind the network's weights: it looks at little."""
+        shapes = _core.plain_shapes(arrays)
+        found = shapes and self._plans.get((self._threads(shapes), shapes))
+        if found:
+            found[0].used = next(self._calls)
+        return found
+
+    @staticmethod
+    def _threads(shapes):
+        threads = _core.get_num_threads()
+        return min(threads, max(batch_of(shapes), 1)) if threads > 1 else threads
+
+    def _new_plan(self, shapes, values, threads, arrays):
+        """(plan, arenas): a segment where shapes depend on what is computed, and the plan of a network of the branches
+        that are known."""
+        try:
+            by_name = dict(zip([v.name for v in self.graph.inputs], shapes, strict=True))
+            decided = self._branching and decisions(self.graph, infer(self.graph, by_name, values, strict=False))
+            if decided:
+                return self._with_branches(decided).plan(shapes, arrays)
+            return self._concrete_plan(shapes, values, threads), self._arenas
+        except DataDependentShape as e:
+            if not arrays and self.shape_inputs:
+                raise
+            return segments.Segment(self.graph, e, self._part, self.inner, self.subgraphs), self._arenas
+        except OverflowError as e:
+            raise ValueError(f"the network has a size that no array can have: {e}") from None
+        except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
+            raise ValueError(f"the network has a node that cannot be computed: {e}") from e
+
+    def _concrete_plan(self, shapes, values, threads):
+        """The plan that a symbolic one has for these sizes. Of sizes without one, the second makes a symbolic plan, for
+        all sizes of its axes."""
+        key, given, counts = _sizes(shapes, values, threads)
+        plan, error = self._known_plan(key, given), None
+        if plan is None:
+            self._planned_anew += 1
+            if self._planned_anew > 1 and (self._open or counts) and self._may_try(key):
+                try:
+                    plan = self._learn(key, given, shapes, values, threads)
+                except SYMBOLIC_ERRORS as e:
+                    error = e
+        plan = plan or self._symbolic_plan(shapes, values, threads, ShapeEnv(())).plan(())
+        if error is not None:  # with ints there was none
+            self._failed(error)
+        return plan
+
+    def _known_plan(self, key, given):
+        """The plan that a symbolic one has for these sizes, or None."""
+        made = self._symbolic.get(key, [])
+        for i, symbolic in enumerate(made):
+            plan = symbolic.plan(given)
+            if plan is not None:
+                made.insert(0, made.pop(i))
+                return plan
+        return None
+
+    def _may_try(self, key):
+        """Whether few symbolic plans were made, or tried in vain."""
+        made = max(len(self._symbolic.get(key, ())), len(self._symbolic))
+        return max(made, self.failures) < SYMBOLIC_PLANS
+
+    def _learn(self, key, given, shapes, values, threads):
+        """The plan of a new symbolic one for these sizes."""
+        symbolic = self._symbolic_plan(shapes, values, threads, ShapeEnv(given))
+        plan = symbolic.plan(given)
+        self._symbolic[key] = [symbolic, *self._symbolic.get(key, [])]
+        return plan
+
+    def _failed(self, error):
+        """Counts a symbolic plan that an error of an operator ended, though with ints it has none."""
+        self.failures += 1
+
+    def _symbolic_plan(self, shapes, values, threads, env):
+        """A plan for all sizes that meet the conditions of the environment."""
+        if env.given:
+            sizes = iter(env.given)
+            shapes = [tuple(next(sizes) for _ in shape) for shape in shapes]
+            values = {name: _with_sizes(x, sizes) if _counts(x) else x for name, x in values.items()}
+            shapes = [
+                shape
+                if v.shape is None or self.inner
+                else tuple(m if isinstance(m, int) else n for n, m in zip(shape, v.shape, strict=True))
+                for shape, v in zip(shapes, self.graph.inputs, strict=True)
+            ]
+        by_name = dict(zip([v.name for v in self.graph.inputs], shapes, strict=True))
+        return SymbolicPlan(self.graph, env, by_name, values, self.layers, threads, self.subgraphs)
+
+    def _part(self, graph):
+        """The session of some of the nodes."""
+        return Session(graph, self.options, inner=self.inner, layers=self.layers, subgraphs=self.subgraphs)
+
+    def _with_branches(self, decided):
+        """The session with these branches in the place of their nodes."""
+        key = tuple((n.name, branch) for n, branch in decided.items())
+        if key not in self._branches:
+            graph = inlined(self.graph, decided).copy()
+            fold, fuse, disabled = self.options
+            optimize(graph, fold=fold, fuse=fuse, disabled=disabled)
+            self._branches[key] = Session(graph, self.options, inner=self.inner)
+        return self._branches[key]
+
+
+def _sizes(shapes, values, threads):
+    """(what a symbolic plan is made for, the sizes that it leaves open, those of them that are values of inputs)."""
+    fixed = [(name, x.tobytes()) for name, x in values.items() if not _counts(x)]
+    counts = [n for x in values.values() if _counts(x) for n in x.reshape(-1).tolist()]
+    return (threads, *map(len, shapes), *fixed), (*(n for shape in shapes for n in shape), *counts), counts
+
+
+def _counts(x):
+    """Whether an input that decides on shapes holds integers that plans may leave open."""
+    return x.dtype == np.int64
+
+
+def _with_sizes(x, sizes):
+    return np.array([next(sizes) for _ in range(x.size)], object).reshape(x.shape)
+
+
+def _executed(plan, arenas, arrays):
+    """The results of a plan."""
+    arena, *results = working_memory(plan, arenas)
+    try:
+        plan.run((arena, *arrays, *results))
+    finally:
+        arenas.append(arena)
+    return results
+
+
+def _seconds(plan, arenas, arrays):
+    """The seconds of each of a plan's steps in one call."""
+    arena, *results = working_memory(plan, arenas)
+    try:
+        return run_timed(plan, (arena, *arrays, *results))
+    finally:
+        arenas.append(arena)
