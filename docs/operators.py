@@ -6,6 +6,7 @@ from pathlib import Path
 import onnx
 
 from fusedops.graph.operators.registry import RECORDS, Absent, Operator
+from fusedops.graph.operators.schema import Kernel
 
 PAGE = Path(__file__).with_name("networks.md")
 BEGIN, END = "<!-- made by docs/operators.py -->\n", "<!-- end of the table -->\n"
@@ -33,9 +34,10 @@ def computed_by(name):
         return 5, f"nothing: {record.why}"
     if not isinstance(record, Operator):
         return 2, "other operators, as which it is read"
-    if callable(record.lower):
-        return (1, f"kernels: {record.note}") if record.note else (0, "kernels")
-    return 4, f"NumPy: {record.lower}"
+    kernel = record.kernel
+    if isinstance(kernel, Kernel):
+        return (1, f"kernels: {kernel.note}") if kernel.note else (0, "kernels")
+    return 4, f"NumPy: {kernel.why}"
 
 
 def table():

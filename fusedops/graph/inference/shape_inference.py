@@ -25,11 +25,11 @@ def shape_inputs(graph, inner=False):
     inputs = graph.inputs[len(graph.inputs) - graph.captures :] if inner else graph.inputs
     knowable = {v.name for v in inputs if _may_decide(v)}.union(graph.constants)
     for node in graph.nodes:
-        if OPERATORS[node.op].from_shapes or knowable.issuperset(node.reads()):
+        if OPERATORS[node.op].inference.shape_only or knowable.issuperset(node.reads()):
             knowable.update(node.outputs)
     wanted = {v for node in graph.nodes for v in _shape_inputs(node) if v and v in knowable}
     for node in reversed(graph.nodes):
-        if not OPERATORS[node.op].from_shapes and wanted.intersection(node.outputs):
+        if not OPERATORS[node.op].inference.shape_only and wanted.intersection(node.outputs):
             wanted.update(node.reads())
     return [v.name for v in graph.inputs if v.name in wanted]
 
@@ -44,7 +44,7 @@ def _may_decide(value):
 
 def _shape_inputs(node):
     """The inputs of a node on whose values shapes depend, those inside its graphs too."""
-    found = [node.input(i) for i in OPERATORS[node.op].shaping]
+    found = [node.input(i) for i in OPERATORS[node.op].inference.shape_inputs]
     for key, graph in graphs_of(node).items():
         outside = dict(
             zip(
@@ -96,29 +96,25 @@ def without_data(known):
 def infer_node(node, inputs, residual=None):
     """{output: TensorInfo} of one node."""
     record = OPERATORS[node.op]
-    if record.from_shapes:
+    rules = record.inference
+    if rules.shape_only:
         return {node.output: constant(record.evaluate(node, *inputs))}
     if any(x is not None and x.dtype == object for x in inputs):
         raise DataDependentShape("it takes a sequence, whose length only a call knows")
-    if record.infer is not None:
-        return {
-            v: k
-            for v, k in zip(
-                node.outputs, record.infer(*([Inference()] * record.subgraphs), node, *inputs), strict=False
-            )
-            if v
-        }
-    shapes = record.shape(node, *inputs)
+    if rules.infer is not None:
+        found = rules.infer(*([SubgraphInference()] * record.subgraphs), node, *inputs)
+        return {v: k for v, k in zip(node.outputs, found, strict=False) if v}
+    shapes = rules.shape(node, *inputs)
     shapes = shapes if isinstance(shapes, list) else [shapes]
     if residual is not None:
         shapes[0] = broadcast_shapes(shapes[0], residual.shape)
     found = {
-        v: TensorInfo(tuple([n if n.__class__ is int else as_dim(n) for n in s]), record.dtype(node, inputs, i))
+        v: TensorInfo(tuple([n if n.__class__ is int else as_dim(n) for n in s]), rules.dtype(node, inputs, i))
         for i, (v, s) in enumerate(zip(node.outputs, shapes, strict=False))
         if v
     }
     constants = (residual is None or residual.data is not None) and all(x is None or x.data is not None for x in inputs)
-    if constants or record.grows:
+    if constants or rules.may_grow:
         for shape, dtype, _ in found.values():
             if not 0 <= math.prod(shape) * dtype.itemsize < physical_memory():
                 raise ValueError(
@@ -137,7 +133,7 @@ def infer_node(node, inputs, residual=None):
 def _open(node, arrays, residual, found):
     """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of SymInts, others
     when sizes are given."""
-    if OPERATORS[node.op].sizes and residual is None and _counts(arrays, found.values()):
+    if OPERATORS[node.op].inference.symbolic and residual is None and _counts(arrays, found.values()):
         with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
             results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
             return {v: constant(r if is_symbolic(r) else r.astype(found[v].dtype)) for v, r in results.items()}
@@ -162,7 +158,7 @@ def _result(results, i, shape, dtype):
     return np.ascontiguousarray(results[i], dtype).reshape(shape)
 
 
-class Inference(Interpreter):
+class SubgraphInference(Interpreter):
     """What is known of graphs inside nodes; those that only take constants are run."""
 
     def infer(self, graph, inputs):

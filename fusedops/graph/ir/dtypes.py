@@ -44,6 +44,12 @@ BY_ONNX = {t.onnx: t for t in ELEMENT_TYPES}
 FIELDS = {"float_data": "f4", "int32_data": "i4", "int64_data": "i8", "uint64_data": "u8", "double_data": "f8"}
 INT8 = np.dtype(np.uint8), np.dtype(np.int8)  # that quantised values have
 
+# Sets of types that a kernel makes.
+FLOAT32 = frozenset([np.dtype(np.float32)])
+INT8_AND_FLOAT32 = FLOAT32.union(INT8)
+PROGRAM = frozenset(_core.ELEMENTS)  # that steps of a program compare, choose and compute with
+ANY = frozenset(t.dtype for t in ELEMENT_TYPES)  # as elements are only moved
+
 
 def from_onnx(number):
     """NumPy's type of elements of ONNX's number; KeyError where it has none."""
@@ -53,8 +59,3 @@ def from_onnx(number):
 def to_onnx(dtype):
     """ONNX's number of a type."""
     return BY_NAME[np.dtype(dtype).name].onnx
-
-
-def in_programs(dtype):
-    """Whether steps of a program copy, compare and choose elements of a type."""
-    return dtype in _core.ELEMENTS

@@ -8,7 +8,7 @@ from ... import _core, activations
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
-from .schema import Operator, Rewrite, broadcast_shape
+from .schema import Inference, Kernel, Operator, Rewrite, Traits, broadcast_shape
 
 
 def erf(x):
@@ -137,7 +137,11 @@ def _as(form):
 
 RECORDS = {
     "Activation": Operator(
-        lambda node, x: x, broadcast_shape, _lower_activation, None, anywhere=True, weightless=True, formula=True
+        lambda node, x: x,
+        Inference(broadcast_shape),
+        Kernel(_lower_activation, writes_strided=True),
+        None,
+        traits=Traits(keeps_logits=True, elementwise=True),
     ),
     "Celu": Rewrite(_read_celu, ("Div", "Activation", "Mul")),
     "Elu": _as(lambda a: ("elu", a.get("alpha", 1.0))),

@@ -3,11 +3,11 @@
 import numpy as np
 
 from ..ir.dtypes import BY_ONNX, from_onnx
-from .schema import Operator, broadcast_shape, same_shape
+from .schema import Inference, NumPyOnly, Operator, broadcast_shape, same_shape
 
 
 def _each(function):
-    return Operator(lambda node, *xs: function(*xs), broadcast_shape, _INTEGERS)
+    return Operator(lambda node, *xs: function(*xs), Inference(broadcast_shape), NumPyOnly(_INTEGERS))
 
 
 def _shift(node, x, by):
@@ -35,8 +35,8 @@ def _read_bit_cast(r, node):
 
 _INTEGERS = "no kernel for integers"
 RECORDS = {
-    "BitCast": Operator(_bit_cast, same_shape, _INTEGERS, _read_bit_cast, _bit_cast_type),
-    "BitShift": Operator(_shift, broadcast_shape, _INTEGERS),
+    "BitCast": Operator(_bit_cast, Inference(same_shape, dtype=_bit_cast_type), NumPyOnly(_INTEGERS), _read_bit_cast),
+    "BitShift": Operator(_shift, Inference(broadcast_shape), NumPyOnly(_INTEGERS)),
     "BitwiseAnd": _each(np.bitwise_and),
     "BitwiseNot": _each(np.invert),
     "BitwiseOr": _each(np.bitwise_or),

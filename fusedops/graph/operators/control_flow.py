@@ -10,7 +10,7 @@ from ..ir import subgraph
 from ..ir.graph import TensorInfo, constant
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from ..steps.tensor import check_bytes, physical_memory
-from .schema import Operator, axes_of
+from .schema import Inference, NumPyOnly, Operator, axes_of
 
 _COUNTER, _FLAG = TensorInfo((), np.dtype(np.int64)), TensorInfo((), np.dtype(np.bool_))
 
@@ -313,23 +313,26 @@ _OWN = "its graph is a network of its own, with kernels inside"
 RECORDS = {
     "If": Operator(
         _if,
-        None,
-        "a branch that is known when planning takes its place; else each is a network of its own",
+        Inference(None, dtype=_if_type, shape_inputs=(0,), infer=_infer_if),
+        NumPyOnly("a branch that is known when planning takes its place; else each is a network of its own"),
         _read_if,
-        _if_type,
-        shaping=(0,),
-        infer=_infer_if,
         subgraphs=True,
     ),
-    "Loop": Operator(_loop, None, _OWN, _read_loop, _loop_type, shaping=(0, 1), infer=_infer_loop, subgraphs=True),
+    "Loop": Operator(
+        _loop,
+        Inference(None, dtype=_loop_type, shape_inputs=(0, 1), infer=_infer_loop),
+        NumPyOnly(_OWN),
+        _read_loop,
+        subgraphs=True,
+    ),
     "ScanOfBatch": Operator(
         _scan_of_batch,
+        Inference(None, dtype=lambda node, inputs, i: _scan_type(node, inputs[1:], i), infer=_infer_scan_of_batch),
+        NumPyOnly(_OWN),
         None,
-        _OWN,
-        None,
-        lambda node, inputs, i: _scan_type(node, inputs[1:], i),
-        infer=_infer_scan_of_batch,
         subgraphs=True,
     ),
-    "Scan": Operator(_scan, None, _OWN, _read_scan, _scan_type, infer=_infer_scan, subgraphs=True),
+    "Scan": Operator(
+        _scan, Inference(None, dtype=_scan_type, infer=_infer_scan), NumPyOnly(_OWN), _read_scan, subgraphs=True
+    ),
 }

@@ -1,7 +1,6 @@
 """Convolutions and transposed convolutions."""
 
 import math
-from typing import Any
 
 import numpy as np
 
@@ -9,7 +8,7 @@ from ... import _core
 from ...layers import LARGEST, Conv2d, ConvTranspose2d
 from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
-from .schema import Operator, floats
+from .schema import Inference, Kernel, Operator, floats
 
 PHASES = 1024  # of a transposed convolution, each a plan of its own
 
@@ -197,18 +196,19 @@ def _lower_conv_transpose(p: LoweringContext, node):
     return True
 
 
-_FUSES: dict[str, Any] = dict(
-    adds=True, activates=True, channels=True, anywhere=True, note="up to three spatial axes, constant weights"
-)
+_NOTE = "up to three spatial axes, constant weights"
+_FUSES = "residual", "activation", "slopes"
 RECORDS = {
-    "Conv": Operator(convolution, convolution_shape, _lower_conv, call=_call_conv, weighted="convolution", **_FUSES),
+    "Conv": Operator(
+        convolution,
+        Inference(convolution_shape),
+        Kernel(_lower_conv, _NOTE, fuses=_FUSES, writes_strided=True, weights="convolution"),
+        run_layer=_call_conv,
+    ),
     "ConvTranspose": Operator(
         _conv_transpose,
-        _conv_transpose_shape,
-        _lower_conv_transpose,
-        call=_call_conv_transpose,
-        weighted="transposed convolution",
-        grows=True,
-        **_FUSES,
+        Inference(_conv_transpose_shape, may_grow=True),
+        Kernel(_lower_conv_transpose, _NOTE, fuses=_FUSES, writes_strided=True, weights="transposed convolution"),
+        run_layer=_call_conv_transpose,
     ),
 }

@@ -2,14 +2,26 @@
 
 import numpy as np
 
-from ..ir.dtypes import BY_ONNX, from_onnx, to_onnx
+from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, in_order_of
 from .activation import erf, lower_map, lower_unary
-from .schema import Operator, Rewrite, always, broadcast_shape, plain, same_shape
+from .schema import (
+    Inference,
+    Kernel,
+    NumPyOnly,
+    Operator,
+    Rewrite,
+    Traits,
+    always,
+    as_first,
+    broadcast_shape,
+    plain,
+    same_shape,
+)
 from .shape_ops import lower_same
 
 
@@ -213,47 +225,42 @@ _SWAPPED = slice(None, None, -1)
 _RARE = "no kernel: networks spend no time in it"
 
 
-def _unary(name, function, **more):
+_FORMULA = Traits(elementwise=True)
+
+
+def _unary(name, function, traits=_FORMULA):
     """A function of one value that a kernel has."""
     return Operator(
         _each(function),
-        broadcast_shape,
-        lower_unary(name),
-        activates=True,
-        anywhere=True,
-        typed=True,
-        sizes=name in ("abs", "neg"),
-        **more,
+        Inference(broadcast_shape, symbolic=name in ("abs", "neg")),
+        Kernel(lower_unary(name), dtypes=PROGRAM, fuses={"activation"}, writes_strided=True),
+        traits=traits,
     )
 
 
-def _binary(name, evaluate, read=plain, **more):
+def _binary(name, evaluate, read=plain, traits=Traits(), note=""):
     """A function of two values that a kernel has."""
-    sizes = name in ("add", "sub", "mul", "div", "max", "min")
     return Operator(
         evaluate,
-        broadcast_shape,
-        _lower_binary(name),
+        Inference(broadcast_shape, symbolic=name in ("add", "sub", "mul", "div", "max", "min")),
+        Kernel(_lower_binary(name), note, dtypes=PROGRAM, fuses={"activation"}, writes_strided=True),
         read,
-        activates=True,
-        anywhere=True,
-        typed=True,
-        sizes=sizes,
-        **more,
+        traits,
     )
 
 
-def _numpy(function, why=_RARE, **more):
-    return Operator(_each(function), broadcast_shape, why, **more)
+def _numpy(function):
+    return Operator(_each(function), Inference(broadcast_shape), NumPyOnly(_RARE))
 
 
-def _mapped(function, name, *order, **more):
+def _mapped(function, name, *order, dtype=as_first, symbolic=False):
     """A function that a kernel of any elements has."""
-    return Operator(_each(function), broadcast_shape, lower_map(name, *order), typed=True, **more)
+    kernel = Kernel(lower_map(name, *order), dtypes=PROGRAM)
+    return Operator(_each(function), Inference(broadcast_shape, dtype, symbolic=symbolic), kernel)
 
 
 def _test(function, name, *order):
-    return _mapped(function, name, *order, dtype=always(np.bool_), sizes=True)
+    return _mapped(function, name, *order, dtype=always(np.bool_), symbolic=True)
 
 
 def _cast_type(node, inputs, i):
@@ -261,10 +268,10 @@ def _cast_type(node, inputs, i):
 
 
 RECORDS = {
-    "Abs": _unary("abs", np.abs),
+    "Abs": _unary("abs", np.abs, Traits()),
     "Acos": _numpy(np.arccos),
     "Acosh": _numpy(np.arccosh),
-    "Add": _binary("add", _each(np.add), formula=True, on_bytes="QuantizedAdd"),
+    "Add": _binary("add", _each(np.add), traits=Traits(quantized_as="QuantizedAdd", elementwise=True)),
     "And": _test(np.logical_and, "and"),
     "Asin": _numpy(np.arcsin),
     "Asinh": _numpy(np.arcsinh),
@@ -272,75 +279,70 @@ RECORDS = {
     "Atanh": _numpy(np.arctanh),
     "Cast": Operator(
         _cast,
-        same_shape,
-        _lower_cast,
+        Inference(same_shape, dtype=_cast_type, symbolic=True),
+        Kernel(_lower_cast, "between float32, float64, bool and integers of 8, 32 and 64 bits", dtypes=PROGRAM),
         _read_cast,
-        _cast_type,
-        note="between float32, float64, bool and integers of 8, 32 and 64 bits",
-        sizes=True,
-        typed=True,
-        idle=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"]),
+        traits=Traits(is_identity=lambda node, x: x is not None and x.dtype == from_onnx(node.attrs["to"])),
     ),
     "CastLike": Operator(
         lambda node, x, like: x.astype(like.dtype),
-        lambda node, x, like: x.shape,
-        _lower_cast,
-        typed=True,
-        dtype=lambda node, inputs, i: inputs[1].dtype,
-        idle=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype,
+        Inference(lambda node, x, like: x.shape, dtype=lambda node, inputs, i: inputs[1].dtype),
+        Kernel(_lower_cast, dtypes=PROGRAM),
+        traits=Traits(is_identity=lambda node, x, like: None not in (x, like) and x.dtype == like.dtype),
     ),
     "Ceil": _mapped(np.ceil, "ceil"),
     "Clip": Operator(
         _clip,
-        broadcast_shape,
-        _lower_clip,
+        Inference(broadcast_shape),
+        Kernel(
+            _lower_clip,
+            "float32; bounds that are constant make an activation",
+            fuses={"activation"},
+            writes_strided=True,
+        ),
         _read_clip,
-        formula=True,
-        activates=True,
-        anywhere=True,
-        note="float32; bounds that are constant make an activation",
+        traits=Traits(elementwise=True),
     ),
     "Cos": _numpy(np.cos),
     "Cosh": _numpy(np.cosh),
-    "Div": _binary("div", _div, formula=True),
+    "Div": _binary("div", _div, traits=_FORMULA),
     "Equal": _test(np.equal, "equal"),
-    "Erf": _unary("erf", erf, formula=True),
-    "Exp": _unary("exp", np.exp, formula=True),
+    "Erf": _unary("erf", erf),
+    "Exp": _unary("exp", np.exp),
     "Floor": _mapped(np.floor, "floor"),
     "Greater": _test(np.greater, "less", _SWAPPED),
     "GreaterOrEqual": _test(np.greater_equal, "at_most", _SWAPPED),
-    "IsInf": Operator(_is_inf, broadcast_shape, _BOOLS, dtype=always(np.bool_)),
-    "IsNaN": _numpy(np.isnan, _BOOLS, dtype=always(np.bool_), sizes=True),
+    "IsInf": Operator(_is_inf, Inference(broadcast_shape, dtype=always(np.bool_)), NumPyOnly(_BOOLS)),
+    "IsNaN": Operator(_each(np.isnan), Inference(broadcast_shape, always(np.bool_), symbolic=True), NumPyOnly(_BOOLS)),
     "Less": _test(np.less, "less"),
     "LessOrEqual": _test(np.less_equal, "at_most"),
-    "Log": _unary("log", np.log, formula=True)._replace(evaluate=_rounded(np.log)),
+    "Log": _unary("log", np.log)._replace(evaluate=_rounded(np.log)),
     "Max": _binary("max", _largest(np.maximum), _read_extreme),
     "Mean": Rewrite(_read_mean, ("Add", "Div")),
     "Min": _binary("min", _largest(np.minimum), _read_extreme),
     "Mod": Operator(
         _mod,
-        broadcast_shape,
-        _lower_mod,
-        sizes=True,
-        typed=True,
-        note="integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1",
+        Inference(broadcast_shape, symbolic=True),
+        Kernel(
+            _lower_mod, "integers of 32 and 64 bits, with the sign of the divisor, and float32 by 1", dtypes=PROGRAM
+        ),
     ),
-    "Mul": _binary("mul", _each(np.multiply), formula=True, on_bytes="QuantizedMul"),
-    "Neg": _unary("neg", np.negative, formula=True),
+    "Mul": _binary("mul", _each(np.multiply), traits=Traits(quantized_as="QuantizedMul", elementwise=True)),
+    "Neg": _unary("neg", np.negative),
     "Not": _test(np.logical_not, "not"),
     "Or": _test(np.logical_or, "or"),
     "PRelu": _binary("prelu", _prelu, _read_prelu),
-    "Pow": _binary("pow", _power, formula=True, note="of float32, the exponents of any type"),
-    "Reciprocal": _unary("reciprocal", np.reciprocal, formula=True),
+    "Pow": _binary("pow", _power, traits=_FORMULA, note="of float32, the exponents of any type"),
+    "Reciprocal": _unary("reciprocal", np.reciprocal),
     "Round": _mapped(np.rint, "round"),
     "Sign": _mapped(np.sign, "sign"),
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
     "Softsign": _mapped(lambda x: x / (1 + np.abs(x)), "softsign"),
-    "Sqrt": _unary("sqrt", np.sqrt, formula=True)._replace(evaluate=_rounded(np.sqrt)),
-    "Sub": _binary("sub", _each(np.subtract), formula=True, on_bytes="QuantizedSub"),
+    "Sqrt": _unary("sqrt", np.sqrt)._replace(evaluate=_rounded(np.sqrt)),
+    "Sub": _binary("sub", _each(np.subtract), traits=Traits(quantized_as="QuantizedSub", elementwise=True)),
     "Sum": Rewrite(_read_sum, ("Add",)),
     "Tan": _numpy(np.tan),
-    "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, sizes=True),
+    "Where": _mapped(np.where, "where", dtype=lambda node, inputs, i: inputs[1].dtype, symbolic=True),
     "Xor": _test(np.logical_xor, "xor"),
 }

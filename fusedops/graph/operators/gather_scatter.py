@@ -4,13 +4,13 @@ import math
 
 import numpy as np
 
-from ..ir.dtypes import from_onnx, in_programs
+from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import guard, is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, part
-from .schema import Operator, Rewrite, always, axes_of, axis_of, same_shape, values
+from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
 
 def _index(node, i):
@@ -201,7 +201,7 @@ def _lower_gather(p: LoweringContext, node):
 
 def gather(p: LoweringContext, node, x, i, axis, single=False):
     """A step that picks elements of x along an axis, by indices of 64 bits."""
-    if not in_programs(x.dtype):
+    if x.dtype not in PROGRAM:
         return False
     y = p.result(node.output)
     p.add("gather", node, x=x, indices=i, y=y, along=axis, to=x.dtype, single=single)
@@ -243,7 +243,7 @@ def _lower_one_hot(p: LoweringContext, node):
     i, v, y = p.at(node.inputs[0]), p.at(node.inputs[2]), p.known[node.output]
     axis = node.attrs.get("axis", -1) % len(y.shape)
     depth = y.shape[axis]
-    if is_symbolic(depth) or not isinstance(depth, int) or not in_programs(v.dtype):
+    if is_symbolic(depth) or not isinstance(depth, int) or v.dtype not in PROGRAM:
         return False
     one = (*i.shape[:axis], 1, *i.shape[axis:])
     size, zero = (p.constant(np.array(n, i.dtype), ()) for n in (depth, 0))
@@ -304,40 +304,46 @@ def _nonzero(node, x):
 
 
 RECORDS = {
-    "Compress": Operator(_compress, _found_shapes(_compress), _OWN, shaping=(0, 1)),
-    "EyeLike": Operator(_eye, same_shape, "known as soon as shapes are", dtype=_eye_type, from_shapes=True),
+    "Compress": Operator(_compress, Inference(_found_shapes(_compress), shape_inputs=(0, 1)), NumPyOnly(_OWN)),
+    "EyeLike": Operator(
+        _eye, Inference(same_shape, dtype=_eye_type, shape_only=True), NumPyOnly("known as soon as shapes are")
+    ),
     "Gather": Operator(
         lambda node, x, i: x.take(i, node.attrs.get("axis", 0)),
-        _gather_shape,
-        _lower_gather,
-        sizes=True,
-        typed=True,
+        Inference(_gather_shape, symbolic=True),
+        Kernel(_lower_gather, dtypes=ANY),
     ),
-    "GatherElements": Operator(_gather_elements, lambda node, x, i: i.shape, _lower_gather_elements, typed=True),
-    "GatherND": Operator(_gather_nd, _gather_nd_shape, _lower_gather_nd, typed=True, note="of one index each"),
-    "NonZero": Operator(_nonzero, _found_shapes(_nonzero), _OWN, dtype=always(np.int64), shaping=(0,)),
+    "GatherElements": Operator(
+        _gather_elements, Inference(lambda node, x, i: i.shape), Kernel(_lower_gather_elements, dtypes=PROGRAM)
+    ),
+    "GatherND": Operator(
+        _gather_nd, Inference(_gather_nd_shape), Kernel(_lower_gather_nd, "of one index each", dtypes=PROGRAM)
+    ),
+    "NonZero": Operator(
+        _nonzero, Inference(_found_shapes(_nonzero), dtype=always(np.int64), shape_inputs=(0,)), NumPyOnly(_OWN)
+    ),
     "OneHot": Operator(
         _one_hot,
-        _one_hot_shape,
-        _lower_one_hot,
-        dtype=lambda node, inputs, i: inputs[2].dtype,
-        shaping=(1,),
-        grows=True,
-        typed=True,
+        Inference(_one_hot_shape, dtype=lambda node, inputs, i: inputs[2].dtype, shape_inputs=(1,), may_grow=True),
+        Kernel(_lower_one_hot, dtypes=PROGRAM),
     ),
-    "ReverseSequence": Operator(_reverse_sequence, _reverse_shape, _SINGLE),
+    "ReverseSequence": Operator(_reverse_sequence, Inference(_reverse_shape), NumPyOnly(_SINGLE)),
     "Scatter": Rewrite(_read_scatter, ("ScatterElements",)),
-    "ScatterElements": Operator(_scatter_elements, same_shape, _SINGLE),
+    "ScatterElements": Operator(_scatter_elements, Inference(same_shape), NumPyOnly(_SINGLE)),
     "ScatterND": Operator(
-        _scatter_nd, same_shape, _lower_scatter_nd, note="constant indices that are all places of a part"
+        _scatter_nd, Inference(same_shape), Kernel(_lower_scatter_nd, "constant indices that are all places of a part")
     ),
-    "TensorScatter": Operator(_tensor_scatter, same_shape, _SINGLE),
-    "Trilu": Operator(_triangle, same_shape, _lower_triangle, typed=True, note="of a constant diagonal"),
+    "TensorScatter": Operator(_tensor_scatter, Inference(same_shape), NumPyOnly(_SINGLE)),
+    "Trilu": Operator(
+        _triangle, Inference(same_shape), Kernel(_lower_triangle, "of a constant diagonal", dtypes=PROGRAM)
+    ),
     "Unique": Operator(
         _unique,
-        _found_shapes(_unique),
-        _OWN,
-        dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
-        shaping=(0,),
+        Inference(
+            _found_shapes(_unique),
+            dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
+            shape_inputs=(0,),
+        ),
+        NumPyOnly(_OWN),
     ),
 }

@@ -8,7 +8,7 @@ import numpy as np
 from ... import _core
 from ..ir.graph_builder import GraphBuilder
 from . import conv_geometry
-from .schema import Operator, always, values
+from .schema import Inference, NumPyOnly, Operator, always, values
 
 CUBIC = -0.75  # the coefficient of GridSample's cubic weights
 
@@ -339,17 +339,17 @@ def _read_roi_align(r: GraphBuilder, node):
 
 _PLACES = "where pixels are and what they weigh; a kernel reads them, or products"
 RECORDS = {
-    "AffineGrid": Operator(_affine_grid, _affine_grid_shape, "no kernel: rare", shaping=(1,), grows=True),
-    "Col2Im": Operator(_col2im, _col2im_shape, "no kernel: rare", shaping=(1, 2)),
-    "DeformConv": Operator(_deform_conv, _deform_conv_shape, _PLACES),
-    "GridSample": Operator(_grid_sample, _grid_sample_shape, _PLACES, grows=True),
-    "MaxRoiPool": Operator(_max_roi_pool, _max_roi_pool_shape, "no kernel: rare", grows=True),
+    "AffineGrid": Operator(
+        _affine_grid, Inference(_affine_grid_shape, shape_inputs=(1,), may_grow=True), NumPyOnly("no kernel: rare")
+    ),
+    "Col2Im": Operator(_col2im, Inference(_col2im_shape, shape_inputs=(1, 2)), NumPyOnly("no kernel: rare")),
+    "DeformConv": Operator(_deform_conv, Inference(_deform_conv_shape), NumPyOnly(_PLACES)),
+    "GridSample": Operator(_grid_sample, Inference(_grid_sample_shape, may_grow=True), NumPyOnly(_PLACES)),
+    "MaxRoiPool": Operator(_max_roi_pool, Inference(_max_roi_pool_shape, may_grow=True), NumPyOnly("no kernel: rare")),
     "NonMaxSuppression": Operator(
         _suppressed,
-        _suppressed_shape,
-        "how many boxes it finds depends on values: a plan is made for each",
-        dtype=always(np.int64),
-        shaping=(0, 1, 2, 3, 4),
+        Inference(_suppressed_shape, dtype=always(np.int64), shape_inputs=(0, 1, 2, 3, 4)),
+        NumPyOnly("how many boxes it finds depends on values: a plan is made for each"),
     ),
-    "RoiAlign": Operator(_roi_align, _roi_align_shape, _PLACES, _read_roi_align, grows=True),
+    "RoiAlign": Operator(_roi_align, Inference(_roi_align_shape, may_grow=True), NumPyOnly(_PLACES), _read_roi_align),
 }

@@ -12,7 +12,7 @@ from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, broadcast_shapes, reshaped, row_major, transposed
 from .conv import constant_weights
-from .schema import Operator
+from .schema import Inference, Kernel, NumPyOnly, Operator
 
 
 def _gemm(node, a, b, c=None):
@@ -219,11 +219,19 @@ def _det(node, x):
 
 
 RECORDS = {
-    "Det": Operator(_det, lambda node, x: x.shape[:-2], "no kernel: rare"),
+    "Det": Operator(_det, Inference(lambda node, x: x.shape[:-2]), NumPyOnly("no kernel: rare")),
     "Einsum": Operator(
-        _einsum, _einsum_shape, "products of two values are read as MatMul, others go to NumPy", _read_einsum
+        _einsum,
+        Inference(_einsum_shape),
+        NumPyOnly("products of two values are read as MatMul, others go to NumPy"),
+        _read_einsum,
     ),
-    "Gemm": Operator(_gemm, _gemm_shape, _lower_gemm),
-    "Linear": Operator(_linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="linear layer"),
-    "MatMul": Operator(_gemm, matmul_shape, _lower_matmul, activates=True),
+    "Gemm": Operator(_gemm, Inference(_gemm_shape), Kernel(_lower_gemm)),
+    "Linear": Operator(
+        _linear,
+        Inference(_linear_shape),
+        Kernel(_lower_linear, fuses={"residual", "activation"}, weights="linear layer"),
+        None,
+    ),
+    "MatMul": Operator(_gemm, Inference(matmul_shape), Kernel(_lower_matmul, fuses={"activation"})),
 }

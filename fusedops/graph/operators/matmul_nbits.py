@@ -9,7 +9,7 @@ import numpy as np
 from ... import _core, activations
 from ..steps.lowering import LoweringContext
 from .matmul import add_linear
-from .schema import Operator, floats
+from .schema import Inference, Kernel, NumPyOnly, Operator, floats
 
 
 def unpack(bits, packed, count):
@@ -143,10 +143,18 @@ def _like(place):
 
 RECORDS = {
     "DequantizeBits": Operator(
-        _dequantize, weights_shape, "constant as soon as the weights are", None, dtype=_like(1), grows=True
+        _dequantize,
+        Inference(weights_shape, dtype=_like(1), may_grow=True),
+        NumPyOnly("constant as soon as the weights are"),
+        None,
     ),
     "LinearBits": Operator(
-        _linear, _linear_shape, _lower_linear, None, adds=True, activates=True, weighted="product of few bits", scales=0
+        _linear,
+        Inference(_linear_shape),
+        Kernel(_lower_linear, fuses={"residual", "activation"}, weights="product of few bits", scale_input=0),
+        None,
     ),
-    "MatMulBits": Operator(_matmul, _matmul_shape, "passes make a LinearBits or a MatMul of it", None),
+    "MatMulBits": Operator(
+        _matmul, Inference(_matmul_shape), NumPyOnly("passes make a LinearBits or a MatMul of it"), None
+    ),
 }

@@ -9,7 +9,7 @@ from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import in_order_of, row_major, same_order
 from . import conv3d
-from .schema import Operator, axis_of, floats, read_to_end, same_shape
+from .schema import Inference, Kernel, NumPyOnly, Operator, Traits, axis_of, floats, read_to_end, same_shape
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
@@ -215,26 +215,31 @@ _PARAMETERS = "constant parameters"
 RECORDS = {
     "BatchNormalization": Operator(
         _batch_norm,
-        _batch_norm_shape,
-        _lower_batch_norm,
+        Inference(_batch_norm_shape),
+        Kernel(
+            _lower_batch_norm,
+            "up to three spatial axes, constant parameters",
+            fuses={"residual", "activation", "slopes"},
+            writes_strided=True,
+        ),
         _read_batch_norm,
-        adds=True,
-        activates=True,
-        channels=True,
-        anywhere=True,
-        note="up to three spatial axes, constant parameters",
     ),
     "InstanceNormalization": Operator(
-        _instance_norm, same_shape, _lower_instance_norm, note="up to three spatial axes, constant parameters"
+        _instance_norm,
+        Inference(same_shape),
+        Kernel(_lower_instance_norm, "up to three spatial axes, constant parameters"),
     ),
-    "LRN": Operator(_lrn, same_shape, _lower_lrn, anywhere=True, note="two spatial axes"),
+    "LRN": Operator(_lrn, Inference(same_shape), Kernel(_lower_lrn, "two spatial axes", writes_strided=True)),
     "LayerNormalization": Operator(
         _layer_norm,
-        _layer_norm_shape,
-        _lower_layer_norm,
-        note=_PARAMETERS + "; an addition in front of it is part of its step",
+        Inference(_layer_norm_shape),
+        Kernel(_lower_layer_norm, _PARAMETERS + "; an addition in front of it is part of its step"),
     ),
-    "LogSoftmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
-    "LpNormalization": Operator(_lp_normalized, _softmax_shape, "no kernel: rare"),
-    "Softmax": Operator(_softmax, _softmax_shape, _lower_softmax, read_to_end, logits=True),
+    "LogSoftmax": Operator(
+        _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)
+    ),
+    "LpNormalization": Operator(_lp_normalized, Inference(_softmax_shape), NumPyOnly("no kernel: rare")),
+    "Softmax": Operator(
+        _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)
+    ),
 }

@@ -4,7 +4,7 @@ network."""
 import numpy as np
 
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
-from .schema import Operator, always, axis_of
+from .schema import Inference, NumPyOnly, Operator, always, axis_of
 
 _LISTS = "no kernel: lists of arrays are resolved when planning, or kept by Python"
 
@@ -92,7 +92,7 @@ def _unknown(node, inputs, i):
 
 
 def _sequence(evaluate, dtype=always(object), **more):
-    return Operator(evaluate, None, _LISTS, dtype=dtype, infer=_only_called, **more)
+    return Operator(evaluate, Inference(None, dtype, infer=_only_called), NumPyOnly(_LISTS), **more)
 
 
 RECORDS = {

@@ -4,11 +4,11 @@ import math
 
 import numpy as np
 
-from ..ir.dtypes import INT8
+from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .reduce import lower_reduction
-from .schema import Operator, lowest, values
+from .schema import Inference, Kernel, NumPyOnly, Operator, Traits, lowest, values
 
 
 def _pool_windows(node, x, border, beyond):
@@ -157,7 +157,12 @@ def _whole(mean):
         return lower_reduction(p, node, "mean" if mean else "max", tuple(range(2, len(p.known[node.inputs[0]].shape))))
 
     on_bytes = "QuantizedGlobalAveragePool" if mean else ""
-    return Operator(run, whole_shape, lower, anywhere=True, weightless=True, on_bytes=on_bytes)
+    return Operator(
+        run,
+        Inference(whole_shape),
+        Kernel(lower, writes_strided=True),
+        traits=Traits(quantized_as=on_bytes, keeps_logits=True),
+    )
 
 
 _RARE = "no kernel: rare"
@@ -165,27 +170,26 @@ _NOTE = "up to three spatial axes"
 RECORDS = {
     "AveragePool": Operator(
         average_pool,
-        pool_shape,
-        lower_pool("avg_pool"),
-        anywhere=True,
-        weightless=True,
-        note=_NOTE,
-        on_bytes="QuantizedAveragePool",
+        Inference(pool_shape),
+        Kernel(lower_pool("avg_pool"), _NOTE, writes_strided=True),
+        traits=Traits(quantized_as="QuantizedAveragePool", keeps_logits=True),
     ),
     "GlobalAveragePool": _whole(mean=True),
-    "GlobalLpPool": Operator(_whole_lp_pool, whole_shape, _RARE),
+    "GlobalLpPool": Operator(_whole_lp_pool, Inference(whole_shape), NumPyOnly(_RARE)),
     "GlobalMaxPool": _whole(mean=False),
-    "LpPool": Operator(_lp_pool, pool_shape, _RARE),
+    "LpPool": Operator(_lp_pool, Inference(pool_shape), NumPyOnly(_RARE)),
     "MaxPool": Operator(
         _max_pool,
-        pool_shape,
-        lower_pool("max_pool"),
-        dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
-        anywhere=True,
-        weightless=True,
-        bytes=True,
-        carries=lambda node: slice(0, 1) if len(node.outputs) == 1 else None,
-        note=_NOTE + ", without the indices of the maxima",
+        Inference(pool_shape, dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype),
+        Kernel(
+            lower_pool("max_pool"),
+            _NOTE + ", without the indices of the maxima",
+            dtypes=INT8_AND_FLOAT32,
+            writes_strided=True,
+        ),
+        traits=Traits(moves_elements=lambda node: slice(0, 1) if len(node.outputs) == 1 else None, keeps_logits=True),
     ),
-    "MaxUnpool": Operator(_max_unpool, _max_unpool_shape, _RARE, shaping=(2,), grows=True),
+    "MaxUnpool": Operator(
+        _max_unpool, Inference(_max_unpool_shape, shape_inputs=(2,), may_grow=True), NumPyOnly(_RARE)
+    ),
 }

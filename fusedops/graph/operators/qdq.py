@@ -6,13 +6,13 @@ Scales and zero points are one number, one an index of an axis, or one a block o
 
 import numpy as np
 
-from ..ir.dtypes import BY_ONNX, from_onnx
+from ..ir.dtypes import BY_ONNX, INT8_AND_FLOAT32, from_onnx
 from ..ir.graph_builder import GraphBuilder
 from .conv import convolution, convolution_shape
 from .matmul import matmul_shape
 from .matmul_nbits import unpack
 from .qlinear import dynamic, lower_convert
-from .schema import Operator, always, axis_of
+from .schema import Inference, Kernel, NumPyOnly, Operator, always, axis_of
 
 
 def quantize(x, scale, zero_point, dtype):
@@ -187,19 +187,29 @@ _BYTES = "no kernel of its own: fusion makes a layer of 8 bits of it"
 _CONVERTED = "float32 and bytes, one constant scale"
 RECORDS = {
     "com.microsoft.GatherBlockQuantized": Operator(
-        _gather_blocks, _gather_blocks_shape, "rows of a few bits, each with scales", dtype=_type_of(2), grows=True
+        _gather_blocks,
+        Inference(_gather_blocks_shape, dtype=_type_of(2), may_grow=True),
+        NumPyOnly("rows of a few bits, each with scales"),
     ),
-    "ConvInteger": Operator(_conv_integer, _conv_integer_shape, _BYTES, dtype=always(np.int32)),
+    "ConvInteger": Operator(_conv_integer, Inference(_conv_integer_shape, dtype=always(np.int32)), NumPyOnly(_BYTES)),
     "DequantizeLinear": Operator(
-        _dequantize, _scale_shape, lower_convert(1), read_typed, _real_type, note=_CONVERTED, bytes=True
+        _dequantize,
+        Inference(_scale_shape, dtype=_real_type),
+        Kernel(lower_convert(1), _CONVERTED, dtypes=INT8_AND_FLOAT32),
+        read_typed,
     ),
     "DynamicQuantizeLinear": Operator(
-        lambda node, x: dynamic(x), lambda node, x: [x.shape, (), ()], _BYTES, dtype=_dynamic_type
+        lambda node, x: dynamic(x), Inference(lambda node, x: [x.shape, (), ()], dtype=_dynamic_type), NumPyOnly(_BYTES)
     ),
-    "MatMulInteger": Operator(_matmul_integer, _matmul_integer_shape, _BYTES, dtype=always(np.int32)),
-    "QLinearConv": Operator(_qlinear_conv, _qlinear_conv_shape, _BYTES, dtype=_type_of(7)),
-    "QLinearMatMul": Operator(_qlinear_matmul, _qlinear_matmul_shape, _BYTES, dtype=_type_of(7)),
+    "MatMulInteger": Operator(
+        _matmul_integer, Inference(_matmul_integer_shape, dtype=always(np.int32)), NumPyOnly(_BYTES)
+    ),
+    "QLinearConv": Operator(_qlinear_conv, Inference(_qlinear_conv_shape, dtype=_type_of(7)), NumPyOnly(_BYTES)),
+    "QLinearMatMul": Operator(_qlinear_matmul, Inference(_qlinear_matmul_shape, dtype=_type_of(7)), NumPyOnly(_BYTES)),
     "QuantizeLinear": Operator(
-        _quantize, _scale_shape, lower_convert(0), read_typed, _quantized_type, note=_CONVERTED, bytes=True
+        _quantize,
+        Inference(_scale_shape, dtype=_quantized_type),
+        Kernel(lower_convert(0), _CONVERTED, dtypes=INT8_AND_FLOAT32),
+        read_typed,
     ),
 }

@@ -8,19 +8,18 @@ input.
 
 import math
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from ... import _core
 from ...layers import windows as parsed
 from ...quantized import QConv2d, QLinear, Quantization
-from ..ir.dtypes import INT8
+from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, in_order_of, row_major
 from . import conv_geometry, pool
 from .conv import convolution, convolution_shape
-from .schema import Operator, broadcast_shape, same_shape
+from .schema import Inference, Kernel, Operator, Traits, broadcast_shape, same_shape
 
 
 def real(node, name, x):
@@ -274,26 +273,42 @@ def quantization(scale, zero_point=None):
     return s, int(np.asarray(zero).reshape(-1)[0])
 
 
-_FUSES: dict[str, Any] = dict(
-    dtype=_type, read=None, adds=True, activates=True, channels=True, anywhere=True, bytes=True, scales=3
-)
-_BETWEEN: dict[str, Any] = dict(dtype=_type, read=None, anywhere=True, bytes=True)
+def _quantized_layer(evaluate, shape, lower, what):
+    """A layer whose input, residual and result may be quantised."""
+    kernel = Kernel(
+        lower,
+        dtypes=INT8_AND_FLOAT32,
+        fuses=("residual", "activation", "slopes"),
+        writes_strided=True,
+        weights=what,
+        scale_input=3,
+    )
+    return Operator(evaluate, Inference(shape, _type), kernel, None)
+
+
+def _between(evaluate, shape, lower):
+    """An operator on quantised values, to a quantised one."""
+    return Operator(
+        evaluate, Inference(shape, _type), Kernel(lower, dtypes=INT8_AND_FLOAT32, writes_strided=True), None
+    )
+
+
 RECORDS = {
-    "DynamicRequantize": Operator(lambda node, x: requantized(x), same_shape, _lower_requantize, None),
+    "DynamicRequantize": Operator(
+        lambda node, x: requantized(x), Inference(same_shape), Kernel(_lower_requantize), None
+    ),
     "Lookup": Operator(
         _lookup,
-        lambda node, x, table: x.shape,
-        _lower_lookup,
+        Inference(lambda node, x, table: x.shape, dtype=lambda node, inputs, i: inputs[1].dtype),
+        Kernel(_lower_lookup, dtypes=frozenset(INT8)),
         None,
-        lambda node, inputs, i: inputs[1].dtype,
-        bytes=True,
-        formula=True,
+        traits=Traits(elementwise=True),
     ),
-    "QuantizedAdd": Operator(_pair(np.add), broadcast_shape, _lower_pair("add"), **_BETWEEN),
-    "QuantizedAveragePool": Operator(_mean(pool.average_pool), pool.pool_shape, _lower_mean, **_BETWEEN),
-    "QuantizedConv": Operator(_conv, _conv_shape, _lower_conv, weighted="convolution of 8 bits", **_FUSES),
-    "QuantizedGlobalAveragePool": Operator(_mean(pool.whole_mean), pool.whole_shape, _lower_mean, **_BETWEEN),
-    "QuantizedLinear": Operator(_linear, _linear_shape, _lower_linear, weighted="product of 8 bits", **_FUSES),
-    "QuantizedMul": Operator(_pair(np.multiply), broadcast_shape, _lower_pair("mul"), **_BETWEEN),
-    "QuantizedSub": Operator(_pair(np.subtract), broadcast_shape, _lower_pair("sub"), **_BETWEEN),
+    "QuantizedAdd": _between(_pair(np.add), broadcast_shape, _lower_pair("add")),
+    "QuantizedAveragePool": _between(_mean(pool.average_pool), pool.pool_shape, _lower_mean),
+    "QuantizedConv": _quantized_layer(_conv, _conv_shape, _lower_conv, "convolution of 8 bits"),
+    "QuantizedGlobalAveragePool": _between(_mean(pool.whole_mean), pool.whole_shape, _lower_mean),
+    "QuantizedLinear": _quantized_layer(_linear, _linear_shape, _lower_linear, "product of 8 bits"),
+    "QuantizedMul": _between(_pair(np.multiply), broadcast_shape, _lower_pair("mul")),
+    "QuantizedSub": _between(_pair(np.subtract), broadcast_shape, _lower_pair("sub")),
 }

@@ -4,12 +4,17 @@ import math
 
 import numpy as np
 
+from ..ir.dtypes import PROGRAM
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from .schema import (
+    Inference,
+    Kernel,
+    NumPyOnly,
     Operator,
     Rewrite,
+    Traits,
     always,
     axes_of,
     axis_of,
@@ -234,37 +239,47 @@ def _read_norm(before, root=False):
     return read
 
 
-def _reduction(function, lower, **more):
-    return Operator(_reduce(function), _reduce_shape, lower, with_inputs("axes"), shaping=(1,), sizes=True, **more)
+def _reduction(function, kernel, traits=Traits()):
+    inference = Inference(_reduce_shape, shape_inputs=(1,), symbolic=True)
+    return Operator(_reduce(function), inference, kernel, with_inputs("axes"), traits)
 
 
 def _norm(*before, root=False):
     return Rewrite(_read_norm(before[0], root), (*before, "ReduceSum", *["Sqrt"] * root))
 
 
+_MEAN = Traits(quantized_as="QuantizedGlobalAveragePool", keeps_logits=True)
 RECORDS = {
-    "ArgMax": Operator(_best(np.argmax), _best_shape, _lower_best(False), dtype=always(np.int64), typed=True),
-    "ArgMin": Operator(_best(np.argmin), _best_shape, _lower_best(True), dtype=always(np.int64), typed=True),
-    "CumProd": Operator(_cumulative(np.multiply, 1), same_shape, "no kernel: rare"),
-    "CumSum": Operator(_cumulative(np.add, 0), same_shape, _lower_cumsum, typed=True, note="of float32 and int64"),
-    "Hardmax": Operator(_hardmax, same_shape, "no kernel: rare", read_to_end),
+    "ArgMax": Operator(
+        _best(np.argmax), Inference(_best_shape, dtype=always(np.int64)), Kernel(_lower_best(False), dtypes=PROGRAM)
+    ),
+    "ArgMin": Operator(
+        _best(np.argmin), Inference(_best_shape, dtype=always(np.int64)), Kernel(_lower_best(True), dtypes=PROGRAM)
+    ),
+    "CumProd": Operator(_cumulative(np.multiply, 1), Inference(same_shape), NumPyOnly("no kernel: rare")),
+    "CumSum": Operator(
+        _cumulative(np.add, 0), Inference(same_shape), Kernel(_lower_cumsum, "of float32 and int64", dtypes=PROGRAM)
+    ),
+    "Hardmax": Operator(_hardmax, Inference(same_shape), NumPyOnly("no kernel: rare"), read_to_end),
     "ReduceL1": _norm("Abs"),
     "ReduceL2": _norm("Mul", root=True),
-    "ReduceLogSumExp": _reduction(_log_sum_exp, "no kernel that shifts and sums in one"),
-    "ReduceMax": _reduction(lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), _lower_reduce("max")),
-    "ReduceMean": _reduction(_mean, _lower_reduce("mean"), weightless=True, on_bytes="QuantizedGlobalAveragePool"),
-    "ReduceMin": _reduction(lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), _lower_reduce("min")),
-    "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), _lower_reduce("prod")),
-    "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), _lower_reduce("sum")),
+    "ReduceLogSumExp": _reduction(_log_sum_exp, NumPyOnly("no kernel that shifts and sums in one")),
+    "ReduceMax": _reduction(
+        lambda x, a, k: x.max(a, keepdims=k, initial=lowest(x.dtype)), Kernel(_lower_reduce("max"))
+    ),
+    "ReduceMean": _reduction(_mean, Kernel(_lower_reduce("mean")), _MEAN),
+    "ReduceMin": _reduction(
+        lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), Kernel(_lower_reduce("min"))
+    ),
+    "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), Kernel(_lower_reduce("prod"))),
+    "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), Kernel(_lower_reduce("sum"))),
     "ReduceSumSquare": _norm("Mul"),
     "TopK": Operator(
         _top_k,
-        _top_k_shape,
-        _lower_top_k,
+        Inference(
+            _top_k_shape, dtype=lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype, shape_inputs=(1,)
+        ),
+        Kernel(_lower_top_k, "of float32", dtypes=PROGRAM),
         with_inputs("k"),
-        lambda node, inputs, i: np.dtype(np.int64) if i else inputs[0].dtype,
-        shaping=(1,),
-        typed=True,
-        note="of float32",
     ),
 }

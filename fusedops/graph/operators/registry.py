@@ -61,9 +61,9 @@ READ = {
 
 def carried(node):
     """The slice of a node's inputs whose elements its results have, in other places; None: there is none."""
-    carries = OPERATORS[node.op].carries
+    moves = OPERATORS[node.op].traits.moves_elements
     plain = node.activation is None and not node.residual
-    return carries(node) if carries is not None and plain else None
+    return moves(node) if moves is not None and plain else None
 
 
 __all__ = ["OPERATORS", "READ", "RECORDS", "Absent", "Operator", "Rewrite", "carried"]

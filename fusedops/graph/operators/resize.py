@@ -4,14 +4,14 @@ import math
 
 import numpy as np
 
-from ..ir.dtypes import INT8
+from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import deferred
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, transposed
 from . import conv3d
-from .schema import Operator, Rewrite, values
+from .schema import Inference, Kernel, Operator, Rewrite, Traits, values
 
 
 def _resize_sizes(node, shape, roi, scales, sizes):
@@ -231,15 +231,15 @@ def _carries(node):
 RECORDS = {
     "Resize": Operator(
         _resize,
-        _resize_shape,
-        _lower_resize,
+        Inference(_resize_shape, shape_inputs=(1, 2, 3), may_grow=True),
+        Kernel(
+            _lower_resize,
+            "up to three spatial axes, but tf_crop_and_resize",
+            dtypes=INT8_AND_FLOAT32,
+            writes_strided=True,
+        ),
         _read_resize,
-        shaping=(1, 2, 3),
-        grows=True,
-        anywhere=True,
-        bytes=True,
-        carries=_carries,
-        note="up to three spatial axes, but tf_crop_and_resize",
+        traits=Traits(moves_elements=_carries),
     ),
     "Upsample": Rewrite(_read_upsample, ("Resize",)),
 }

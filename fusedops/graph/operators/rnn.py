@@ -9,7 +9,7 @@ from ..steps.lowering import LoweringContext
 from ..steps.tensor import Buffer, TensorView, row_major
 from .activation import sigmoid
 from .qlinear import requantized
-from .schema import Operator, always, same_shape
+from .schema import Inference, Kernel, NumPyOnly, Operator, always, same_shape
 
 _GATE_ACTIVATIONS = {
     "Relu": lambda v, a, b: np.maximum(v, 0),
@@ -294,19 +294,17 @@ def _swapped(t):
 def _sequence(step, *gates, count):
     return Operator(
         _recurrent(step, count, list(gates)),
-        _recurrent_shape,
-        _lower,
-        note="constant weights, functions of the gates that layers have",
+        Inference(_recurrent_shape),
+        Kernel(_lower, "constant weights, functions of the gates that layers have"),
     )
 
 
 RECORDS = {
     "CheckedLengths": Operator(
         lambda node, lengths, x: _checked_lengths(node, lengths, x.shape[node.attrs["axis"]]),
-        same_shape,
-        "a check of a few numbers",
+        Inference(same_shape, dtype=always(np.int64)),
+        NumPyOnly("a check of a few numbers"),
         None,
-        always(np.int64),
     ),
     "GRU": _sequence(_gru_step, "Sigmoid", "Tanh", count=3),
     "LSTM": _sequence(_lstm_step, "Sigmoid", "Tanh", "Tanh", count=4),

@@ -1,11 +1,12 @@
 """What is known of an operator, in one record. Passes, shapes, evaluation and planning ask the record; nothing else
 knows operators by name, but a pass that is about one."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 import numpy as np
 
+from ..ir.dtypes import FLOAT32
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.subgraph import DataDependentShape
@@ -53,42 +54,62 @@ def broadcast_shape(node, *xs):
     return broadcast_shapes(*(x.shape for x in xs if x is not None))
 
 
+class Inference(NamedTuple):
+    """What is known of results before the network runs."""
+
+    shape: Callable | None  # (node, *TensorInfos) -> the shape of its result, or a list of shapes; None: see infer
+    dtype: Callable = as_first  # (node, inputs, i) -> the type of elements of the i-th result
+    shape_inputs: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
+    shape_only: bool = False  # its result follows from the shapes of its inputs
+    symbolic: bool = False  # it evaluates arrays of SymInts (of dtype object) as it does integers
+    may_grow: bool = False  # its result may be much larger than its inputs
+    # (node, *TensorInfos) -> what is known of its results, where shapes and types do not say all
+    infer: Callable | None = None
+
+
+class Kernel(NamedTuple):
+    """Steps of kernels that compute it."""
+
+    lower: Callable  # (LoweringContext, node) -> whether it added steps, else NumPy computes this node
+    note: str = ""  # for which nodes there are kernels, for the documentation
+    dtypes: frozenset[np.dtype] = FLOAT32  # of results; NumPy makes others
+    fuses: Collection[str] = ()  # what its steps apply: "residual", "activation", "slopes" (one for each channel)
+    writes_strided: bool = False  # an image with any distance between its pixels, such as a part of a concatenation
+    weights: str = ""  # it has weights, into which scales fold: what it is in words
+    scale_input: int = 1  # that a scale of its channels folds into; 0: none, but shifts fold into the bias
+
+
+class NumPyOnly(NamedTuple):
+    """NumPy computes it: why."""
+
+    why: str
+    fuses = ()
+    writes_strided = False
+    weights = ""
+
+
+class Traits(NamedTuple):
+    """What passes may do with it."""
+
+    is_identity: Callable | None = None  # (node, *TensorInfos or None) -> whether it gives back its first input
+    # the inputs whose elements, or the largest of them, the result has elsewhere: a slice of them, by the node
+    moves_elements: Callable | None = None
+    quantized_as: str = ""  # the operator on quantised values, which takes the inputs that are not parameters
+    keeps_logits: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
+    reads_logits: bool = False  # differences of its inputs become factors
+    elementwise: bool = False  # of one value and numbers: activations that are spelled out may consist of it
+
+
 class Operator(NamedTuple):
-    """An operator of the graph. The first three fields have no default: a kernel, or the reason why there is none, is
-    said for each."""
+    """An operator of the graph. What has no default is said for each: its meaning, its shape, and a kernel or the
+    reason why there is none."""
 
     evaluate: Callable  # (node, *arrays) -> its result, or a tuple of them: the meaning that all else must keep
-    shape: Callable | None  # (node, *Knowns) -> the shape of its result, or a list of shapes; None: see infer
-    # (builder, node) -> whether it added steps, else NumPy computes this node; or why NumPy always does
-    lower: Callable | str
-    read: Callable | None = plain  # (reader, node): adds it in the form of the newest opset; None where no file has it
-    dtype: Callable = as_first  # (node, inputs, i) -> the type of elements of the i-th result
-    note: str = ""  # for which nodes there are kernels, for the documentation
-    shaping: tuple[int, ...] = ()  # inputs on whose values the shape of the result depends
-    from_shapes: bool = False  # its result follows from the shapes of its inputs
-    views: bool = False  # its steps place what they read otherwise, whatever the type of its elements
-    typed: bool = False  # its lowering looks at the types of elements itself
-    sizes: bool = False  # it evaluates arrays of SymInts (of dtype object) as it does integers
-    grows: bool = False  # its result may be much larger than its inputs
-    call: Callable | None = None  # (node, residual, *arrays) -> its results by the library's own calls, or None
-    idle: Callable | None = None  # (node, *Knowns or None) -> whether it gives back its first input
-    adds: bool = False  # its steps add a residual
-    activates: bool = False  # its steps apply an activation
-    channels: bool = False  # an activation may have a slope for each of its channels
-    # its steps write an image with any distance between its pixels, such as a part of a concatenation
-    anywhere: bool = False
-    weighted: str = ""  # it has weights, into which scales fold: what it is in words
-    scales: int = 1  # the input that a scale of its channels folds into; 0: none, but shifts fold into the bias
-    bytes: bool = False  # its steps take and make bytes
-    # the inputs whose elements, or the largest of them, the result has in other places: a slice of them, by the node
-    carries: Callable | None = None
-    on_bytes: str = ""  # the same operator on bytes, which takes the inputs that are not parameters
-    weightless: bool = False  # what goes in comes out, in another shape, order or mean: logits stay logits
-    logits: bool = False  # differences of its inputs become factors
-    formula: bool = False  # activations that are spelled out may consist of it
-    infer: Callable | None = (
-        None  # (node, *Knowns) -> what is known of its results, where shapes and types do not say all
-    )
+    inference: Inference
+    kernel: Kernel | NumPyOnly
+    read: Callable | None = plain  # (GraphBuilder, node): adds it as the newest opset has it; None where no file has it
+    traits: Traits = Traits()
+    run_layer: Callable | None = None  # (node, residual, *arrays) -> its results by the library's own calls, or None
     subgraphs: bool = False  # graphs inside: evaluate and infer are handed what runs or infers these, before the node
 
 

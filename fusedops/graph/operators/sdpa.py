@@ -5,7 +5,7 @@ import numpy as np
 from ..ir.symbolic import guard
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, broadcast_shapes
-from .schema import Operator
+from .schema import Inference, Kernel, Operator
 
 LOW = -1e4  # exporters' least fill: next to a key that is seen its weight is 0
 
@@ -74,5 +74,5 @@ def _lower(p: LoweringContext, node):
 
 
 RECORDS = {
-    "SoftmaxProduct": Operator(_attend, _shape, _lower, None),
+    "SoftmaxProduct": Operator(_attend, Inference(_shape), Kernel(_lower), None),
 }

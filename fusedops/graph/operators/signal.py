@@ -7,7 +7,7 @@ import numpy as np
 
 from ..ir.dtypes import from_onnx
 from ..ir.graph_builder import GraphBuilder
-from .schema import Operator, axes_of, values
+from .schema import Inference, NumPyOnly, Operator, axes_of, values
 
 
 def _complex(x):
@@ -179,12 +179,11 @@ def _random(draw):
 
     return Operator(
         run,
-        lambda node, x=None: node.attrs["shape"] if x is None else x.shape,
-        "constant as soon as its shape is known",
+        Inference(
+            lambda node, x=None: node.attrs["shape"] if x is None else x.shape, dtype=_random_type, shape_only=True
+        ),
+        NumPyOnly("constant as soon as its shape is known"),
         read,
-        _random_type,
-        from_shapes=True,
-        note="with a seed",
     )
 
 
@@ -198,25 +197,24 @@ _NORMAL = _random(lambda g, a, shape: g.normal(a.get("mean", 0.0), a.get("scale"
 _UNIFORM = _random(lambda g, a, shape: g.uniform(a.get("low", 0.0), a.get("high", 1.0), shape))
 _FOURIER = "no kernel: NumPy's transforms are fast"
 RECORDS = {
-    "DFT": Operator(_dft, _dft_shape, _FOURIER, _read_dft, shaping=(1, 2)),
+    "DFT": Operator(_dft, Inference(_dft_shape, shape_inputs=(1, 2)), NumPyOnly(_FOURIER), _read_dft),
     "MelWeightMatrix": Operator(
         _mel,
-        _mel_shape,
-        "constant as soon as its sizes are known",
-        dtype=_mel_type,
-        shaping=(0, 1, 2, 3, 4),
-        grows=True,
+        Inference(_mel_shape, dtype=_mel_type, shape_inputs=(0, 1, 2, 3, 4), may_grow=True),
+        NumPyOnly("constant as soon as its sizes are known"),
     ),
     "RandomNormal": _NORMAL,
     "RandomNormalLike": _NORMAL,
     "RandomUniform": _UNIFORM,
     "RandomUniformLike": _UNIFORM,
-    "STFT": Operator(_stft, _stft_planned, _FOURIER, shaping=(1, 3), grows=True),
+    "STFT": Operator(_stft, Inference(_stft_planned, shape_inputs=(1, 3), may_grow=True), NumPyOnly(_FOURIER)),
     "TfIdfVectorizer": Operator(
         _count_grams,
-        lambda node, x: (*x.shape[:-1], max(node.attrs["ngram_indexes"]) + 1),
-        "no kernel: it looks words up",
+        Inference(
+            lambda node, x: (*x.shape[:-1], max(node.attrs["ngram_indexes"]) + 1),
+            dtype=lambda node, inputs, i: np.dtype(np.float32),
+        ),
+        NumPyOnly("no kernel: it looks words up"),
         _read_grams,
-        lambda node, inputs, i: np.dtype(np.float32),
     ),
 }

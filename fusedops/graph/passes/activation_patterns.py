@@ -78,7 +78,7 @@ def _cone(graph, root, producers):
 def _is_part(node):
     """Whether the node is a function of numbers, which an activation with a slope for each channel is not."""
     return (
-        OPERATORS[node.op].formula
+        OPERATORS[node.op].traits.elementwise
         and not node.residual
         and (node.op == "Activation") == (node.activation is not None)
         and activations.parse(node.activation)[3] is None

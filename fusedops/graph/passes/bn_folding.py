@@ -33,7 +33,7 @@ def fold_biases(context):
 
 def _run(context, allowed):
     for node in context.nodes():
-        if OPERATORS[node.op].weighted:
+        if OPERATORS[node.op].kernel.weights:
             _fold(context, node, allowed)
     for node in context.nodes():
         if node.op == "BatchNormalization" and node.op in allowed:
@@ -60,7 +60,7 @@ def _row(context, node, allowed, last):
 
 
 def _fold(context, node, allowed):
-    at = OPERATORS[node.op].scales
+    at = OPERATORS[node.op].kernel.scale_input
     w, b = context.graph.constant(node, at or 1), context.graph.constant(node, 2)
     if node.activation is not None or node.residual or node.input(2) and b is None:
         return
@@ -182,10 +182,10 @@ def _why_not(context, node):
     producer, why = context.producers.get(value), _unfoldable(context.graph, node)
     if why:
         return why
-    if producer is None or not OPERATORS[producer.op].weighted:
+    if producer is None or not OPERATORS[producer.op].kernel.weights:
         before = "an input" if producer is None else f"{producer.op} {producer.name}"
         return f"it follows {before}, which has no weights to fold into"
-    name = f"{OPERATORS[producer.op].weighted} {producer.name}"
+    name = f"{OPERATORS[producer.op].kernel.weights} {producer.name}"
     w, b = graph.constant(producer, 1), graph.constant(producer, 2)
     if w is None or producer.input(2) and b is None:
         return f"the {'weights' if w is None else 'bias'} of {name} are not constant"

@@ -18,7 +18,7 @@ def run(context):
 
 
 def _does_nothing(context, node):
-    graph, idle = context.graph, OPERATORS[node.op].idle
+    graph, idle = context.graph, OPERATORS[node.op].traits.is_identity
     if (
         idle is None
         or node.activation is not None

@@ -36,7 +36,7 @@ def _residual(context, node):
     producers, reasons = context.producers, []
     candidates = sorted((producers[v] for v in node.inputs if v in producers), key=lambda n: -context.order[n])
     for into in candidates:
-        if not OPERATORS[into.op].adds:
+        if "residual" not in OPERATORS[into.op].kernel.fuses:
             continue
         why = _why_not(context, into, node)
         if why is None and context.shape(into.output) is None:
@@ -80,14 +80,14 @@ def _added_before(context, norm):
 
 def _activation(context, node):
     into = context.producers.get(node.inputs[0])
-    if into is None or not OPERATORS[into.op].activates:
+    if into is None or "activation" not in OPERATORS[into.op].kernel.fuses:
         return
     why = _why_not(context, into, node)
     if (
         why is None
         and isinstance(node.activation, tuple)
         and node.activation[0] == "prelu"
-        and not OPERATORS[into.op].channels
+        and "slopes" not in OPERATORS[into.op].kernel.fuses
     ):
         why = f"{into.op} has no channels that prelu's slopes could belong to"
     if why:
@@ -109,7 +109,7 @@ def _why_not(context, into, node):
         return f"the result of {name} has {len(readers)} consumers"
     if known is not None and known.dtype != np.float32:
         return f"{name} computes in {known.dtype}, not float32"
-    if OPERATORS[into.op].weighted and graph.constant(into, 1) is None:
+    if OPERATORS[into.op].kernel.weights and graph.constant(into, 1) is None:
         return f"the weights of {name} are not constant"
     return None
 

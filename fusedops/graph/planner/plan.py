@@ -19,6 +19,7 @@ from ..ir.graph import Node
 from ..ir.subgraph import DataDependentShape
 from ..ir.symbolic import concrete, is_symbolic
 from ..operators.registry import OPERATORS
+from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.step import RULES
 from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
@@ -56,9 +57,9 @@ class Evaluation:
                 return np.copyto(self._writes[0](slots), arrays[0], casting="unsafe")
         inputs = iter(arrays)
         arrays = [next(inputs) if given else None for given in self._given]
-        call, residual = OPERATORS[step.node.op].call, next(inputs, None)
+        run_layer, residual = OPERATORS[step.node.op].run_layer, next(inputs, None)
         try:
-            results = call and call(step.node, residual, *arrays)
+            results = run_layer and run_layer(step.node, residual, *arrays)
             if results is None:
                 results = evaluate(step.node, arrays, residual, self._graphs)
         except IndexError as e:
@@ -257,9 +258,9 @@ def _concat_slots(graph, known):
     offset in channels)."""
     slots, images = (
         {},
-        {n.output for n in graph.nodes if OPERATORS[n.op].anywhere and _is_image(known[n.output])}.difference(
-            graph.results
-        ),
+        {
+            n.output for n in graph.nodes if OPERATORS[n.op].kernel.writes_strided and _is_image(known[n.output])
+        }.difference(graph.results),
     )
     for node in graph.nodes:
         if node.op != "Concat" or node.output not in images or node.attrs["axis"] % 4 != 1:
@@ -276,11 +277,11 @@ def _logits(graph):
     """Values that a softmax reads, perhaps by way of pooling, an activation or another shape."""
     producers, found = graph.producers(), set()
     for node in graph.nodes:
-        value = node.inputs[0] if OPERATORS[node.op].logits else None
+        value = node.inputs[0] if OPERATORS[node.op].traits.reads_logits else None
         while value is not None:
             found.add(value)
             node = producers.get(value)
-            value = node.inputs[0] if node is not None and OPERATORS[node.op].weightless else None
+            value = node.inputs[0] if node is not None and OPERATORS[node.op].traits.keeps_logits else None
     return found
 
 
@@ -289,12 +290,11 @@ def _is_image(known):
 
 
 def _lower(builder, node):
-    record, made = OPERATORS[node.op], next(v for v in node.outputs if v)
-    typed = record.views or record.bytes or record.typed
-    if callable(record.lower) and (builder.known[made].dtype == np.float32 or typed):
+    kernel, made = OPERATORS[node.op].kernel, next(v for v in node.outputs if v)
+    if isinstance(kernel, Kernel) and builder.known[made].dtype in kernel.dtypes:
         before = len(builder.steps)
         try:
-            if record.lower(builder, node):
+            if kernel.lower(builder, node):
                 return
         except NoKernel:
             del builder.steps[before:]

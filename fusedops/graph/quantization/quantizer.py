@@ -250,8 +250,8 @@ class _Work:
 
 def _product(node, x, w):
     """What a layer sums, without bias and what follows."""
-    plain, call = replace(node, activation=None, residual=""), OPERATORS[node.op].call
-    y = call(plain, None, x, w) if call else None
+    plain, run_layer = replace(node, activation=None, residual=""), OPERATORS[node.op].run_layer
+    y = run_layer(plain, None, x, w) if run_layer else None
     return evaluate(plain, [x, w])[0] if y is None else y
 
 

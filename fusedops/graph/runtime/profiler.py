@@ -165,7 +165,7 @@ def run_timed(plan, slots):
 
 def _operations(plan, node):
     """Operations of a node's multiply-adds."""
-    if not OPERATORS[node.op].weighted:
+    if not OPERATORS[node.op].kernel.weights:
         return 0
     x, y, w = (plan.shapes[v] for v in (node.inputs[0], node.output, node.inputs[1]))
     points = np.prod(x if node.op == "ConvTranspose" else y)

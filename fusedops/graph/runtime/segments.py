@@ -14,6 +14,7 @@ from ..inference.evaluate import evaluate
 from ..inference.shape_inference import MAX_VALUES
 from ..ir.graph import Graph, Value
 from ..operators.registry import OPERATORS
+from ..operators.schema import Kernel
 from ..steps.step import Step
 
 
@@ -101,11 +102,11 @@ class _Before:
 def _is_planned(graph, node, known):
     """Whether the node has a kernel, and a few numbers decide its shape, which are not the network's inputs already."""
     record = OPERATORS[node.op]
-    deciding = [v for i in record.shaping if (v := node.input(i)) and known[v].data is None]
+    deciding = [v for i in record.inference.shape_inputs if (v := node.input(i)) and known[v].data is None]
     given = {v.name for v in graph.inputs}
     return (
         bool(deciding)
-        and callable(record.lower)
+        and isinstance(record.kernel, Kernel)
         and node.op != "Slice"
         and all(v not in given and len(known[v].shape) <= 1 and known[v].shape[:1] <= (MAX_VALUES,) for v in deciding)
     )
@@ -115,7 +116,7 @@ def _types(node, known):
     """{result: its type of elements} of a node, None for what a sequence has."""
     inputs = [known[v] if v else None for v in node.inputs]
     try:
-        return {v: OPERATORS[node.op].dtype(node, inputs, i) for i, v in enumerate(node.outputs) if v}
+        return {v: OPERATORS[node.op].inference.dtype(node, inputs, i) for i, v in enumerate(node.outputs) if v}
     except (AttributeError, LookupError, TypeError) as e:
         raise ValueError(f"{node.op} {node.name!r} does not fit its inputs: {e}") from e
 

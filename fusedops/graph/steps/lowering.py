@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from ... import _core, activations
-from ..ir.dtypes import in_programs
+from ..ir.dtypes import PROGRAM
 from ..ir.symbolic import is_symbolic
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
@@ -125,7 +125,7 @@ class LoweringContext:
         """Adds an elementwise function of elements of any type, which are broadcast; NoKernel where there is none for
         them. What is computed with is of the first operand's type, of a choice (`where`) of the second's."""
         of = operands[name == "where"].dtype
-        if not in_programs(y.dtype) or not _core.map_takes(name, of):
+        if y.dtype not in PROGRAM or not _core.map_takes(name, of):
             raise NoKernel(name)
         tensors = dict(zip("abc", (broadcast(t, y.shape) for t in operands), strict=False))
         self.add("map", node, name=name, **tensors, y=y, of=of, to=y.dtype)

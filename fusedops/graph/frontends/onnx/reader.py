@@ -341,7 +341,7 @@ class _Reader(GraphBuilder):
         inputs = [_of_type(self.dtype(v)) for v in node.inputs]
         with contextlib.suppress(AttributeError, LookupError, TypeError):  # of what is not known the plan will say why
             for i, v in enumerate(node.outputs):
-                self.types[v] = record.dtype(node, inputs, i)
+                self.types[v] = record.inference.dtype(node, inputs, i)
 
     # ---- nodes
 

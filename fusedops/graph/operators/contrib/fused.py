@@ -6,7 +6,7 @@ from ...ir.graph import Node, unique
 from ...ir.graph_builder import GraphBuilder
 from ...steps.lowering import LoweringContext
 from .. import activation, conv, elementwise, norm, pool
-from ..schema import Operator, Rewrite
+from ..schema import Inference, Kernel, Operator, Rewrite, Traits
 
 _READERS = {**activation.RECORDS, **conv.RECORDS, **elementwise.RECORDS, **norm.RECORDS, **pool.RECORDS}
 
@@ -251,7 +251,11 @@ def _as(op):
 _FUSED = Rewrite(_read_fused_matmul, ("MatMul",))
 RECORDS = {
     "MoveAxis": Operator(
-        _move, lambda node, x: tuple(x.shape[a] for a in _order(node, len(x.shape))), _lower_move, None, weightless=True
+        _move,
+        Inference(lambda node, x: tuple(x.shape[a] for a in _order(node, len(x.shape)))),
+        Kernel(_lower_move),
+        None,
+        traits=Traits(keeps_logits=True),
     ),
     "SimplifiedLayerNormalization": Rewrite(_read_simplified, ("Mul", "ReduceMean")),
     **{

@@ -7,7 +7,7 @@ from .... import tokens
 from ...ir.graph_builder import GraphBuilder
 from ...steps.lowering import LoweringContext
 from ...steps.tensor import along, broadcast, part
-from ..schema import Operator, Rewrite, values
+from ..schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, values
 from .fused import moved
 
 
@@ -429,13 +429,17 @@ def _read_grouped(r: GraphBuilder, node):
 
 _ONE_ROW = "of one row, whose scores softmax takes as they are, and whose positions follow each other"
 RECORDS = {
-    "AttentionMask": Operator(_mask, _mask_shape, "small against the scores", None),
+    "AttentionMask": Operator(_mask, Inference(_mask_shape), NumPyOnly("small against the scores"), None),
     "com.microsoft.Attention": Rewrite(_read_attention, ("MatMul", "Softmax")),
     "com.microsoft.GroupQueryAttention": Operator(
-        _grouped, _grouped_shape, _lower_grouped, _read_grouped, shaping=(6,), call=_call_grouped, note=_ONE_ROW
+        _grouped,
+        Inference(_grouped_shape, shape_inputs=(6,)),
+        Kernel(_lower_grouped, _ONE_ROW),
+        _read_grouped,
+        run_layer=_call_grouped,
     ),
     "com.microsoft.MultiHeadAttention": Rewrite(_read_multi_head, ("MatMul", "Softmax")),
     "com.microsoft.RotaryEmbedding": Operator(
-        _rotary, _rotary_shape, _lower_rotary, _read_rotary, note="positions that each token has"
+        _rotary, Inference(_rotary_shape), Kernel(_lower_rotary, "positions that each token has"), _read_rotary
     ),
 }

@@ -45,15 +45,15 @@ def _store(context, node):
         return None
     if into.op in ("QuantizedConv", "QuantizedLinear"):
         why = ""
-    elif OPERATORS[into.op].on_bytes:
-        why = (_mean if "Pool" in OPERATORS[into.op].on_bytes else _pair)(context, into)
+    elif OPERATORS[into.op].traits.quantized_as:
+        why = (_mean if "Pool" in OPERATORS[into.op].traits.quantized_as else _pair)(context, into)
     else:
         return None
     if not why and (into.output in context.graph.results or len(context.consumers[node.inputs[0]]) > 1):
         why = f"the result of {into.op} {into.name} is read as floats too"
     if why:
         return context.refused(node, why)
-    if OPERATORS[into.op].on_bytes:
+    if OPERATORS[into.op].traits.quantized_as:
         _on_bytes(context, into)
     into.attrs["y_q"], into.attrs["y_type"] = found[0], str(found[1])
     value = node.inputs[0]
@@ -104,7 +104,7 @@ def _flat(a):
 def _is_elementwise(context, node):
     """Whether each element of the result follows from the one at its place and numbers."""
     record = OPERATORS[node.op]
-    if not (record.formula or node.op in ("QuantizeLinear", "DequantizeLinear")) or node.residual:
+    if not (record.traits.elementwise or node.op in ("QuantizeLinear", "DequantizeLinear")) or node.residual:
         return False
     if isinstance(node.activation, tuple) and any(np.size(a) > 1 for a in node.activation):
         return False
@@ -141,7 +141,7 @@ def _mean(context, node):
 
 def _on_bytes(context, node):
     """An operator of floats as that of bytes."""
-    node.op, before = OPERATORS[node.op].on_bytes, node.inputs
+    node.op, before = OPERATORS[node.op].traits.quantized_as, node.inputs
     pair = "Pool" not in node.op
     sources = [source_of(context, v) for v in (before if pair else before[:1])]
     node.inputs = [s.value for s in sources]
