@@ -50,6 +50,7 @@ class Model:
         `options` of `built`."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._session = Session(graph, options)
+        self._run = self._session.run
 
     @property
     def inputs(self):
@@ -61,7 +62,7 @@ class Model:
 
     def __call__(self, *arrays):
         """The outputs for the inputs in order: an array, or a tuple of them where the network has several."""
-        results = self._session(*arrays)
+        results = self._run(arrays)
         return results[0] if len(results) == 1 else tuple(results)
 
     def run(self, inputs):

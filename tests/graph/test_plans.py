@@ -210,13 +210,13 @@ def test_templates_are_not_made_without_end(monkeypatch):
 
 
 def traced(*values):
-    trace = symbolic.ShapeEnv(values)
-    return trace, trace.given
+    env = symbolic.ShapeEnv(values)
+    return env, env.given
 
 
 def test_arithmetic_is_that_of_ints():
     for a, b in ((7, 3), (-7, 3), (12, -5), (0, 4), (1, 1)):
-        trace, (x, y) = traced(a, b)
+        env, (x, y) = traced(a, b)
         found = [
             x + y,
             x - y,
@@ -235,7 +235,7 @@ def test_arithmetic_is_that_of_ints():
             x % 4,
             abs(x),
         ]
-        values = symbolic._core.Formulas(trace.formulas).run((a, b))
+        values = symbolic._core.Formulas(env.formulas).run((a, b))
         expected = [
             a + b,
             a - b,
@@ -281,43 +281,43 @@ def test_arithmetic_is_that_of_ints():
     ],
 )
 def test_conditions(test):
-    """Sizes that meet the conditions of a trace have its results."""
+    """Sizes that meet the conditions of an environment have its results."""
     pairs = [(a, b) for a in range(1, 8) for b in range(1, 8)]
     for pair in pairs:
-        trace, (x, y) = traced(*pair)
+        env, (x, y) = traced(*pair)
         result = test(x, y)
         assert result == test(*pair)
-        formulas = symbolic._core.Formulas(trace.formulas)
+        formulas = symbolic._core.Formulas(env.formulas)
         for other in pairs:
             values = formulas.run(other)
-            held = values is not None and all(f(*symbolic.concrete(a, values)) == r for f, a, r in trace.decisions)
+            held = values is not None and all(f(*symbolic.concrete(a, values)) == r for f, a, r in env.guards)
             assert held or other != pair
             assert not held or test(*other) == result or result is x
 
 
 def test_what_overflows_does_not_hold():
-    trace, (x, y) = traced(3, 4)
+    env, (x, y) = traced(3, 4)
     assert x * y * x * y == 144
-    assert symbolic._core.Formulas(trace.formulas).run((1 << 40, 1 << 40)) is None
-    trace, (x, y) = traced(3, 4)
+    assert symbolic._core.Formulas(env.formulas).run((1 << 40, 1 << 40)) is None
+    env, (x, y) = traced(3, 4)
     assert x // y == 0
-    assert symbolic._core.Formulas(trace.formulas).run((3, 0)) is None
+    assert symbolic._core.Formulas(env.formulas).run((3, 0)) is None
     with pytest.raises(OverflowError):
         traced(1 << 62)[1][0] * 4
 
 
 def test_values_that_come_later():
-    trace, (x, y) = traced(3, 4)
+    env, (x, y) = traced(3, 4)
     assert symbolic.deferred(np.arange, 5).tolist() == [0, 1, 2, 3, 4]
     late = symbolic.deferred(np.arange, x * y)
     assert (
         symbolic.is_symbolic((1, [late]))
-        and len(symbolic.concrete(late, symbolic._core.Formulas(trace.formulas).run((2, 5)))) == 10
+        and len(symbolic.concrete(late, symbolic._core.Formulas(env.formulas).run((2, 5)))) == 10
     )
     assert late.size == 12  # looked at before: from now on the only size
     assert (
-        symbolic._core.Formulas(trace.formulas).run((2, 5)) is None
-        and symbolic._core.Formulas(trace.formulas).run((6, 2)) is not None
+        symbolic._core.Formulas(env.formulas).run((2, 5)) is None
+        and symbolic._core.Formulas(env.formulas).run((6, 2)) is not None
     )
 
 

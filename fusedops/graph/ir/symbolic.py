@@ -1,10 +1,10 @@
 """Symbolic sizes: numbers that stay open while a network is planned, and know how they follow from the sizes of
 inputs.
 
-A plan is made once with a SymInt for each open size. Arithmetic gives other SymInts; a comparison gives a bool and notes
-the condition that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by `__index__`,
-and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever made it;
-operators that compute with SymInts to the end are planned once, others once a size.
+A plan is made once with a SymInt for each open size. Arithmetic gives other SymInts; a comparison gives a bool and
+notes the condition that other sizes must meet for the plan to be theirs too. What needs a plain int gets one, by
+`__index__`, and notes that the size must be that. So a plan is right for all sizes that meet its conditions, whatever
+made it; operators that compute with SymInts to the end are planned once, others once a size.
 """
 
 from operator import index
@@ -19,12 +19,12 @@ SYMBOLIC_ERRORS = ArithmeticError, AttributeError, TypeError, ValueError
 
 
 class ShapeEnv:
-    """Formulas and conditions as they are noted; `decisions` are conditions that functions test: (function, arguments,
+    """Formulas and conditions as they are noted; `guards` are conditions that functions test: (function, arguments,
     result)."""
 
     def __init__(self, given):
         self.formulas, self.found, self.values, self.constants = [], {}, [], {}
-        self.decisions = []
+        self.guards = []
         self.given = [SymInt(self, self.note(_core.GIVEN, i, 0, value)) for i, value in enumerate(given)]
 
     def note(self, kind, a, b, value=0):
@@ -73,7 +73,7 @@ def _arithmetic(kind, function, swapped=False):
                 return 0
             if other == _UNCHANGED.get(kind) and (not swapped or kind in (_core.ADD, _core.MULTIPLY)):
                 return self
-        return self.trace.compute(kind, a, b, function(value(a), value(b)))
+        return self.env.compute(kind, a, b, function(value(a), value(b)))
 
     return method
 
@@ -85,22 +85,22 @@ def _comparison(kind, opposite, function, swapped=False):
         if isinstance(other, SymInt) and other.number == self.number:
             return function(0, 0)
         truth = function(self.value, value(other))
-        return self.trace.holds(kind, opposite, *((other, self) if swapped else (self, other)), truth)
+        return self.env.holds(kind, opposite, *((other, self) if swapped else (self, other)), truth)
 
     return method
 
 
 class SymInt:
-    """An integer that follows from the sizes of inputs; `value` is what it is in the trace."""
+    """An integer that follows from the sizes of inputs; `value` is what it is in its environment."""
 
-    __slots__ = ("number", "trace")
+    __slots__ = ("env", "number")
 
-    def __init__(self, trace, number):
-        self.trace, self.number = trace, number
+    def __init__(self, env, number):
+        self.env, self.number = env, number
 
     @property
     def value(self):
-        return self.trace.values[self.number]
+        return self.env.values[self.number]
 
     __add__ = _arithmetic(_core.ADD, lambda a, b: a + b)
     __radd__ = _arithmetic(_core.ADD, lambda a, b: a + b, swapped=True)
@@ -142,7 +142,7 @@ class SymInt:
         return value(a) / value(b)
 
     def __index__(self):
-        self.trace.holds(_core.EQUAL, _core.UNEQUAL, self, self.value, True)
+        self.env.holds(_core.EQUAL, _core.UNEQUAL, self, self.value, True)
         return self.value
 
     __int__ = __trunc__ = __floor__ = __ceil__ = __index__
@@ -174,7 +174,7 @@ def guard(function, *arguments):
     """function(*arguments) with plain ints; other sizes must give the same result, which the function is asked for."""
     result = function(*concrete(arguments))
     for size in _symbols(arguments)[:1]:
-        size.trace.decisions.append((function, arguments, result))
+        size.env.guards.append((function, arguments, result))
     return result
 
 
@@ -200,7 +200,7 @@ def is_symbolic(x):
 
 
 def concrete(x, values=None):
-    """x with ints for the SymInts in it: those of the formulas' `values`, or of the trace."""
+    """x with ints for the SymInts in it: those of the formulas' `values`, or of the environment."""
     if x.__class__ in _CLOSED:
         return x
     if isinstance(x, SymInt):
@@ -223,7 +223,7 @@ def deferred(function, *arguments):
 
 class Deferred:
     """What a function makes of sizes when they are given. Whoever looks at it before gets it for the sizes of the
-    trace, which must stay then."""
+    environment, which must stay then."""
 
     def __init__(self, function, arguments, shape=None, dtype=None):
         self.function, self.arguments, self._shape, self._dtype, self._computed = (
@@ -242,7 +242,7 @@ class Deferred:
         return self._computed[1]
 
     def fixed(self):
-        """The result for the sizes of the trace, from now on the only ones."""
+        """The result for the sizes of the environment, from now on the only ones."""
         for size in self.sizes:
             index(size)
         return self.now()

@@ -104,8 +104,8 @@ class SymbolicPlan:
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
-    def __init__(self, graph, trace, shapes, values, layers, threads, graphs=None):
-        self.graphs, self.trace, self.known = graphs, trace, infer(graph, shapes, values, earlier=graph.known)
+    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None):
+        self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known))
         for node in graph.nodes:
@@ -117,7 +117,7 @@ class SymbolicPlan:
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         _share(self.steps)
-        self._outputs = [([*map(trace.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
+        self._outputs = [([*map(env.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
         self.constants, self._numbers = [], {}
@@ -125,10 +125,10 @@ class SymbolicPlan:
         for numpy, group in groupby(self.steps, key=lambda step: step.kind == "numpy"):
             steps = list(group)
             self.parts += steps if numpy else [_Part(self, steps)]
-        self._bytes = np.array([trace.number(b.nbytes) for b in self.buffers], np.int64)
+        self._bytes = np.array([env.number(b.nbytes) for b in self.buffers], np.int64)
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
-        self._formulas = _core.Formulas(trace.formulas)
+        self._formulas = _core.Formulas(env.formulas)
 
     def outputs(self, values):
         """The (shape, dtype) of each output."""
@@ -140,7 +140,7 @@ class SymbolicPlan:
             return None
         if not isinstance(t, TensorView):
             return self._constant(t)
-        b, number = t.buffer.root(), self.trace.number
+        b, number = t.buffer.root(), self.env.number
         slot, source = (b.slot, self._arena.get(id(b), -1)) if b.array is None else (-1, self._constant(b.array))
         return (
             slot,
@@ -163,10 +163,10 @@ class SymbolicPlan:
         return self._numbers[id(array)]
 
     def plan(self, sizes):
-        """The Plan for sizes of the inputs, in the order of the trace's; None where they do not meet its conditions."""
+        """The Plan for sizes of the inputs, in the environment's order; None where they do not meet its conditions."""
         values = self._formulas.run(sizes)
         if values is None or any(
-            function(*concrete(arguments, values)) != result for function, arguments, result in self.trace.decisions
+            function(*concrete(arguments, values)) != result for function, arguments, result in self.env.guards
         ):
             return None
         offsets, arena = _core.lay_out(values[self._bytes], self._first, self._last)

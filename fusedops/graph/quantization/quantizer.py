@@ -95,7 +95,7 @@ def _arrays(session, sample):
             given = ", ".join(map(str, sample)) or "none"
             raise ValueError(f"the network takes the inputs {', '.join(names)}, got {given}")
         sample = [sample[name] for name in names]
-    arrays = session.take(sample if isinstance(sample, (tuple, list)) else [sample])
+    arrays = tuple(session.take(sample if isinstance(sample, (tuple, list)) else [sample]))
     for name, x in zip(names, arrays, strict=True):
         if isinstance(x, np.ndarray) and x.dtype.kind == "f" and not np.isfinite(x).all():
             raise ValueError(f"{name} has NaN or infinite elements, which have no range")
@@ -189,7 +189,7 @@ class _Work:
         tapped = self.session_of(graph, layers=session.layers)
         self.passes += 1
         for i, arrays in enumerate(self.samples):
-            yield dict(zip(names, tapped(*arrays), strict=True))
+            yield dict(zip(names, tapped.run(arrays), strict=True))
             # how many passes there will be is not known: each does 0.3 of what is left
             self.progress(1 - 0.7 ** (self.passes - 1 + (i + 1) / len(self.samples)))
 
@@ -242,7 +242,7 @@ class _Work:
         names = [v.name for v in session.graph.outputs]
         sums = {name: np.zeros(2) for name in names}
         for arrays in self.samples:
-            for name, y, z in zip(names, session(*arrays), other(*arrays), strict=True):
+            for name, y, z in zip(names, session.run(arrays), other.run(arrays), strict=True):
                 if isinstance(y, np.ndarray) and y.shape == z.shape:
                     sums[name] += _signal_and_noise(y, z)
         return tuple(QuantizedOutput(name, decibels(*s)) for name, s in sums.items())

@@ -62,7 +62,7 @@ class Subgraphs:
         if not graph.nodes:  # a branch that hands on what it takes
             given = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
             return [given[v] for v in graph.results]
-        return self.session(graph, inputs)(*inputs)
+        return self.session(graph, inputs).run(tuple(inputs))
 
     def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
         """The LoopRunner of a graph; None where another round may have other shapes, or holds sequences."""

@@ -96,7 +96,7 @@ class _Before:
     def run(self, env):
         if self.session is None:
             return {}
-        return dict(zip(self.results, self.session(*(env[v.name] for v in self.inputs)), strict=True))
+        return dict(zip(self.results, self.session.run(tuple([env[v.name] for v in self.inputs])), strict=True))
 
 
 def _is_planned(graph, node, known):

@@ -84,8 +84,8 @@ class Session:
 
     # ---- calls
 
-    def __call__(self, *arrays):
-        """The results for the inputs in order, as a list."""
+    def run(self, arrays):
+        """The results for a tuple of the inputs in order, as a list."""
         found = self._simple and self._planned(arrays)
         if not found:
             arrays = self.take(arrays)
