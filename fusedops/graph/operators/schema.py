@@ -80,12 +80,12 @@ class Kernel(NamedTuple):
 
 
 class NumPyOnly(NamedTuple):
-    """NumPy computes it: why."""
+    """NumPy computes it: why. The rest is what passes ask a kernel."""
 
     why: str
-    fuses = ()
-    writes_strided = False
-    weights = ""
+    fuses: Collection[str] = ()
+    writes_strided: bool = False
+    weights: str = ""
 
 
 class Traits(NamedTuple):
