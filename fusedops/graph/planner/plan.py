@@ -21,9 +21,8 @@ from ..ir.symbolic import concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
-from ..steps.step import RULES
 from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
-from . import batch_tiling, mbconv
+from . import batch_tiling, inplace, mbconv
 
 
 class CallSequence:
@@ -116,7 +115,7 @@ class SymbolicPlan:
         self.steps, self.report = mbconv.merge(builder)
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
-        _share(self.steps)
+        inplace.run(self.steps)
         self._outputs = [([*map(env.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}
@@ -338,17 +337,3 @@ def _space_pixels(steps):
         x.buffer.nbytes = math.prod((n, floats, *pixels)) * x.dtype.itemsize
         for s, t in using:
             s.replace({name: spaced for name, a in s.arguments.items() if a is t})
-
-
-def _share(steps):
-    """Lets element-wise steps work in place: the result continues the memory of an input that nothing reads
-    afterwards."""
-    for i, step in enumerate(steps):
-        if step.kind not in RULES or not RULES[step.kind].in_place:
-            continue
-        x, y = step.reads[0], step.writes[0]
-        a, b = x.buffer.root(), y.buffer
-        ours = all(t.array is None and t.slot == 0 for t in (a, b)) and a is not b
-        alone = all(t.buffer.root() is not a or t.strides == x.strides for t in step.reads)
-        if ours and alone and a.last == i and b.first == i and x.whole() and y.whole() and x.strides == y.strides:
-            b.shares, a.last = a, b.last
