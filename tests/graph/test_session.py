@@ -1,0 +1,82 @@
+"""Sessions alone: a graph made by hand, its plans, and what runs it."""
+
+import numpy as np
+import pytest
+
+from fusedops.graph.inference.evaluate import Interpreter
+from fusedops.graph.ir.graph import Graph, Node, Value
+from fusedops.graph.quantization.quantizer import Options, quantize
+from fusedops.graph.runtime.profiler import profile
+from fusedops.graph.runtime.session import PLANS, Session
+
+FLOAT = np.dtype(np.float32)
+RNG = np.random.default_rng(0)
+
+
+def net(n="n", k=8, m=6):
+    """relu(x w^T + b) + x2, with an axis that is open or not."""
+    w, b = RNG.standard_normal((m, k), np.float32), RNG.standard_normal(m, np.float32)
+    nodes = [
+        Node("Linear", "product", ["x", "w", "b"], ["h"], activation="relu"),
+        Node("Add", "sum", ["h", "z"], ["y"]),
+    ]
+    inputs = [Value("x", (n, k), FLOAT), Value("z", (n, m), FLOAT)]
+    return Graph(nodes, {"w": w, "b": b}, inputs, [Value("y", (n, m), FLOAT)], ["y"], 17)
+
+
+def some(n, k=8, m=6):
+    return tuple(RNG.standard_normal((n, size), np.float32) for size in (k, m))
+
+
+def test_results_are_those_of_the_interpreter():
+    graph = net()
+    session = Session(graph)
+    for n in (3, 1, 7, 3):
+        (y,) = session.run(some(n) if n != 3 else (given := some(n)))
+        assert y.shape == (n, 6)
+    (expected,) = Interpreter().call(graph, given)
+    np.testing.assert_allclose(session.run(given)[0], expected, rtol=1e-5, atol=1e-5)
+
+
+def test_one_symbolic_plan_serves_all_sizes():
+    session = Session(net())
+    plans = [session.plan([(n, 8), (n, 6)])[0] for n in range(2, 9)]
+    assert len({id(p.template) for p in plans[1:]}) == 1 and session.failures == 0, "the second size made it"
+    assert session.plan([(4, 8), (4, 6)])[0] is plans[2]
+
+
+def test_plans_are_kept_to_a_number():
+    session = Session(net())
+    for n in range(1, PLANS + 10):
+        session.plan([(n, 8), (n, 6)])
+    assert PLANS // 2 <= len(session._plans) <= PLANS
+
+
+def test_a_fixed_graph_is_planned_when_it_is_made():
+    session = Session(net(4))
+    assert len(session._plans) == 1
+    with pytest.raises(ValueError, match="the network takes x"):
+        session.run(some(5))
+
+
+def test_passes_leave_the_graph_that_they_are_given():
+    graph = net()
+    optimized, given = Session.optimized(graph), some(3)
+    assert [n.op for n in optimized.graph.nodes] == ["Linear", "Add"] and graph.nodes[0] is not optimized.graph.nodes[0]
+    np.testing.assert_array_equal(optimized.run(given)[0], Session(graph).run(given)[0])
+
+
+def test_the_profiler_takes_a_session():
+    session = Session(net())
+    found = profile(session, None, session.take(some(3)), repeat=1)
+    assert [layer.op for layer in found.layers] == ["Linear", "Add"] and found.layers[0].ms > 0
+
+
+def test_quantization_takes_sessions():
+    graph, told = net(k=512, m=512), []
+    samples = [some(64, 512, 512) for _ in range(2)]
+    options = Options.of("minmax", (), 10.0, 10.0)
+    made, report = quantize(Session(graph), Session.optimized, Session, samples, options, told.append)
+    assert told[-1] == 1.0 and report.layers[0].node == "product"
+    (y,), (z,) = (Session.optimized(g).run(samples[0]) for g in (graph, made))
+    assert np.abs(y - z).max() <= 0.05 * np.abs(y).max()
