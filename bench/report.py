@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from fusedops.report import COLORS, instructions, processor
+from fusedops.timing import BUSY
 from fusedops.workloads import VARIANTS
 
 from .cases import CASES
@@ -102,6 +103,14 @@ class Run:
         self.processor, self.isa, self.threads = machine["processor"], machine["isa"], machine["threads"]
         self.versions = machine.get("versions", {})
         self.setting = f"{self.processor}, {self.isa}, {self.threads} thread{'s' * (self.threads > 1)}"
+        apart = [b["stats"]["median"] >= BUSY * b["stats"]["min"] for b in self.all]
+        self.disturbed = sum(apart) / max(len(apart), 1)  # the part of the rows that other work got in the way of
+
+    def remark(self):
+        """A sentence on a busy machine; empty where there was little else to do."""
+        if self.disturbed < 0.05:
+            return ""
+        return f"Busy machine: {self.disturbed:.0%} of the medians are {BUSY} times the least time or more."
 
     def table(self, kind, row, column):
         """``{row: {column: (seconds, extra_info)}}`` of the benchmarks of a kind."""
@@ -260,7 +269,7 @@ def page(run, pictures):
     """The HTML page: pictures inlined, then every median."""
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>fusedops: benchmarks</title><style>{STYLE}</style>",
-        f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}",
+        f"<h1>fusedops: benchmarks</h1><p>{html.escape(run.setting)}<p><b>{run.remark()}</b>",
     ]
     for name, path in pictures.items():
         data = base64.b64encode(path.read_bytes()).decode()
@@ -372,6 +381,8 @@ def report(options):
     target = options.output / "index.html"
     target.write_text(page(run, draw(run, options.output)))
     print(target)
+    if run.remark():
+        print(f"bench.report: {run.remark()}", file=sys.stderr)
     if options.publish:
         publish(run, figures)
         subprocess.run([sys.executable, DOCS / "figures.py"], check=True)

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from . import __version__, load, load_onnx, runtime
-from .timing import Summary, interleaved
+from .timing import Summary, busy, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
 
 COLORS = {
@@ -129,8 +129,9 @@ def table(results):
         '"fused" runs their layers one after the other, "fused block" as one kernel',
         "where that pays. 8 bits: float32 as one kernel; dequantise, compute, activate and",
         "quantise, each a pass; all in one kernel; channels last.",
+        busy(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values()),
     ]
-    return "\n".join(lines)
+    return "\n".join(lines).rstrip()
 
 
 def _unfused(workload):

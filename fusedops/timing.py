@@ -34,6 +34,19 @@ class Summary(NamedTuple):
         )
 
 
+BUSY = (
+    1.3  # medians this many times the least time are those of a machine that does other work too; a quiet one has 1.1
+)
+
+
+def busy(summaries: Iterable[Summary]) -> str:
+    """A sentence on other work that disturbed the measurement; empty where there was little."""
+    apart = max(s.median / s.min for s in summaries)
+    if apart < BUSY:
+        return ""
+    return f"busy machine: medians are up to {apart:.1f} times the least times, so compare the latter, or run it again"
+
+
 def batch_time(call, number):
     """Mean seconds of `number` calls in a row."""
     start = perf_counter()

@@ -22,6 +22,7 @@ from torch import nn
 
 import fusedops as fo
 from fusedops.graph.runtime import profiler
+from fusedops.timing import Summary
 from torch_models import NETWORKS, build, exported
 
 FORMS = list(itertools.product((True, False), repeat=2))
@@ -629,6 +630,29 @@ def test_the_peak_of_a_profile_is_the_best_that_was_seen(x, monkeypatch):
     peaks = [3.0, 1.0, 2.0]
     monkeypatch.setattr(profiler, "_peak", lambda: peaks.pop())
     assert fo.load_onnx(model([CONV], IMAGE, {"c": [1, 4, 6, 7]}, conv_bn_parts())).profile(x, repeat=1).peak == 3
+
+
+def test_the_peak_is_found_between_other_work(monkeypatch):
+    """Samples are short and many, and the best one counts."""
+    seconds = iter([4e-3] * 60 + [1e-3] + [4e-3] * 1000)
+    monkeypatch.setattr(profiler, "batch_time", lambda call, number: number * next(seconds))
+    assert profiler._peak() == pytest.approx(2 * 64 * fo.get_num_threads() * 512**2 / 1e-3 / 1e9)
+
+
+def test_shares_above_the_peak_are_explained():
+    def told(share):
+        node = profiler.NodeProfile("c", "Conv", "conv", 1.0, 2.0, 1.0, 4, share)
+        return str(profiler.Profile([node], 100.0, 10.0))
+
+    assert "Winograd" in told(1.9) and "Winograd" not in told(0.9) and "the least of several runs" in told(0.9)
+
+
+def test_a_busy_machine_is_told():
+    def told(*seconds):
+        return str(profiler.Benchmark({"fused": Summary.of(seconds), "unfused": Summary.of([0.02])}))
+
+    assert "busy machine: medians are up to 2.2 times" in told(0.017, 0.037, 0.038)
+    assert "busy" not in told(0.017, 0.018, 0.2)
 
 
 def test_convolution_before_a_softmax_rounds_all_channels_alike():

@@ -141,13 +141,16 @@ def test_summary_is_in_milliseconds():
 def test_bench_prints_the_table_and_writes_its_files(monkeypatch, capsys, tmp_path):
     names = "rnn_cell", "inverted", "depthwise_8_bits"
     monkeypatch.setattr(report, "WORKLOADS", {name: workloads.WORKLOADS[name] for name in names})
-    a_millisecond = timing.Summary.of([0.001])
+    a_millisecond = timing.Summary.of([0.0005, 0.001, 0.003])
     monkeypatch.setattr(report, "interleaved", lambda calls, seconds, **options: dict.fromkeys(calls, a_millisecond))
     before = fo.get_num_threads()
     figures, picture = tmp_path / "figures.json", tmp_path / "picture.png"
     assert cli.main(["bench", "--quick", "--threads", "1", "--json", str(figures), "--plot", str(picture)]) == 0
     table = capsys.readouterr().out
     assert all(label in table for label in workloads.VARIANTS.values()) and "1.00x" in table and "1 thread\n" in table
+    assert table.endswith(
+        "busy machine: medians are up to 2.0 times the least times, so compare the latter, or run it again\n"
+    )
     assert json.loads(figures.read_text())["workloads"]["rnn_cell"]["ms"]["fused"]["median"] == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
     assert fo.get_num_threads() == before

@@ -44,10 +44,13 @@ def figures(monkeypatch, tmp_path):
     return module
 
 
-def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, **commit):
+def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, apart=1.1, **commit):
     """What pytest-benchmark writes, as far as it is read."""
     benchmarks = [
-        {"stats": {"median": factor * seconds}, "extra_info": {"kind": kind, "name": name, column: variant, "flop": 1}}
+        {
+            "stats": {"median": factor * seconds, "min": factor * seconds / apart},
+            "extra_info": {"kind": kind, "name": name, column: variant, "flop": 1},
+        }
         for (kind, column), times in TIMES.items()
         for name in NAMES[kind]
         for variant, seconds in times.items()
@@ -76,6 +79,11 @@ def test_runs_of_each_number_of_threads_keep_what_they_were_measured_with(tmp_pa
     again = json.loads(path.read_text())["threads"]
     assert again["2"] == two and again["1"]["date"] == "2026-05-06"
     assert again["1"]["peer"]["conv3x3_64x56"]["pytorch"] == 6000
+
+
+def test_a_busy_machine_is_told():
+    assert report.Run(run_of()).remark() == ""
+    assert report.Run(run_of(apart=2)).remark().startswith("Busy machine: 100% of the medians are 1.3 times the least")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 
 from ... import _core
 from ...layers import Linear
-from ...timing import Summary, batch_time
+from ...runtime import get_num_threads
+from ...timing import Summary, batch_time, busy
 from ..ir.explanation import table
 from ..operators.registry import OPERATORS
 from ..planner.plan import CallSequence
@@ -30,7 +31,8 @@ class Benchmark(NamedTuple):
 
     def __str__(self):
         rows = [(name, *(f"{ms:.4f}" for ms in s)) for name, s in self.times.items()]
-        return "\n".join(["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)])
+        lines = ["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)]
+        return "\n".join([*lines, *filter(None, [busy(self.times.values())])])
 
 
 def benchmark(models, arrays, number, repeat, progress):
@@ -64,7 +66,7 @@ class Profile(NamedTuple):
     """Times of a network's nodes; ``str()`` is a table."""
 
     layers: list[NodeProfile]
-    peak: float  # GFLOP/s of a product of 512-cubed matrices on this machine, with as many threads
+    peak: float  # GFLOP/s of large products of float32 on this machine, with as many threads
     bandwidth: float  # GB/s of a pass over more memory than the caches hold
 
     def as_dict(self) -> dict[str, Any]:
@@ -95,12 +97,17 @@ class Profile(NamedTuple):
                 "",
             )
         )
-        return "\n".join(
-            [
-                *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
-                f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
-            ]
-        )
+        lines = [
+            *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
+            f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
+            "ms: the least of several runs, of each node by itself; a median of the whole has what disturbed it as well",
+        ]
+        if any(n.share > 1.02 for n in self.layers):
+            lines.append(
+                "over 100%: Winograd's and Strassen's algorithms multiply less often than GFLOP counts, and int8 is "
+                "multiplied faster than the peak, which is that of float32"
+            )
+        return "\n".join(lines)
 
 
 def profile(session, unfused, arrays, repeat=20):
@@ -173,11 +180,15 @@ def _operations(plan, node):
 
 
 def _peak():
-    """GFLOP/s of the best of some 512-cubed products."""
-    rng = np.random.default_rng(0)
-    w, x = (rng.standard_normal((512, 512), np.float32) for _ in range(2))
-    layer, y = Linear(w), np.empty((512, 512), np.float32)
-    return 2 * 512**3 / min(batch_time(lambda: layer(x, out=y), 3) for _ in range(8)) / 1e9
+    """GFLOP/s of the best of many products of 64 rows a thread by 512 x 512.
+
+    Each takes a fraction of a millisecond: other work on the machine disturbs most long samples, but not every short
+    one.
+    """
+    rng, rows = np.random.default_rng(0), 64 * get_num_threads()
+    w, x = (rng.standard_normal((n, 512), np.float32) for n in (512, rows))
+    layer, y = Linear(w), np.empty((rows, 512), np.float32)
+    return 2 * y.size * 512 / min(batch_time(lambda: layer(x, out=y), 1) for _ in range(100)) / 1e9
 
 
 def _bandwidth():
