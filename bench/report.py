@@ -1,7 +1,7 @@
 """Measures with ``pytest bench`` and draws what came of it: ``python -m bench.report``, from the top of a checkout.
 
-Writes fusion.png, peers.png, roofline.png, sizes.png, scaling.png, and index.html with the pictures inside, which opens
-anywhere. The pictures come from one run, run.json; a run that is there already is drawn again with ``--run FILE``.
+Writes a picture for each chart of docs/charts.py, and index.html with the pictures inside, which opens anywhere. They
+come from one run, run.json; a run that is there already is drawn again with ``--run FILE``.
 """
 
 import argparse
@@ -14,20 +14,21 @@ import subprocess
 import sys
 from pathlib import Path
 
-import numpy as np
-
-from fusedops.report import COLORS, instructions, processor
+from fusedops.report import instructions, processor
 from fusedops.timing import BUSY
 from fusedops.workloads import VARIANTS
 
-from .cases import CASES
 from .peers import PEERS
 
 DOCS = Path(__file__).resolve().parent.parent / "docs"
+sys.path.append(str(DOCS))
+import charts  # noqa: E402
+import figures  # noqa: E402
+
 PICTURES = {
-    "fusion": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
+    "every_gain": "What fusion buys: speed over the unfused path. The same kernels, with batch norm, activation and gates "
     "as passes of their own; or with the batch norm folded into the weights alone; or all in one kernel.",
-    "peers": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every "
+    "peer_table": "Time of a peer over ours: above 1, fusedops is faster. The same weights and threads everywhere, every "
     "result compared first; TVM's kernels are not tuned.",
     "roofline": "How near the machine's limits: each dot an operation, a line to the same operation unfused. The roofs "
     "are measured, the bandwidths by passes over so many bytes. Operations of a Winograd convolution are "
@@ -43,17 +44,6 @@ TABLES = {  # the title of a kind of benchmark, what differs within a row, and h
     "network": ("Networks", "variant", VARIANTS),
     "file": ("Networks of ONNX files", "variant", VARIANTS),
     "peer": ("Peers", "peer", LABELS),
-}
-FAMILIES = {
-    "conv": ("convolution", "#d95f02"),
-    "dw": ("depthwise", "#1b9e77"),
-    "separable": ("block", "#7570b3"),
-    "inverted": ("block", "#7570b3"),
-    "linear": ("linear", "#e7298a"),
-    "rnn": ("recurrent", "#4477aa"),
-    "lstm": ("recurrent", "#4477aa"),
-    "gru": ("recurrent", "#4477aa"),
-    "attention": ("attention", "#a6761d"),
 }
 
 
@@ -92,6 +82,10 @@ def measure(path, options):
         sys.exit(f"bench.report: a benchmark failed; {log} has the details")
 
 
+def _rounded(number):
+    return float(f"{number:.4g}")
+
+
 class Run:
     """The medians of a run, in seconds, by what they are of."""
 
@@ -121,147 +115,36 @@ class Run:
                 table.setdefault(info[row], {})[info[column]] = b["stats"]["median"], info
         return table
 
-
-def fusion(run, plt):
-    table = run.table("operation", "name", "variant") | run.table("network", "name", "variant")
-    table = {n: v for n, v in table.items() if n in CASES and {"folded", "unfused"} <= v.keys()}
-    figure, axes = plt.subplots(figsize=(8.5, 0.31 * len(table) + 0.9))
-    for i, variants in enumerate(table.values()):
-        shown = [v for v in ("folded", "fused", "block") if v in variants]
-        height = 0.84 / len(shown)
-        for k, variant in enumerate(shown):
-            speed = variants["unfused"][0] / variants[variant][0]
-            y = i + (k - (len(shown) - 1) / 2) * height
-            axes.barh(y, speed, height, color=COLORS[variant])
-            axes.text(speed, y, f" {speed:.2f}", va="center", fontsize=6.5 if len(shown) == 2 else 5.5)
-    axes.set_yticks(range(len(table)), table, fontsize=8)
-    axes.set(ylim=(len(table) - 0.4, -0.6), xlabel="speed, unfused = 1")
-    axes.axvline(1, color="black", linewidth=0.6)
-    handles = [plt.Rectangle((0, 0), 1, 1, color=COLORS[v]) for v in ("folded", "fused", "block")]
-    axes.legend(
-        handles, [VARIANTS[v] for v in ("folded", "fused", "block")], frameon=False, loc="lower right", fontsize=8
-    )
-    return figure
-
-
-def peers(run, plt):
-    """A table of ratios, in colours."""
-    table = run.table("peer", "name", "peer")
-    names = [n for n in CASES if "fusedops" in table.get(n, ())]
-    columns = [p for p in PEERS if p != "fusedops" and any(p in table[n] for n in names)]
-    ratios = np.array(
-        [[table[n][p][0] / table[n]["fusedops"][0] if p in table[n] else np.nan for p in columns] for n in names]
-    )
-    figure, axes = plt.subplots(figsize=(2.6 + 0.8 * len(columns), 0.26 * len(names) + 1.1))
-    axes.imshow(np.log2(ratios), cmap="RdYlGn", vmin=-2, vmax=2, aspect="auto")
-    for (i, j), ratio in np.ndenumerate(ratios):
-        if not np.isnan(ratio):
-            axes.text(
-                j,
-                i,
-                f"{ratio:.2f}" if ratio < 10 else f"{ratio:.0f}",
-                ha="center",
-                va="center",
-                fontsize=7.5,
-                color="white" if abs(np.log2(ratio)) > 1.6 else "black",
-            )
-    axes.set_xticks(range(len(columns)), [PEERS[p].label.replace(" ", "\n") for p in columns], fontsize=8)
-    axes.set_yticks(range(len(names)), names, fontsize=8)
-    axes.tick_params(length=0, top=True, labeltop=True, bottom=False, labelbottom=False)
-    axes.spines[:].set_visible(False)
-    return figure
-
-
-def roofline(run, plt):
-    if not run.roof:
-        return None
-    table = {
-        n: v
-        for n, v in run.table("operation", "name", "variant").items()
-        if "unfused" in v and n.startswith(tuple(FAMILIES))
-    }
-    figure, axes = plt.subplots(figsize=(8.5, 5))
-    peak, bandwidth = run.roof["peak"], {int(size): rate for size, rate in run.roof["bandwidth"].items()}
-    sizes = sorted(bandwidth)
-    intensity = np.geomspace(0.3, 300, 200)
-    for size, style in zip((sizes[0], sizes[2], sizes[-3], sizes[-1]), ("-", "--", "-.", ":"), strict=True):
-        label = f"{size >> 20} MB" if size >= 1 << 20 else f"{size >> 10} KB"
-        axes.plot(
-            intensity,
-            np.minimum(peak, intensity * bandwidth[size]),
-            style,
-            color="#666666",
-            linewidth=1,
-            label=f"{label}: {bandwidth[size]:.0f} GB/s",
-        )
-    labelled = set()
-    for name, variants in table.items():
-        family, color = FAMILIES[next(prefix for prefix in FAMILIES if name.startswith(prefix))]
-        (seconds, info), unfused = variants.get("block", variants["fused"]), variants["unfused"][0]
-        at, fused = info["flop"] / info["traffic"], info["flop"] / seconds * 1e-9
-        axes.plot([at, at], [info["flop"] / unfused * 1e-9, fused], color=color, linewidth=0.8)
-        axes.scatter(at, fused, s=20, color=color, label=None if family in labelled else family)
-        labelled.add(family)
-    axes.set(xscale="log", yscale="log", xlabel="operations a byte of inputs, weights and results", ylabel="GFLOP/s")
-    axes.set_title(f"multiply-add peak: {peak:.0f} GFLOP/s", fontsize=9)
-    axes.legend(frameon=False, fontsize=8, loc="lower right", ncols=2)
-    return figure
-
-
-def sizes(run, plt):
-    figure, axes = plt.subplots(figsize=(8.5, 4.2))
-    for sweep, points in run.table("size", "sweep", "size").items():
-        axes.plot(
-            list(points), [info["flop"] / seconds * 1e-9 for seconds, info in points.values()], marker=".", label=sweep
-        )
-    if run.roof:
-        axes.axhline(run.roof["peak"], color="#666666", linewidth=0.8, linestyle="--", label="multiply-add peak")
-    axes.set(xscale="log", xlabel="n, or the image's side", ylabel="GFLOP/s", ylim=(0, None))
-    axes.set_xticks([4, 8, 16, 32, 64, 128, 256, 512, 1024], [4, 8, 16, 32, 64, 128, 256, 512, 1024])
-    axes.minorticks_off()
-    axes.legend(frameon=False, fontsize=8)
-    return figure
-
-
-def scaling(run, plt):
-    figure, (threads, batches) = plt.subplots(1, 2, figsize=(10, 3.8))
-    for name, points in run.table("threads", "name", "number").items():
-        threads.plot(list(points), [points[1][0] / seconds for seconds, _ in points.values()], marker=".", label=name)
-        counts = list(points)
-    threads.plot(counts, counts, color="#666666", linewidth=0.8, linestyle="--", label="as many as threads")
-    threads.set(xlabel="threads", ylabel="speed, one thread = 1", xticks=counts, ylim=(0, None))
-    for name, points in run.table("batch", "name", "number").items():
-        batches.plot(
-            list(points), [n * points[1][0] / seconds for n, (seconds, _) in points.items()], marker=".", label=name
-        )
-        counts = list(points)
-    batches.set(xlabel="batch", ylabel="speed an item, batch 1 = 1", xscale="log", ylim=(0, None))
-    batches.set_xticks(counts, counts)
-    batches.minorticks_off()
-    for axes in (threads, batches):
-        axes.legend(frameon=False, fontsize=8, loc="lower right" if axes is threads else "best")
-    return figure
+    def record(self):
+        """What tables and charts are made of: medians in microseconds, GFLOP/s over sizes, the machine's limits, and
+        the operations and bytes of each operation."""
+        columns = {kind: column for kind, (_, column, _) in TABLES.items()} | {"threads": "number", "batch": "number"}
+        medians = {
+            kind: {
+                name: {str(key): _rounded(1e6 * seconds) for key, (seconds, _) in row.items()}
+                for name, row in self.table(kind, "name", column).items()
+            }
+            for kind, column in columns.items()
+        }
+        rates = {
+            sweep: {str(size): _rounded(1e-9 * info["flop"] / seconds) for size, (seconds, info) in row.items()}
+            for sweep, row in self.table("size", "sweep", "size").items()
+        }
+        infos = [b["extra_info"] for b in self.all]
+        work = {info["name"]: [info["flop"], info["traffic"]] for info in infos if "traffic" in info}
+        about = dict(date=self.date, commit=self.commit, versions=self.versions, disturbed=round(self.disturbed, 2))
+        return about | medians | {"size": rates, "roof": self.roof or None, "work": work}
 
 
 def draw(run, folder):
     """The pictures that the run has figures for: their paths by name."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    paths = {}
+    paths, record = {}, run.record()
     for name in PICTURES:
-        figure = globals()[name](run, plt)
-        if figure is None:
-            continue
-        figure.set_layout_engine("constrained")
-        figure.suptitle(run.setting, fontsize=9)
-        for axes in figure.axes if name != "peers" else ():
-            axes.spines[["top", "right"]].set_visible(False)
-        paths[name] = folder / f"{name}.png"
-        figure.savefig(paths[name], dpi=100)
-        plt.close(figure)
+        figure = charts.draw(name, record, figures.LABELS, LABELS)
+        if figure is not None:
+            figure.suptitle(run.setting, fontsize=9)
+            paths[name] = folder / f"{name}.png"
+            charts.save(figure, paths[name])
     return paths
 
 
@@ -273,7 +156,7 @@ def page(run, pictures):
     ]
     for name, path in pictures.items():
         data = base64.b64encode(path.read_bytes()).decode()
-        parts.append(f"<h2>{name.capitalize()}</h2><p>{PICTURES[name]}")
+        parts.append(f"<h2>{name.replace('_', ' ').capitalize()}</h2><p>{PICTURES[name]}")
         parts.append(f"<p><img alt='{name}' src='data:image/png;base64,{data}'>")
     for kind, (title, column, labels) in TABLES.items():
         parts.append(_table(f"{title}: median microseconds", run.table(kind, "name", column), labels))
@@ -313,7 +196,7 @@ def published(path, processor, isa):
 
 
 def publish(run, path):
-    """The medians of a run in microseconds, with what they were measured on, into a file of docs/figures.
+    """The record of a run, with what it was measured on, into a file of docs/figures.
 
     They replace those of as many threads; the others of the file stay, with their date, commit and versions.
     """
@@ -321,14 +204,7 @@ def publish(run, path):
         raise ValueError(f"the run is of {run.processor}, but this is {processor()}: publish it where it was measured")
     file = published(path, run.processor, run.isa)
     file["peers"] = LABELS
-    tables = {kind: run.table(kind, "name", column) for kind, (_, column, _) in TABLES.items()}
-    file["threads"][str(run.threads)] = dict(date=run.date, commit=run.commit, versions=run.versions) | {
-        kind: {
-            name: {column: float(f"{1e6 * seconds:.4g}") for column, (seconds, _) in row.items()}
-            for name, row in table.items()
-        }
-        for kind, table in tables.items()
-    }
+    file["threads"][str(run.threads)] = run.record()
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(file, indent=1) + "\n")
 

@@ -1,22 +1,41 @@
 """Sphinx: ``sphinx-build -W docs docs/_build``, with fusedops installed."""
 
+import sys
+from pathlib import Path
+
 import fusedops
+
+sys.path.insert(0, str(Path(__file__).parent))  # of signatures
 
 project = "fusedops"
 author = copyright = "the fusedops contributors"
 version = release = fusedops.__version__
 
-extensions = ["myst_nb", "numpydoc", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]
+extensions = [
+    "myst_nb",
+    "numpydoc",
+    "signatures",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.autosummary",
+    "sphinx.ext.viewcode",
+    "sphinx_design",
+]
 exclude_patterns = ["_build"]
+templates_path = ["_templates"]
 html_theme = "furo"
 html_static_path = ["_static"]
 html_css_files = ["page.css"]
+html_favicon = "_static/favicon.svg"
 html_title = f"fusedops {version}"
 
-autodoc_typehints = "none"
+autodoc_typehints = "signature"
+autosummary_generate = True  # a page for each function and class, in docs/api
+autosummary_generate_overwrite = True
+add_module_names = False
+python_maximum_signature_line_length = 100
+myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
-nb_execution_mode = "force"  # the notebook takes seconds, and is committed without results
-nb_execution_raise_on_error = True
+nb_execution_mode = "off"  # it is committed with its results
 nb_merge_streams = True  # a loop that prints makes one box, not one for each line
 numpydoc_show_class_members = False
 # What numpydoc itself can see to; tests/package/test_examples.py looks at the rest.

@@ -1,19 +1,32 @@
-"""The tables of measured times in README.md and docs: ``python docs/figures.py`` makes them of docs/figures/*.json.
+"""The tables and charts of measured times in README.md and docs: ``python docs/figures.py`` makes them of
+docs/figures/*.json.
 
-A page has ``<!-- figures: TABLE PROCESSOR -->``, the table, and ``<!-- end of figures -->``; TABLE is a name of TABLES
-below, and a number behind PROCESSOR is that of threads, if not one. A JSON file has the medians of runs on one
-processor by their threads: ``python -m bench.report --threads N --publish NAME`` measures and writes them.
+A page has ``<!-- figures: WHAT PROCESSOR -->``, the table or the picture, and ``<!-- end of figures -->``. WHAT is a
+name of TABLES below or of CHARTS in charts.py, and a number behind PROCESSOR is that of threads, if not one. Several
+processors with commas between them, or ``every``, are those that have such figures, with all numbers of threads, each
+under a tab. A JSON file has the medians of runs on one processor by their threads: ``python -m bench.report --threads N
+--publish NAME`` measures and writes them.
 """
 
 import json
 import math
 import re
+import sys
 from itertools import product
 from pathlib import Path
 
+sys.path.insert(0, str(Path(__file__).parent))
+import charts
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
-MARKED = re.compile(r"(<!-- figures: (\w+) (\w+)(?: (\d+))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+MARKED = re.compile(r"(<!-- figures: (\w+) ([\w,]+)(?: (\d+))? -->\n).*?(<!-- end of figures -->)", re.DOTALL)
+NAMES = {  # what the files' processors are called, in the order of tabs; others are told by what they say of themselves
+    "zen5": "AMD EPYC (Zen 5)",
+    "zen4": "AMD EPYC (Zen 4)",
+    "zen3": "AMD EPYC (Zen 3)",
+    "xeon": "Intel Xeon (Emerald Rapids)",
+}
 BRIEF = (  # the rows of the short tables
     "conv1x1_128x28_256",
     "dw3x3_512x14",
@@ -105,23 +118,31 @@ LABELS = {
     "linear_64x64x64": "linear 64 x 64 -> 64",
     "linear_1x128x128": "linear 1 x 128 -> 128",
 }
-WORK = {  # the multiply-adds of a value of y, and the size of y
-    "conv3x3_256x14": (2304, "0.2 MB"),
-    "linear_512x512x512": (512, "1 MB"),
-    "linear_gelu_128x768x3072": (768, "1.5 MB"),
-    "conv3x3_64x128_weenet": (576, "4 MB"),
-    "conv3x3_64x128_batch16": (576, "64 MB"),
-    "conv1x1_64x56_256_gelu": (64, "3 MB"),
-    "conv1x1_64x56_256_silu": (64, "3 MB"),
-    "conv1x1_64x56_256_residual": (64, "3 MB"),
-    "conv1x1_128x28_256": (128, "0.8 MB"),
-    "dw3x3_96x112": (9, "4.6 MB"),
-    "conv1x1_16x112_96": (16, "4.6 MB"),
-    "conv1x1_16x112_96_batch8": (16, "37 MB"),
-    "linear_512x16x512": (16, "1 MB"),
-    "dw3x3_512x14": (9, "0.4 MB"),
-    "linear_64x64x64": (64, "16 KB"),
-    "linear_1x128x128": (128, "0.5 KB"),
+WORK = {  # the multiply-adds of a value of y, and how many values y has
+    "conv3x3_256x14": (2304, 256 * 14**2),
+    "linear_512x512x512": (512, 512**2),
+    "linear_gelu_128x768x3072": (768, 128 * 3072),
+    "conv3x3_64x128_weenet": (576, 64 * 128**2),
+    "conv3x3_64x128_batch16": (576, 16 * 64 * 128**2),
+    "conv1x1_64x56_256_gelu": (64, 256 * 56**2),
+    "conv1x1_64x56_256_silu": (64, 256 * 56**2),
+    "conv1x1_64x56_256_residual": (64, 256 * 56**2),
+    "conv1x1_128x28_256": (128, 256 * 28**2),
+    "dw3x3_96x112": (9, 96 * 112**2),
+    "conv1x1_16x112_96": (16, 96 * 112**2),
+    "conv1x1_16x112_96_batch8": (16, 8 * 96 * 112**2),
+    "linear_512x16x512": (16, 512**2),
+    "dw3x3_512x14": (9, 512 * 14**2),
+    "linear_64x64x64": (64, 64**2),
+    "linear_1x128x128": (128, 128),
+}
+SAVED = {  # millions of operations and megabytes of traffic that fusion saves an image, as explain() has them
+    "mobilenet_v1": (10, 89),
+    "mobilenet_v2": (14, 128),
+    "resnet18": (6, 44),
+    "resnet50": (28, 210),
+    "efficientnet_b0": (14, 154),
+    "minilm": (4, 64),
 }
 NETWORKS = "mobilenet_v1", "mobilenet_v2", "resnet18", "resnet50", "efficientnet_b0", "minilm"
 BATCHES = 1, 8
@@ -130,6 +151,11 @@ BATCHES = 1, 8
 def milliseconds(us):
     """Three digits, as a number without an exponent."""
     return f"{us / 1000:.{max(0, 2 - math.floor(math.log10(us / 1000)))}f}"
+
+
+def size(n):
+    """Bytes with their unit."""
+    return f"{n / (1 << 20):.2g} MB" if n >= 1 << 17 else f"{n / 1024:g} KB"
 
 
 def cells(times, *names):
@@ -156,24 +182,33 @@ def fusion(file, threads):
 
 
 def fusion_by_work(file, threads):
-    """Rows by what fusion buys, with their multiply-adds a value and the size of y."""
-    yield from head(threads, "K", "y", "unfused", "batch norm folded", "fused", "folded / fused")
+    """Rows by what fusion buys, with their multiply-adds a value and the size of y; and what the pass costs that is
+    fused away, in multiply-adds a value at the rate of the largest product, which is a row too."""
     rows = {name: times for name, times in file["threads"][threads]["operation"].items() if name in WORK}
+    largest = rows.get("linear_512x512x512")
+    yield from head(threads, "K", "y", "unfused", "batch norm folded", "fused", "folded / fused", "pass, multiply-adds")
     for name, times in sorted(rows.items(), key=lambda row: row[1]["folded"] / row[1]["fused"]):
-        k, y = WORK[name]
-        gain = times["folded"] / times["fused"]
-        yield f"| {LABELS[name]} | {k} | {y} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f} |"
+        k, values = WORK[name]
+        cost = (times["folded"] - times["fused"]) / values / (largest["fused"] / 512**3) if largest else math.nan
+        yield (
+            f"| {LABELS[name]} | {k} | {size(4 * values)} | {cells(times, 'unfused', 'folded', 'fused')} "
+            f"| {times['folded'] / times['fused']:.2f} | {'' if math.isnan(cost) else f'{cost:.0f}'} |"
+        )
 
 
 def networks(file, threads):
-    """The forms of whole networks, an image alone and in batches: times of one image."""
-    yield from head(threads, "batch", "unfused", "batch norm folded", "fused", "gain", unit="ms an image")
+    """The forms of whole networks, an image alone and in batches: times of one image; and what fusion saves."""
+    yield from head(
+        threads, "batch", "unfused", "batch norm folded", "fused", "gain", "operations saved", "traffic saved",
+        unit="ms an image",
+    )  # fmt: skip
     for name, batch in product(NETWORKS, BATCHES):
         row = name if batch == 1 else f"{name}, batch {batch}"
         times = {form: us / batch for form, us in file["threads"][threads]["network"].get(row, {}).items()}
         if times:
             gain = times["unfused"] / times["fused"]
-            yield f"| {LABELS[name]} | {batch} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f}x |"
+            saved = "{} M | {} MB".format(*SAVED[name]) if name in SAVED and batch == 1 else " | "
+            yield f"| {LABELS[name]} | {batch} | {cells(times, 'unfused', 'folded', 'fused')} | {gain:.2f}x | {saved} |"
 
 
 def eight_bits(file, threads):
@@ -241,18 +276,83 @@ TABLES = {
 }
 
 
-def table(kind, processor, threads):
-    """The lines between the marks."""
-    file = json.loads((ROOT / f"docs/figures/{processor}.json").read_text())
-    rows = "\n".join(TABLES[kind](file, threads))
-    return f"\n{rows}\n\nMedians on {file['processor']}, {file['isa']}, {file['threads'][threads]['date']}.\n\n"
+def files_of(processor, threads):
+    """(file's name, what it has, number of threads) of a mark: one, or those of several files that are there."""
+    folder = ROOT / "docs/figures"
+    there = sorted(path.stem for path in folder.glob("*.json"))
+    if processor == "every":
+        named = [name for name in NAMES if name in there] + [name for name in there if name not in NAMES]
+    else:
+        named = processor.split(",")
+    several = processor == "every" or len(named) > 1
+    for name in named:
+        if name in there or not several:
+            file = json.loads((folder / f"{name}.json").read_text(encoding="utf-8"))
+            for n in sorted(file["threads"], key=int) if several else [threads]:
+                yield name, file, n
 
 
-def page(path):
-    """The text of a page with its tables made anew."""
-    return MARKED.sub(lambda m: m[1] + table(m[2], m[3], m[4] or "1") + m[5], path.read_text(encoding="utf-8"))
+def source(name, file, threads):
+    """What was measured, on which processor and when."""
+    run = file["threads"][threads]
+    # the number of processors stands behind what the processor says of itself
+    of = f"{NAMES[name]}, {file['processor'].rpartition(', ')[2]}" if name in NAMES else file["processor"]
+    busy = run.get("disturbed", 0)
+    other = (
+        f" Other work on the machine: {busy:.0%} of the medians are far above the least times." if busy > 0.1 else ""
+    )
+    return f"Medians on {of}, {file['isa']}, {'one thread' if threads == '1' else f'{threads} threads'}, {run['date']}.{other}"
+
+
+def table(kind, name, file, threads):
+    """The lines of a table with their source, or nothing where the file has no such figures."""
+    rows = list(TABLES[kind](file, threads))
+    return "\n".join([*rows, "", source(name, file, threads)]) if len(rows) > 2 else ""
+
+
+def chart(kind, name, file, threads, path, write):
+    """A chart as the page at `path` shows it: for light and for dark pages, with its source; or nothing."""
+    made = {}
+    for theme in "light", "dark":
+        figure = charts.draw(kind, file["threads"][threads], LABELS, file["peers"], theme == "dark")
+        if figure is None:
+            return ""
+        picture = ROOT / f"docs/pictures/{kind}_{name}{'' if threads == '1' else f'_{threads}'}_{theme}.svg"
+        if write:
+            picture.parent.mkdir(exist_ok=True)
+            charts.save(figure, picture)
+        made[theme] = picture.relative_to(path.parent).as_posix()
+    alt = charts.told(kind, file["threads"][threads], LABELS, file["peers"])
+    if path.name == "README.md":  # a page of its own kind: no Sphinx
+        shown = (
+            f'<picture>\n  <source media="(prefers-color-scheme: dark)" srcset="{made["dark"]}">\n'
+            f'  <img src="{made["light"]}" alt="{alt}">\n</picture>'
+        )
+    else:
+        shown = "\n".join(f":::{{image}} {made[t]}\n:class: only-{t}\n:alt: {alt}\n:::" for t in made)
+    return f"{shown}\n\n{source(name, file, threads)}"
+
+
+def block(kind, processor, threads, path, write):
+    """What stands between the marks."""
+    parts = []
+    for name, file, n in files_of(processor, threads):
+        made = chart(kind, name, file, n, path, write) if kind in charts.CHARTS else table(kind, name, file, n)
+        if made:
+            title = f"{NAMES.get(name, file['processor'])}, {'one thread' if n == '1' else f'{n} threads'}"
+            tab = f"::::{{tab-item}} {title}\n:sync: {name}-{n}\n\n{made}\n\n::::\n"
+            parts.append((made, tab))
+    if len(parts) > 1:
+        return f"\n:::::{{tab-set}}\n:sync-group: figures\n\n{''.join(tab for _, tab in parts)}:::::\n\n"
+    return "\n" + "".join(f"{made}\n\n" for made, _ in parts)
+
+
+def page(path, write=False):
+    """The text of a page with its tables and charts made anew, and if told so the pictures of the charts."""
+    text = path.read_text(encoding="utf-8")
+    return MARKED.sub(lambda m: m[1] + block(m[2], m[3], m[4] or "1", path, write) + m[5], text)
 
 
 if __name__ == "__main__":
     for path in PAGES:
-        path.write_text(page(path), encoding="utf-8")
+        path.write_text(page(path, write=True), encoding="utf-8")

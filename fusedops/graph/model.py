@@ -311,15 +311,15 @@ class Model:
             Samples that the network does not take, with NaN, or none of them; a network that is quantised already or
             has no layer that can go to 8 bits; options out of their range.
 
+        See Also
+        --------
+        fusedops.QConv2d, fusedops.QLinear : The layers.
+
         Notes
         -----
         The prediction depends on shapes (those of the first sample), on the instruction set, and on whether it has dot
         products of bytes, never on a measurement. A layer between others that stay float32 pays for two conversions;
         the cheapest choice for all layers is found, and it is never dearer than float32.
-
-        See Also
-        --------
-        fusedops.QConv2d, fusedops.QLinear : The layers.
 
         Examples
         --------

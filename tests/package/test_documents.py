@@ -1,9 +1,12 @@
 """What documentation says that the code knows better."""
 
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
+
+import fusedops as fo
 
 pytest.importorskip("onnx")
 ROOT = Path(__file__).parents[2]
@@ -21,11 +24,38 @@ def operators():
 
 
 def test_tables_of_figures_are_those_of_their_runs():
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     figures = script("figures")
     marked = [path for path in figures.PAGES if figures.MARKED.search(path.read_text(encoding="utf-8"))]
     assert marked
     for path in marked:
         assert path.read_text(encoding="utf-8") == figures.page(path), f"{path.name}: run python docs/figures.py"
+
+
+def words(picture):
+    """What is written in an SVG, which does not depend on fonts as the places do."""
+    return re.findall(r"<text[^>]*>([^<]*)", picture.read_text(encoding="utf-8"))
+
+
+def test_charts_are_those_of_their_runs(tmp_path, monkeypatch):
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    figures, drawn = script("figures"), {}
+    save = figures.charts.save
+    monkeypatch.setattr(figures.charts, "save", lambda figure, path: drawn.setdefault(path, figure))
+    for path in figures.PAGES:
+        figures.page(path, write=True)
+    assert set(drawn) == set((ROOT / "docs/pictures").iterdir())
+    for path, figure in drawn.items():
+        if path.stem.endswith("light"):
+            save(figure, tmp_path / path.name)
+            assert words(tmp_path / path.name) == words(path), f"{path.name}: run python docs/figures.py"
+
+
+def test_every_public_name_has_a_page():
+    listed = re.findall(
+        r"^   fusedops\.(\w+)$", (ROOT / "docs/operations.md").read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(set(fo.__all__) - {"reference"})
 
 
 def test_the_table_of_operators_is_that_of_the_records():

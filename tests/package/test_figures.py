@@ -17,10 +17,12 @@ TIMES = {
     ("network", "variant"): {"unfused": 8e-3, "folded": 7e-3, "fused": 6e-3, "8 bits fused": 3e-3},
     ("file", "variant"): {"unfused": 5e-3, "fused": 2e-3},
     ("peer", "peer"): {"fusedops": 1e-3, "pytorch": 3e-3, "onnxruntime": 2e-3},
+    ("threads", "number"): {1: 4e-3, 2: 3e-3},
     ("eight_bits", "variant"): {"float32": 4e-3, "8 bits unfused": 3e-3, "8 bits fused": 1e-3},
 }
 NAMES = {
     "operation": ["conv3x3_64x56", "conv3x3_256x14"],
+    "threads": ["conv3x3_64x56"],
     "peer": ["conv3x3_64x56", "author__net"],
     "eight_bits": ["weenet_8_bits"],
     "network": ["resnet18", "resnet18, batch 8"],
@@ -49,16 +51,21 @@ def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, ap
     benchmarks = [
         {
             "stats": {"median": factor * seconds, "min": factor * seconds / apart},
-            "extra_info": {"kind": kind, "name": name, column: variant, "flop": 1},
+            "extra_info": {"kind": kind, "name": name, column: variant, "flop": 8e6}
+            | ({"traffic": 2e6} if kind == "operation" else {}),
         }
         for (kind, column), times in TIMES.items()
         for name in NAMES[kind]
         for variant, seconds in times.items()
     ]
+    benchmarks += [
+        {"stats": {"median": 1e-3, "min": 1e-3 / apart}, "extra_info": {"kind": "size", "sweep": "n", "size": n, "flop": n**3}}
+        for n in (100, 200)
+    ]
     machine = dict(processor=processor, isa=isa, threads=threads, versions={"numpy": f"2.{threads}"})
     return {
         "benchmarks": benchmarks,
-        "roof": None,
+        "roof": {"peak": 80.0, "bandwidth": {"32768": 90.0, "33554432": 9.0}},
         "datetime": f"{day}T03:04:05+00:00",
         "commit_info": {"id": "0123456789", "dirty": False} | commit,
         "machine_info": {"fusedops": machine},
@@ -136,7 +143,8 @@ def test_tables(figures, tmp_path):
         )
     )
     made = figures.page(page)
-    assert "\nold\n" not in made and made.count("2026-01-02") == made.count("2026-03-04") == len(figures.TABLES)
+    assert "\nold\n" not in made and not figures.TABLES.keys() & figures.charts.CHARTS.keys()
+    assert made.count("2026-01-02") == made.count("2026-03-04") == len(figures.TABLES)
     for row in (
         "| one thread, ms | unfused | batch norm folded | fused | gain |\n|---|--:|--:|--:|--:|",
         "| conv 3x3 64x56x56 | 2.00 | 1.50 | 1.00 | 2.00x |",
@@ -146,12 +154,33 @@ def test_tables(figures, tmp_path):
         "| conv 3x3 64x56x56 | 1.00 | 3.00 | 2.00 | 2.00 |",
         "| conv 3x3 64x128x128 | 4.00 | 3.00 | 1.00 | 3.00x | 4.00x |",
         "| ResNet-18 | 8.00 | 7.00 | 6.00 | 1.33x |",
-        "| conv 3x3 256x14x14 | 2304 | 0.2 MB | 2.00 | 1.50 | 1.00 | 1.50 |",
-        "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain |",
-        "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x |\n| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |",
+        "| conv 3x3 256x14x14 | 2304 | 0.19 MB | 2.00 | 1.50 | 1.00 | 1.50 |  |",
+        "| one thread, ms an image | batch | unfused | batch norm folded | fused | gain "
+        "| operations saved | traffic saved |",
+        "| ResNet-18 | 1 | 8.00 | 7.00 | 6.00 | 1.33x | 6 M | 44 MB |",
+        "| ResNet-18 | 8 | 1.00 | 0.875 | 0.750 | 1.33x |  |  |",
         "| ResNet-18 | 6.00 | 3.00 | 2.00x |",
         "| author: net | 5.00 | 2.00 | 2.50x | 3.00 | 2.00 | 2.00 |",
     ):
         assert row + "\n" in made
     page.write_text(made)
     assert figures.page(page) == made
+
+
+def test_charts(figures, tmp_path):
+    """Every chart is drawn of what a run publishes, for light pages and for dark ones."""
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    for run in run_of(), run_of(2):
+        report.publish(report.Run(run), tmp_path / "docs/figures/some.json")
+    page = tmp_path / "docs/page.md"
+    page.write_text(
+        "".join(f"<!-- figures: {kind} other,some -->\n<!-- end of figures -->\n" for kind in figures.charts.CHARTS)
+    )
+    made = figures.page(page, write=True)
+    assert made.count("tab-item} Some processor") == 2 * len(figures.charts.CHARTS)
+    for name in figures.charts.CHARTS:
+        for end in "some_light.svg", "some_dark.svg", "some_2_light.svg", "some_2_dark.svg":
+            picture = tmp_path / f"docs/pictures/{name}_{end}"
+            assert f"pictures/{picture.name}\n:class: only-" in made and "<text" in picture.read_text()
+    assert "ResNet-18" in (tmp_path / "docs/pictures/gain_some_light.svg").read_text()
+    assert "multiply-adds: 80 GFLOP/s" in (tmp_path / "docs/pictures/roofline_some_light.svg").read_text()
