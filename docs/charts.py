@@ -229,7 +229,7 @@ def roofline(run, labels, peers):
         axes.plot(flop / traffic, rates[1], "o", color=color, markersize=5, label=family)
         reached += rates
     axes.set(xscale="log", yscale="log", xlabel="operations for each byte of inputs, weights and results")
-    axes.set(ylabel="GFLOP/s", ylim=(0.7 * min(reached), 1.4 * max(reached, default=1)))
+    axes.set(ylabel="GFLOP/s", ylim=(0.7 * min(reached), 1.4 * max(roof["peak"], *reached)))
     axes.axhline(roof["peak"], color="#8a929c", linewidth=1.2)
     axes.text(0.3, roof["peak"] * 1.05, f"multiply-adds: {roof['peak']:.0f} GFLOP/s", va="bottom", fontsize=8)
     _plain(axes.xaxis, _powers(0.3, 700))
