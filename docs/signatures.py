@@ -38,6 +38,8 @@ def definition(thing, what):
 
 def signature(app, what, name, thing, options, signature, returns):
     """What autodoc shall print as the signature, or None where the stubs do not know it."""
+    if thing is fusedops.Model:  # functions make it, its arguments are theirs
+        return "", None
     node = definition(thing, what)
     if node is None:
         return None

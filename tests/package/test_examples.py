@@ -3,6 +3,7 @@
 import doctest
 import importlib.util
 import inspect
+import json
 import os
 import re
 from pathlib import Path
@@ -105,21 +106,42 @@ def test_links(page):
 
 @pytest.mark.skipif(not (ROOT / "examples").exists(), reason="not in a checkout")
 def test_notebook(monkeypatch):
-    """It runs from top to bottom, draws its picture, and is committed without results."""
-    for module in ("ipykernel", "matplotlib"):
+    """It runs from top to bottom, times its networks in three forms, and draws its picture."""
+    for module in ("ipykernel", "matplotlib", "onnx"):
         pytest.importorskip(module, reason=f"{module} is not installed")
     nbformat = pytest.importorskip("nbformat", reason="nbformat is not installed")
     nbclient = pytest.importorskip("nbclient", reason="nbclient is not installed")
     monkeypatch.setenv("PYTHONPATH", str(Path(fo.__file__).parent.parent), prepend=os.pathsep)
+    monkeypatch.setenv("FUSION_QUICK", "1")
     book = nbformat.read(ROOT / "examples/fusion.ipynb", as_version=4)
     code = [cell for cell in book.cells if cell.cell_type == "code"]
-    assert not any(cell.outputs or cell.execution_count for cell in code)
     nbclient.NotebookClient(book, timeout=120, resources={"metadata": {"path": ROOT / "examples"}}).execute()
     results = [output for cell in code for output in cell.outputs]
     assert any("image/png" in output.get("data", {}) for output in results)
     printed = "".join(output.get("text", "") for output in results)
     assert float(re.search(r"([\d.]+)% of 200 digits", printed)[1]) > 90
     assert len(re.findall(r"^.*-?> 256|^3x3.*", printed, re.MULTILINE)) == 4  # two layers, in float32 and in 8 bits
+    assert timed_networks(printed)
+
+
+def timed_networks(printed):
+    """Whether both networks have three times and a gain each."""
+    rows = re.findall(r"^(MobileNetV2|ResNet-18)((?: +[\d.]+){3}) +[\d.]+x$", printed, re.MULTILINE)
+    return [name for name, _ in rows] == ["MobileNetV2", "ResNet-18"]
+
+
+@pytest.mark.skipif(not (ROOT / "examples").exists(), reason="not in a checkout")
+def test_results_of_the_notebook():
+    """It is committed as it ran, from top to bottom, on a machine of which it tells the processor alone."""
+    text = (ROOT / "examples/fusion.ipynb").read_text(encoding="utf-8")
+    code = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
+    assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
+    outputs = [output for cell in code for output in cell["outputs"]]
+    assert {output["output_type"] for output in outputs} == {"stream", "display_data"}  # no error
+    assert {output.get("name", "stdout") for output in outputs} == {"stdout"}  # no warning
+    assert any("image/png" in output.get("data", {}) for output in outputs)
+    assert timed_networks("".join("".join(output.get("text", "")) for output in outputs))
+    assert not re.search(r"site-packages|ipykernel_\d+|\"/(home|root|tmp|usr|Users)\b", text)
 
 
 # The networks that are written by hand

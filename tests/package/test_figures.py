@@ -59,7 +59,10 @@ def run_of(threads=1, processor=HERE, isa="avx2", day="2026-01-02", factor=1, ap
         for variant, seconds in times.items()
     ]
     benchmarks += [
-        {"stats": {"median": 1e-3, "min": 1e-3 / apart}, "extra_info": {"kind": "size", "sweep": "n", "size": n, "flop": n**3}}
+        {
+            "stats": {"median": 1e-3, "min": 1e-3 / apart},
+            "extra_info": {"kind": "size", "sweep": "n", "size": n, "flop": n**3},
+        }
         for n in (100, 200)
     ]
     machine = dict(processor=processor, isa=isa, threads=threads, versions={"numpy": f"2.{threads}"})
