@@ -142,7 +142,7 @@ def draw(run, folder):
     for name in PICTURES:
         figure = charts.draw(name, record, figures.LABELS, LABELS)
         if figure is not None:
-            figure.suptitle(run.setting, fontsize=9)
+            figure.axes[0].set_title(run.setting, fontsize=8)
             paths[name] = folder / f"{name}.png"
             charts.save(figure, paths[name])
     return paths

@@ -344,7 +344,9 @@ def block(kind, processor, threads, path, write):
             parts.append((made, tab))
     if len(parts) > 1:
         return f"\n:::::{{tab-set}}\n:sync-group: figures\n\n{''.join(tab for _, tab in parts)}:::::\n\n"
-    return "\n" + "".join(f"{made}\n\n" for made, _ in parts)
+    if not parts:
+        return "\nNot measured yet; `python -m bench.report --publish NAME` does it.\n\n"
+    return f"\n{parts[0][0]}\n\n"
 
 
 def page(path, write=False):

@@ -209,6 +209,8 @@ def _bench(options):
             options.model, options.threads, sizes, options.quick, options.disabled
         )
         print(times, profile, sep="\n\n")
+        if remark := report.disturbed(times, profile):
+            print(remark)
     if options.json:
         report.write_json(results, options.json)
     if options.plot and options.model is None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from . import __version__, load, load_onnx, runtime
-from .timing import Summary, busy, interleaved
+from .timing import BUSY, Summary, batch_time, busy, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
 
 COLORS = {
@@ -221,12 +221,25 @@ def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
     arrays = [random_input(value, sizes) for value in model.inputs]
     _try(model, arrays, names - set(sizes))
     with _conditions(threads) as progress:
-        number, repeat = (2, 5) if quick else (10, 20)
+        call = batch_time(lambda: model(*arrays), 1)
+        number = min(max(1, round(2e-3 / call)), 10)  # of calls in a sample: short ones, some of which nothing disturbs
+        repeat = max(5, 10 // number) if quick else max(20, 100 // number)
         times = model.benchmark(*arrays, number=number, repeat=repeat, progress=_task(progress, "network"))
         profile = model.profile(*arrays)
     shapes = {value.name: x.shape for value, x in zip(model.inputs, arrays, strict=True)}
     heading = {**_heading(threads), "network": str(path), "inputs": shapes}
     return times, profile, {**heading, "ms": times.as_dict(), **profile.as_dict()}
+
+
+def disturbed(times, profile):
+    """A sentence on other work where the whole network took much longer than its nodes; empty where it did not."""
+    nodes = sum(node.ms for node in profile.layers)
+    if times.median < BUSY * nodes + 0.1:  # a call has its own microseconds
+        return ""
+    return (
+        f"busy machine: the network's median of {times.median:.1f} ms is {times.median / nodes:.1f} times {nodes:.1f} ms, "
+        "the sum of its nodes' least times, which other work did not disturb"
+    )
 
 
 def _try(model, arrays, unsized):

@@ -5,6 +5,7 @@ import os
 import re
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import numpy as np
@@ -233,6 +234,17 @@ def test_bench_of_a_network(network, capsys, tmp_path):
     assert all(form in shown for form in ("fused", "folded only", "unfused", "GFLOP/s"))
     assert written["inputs"] == {"x": [2, 3, 8, 8]} and len(written["layers"]) == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_network_that_other_work_disturbed():
+    """A median far above what its nodes take is told."""
+
+    def told(median, *nodes):
+        times, layers = types.SimpleNamespace(median=median), [types.SimpleNamespace(ms=ms) for ms in nodes]
+        return report.disturbed(times, types.SimpleNamespace(layers=layers))
+
+    assert "37.0 ms is 2.3 times 16.0 ms" in told(37.0, 10.0, 6.0)
+    assert not told(18.0, 10.0, 6.0) and not told(0.02, 0.001)
 
 
 def test_a_saved_network(network, capsys, tmp_path, monkeypatch):

@@ -100,12 +100,12 @@ class Profile(NamedTuple):
         lines = [
             *table(("node", "operator", "steps", "ms", "unfused ms", "GFLOP", "of peak"), rows),
             f"peak: {self.peak:.0f} GFLOP/s, {self.bandwidth:.0f} GB/s",
-            "ms: the least of several runs, of each node by itself; a median of the whole has what disturbed it as well",
+            "ms: of each node the least of several runs",
         ]
         if any(n.share > 1.02 for n in self.layers):
             lines.append(
-                "over 100%: Winograd's and Strassen's algorithms multiply less often than GFLOP counts, and int8 is "
-                "multiplied faster than the peak, which is that of float32"
+                "over 100%: Winograd's and Strassen's algorithms multiply less often than GFLOP counts; "
+                "int8 is faster than float32's peak"
             )
         return "\n".join(lines)
 
