@@ -31,9 +31,6 @@ void fo_set_isa(int isa);
  */
 void fo_set_num_threads(int n);
 int fo_get_num_threads(void);
-/* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets
- * no limit. */
-int fo_cgroup_quota(const char *folder);
 const char *fo_threading(void); /* "openmp", or "serial: " and why */
 const char *fo_compiler(void);
 
@@ -42,14 +39,8 @@ const char *fo_compiler(void);
 ptrdiff_t fo_near_bytes(void);
 
 /* Whether AVX-512 takes twice as long as shorter vectors, as on AMD's Zen 4: one multiply-add a cycle, not two. It
- * decides the algorithms of plans, which remember it from when they are made. Tests set it. */
+ * decides the algorithms of plans, which remember it from when they are made. */
 bool fo_half_rate(void);
-void fo_set_half_rate(bool half);
-/* For tests: the kernel variants that ran since they were last forgotten, some names twice, NULL between them. Only a
- * build with FUSEDOPS_TRACE=1 has any. */
-int fo_variants_most(void);
-const char *fo_variant(int i);
-void fo_forget_variants(void);
 
 /* Where results lie in a page (runtime/place.c). Arrays under FO_PLACED bytes are not worth it. */
 enum { FO_PAGE = 4096, FO_PLACED = 64 << 10 };
@@ -183,8 +174,6 @@ const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, 
 /* The algorithms that have a kernel for images of this size, best known first; how many. */
 enum { FO_ALGORITHM_NAMES = 8 };
 int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char *names[FO_ALGORITHM_NAMES]);
-/* How often an algorithm has been chosen: calls of sizes that a plan or a program knows choose none. */
-ptrdiff_t fo_conv2d_choices(void);
 /* The floats from one pixel of x to the next that it reads fastest, where channels are neighbours: those of the
  * channels, or more. */
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);

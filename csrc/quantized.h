@@ -11,14 +11,12 @@ void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale
 void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
                    fo_type type, float *y);
 
-/* Whether the processor's dot product of bytes is used, if it has one; tests set it. */
+/* Whether the processor's dot product of bytes is used, if it has one. */
 bool fo_dot_product(void);
 bool fo_has_dot_product(void); /* of the set in use: whether there is one, and it is used */
-void fo_set_dot_product(bool used);
 /* Likewise tiles of bytes (AMX), which take its place in large products. */
 bool fo_tiles(void);
 bool fo_has_tiles(void);
-void fo_set_tiles(bool used);
 
 /* real = scale * (q - zero_point). scale 0: a tensor of floats. */
 typedef struct {

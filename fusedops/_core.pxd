@@ -15,15 +15,10 @@ cdef extern from "fusedops.h" nogil:
     void fo_set_isa(int isa)
     void fo_set_num_threads(int n)
     int fo_get_num_threads()
-    int fo_cgroup_quota(const char *folder)
     const char *fo_threading()
     const char *fo_compiler()
     Py_ssize_t fo_near_bytes()
     bint fo_half_rate()
-    void fo_set_half_rate(bint half)
-    int fo_variants_most()
-    const char *fo_variant(int i)
-    void fo_forget_variants()
     enum:
         FO_PLACED
     ctypedef enum fo_place:
@@ -73,10 +68,8 @@ cdef extern from "fusedops.h" nogil:
                        fo_type type, float *y)
     bint fo_dot_product()
     bint fo_has_dot_product()
-    void fo_set_dot_product(bint used)
     bint fo_tiles()
     bint fo_has_tiles()
-    void fo_set_tiles(bint used)
     ctypedef struct fo_quantization:
         float scale
         int32_t zero_point
@@ -123,7 +116,6 @@ cdef extern from "fusedops.h" nogil:
     const char *fo_conv2d_kernel(const fo_conv2d *plan, const fo_conv2d_size *size, bint nhwc, Py_ssize_t *scratch)
     enum: FO_ALGORITHM_NAMES
     int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, const char **names)
-    Py_ssize_t fo_conv2d_choices()
     Py_ssize_t fo_conv2d_pixel(const fo_conv2d *plan)
 
     ctypedef enum fo_cell_kind:
@@ -496,3 +488,14 @@ cdef extern from "fusedops.h" nogil:
     void fo_program_prepare(fo_call *step)
     void fo_program_release(fo_call *steps, Py_ssize_t count)
     fo_status fo_program_run(const fo_call *steps, Py_ssize_t count, char **slots, double *seconds)
+
+
+cdef extern from "fusedops_test.h" nogil:
+    void fo_set_half_rate(bint half)
+    void fo_set_dot_product(bint used)
+    void fo_set_tiles(bint used)
+    int fo_cgroup_quota(const char *folder)
+    Py_ssize_t fo_conv2d_choices()
+    int fo_variants_most()
+    const char *fo_variant(int i)
+    void fo_forget_variants()

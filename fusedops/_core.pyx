@@ -50,7 +50,7 @@ def get_num_threads():
 
 
 def cgroup_quota(str folder):
-    """The processors that the cgroup under a folder allows, as at import under /sys/fs/cgroup; 0 for no limit."""
+    """For tests: the processors that the cgroup under a folder allows, as at import under /sys/fs/cgroup; 0 for no limit."""
     return fo_cgroup_quota(folder.encode())
 
 
@@ -59,7 +59,7 @@ def build_info():
 
 
 def choices():
-    """How often a convolution's algorithm has been chosen: calls of known sizes choose none."""
+    """For tests: how often a convolution's algorithm has been chosen: calls of known sizes choose none."""
     return fo_conv2d_choices()
 
 

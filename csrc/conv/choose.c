@@ -10,6 +10,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "../fusedops_test.h"
 #include "algorithm.h"
 #include "cost.h"
 #include "rewrite.h"

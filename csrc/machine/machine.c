@@ -12,7 +12,7 @@
 #include <sys/syscall.h>
 #endif
 
-#include "../fusedops.h"
+#include "../fusedops_test.h"
 
 static fo_machine machine;
 static atomic_bool known;

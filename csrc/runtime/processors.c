@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "../fusedops.h"
+#include "../fusedops_test.h"
 
 /* The first numbers of a file, or how many of them there are. A word that is no number ends them. */
 static int numbers_of(const char *folder, const char *name, long *a, long *b) {

@@ -1,4 +1,5 @@
 /* Which kernel variants ran, in a build for tests (FUSEDOPS_TRACE=1): a set of names, without a lock. */
+#include "../fusedops_test.h"
 #include "../kernels/table.h"
 
 #ifdef FO_TRACE
