@@ -29,6 +29,7 @@ static int omp_get_max_threads(void) { return 1; }
 static int omp_get_thread_num(void) { return 0; }
 static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
+static void omp_set_num_threads(int n) { (void)n; }
 #endif
 
 enum { MOST_THREADS = 1024, TWO_LINES = 128 };
@@ -36,6 +37,7 @@ enum { MOST_THREADS = 1024, TWO_LINES = 128 };
 static atomic_int wanted;   /* threads that the caller asked for; 0: the default */
 static int default_threads; /* what the machine allows */
 static int openmp_at_start; /* OpenMP's own limit, before anyone lowered it */
+static __thread int raised; /* what it is in this thread, where more threads than those were asked for; else 0 */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
 static atomic_int team_used, forked;
 static int_fast64_t awake_ns; /* 0 where OpenMP's threads shall not wait actively */
@@ -85,12 +87,20 @@ __attribute__((constructor)) static void start(void) {
     awake_ns = policy && !strcasecmp(policy, "passive") ? 0 : FO_AWAKE_NS;
 }
 
-void fo_set_num_threads(int n) { atomic_store(&wanted, n); }
+/* Who asks for more threads than OpenMP has raises its limit, in this thread: or threadpoolctl, which sets that limit,
+ * could not be told from nobody where it sets what was there. */
+void fo_set_num_threads(int n) {
+    const int limit = omp_get_max_threads();
+    atomic_store(&wanted, n);
+    if (limit != openmp_at_start && limit != raised) return; /* someone lowered it: it stays so */
+    raised = n > openmp_at_start ? n : 0;
+    omp_set_num_threads(raised ? raised : openmp_at_start);
+}
 
 int fo_get_num_threads(void) {
     int n = atomic_load_explicit(&wanted, memory_order_relaxed), limit = omp_get_max_threads();
     if (!n) n = default_threads;
-    return limit < openmp_at_start && limit < n ? limit : n; /* threadpoolctl lowers OpenMP's limit */
+    return limit < (raised ? raised : openmp_at_start) && limit < n ? limit : n; /* threadpoolctl has lowered it */
 }
 
 const char *fo_threading(void) {

@@ -112,6 +112,33 @@ def test_limits_of_threadpoolctl_end():
     assert python(show.format(limited)).stdout == python(show.format("")).stdout != ""
 
 
+SAME_LIMIT = """
+import threadpoolctl
+import fusedops as fo
+{}
+with threadpoolctl.threadpool_limits(1):
+    assert fo.get_num_threads() == 1
+assert fo.get_num_threads() == 4
+fo.set_num_threads(1)
+assert all(pool["num_threads"] == 1 for pool in threadpoolctl.threadpool_info() if pool["user_api"] == "openmp")
+fo.set_num_threads(4)
+assert fo.get_num_threads() == 4
+with threadpoolctl.threadpool_limits(1):
+    fo.set_num_threads(3)
+assert fo.get_num_threads() == 3
+fo.set_num_threads(4)
+with threadpoolctl.threadpool_limits(1):
+    assert fo.get_num_threads() == 1
+"""
+
+
+@pytest.mark.parametrize("asked", ["", "fo.set_num_threads(4)"], ids=["environment", "call"])
+def test_a_limit_that_openmp_had_at_the_start(asked):
+    """As where there is one processor: one thread, of four that were asked for."""
+    done = python(SAME_LIMIT.format(asked), OMP_NUM_THREADS="1", **({} if asked else {"FUSEDOPS_NUM_THREADS": "4"}))
+    assert done.returncode == 0, done.stderr
+
+
 def test_small_work_stays_on_one_thread():
     """A tiny product is not worth waking anybody up: no second thread is ever started."""
     assert count("fo.set_num_threads(4)", size=4) == (4, 1)
