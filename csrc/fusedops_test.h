@@ -9,9 +9,9 @@ void fo_set_half_rate(bool half);
 void fo_set_dot_product(bool used);
 void fo_set_tiles(bool used);
 
-/* Processors' worth of time that the cgroup under this folder (version 2, else 1) grants, rounded up; 0 where it sets
- * no limit. */
-int fo_cgroup_quota(const char *folder);
+/* Processors' worth of time, rounded up, that the cgroups named in `list` (as /proc/self/cgroup) and those around them
+ * grant, the least of them; they are mounted under `root` as under /sys/fs/cgroup. 0 where none sets a limit. */
+int fo_cgroup_quota(const char *root, const char *list);
 
 /* How often an algorithm of convolutions has been chosen: calls of sizes that a plan or a program knows choose none. */
 ptrdiff_t fo_conv2d_choices(void);

@@ -494,7 +494,7 @@ cdef extern from "fusedops_test.h" nogil:
     void fo_set_half_rate(bint half)
     void fo_set_dot_product(bint used)
     void fo_set_tiles(bint used)
-    int fo_cgroup_quota(const char *folder)
+    int fo_cgroup_quota(const char *root, const char *list)
     Py_ssize_t fo_conv2d_choices()
     int fo_variants_most()
     const char *fo_variant(int i)

@@ -49,9 +49,10 @@ def get_num_threads():
     return fo_get_num_threads()
 
 
-def cgroup_quota(str folder):
-    """For tests: the processors that the cgroup under a folder allows, as at import under /sys/fs/cgroup; 0 for no limit."""
-    return fo_cgroup_quota(folder.encode())
+def cgroup_quota(str root, str list):
+    """For tests: the processors that the cgroups of a list (/proc/self/cgroup) allow, mounted under `root`
+    (/sys/fs/cgroup); 0 for no limit."""
+    return fo_cgroup_quota(root.encode(), list.encode())
 
 
 def build_info():

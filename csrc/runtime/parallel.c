@@ -6,10 +6,10 @@
 #define _GNU_SOURCE
 #include "parallel.h"
 #include "processors.h"
+#include "system_threads.h"
 #include "wait.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
@@ -30,16 +30,19 @@ static int omp_get_thread_num(void) { return 0; }
 static int omp_get_num_threads(void) { return 1; }
 static int omp_in_parallel(void) { return 0; }
 static void omp_set_num_threads(int n) { (void)n; }
+static int omp_get_num_procs(void) { return 0; }
+static int omp_get_num_places(void) { return 0; }
+static int omp_get_place_num_procs(int place) { return (void)place, 0; }
 #endif
 
-enum { MOST_THREADS = 1024, TWO_LINES = 128 };
+enum { TWO_LINES = 128 };
 
 static atomic_int wanted;   /* threads that the caller asked for; 0: the default */
 static int default_threads; /* what the machine allows */
 static int openmp_at_start; /* OpenMP's own limit, before anyone lowered it */
 static __thread int raised; /* what it is in this thread, where more threads than those were asked for; else 0 */
 static atomic_flag team_taken = ATOMIC_FLAG_INIT;
-static atomic_int team_used, forked;
+static atomic_int team_used, forked, small_stacks;
 static int_fast64_t awake_ns; /* 0 where OpenMP's threads shall not wait actively */
 /* threads that the team was opened for, and has (fewer, with OMP_DYNAMIC); only who leads it looks at them */
 static int asked, size;
@@ -76,9 +79,17 @@ static void in_child(void) {
     atomic_flag_clear(&team_taken);
 }
 
+/* Processors of OpenMP's places (OMP_PROC_BIND, OMP_PLACES, GOMP_CPU_AFFINITY): it has bound the thread that loaded it
+ * to the first of them, and that thread's mask tells of no other. 0: it binds none. */
+static int processors_of_places(void) {
+    int n = 0;
+    for (int i = omp_get_num_places(); i-- > 0;) n += omp_get_place_num_procs(i);
+    return n < omp_get_num_procs() ? n : omp_get_num_procs(); /* places may overlap */
+}
+
 /* When the library is loaded: the first call may come while threadpoolctl holds OpenMP's limit down. */
 __attribute__((constructor)) static void start(void) {
-    int n = fo_processors();
+    int n = fo_processors(processors_of_places());
     openmp_at_start = omp_get_max_threads();
     if (openmp_at_start < n) n = openmp_at_start;
     default_threads = n < 1 ? 1 : n > MOST_THREADS ? MOST_THREADS : n;
@@ -105,6 +116,8 @@ int fo_get_num_threads(void) {
 
 const char *fo_threading(void) {
 #ifdef _OPENMP
+    if (atomic_load(&small_stacks))
+        return "serial: OpenMP's threads have less than the 128 KB of stack that they need; raise OMP_STACKSIZE";
     return atomic_load(&forked) ? "serial: forked child" : "openmp";
 #else
     return "serial: built without OpenMP";
@@ -131,25 +144,6 @@ fo_team fo_team_here(void) {
 int fo_threads_for(double nanoseconds) {
     if (nanoseconds < (region ? FO_SHARING_NS : FO_TEAM_NS)) return 1; /* soon said, for small jobs */
     return fo_region_team().threads;
-}
-
-static void *pass(void *gate) {
-    pthread_mutex_lock(gate);
-    pthread_mutex_unlock(gate);
-    return NULL;
-}
-
-/* Whether so many threads start, all at once. libgomp ends the process where one does not (a limit on processes or
- * address space). */
-static int threads_start(int n) {
-    pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
-    pthread_t threads[MOST_THREADS];
-    int started = 0;
-    pthread_mutex_lock(&gate);
-    while (started < n && !pthread_create(&threads[started], NULL, pass, &gate)) started++;
-    pthread_mutex_unlock(&gate);
-    for (int i = 0; i < started; i++) pthread_join(threads[i], NULL);
-    return started == n;
 }
 
 static void run_serial(ptrdiff_t all, int whole, units *fn, void *context) {
@@ -285,6 +279,24 @@ static void help(int thread) {
     fo_leave_flush(saved);
 }
 
+/* In OpenMP's parallel region: its first thread is the keeper, who sleeps until the team shall be larger. */
+static void be_member(int members) {
+    const int thread = omp_get_thread_num();
+    if (thread && !fo_has_stack()) atomic_store(&small_stacks, 1);
+#ifdef _OPENMP
+#pragma omp barrier
+#endif
+    const bool serial = atomic_load(&small_stacks);
+    if (thread) {
+        if (!serial) help(thread);
+        return;
+    }
+    atomic_store(&opened, serial ? 1 : omp_get_num_threads());
+    pthread_mutex_lock(&gate);
+    while (!serial && asked == members) pthread_cond_wait(&reopen, &gate);
+    pthread_mutex_unlock(&gate);
+}
+
 /* The keeper's life: the team as OpenMP has it, opened anew when it shall be larger. */
 static void *keep_team(void *unused) {
     for (int members = 0;;) {
@@ -296,37 +308,15 @@ static void *keep_team(void *unused) {
 #ifdef _OPENMP
 #pragma omp parallel num_threads(members)
 #endif
-        if (omp_get_thread_num()) {
-            help(omp_get_thread_num());
-        } else {
-            atomic_store(&opened, omp_get_num_threads());
-            pthread_mutex_lock(&gate);
-            while (asked == members) pthread_cond_wait(&reopen, &gate);
-            pthread_mutex_unlock(&gate);
-        }
+        be_member(members);
     }
     return unused;
 }
 
-/* The keeper hands down to the team's threads that no signal is theirs, but of faults: who blocks one in the threads it
- * knows waits for it. */
-static bool start_keeper(void) {
-    static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS};
-    pthread_t keeper;
-    sigset_t none, before;
-    sigfillset(&none);
-    for (size_t i = 0; i < sizeof faults / sizeof *faults; i++) sigdelset(&none, faults[i]);
-    pthread_sigmask(SIG_SETMASK, &none, &before);
-    const bool started = !pthread_create(&keeper, NULL, keep_team, NULL);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (started) pthread_detach(keeper);
-    return started;
-}
-
 /* Opens the team for so many; false where they do not start. */
 static bool open_team(int threads) {
-    if (!threads_start(threads - size)) return false; /* a keeper, too, at first */
-    if (!size && !start_keeper()) return false;
+    if (!fo_threads_start(threads - size)) return false; /* a keeper, too, at first */
+    if (!size && !fo_start_quietly(keep_team)) return false;
     for (int i = size; i < threads; i++) {
         pthread_mutex_init(&team[i].bed, NULL);
         pthread_cond_init(&team[i].called, NULL);

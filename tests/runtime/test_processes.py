@@ -276,13 +276,55 @@ def test_affinity_mask():
         assert python(code.format(processors), OMP_NUM_THREADS="").stdout == "True\n"
 
 
+PROCESSORS = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+
+
+@pytest.mark.skipif(len(PROCESSORS) < 2, reason="nothing to bind threads to")
+@pytest.mark.parametrize(
+    "binding, threads",
+    [
+        ({"OMP_PROC_BIND": "true"}, len(PROCESSORS)),
+        ({"OMP_PROC_BIND": "spread"}, len(PROCESSORS)),
+        ({"OMP_PROC_BIND": "close", "OMP_PLACES": "threads"}, len(PROCESSORS)),
+        ({"OMP_PLACES": "cores"}, len(PROCESSORS)),
+        ({"OMP_PLACES": "threads(1)"}, 1),
+        ({"OMP_PLACES": f"{{{PROCESSORS[-1]}}}"}, 1),
+        ({"GOMP_CPU_AFFINITY": " ".join(map(str, PROCESSORS))}, len(PROCESSORS)),
+        ({"GOMP_CPU_AFFINITY": str(PROCESSORS[-1])}, 1),
+        ({"OMP_PROC_BIND": "true", "OMP_NUM_THREADS": "1"}, 1),
+    ],
+    ids=str,
+)
+def test_openmp_that_binds_its_threads(binding, threads):
+    """It binds the thread that loads it before anyone counts the processors."""
+    others = {"OMP_NUM_THREADS": "", "OPENBLAS_NUM_THREADS": "1"}
+    done = python(
+        WORK.replace("fo.set_num_threads", "print(fo.get_num_threads()) #") + "assert right()", **others | binding
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"{threads}\n"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere OpenMP's threads have other stacks")
+@pytest.mark.parametrize("size", ["16k", "16", "64k", "100 k"])
+def test_stacks_that_are_too_small(size):
+    """They are not used, and show_config() says so; the results are right."""
+    said = passes("assert right() and right()\nprint(fo.show_config()['threading'])", OMP_STACKSIZE=size)
+    assert "serial: OpenMP's threads have less than the 128 KB of stack that they need; raise OMP_STACKSIZE" in said
+
+
+def test_stacks_that_are_large_enough():
+    said = passes("assert right()\nprint(fo.show_config()['threading'])", OMP_STACKSIZE="128k")
+    assert said.endswith("\nopenmp\n")
+
+
 @pytest.mark.parametrize(
     "files, processors",
     [
         ({"cpu.max": "200000 100000\n"}, 2),
         ({"cpu.max": "150000 100000\n"}, 2),
         ({"cpu.max": "1000 100000\n"}, 1),
-        ({"cpu.max": "9223372036854775807 1\n"}, 2**31 - 1),
+        ({"cpu.max": "9223372036854775807 1\n"}, 0),
         ({"cpu.max": "max 100000\n"}, 0),
         ({"cpu.max": "200000 0\n"}, 0),
         ({"cpu.max": "garbage"}, 0),
@@ -295,7 +337,46 @@ def test_affinity_mask():
     ids=str,
 )
 def test_quota_of_the_cgroup(tmp_path, files, processors):
+    assert quota(tmp_path, files) == processors
+    assert quota(tmp_path, files, "0::/\n") == processors
+
+
+def quota(folder, files, groups=None):
+    """What fusedops makes of the files of cgroups and of a process's list of groups."""
     for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert _core.cgroup_quota(str(tmp_path)) == processors
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+    if groups is not None:
+        (folder / "groups").write_text(groups)
+    return _core.cgroup_quota(str(folder), str(folder / "groups"))
+
+
+def v1(quota):
+    return {"cpu.cfs_quota_us": f"{quota}\n", "cpu.cfs_period_us": "100000\n"}
+
+
+UNIT = "user.slice/user-1000.slice/run-1.scope"  # as of systemd-run -p CPUQuota=...
+JOB = "slurm/uid_0/job_7/step_0"
+
+
+@pytest.mark.parametrize(
+    "files, groups, processors",
+    [
+        ({f"{UNIT}/cpu.max": "150000 100000\n"}, f"0::/{UNIT}\n", 2),
+        ({"user.slice/cpu.max": "300000 100000\n", f"{UNIT}/cpu.max": "max 100000\n"}, f"0::/{UNIT}\n", 3),
+        ({"user.slice/cpu.max": "100000 100000\n", f"{UNIT}/cpu.max": "400000 100000\n"}, f"0::/{UNIT}\n", 1),
+        ({"cpu.max": "200000 100000\n", f"{UNIT}/cpu.max": "400000 100000\n"}, f"0::/{UNIT}\n", 2),
+        ({f"{UNIT}/cpu.max": "100000 100000\n"}, "0::/user.slice/another\n", 0),
+        ({f"{UNIT}/cpu.max": "100000 100000\n"}, "0::/user.slice", 0),
+        ({"a:b/cpu.max": "100000 100000\n"}, "0::/a:b\n", 1),
+        ({f"cpu/{JOB}/{k}": v for k, v in v1(250000).items()}, f"4:memory:/x\n3:cpu,cpuacct:/{JOB}\n0::/\n", 3),
+        ({f"cpu/slurm/uid_0/{k}": v for k, v in v1(100000).items()}, f"3:cpuacct,cpu:/{JOB}\n", 1),
+        ({f"cpu/{JOB}/{k}": v for k, v in v1(100000).items()}, f"3:cpuset,cpuacct:/{JOB}\n", 0),
+        ({f"cpu/{k}": v for k, v in v1(100000).items()}, f"3:cpu:/docker/{JOB}\n", 1),  # a container's own tree
+        ({}, "", 0),
+        ({}, "garbage\n:\n::\n0:/no:\n", 0),
+    ],
+)
+def test_quotas_of_nested_cgroups(tmp_path, files, groups, processors):
+    """The least of the process's group and those around it."""
+    assert quota(tmp_path, files, groups) == processors
