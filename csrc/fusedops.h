@@ -15,6 +15,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "activations.h"
+
 typedef enum { FO_OK, FO_NO_MEMORY, FO_OUTSIDE } fo_status;
 
 /* ---- runtime ---------------------------------------------------------------------------------------------------- */
@@ -63,23 +65,10 @@ void fo_free_result(void *result);
 
 /* ---- activations and the epilogue ------------------------------------------------------------------------------- */
 
-typedef enum {
-    FO_IDENTITY,
-    FO_CLIP,       /* min(max(x, p0), p1): relu is (0, inf), relu6 (0, 6) */
-    FO_LEAKY_RELU, /* x > 0 ? x : p0 x */
-    FO_PRELU,      /* x > 0 ? x : slopes[channel] x */
-    FO_ELU,        /* x > 0 ? x : p0 (e^x - 1) */
-    FO_SIGMOID,
-    FO_TANH,
-    FO_GELU,      /* x/2 (1 + erf(x / sqrt 2)) */
-    FO_GELU_TANH, /* x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3))) */
-    FO_SILU,
-    FO_HARDSIGMOID, /* clip(x/6 + 1/2, 0, 1) */
-    FO_HARDSWISH,
-    FO_SOFTPLUS, /* log(1 + e^x) */
-    FO_MISH,     /* x tanh(softplus(x)) */
-    FO_ACTIVATIONS
-} fo_act_kind;
+#define FO_KIND(with, kind, name, value) kind,
+typedef enum { FO_EACH_ACTIVATION(FO_KIND, ) FO_ACTIVATIONS } fo_act_kind;
+#undef FO_KIND
+const char *fo_activation_name(fo_act_kind kind);
 
 typedef struct {
     fo_act_kind kind;

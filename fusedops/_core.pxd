@@ -31,6 +31,9 @@ cdef extern from "fusedops.h" nogil:
     void fo_free_result(void *result)
 
     ctypedef int fo_act_kind
+    enum:
+        FO_ACTIVATIONS
+    const char *fo_activation_name(fo_act_kind kind)
     ctypedef struct fo_activation:
         fo_act_kind kind
         float p0

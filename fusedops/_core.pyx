@@ -64,6 +64,11 @@ def choices():
     return fo_conv2d_choices()
 
 
+def activation_names():
+    """The activations of csrc/activations.h, in the order of their codes."""
+    return tuple([fo_activation_name(kind).decode() for kind in range(FO_ACTIVATIONS)])
+
+
 def near_bytes():
     """The bytes of a core's second-level cache, at most 1 MB."""
     return fo_near_bytes()

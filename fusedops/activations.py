@@ -1,32 +1,63 @@
 """Activations: their names, parameters and the form in which the kernels take them."""
 
 import math
+from collections.abc import Callable
 from numbers import Real
+from typing import NamedTuple
 
 import numpy as np
 
 from . import _core
 
-# The order of fo_act_kind in csrc/fusedops.h.
-KINDS = (
-    "identity",
-    "clip",
-    "leaky_relu",
-    "prelu",
-    "elu",
-    "sigmoid",
-    "tanh",
-    "gelu",
-    "gelu_tanh",
-    "silu",
-    "hardsigmoid",
-    "hardswish",
-    "softplus",
-    "mish",
-)
+
+class Form(NamedTuple):
+    """What Python knows of an activation, besides the kernels' code for it."""
+
+    numpy: Callable  # of an array of floats and the parameters, in the array's type
+    defaults: tuple = ()  # of its parameters
+    onnx: str | None = None  # the operator of ONNX that is this and has no attributes
+    torch: str | None = None  # the operator of PyTorch, likewise
+
+
+def sigmoid(x):
+    e = np.exp(-np.abs(x))
+    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
+
+
+def erf(x):
+    return np.array([math.erf(v) for v in x.ravel().tolist()], x.dtype).reshape(x.shape)
+
+
+def _elu(x, alpha):
+    return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, np.zeros((), x.dtype))))
+
+
+def _gelu_tanh(x):
+    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+
+
+# By the names of csrc/activations.h.
+FORMS = {
+    "identity": Form(lambda x: x),
+    "clip": Form(lambda x, lo, hi: np.minimum(np.maximum(x, lo), hi)),
+    "leaky_relu": Form(lambda x, slope: np.where(x > 0, x, slope * x), (0.01,)),
+    "prelu": Form(lambda x, slopes: np.where(x > 0, x, slopes * x)),
+    "elu": Form(_elu, (1.0,)),
+    "sigmoid": Form(sigmoid, onnx="Sigmoid", torch="sigmoid"),
+    "tanh": Form(np.tanh, onnx="Tanh", torch="tanh"),
+    "gelu": Form(lambda x: x / 2 * (1 + erf(x / math.sqrt(2)))),
+    "gelu_tanh": Form(_gelu_tanh),
+    "silu": Form(lambda x: x * sigmoid(x), torch="silu"),
+    "hardsigmoid": Form(lambda x: np.clip(x / 6 + 0.5, 0, 1), torch="hardsigmoid"),
+    "hardswish": Form(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), onnx="HardSwish", torch="hardswish"),
+    "softplus": Form(lambda x: np.logaddexp(x, 0), onnx="Softplus"),
+    "mish": Form(lambda x: x * np.tanh(np.logaddexp(x, 0)), onnx="Mish", torch="mish"),
+}
+KINDS = _core.activation_names()
 _CODE = {name: code for code, name in enumerate(KINDS)}
-_DEFAULTS = {"leaky_relu": (0.01,), "elu": (1.0,)}
 NAMES = ("relu", "relu6", *(k for k in KINDS if k != "identity"))
+# Names that stand alone: without parameters, and not a clip of two bounds.
+PLAIN = tuple(k for k in KINDS if k not in ("identity", "clip", "prelu") and not FORMS[k].defaults)
 
 
 def parse(activation, channels=None):
@@ -60,7 +91,7 @@ def parse(activation, channels=None):
     if name == "prelu":
         return _prelu(parameters, channels)
     bounds = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}.get(name)
-    wanted = 2 if name == "clip" else len(_DEFAULTS.get(name, ()))
+    wanted = 2 if name == "clip" else (0 if bounds else len(FORMS[name].defaults))
     if len(parameters) > wanted or name == "clip" and len(parameters) != 2:
         raise ValueError(
             f"activation {name!r} takes {wanted} parameter{'s' * (wanted != 1)}, got {len(parameters)}: {activation!r}"
@@ -68,7 +99,7 @@ def parse(activation, channels=None):
     parameters = [number(p, f"a parameter of activation {name!r}") for p in parameters]
     if name == "clip" and not parameters[0] <= parameters[1]:
         raise ValueError(f"activation 'clip' needs lo <= hi, got lo={parameters[0]!r}, hi={parameters[1]!r}")
-    p0, p1 = (*(bounds or parameters or _DEFAULTS.get(name, ())), 0.0, 0.0)[:2]
+    p0, p1 = (*(bounds or parameters or FORMS[name].defaults), 0.0, 0.0)[:2]
     return _CODE["clip" if bounds else name], p0, p1, None
 
 

@@ -11,26 +11,16 @@
 
 #include "math.h"
 
-/* `kind` is a literal at every call: the switch costs nothing. Formulas: fusedops.h. */
+#define VALUE_CASE(with, kind, name, value) \
+    case kind: return value;
+
+/* `kind` is a literal at every call: the switch costs nothing. */
 INLINE vf v_act(const fo_act_kind kind, vf x, float p0, float p1, vf slope) {
     switch (kind) {
-        case FO_CLIP: return v_min(v_set1(p1), v_max(v_set1(p0), x)); /* this order lets NaN through */
-        case FO_LEAKY_RELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(p0), x), x);
-        case FO_PRELU: return v_select(v_lt(x, v_zero()), v_mul(slope, x), x);
-        case FO_ELU: return v_select(v_lt(x, v_zero()), v_mul(v_set1(-p0), v_one_minus_exp(v_abs(x))), x);
-        case FO_SIGMOID: return v_sigmoid(x);
-        case FO_TANH: return v_tanh(x);
-        case FO_GELU: return v_gelu(x);
-        case FO_GELU_TANH: return v_gelu_tanh(x);
-        case FO_SILU: return v_silu(x);
-        case FO_HARDSIGMOID: return v_mul(v_clamp(v_add(x, v_set1(3)), 0, 6), v_set1(1 / 6.f));
-        case FO_HARDSWISH:
-            x = v_max(v_set1(-3), x);
-            return v_mul(x, v_mul(v_min(v_set1(6), v_add(x, v_set1(3))), v_set1(1 / 6.f)));
-        case FO_SOFTPLUS: return v_softplus(x);
-        case FO_MISH: return v_mish(x);
-        default: return x;
+        FO_EACH_ACTIVATION(VALUE_CASE, )
+        case FO_ACTIVATIONS: break;
     }
+    return x;
 }
 
 /* The epilogue of results that stay in registers: no activation is a clip between infinities. Made once a call. */
@@ -91,14 +81,10 @@ INLINE void ep_rows(const ep_bounds *e, const int mr, const int nv, const bool h
 /* Runs `statement` with KIND as a literal: one copy of it for each activation. */
 #define WITH_ACTIVATION(kind, statement) \
     do switch (kind) { \
-        KIND_CASE(FO_IDENTITY, statement) KIND_CASE(FO_CLIP, statement) KIND_CASE(FO_LEAKY_RELU, statement) \
-        KIND_CASE(FO_PRELU, statement) KIND_CASE(FO_ELU, statement) KIND_CASE(FO_SIGMOID, statement) \
-        KIND_CASE(FO_TANH, statement) KIND_CASE(FO_GELU, statement) KIND_CASE(FO_GELU_TANH, statement) \
-        KIND_CASE(FO_SILU, statement) KIND_CASE(FO_HARDSIGMOID, statement) KIND_CASE(FO_HARDSWISH, statement) \
-        KIND_CASE(FO_SOFTPLUS, statement) KIND_CASE(FO_MISH, statement) \
+        FO_EACH_ACTIVATION(KIND_CASE, statement) \
         case FO_ACTIVATIONS: break; \
     } while (0)
-#define KIND_CASE(k, statement) \
+#define KIND_CASE(statement, k, name, value) \
     case k: { const fo_act_kind KIND = k; statement; } break;
 
 /* The tile's rows are `mr` vectors of `ldt` floats; r and c are the tile's places in the residual and in C. */

@@ -125,3 +125,10 @@ INLINE vf v_mish(vf x) {
     vf u = v_exp_minus(v_max(v_set1(-20), v_sub(v_zero(), x)), true), n = v_mul(u, v_add(u, v_set1(2)));
     return v_mul(x, v_div(n, v_add(n, v_set1(2))));
 }
+
+INLINE vf v_hardsigmoid(vf x) { return v_mul(v_clamp(v_add(x, v_set1(3)), 0, 6), v_set1(1 / 6.f)); }
+
+INLINE vf v_hardswish(vf x) {
+    x = v_max(v_set1(-3), x);
+    return v_mul(x, v_mul(v_min(v_set1(6), v_add(x, v_set1(3))), v_set1(1 / 6.f)));
+}

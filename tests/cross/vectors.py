@@ -8,6 +8,7 @@ described in driver.c, the integers of each kind at the function that reads them
 
 import itertools
 import math
+import re
 import sys
 from pathlib import Path
 
@@ -17,22 +18,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 import oracle
 from oracle import Approx, U
 
-KINDS = [
-    "identity",
-    "clip",
-    "leaky_relu",
-    "prelu",
-    "elu",
-    "sigmoid",
-    "tanh",
-    "gelu",
-    "gelu_tanh",
-    "silu",
-    "hardsigmoid",
-    "hardswish",
-    "softplus",
-    "mish",
-]  # fo_act_kind
+ROOT = Path(__file__).resolve().parent.parent.parent
+KINDS = re.findall(r'X\(with, FO_\w+, "(\w+)"', (ROOT / "csrc/activations.h").read_text())  # fo_act_kind
 PARAMETERS = {"clip": (-0.25, 0.5), "leaky_relu": (0.1,), "elu": (0.75,)}
 FUNCTIONS = {  # fo_function
     "same": lambda a, b: a,

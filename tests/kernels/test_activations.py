@@ -1,5 +1,8 @@
 """Every activation at every lane: the values, NaN, infinities and signed zeros, vector body and tail alike."""
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -9,25 +12,13 @@ from catalog import EXHAUSTIVE
 from fusedops import _core, activations
 from oracle import check
 
-ACTIVATIONS = {
-    "relu": "relu",
-    "relu6": "relu6",
+ROOT = Path(__file__).parents[2]
+ACTIVATIONS = {name: name for name in activations.NAMES if name not in ("clip", "prelu")} | {
     "clip": ("clip", -0.75, 1.5),
     "clip_from_below": ("clip", 0, np.inf),
-    "leaky_relu": "leaky_relu",
     "leaky_relu_0.3": ("leaky_relu", 0.3),
     "leaky_relu_negative": ("leaky_relu", -2.0),
-    "elu": "elu",
     "elu_0.5": ("elu", 0.5),
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "gelu": "gelu",
-    "gelu_tanh": "gelu_tanh",
-    "silu": "silu",
-    "hardsigmoid": "hardsigmoid",
-    "hardswish": "hardswish",
-    "softplus": "softplus",
-    "mish": "mish",
 }
 SPECIAL = np.float32([np.nan, np.inf, -np.inf, -0.0])
 LENGTHS = range(1, 36)  # 2 * 16 lanes and some more
@@ -108,6 +99,24 @@ def test_ranges(isa):
         y = apply(name, x)
         assert y.min() >= lo and y.max() <= hi
         assert abs(y[0, 0] - lo) < 1e-37 and y[0, -1] == hi
+
+
+def test_forms_in_numpy_are_those_of_the_kernels():
+    """Which names there are, the kernels say."""
+    assert set(activations.FORMS) == set(activations.KINDS)
+    x = np.linspace(-9, 9, 181)
+    for name, form in activations.FORMS.items():
+        given = {"clip": (-0.75, 1.5), "prelu": (0.25,)}.get(name, form.defaults)
+        named = None if name == "identity" else (name, *given)
+        np.testing.assert_allclose(form.numpy(x, *given), oracle.activate(x, named).value, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("name", activations.NAMES)
+def test_every_activation_is_documented(name):
+    assert f'"{name}"' in fo.conv2d.__doc__
+    page = ROOT / "docs/operations.md"
+    if page.exists():
+        assert re.search(rf'^\|.*`\(?"{name}"', page.read_text(), re.MULTILINE)
 
 
 @pytest.mark.thorough

@@ -16,7 +16,10 @@ RULES = {
     "intrinsics": (r"immintrin|arm_neon|\b_mm\d+_|\b__m\d+", r"csrc/simd/\w+\.h"),
     "openmp": (r"\bomp_|omp\.h|#pragma omp|_Pragma\(\"omp", r"csrc/runtime/parallel\.c"),
     "threading_in_the_binding": (r"\bprange\b|cython\.parallel", "nowhere"),
-    "switch_over_activations": (r"case FO_GELU\b", r"csrc/kernels/epilogue\.h"),
+    "switch_over_activations": (
+        r"case FO_GELU\b|FO_EACH_ACTIVATION\(",
+        r"csrc/(activations\.[ch]|fusedops\.h|kernels/epilogue\.h)",
+    ),
     "headers_in_the_binding": (r"cdef extern from (?!\"fusedops(_test)?\.h\")", "nowhere"),
     "dead_code": (r"^\s*#\s*if 0", "nowhere"),
 }

@@ -4,26 +4,10 @@ import numpy as np
 
 import fusedops as fo
 import oracle
+from fusedops import activations
 
 TYPES = (np.uint8, np.int8)
-ACTIVATIONS = [
-    None,
-    "relu",
-    "relu6",
-    ("clip", -0.5, 0.25),
-    "leaky_relu",
-    "elu",
-    "sigmoid",
-    "tanh",
-    "gelu",
-    "gelu_tanh",
-    "silu",
-    "hardsigmoid",
-    "hardswish",
-    "softplus",
-    "mish",
-    "prelu",
-]
+ACTIVATIONS = [None, "relu", "relu6", ("clip", -0.5, 0.25), "leaky_relu", "elu", *activations.PLAIN, "prelu"]
 
 F = np.float32
 

@@ -1,7 +1,5 @@
 """Activations: the graph has one operator for all, in the form of fusedops.activations."""
 
-import math
-
 import numpy as np
 
 from ... import _core, activations
@@ -11,39 +9,16 @@ from ..steps.lowering import LoweringContext
 from .schema import Inference, Kernel, Operator, Rewrite, Traits, broadcast_shape
 
 
-def erf(x):
-    return np.array([math.erf(v) for v in x.ravel().tolist()], x.dtype).reshape(x.shape)
-
-
-def sigmoid(x):
-    e = np.exp(-np.abs(x))
-    return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
-
-
 def activate(x, activation, channel_axis=1):
     """An activation, computed in float64 and rounded to the type of x."""
     kind, p0, p1, slopes = activations.parse(activation)
-    if slopes is not None and slopes.size > 1:
-        slopes = slopes.reshape([-1 if a == channel_axis % x.ndim else 1 for a in range(x.ndim)])
-    v, zero = x.astype(np.float64), np.zeros(())
+    form = activations.FORMS[activations.KINDS[kind]]
+    parameters = (p0, p1)[: 2 if activations.KINDS[kind] == "clip" else len(form.defaults)]
+    if slopes is not None:
+        each = [-1 if a == channel_axis % x.ndim else 1 for a in range(x.ndim)]
+        parameters = (slopes.reshape(each) if slopes.size > 1 else slopes,)
     with np.errstate(over="ignore", invalid="ignore"):
-        y = {
-            "identity": lambda: v,
-            "clip": lambda: np.minimum(np.maximum(v, p0), p1),
-            "leaky_relu": lambda: np.where(v > 0, v, p0 * v),
-            "prelu": lambda: np.where(v > 0, v, slopes * v),
-            "elu": lambda: np.where(v > 0, v, p0 * np.expm1(np.minimum(v, zero))),
-            "sigmoid": lambda: sigmoid(v),
-            "tanh": lambda: np.tanh(v),
-            "gelu": lambda: v / 2 * (1 + erf(v / math.sqrt(2))),
-            "gelu_tanh": lambda: v / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
-            "silu": lambda: v * sigmoid(v),
-            "hardsigmoid": lambda: np.clip(v / 6 + 0.5, 0, 1),
-            "hardswish": lambda: v * np.clip(v / 6 + 0.5, 0, 1),
-            "softplus": lambda: np.logaddexp(v, 0),
-            "mish": lambda: v * np.tanh(np.logaddexp(v, 0)),
-        }[activations.KINDS[kind]]()
-    return y.astype(x.dtype)
+        return form.numpy(x.astype(np.float64), *parameters).astype(x.dtype)
 
 
 def lower_unary(name):
@@ -147,12 +122,8 @@ RECORDS = {
     "Elu": _as(lambda a: ("elu", a.get("alpha", 1.0))),
     "Gelu": _as(_gelu_form),
     "HardSigmoid": Rewrite(_read_hard_sigmoid, ("Mul", "Add", "Activation")),
-    "HardSwish": _as(lambda a: "hardswish"),
     "LeakyRelu": _as(lambda a: ("leaky_relu", a.get("alpha", 0.01))),
-    "Mish": _as(lambda a: "mish"),
     "Relu": _as(lambda a: "relu"),
     "Selu": Rewrite(_read_selu, ("Activation", "Mul")),
-    "Sigmoid": _as(lambda a: "sigmoid"),
-    "Softplus": _as(lambda a: "softplus"),
-    "Tanh": _as(lambda a: "tanh"),
+    **{form.onnx: _as(lambda a, name=name: name) for name, form in activations.FORMS.items() if form.onnx is not None},
 }

@@ -2,13 +2,14 @@
 
 import numpy as np
 
+from ...activations import erf
 from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, in_order_of
-from .activation import erf, lower_map, lower_unary
+from .activation import lower_map, lower_unary
 from .schema import (
     Inference,
     Kernel,

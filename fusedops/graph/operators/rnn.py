@@ -2,19 +2,25 @@
 
 import numpy as np
 
+from ... import activations
 from ...recurrent import GRU, LSTM, RNN
 from ..ir.float16 import as_float16_weights
 from ..ir.graph import Node
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import Buffer, TensorView, row_major
-from .activation import sigmoid
 from .qlinear import requantized
 from .schema import Inference, Kernel, NumPyOnly, Operator, always, same_shape
 
+
+def _without_parameters(function):
+    return lambda v, a, b: function(v)
+
+
+_PLAIN = {form.onnx: name for name, form in activations.FORMS.items() if form.onnx is not None}
+
 _GATE_ACTIVATIONS = {
+    **{op: _without_parameters(activations.FORMS[name].numpy) for op, name in _PLAIN.items()},
     "Relu": lambda v, a, b: np.maximum(v, 0),
-    "Tanh": lambda v, a, b: np.tanh(v),
-    "Sigmoid": lambda v, a, b: sigmoid(v),
     "Affine": lambda v, a, b: a * v + b,
     "LeakyRelu": lambda v, a, b: np.where(v >= 0, v, a * v),
     "ThresholdedRelu": lambda v, a, b: np.where(v >= a, v, 0),
@@ -22,7 +28,6 @@ _GATE_ACTIVATIONS = {
     "HardSigmoid": lambda v, a, b: np.minimum(np.maximum(a * v + b, 0), 1),
     "Elu": lambda v, a, b: np.where(v >= 0, v, a * np.expm1(v)),
     "Softsign": lambda v, a, b: v / (1 + np.abs(v)),
-    "Softplus": lambda v, a, b: np.logaddexp(v, 0),
 }
 
 _NAMES = {name.lower(): name for name in _GATE_ACTIVATIONS}
@@ -229,11 +234,13 @@ def _lengths(p: LoweringContext, node, steps, axis):
     return checked
 
 
+def _as_it_is(name):
+    return lambda a, b: (name, 1.0, 0.0)
+
+
 _OF_KERNELS = {  # the kernels' activation f and the factor and shift of v in f(factor * v + shift)
-    "Tanh": lambda a, b: ("tanh", 1.0, 0.0),
+    **{op: _as_it_is(name) for op, name in _PLAIN.items()},
     "Relu": lambda a, b: ("relu", 1.0, 0.0),
-    "Sigmoid": lambda a, b: ("sigmoid", 1.0, 0.0),
-    "Softplus": lambda a, b: ("softplus", 1.0, 0.0),
     "LeakyRelu": lambda a, b: (("leaky_relu", a), 1.0, 0.0),
     "Elu": lambda a, b: (("elu", a), 1.0, 0.0),
     "Affine": lambda a, b: (None, a, b),

@@ -14,7 +14,6 @@ from ..ir.graph import Node
 from ..operators.activation import activate
 from ..operators.registry import OPERATORS
 
-_NAMES = ("silu", "gelu", "gelu_tanh", "hardswish", "hardsigmoid", "mish", "softplus", "sigmoid")
 ROOTS = {"Mul", "Div", "Log", "Reciprocal", "Activation"}
 _NEAR = np.concatenate([np.linspace(-7, 7, 57), [-20, 20]])
 # no activation bends here, and whatever clamp an expression has shows
@@ -33,7 +32,7 @@ def run(context):
 @functools.cache
 def _activations():
     """What each of the activations makes of the points."""
-    return np.stack([activate(_POINTS, name) for name in _NAMES])
+    return np.stack([activate(_POINTS, name) for name in activations.PLAIN])
 
 
 def _recognize(context, root, names):
@@ -49,7 +48,7 @@ def _recognize(context, root, names):
         form = _form(graph, nodes, x)
         if form not in names:
             same = _same(_value(graph, nodes, x), _activations())
-            names[form] = next((name for name, same in zip(_NAMES, same, strict=True) if same), None)
+            names[form] = next((name for name, same in zip(activations.PLAIN, same, strict=True) if same), None)
         name = names[form]
         if name is None:
             continue

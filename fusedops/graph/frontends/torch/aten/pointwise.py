@@ -2,6 +2,8 @@
 
 import math
 
+from ..... import activations
+
 
 def _unary(op):
     def read(p, x):
@@ -147,7 +149,7 @@ def _hardtanh(p, x, min_val=-1.0, max_val=1.0):
 
 
 def _activation(form):
-    return lambda p, x: p.activation(x, form)
+    return lambda p, x: p.activation(p.cast(x, p.made.dtype), form)
 
 
 def _elu(p, x, alpha=1.0, scale=1.0, input_scale=1.0):
@@ -291,8 +293,6 @@ READERS = {
             "Floor",
             "Sign",
             "Relu",
-            "Sigmoid",
-            "Tanh",
             "Selu",
         )
     },
@@ -332,13 +332,7 @@ READERS = {
     },
     **{
         name: _activation(form)
-        for name, form in {
-            "silu": "silu",
-            "mish": "mish",
-            "hardswish": "hardswish",
-            "hardsigmoid": "hardsigmoid",
-            "relu6": "relu6",
-        }.items()
+        for name, form in {"relu6": "relu6", **{f.torch: k for k, f in activations.FORMS.items() if f.torch}}.items()
     },
     **dict.fromkeys(
         (
