@@ -29,7 +29,8 @@
     X(with, FO_HARDSWISH, "hardswish", v_hardswish(x)) \
     /* log(1 + e^x), and x tanh(softplus(x)) */ \
     X(with, FO_SOFTPLUS, "softplus", v_softplus(x)) \
-    X(with, FO_MISH, "mish", v_mish(x))
+    X(with, FO_MISH, "mish", v_mish(x)) \
+    X(with, FO_SOFTSIGN, "softsign", v_div(x, v_add(v_set1(1), v_abs(x)))) /* x / (1 + |x|) */
 /* clang-format on */
 
 #endif

@@ -52,6 +52,7 @@ FORMS = {
     "hardswish": Form(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), onnx="HardSwish", torch="hardswish"),
     "softplus": Form(lambda x: np.logaddexp(x, 0), onnx="Softplus"),
     "mish": Form(lambda x: x * np.tanh(np.logaddexp(x, 0)), onnx="Mish", torch="mish"),
+    "softsign": Form(lambda x: x / (1 + np.abs(x)), onnx="Softsign", torch="softsign"),
 }
 KINDS = _core.activation_names()
 _CODE = {name: code for code, name in enumerate(KINDS)}

@@ -63,7 +63,7 @@ def conv2d(
     activation : None, str or tuple
         ``"relu"``, ``"relu6"``, ``("clip", lo, hi)``, ``("leaky_relu", slope)``, ``("elu", alpha)``, ``"sigmoid"``,
         ``"tanh"``, ``"gelu"`` (erf), ``"gelu_tanh"``, ``"silu"``, ``"hardsigmoid"``, ``"hardswish"``, ``"softplus"``,
-        ``"mish"`` or ``("prelu", slopes)`` with one slope for each output channel.
+        ``"mish"``, ``"softsign"`` or ``("prelu", slopes)`` with one slope for each output channel.
     stride, dilation : int or (int, int)
     padding : int, (ph, pw), ((top, bottom), (left, right)), "same" or "valid"
         Zeros around the image. "same" gives ceil(input / stride) points; where their number is odd, one zero more

@@ -461,6 +461,7 @@ SPELLED_OUT = {
     "hardswish": lambda v: v * torch.clamp(v + 3, 0, 6) / 6,
     "hardsigmoid": lambda v: torch.clamp(v + 3, 0, 6) / 6,
     "mish": lambda v: v * torch.tanh(nn.functional.softplus(v)),
+    "softsign": lambda v: v / (1 + torch.abs(v)),
 }
 
 

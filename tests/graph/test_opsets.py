@@ -49,6 +49,7 @@ CASES = [
             "Tanh",
             "HardSigmoid",
             "Softplus",
+            "Softsign",
             "Sqrt",
             "Exp",
             "Flatten",

@@ -119,6 +119,24 @@ def test_every_activation_is_documented(name):
         assert re.search(rf'^\|.*`\(?"{name}"', page.read_text(), re.MULTILINE)
 
 
+@pytest.mark.skipif(not (ROOT / "CONTRIBUTING.md").exists(), reason="the sources are not here")
+def test_the_places_of_an_activation_that_contributing_names():
+    """Where the last one that was added stands: in these files and in no other one."""
+    page = (ROOT / "CONTRIBUTING.md").read_text()
+    recipe = re.search(r"^\*\*An activation\*\*.*?\n\n", page, re.MULTILINE | re.DOTALL).group()
+    named = set(re.findall(r"`([\w/]+\.\w+)`", recipe)) - {"csrc/kernels/math.h"}  # this one, where it is a polynomial
+    found = {
+        path.relative_to(ROOT).as_posix()
+        for folder in ("csrc", "fusedops", "docs")
+        for path in (ROOT / folder).rglob("*.*")
+        if path.suffix in (".c", ".h", ".py", ".pyi", ".pyx", ".pxd", ".pxi", ".md")
+        and path.name != "_core.c"
+        and "softsign" in path.read_text()
+    }
+    assert found | {"tests/support/oracle.py"} == named
+    assert '"softsign"' in (ROOT / "tests/support/oracle.py").read_text()
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "name, exact", {"exp": np.exp, "tanh": np.tanh, "sigmoid": lambda x: 1 / (1 + np.exp(-x))}.items()

@@ -219,6 +219,7 @@ FUNCTIONS = {
     "sigmoid": sigmoid,
     "tanh": np.tanh,
     "softplus": lambda s: np.logaddexp(s, 0),
+    "softsign": lambda s: s / (1 + np.abs(s)),
     None: lambda s: s,
     "relu": lambda s: np.maximum(s, 0),
     "hardsigmoid": lambda s: np.clip(s / 6 + 0.5, 0, 1),
@@ -235,6 +236,7 @@ FUNCTIONS = {
         ("sigmoid", "tanh", None),
         ("tanh", "hardsigmoid", ("leaky_relu", 0.25)),
         (("clip", -0.25, 0.5), "softplus", "relu"),
+        ("hardsigmoid", "softsign", "softsign"),
     ],
     ids=str,
 )

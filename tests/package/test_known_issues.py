@@ -111,6 +111,7 @@ RNN_GATES = [
     ("LeakyRelu", [0.5], [], lambda v: np.where(v < 0, 0.5 * v, v)),
     ("Elu", [0.5], [], lambda v: np.where(v < 0, 0.5 * np.expm1(v), v)),
     ("Softplus", [], [], lambda v: np.logaddexp(v, 0)),
+    ("Softsign", [], [], lambda v: v / (1 + np.abs(v))),
 ]
 
 
@@ -184,7 +185,7 @@ def test_functions_of_gates_are_those_of_the_kernel(name, alpha, beta, f, op, at
 
 def test_functions_of_an_rnn_that_stay_in_numpy():
     """A clip is one of the argument before its factor; two directions may have two functions."""
-    for attributes in [dict(activations=["HardSigmoid"], clip=0.5), dict(activations=["Softsign"])]:
+    for attributes in [dict(activations=["HardSigmoid"], clip=0.5), dict(activations=["ScaledTanh"])]:
         net, *_ = recurrent("RNN", 1, **attributes)
         assert {s.kind for s in net.plan(np.zeros((5, 2, 3), np.float32))[0].steps} == {"numpy"}
     net, w, r = recurrent("RNN", 1, activations=["HardSigmoid"], clip=0.5)

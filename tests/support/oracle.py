@@ -132,6 +132,7 @@ ACTIVATIONS = {
     "hardswish": lambda x: _times(x, np.clip(x / 6 + 0.5, 0, 1)),
     "softplus": lambda x: np.logaddexp(0, x),
     "mish": lambda x: _times(x, np.tanh(np.logaddexp(0, x))),
+    "softsign": lambda x: x / (1 + np.abs(x)),
     "prelu": lambda x, slopes: np.where(x < 0, slopes * x, x),
 }
 

@@ -269,7 +269,7 @@ def _cast_type(node, inputs, i):
 
 
 RECORDS = {
-    "Abs": _unary("abs", np.abs, Traits()),
+    "Abs": _unary("abs", np.abs),
     "Acos": _numpy(np.arccos),
     "Acosh": _numpy(np.arccosh),
     "Add": _binary("add", _each(np.add), traits=Traits(quantized_as="QuantizedAdd", elementwise=True)),
@@ -339,7 +339,6 @@ RECORDS = {
     "Sign": _mapped(np.sign, "sign"),
     "Sin": _numpy(np.sin),
     "Sinh": _numpy(np.sinh),
-    "Softsign": _mapped(lambda x: x / (1 + np.abs(x)), "softsign"),
     "Sqrt": _unary("sqrt", np.sqrt)._replace(evaluate=_rounded(np.sqrt)),
     "Sub": _binary("sub", _each(np.subtract), traits=Traits(quantized_as="QuantizedSub", elementwise=True)),
     "Sum": Rewrite(_read_sum, ("Add",)),

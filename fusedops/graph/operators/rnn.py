@@ -27,7 +27,6 @@ _GATE_ACTIVATIONS = {
     "ScaledTanh": lambda v, a, b: a * np.tanh(b * v),
     "HardSigmoid": lambda v, a, b: np.minimum(np.maximum(a * v + b, 0), 1),
     "Elu": lambda v, a, b: np.where(v >= 0, v, a * np.expm1(v)),
-    "Softsign": lambda v, a, b: v / (1 + np.abs(v)),
 }
 
 _NAMES = {name.lower(): name for name in _GATE_ACTIVATIONS}

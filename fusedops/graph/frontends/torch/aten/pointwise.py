@@ -233,10 +233,6 @@ def _erfc(p, x):
     return p.op("Sub", p.scalar(1, p.made), p.op("Erf", x))
 
 
-def _softsign(p, x):
-    return p.op("Softsign", x)
-
-
 def _cast(p, x, *_, **__):
     return p.cast(x, p.made.dtype)
 
@@ -388,7 +384,6 @@ READERS = {
     "prelu": _prelu,
     "_prelu_kernel": _prelu,
     "glu": _glu,
-    "softsign": _softsign,
     "log_sigmoid": _chain("Neg", "Softplus", "Neg"),
     "rsqrt": _chain("Sqrt", "Reciprocal"),
     "log1p": _with_number("Add", 1, after="Log"),
