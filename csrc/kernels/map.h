@@ -119,8 +119,7 @@ MAP(floor, f32, f32, f32, floorf(u))
 MAP(ceil, f32, f32, f32, ceilf(u))
 MAP(round, f32, f32, f32, rintf(u))
 MAP(sign_f32, f32, f32, f32, map_sign(u))
-MAP(softsign, f32, f32, f32, u / (1 + fabsf(u)))
-static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_softsign};
+static map_fn *const map_floats[] = {map_floor, map_ceil, map_round};
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 

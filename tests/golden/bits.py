@@ -573,7 +573,6 @@ def elements():
         ("cast", np.float32, np.int64),
         ("cast", np.bool_, np.float32),
         ("round", np.float32, np.float32),
-        ("softsign", np.float32, np.float32),
     ):
         yield f"map {name} {np.dtype(of)} to {np.dtype(to)}", partial(mapped, name=name, of=of, to=to)
     for axis in 0, 1:
@@ -584,7 +583,7 @@ def elements():
 
 
 def mapped(numbers, name, of, to):
-    count = {"where": 3, "cast": 1, "round": 1, "softsign": 1}.get(name, 2)
+    count = {"where": 3, "cast": 1, "round": 1}.get(name, 2)
     given = [(9 * numbers(37, 70)).astype(of) for _ in range(count)]
     if name == "where":
         given[0] = given[0] > 0
