@@ -1,6 +1,8 @@
 """The rules of the architecture that a search can check."""
 
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +58,17 @@ def test_names_of_pages_exist(page):
     for name in re.findall(r"`((?:csrc|fusedops|tests|bench|examples)/[\w./*]+|fo_\w+)`", page.read_text()):
         exists = re.search(rf"\b{name}\b", code) if name.startswith("fo_") else list(ROOT.glob(name.rstrip("/")))
         assert exists, f"{page.name} names {name}, which is not there"
+
+
+@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="the sources are not here")
+def test_an_editable_install_is_found_from_the_folder_above(tmp_path):
+    """It is a path, which Python prefers to the checkout as a namespace; an import hook would come last."""
+    project = pytest.importorskip("tomllib").loads((ROOT / "pyproject.toml").read_text())
+    assert project["tool"]["setuptools"]["package-dir"] == {"": "."}
+    builds = {need for need in project["build-system"]["requires"] if not need.startswith("numpy")}
+    assert builds <= set(project["project"]["optional-dependencies"]["dev"])  # as setup.py build_ext wants them
+    checkout = tmp_path / "fusedops"
+    checkout.symlink_to(ROOT, target_is_directory=True)
+    code = f"import sys; sys.path.append({str(checkout)!r}); import fusedops; print(fusedops.__file__)"
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    assert done.stdout == f"{checkout / 'fusedops' / '__init__.py'}\n", done.stderr
