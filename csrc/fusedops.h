@@ -182,8 +182,8 @@ typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
 
 /* One layer in one direction. s = w_ih x + b_ih + w_hh h + b_hh for each gate, and
  *   RNN   h' = activation(s)
- *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c'); with a projection h' = w_hr (sigmoid(o)
- *   tanh(c'))
+ *   LSTM  c' = sigmoid(f) c + sigmoid(i) tanh(g), h' = sigmoid(o) tanh(c');
+ *         with a projection h' = w_hr (sigmoid(o) tanh(c'))
  *   GRU   r = sigmoid(r), z = sigmoid(z), n = tanh(w_in x + b_in + r (w_hn h + b_hn)), h' = (1 - z) n + z h;
  *         without reset_after n = tanh(w_in x + b_in + w_hn (r h) + b_hn)
  * with `gate` for each sigmoid, `act` for an RNN's activation and the tanh of g and n, `out` for that of c'. */

@@ -1,4 +1,4 @@
-/* What one instruction set offers to csrc/ops: its sizes and its kernels. isa/X.c defines one such table each. */
+/* What one instruction set offers: its sizes and its kernels. table.c, compiled once for each set, defines a table. */
 #ifndef FO_TABLE_H
 #define FO_TABLE_H
 

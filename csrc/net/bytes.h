@@ -69,9 +69,9 @@ struct fo_byte_product {
     const fo_byte_plan *plan;
     fo_byte_types types;
     ptrdiff_t m;
-    const uint8_t
-        *a; /* rows as they are, `lda` bytes from row to row, a group's k bytes behind another's, if the kernels can
-                         take them so: fo_byte_direct */
+    /* rows as they are, `lda` bytes from row to row, a group's k bytes behind another's, if the kernels can take them
+     * so: fo_byte_direct */
+    const uint8_t *a;
     ptrdiff_t lda;
     fo_byte_row *row; /* else this makes them, of source */
     const void *source;

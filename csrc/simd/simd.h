@@ -32,10 +32,9 @@
  *   v_pow2(z)                          2^n for z = n + V_POW2, n integral in -127..128; its ends are 0 and infinity
  *   v_scale(a, n)                      a * 2^n for integral n in -252..252, one rounding
  *   v_uzp_even(a, b) v_uzp_odd(a, b)           lanes 0, 2, 4, ... and 1, 3, 5, ... of a followed by b
- *   v_uzp_inlane_even(a, b) v_uzp_inlane_odd(a, b)         the same lanes in an order of the set's own, which
- *   v_lane_order(v) sorts
- *   v_rotate(v, n)                     what v_concat(v, v, n) is, in the order of v_uzp_inlane_even, for n = 1 or VL -
- *   1
+ *   v_uzp_inlane_even(a, b) v_uzp_inlane_odd(a, b)   the same lanes in an order of the set's own
+ *   v_lane_order(v)                    sorts lanes that stand so
+ *   v_rotate(v, n)                     what v_concat(v, v, n) is, in that order, for n = 1 or VL - 1
  *   v_concat(a, b, n)                  lanes n .. n+VL-1 of a followed by b, for a literal 0 < n < VL
  *   v_halves(a, b)                     the lower half of a, then that of b
  *   v_load_halves(p, q) v_store_halves(p, q, v)   VL/2 floats at p and as many at q: the lower and the upper half

@@ -25,8 +25,7 @@ def ints(*numbers):
 
 def model(op, inputs, constants, outputs, domain="", attrs=(), opset=21):
     """A network of one node; `inputs` and `constants` are arrays by name in the order of the node's inputs, None for
-    one that it does not
-    have; `outputs` are types of elements, None for one that is not wanted."""
+    one that it does not have; `outputs` are types of elements, None for one that is not wanted."""
     names = [name if given is not None else "" for name, given in {**inputs, **constants}.items()]
     values = [
         helper.make_tensor_value_info(

@@ -1,7 +1,7 @@
 /* Depthwise convolution where lanes are columns (NCHW): a walk down a plane, with a few vectors of one output row.
  *
- * Each input row is loaded once and added to every output row that needs it; their sums are in registers (3 x 3, stride
- * 1):
+ * Each input row is loaded once and added to every output row that needs it; their sums are in registers (3 x 3,
+ * stride 1):
  *
  *    input row t   ->  sum 0 += w[2][.] row      output row t-2, now complete: clipped and stored
  *                      sum 1 += w[1][.] row      output row t-1

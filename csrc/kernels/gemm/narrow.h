@@ -1,7 +1,6 @@
 /* Products of up to three columns, whose tiles would leave most lanes idle: here rows are lanes.
  *
- *      A          p ->           VL rows of VL steps are transposed, so that all elements of a step stand in one
- *      vector,
+ *      A          p ->           VL rows of VL steps are transposed: all elements of a step stand in one vector,
  *      row 0      a b c ..       which takes one element of B for each column:  sums[j] += t[p] * b[p][j]
  *      row 1      e f g ..  ->   t[0] = a e ..  t[1] = b f ..
  *

@@ -1,19 +1,18 @@
+/* clang-format off */
 /* The register tile: mr rows and nv vectors of C = epilogue(A B).
  *
- *            nv * VL columns              Each step p of the reduction loads nv vectors of B, broadcasts mr elements of
- *            A
- *           +--------------+              and does mr * nv multiply-adds. A is read in place; B in panels of NR
- *           columns:
+ *            nv * VL columns        Each step p of the reduction loads nv vectors of B, broadcasts mr elements of A and
+ *           +--------------+        does mr * nv multiply-adds. A is read in place; B in panels of NR columns:
  *   k of A  |  panel of B  | k
- *  +------+ +--------------+                panel 0: b[0][0..NR) b[1][0..NR) ... b[k-1][0..NR)   panel 1: ...
+ *  +------+ +--------------+          panel 0: b[0][0..NR) b[1][0..NR) ... b[k-1][0..NR)   panel 1: ...
  *  |      | |              |
- * mr rows | |  C in registers             Sums start at the bias and run over p in order, whatever the tile:
- *  +------+ +--------------+              a row has the same bits alone and in a batch. They may start at a tile of
- *  sums instead.
+ * mr rows | |  C in registers       Sums start at the bias and run over p in order, whatever the tile: a row has the
+ *  +------+ +--------------+        same bits alone and in a batch. They may start at a tile of sums instead.
  *
  * A row may have half a vector more, acc[i][nv] for rows i and i + 1: 24 columns of AVX-512 take three quarters of the
  * multiply-adds.
  */
+/* clang-format on */
 
 /* What a tile is: literals at every call. */
 typedef struct {

@@ -27,7 +27,7 @@ INLINE ptrdiff_t tile_groups(ptrdiff_t k) {
     return groups >= LEAST_TILE_GROUPS ? groups : 0;
 }
 
-INLINE void tile_shape(ptrdiff_t rows, ptrdiff_t groups) {
+INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
     tile_shapes shapes = {.palette = 1};
     for (int tile = 0; tile < 8; tile++) {
         shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : groups);
@@ -108,7 +108,7 @@ static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
     for (ptrdiff_t part = 0; part < 2; part++) {
         const ptrdiff_t rows = g->m / tiles + 1 - part, count = part ? tiles - g->m % tiles : g->m % tiles;
         if (!count) continue;
-        tile_shape(rows, groups);
+        tile_configure(rows, groups);
         for (ptrdiff_t j = 0, columns; j < g->n; j += columns) {
             columns = fo_byte_panel(g->n - j, VL, BYTE_VECTORS * VL);
             const byte_stack t = {.g = g,

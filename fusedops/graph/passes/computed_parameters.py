@@ -1,6 +1,5 @@
 """Parameters that the network computes, as scale and shift of a norm and the bias of a convolution: they leave the
-node,
-whose kernel takes constants, and become a product and a sum behind it."""
+node, whose kernel takes constants, and become a product and a sum behind it."""
 
 import numpy as np
 

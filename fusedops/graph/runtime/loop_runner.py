@@ -14,8 +14,7 @@ BLOCK = 1 << 22  # bytes of rows that are taken at once
 
 class LoopRunner:
     """The rounds of a graph whose results from `first_out` on are its inputs from `first_in` on in the next round,
-    `carried`
-    of them; all further results are kept, a row a round."""
+    `carried` of them; all further results are kept, a row a round."""
 
     def __init__(self, plan, arenas, inputs, first_in, first_out, carried):
         self._plan, self._arenas = plan, arenas

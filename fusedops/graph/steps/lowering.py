@@ -103,8 +103,7 @@ class LoweringContext:
 
     def add(self, kind, node, **arguments):
         """Adds a step of a program; _core.STEPS[kind] has the names of its arguments. Axes beyond those that kernels
-        take
-        are folded; NoKernel where they cannot be."""
+        take are folded; NoKernel where they cannot be."""
         tensors = {name: a for name, a in arguments.items() if isinstance(a, TensorView)}
         if any(len(t.shape) > AXES for t in tensors.values()):
             few = (

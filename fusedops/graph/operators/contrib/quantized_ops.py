@@ -24,17 +24,15 @@ def _given(node, *places):
 
 
 def _quantized(r: GraphBuilder, node, y, i, like=0):
-    """Makes the result of a node from real numbers: its i-th input is the scale, the next one the zero point;
-    without one
-    the result has the type of the input `like`."""
+    """Makes the result of a node from real numbers: its i-th input is the scale, the next one the zero point; without
+    one the result has the type of the input `like`."""
     zero_point = node.input(i + 1) or r.constant(f"{node.name}.zero", 0, r.dtype(node.inputs[like]) or np.uint8)
     r.node("QuantizeLinear", node, y, node.input(i), zero_point, result=node.output)
 
 
 def _by_reals(make, *places, scale):
-    """Reads an operator on quantised values, those at `places`, by what `make` makes of them as reals; `scale` is
-    the place of the
-    result's."""
+    """Reads an operator on quantised values, those at `places`, by what `make` makes of them as reals; `scale` is the
+    place of the result's."""
 
     def read(r: GraphBuilder, node):
         xs, last = [real(r, node, i) for i in places], node.attrs.get("channels_last", 0)
