@@ -69,6 +69,7 @@ def test_an_editable_install_is_found_from_the_folder_above(tmp_path):
     assert builds <= set(project["project"]["optional-dependencies"]["dev"])  # as setup.py build_ext wants them
     checkout = tmp_path / "fusedops"
     checkout.symlink_to(ROOT, target_is_directory=True)
-    code = f"import sys; sys.path.append({str(checkout)!r}); import fusedops; print(fusedops.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    code = "import sys, importlib.util as u; sys.path.append(sys.argv[1]); print(u.find_spec('fusedops').origin)"
+    alone = [sys.executable, "-S", "-E", "-c", code, str(checkout)]  # of no environment that has the package
+    done = subprocess.run(alone, cwd=tmp_path, capture_output=True, text=True)
     assert done.stdout == f"{checkout / 'fusedops' / '__init__.py'}\n", done.stderr
