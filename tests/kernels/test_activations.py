@@ -150,12 +150,12 @@ def test_error_over_every_float(isa, name, exact):
         x = np.arange(first, min(first + chunk, 1 << 32), step, dtype=np.uint32).view(np.float32)
         x = x[~np.isnan(x)]
         y = np.empty_like(x)
-        step = _core.Program()
+        program = _core.Program()
         if name == "exp":
-            step.append("unary", "exp", x, y)
+            program.append("unary", "exp", x, y)
         else:
-            step.append("unary", "identity", x, y, activations.parse(name))
-        step.run(())
+            program.append("unary", "identity", x, y, activations.parse(name))
+        program.run(())
         with np.errstate(over="ignore"):
             value = exact(x.astype(np.float64))
             nearest = np.abs(value).astype(np.float32)

@@ -85,7 +85,7 @@ assert all(verdicts) and not wrong
         network = str(Path(__file__).parents[2] / "examples" / "digits.fo")
         passes(f"""
 model = fo.load({network!r})
-with model._lock:  # as that thread has it
+with model._session._lock:  # as that thread has it
     assert in_child(lambda: model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10))
 assert model(np.zeros((3, 1, 8, 8), np.float32)).shape == (3, 10)
 """)
