@@ -6,7 +6,12 @@
  *
  *     thread 0    layer 0, steps 0-3    layer 0, steps 4-7    layer 0, steps 8-11   ...
  *     thread 1                          layer 1, steps 0-3    layer 1, steps 4-7    ...
+ *
+ * Where rows have lengths, the longest comes first inside, so that the rows that still run are the first ones, and
+ * chunks end where a row does: nothing behind a length is computed. The first layer's x is gathered chunk by chunk,
+ * the last layer's y written row by row; layers between them keep this order.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "cell.h"
@@ -21,24 +26,32 @@ static ptrdiff_t sums_bytes(void) { return fo_this_machine()->l2 / 2; }
 /* Scratch of one direction, for the whole batch. */
 typedef struct {
     float *h[2]; /* before and after a step, by turns */
-    float *c, *between, *sums;
+    float *c, *between, *sums, *x;
 } direction_scratch;
+
+/* A row of the batch: its steps, and where the caller has it. */
+typedef struct {
+    ptrdiff_t length, at;
+} sequence_row;
 
 typedef struct {
     const fo_sequence *s;
     sequence_split split;
+    ptrdiff_t steps, all;             /* of the longest row, of all rows together */
+    bool moved;                       /* rows is another order than the caller's */
+    sequence_row *rows;               /* the longest first; NULL: all have all steps */
     ptrdiff_t chunk;                  /* steps whose x parts are made at once */
     ptrdiff_t outputs, hidden, width; /* the most that any cell has; width: of its x parts */
     float *scratch;                   /* for each direction, or for each thread that has layers of its own */
-    ptrdiff_t h, c, sums, each;       /* floats of its parts and of all */
+    ptrdiff_t h, c, sums, x, each;    /* floats of its parts and of all */
     float *middle[2];                 /* y of a layer that is not the last, by turns */
     fo_barrier whole, part[2];
     fo_progress *progress; /* SPLIT_LAYERS: steps that each layer has done */
 } sequence_run;
 
 static direction_scratch scratch_at(const sequence_run *run, int place) {
-    float *p = run->scratch + place * run->each, *c = p + 2 * run->h;
-    return (direction_scratch){{p, p + run->h}, c, c + run->c + run->sums, c + run->c};
+    float *p = run->scratch + place * run->each, *c = p + 2 * run->h, *sums = c + run->c, *x = sums + run->sums;
+    return (direction_scratch){{p, p + run->h}, c, x + run->x, sums, x};
 }
 
 /* One member's rows, and its place among those who share their units. */
@@ -47,11 +60,12 @@ typedef struct {
     team_place at;
 } row_share;
 
-/* A sequence as one layer sees it. */
+/* A sequence as one layer sees it, or some of its steps. */
 typedef struct {
     const float *x;
     float *y;
     ptrdiff_t xt, xb, yt, yb;
+    bool x_moved, y_moved; /* rows are where the caller has them, not in our order */
 } layer_io;
 
 static ptrdiff_t sums_width(const fo_cell *cell) { return cell->stage[0].lds + cell->stage[1].lds; }
@@ -97,41 +111,118 @@ static void fetch(const float *p, ptrdiff_t n) {
     for (ptrdiff_t i = 0; i < n; i += 16) __builtin_prefetch(p + i);
 }
 
-/* Step t of the rows that are as long: from h[turn] to h[1 - turn]. sums NULL: the cell reads x itself. */
-static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d,
-                          ptrdiff_t t, int turn, float *const sums[2], const row_share *mine) {
-    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, end = mine->row + mine->rows;
-    const int64_t *lengths = run->s->lengths;
-    for (ptrdiff_t b = mine->row, next; b < end; b = next) {
-        const bool active = !lengths || t < lengths[b];
-        next = end;
-        if (lengths)
-            for (next = b + 1; next < end && (t < lengths[next]) == active;) next++;
-        float *y = io->y + t * io->yt + b * io->yb;
-        if (!active) {
-            if (!mine->at.member) set_rows(y, io->yb, NULL, 0, next - b, outputs);
-            continue;
-        }
-        step_job job = {.io = {.x = io->x + t * io->xt + b * io->xb,
-                               .ldx = io->xb,
-                               .h = d->h[turn] + b * outputs,
-                               .ldh = outputs,
-                               .h_out = d->h[1 - turn] + b * outputs,
-                               .ldho = outputs,
-                               .c = d->c + b * hidden,
-                               .ldc = hidden,
-                               .c_out = d->c + b * hidden,
-                               .ldco = hidden},
-                        .m = next - b,
-                        .y = y,
-                        .ldy = io->yb,
-                        .between = d->between + 2 * b * hidden,
-                        .backwards = turn};
-        for (int i = 0; sums && i < cell->stages; i++) job.sums[i] = sums[i] + (b - mine->row) * cell->stage[i].lds;
-        if (mine->at.members > 1) fetch(job.io.h, job.m * outputs);
-        fo_cell_step(cell, &job, &mine->at);
+static ptrdiff_t place_of(const sequence_run *run, ptrdiff_t b) { return run->moved ? run->rows[b].at : b; }
+
+/* How many of these rows have a step t: the first ones. */
+static ptrdiff_t running(const sequence_run *run, const row_share *mine, ptrdiff_t t) {
+    ptrdiff_t least = 0, most = mine->rows;
+    if (!run->rows) return most;
+    while (least < most) {
+        const ptrdiff_t middle = (least + most) / 2;
+        if (run->rows[mine->row + middle].length > t)
+            least = middle + 1;
+        else
+            most = middle;
     }
+    return least;
+}
+
+/* Up to *n steps from `done` on, of which the same rows have each: *n becomes how many, the result how many rows. */
+static ptrdiff_t same_rows(const sequence_run *run, const row_share *mine, bool backwards, ptrdiff_t done,
+                           ptrdiff_t *n) {
+    const ptrdiff_t first = backwards ? run->steps - 1 - done : done, m = running(run, mine, first);
+    const sequence_row *rows = run->rows + mine->row;
+    *n = min_(*n, run->steps - done);
+    if (!run->rows || (m == 0 && !backwards)) return m;
+    *n = min_(*n, backwards ? first + 1 - (m < mine->rows ? rows[m].length : 0) : rows[m - 1].length - first);
+    return m;
+}
+
+/* Copies x of n steps of these rows, this member's share, to where they are in our order, and says so. */
+static void gather(const sequence_run *run, const direction_scratch *d, ptrdiff_t inputs, ptrdiff_t n,
+                   const row_share *mine, layer_io *io) {
+    const ptrdiff_t m = mine->rows, all = n * m, member = mine->at.member, members = mine->at.members;
+    float *to = d->x + mine->row * run->chunk * inputs;
+    for (ptrdiff_t i = all * member / members; i < all * (member + 1) / members; i++)
+        set_rows(to + i * inputs, 0, io->x + i / m * io->xt + place_of(run, mine->row + i % m) * io->xb, 0, 1, inputs);
     fo_barrier_wait(mine->at.barrier, mine->at.members);
+    io->x = to, io->xt = m * inputs, io->xb = inputs;
+}
+
+/* Step i of those in io, of these rows: from h[turn] to h[1 - turn]. sums NULL: the cell reads x itself. */
+static void sequence_step(const sequence_run *run, const fo_cell *cell, const layer_io *io, const direction_scratch *d,
+                          ptrdiff_t i, int turn, float *const sums[2], const row_share *mine) {
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, m = mine->rows, b = mine->row;
+    const int member = mine->at.member, members = mine->at.members;
+    float *y = io->y + i * io->yt, *h_out = d->h[1 - turn] + b * outputs;
+    step_job job = {.io = {.x = io->x + i * io->xt,
+                           .ldx = io->xb,
+                           .h = d->h[turn] + b * outputs,
+                           .ldh = outputs,
+                           .h_out = h_out,
+                           .ldho = outputs,
+                           .c = d->c + b * hidden,
+                           .ldc = hidden,
+                           .c_out = d->c + b * hidden,
+                           .ldco = hidden},
+                    .m = m,
+                    .sums = {sums ? sums[0] : NULL, sums ? sums[1] : NULL},
+                    .y = io->y_moved ? NULL : y + b * io->yb,
+                    .ldy = io->yb,
+                    .between = d->between + 2 * b * hidden,
+                    .backwards = turn};
+    if (members > 1) fetch(job.io.h, m * outputs);
+    fo_cell_step(cell, &job, &mine->at);
+    fo_barrier_wait(mine->at.barrier, members);
+    for (ptrdiff_t r = m * member / members; io->y_moved && r < m * (member + 1) / members; r++)
+        set_rows(y + place_of(run, b + r) * io->yb, 0, h_out + r * outputs, 0, 1, outputs);
+}
+
+/* The state of these rows before the first step; where rows start or end at different steps, for either turn. index:
+ * the cell's. */
+static void begin_state(const sequence_run *run, const fo_cell *cell, int index, const direction_scratch *d,
+                        const row_share *mine) {
+    const fo_sequence *s = run->s;
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden;
+    for (ptrdiff_t b = mine->row; b < mine->row + mine->rows; b++) {
+        const ptrdiff_t state = index * s->batch + place_of(run, b);
+        for (int turn = 0; turn < (run->rows ? 2 : 1); turn++)
+            set_rows(d->h[turn] + b * outputs, 0, s->h0 ? s->h0 + state * outputs : NULL, 0, 1, outputs);
+        if (cell->s.kind == FO_LSTM)
+            set_rows(d->c + b * hidden, 0, s->c0 ? s->c0 + state * hidden : NULL, 0, 1, hidden);
+    }
+}
+
+/* The state after the last step. turn < 0: that of each row's length. */
+static void end_state(const sequence_run *run, const fo_cell *cell, int index, const direction_scratch *d, int turn,
+                      const row_share *mine) {
+    const fo_sequence *s = run->s;
+    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden;
+    for (ptrdiff_t b = mine->row; b < mine->row + mine->rows; b++) {
+        const ptrdiff_t state = index * s->batch + place_of(run, b);
+        const float *h = d->h[turn < 0 ? run->rows[b].length & 1 : turn];
+        set_rows(s->hn + state * outputs, 0, h + b * outputs, 0, 1, outputs);
+        if (cell->s.kind == FO_LSTM) set_rows(s->cn + state * hidden, 0, d->c + b * hidden, 0, 1, hidden);
+    }
+}
+
+/* The steps of a chunk, t0 .. t0 + n - 1, of these rows, which all have them; returns the turn after them. */
+static int run_chunk(const sequence_run *run, const fo_cell *cell, const layer_io *all, const direction_scratch *d,
+                     bool backwards, ptrdiff_t t0, ptrdiff_t n, int turn, const row_share *mine) {
+    const ptrdiff_t m = mine->rows;
+    layer_io io = *all;
+    io.x += t0 * io.xt + (io.x_moved ? 0 : mine->row * io.xb), io.y += t0 * io.yt;
+    if (io.x_moved) gather(run, d, cell->s.inputs, n, mine, &io);
+    float *sums[2] = {d->sums + mine->row * run->chunk * run->width};
+    sums[1] = sums[0] + n * m * cell->stage[0].lds;
+    for (int i = 0; n > 1 && i < cell->stages; i++)
+        input_sums(cell, &cell->stage[i], io.x, io.xt, io.xb, n, mine, sums[i]);
+    for (ptrdiff_t j = 0; j < n; j++, turn = 1 - turn) {
+        const ptrdiff_t at = backwards ? n - 1 - j : j;
+        float *now[2] = {sums[0] + at * m * cell->stage[0].lds, sums[1] + at * m * cell->stage[1].lds};
+        sequence_step(run, cell, &io, d, at, turn, n > 1 ? now : NULL, mine);
+    }
+    return turn;
 }
 
 /* One layer in one direction. place: of its scratch. */
@@ -142,38 +233,37 @@ static void run_direction(const sequence_run *run, int layer, int direction, int
     const fo_cell *cell = s->cells[index];
     const direction_scratch scratch = scratch_at(run, place), *d = &scratch;
     const bool backwards = (direction == 1) != s->reverse, lead = mine->at.member == 0;
-    const ptrdiff_t outputs = cell->s.outputs, hidden = cell->s.hidden, first = mine->row, m = mine->rows;
-    const ptrdiff_t state = index * s->batch + first;
-    if (lead) {
-        for (int turn = 0; turn < (s->lengths ? 2 : 1); turn++)
-            set_rows(d->h[turn] + first * outputs, outputs, s->h0 ? s->h0 + state * outputs : NULL, outputs, m,
-                     outputs);
-        if (cell->s.kind == FO_LSTM)
-            set_rows(d->c + first * hidden, hidden, s->c0 ? s->c0 + state * hidden : NULL, hidden, m, hidden);
-    }
+    if (lead) begin_state(run, cell, index, d, mine);
     fo_barrier_wait(mine->at.barrier, mine->at.members);
     int turn = 0;
-    for (ptrdiff_t done = 0, n; done < s->steps; done += n) {
-        n = min_(run->chunk, s->steps - done);
+    for (ptrdiff_t done = 0, n; done < run->steps; done += n) {
+        row_share some = *mine;
+        n = run->chunk;
+        some.rows = same_rows(run, mine, backwards, done, &n);
         if (run->split == SPLIT_LAYERS && layer) fo_progress_wait(&run->progress[layer - 1], done + n);
-        const ptrdiff_t t0 = backwards ? s->steps - done - n : done;
-        float *sums[2] = {d->sums + first * run->chunk * run->width};
-        sums[1] = sums[0] + n * m * cell->stage[0].lds;
-        for (int i = 0; n > 1 && i < cell->stages; i++)
-            input_sums(cell, &cell->stage[i], io->x + t0 * io->xt + first * io->xb, io->xt, io->xb, n, mine, sums[i]);
-        for (ptrdiff_t j = 0; j < n; j++, turn = 1 - turn) {
-            const ptrdiff_t at = backwards ? n - 1 - j : j;
-            float *now[2] = {sums[0] + at * m * cell->stage[0].lds, sums[1] + at * m * cell->stage[1].lds};
-            sequence_step(run, cell, io, d, t0 + at, turn, n > 1 ? now : NULL, mine);
-        }
+        const ptrdiff_t t0 = backwards ? run->steps - done - n : done;
+        if (some.rows) turn = run_chunk(run, cell, io, d, backwards, t0, n, turn, &some);
         if (run->split == SPLIT_LAYERS) fo_progress_set(&run->progress[layer], done + n);
     }
-    if (!lead) return;
-    for (ptrdiff_t b = 0; b < m; b++) {
-        const int last = s->lengths && !backwards ? s->lengths[first + b] & 1 : turn;
-        set_rows(s->hn + (state + b) * outputs, 0, d->h[last] + (first + b) * outputs, 0, 1, outputs);
-    }
-    if (cell->s.kind == FO_LSTM) set_rows(s->cn + state * hidden, hidden, d->c + first * hidden, hidden, m, hidden);
+    if (lead) end_state(run, cell, index, d, run->rows && !backwards ? -1 : turn, mine);
+}
+
+/* Zeroes y behind each row's length, this member's share of the steps. */
+static void zero_rest(const sequence_run *run, int member, int members) {
+    const fo_sequence *s = run->s;
+    const ptrdiff_t n = s->directions * s->cells[(s->layers - 1) * s->directions]->s.outputs;
+    for (ptrdiff_t t = s->steps * member / members; t < s->steps * (member + 1) / members; t++)
+        for (ptrdiff_t b = s->batch; b-- && run->rows[b].length <= t;)
+            set_rows(s->y + t * s->yt + run->rows[b].at * s->yb, 0, NULL, 0, 1, n);
+}
+
+/* The first row of a member, of whom each has about the same number of steps. */
+static ptrdiff_t share_of_rows(const sequence_run *run, int member, int members) {
+    const ptrdiff_t batch = run->s->batch;
+    if (!run->rows || member == members) return batch * member / members;
+    ptrdiff_t b = 0;
+    for (ptrdiff_t before = 0; b < batch && before < run->all / members * member;) before += run->rows[b++].length;
+    return b;
 }
 
 static void run_member(void *context, int member, int members) {
@@ -181,9 +271,10 @@ static void run_member(void *context, int member, int members) {
     const fo_sequence *s = run->s;
     row_share mine = {0, s->batch, {&run->whole, member, members}};
     int from = 0, to = s->directions, first_layer = 0, next_layer = 1;
+    if (run->rows) zero_rest(run, member, members);
     if (run->split == SPLIT_ROWS) {
-        mine.row = s->batch * member / members;
-        mine.rows = s->batch * (member + 1) / members - mine.row;
+        mine.row = share_of_rows(run, member, members);
+        mine.rows = share_of_rows(run, member + 1, members) - mine.row;
         mine.at = (team_place){&run->whole, 0, 1};
     } else if (run->split == SPLIT_LAYERS) {
         first_layer = member, next_layer = members;
@@ -196,10 +287,11 @@ static void run_member(void *context, int member, int members) {
     for (int layer = first_layer; layer < s->layers; layer += next_layer) {
         const ptrdiff_t width = s->directions * run->outputs;
         for (int d = from; d < to; d++) {
-            layer_io io = {s->x, s->y + d * run->outputs, s->xt, s->xb, s->yt, s->yb};
-            if (layer) io.x = run->middle[(layer - 1) & 1], io.xt = s->batch * width, io.xb = width;
+            layer_io io = {s->x, s->y + d * run->outputs, s->xt, s->xb, s->yt, s->yb, run->moved, run->moved};
+            if (layer) io.x = run->middle[(layer - 1) & 1], io.xt = s->batch * width, io.xb = width, io.x_moved = false;
             if (layer < s->layers - 1)
-                io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width;
+                io.y = run->middle[layer & 1] + d * run->outputs, io.yt = s->batch * width, io.yb = width,
+                io.y_moved = false;
             run_direction(run, layer, d, run->split == SPLIT_LAYERS ? member : d, &io, &mine);
         }
         if (run->split == SPLIT_DIRECTIONS) fo_barrier_wait(&run->whole, members);
@@ -207,8 +299,8 @@ static void run_member(void *context, int member, int members) {
 }
 
 /* Steps by which a layer follows the one before it: some microseconds of work, for each transfer takes one. */
-static ptrdiff_t following(const fo_sequence *s, double layer_step) {
-    return max_(min_((ptrdiff_t)(FO_LAYER_LAG_NS / layer_step), s->steps / 4), max_(1, s->steps / 16));
+static ptrdiff_t following(ptrdiff_t steps, double layer_step) {
+    return max_(min_((ptrdiff_t)(FO_LAYER_LAG_NS / layer_step), steps / 4), max_(1, steps / 16));
 }
 
 /* Threads for a sequence, and how they share it: what a step of all layers is estimated to take. */
@@ -217,7 +309,7 @@ static int choose_split(sequence_run *run) {
     const int cells = s->layers * s->directions;
     double alone = 0, units = 0, rows = 0, directions = 0;
     for (int i = 0; i < cells; i++) alone += fo_cell_nanoseconds(s->cells[i], s->batch, 1);
-    const int threads = fo_threads_for(alone * s->steps), in_line = (int)min_(threads, s->layers);
+    const int threads = fo_threads_for(alone * run->all / s->batch), in_line = (int)min_(threads, s->layers);
     run->split = s->directions == 2 ? SPLIT_DIRECTIONS : SPLIT_UNITS;
     if (threads == 1) return 1;
     for (int i = 0; i < cells; i++) {
@@ -225,8 +317,9 @@ static int choose_split(sequence_run *run) {
         rows += fo_cell_nanoseconds(s->cells[i], div_up(s->batch, threads), 1);
         directions += fo_cell_nanoseconds(s->cells[i], s->batch, (int)max_(1, threads / 2)) / 2;
     }
-    const ptrdiff_t lag = following(s, alone / cells);
-    const double layers = alone / s->layers * div_up(s->layers, in_line) * (1 + (double)(in_line - 1) * lag / s->steps);
+    const ptrdiff_t lag = following(run->steps, alone / cells);
+    const double layers =
+        alone / s->layers * div_up(s->layers, in_line) * (1 + (double)(in_line - 1) * lag / run->steps);
     double best = FO_SPLIT_GAIN * alone;
     int team = 1;
     if (s->directions == 2) best = directions, team = threads < 4 ? 2 : threads;
@@ -237,30 +330,62 @@ static int choose_split(sequence_run *run) {
     return team;
 }
 
+static ptrdiff_t length_of(const fo_sequence *s, ptrdiff_t b) { return clamp_(s->lengths[b], 0, s->steps); }
+
+/* Looks through the lengths: the longest, their sum, and whether rows have to move for the longest to come first. */
+static void measure(sequence_run *run) {
+    const fo_sequence *s = run->s;
+    run->steps = s->lengths ? 0 : s->steps, run->all = s->lengths ? 0 : s->steps * s->batch;
+    for (ptrdiff_t b = 0; s->lengths && b < s->batch; b++) {
+        run->steps = max_(run->steps, length_of(s, b)), run->all += length_of(s, b);
+        run->moved |= b && length_of(s, b) > length_of(s, b - 1);
+    }
+}
+
+static int compare_rows(const void *a, const void *b) {
+    const sequence_row *x = a, *y = b;
+    return x->length != y->length ? (x->length < y->length ? 1 : -1) : (x->at > y->at) - (x->at < y->at);
+}
+
+static void order_rows(sequence_run *run) {
+    for (ptrdiff_t b = 0; b < run->s->batch; b++) run->rows[b] = (sequence_row){length_of(run->s, b), b};
+    if (run->moved) qsort(run->rows, (size_t)run->s->batch, sizeof *run->rows, compare_rows);
+}
+
+/* Takes the scratch of a run: of directions or threads, images between layers, progress and the order of rows. */
+static bool take_scratch(sequence_run *run, ptrdiff_t places, ptrdiff_t between) {
+    const fo_sequence *s = run->s;
+    run->h = round_up(s->batch * run->outputs, 16), run->c = round_up(s->batch * run->hidden, 16);
+    run->sums = round_up(s->batch * run->chunk * run->width, 16);
+    run->x = run->moved ? round_up(s->batch * run->chunk * s->cells[0]->s.inputs, 16) : 0;
+    run->each = 2 * run->h + run->c + run->sums + run->x + round_up(between, 16);
+    const ptrdiff_t middle = s->layers > 1 ? round_up(run->steps * s->batch * s->directions * run->outputs, 16) : 0;
+    const size_t floats = (size_t)(places * run->each + min_(s->layers - 1, 2) * middle) * sizeof(float);
+    const size_t progress = (size_t)s->layers * sizeof *run->progress;
+    run->scratch = fo_arena_take(floats + progress + (s->lengths ? (size_t)s->batch * sizeof *run->rows : 0));
+    if (!run->scratch) return false;
+    run->middle[0] = run->scratch + places * run->each;
+    run->middle[1] = run->middle[0] + middle;
+    run->progress = memset((char *)run->scratch + floats, 0, progress);
+    if (s->lengths) run->rows = (void *)((char *)run->progress + progress);
+    return true;
+}
+
 fo_status fo_sequence_run(const fo_sequence *s) {
     sequence_run run = {.s = s};
-    const int cells = s->layers * s->directions;
     ptrdiff_t between = 0;
-    for (int i = 0; i < cells; i++) {
+    if (!s->batch) return FO_OK;
+    measure(&run);
+    for (int i = 0; i < s->layers * s->directions; i++) {
         run.outputs = max_(run.outputs, s->cells[i]->s.outputs);
         run.hidden = max_(run.hidden, s->cells[i]->s.hidden);
         run.width = max_(run.width, sums_width(s->cells[i]));
         between = max_(between, fo_cell_between(s->cells[i], s->batch));
     }
-    if (!s->batch) return FO_OK;
-    run.chunk = min_(s->steps, max_(1, sums_bytes() / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
+    run.chunk = min_(run.steps, max_(1, sums_bytes() / (ptrdiff_t)sizeof(float) / max_(1, s->batch * run.width)));
     const int threads = choose_split(&run);
-    run.h = round_up(s->batch * run.outputs, 16), run.c = round_up(s->batch * run.hidden, 16);
-    run.sums = round_up(s->batch * run.chunk * run.width, 16);
-    run.each = 2 * run.h + run.c + run.sums + round_up(between, 16);
-    const ptrdiff_t places = run.split == SPLIT_LAYERS ? threads : s->directions;
-    const ptrdiff_t middle = s->layers > 1 ? round_up(s->steps * s->batch * s->directions * run.outputs, 16) : 0;
-    const ptrdiff_t floats = places * run.each + min_(s->layers - 1, 2) * middle;
-    run.scratch = fo_arena_take((size_t)floats * sizeof(float) + (size_t)s->layers * sizeof *run.progress);
-    if (!run.scratch) return FO_NO_MEMORY;
-    run.middle[0] = run.scratch + places * run.each;
-    run.middle[1] = run.middle[0] + middle;
-    run.progress = memset(run.scratch + floats, 0, (size_t)s->layers * sizeof *run.progress);
+    if (!take_scratch(&run, run.split == SPLIT_LAYERS ? threads : s->directions, between)) return FO_NO_MEMORY;
+    if (run.rows) order_rows(&run);
     fo_parallel_team(threads, run_member, &run);
     fo_arena_release(run.scratch);
     return FO_OK;

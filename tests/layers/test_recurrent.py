@@ -315,6 +315,33 @@ def test_bits_of_layers_that_follow_one_another(isa, kind, draw, options):
     fo.set_num_threads(before)
 
 
+@pytest.mark.parametrize("options", [dict(), dict(reverse=True), dict(directions=2), dict(layers=3)], ids=str)
+@pytest.mark.parametrize(
+    "lengths", [[40, 40, 33, 7, 7, 1, 0, 0, 0], [3, 40, 0, 17, 40, 1, 17, 16, 2], [7, 40]], ids=str
+)
+def test_bits_of_rows_with_lengths(isa, kind, draw, options, lengths):
+    """Rows are sorted by their lengths, dealt out to threads and dropped where they end: each has the bits that it has
+    alone."""
+    options = dict(options)
+    shape = dict(layers=options.pop("layers", 1), directions=options.pop("directions", 1))
+    hidden = 160 if len(lengths) == 2 else 48  # two rows are so few that threads share units or layers
+    case = Case(draw, kind, 45, len(lengths), hidden=hidden, **shape)
+    layer, before = case.layer(**options), fo.get_num_threads()
+    fo.set_num_threads(1)
+    alone = []
+    for b, n in enumerate(lengths):
+        state = tuple(s[:, b : b + 1] for s in case.state) if kind == "LSTM" else case.state[:, b : b + 1]
+        y, last = layer(case.x[:n, b : b + 1], state)
+        alone.append((np.pad(y, ((0, 45 - n), (0, 0), (0, 0))), *(last if kind == "LSTM" else (last,))))
+    expected = [np.concatenate(parts, 1) for parts in zip(*alone)]
+    for n in (1, 2, 3) if isa == fo.available_isas()[-1] else (3,):
+        fo.set_num_threads(n)
+        out = np.full(expected[0].shape, 7, np.float32)
+        y, last = layer(case.x, case.state, np.int64(lengths), out=out)
+        assert same((y, last), (expected[0], tuple(expected[1:]) if kind == "LSTM" else expected[1])), f"{n} threads"
+    fo.set_num_threads(before)
+
+
 @pytest.mark.parametrize("batch", [1, 6])
 def test_sequence_is_its_cells_and_its_stream(isa, kind, draw, batch):
     case = Case(draw, kind, steps=7, batch=batch, hidden=40)
