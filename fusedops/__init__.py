@@ -9,24 +9,37 @@ from .functional import (
     conv1d,
     conv2d,
     conv_bn_relu,
+    conv_transpose1d,
     conv_transpose2d,
     depthwise_conv2d,
     depthwise_conv_bn_relu,
     gemm,
     linear,
+    matmul,
 )
-from .images import avg_pool2d, max_pool2d, resize
-from .layers import Conv1d, Conv2d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
-from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
+from .images import (
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+    resize,
+)
+from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
+from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from .pointwise import activation, batch_norm
 from .quantized import QConv2d, QLinear, Quantization, dequantize, qconv2d, qlinear, quantize
 from .recurrent import GRU, LSTM, RNN, GRUCell, LSTMCell, RNNCell, gru, gru_cell, lstm, lstm_cell, rnn, rnn_cell
 from .runtime import available_isas, get_num_threads, isa, set_isa, set_num_threads, show_config
-from .tokens import KVCache, attention
+from .tokens import KVCache, attention, embedding
+from .volumes import conv3d
 
 __all__ = [
     "BatchNorm",
     "Conv1d",
     "Conv2d",
+    "ConvTranspose1d",
     "ConvTranspose2d",
     "DepthwiseSeparable",
     "GRU",
@@ -42,23 +55,32 @@ __all__ = [
     "Quantization",
     "RNN",
     "RNNCell",
+    "activation",
+    "adaptive_avg_pool2d",
     "attention",
     "available_isas",
+    "avg_pool1d",
     "avg_pool2d",
+    "batch_norm",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_bn_relu",
+    "conv_transpose1d",
     "conv_transpose2d",
     "depthwise_conv2d",
     "depthwise_conv_bn_relu",
     "dequantize",
+    "embedding",
     "fold_batch_norm",
     "from_torch",
     "gemm",
     "get_num_threads",
+    "global_avg_pool2d",
     "group_norm",
     "gru",
     "gru_cell",
+    "instance_norm",
     "isa",
     "layer_norm",
     "linear",
@@ -67,6 +89,8 @@ __all__ = [
     "log_softmax",
     "lstm",
     "lstm_cell",
+    "matmul",
+    "max_pool1d",
     "max_pool2d",
     "qconv2d",
     "qlinear",

@@ -479,6 +479,9 @@ cdef extern from "fusedops.h" nogil:
         fo_byte_binary_args byte_binary
         fo_byte_pool_args byte_pool
     fo_status fo_strided_copy(const fo_copy_args *args)
+    fo_status fo_elementwise(const fo_elementwise_args *args)
+    fo_status fo_map(const fo_map_args *args)
+    fo_status fo_matmul(const fo_matmul_args *args)
     fo_status fo_pool(const fo_pool_args *args)
     fo_status fo_softmax(const fo_softmax_args *args)
     fo_status fo_attention(const fo_attention_args *args)

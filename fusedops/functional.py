@@ -3,25 +3,46 @@
 import numpy as np
 
 from . import _core
-from .images import avg_pool2d, max_pool2d, resize
-from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose2d, Linear, _choice
-from .norms import group_norm, layer_norm, log_softmax, rms_norm, softmax
-from .tokens import attention
+from .images import (
+    adaptive_avg_pool2d,
+    avg_pool1d,
+    avg_pool2d,
+    global_avg_pool2d,
+    max_pool1d,
+    max_pool2d,
+    resize,
+)
+from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Linear, _choice
+from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
+from .pointwise import activation, batch_norm
+from .tokens import attention, embedding
+from .volumes import conv3d
 
 __all__ = [
+    "activation",
+    "adaptive_avg_pool2d",
     "attention",
+    "avg_pool1d",
     "avg_pool2d",
+    "batch_norm",
     "conv1d",
     "conv2d",
+    "conv3d",
     "conv_bn_relu",
+    "conv_transpose1d",
     "conv_transpose2d",
     "depthwise_conv2d",
     "depthwise_conv_bn_relu",
+    "embedding",
     "gemm",
+    "global_avg_pool2d",
     "group_norm",
+    "instance_norm",
     "layer_norm",
     "linear",
     "log_softmax",
+    "matmul",
+    "max_pool1d",
     "max_pool2d",
     "resize",
     "rms_norm",
@@ -266,6 +287,79 @@ def conv_transpose2d(
     array([[[[1., 1., 2., 2.]]]], dtype=float32)
     """
     layer = ConvTranspose2d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+    )
+    return layer(x, residual, out)
+
+
+def conv_transpose1d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+):
+    """Transposed 1-D convolution, which spreads steps: ``y = activation(batch_norm(conv_transpose(x, w) + bias) +
+    residual)``.
+
+    ``conv_transpose(x, w)[n, o, l]`` is the sum of ``w[c, o, j] x[n, c, q]`` over all c, j, q with ``l = q s + j d -
+    before``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, ic, l), or (n, l, ic) with ``layout="NHWC"``
+        Any strides, as in :func:`conv_transpose2d`.
+    w : ndarray, float32, (ic, oc/groups, k)
+        As PyTorch's ``nn.ConvTranspose1d.weight``.
+    bias, bn, residual, activation, groups, out
+        See :func:`conv2d`.
+    stride, dilation : int
+    padding : int, (before, after), "same" or "valid"
+        Steps that the result lacks at its ends. "same" gives input * stride steps.
+    output_padding : int
+        Steps that the result has more at its end; less than the stride or the dilation.
+    layout : {"NCHW", "NHWC"}
+        Whether the channels are the second axis or the last.
+
+    Returns
+    -------
+    ndarray, float32, (n, oc, ol) or (n, ol, oc)
+        ``ol = (l - 1) s - before - after + (k - 1) d + 1 + output_padding``. `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`conv_transpose2d`.
+
+    See Also
+    --------
+    ConvTranspose1d : The same with weights packed once.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.conv_transpose1d(np.array([[[1, 2]]], np.float32), np.ones((1, 1, 2), np.float32), stride=2)
+    array([[[1., 1., 2., 2.]]], dtype=float32)
+    """
+    layer = ConvTranspose1d(
         w,
         bias,
         bn,
@@ -542,6 +636,64 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
     """
     a, b = gemm_operands(a, b)
     return Linear(b.T, bias, activation=activation)(a, residual, out)
+
+
+def matmul(a, b, *, out=None):
+    """Products of matrices, batch by batch: ``y[..., i, j] = sum over p of a[..., i, p] b[..., p, j]``.
+
+    As ``numpy.matmul``: the axes before the last two are broadcast; a vector is a row of `a` or a column of `b`, and
+    the result has no axis for it. Where `b` is the same in many calls, :class:`Linear` packs it once.
+
+    Parameters
+    ----------
+    a : ndarray, float32, (..., m, k) or (k,)
+        Any strides.
+    b : ndarray, float32, (..., k, n) or (k,)
+    out : ndarray, float32, of the result's shape, optional
+        Any strides; it may overlap an input.
+
+    Returns
+    -------
+    ndarray, float32, (..., m, n)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32.
+    ValueError
+        Shapes that do not fit.
+
+    See Also
+    --------
+    gemm : With bias, residual and activation fused, for one `b`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.matmul(np.ones((5, 1, 2, 3), np.float32), np.ones((4, 3, 7), np.float32)).shape
+    (5, 4, 2, 7)
+    """
+    a, b = _core.as_input(a, "a"), _core.as_input(b, "b")
+    try:
+        if not a.ndim or not b.ndim or a.shape[-1] != b.shape[-2 if b.ndim > 1 else 0]:
+            raise ValueError
+        batch = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ValueError(
+            f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (..., k, n), the axes in "
+            "front alike or 1"
+        ) from None
+    shape = (*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ()))
+    vectors = tuple(axis for axis, x in ((-2, a), (-1, b)) if x.ndim == 1)
+    left, right = a if a.ndim > 1 else a[np.newaxis], b if b.ndim > 1 else b[:, np.newaxis]
+    left, right = (x if x.shape[:-2] == batch else np.broadcast_to(x, (*batch, *x.shape[-2:])) for x in (left, right))
+    if out is None:
+        y = _core.products(left, right)
+        return y.reshape(shape) if vectors else y
+    _core.checked_out(out, shape)
+    _core.products(left, right, out if not vectors else np.expand_dims(out, vectors))
+    return out
 
 
 def gemm_operands(a, b):

@@ -1,11 +1,12 @@
 """Functions of images around the convolutions: pools and resizing."""
 
+import math
 from functools import lru_cache
 
 import numpy as np
 
 from . import _core
-from .layers import LAYOUTS, _choice, _padding, _pair
+from .layers import LAYOUTS, _choice, _padding, _pair, integer
 
 
 def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
@@ -98,6 +99,188 @@ def avg_pool2d(
     after = after if count_include_pad else (0, 0)
     counted = tuple(n for side in zip(before, image, after) for n in (-side[0], side[1] + side[2]))
     return _core.pool(windows[0], True, *windows[1:], counted, layout == "NHWC", out)
+
+
+def global_avg_pool2d(x, *, layout="NCHW", out=None):
+    """The mean of each channel of each image: ``y[n, c, 0, 0] = mean over h, w of x[n, c, h, w]``.
+
+    Parameters
+    ----------
+    x, layout, out
+        See :func:`max_pool2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, 1, 1) or (n, 1, 1, c)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max_pool2d`; also for images without pixels.
+
+    References
+    ----------
+    .. [1] Lin, Chen and Yan, "Network in network", 2013, arXiv:1312.4400
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.global_avg_pool2d(np.arange(8, dtype=np.float32).reshape(1, 2, 2, 2))[0, :, 0, 0]
+    array([1.5, 5.5], dtype=float32)
+    """
+    return adaptive_avg_pool2d(x, 1, layout=layout, out=out)
+
+
+def adaptive_avg_pool2d(x, size, *, layout="NCHW", out=None):
+    """Means over as many windows as the result has pixels: row h of it is the mean of the rows ``floor(h ih / oh)`` up
+    to ``ceil((h + 1) ih / oh) - 1``, and columns alike.
+
+    As PyTorch's ``adaptive_avg_pool2d``.
+
+    Parameters
+    ----------
+    x, layout, out
+        See :func:`max_pool2d`.
+    size : int or (int, int)
+        Rows and columns of the result, (oh, ow).
+
+    Returns
+    -------
+    ndarray, float32, (n, c, oh, ow) or (n, oh, ow, c)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max_pool2d`; also for images without pixels.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.adaptive_avg_pool2d(np.float32([[[[1, 2, 3, 4, 5]]]]), (1, 2))
+    array([[[[2., 4.]]]], dtype=float32)
+    """
+    x, nhwc = _core.as_input(x, "x", 4), _choice(layout, "layout", LAYOUTS) == "NHWC"
+    row, size = 1 if nhwc else 2, _pair(size, "size", 1)
+    image = x.shape[row : row + 2]
+    if min(image) < 1:
+        raise ValueError(f"x has shape {x.shape}, but an image needs at least one pixel")
+    shape = *x.shape[:row], *size, *x.shape[row + 2 :]
+    y = np.empty_like(x, shape=shape) if out is None else _core.checked_out(out, shape)
+    target = np.empty_like(y) if np.may_share_memory(x, y) else y
+    count = tuple(map(math.gcd, image, size))  # every so many windows are alike and evenly spaced
+    stride = tuple(i // n for i, n in zip(image, count))
+    phases = [o // n for o, n in zip(size, count)]
+    for phase in np.ndindex(*phases):
+        first = [p * i // o for p, i, o in zip(phase, image, size)]
+        kernel = tuple(-(-(p + 1) * i // o) - f for p, i, o, f in zip(phase, image, size, first))
+        windows = x[(slice(None),) * row + tuple(slice(f, None) for f in first)]
+        means = target[(slice(None),) * row + tuple(slice(p, None, step) for p, step in zip(phase, phases))]
+        counted = 0, windows.shape[row], 0, windows.shape[row + 1]
+        _core.pool(windows, True, kernel, stride, (0, 0), (1, 1), count, counted, nhwc, means)
+    if target is not y:
+        y[...] = target
+    return y
+
+
+def max_pool1d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False, layout="NCHW", out=None):
+    """The largest value of each window: ``y[n, c, l] = max over j of x[n, c, l s + j d - before]``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, l), or (n, l, c) with ``layout="NHWC"``
+        Any strides.
+    kernel_size, dilation : int
+    stride : int, optional
+        The kernel's size where it is not given.
+    padding : int, (before, after), "same" or "valid"
+        What is around the sequence is smaller than any value. At most half of the window.
+    ceil_mode, layout, out
+        See :func:`max_pool2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, ol) or (n, ol, c)
+        `out` where it is given. NaN goes through.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max_pool2d`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.max_pool1d(np.float32([[[1, 5, 2, 3]]]), 2)
+    array([[[5., 3.]]], dtype=float32)
+    """
+    return _of_rows(max_pool2d, x, kernel_size, stride, padding, dilation, ceil_mode, layout, out)
+
+
+def avg_pool1d(
+    x,
+    kernel_size,
+    *,
+    stride=None,
+    padding=0,
+    dilation=1,
+    ceil_mode=False,
+    count_include_pad=True,
+    layout="NCHW",
+    out=None,
+):
+    """The mean of each window: ``y[n, c, l] = mean over j of x[n, c, l s + j d - before]``.
+
+    Parameters
+    ----------
+    x, kernel_size, stride, dilation, ceil_mode, layout, out
+        See :func:`max_pool1d`.
+    padding : int, (before, after), "same" or "valid"
+        Zeros around the sequence, at most half of the window.
+    count_include_pad : bool
+        See :func:`avg_pool2d`.
+
+    Returns
+    -------
+    ndarray, float32, (n, c, ol) or (n, ol, c)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`max_pool2d`.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.avg_pool1d(np.float32([[[1, 5, 2, 4]]]), 2, stride=1)
+    array([[[3. , 3.5, 3. ]]], dtype=float32)
+    """
+    windows = kernel_size, stride, padding, dilation, ceil_mode
+    return _of_rows(avg_pool2d, x, *windows, layout, out, count_include_pad=count_include_pad)
+
+
+def _of_rows(pool, x, kernel_size, stride, padding, dilation, ceil_mode, layout, out, **options):
+    """A pool of sequences as one of images of one row."""
+    x, row = _core.as_input(x, "x", 3), 1 if _choice(layout, "layout", LAYOUTS) == "NHWC" else 2
+    windows = dict(
+        kernel_size=(1, integer(kernel_size, "kernel_size")),
+        stride=None if stride is None else (1, integer(stride, "stride")),
+        padding=padding,
+        dilation=(1, integer(dilation, "dilation")),
+        ceil_mode=ceil_mode,
+        layout=layout,
+    )
+    if not isinstance(padding, str):
+        windows["padding"] = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
+    image = np.expand_dims(x, row)
+    if out is None:
+        return pool(image, **windows, **options).squeeze(row)
+    length = _windows(image, **windows)[5][1]
+    _core.checked_out(out, (*x.shape[:row], length, *x.shape[row + 1 :]))
+    pool(image, **windows, **options, out=np.expand_dims(out, row))
+    return out
 
 
 def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):

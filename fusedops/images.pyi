@@ -1,4 +1,4 @@
-from ._types import Array, Input, Ints, Layout, Padding, Resizing
+from ._types import Array, Input, Ints, Layout, Padding, Padding1d, Resizing
 
 def max_pool2d(
     x: Input,
@@ -33,3 +33,28 @@ def resize(
     layout: Layout = "NCHW",
     out: Array | None = None,
 ) -> Array: ...
+def max_pool1d(
+    x: Input,
+    kernel_size: int,
+    *,
+    stride: int | None = None,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...
+def avg_pool1d(
+    x: Input,
+    kernel_size: int,
+    *,
+    stride: int | None = None,
+    padding: Padding1d = 0,
+    dilation: int = 1,
+    ceil_mode: bool = False,
+    count_include_pad: bool = True,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...
+def global_avg_pool2d(x: Input, *, layout: Layout = "NCHW", out: Array | None = None) -> Array: ...
+def adaptive_avg_pool2d(x: Input, size: Ints, *, layout: Layout = "NCHW", out: Array | None = None) -> Array: ...

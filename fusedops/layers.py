@@ -321,7 +321,63 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         )
 
 
-class Conv1d(_Layer):
+class _Sequences(_Layer):
+    """A layer of sequences: `_layer` of images of one row, which is their axis `_row`."""
+
+    def _weights_shape(self):
+        first, second, _, k = self._layer._weights_shape()
+        return first, second, k
+
+    def __call__(self, x, residual=None, out=None):
+        x = _core.as_input(x, "x")
+        shape = self.output_shape(x.shape)
+        if residual is not None:
+            residual = _core.as_input(residual, "residual")
+            if residual.shape != shape:
+                raise ValueError(f"residual has shape {residual.shape}, but the result has shape {shape}")
+            residual = np.expand_dims(residual, self._row)
+        if out is None:
+            return self._layer(np.expand_dims(x, self._row), residual).squeeze(self._row)
+        self._layer(np.expand_dims(x, self._row), residual, np.expand_dims(_core.checked_out(out, shape), self._row))
+        return out
+
+    def output_shape(self, shape):
+        """The shape of the result for an x of this shape.
+
+        Parameters
+        ----------
+        shape : tuple of int
+            Of x: (n, ic, l), or (n, l, ic) with ``layout="NHWC"``.
+
+        Returns
+        -------
+        tuple of int
+
+        Raises
+        ------
+        TypeError, ValueError
+            No shape of three ints, other channels than the layer's, a kernel longer than the padded sequence.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> fo.Conv1d(np.ones((8, 3, 3), np.float32), stride=2).output_shape((1, 3, 32))
+        (1, 8, 15)
+        """
+        w, last = self._weights_shape(), self._row == 1
+        ic = self._inputs()
+        if not isinstance(shape, (tuple, list)):
+            raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}")
+        if len(shape) != 3 or shape[2 if last else 1] != ic:
+            raise ValueError(
+                f"x has shape {tuple(shape)}, but w {w} with groups={self._options['groups']} needs "
+                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}"
+            )
+        shape = self._layer.output_shape((*shape[: self._row], 1, *shape[self._row :]))
+        return shape[: self._row] + shape[self._row + 1 :]
+
+
+class Conv1d(_Sequences):
     """A 1-D convolution, ``y = activation(batch_norm(conv(x, w) + bias) + residual)``, folded and packed once.
 
     Parameters
@@ -397,56 +453,11 @@ class Conv1d(_Layer):
         w, bias = self._layer._weights()
         return (w[:, :, 0], bias), self._options
 
-    def __call__(self, x, residual=None, out=None):
-        x = _core.as_input(x, "x")
-        shape = self.output_shape(x.shape)
-        if residual is not None:
-            residual = _core.as_input(residual, "residual")
-            if residual.shape != shape:
-                raise ValueError(f"residual has shape {residual.shape}, but the result has shape {shape}")
-            residual = np.expand_dims(residual, self._row)
-        if out is None:
-            return self._layer(np.expand_dims(x, self._row), residual).squeeze(self._row)
-        self._layer(np.expand_dims(x, self._row), residual, np.expand_dims(_core.checked_out(out, shape), self._row))
-        return out
-
-    def output_shape(self, shape):
-        """The shape of the result for an x of this shape.
-
-        Parameters
-        ----------
-        shape : tuple of int
-            Of x: (n, ic, l), or (n, l, ic) with ``layout="NHWC"``.
-
-        Returns
-        -------
-        tuple of int
-
-        Raises
-        ------
-        TypeError, ValueError
-            No shape of three ints, other channels than the layer's, a kernel longer than the padded sequence.
-
-        Examples
-        --------
-        >>> import numpy as np, fusedops as fo
-        >>> fo.Conv1d(np.ones((8, 3, 3), np.float32), stride=2).output_shape((1, 3, 32))
-        (1, 8, 15)
-        """
-        (oc, icg, _, k), last = self._layer._weights_shape(), self._row == 1
-        ic = icg * self._options["groups"]
-        if not isinstance(shape, (tuple, list)):
-            raise TypeError(f"the shape of x must be a tuple of ints, not {shape!r}")
-        if len(shape) != 3 or shape[2 if last else 1] != ic:
-            raise ValueError(
-                f"x has shape {tuple(shape)}, but w {(oc, icg, k)} with groups={self._options['groups']} needs "
-                f"{f'(n, l, {ic})' if last else f'(n, {ic}, l)'}"
-            )
-        shape = self._layer.output_shape((*shape[: self._row], 1, *shape[self._row :]))
-        return shape[: self._row] + shape[self._row + 1 :]
+    def _inputs(self):
+        return self._weights_shape()[1] * self._options["groups"]
 
     def __repr__(self):
-        oc, icg, _, k = self._layer._weights_shape()
+        oc, icg, k = self._weights_shape()
         usual = dict(stride=1, padding=(0, 0), dilation=1, groups=1, layout="NCHW", algorithm="auto")
         changed = "".join(f", {name}={self._options[name]!r}" for name, v in usual.items() if self._options[name] != v)
         return (
@@ -454,6 +465,16 @@ class Conv1d(_Layer):
             f"activation={activations.described(self._options['activation'])}{changed}, kernel='{self._layer.isa} "
             f"direct')"
         )
+
+
+def _spreading(w, groups, form):
+    """The weights of a transposed convolution, of as many axes as `form` names, and its groups."""
+    w, groups = _core.as_input(w, "w", form.count(",") + 1), integer(groups, "groups")
+    if 0 in w.shape or w.shape[0] % groups:
+        raise ValueError(
+            f"w has shape {w.shape}, but must be {form} with at least one of each; groups={groups} must divide ic"
+        )
+    return w, groups
 
 
 class ConvTranspose2d(_Layer, _core.TransposedPlan):
@@ -504,13 +525,8 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
         groups=1,
         layout="NCHW",
     ):
-        w, groups = _core.as_input(w, "w", 4), integer(groups, "groups")
+        w, groups = _spreading(w, groups, "(ic, oc/groups, kh, kw)")
         oc = w.shape[1] * groups
-        if 0 in w.shape or w.shape[0] % groups:
-            raise ValueError(
-                f"w has shape {w.shape}, but must be (ic, oc/groups, kh, kw) with at least one of each; "
-                f"groups={groups} must divide ic"
-            )
         stride, dilation, more = (
             _pair(stride, "stride", 1),
             _pair(dilation, "dilation", 1),
@@ -556,6 +572,102 @@ class ConvTranspose2d(_Layer, _core.TransposedPlan):
             f"ConvTranspose2d({w.shape[0]} -> {w.shape[1] * options['groups']}, {w.shape[2]}x{w.shape[3]}, "
             f"bias={bias is not None}, "
             f"activation={activations.described(options['activation'])}{changed})"
+        )
+
+
+class ConvTranspose1d(_Sequences):
+    """A transposed 1-D convolution, ``y = activation(batch_norm(conv_transpose(x, w) + bias) + residual)``, folded and
+    packed once.
+
+    Parameters
+    ----------
+    w : ndarray, float32, (ic, oc/groups, k)
+        As PyTorch's ``nn.ConvTranspose1d.weight``, for both layouts. Copied.
+    bias : ndarray, float32, (oc,), optional
+    bn : BatchNorm, optional
+        Folded into `w` and `bias` here.
+    activation, stride, padding, output_padding, dilation, groups, layout
+        See :func:`fusedops.conv_transpose1d`.
+
+    Raises
+    ------
+    TypeError
+        An array is not float32, or an option has the wrong type.
+    ValueError
+        Shapes that do not fit, or an unknown name.
+
+    Notes
+    -----
+    ``layer(x, residual=None, out=None)`` and ``layer.output_shape(x.shape)`` are those of :class:`Conv1d`. It is a
+    :class:`ConvTranspose2d` of images of one row. A layer may be called from many threads, copied and pickled.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.ConvTranspose1d(np.ones((1, 1, 3), np.float32), stride=2)(np.array([[[1, 2]]], np.float32))
+    array([[[1., 1., 3., 2., 2.]]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+    ):
+        w, groups = _spreading(w, groups, "(ic, oc/groups, k)")
+        stride, dilation = integer(stride, "stride"), integer(dilation, "dilation")
+        output_padding = integer(output_padding, "output_padding", 0)
+        if output_padding >= max(stride, dilation):
+            raise ValueError(
+                f"output_padding={output_padding} must be less than the stride {stride} or the dilation {dilation}"
+            )
+        if not isinstance(padding, str):
+            padding = (0, 0), _pair(padding, "padding", 0, "an int, a pair (before, after), 'same' or 'valid'")
+        self._layer = ConvTranspose2d(
+            w[:, :, np.newaxis],
+            bias,
+            bn,
+            activation=activation,
+            stride=(1, stride),
+            padding=padding,
+            output_padding=(0, output_padding),
+            dilation=(1, dilation),
+            groups=groups,
+            layout=layout,
+        )
+        self._row = 1 if layout == "NHWC" else 2
+        self._options = dict(
+            self._layer._arguments[1],
+            stride=stride,
+            padding=padding if isinstance(padding, str) else padding[1],
+            output_padding=output_padding,
+            dilation=dilation,
+        )
+
+    @property
+    def _arguments(self):
+        w, bias = self._layer._arguments[0]
+        return (w[:, :, 0], bias), self._options
+
+    def _inputs(self):
+        return self._weights_shape()[0]
+
+    def __repr__(self):
+        ic, ocg, k = self._weights_shape()
+        usual = dict(stride=1, padding=(0, 0), output_padding=0, dilation=1, groups=1, layout="NCHW")
+        changed = "".join(f", {name}={self._options[name]!r}" for name, v in usual.items() if self._options[name] != v)
+        return (
+            f"ConvTranspose1d({ic} -> {ocg * self._options['groups']}, {k}, "
+            f"bias={self._layer._arguments[0][1] is not None}, "
+            f"activation={activations.described(self._options['activation'])}{changed})"
         )
 
 

@@ -65,6 +65,24 @@ class ConvTranspose2d(_core.TransposedPlan):
         layout: Layout = "NCHW",
     ) -> None: ...
 
+class ConvTranspose1d:
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+    ) -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
+    def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...
+
 class DepthwiseSeparable(_core.BlockPlan):
     def __init__(self, depthwise: Conv2d, pointwise: Conv2d) -> None: ...
 

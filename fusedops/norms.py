@@ -220,10 +220,14 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     groups, eps = integer(groups, "groups"), _eps(eps)
     if x.ndim < 2:
         raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'}")
-    if x.shape[-1 if last else 1] % groups:
-        raise ValueError(
-            f"x has shape {x.shape}, but groups={groups} must divide its {x.shape[-1 if last else 1]} channels"
-        )
+    channels = x.shape[-1 if last else 1]
+    if channels % groups:
+        raise ValueError(f"x has shape {x.shape}, but groups={groups} must divide its {channels} channels")
+    for name, given in ("weight", weight), ("bias", bias):
+        if given is not None and np.shape(given) != (channels,):
+            raise ValueError(
+                f"{name} has shape {np.shape(given)}, but x has shape {x.shape}: it must have shape ({channels},)"
+            )
     if not last:
         return _core.norm(x, 1, groups, eps, False, weight, bias, residual, out)
     if residual is not None:
@@ -245,3 +249,49 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
         )
         return out
     return np.moveaxis(_core.norm(np.moveaxis(x, -1, 1), 1, groups, eps, False, weight, bias, residual), 1, -1)
+
+
+def instance_norm(x, weight=None, bias=None, *, eps=1e-5, layout="NCHW", out=None):
+    """Each channel of each image by its own mean and variance: ``y = (x - mean(x)) / sqrt(var(x) + eps) * weight +
+    bias``.
+
+    Parameters
+    ----------
+    x : ndarray, float32, (n, c, ...), or (n, ..., c) with ``layout="NHWC"``
+        Any strides, at least one axis beside those of the batch and the channels.
+    weight, bias : ndarray, float32, (c,), optional
+    layout : {"NCHW", "NHWC"}
+        Whether the channels are the second axis or the last.
+    eps, out
+        See :func:`layer_norm`.
+
+    Returns
+    -------
+    ndarray, float32, of x's shape
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As :func:`layer_norm`.
+
+    See Also
+    --------
+    group_norm : The same over several channels each.
+
+    References
+    ----------
+    .. [1] Ulyanov, Vedaldi and Lempitsky, "Instance normalization", 2016, arXiv:1607.08022
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.instance_norm(np.array([[[0, 2], [4, 8]]], np.float32), eps=0)
+    array([[[-1.,  1.],
+            [-1.,  1.]]], dtype=float32)
+    """
+    x, last = _core.as_input(x, "x"), _choice(layout, "layout", LAYOUTS) == "NHWC"
+    if x.ndim < 3:
+        raise ValueError(f"x has shape {x.shape}, but must be {'(n, ..., c)' if last else '(n, c, ...)'} with points")
+    groups = max(x.shape[-1 if last else 1], 1)
+    return group_norm(x, groups, weight, bias, eps=eps, layout=layout, out=out)

@@ -25,3 +25,12 @@ def group_norm(
     layout: Layout = "NCHW",
     out: Array | None = None,
 ) -> Array: ...
+def instance_norm(
+    x: Input,
+    weight: Input | None = None,
+    bias: Input | None = None,
+    *,
+    eps: float = 1e-5,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+) -> Array: ...

@@ -8,7 +8,7 @@ bias into the kernel, as frameworks do with a frozen network, and keeps residual
 
 import numpy as np
 
-from . import _core, activations, functional, layers, quantized, recurrent, tokens
+from . import _core, activations, functional, layers, pointwise, quantized, recurrent, tokens, volumes
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
 
 
@@ -58,14 +58,12 @@ class _Unfused:
         so."""
         if y.size and y.ndim and self._channels_last:
             return (y.reshape(-1, y.shape[-1]), 0) if y.flags.c_contiguous else None
-        if y.size and y.ndim == 3:  # a sequence is an image of one row
-            return self._matrix(y[:, :, np.newaxis])
-        if y.size and y.ndim == 4:
-            n, c, h, w = y.shape
+        if y.size and y.ndim > 2:
+            pixels = np.moveaxis(y, 1, -1)
             if y.flags.c_contiguous:
-                return y.reshape(n * c, h * w), c
-            if y.transpose(0, 2, 3, 1).flags.c_contiguous:
-                return y.transpose(0, 2, 3, 1).reshape(n * h * w, c), 0
+                return y.reshape(y.shape[0] * y.shape[1], -1), y.shape[1]
+            if pixels.flags.c_contiguous:
+                return pixels.reshape(-1, y.shape[1]), 0
         return None
 
     def _passes(self, y, residual):
@@ -212,6 +210,43 @@ class ConvTranspose2d(_Unfused):
         super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
 
 
+class ConvTranspose1d(_Unfused):
+    """:class:`fusedops.ConvTranspose1d`, unfused."""
+
+    def __init__(
+        self,
+        w,
+        bias=None,
+        bn=None,
+        *,
+        activation=None,
+        stride=1,
+        padding=0,
+        output_padding=0,
+        dilation=1,
+        groups=1,
+        layout="NCHW",
+        fold_bn=False,
+    ):
+        w = _core.as_input(w, "w", 3)
+        channels = w.shape[1] * layers.integer(groups, "groups")
+
+        def kernel(bias):
+            return layers.ConvTranspose1d(
+                w,
+                bias,
+                bn if fold_bn else None,
+                stride=stride,
+                padding=padding,
+                output_padding=output_padding,
+                dilation=dilation,
+                groups=groups,
+                layout=layout,
+            )
+
+        super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
+
+
 def conv1d(
     x,
     w,
@@ -278,6 +313,76 @@ def conv_transpose2d(
         fold_bn=fold_bn,
     )
     return layer(x, residual, out)
+
+
+def conv_transpose1d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    output_padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+    fold_bn=False,
+):
+    """:func:`fusedops.conv_transpose1d`, unfused."""
+    layer = ConvTranspose1d(
+        w,
+        bias,
+        bn,
+        activation=activation,
+        stride=stride,
+        padding=padding,
+        output_padding=output_padding,
+        dilation=dilation,
+        groups=groups,
+        layout=layout,
+        fold_bn=fold_bn,
+    )
+    return layer(x, residual, out)
+
+
+def conv3d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+    out=None,
+    fold_bn=False,
+):
+    """:func:`fusedops.conv3d`, unfused."""
+    w = _core.as_input(w, "w", 5)
+    if fold_bn and bn is not None:
+        w, bias = fold_batch_norm(w, bias, bn)
+        bn = None
+
+    def kernel(bias):
+        windows = dict(stride=stride, padding=padding, dilation=dilation, groups=groups, layout=layout)
+        return volumes.Convolution(w, bias, None, activation=None, **windows)
+
+    return _Unfused(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)(x, residual, out)
+
+
+def batch_norm(x, bn, *, activation=None, layout="NCHW", out=None):
+    """:func:`fusedops.batch_norm`, the activation in a pass of its own."""
+    parsed = pointwise.normed_operands(x, bn, activation, layout)[3]
+    y = functional.batch_norm(x, bn, layout=layout, out=out)
+    return y if activation is None else _core.affine(y, y.ndim - 1 if layout == "NHWC" else 1, None, None, parsed, y)
 
 
 def _added(x, residual):

@@ -3,7 +3,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Padding3d, Triple
 from .batchnorm import BatchNorm
 from .quantized import Quantization
 from .recurrent import OptionalWeights, Weights
@@ -62,6 +62,24 @@ class ConvTranspose2d:
         padding: Padding = 0,
         output_padding: Ints = 0,
         dilation: Ints = 1,
+        groups: int = 1,
+        layout: Layout = "NCHW",
+        fold_bn: bool = False,
+    ) -> None: ...
+    def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
+
+class ConvTranspose1d:
+    def __init__(
+        self,
+        w: Input,
+        bias: Input | None = None,
+        bn: BatchNorm | None = None,
+        *,
+        activation: Activation = None,
+        stride: int = 1,
+        padding: Padding1d = 0,
+        output_padding: int = 0,
+        dilation: int = 1,
         groups: int = 1,
         layout: Layout = "NCHW",
         fold_bn: bool = False,
@@ -443,3 +461,39 @@ def qconv2d(
     layout: Layout = "NCHW",
     out: NDArray[Any] | None = None,
 ) -> NDArray[Any]: ...
+def conv_transpose1d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: int = 1,
+    padding: Padding1d = 0,
+    output_padding: int = 0,
+    dilation: int = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array: ...
+def conv3d(
+    x: Input,
+    w: Input,
+    *,
+    bias: Input | None = None,
+    bn: BatchNorm | None = None,
+    residual: Input | None = None,
+    activation: Activation = None,
+    stride: Triple = 1,
+    padding: Padding3d = 0,
+    dilation: Triple = 1,
+    groups: int = 1,
+    layout: Layout = "NCHW",
+    out: Array | None = None,
+    fold_bn: bool = False,
+) -> Array: ...
+def batch_norm(
+    x: Input, bn: BatchNorm, *, activation: Activation = None, layout: Layout = "NCHW", out: Array | None = None
+) -> Array: ...

@@ -173,6 +173,50 @@ def _scale(scale, d):
     return float(scale)
 
 
+def embedding(table, indices, *, out=None):
+    """Rows of a table: ``y[..., :] = table[indices[...], :]``.
+
+    Parameters
+    ----------
+    table : ndarray, float32, (rows, d)
+        Any strides, as PyTorch's ``nn.Embedding.weight``.
+    indices : int or ndarray of integers, of any shape
+        Each in -rows..rows-1; negative ones count from the end.
+    out : ndarray, float32, (*indices.shape, d), optional
+        Any strides; it may overlap `table`.
+
+    Returns
+    -------
+    ndarray, float32, (*indices.shape, d)
+        `out` where it is given.
+
+    Raises
+    ------
+    TypeError
+        The table is not float32, or the indices are no integers.
+    ValueError
+        A table that has not two axes, or `out` of another shape.
+    IndexError
+        There is no such row. `out` has not been written to.
+
+    Examples
+    --------
+    >>> import numpy as np, fusedops as fo
+    >>> fo.embedding(np.float32([[1, 2], [3, 4]]), [[0, -1, 1]])
+    array([[[1., 2.],
+            [3., 4.],
+            [3., 4.]]], dtype=float32)
+    """
+    table, given = _core.as_input(table, "table", 2), _core.as_array(indices, "indices")
+    if given.dtype.kind not in "iu" and given.size:  # NumPy's dtype of an empty list says nothing
+        raise TypeError(f"indices has dtype {given.dtype}, but must be integers: pass indices.astype(np.int64)")
+    rows = len(table)
+    if given.size and not -rows <= given.min() <= given.max() < rows:
+        wrong = given.min() if given.min() < -rows else given.max()
+        raise IndexError(f"indices has {wrong}, but table {table.shape} has rows {-rows}..{rows - 1}")
+    return _core.rows_of(table, np.array(given, np.int64, order="C"), out)
+
+
 class KVCache:
     """The keys and values of sequences that grow token by token, for :func:`attention`.
 

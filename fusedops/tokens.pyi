@@ -1,6 +1,6 @@
 from typing import Any
 
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ._types import Array, Input
 
@@ -20,6 +20,7 @@ def operands(
     q: Input, k: Input, v: Input, mask: Input | None, scale: float | None
 ) -> tuple[Array, Array, Array, NDArray[Any] | None, float, bool]: ...
 def flag(causal: bool) -> bool: ...
+def embedding(table: Input, indices: ArrayLike, *, out: Array | None = None) -> Array: ...
 
 class KVCache:
     def __init__(self, batch: int, heads: int, d: int, dv: int | None = None, *, capacity: int = 64) -> None: ...

@@ -56,16 +56,18 @@ def test_masked_array(draw):
         fo.linear(np.ma.masked_array(draw(3, 5), mask=True), draw(4, 5))
 
 
-ANY_RANK = fo.gemm, fo.linear, fo.softmax, fo.log_softmax, fo.layer_norm, fo.rms_norm, fo.group_norm
+ANY_RANK = {fo.gemm, fo.linear, fo.softmax, fo.log_softmax, fo.layer_norm, fo.rms_norm, fo.group_norm}
+ANY_RANK |= {fo.batch_norm, fo.instance_norm, fo.matmul}
 
 
-@pytest.mark.parametrize("name, argument", ARGUMENTS)
+@pytest.mark.parametrize("name, argument", [(n, a) for n, a in ARGUMENTS if n != "activation"])  # of any shape
 def test_wrong_rank(draw, name, argument):
     arrays = OPERATIONS[name].draw(draw)
     if argument in ("q", "k", "v"):  # axes before the heads are broadcast
         arrays[argument] = arrays[argument][0, 0]
         return refused(ValueError, OPERATIONS[name], arrays, argument, str(np.shape(arrays[argument])))
-    any_rank = argument in ("a", "x") and OPERATIONS[name].function in ANY_RANK
+    function = OPERATIONS[name].function
+    any_rank = function in ANY_RANK and (argument in ("a", "x") or function is fo.matmul)
     arrays[argument] = arrays[argument].sum() if any_rank else arrays[argument][None, None]
     refused(ValueError, OPERATIONS[name], arrays, argument, str(np.shape(arrays[argument])))
 
@@ -76,7 +78,7 @@ def shared_axis(operation, argument):
         return -1 if operation.options.get("layout") == "NHWC" or "linear" in operation.function.__name__ else 1
     if argument == "w":
         return 0 if operation.function.__name__.startswith(("depthwise", "conv_transpose")) else 1
-    if argument == "x" and "groups" in operation.options:
+    if argument == "x" and ("groups" in operation.options or operation.function is fo.instance_norm):
         return -1 if operation.options.get("layout") == "NHWC" else 1
     if argument in ("q", "k", "v"):
         return 2 if argument == "v" else -1

@@ -74,6 +74,18 @@ def around() -> list[Array]:
         fo.rms_norm(rows, random(8)),
         fo.group_norm(x, 2, eps=1e-3),
         fo.resize(x, scale=2, mode="linear"),
+        fo.conv_transpose1d(signal, random(4, 3, 2), stride=2),
+        fo.ConvTranspose1d(random(4, 3, 2), stride=2, activation="tanh")(signal),
+        fo.conv3d(random(1, 4, 3, 5, 5), random(2, 4, 3, 3, 3), padding=((1, 1), (0, 0), (0, 0)), stride=(1, 2, 2)),
+        fo.activation(rows, ("leaky_relu", 0.2)),
+        fo.batch_norm(x, fo.BatchNorm(None, None, random(4), np.ones(4, np.float32)), activation="relu"),
+        fo.instance_norm(x, random(4)),
+        fo.max_pool1d(signal, 3, stride=2),
+        fo.avg_pool1d(signal, 2, padding=(1, 0)),
+        fo.global_avg_pool2d(x),
+        fo.adaptive_avg_pool2d(x, (3, 2)),
+        fo.matmul(random(2, 1, 3, 8), random(4, 8, 5)),
+        fo.embedding(rows, [[0, 2], [1, -1]]),
     ]
 
 

@@ -117,7 +117,7 @@ def _sequence(function, gates, **options):
 
 
 def _image(function, x, w, y, **options):
-    return Operation(function, dict(x=x, w=w, bias=y[3 if "layout" in options else 1 :][:1], residual=y), options, [y])
+    return Operation(function, dict(x=x, w=w, bias=(w[0],), residual=y), options, [y])
 
 
 def _transposed(x, w, y, **options):
@@ -246,6 +246,58 @@ OPERATIONS = {
         padding=((0, 1), (1, 1)),
         activation="tanh",
     ),
+    "conv_transpose1d": Operation(
+        fo.conv_transpose1d,
+        dict(x=(2, 6, 7), w=(6, 3, 4), bias=(9,), residual=(2, 9, 15)),
+        dict(groups=3, stride=2, padding=1, output_padding=1, activation="relu"),
+        [(2, 9, 15)],
+    ),
+    "conv_transpose1d_nhwc": Operation(
+        fo.conv_transpose1d,
+        dict(x=(2, 7, 6), w=(6, 5, 3), bias=(5,), residual=(2, 9, 5)),
+        dict(layout="NHWC", activation="tanh"),
+        [(2, 9, 5)],
+    ),
+    "conv3d": _image(fo.conv3d, (2, 5, 4, 6, 7), (9, 5, 3, 3, 3), (2, 9, 4, 6, 7), padding=1, activation="silu"),
+    "conv3d_nhwc": _image(
+        fo.conv3d,
+        (2, 6, 7, 8, 4),
+        (6, 2, 2, 3, 1),
+        (2, 3, 5, 8, 6),
+        layout="NHWC",
+        groups=2,
+        stride=(2, 1, 1),
+        dilation=(2, 1, 1),
+        padding=((1, 0), (0, 0), (0, 0)),
+    ),
+    "conv3d_depthwise": _image(
+        fo.conv3d, (2, 5, 6, 5, 7), (5, 1, 3, 3, 3), (2, 5, 3, 5, 7), groups=5, stride=(2, 1, 1), padding=1
+    ),
+    "activation": _alone(fo.activation, (3, 5, 7), (3, 5, 7), activation="gelu"),
+    "activation_prelu": _alone(
+        fo.activation, (3, 4, 7), (3, 4, 7), activation=("prelu", np.float32([0.25, -0.5, 1, 2]))
+    ),
+    "batch_norm": _alone(fo.batch_norm, (3, 5, 4, 6), (3, 5, 4, 6), bn=Draw(5).batch_norm(5), activation="relu"),
+    "batch_norm_nhwc": _alone(
+        fo.batch_norm, (3, 4, 6, 5), (3, 4, 6, 5), bn=Draw(5).batch_norm(5), activation="tanh", layout="NHWC"
+    ),
+    "matmul": Operation(fo.matmul, dict(a=(2, 3, 5, 7), b=(3, 7, 9)), {}, [(2, 3, 5, 9)]),
+    "matmul_shared": Operation(fo.matmul, dict(a=(2, 5, 7), b=(7, 9)), {}, [(2, 5, 9)]),
+    "matmul_row": Operation(fo.matmul, dict(a=(4, 1, 19), b=(19, 6)), {}, [(4, 1, 6)]),
+    "max_pool1d": _alone(fo.max_pool1d, (2, 5, 11), (2, 5, 5), kernel_size=3, stride=2),
+    "avg_pool1d_nhwc": _alone(
+        fo.avg_pool1d,
+        (2, 11, 5),
+        (2, 12, 5),
+        kernel_size=4,
+        stride=1,
+        padding=(2, 2),
+        count_include_pad=False,
+        layout="NHWC",
+    ),
+    "global_avg_pool2d": _alone(fo.global_avg_pool2d, (2, 5, 7, 9), (2, 5, 1, 1)),
+    "adaptive_avg_pool2d": _alone(fo.adaptive_avg_pool2d, (2, 5, 7, 9), (2, 5, 3, 6), size=(3, 6)),
+    "adaptive_avg_pool2d_nhwc": _alone(fo.adaptive_avg_pool2d, (2, 8, 9, 5), (2, 4, 3, 5), size=(4, 3), layout="NHWC"),
     "max_pool2d": _alone(fo.max_pool2d, (2, 5, 7, 9), (2, 5, 3, 4), kernel_size=3, stride=2),
     "max_pool2d_nhwc": _alone(
         fo.max_pool2d,
@@ -277,6 +329,10 @@ OPERATIONS = {
     "rms_norm": Operation(fo.rms_norm, dict(x=(5, 35), weight=(35,), residual=(5, 35)), {}, [(5, 35)]),
     "group_norm": _normed(fo.group_norm, (2, 6, 3, 5), (6,), groups=3),
     "group_norm_nhwc": _normed(fo.group_norm, (2, 3, 5, 6), (6,), groups=2, layout="NHWC"),
+    "instance_norm": Operation(fo.instance_norm, dict(x=(2, 6, 3, 5), weight=(6,), bias=(6,)), {}, [(2, 6, 3, 5)]),
+    "instance_norm_nhwc": Operation(
+        fo.instance_norm, dict(x=(2, 7, 6), weight=(6,), bias=(6,)), dict(layout="NHWC"), [(2, 7, 6)]
+    ),
     "resize": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 7, 9), size=(7, 9)),
     "resize_linear": _alone(fo.resize, (2, 5, 4, 6), (2, 5, 8, 9), scale=(2, 1.5), mode="linear"),
     "resize_nhwc": _alone(
@@ -380,6 +436,15 @@ LARGE = {
     "conv_transpose2d_nhwc": _transposed(
         (2, 9, 11, 17), (17, 40, 3, 3), (2, 18, 22, 40), layout="NHWC", stride=2, padding=1, output_padding=1
     ),
+    "conv3d": _image(fo.conv3d, (2, 9, 5, 12, 14), (40, 9, 3, 3, 3), (2, 40, 5, 12, 14), padding=1, activation="relu"),
+    "conv3d_nhwc": _image(
+        fo.conv3d, (2, 5, 12, 14, 24), (40, 24, 3, 1, 1), (2, 5, 12, 14, 40), padding=(1, 0, 0), layout="NHWC"
+    ),
+    "activation": _alone(fo.activation, (2, 70, 333), (2, 70, 333), activation="mish"),
+    "batch_norm": _alone(fo.batch_norm, (2, 70, 9, 21), (2, 70, 9, 21), bn=Draw(5).batch_norm(70), activation="silu"),
+    "matmul": Operation(fo.matmul, dict(a=(2, 3, 70, 33), b=(3, 33, 65)), {}, [(2, 3, 70, 65)]),
+    "matmul_row": Operation(fo.matmul, dict(a=(2, 1, 130), b=(130, 200)), {}, [(2, 1, 200)]),
+    "adaptive_avg_pool2d": _alone(fo.adaptive_avg_pool2d, (2, 70, 13, 13), (2, 70, 7, 7), size=7),
     "max_pool2d": _alone(fo.max_pool2d, (2, 5, 23, 71), (2, 5, 12, 36), kernel_size=3, stride=2, padding=1),
     "max_pool2d_nhwc": _alone(
         fo.max_pool2d, (2, 9, 11, 70), (2, 9, 11, 70), kernel_size=5, stride=1, padding=2, layout="NHWC"

@@ -364,6 +364,102 @@ def conv_transpose2d(
     return y.map(lambda v: np.moveaxis(v, 1, 3)) if layout == "NHWC" else y
 
 
+def conv_transpose1d(
+    x, w, *, residual=None, stride=1, padding=0, output_padding=0, dilation=1, layout="NCHW", **options
+):
+    """A transposed convolution of images of one row."""
+    row = 1 if layout == "NHWC" else 2
+    y = conv_transpose2d(
+        np.expand_dims(x, row),
+        w[:, :, None],
+        residual=None if residual is None else np.expand_dims(residual, row),
+        stride=(1, stride),
+        padding=padding if isinstance(padding, str) else ((0, 0), pair(padding)),
+        output_padding=(0, output_padding),
+        dilation=(1, dilation),
+        layout=layout,
+        **options,
+    )
+    return y.map(lambda v: v.squeeze(row))
+
+
+def triple(v):
+    return (v,) * 3 if np.ndim(v) == 0 else tuple(v)
+
+
+def conv3d(
+    x,
+    w,
+    *,
+    bias=None,
+    bn=None,
+    residual=None,
+    activation=None,
+    stride=1,
+    padding=0,
+    dilation=1,
+    groups=1,
+    layout="NCHW",
+):
+    """A sum over the windows of the padded image, tap by tap."""
+    if layout == "NHWC":
+        x = np.moveaxis(x, -1, 1)
+        residual = None if residual is None else np.moveaxis(residual, -1, 1)
+    stride, dilation, (oc, icg, *kernel) = triple(stride), triple(dilation), w.shape
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel, dilation)]
+    if padding == "same":
+        total = [max((math.ceil(i / s) - 1) * s + span - i, 0) for i, s, span in zip(x.shape[2:], stride, spans)]
+        padding = [(t // 2, t - t // 2) for t in total]
+    else:
+        padding = [pair(p) for p in triple(0 if padding == "valid" else padding)]
+    size = [(i + sum(p) - span) // s + 1 for i, p, span, s in zip(x.shape[2:], padding, spans, stride)]
+
+    def op(x, w):
+        x = np.pad(x, ((0, 0), (0, 0), *padding)).reshape(
+            len(x), groups, icg, *(np.add(x.shape[2:], list(map(sum, padding))))
+        )
+        w, y = w.reshape(groups, oc // groups, icg, *kernel), np.zeros((len(x), groups, oc // groups, *size))
+        for tap in np.ndindex(*kernel):
+            at = (slice(t * d, t * d + (n - 1) * s + 1, s) for t, d, n, s in zip(tap, dilation, size, stride))
+            y += np.einsum("goc,ngcdhw->ngodhw", w[(..., *tap)], x[(..., *at)])
+        return y.reshape(len(x), oc, *size)
+
+    y = fused(op, x, w, math.prod(w.shape[1:]), lambda v: v.reshape(-1, 1, 1, 1), bias, bn, residual, activation)
+    return y.map(lambda v: np.moveaxis(v, 1, -1)) if layout == "NHWC" else y
+
+
+def _channels_first(function):
+    """The same for layout="NHWC"."""
+
+    def either(x, *args, layout="NCHW", **options):
+        if layout == "NCHW":
+            return function(x, *args, **options)
+        return function(np.moveaxis(x, -1, 1), *args, **options).map(lambda v: np.moveaxis(v, 1, -1))
+
+    return either
+
+
+# Activations and batch norm alone
+
+
+def activation(x, activation):
+    return activate(x, activation, lambda v: v if v.size == 1 else v.reshape(-1, *[1] * (x.ndim - 2)))
+
+
+@_channels_first
+def batch_norm(x, bn, *, activation=None):
+    """Scale and shift are rounded once, then a product and a sum."""
+
+    def channels(v):
+        return v.reshape(-1, *[1] * (x.ndim - 2))
+
+    scale, mean, beta = _batch_norm(bn)
+    shift = beta - mean * scale
+    product = x * channels(scale)
+    error = 4 * U * (np.abs(product) + np.abs(channels(shift))) + TINY
+    return activate(Approx(product + channels(shift), error), activation, channels)
+
+
 # Pools, softmax, norms, resizing
 
 
@@ -393,17 +489,6 @@ def _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, outside):
     return windows(np.asarray(x, np.float64), outside, outside), windows(ones, 1, 0), windows(ones, 0, 0)
 
 
-def _channels_first(function):
-    """The same for layout="NHWC"."""
-
-    def either(x, *args, layout="NCHW", **options):
-        if layout == "NCHW":
-            return function(x, *args, **options)
-        return function(np.moveaxis(x, -1, 1), *args, **options).map(lambda v: np.moveaxis(v, 1, -1))
-
-    return either
-
-
 @_channels_first
 def max_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=False):
     windows, _, _ = _pooled(x, kernel_size, stride, padding, dilation, ceil_mode, -np.inf)
@@ -416,6 +501,44 @@ def avg_pool2d(x, kernel_size, *, stride=None, padding=0, dilation=1, ceil_mode=
     counts = (padded if count_include_pad else image).sum(-1)
     with np.errstate(invalid="ignore"):
         return Approx(windows.sum(-1) / counts, (windows.shape[-1] + 2) * U * np.abs(windows).sum(-1) / counts + TINY)
+
+
+def _of_rows(pool):
+    """A pool of sequences from one of images."""
+
+    def of_rows(x, kernel_size, *, stride=None, padding=0, dilation=1, layout="NCHW", **options):
+        row = 1 if layout == "NHWC" else 2
+        y = pool(
+            np.expand_dims(x, row),
+            (1, kernel_size),
+            stride=None if stride is None else (1, stride),
+            padding=padding if isinstance(padding, str) else ((0, 0), pair(padding)),
+            dilation=(1, dilation),
+            layout=layout,
+            **options,
+        )
+        return y.map(lambda v: v.squeeze(row))
+
+    return of_rows
+
+
+max_pool1d, avg_pool1d = _of_rows(max_pool2d), _of_rows(avg_pool2d)
+
+
+@_channels_first
+def adaptive_avg_pool2d(x, size):
+    x = np.asarray(x, np.float64)
+    y, error = (np.zeros((*x.shape[:2], *pair(size))) for _ in range(2))
+    for h, w in np.ndindex(*pair(size)):
+        rows, columns = (slice(p * i // o, -(-(p + 1) * i // o)) for p, i, o in zip((h, w), x.shape[2:], pair(size)))
+        window = x[:, :, rows, columns].reshape(*x.shape[:2], -1)
+        y[:, :, h, w] = window.mean(-1)
+        error[:, :, h, w] = (window.shape[-1] + 2) * U * np.abs(window).mean(-1) + TINY
+    return Approx(y, error)
+
+
+def global_avg_pool2d(x, *, layout="NCHW"):
+    return adaptive_avg_pool2d(x, 1, layout=layout)
 
 
 def _log_softmax(x, axis):
@@ -482,6 +605,10 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     return y.map(lambda v: np.moveaxis(v, 1, -1)) if layout == "NHWC" else y
 
 
+def instance_norm(x, weight=None, bias=None, *, eps=1e-5, layout="NCHW"):
+    return group_norm(x, x.shape[-1 if layout == "NHWC" else 1], weight, bias, eps=eps, layout=layout)
+
+
 @_channels_first
 def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False):
     scales = (None, None) if scale is None else pair(scale)
@@ -503,6 +630,10 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False):
 @once
 def gemm(a, b, *, bias=None, residual=None, activation=None):
     return fused(np.matmul, a, b, b.shape[0], lambda v: v, bias, None, residual, activation)
+
+
+def matmul(a, b):
+    return fused(np.matmul, a, b, a.shape[-1], lambda v: v)
 
 
 def linear(x, w, bias=None, *, residual=None, activation=None):
