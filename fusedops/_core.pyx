@@ -1147,7 +1147,7 @@ cdef class SequencePlan:
 
 
 cdef class Stream:
-    """A sequence taken step by step: the state stays here between calls. Made by ``layer.stream(batch)``; for one
+    """A sequence taken step by step, or chunk by chunk: the state stays here between calls. Made by ``layer.stream(batch)``; for one
     thread at a time.
 
     The outputs have the same bits as those of the whole sequence at once. A copy, also by way of pickle, has a state of
@@ -1181,17 +1181,18 @@ cdef class Stream:
         self.sequence.c0 = self.sequence.cn = data(self.c)
 
     def step(self, x, out=None):
-        """y of the next step, with the bits that it has in the whole sequence.
+        """y of the next step, or of the steps of a chunk, with the bits that it has in the whole sequence.
 
         Parameters
         ----------
-        x : ndarray, float32, (batch, inputs), or (inputs,) for a batch of one
+        x : ndarray, float32, (batch, inputs), or a chunk (steps, batch, inputs), (batch, steps, inputs) with batch_first
+            For a batch of one also (inputs,) and (steps, inputs).
         out : ndarray, float32, of y's shape, optional
             Any strides; it may overlap x.
 
         Returns
         -------
-        ndarray, float32, (batch, outputs) or (outputs,), as x is
+        ndarray, float32, of x's shape but for the outputs in place of the inputs
             `out` where it is given.
 
         Raises
@@ -1201,27 +1202,50 @@ cdef class Stream:
         """
         cdef ndarray a = as_float32(x, "x"), y
         cdef int nd = cnp.PyArray_NDIM(a)
-        cdef cnp.npy_intp dims[2]
-        cdef Py_ssize_t m
+        cdef cnp.npy_intp dims[3]
+        cdef bint first = self.layer.batch_first
         cdef fo_sequence s = self.sequence  # a copy: another thread's step must not find these arrays in it
         cdef fo_status status
-        if (nd < 1 or nd > 2 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs
-                or (1 if nd == 1 else cnp.PyArray_DIM(a, 0)) != s.batch):
+        if not self.fits(a):
+            chunk = f"({s.batch}, steps, {self.layer.inputs})" if first else f"(steps, {s.batch}, {self.layer.inputs})"
             raise ValueError(f"x has shape {np.shape(a)}, but this stream's steps have shape "
-                             f"{(s.batch, self.layer.inputs)}")
-        if not as_rows(a, &m, &s.xb):
+                             f"{(s.batch, self.layer.inputs)}, chunks of them {chunk}")
+        if not self.lies(a, &s.xt, &s.xb, &s.steps):
             a = copied(a)
-            as_rows(a, &m, &s.xb)
-        dims[0], dims[nd - 1] = cnp.PyArray_DIM(a, 0), self.layer.outputs
+            self.lies(a, &s.xt, &s.xb, &s.steps)
+        for d in range(nd - 1):
+            dims[d] = cnp.PyArray_DIM(a, d)
+        dims[nd - 1] = self.layer.outputs
         y = writable(out, nd, dims, a)
-        if y is None or not as_rows(y, &m, &s.yb):
+        if y is None or not self.lies(y, &s.yt, &s.yb, &s.steps):
             y = new_result(nd, dims)
-            as_rows(y, &m, &s.yb)
+            self.lies(y, &s.yt, &s.yb, &s.steps)
         s.x, s.y = data(a), data(y)
         with nogil:
             status = fo_sequence_run(&s)
         check(status)
         return delivered(y, out)
+
+    cdef bint fits(self, ndarray a) noexcept:
+        """Whether these are steps of this stream."""
+        cdef int nd = cnp.PyArray_NDIM(a)
+        cdef Py_ssize_t batch = self.sequence.batch
+        if nd < 1 or nd > 3 or cnp.PyArray_DIM(a, nd - 1) != self.layer.inputs:
+            return False
+        if nd == 3:
+            return cnp.PyArray_DIM(a, 0 if self.layer.batch_first else 1) == batch
+        return batch == 1 or nd == 2 and cnp.PyArray_DIM(a, 0) == batch
+
+    cdef bint lies(self, ndarray a, Py_ssize_t *t, Py_ssize_t *b, Py_ssize_t *steps) noexcept:
+        """Whether kernels can read x or write y as it lies, its strides over steps and rows, and how many steps it
+        has."""
+        cdef Py_ssize_t rows
+        cdef bint chunk = cnp.PyArray_NDIM(a) == 3 or cnp.PyArray_NDIM(a) == 2 and self.sequence.batch == 1
+        t[0], steps[0] = 0, 1
+        if not chunk:
+            return as_rows(a, &rows, b)
+        steps[0] = cnp.PyArray_DIM(a, 1 if self.layer.batch_first and cnp.PyArray_NDIM(a) == 3 else 0)
+        return as_steps(a, self.layer.batch_first, t, b)
 
     def reset(self):
         """Back to a state of zeros."""

@@ -6,6 +6,7 @@ import numpy as np
 
 from . import _core, activations
 from .batchnorm import scale_and_bias
+from .streams import ConvolutionStream, TransposedWindows, Windows
 
 ALGORITHMS = ("auto", "direct", "winograd", "winograd1d", "strassen")
 LAYOUTS = ("NCHW", "NHWC")
@@ -112,7 +113,7 @@ def _strassen_applies(w_shape, stride, padding, groups):
     return w_shape[2:] == (1, 1) and stride == (1, 1) and padding in ("same", ((0, 0), (0, 0))) and groups == 1
 
 
-_OWN = ("_arguments", "_options", "_layer", "_row")  # attributes that a layer's __init__ sets
+_OWN = ("_arguments", "_options", "_layer", "_layers", "_row", "_plain")  # attributes that a layer's __init__ sets
 
 
 class _Layer:
@@ -328,6 +329,38 @@ class _Sequences(_Layer):
         first, second, _, k = self._layer._weights_shape()
         return first, second, k
 
+    def stream(self, batch=1):
+        """The layer over a sequence that comes frame by frame, or in chunks.
+
+        Its outputs have the bits of the whole sequence at once.
+
+        Parameters
+        ----------
+        batch : int
+            Sequences side by side.
+
+        Returns
+        -------
+        ConvolutionStream
+            ``.step(x)`` takes the next frames and returns the outputs that they complete, ``.flush()`` those that the
+            end completes; ``.reset()`` goes back to the beginning; ``.state`` is a copy of what is kept, and may be
+            assigned to.
+
+        Raises
+        ------
+        ValueError
+            The padding follows from the length of the sequence, or frames are left out between kernels.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> layer = fo.Conv1d(np.ones((1, 1, 2), np.float32), padding=1)
+        >>> stream = layer.stream()
+        >>> stream.step(np.float32([[[1, 2]]])), stream.step(np.float32([[[3]]])), stream.flush()
+        (array([[[1., 3.]]], dtype=float32), array([[[5.]]], dtype=float32), array([[[3.]]], dtype=float32))
+        """
+        return ConvolutionStream(self, integer(batch, "batch"))
+
     def __call__(self, x, residual=None, out=None):
         x = _core.as_input(x, "x")
         shape = self.output_shape(x.shape)
@@ -440,7 +473,7 @@ class Conv1d(_Sequences):
             layout=layout,
             algorithm=algorithm,
         )
-        self._row = 1 if layout == "NHWC" else 2
+        self._row, self._plain = 1 if layout == "NHWC" else 2, None
         self._options = dict(
             self._layer._options,
             stride=stride,
@@ -455,6 +488,14 @@ class Conv1d(_Sequences):
 
     def _inputs(self):
         return self._weights_shape()[1] * self._options["groups"]
+
+    def _windows(self):
+        """What a stream has to know; the layer without padding is made once."""
+        (w, bias), options = self._arguments
+        if self._plain is None:
+            self._plain = Conv1d(w, bias, **options | dict(padding=0, algorithm="direct"))
+        span = (w.shape[2] - 1) * options["dilation"] + 1
+        return Windows(self._plain, w.shape[0], options["stride"], span, options["padding"])
 
     def __repr__(self):
         oc, icg, k = self._weights_shape()
@@ -643,7 +684,7 @@ class ConvTranspose1d(_Sequences):
             groups=groups,
             layout=layout,
         )
-        self._row = 1 if layout == "NHWC" else 2
+        self._row, self._plain = 1 if layout == "NHWC" else 2, None
         self._options = dict(
             self._layer._arguments[1],
             stride=stride,
@@ -659,6 +700,15 @@ class ConvTranspose1d(_Sequences):
 
     def _inputs(self):
         return self._weights_shape()[0]
+
+    def _windows(self):
+        (w, bias), options = self._arguments
+        stride, span = options["stride"], (w.shape[2] - 1) * options["dilation"] + 1
+        if self._plain is None:  # each frame has all of its outputs, those between two kernels too
+            more = max(options["output_padding"], stride - span)
+            self._plain = ConvTranspose1d(w, bias, **options | dict(padding=0, output_padding=more))
+        outputs = w.shape[1] * options["groups"]
+        return TransposedWindows(self._plain, outputs, stride, span, options["padding"], options["output_padding"])
 
     def __repr__(self):
         ic, ocg, k = self._weights_shape()

@@ -48,6 +48,7 @@ static bool winograd1d_pays(const fo_conv2d *plan, const fo_conv2d_size *z) {
 static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool winograd1d) {
     if ((plan->s.algorithm != FO_AUTO && plan->s.algorithm != FO_DIRECT) || !fo_im2col_applies(plan, z)) return false;
     if (plan->icg < FO_IM2COL_LEAST_CHANNELS) return false;
+    if (plan->s.kh == 1 && z->ih == 1) return false; /* one order of sums for sequences of any length */
     const bool small = z->oh * z->ow <= FO_IM2COL_MOST_PIXELS && 4 * fo_im2col_floats(plan, z) <= FO_L2_SHARE;
     return (small && !winograd1d) || fo_im2col_share(plan, z) <= FO_IM2COL_MOST_SHARE;
 }
