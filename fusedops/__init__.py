@@ -26,7 +26,9 @@ from .images import (
     max_pool2d,
     resize,
 )
+from .keras_layers import from_keras
 from .layers import Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, DepthwiseSeparable, InvertedResidual, Linear
+from .multihead import MultiheadAttention
 from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 from .pointwise import activation, batch_norm
 from .quantized import QConv2d, QLinear, Quantization, dequantize, qconv2d, qlinear, quantize
@@ -50,6 +52,7 @@ __all__ = [
     "LSTMCell",
     "Linear",
     "Model",
+    "MultiheadAttention",
     "QConv2d",
     "QLinear",
     "Quantization",
@@ -73,6 +76,7 @@ __all__ = [
     "dequantize",
     "embedding",
     "fold_batch_norm",
+    "from_keras",
     "from_torch",
     "gemm",
     "get_num_threads",

@@ -22,6 +22,7 @@ from .images import global_avg_pool2d as global_avg_pool2d
 from .images import max_pool1d as max_pool1d
 from .images import max_pool2d as max_pool2d
 from .images import resize as resize
+from .keras_layers import from_keras as from_keras
 from .layers import Conv1d as Conv1d
 from .layers import Conv2d as Conv2d
 from .layers import ConvTranspose1d as ConvTranspose1d
@@ -29,6 +30,7 @@ from .layers import ConvTranspose2d as ConvTranspose2d
 from .layers import DepthwiseSeparable as DepthwiseSeparable
 from .layers import InvertedResidual as InvertedResidual
 from .layers import Linear as Linear
+from .multihead import MultiheadAttention as MultiheadAttention
 from .norms import group_norm as group_norm
 from .norms import instance_norm as instance_norm
 from .norms import layer_norm as layer_norm
@@ -83,6 +85,7 @@ __all__ = [
     "LSTMCell",
     "Linear",
     "Model",
+    "MultiheadAttention",
     "QConv2d",
     "QLinear",
     "Quantization",
@@ -106,6 +109,7 @@ __all__ = [
     "dequantize",
     "embedding",
     "fold_batch_norm",
+    "from_keras",
     "from_torch",
     "gemm",
     "get_num_threads",

@@ -1,5 +1,7 @@
 """Agreement with PyTorch, on the conventions above all: gate orders, padding, the meaning of each argument."""
 
+import pickle
+
 import numpy as np
 import pytest
 
@@ -159,3 +161,51 @@ def test_a_module_that_has_no_layer(module, error, fix):
 def test_options_of_networks_are_not_for_a_layer(option):
     with pytest.raises(TypeError, match="a single layer has nothing to fold or fuse"):
         fo.from_torch(torch.nn.Linear(4, 3), **{option: False})
+
+
+@pytest.mark.parametrize(
+    "name, options",
+    [
+        ("Conv1d", dict(stride=2, padding=1, dilation=2, groups=2)),
+        ("Conv1d", dict(padding="same", bias=False)),
+        ("ConvTranspose1d", dict(stride=3, padding=1, output_padding=2, groups=2)),
+        ("ConvTranspose2d", dict(stride=(2, 1), padding=(1, 0), output_padding=(1, 0), dilation=(1, 2))),
+    ],
+)
+def test_single_convolutions(draw, name, options):
+    module = getattr(torch.nn, name)(6, 12, 3, **options)
+    x = draw(2, 6, 11, 12) if "2d" in name else draw(2, 6, 23)
+    made = fo.from_torch(module)
+    assert type(made) is getattr(fo, name)
+    close(made(x), module(torch.from_numpy(x)))
+
+
+@pytest.mark.parametrize("batch_first", [False, True])
+@pytest.mark.parametrize(
+    "options", [dict(), dict(bias=False), dict(kdim=10, vdim=8)], ids=["plain", "no_bias", "other_keys"]
+)
+def test_multihead_attention(draw, options, batch_first):
+    module = torch.nn.MultiheadAttention(24, 4, **options, batch_first=batch_first).eval()
+    layer = fo.from_torch(module)
+    of_k, of_v = options.get("kdim", 24), options.get("vdim", 24)
+    x, k, v = (draw(*((3, t, c) if batch_first else (t, 3, c))) for t, c in ((5, 24), (7, of_k), (7, of_v)))
+    left_out = np.arange(35).reshape(5, 7) % 3 == 1
+    expected = module(*tensors(x, k, v), attn_mask=torch.from_numpy(left_out), need_weights=False)[0]
+    close(layer(x, k, v, mask=~left_out), expected)
+    out = np.full(x.shape, 7, np.float32)
+    assert layer(x, k, v, mask=~left_out, out=out) is out
+    close(out, expected)
+    if not options.get("kdim"):
+        close(layer(x), module(*tensors(x, x, x))[0])
+        close(layer(x[0]), module(*tensors(x[0], x[0], x[0]))[0])
+    copied = pickle.loads(pickle.dumps(layer))
+    np.testing.assert_array_equal(copied(x, k, v), layer(x, k, v))
+
+
+def test_multihead_attention_refuses(draw):
+    with pytest.raises(ValueError, match="add_bias_kv"):
+        fo.from_torch(torch.nn.MultiheadAttention(8, 2, add_bias_kv=True))
+    with pytest.raises(ValueError, match="multiple of heads=3"):
+        fo.MultiheadAttention(*draw(4, 8, 8), heads=3)
+    with pytest.raises(ValueError, match="reflect"):
+        fo.from_torch(torch.nn.Conv1d(4, 8, 3, padding=1, padding_mode="reflect"))

@@ -86,7 +86,27 @@ def around() -> list[Array]:
         fo.adaptive_avg_pool2d(x, (3, 2)),
         fo.matmul(random(2, 1, 3, 8), random(4, 8, 5)),
         fo.embedding(rows, [[0, 2], [1, -1]]),
+        fo.MultiheadAttention(*random(4, 8, 8), heads=2)(random(5, 3, 8), causal=True),
+        *streams(signal),
     ]
+
+
+class Dense:
+    """As Keras has it."""
+
+    def get_config(self) -> dict[str, str]:
+        return {"activation": "relu"}
+
+    def get_weights(self) -> list[Array]:
+        return [random(9, 2), random(2)]
+
+
+def streams(signal: Array) -> list[Array]:
+    stream = fo.Conv1d(random(2, 4, 3), padding=1).stream()
+    frames, count = stream.state
+    assert frames.shape == (1, 4, 1) and count == 0
+    dense: fo.Linear = fo.from_keras(Dense())
+    return [stream.step(signal[:, :, :5]), stream.step(signal[:, :, 5:]), stream.flush(), dense(signal)]
 
 
 def layers() -> list[Array]:

@@ -1,6 +1,8 @@
 """Single layers of torch.nn as the prepared layers of fusedops, with their weights."""
 
-from .... import layers, recurrent
+import numpy as np
+
+from .... import layers, multihead, recurrent
 
 
 def import_torch():
@@ -22,8 +24,12 @@ def layer_of(module):
     torch = import_torch()
     nn = torch.nn
     makers = {
-        nn.Conv2d: _conv2d,
+        nn.Conv1d: _convolution,
+        nn.Conv2d: _convolution,
+        nn.ConvTranspose1d: _transposed,
+        nn.ConvTranspose2d: _transposed,
         nn.Linear: _linear,
+        nn.MultiheadAttention: _attention,
         nn.RNN: _sequence,
         nn.LSTM: _sequence,
         nn.GRU: _sequence,
@@ -51,15 +57,28 @@ def _array(parameter):
     return parameter.detach().cpu().numpy()
 
 
-def _conv2d(m):
+def _convolution(m):
+    name = type(m).__name__
     if m.padding_mode != "zeros":
         raise ValueError(
-            f"Conv2d has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
+            f"{name} has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
             "load it as a network, from_torch(module, example_inputs)"
         )
-    return layers.Conv2d(
-        _array(m.weight), _array(m.bias), stride=m.stride, padding=m.padding, dilation=m.dilation, groups=m.groups
-    )
+    return getattr(layers, name)(_array(m.weight), _array(m.bias), groups=m.groups, **_windows(m))
+
+
+def _transposed(m):
+    more = dict(output_padding=_number(m.output_padding), groups=m.groups)
+    return getattr(layers, type(m).__name__)(_array(m.weight), _array(m.bias), **more, **_windows(m))
+
+
+def _windows(m):
+    return {name: _number(getattr(m, name)) for name in ("stride", "padding", "dilation")}
+
+
+def _number(value):
+    """The one number of a 1-D layer, which torch keeps as a tuple."""
+    return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
 def _linear(m):
@@ -84,4 +103,24 @@ def _cell(m):
     options = dict(activation=m.nonlinearity) if hasattr(m, "nonlinearity") else {}
     return getattr(recurrent, type(m).__name__)(
         *map(_array, (m.weight_ih, m.weight_hh, m.bias_ih, m.bias_hh)), **options
+    )
+
+
+def _attention(m):
+    if m.bias_k is not None or m.add_zero_attn:
+        raise ValueError(
+            "MultiheadAttention has add_bias_kv or add_zero_attn, which no fusedops layer has: load it as a network, "
+            "from_torch(module, example_inputs)"
+        )
+    alike = m.in_proj_weight is not None
+    w = _array(m.in_proj_weight) if alike else None
+    w = np.split(w, 3) if alike else [_array(p) for p in (m.q_proj_weight, m.k_proj_weight, m.v_proj_weight)]
+    biases = [None] * 3 if m.in_proj_bias is None else np.split(_array(m.in_proj_bias), 3)
+    return multihead.MultiheadAttention(
+        *w,
+        _array(m.out_proj.weight),
+        *biases,
+        _array(m.out_proj.bias),
+        heads=m.num_heads,
+        batch_first=m.batch_first,
     )
