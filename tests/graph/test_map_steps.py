@@ -106,6 +106,41 @@ def test_integer_quotients(isa, dtype):
     agrees("Mod", {"a": a, "b": b}, np.array([0, 0], dtype))
 
 
+@pytest.mark.parametrize("constant", [False, True])
+@pytest.mark.parametrize("dtype", [np.int8, np.int16, np.int32, np.int64])
+def test_integer_quotients_at_both_ends(isa, dtype, constant):
+    """The lowest integer has no absolute value: in kernels, in NumPy and in constants that are folded."""
+    ends = [np.iinfo(dtype).min, np.iinfo(dtype).min + 1, np.iinfo(dtype).max]
+    pairs = [(a, b) for a in [*ends, -7, 0, 7] for b in [*ends, -7, -1, 1, 2, 7]]
+    a, b = (np.array(v, dtype) for v in zip(*pairs, strict=True))
+    down = [int(u) // int(v) for u, v in pairs]
+    zero = [q + 1 if q < 0 and q * int(v) != u else q for q, (u, v) in zip(down, pairs, strict=True)]
+    wrapped = [(np.array(q, object) & (1 << 8 * a.itemsize) - 1) for q in zero]
+    expected = {
+        "Div": np.array(wrapped, np.uint64).astype(dtype),
+        "Mod": np.array([int(u) % int(v) for u, v in pairs], dtype),
+        "fmod": np.array([int(u) - q * int(v) for q, (u, v) in zip(zero, pairs, strict=True)], dtype),
+    }
+    for name, y in expected.items():
+        op, attrs = ("Mod", {"fmod": 1}) if name == "fmod" else (name, {})
+        for inputs, constants in (
+            (({"a": a}, {"b": b}), ({"a": a, "b": b}, {})) if not constant else (({}, {"a": a, "b": b}),)
+        ):
+            proto = model(op, inputs, constants, (dtype,), attrs=attrs)
+            for fold in True, False:
+                np.testing.assert_array_equal(fo.load_onnx(proto, fold=fold).run(inputs)["y0"], y, name)
+
+
+@pytest.mark.parametrize("dtype", WHOLE)
+def test_means_of_integers_at_both_ends(dtype):
+    """Towards zero, of sums that wrap around."""
+    least, top = np.iinfo(dtype).min, np.iinfo(dtype).max
+    x = np.array([[least, 0, 0], [least + 1, 0, 0], [top, 0, 0], [top, 1, 0], [-1, -2, -4]], dtype)
+    total = [least, least + 1, top, least, -7]
+    y = fo.load_onnx(model("ReduceMean", {"x": x}, {"axes": np.array([1])}, (dtype,), attrs={"keepdims": 0}))(x)
+    np.testing.assert_array_equal(y, [-(-t // 3) if t < 0 else t // 3 for t in total])
+
+
 def test_what_is_beyond_a_whole_number(isa):
     """As torch's x % 1 is: of negative numbers too, and NaN of infinities."""
     rng = np.random.default_rng(0)

@@ -32,14 +32,17 @@ def _to_zero(a, b):
     return -q if (a < 0) != (b < 0) else q
 
 
+def quotient(a, b):
+    """Of arrays of integers, towards zero; 0 by 0, and the lowest by -1 wraps around. Without absolute values, which
+    the lowest integer does not have."""
+    with np.errstate(all="ignore"):
+        return np.floor_divide(a - np.fmod(a, b), b)
+
+
 def _div(node, a, b):
     if object in (a.dtype, b.dtype):
         return np.vectorize(_to_zero, [object])(a, b)
-    if a.dtype.kind == "f":
-        return a / b
-    with np.errstate(divide="ignore"):
-        q = np.abs(a) // np.abs(b)
-    return (np.where((a < 0) != (b < 0), -q, q) if a.dtype.kind == "i" else q).astype(a.dtype)
+    return a / b if a.dtype.kind == "f" else quotient(a, b).astype(a.dtype)
 
 
 def _mod(node, a, b):

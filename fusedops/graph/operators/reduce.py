@@ -8,6 +8,7 @@ from ..ir.dtypes import PROGRAM
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
+from .elementwise import quotient
 from .schema import (
     Inference,
     Kernel,
@@ -46,7 +47,7 @@ def _mean(x, axes, keepdims):
     if x.dtype.kind == "f":
         return x.mean(axes, keepdims=keepdims)
     total, count = x.sum(axes, keepdims=keepdims, dtype=x.dtype), math.prod(x.shape[a] for a in axes)
-    return (np.sign(total) * (np.abs(total) // max(count, 1))).astype(x.dtype)
+    return quotient(total, x.dtype.type(max(count, 1))).astype(x.dtype)
 
 
 def _log_sum_exp(x, axes, keepdims):
