@@ -330,7 +330,9 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False, lay
     size : int or (int, int), optional
         Rows and columns of the result.
     scale : float or (float, float), optional
-        In place of `size`: ``size = floor(scale * input)``, and points are 1 / scale apart.
+        In place of `size`: ``size = floor(scale * input)``, and points are 1 / scale apart. As in PyTorch, an axis
+        whose size stays keeps its pixels, and so does, with "nearest", one whose size doubles, two of each. (PyTorch's
+        "nearest" forgets this where planes have results of more than 128 rows and columns together.)
     mode : {"nearest", "linear"}
         "nearest": pixel ``floor(h ih / oh)``. "linear": between the two next rows and columns; the image's border goes
         on outside.
@@ -391,6 +393,8 @@ def _scales(scale):
 def _points(size, out, scale, linear, align_corners):
     """Where the points of an axis of the result lie: (i0, i1, t) for (1 - t) x[i0] + t x[i1], or (i0, None, None)."""
     o = np.arange(out)
+    if out == size or not linear and out == 2 * size:
+        scale = None  # as PyTorch, which asks for the size first
     if not linear:  # the step is a float, as in PyTorch, and so is its product
         step = np.float32(size / out if scale is None else 1 / scale)
         return np.minimum(np.floor(o.astype(np.float32) * step).astype(np.int64), size - 1), None, None

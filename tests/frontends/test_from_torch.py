@@ -321,6 +321,13 @@ def test_sizes_by_weights(exported, options):
     assert "numpy" not in [s.kind for s in net.plan(np.ones((2, 3, 8, 7), np.float32))[0].steps]
 
 
+@pytest.mark.parametrize("mode", ["nearest", "nearest-exact", "bilinear"])
+@pytest.mark.parametrize("scale", [1.00001, 1.13, 1.7, 2.13])
+def test_scales_near_whole_ones(exported, mode, scale):
+    """Where a size stays, or doubles to nearest pixels, torch takes the ratio of sizes."""
+    loads(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), randn(2, 3, 7, 7), sizes=[[(1, 3, 7, 7)]])
+
+
 def test_projections_of_an_lstm():
     torch.manual_seed(0)
     loads(nn.LSTM(8, 6, proj_size=3), randn(4, 2, 8), batches=())

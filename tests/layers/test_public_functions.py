@@ -291,6 +291,24 @@ def test_resize_is_pytorchs(case):
     np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-4 if linear else 0)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("size", [2, 3, 7, 10, 33])
+def test_resize_by_scales_near_whole_ones_is_pytorchs(draw, size, layout):
+    """As PyTorch's kernel for channels last; that for large images of planes does not ask for the size."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    x = draw(1, 5, size, size)
+    given = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+    for scale in 0.6, 0.9999, 1.00001, 1.05, 1 + 0.9 / size, 1.5, 2.0001, 2 + 0.9 / size, 2.7, 3.00001:
+        for mode, theirs in ("nearest", {}), ("linear", {"align_corners": False}), ("linear", {"align_corners": True}):
+            name = "bilinear" if theirs else mode
+            image = torch.from_numpy(x).contiguous(memory_format=torch.channels_last)
+            expected = torch.nn.functional.interpolate(image, scale_factor=scale, mode=name, **theirs)
+            y = fo.resize(given, scale=scale, mode=mode, layout=layout, **theirs)
+            y = y if layout == "NCHW" else np.moveaxis(y, -1, 1)
+            np.testing.assert_allclose(y, expected.numpy(), rtol=1e-5, atol=1e-4 if theirs else 0, err_msg=f"{scale}")
+    np.testing.assert_array_equal(fo.resize(np.float32([[[[1, 2, 3]]]]), scale=(1, 1.00001)), [[[[1, 2, 3]]]])
+
+
 @pytest.mark.parametrize(
     "options, text",
     [

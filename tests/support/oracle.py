@@ -615,7 +615,8 @@ def resize(x, size=None, scale=None, mode="nearest", *, align_corners=False):
     sizes = pair(size) if scale is None else [int(i * s) for i, s in zip(x.shape[2:], scales)]
     y = np.asarray(x, np.float64)
     for axis, i, o, s in zip((2, 3), x.shape[2:], sizes, scales):
-        step, at = i / o if s is None else 1 / s, np.arange(o)
+        by_sizes = s is None or o == i or mode == "nearest" and o == 2 * i
+        step, at = i / o if by_sizes else 1 / s, np.arange(o)
         if mode == "nearest":
             places = np.minimum((at.astype(np.float32) * np.float32(step)).astype(int), i - 1)
             y = y.take(places, axis)

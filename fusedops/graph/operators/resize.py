@@ -16,7 +16,7 @@ from .schema import Inference, Kernel, Operator, Rewrite, Traits, values
 
 def _resize_sizes(node, shape, roi, scales, sizes):
     """(result's shape, scale of each axis) of a Resize. Scales are float32, and so are products with them: 10 * 0.7 is
-    7."""
+    7. Where a size becomes one of its multiples ``exact_for``, PyTorch takes their ratio, not the scale."""
     axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     out, scale = list(shape), [1.0] * len(shape)
     if sizes is not None and sizes.size:
@@ -29,6 +29,8 @@ def _resize_sizes(node, shape, roi, scales, sizes):
     else:
         for a, r in zip(axes, scales.tolist(), strict=True):
             out[a], scale[a] = shape[a] * int(r) if r == int(r) else int(np.float32(shape[a] * r)), r
+            if out[a] in [n * shape[a] for n in node.attrs.get("exact_for", ())]:
+                scale[a] = out[a] / shape[a]
     return tuple(out), scale
 
 

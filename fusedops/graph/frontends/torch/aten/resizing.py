@@ -11,9 +11,10 @@ def _resize(n, mode, **attrs):
     def read(p, x, output_size=None, align_corners=False, scale_factors=None, scales=None, **given):
         coordinates = "align_corners" if align_corners else attrs.get("transform", "half_pixel")
         factors = scale_factors or [given.get(f"scales_{a}") for a in "dhw"[3 - n :]] if scales is None else [scales]
-        settings = {k: v for k, v in attrs.items() if k != "transform"}
+        settings = {k: v for k, v in attrs.items() if k not in ("transform", "exact_for")}
         settings |= dict(mode=mode, coordinate_transformation_mode=coordinates)
         if factors and all(f is not None for f in factors) and output_size is None:
+            settings["exact_for"] = attrs.get("exact_for", [1])
             return p.op("Resize", x, None, np.array([1, 1, *factors], np.float32), **settings)
         return p.op("Resize", x, None, None, p.shape(p.made.shape), **settings)
 
@@ -52,8 +53,14 @@ def _grid_sampler(p, x, grid, interpolation_mode, padding_mode, align_corners):
 
 _NAMES = {1: "linear1d", 2: "bilinear2d", 3: "trilinear3d"}
 READERS = {
-    **{f"upsample_nearest{n}d": _resize(n, "nearest", transform="asymmetric", nearest_mode="floor") for n in (1, 2, 3)},
-    **{f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil") for n in (1, 2, 3)},
+    **{
+        f"upsample_nearest{n}d": _resize(n, "nearest", transform="asymmetric", nearest_mode="floor", exact_for=[1, 2])
+        for n in (1, 2, 3)
+    },
+    **{
+        f"_upsample_nearest_exact{n}d": _resize(n, "nearest", nearest_mode="round_prefer_ceil", exact_for=[])
+        for n in (1, 2, 3)
+    },
     **{f"upsample_{name}": _resize(n, "linear") for n, name in _NAMES.items()},
     "upsample_bicubic2d": _weighted("cubic", cubic_coeff_a=-0.75),
     "_upsample_bilinear2d_aa": _weighted("linear", antialias=1, exclude_outside=1),
