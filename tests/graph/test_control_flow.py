@@ -223,6 +223,30 @@ def test_loop_that_grows():
     )
 
 
+@pytest.mark.parametrize("declared", ["[3]", "[w]", ""])
+@pytest.mark.parametrize("flag", [True, False])
+@pytest.mark.parametrize("rest, expected", [("y = Identity(r)", (0, 3)), ("y = Concat<axis = 0>(r, x)", (4, 3))])
+def test_the_rows_of_no_round(declared, flag, rest, expected):
+    """Their shape is that of a round's, which the body need not say."""
+    text = """
+    net (float[4, 3] x, int64 n, bool c) => (float[k, m] y) {
+        r = Loop (n, c) <body = b (int64 i, bool go) => (bool on, float[w] o) {
+            row = Gather<axis = 0>(x, i)  o = Mul(row, row)  on = Identity(go)
+        }>
+        REST
+    }"""
+    proto = parse_model(HEAD + text.replace("REST", rest))
+    shape = proto.graph.node[0].attribute[0].g.output[1].type.tensor_type
+    shape.ClearField("shape")
+    if declared:
+        shape.shape.dim.add(**({"dim_value": 3} if declared == "[3]" else {"dim_param": "w"}))
+    x, n = RNG.standard_normal((4, 3), np.float32), np.array(0 if flag else 5)
+    for options in {}, {"fuse": False}, {"fold": False, "fuse": False}:
+        y = fo.load_onnx(proto, **options).run({"x": x, "n": n, "c": np.array(flag)})["y"]
+        assert y.shape == expected
+        np.testing.assert_array_equal(y, x[: len(y)])
+
+
 def test_a_body_is_planned_once():
     proto = parse_model(HEAD + loop(flag="t", constant="t = Constant<value = bool {1}>()"))
     model = fo.load_onnx(proto)

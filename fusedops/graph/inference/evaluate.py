@@ -40,5 +40,9 @@ class Interpreter:
             values |= {v: r for v, r in zip(node.outputs, results, strict=False) if v}
         return [values[v] for v in graph.results]
 
+    def infer(self, graph, inputs):
+        """Raises ValueError: the shapes of values are found by running."""
+        raise ValueError("shapes are not inferred here")
+
     def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
         """None: no round is planned."""

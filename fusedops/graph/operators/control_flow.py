@@ -7,7 +7,7 @@ from itertools import count
 import numpy as np
 
 from ..ir import subgraph
-from ..ir.graph import TensorInfo, constant
+from ..ir.graph import TensorInfo, Value, constant
 from ..ir.subgraph import DataDependentShape, captured, own_inputs
 from ..steps.tensor import check_bytes, physical_memory
 from .schema import Inference, NumPyOnly, Operator, axes_of
@@ -93,7 +93,26 @@ def _loop(graphs, node, trips, flag, *inputs):
     if rounds is not None:
         carried, stacked = rounds.end()
         return [*carried, *stacked]
-    return [*carried, *map(_stacked, scanned, body.outputs[1 + len(carried) :])]
+    outputs = body.outputs[1 + len(carried) :]
+    if outputs and not any(scanned):
+        outputs = _of_no_round(graphs, body, [_COUNTER, _FLAG, *map(_shape_of, (*carried, *outside))], outputs)
+    return [*carried, *map(_stacked, scanned, outputs)]
+
+
+def _shape_of(a):
+    return TensorInfo((), np.dtype(object)) if isinstance(a, list) else TensorInfo(a.shape, a.dtype)
+
+
+def _of_no_round(graphs, body, inputs, outputs):
+    """The scanned outputs of a body with the shapes that a round would give, where they can be told and the body does
+    not say."""
+    if all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in outputs):
+        return outputs
+    try:
+        found = graphs.infer(body, inputs)[-len(outputs) :]
+    except ValueError:
+        return outputs
+    return [Value(v.name, k.shape, k.dtype) for v, k in zip(outputs, found, strict=True)]
 
 
 def _loop_parts(node, inputs):
@@ -239,10 +258,13 @@ def _scan(graphs, node, *inputs):
         states, scanned = found.end()
     back, axes = _directions(node, "scan_output_directions", len(scanned)), _scan_axes(node, len(scanned))
     outputs = body.outputs[len(states) :]
+    if not rounds:
+        parts = [TensorInfo(x.shape[1:], x.dtype) for x in xs]
+        outputs = _of_no_round(graphs, body, [*map(_shape_of, states), *parts, *map(_shape_of, outside)], outputs)
     return [
         *states,
         *(
-            _stacked(rows[::-1] if b else rows, v, axes_of([a], 1 + len(rows[0].shape))[0] if len(rows) else 0)
+            _stacked(rows[::-1] if b else rows, v, axes_of([a], 1 + len(rows[0].shape if rounds else v.shape or ()))[0])
             for rows, v, a, b in zip(scanned, outputs, axes, back, strict=True)
         ),
     ]

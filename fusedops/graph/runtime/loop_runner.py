@@ -6,6 +6,7 @@ import math
 import numpy as np
 
 from ... import _core
+from ..inference.shape_inference import SubgraphInference
 from ..ir.graph import Value
 from ..steps.tensor import check_bytes, working_memory
 
@@ -62,6 +63,10 @@ class Subgraphs:
             given = graph.constants | dict(zip((v.name for v in graph.inputs), inputs, strict=True))
             return [given[v] for v in graph.results]
         return self.session(graph, inputs).run(tuple(inputs))
+
+    def infer(self, graph, inputs):
+        """What is known of a graph's results, from what is of its inputs."""
+        return SubgraphInference().infer(graph, inputs)
 
     def fixed_shapes(self, graph, inputs, first_in, first_out, carried):
         """The LoopRunner of a graph; None where another round may have other shapes, or holds sequences."""
