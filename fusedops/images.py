@@ -297,16 +297,16 @@ def _windows(x, kernel_size, stride, padding, dilation, ceil_mode, layout):
     elif any(2 * max(side) > span for side, span in zip(zeros, spans)):
         raise ValueError(f"padding={padding!r} is more than half of a window of {spans[0]} x {spans[1]}")
     padded = [i + sum(side) for i, side in zip(image, zeros)]
-    if min(image) < 1 or any(p < span for p, span in zip(padded, spans)):
+    size = [
+        _outputs(p - span, s, i + side[0], ceil_mode)
+        for p, span, s, i, side in zip(padded, spans, strides, image, zeros)
+    ]
+    if min(image) < 1 or min(size) < 1:
         raise ValueError(
             f"x has shape {x.shape}: {padded[0]} x {padded[1]} pixels when padded, but a window of "
             f"kernel_size={kernel_size!r} "
             f"spans {spans[0]} x {spans[1]}"
         )
-    size = [
-        _outputs(p - span, s, i + side[0], ceil_mode)
-        for p, span, s, i, side in zip(padded, spans, strides, image, zeros)
-    ]
     before, after = zip(*zeros)
     return x, kernel, strides, before, dilations, tuple(size), after, image
 

@@ -251,6 +251,29 @@ def test_pools_refuse(draw, function, options, text):
         function(draw(1, 3, 6, 7), **options)
 
 
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("function", ["max_pool2d", "avg_pool2d"])
+@pytest.mark.parametrize("options", [{}, {"padding": 1}, {"count_include_pad": False, "padding": 1}])
+def test_windows_larger_than_the_image(draw, function, options, layout):
+    """With ceil_mode one begins inside the image and ends outside, as U-Net's last pools of small images do."""
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    options = {k: v for k, v in options.items() if function == "avg_pool2d" or k != "count_include_pad"}
+    for (h, w), kernel, stride in [
+        ((1, 10), 2, 2), ((1, 1), 2, 2), ((2, 5), 3, 4), ((1, 10), (2, 1), 3), ((3, 2), (4, 5), (2, 4))
+    ]:  # fmt: skip
+        if options and min(oracle.pair(kernel)) < 2:
+            continue
+        x = draw(2, 5, h, w)
+        expected = getattr(torch.nn.functional, function)(
+            torch.from_numpy(x), kernel, stride, ceil_mode=True, **options
+        ).numpy()
+        given = x if layout == "NCHW" else np.ascontiguousarray(np.moveaxis(x, 1, -1))
+        y = getattr(fo, function)(given, kernel, stride=stride, ceil_mode=True, layout=layout, **options)
+        np.testing.assert_allclose(y if layout == "NCHW" else np.moveaxis(y, -1, 1), expected, rtol=1e-6, atol=1e-6)
+    with pytest.raises(ValueError, match="spans"):
+        getattr(fo, function)(draw(1, 2, 1, 1), 3, stride=2, ceil_mode=True)
+
+
 # Resizing
 
 

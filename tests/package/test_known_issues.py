@@ -339,3 +339,14 @@ def test_borders_repeat_what_is_inside(mode, shape, pads, kind):
         )
         net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8))
         assert np.array_equal(net(x), expected)
+
+
+@pytest.mark.parametrize("fuse", [True, False])
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
+def test_pools_of_windows_larger_than_the_image(op, fuse):
+    """With ceil_mode a window may end outside: U-Net's last pools of small images, of one row here."""
+    node = make(op, ["x"], ["y"], kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1)
+    x = RNG.standard_normal((1, 3, 1, 10)).astype(np.float32)
+    pairs = x.reshape(1, 3, 1, 5, 2)
+    y = load(node, {"x": ["n", 3, "h", "w"]}, ["y"], {}, fuse=fuse, fold=fuse)(x)
+    np.testing.assert_allclose(y, pairs.max(-1) if op == "MaxPool" else pairs.mean(-1), rtol=1e-6, atol=1e-7)

@@ -49,9 +49,9 @@ def output_sizes(node, spatial, kernel):
     up, sizes = node.attrs.get("ceil_mode", 0), []
     for i, k, s, d, (begin, end) in zip(spatial, kernel, strides, dilations, pads, strict=True):
         reach = i + begin + end - (k - 1) * d - 1
-        if reach < 0:
-            raise ValueError(f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}")
         o = -(-reach // s) + 1 if up else reach // s + 1
+        if o < 1 or reach < 0 and not up:
+            raise ValueError(f"a window of {(k - 1) * d + 1} does not fit an image of {i} with padding {begin}, {end}")
         # a window starts inside the image or its front padding
         sizes.append(o - 1 if up and (o - 1) * s >= i + begin else o)
     return sizes
