@@ -96,7 +96,9 @@ typedef enum {
     FO_MAP_SIGN, /* of integers of 64 and 32 bits; the sign of floats, too */
     FO_MAP_FLOOR,
     FO_MAP_CEIL,
-    FO_MAP_ROUND, /* of floats */
+    FO_MAP_ROUND,
+    FO_MAP_FLOAT16,
+    FO_MAP_BFLOAT16, /* of floats; the last two are float, rounded to these */
     FO_MAP_WHERE,
     FO_MAP_GATHER
 } fo_map_function;

@@ -16,7 +16,8 @@ ELEMENTS = {np.dtype(t): code for code, t in enumerate((  # fo_element
     np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8, np.bool_))}
 MAPS = {name: code for code, name in enumerate((  # fo_map_function
     "cast", "equal", "less", "at_most", "and", "or", "xor", "not", "add", "sub", "mul", "div", "mod", "max", "min",
-    "neg", "abs", "sign", "floor", "ceil", "round", "where", "gather"))}
+    "neg", "abs", "sign", "floor", "ceil", "round", "float16", "bfloat16",
+    "where", "gather"))}
 IDENTITY = (0, 0.0, 0.0, None)
 IMAGES = ("image", "lines", "pixels", "byte_image")
 TYPES = {np.dtype(t): code for code, t in enumerate((np.float32, np.uint8, np.int8))}  # fo_type
@@ -477,7 +478,7 @@ def map_takes(str name, of):
         return of == np.bool_
     if MAPS["add"] <= f <= MAPS["sign"]:
         return integer or name == "sign" and real
-    return real if MAPS["floor"] <= f <= MAPS["round"] else of in ELEMENTS
+    return real if MAPS["floor"] <= f <= MAPS["bfloat16"] else of in ELEMENTS
 
 
 cdef int fill_map(Program p, fo_call *s, tensor *t, tuple o) except -1:

@@ -28,6 +28,32 @@ INLINE map_f32 map_sign(map_f32 u) {
     return u != u ? u : v;
 }
 
+/* Rounded to nearest, ties to even, by integers; subnormal float16, multiples of 2^-24, by the last place of 1/2. Each
+ * case is computed and one is chosen, for vectors. */
+INLINE map_f32 map_float16(map_f32 u) {
+    const map_f32 least = (fabsf(u) + 0.5f) - 0.5f;
+    uint32_t bits, y, small;
+    memcpy(&bits, &u, 4), memcpy(&small, &least, 4);
+    const uint32_t size = bits & 0x7fffffff;
+    y = (size + 0xfff + (size >> 13 & 1)) & ~0x1fffu;
+    y = y < 0x47800000 ? y : 0x7f800000;
+    y = size < 0x38800000 ? small : y;
+    y = size > 0x7f800000 ? size | 0x400000 : y;
+    y |= bits & 0x80000000;
+    map_f32 rounded;
+    memcpy(&rounded, &y, 4);
+    return rounded;
+}
+INLINE map_f32 map_bfloat16(map_f32 u) {
+    uint32_t bits;
+    memcpy(&bits, &u, 4);
+    const uint32_t nan = bits | 0x400000, near = bits + 0x7fff + (bits >> 16 & 1);
+    const uint32_t y = ((bits & 0x7fffffff) > 0x7f800000 ? nan : near) & 0xffff0000;
+    map_f32 rounded;
+    memcpy(&rounded, &y, 4);
+    return rounded;
+}
+
 /* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. */
 #define MAP_ROW(u_at, v_at, y_at, value) \
     for (ptrdiff_t j = 0; j < g->n; j++) { \
@@ -119,7 +145,9 @@ MAP(floor, f32, f32, f32, floorf(u))
 MAP(ceil, f32, f32, f32, ceilf(u))
 MAP(round, f32, f32, f32, rintf(u))
 MAP(sign_f32, f32, f32, f32, map_sign(u))
-static map_fn *const map_floats[] = {map_floor, map_ceil, map_round};
+MAP(to_float16, f32, f32, f32, map_float16(u))
+MAP(to_bfloat16, f32, f32, f32, map_bfloat16(u))
+static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_to_float16, map_to_bfloat16};
 
 /* ---- choices ----------------------------------------------------------------------------------------------------- */
 

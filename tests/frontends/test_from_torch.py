@@ -328,6 +328,18 @@ def test_scales_near_whole_ones(exported, mode, scale):
     loads(lambda x: F.interpolate(x, scale_factor=scale, mode=mode), randn(2, 3, 7, 7), sizes=[[(1, 3, 7, 7)]])
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_roundings_to_halves(exported, dtype):
+    """Also of what a layer gives: values that the type has, none else."""
+    loads(lambda x: (x * 100).to(dtype).float() + x, randn(3, 5))
+    torch.manual_seed(0)
+    linear, x = nn.Linear(5, 4), 100 * randn(40, 5)
+    net = fo.from_torch(Called(lambda x: linear(x).to(dtype).float()), x)
+    y, right = torch.from_numpy(net(x.numpy())), linear(x).to(dtype).float()
+    assert torch.equal(y, y.to(dtype).float()) and (y == right).float().mean() > 0.98
+    assert ((y - right).abs() <= torch.finfo(dtype).eps * right.abs()).all()
+
+
 def test_projections_of_an_lstm():
     torch.manual_seed(0)
     loads(nn.LSTM(8, 6, proj_size=3), randn(4, 2, 8), batches=())

@@ -127,3 +127,115 @@ def test_doubles_are_computed_by_numpy():
     x = RNG.standard_normal((2, 4))
     np.testing.assert_allclose(net(x), np.maximum(x @ w, 0), rtol=1e-14)
     assert any("float64" in r.reason for r in net.explain().refusals)
+
+
+EDGES = np.float32(
+    [0, -0.0, 1e-12, 6e-8, 2.98e-8, 2.99e-8, -6.1e-5, 1 / 3, -0.1, 2049, 2051, 65519.9, 65520, -123456.7]
+)
+EDGES = np.concatenate([EDGES, np.float32([1e38, -3.4e38, np.inf, -np.inf, np.nan])])
+
+
+def bfloat16(x):
+    """Rounded by way of float64: 8 bits of the significand, ties to even."""
+    wide = x.astype(np.float64)
+    with np.errstate(all="ignore"):
+        size, power = np.frexp(wide)
+        least = np.maximum(power - 8, -133)  # the exponent of the last place
+        y = np.where(np.isfinite(wide), np.ldexp(np.rint(np.ldexp(size, power - least)), least), wide)
+        return y.astype(np.float32)
+
+
+def rounded(x, kind):
+    with np.errstate(over="ignore"):
+        return x.astype(np.float16).astype(np.float32) if kind == T.FLOAT16 else bfloat16(x)
+
+
+def narrowing(kind, source, way):
+    """A network that casts to halves and back: an input, a constant, or what a layer makes; all at once or not."""
+    moved = [make("Reshape", ["c"], ["d"]), make("Cast", ["d"], ["b"], to=T.FLOAT)]
+    moved[0].input.append("shape")
+    before = {"layer": [make("Relu", ["x"], ["r"])], "constant": [], "input": []}[source]
+    start = {"layer": "r", "constant": "k", "input": "x"}[source]
+    casts = [make("Cast", [start], ["c"], to=kind)]
+    casts += moved if way == "moved" else [make("Cast", ["c"], ["b"], to=T.FLOAT)]
+    nodes = [*before, *casts, make("Mul", ["b", "x" if source == "constant" else "one"], ["y"])]
+    stored = {"k": EDGES, "one": np.float32([1]), "shape": np.int64([-1])}
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [info("x", T.FLOAT, ["n"])],
+        [info("y", T.FLOAT, ["n"])],
+        [numpy_helper.from_array(a, n) for n, a in stored.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+
+
+@pytest.mark.parametrize("way", ["at once", "moved"])
+@pytest.mark.parametrize("source", ["input", "constant", "layer"])
+@pytest.mark.parametrize("kind", [T.FLOAT16, T.BFLOAT16])
+def test_casts_to_halves_and_back_round(isa, kind, source, way, tmp_path):
+    """In a network of float32 such a pair is meant: 100000 becomes infinite, 2049 becomes 2048."""
+    x = np.ones_like(EDGES) if source == "constant" else np.tile(EDGES, 7)
+    expected = rounded({"layer": np.maximum(x, 0), "constant": EDGES, "input": x}[source], kind)
+    proto = narrowing(kind, source, way)
+    net = fo.load_onnx(proto)
+    net.save(tmp_path / "net.fo")
+    for form in net, fo.load_onnx(proto, fold=False, fuse=False), fo.load(tmp_path / "net.fo"):
+        np.testing.assert_array_equal(form(x), expected)
+    assert not any(s.kind == "numpy" for s in net.plan(x)[0].steps)
+
+
+@pytest.mark.parametrize("kind", [T.FLOAT16, T.BFLOAT16])
+def test_every_rounding(isa, kind):
+    """Of floats at, below and above each float16 and the middle between it and the next."""
+    bits = np.arange(0, 0x7C00, 7, dtype=np.uint16).view(np.float16).astype(np.float32).view(np.uint32)
+    bits = np.concatenate([bits + d for d in (0, 1, 0xFFF, 0x1000, 0x1001, 0x7FFF, 0x8000, 0x8001, 0x18000)])
+    x = bits.astype(np.uint32).view(np.float32)
+    x = np.concatenate([x, -x])[np.tile(x >= np.finfo(np.float32).tiny, 2)]
+    np.testing.assert_array_equal(fo.load_onnx(narrowing(kind, "input", "at once"))(x), rounded(x, kind))
+
+
+@pytest.mark.parametrize(
+    "nodes, result, given, expected",
+    [
+        ("a = Cast<to=10>(x) y = Cast<to=6>(a)", "int32", [2049, 4099, -2051], np.int32([2048, 4100, -2052])),
+        ("a = Cast<to=10>(x) y = IsInf(a)", "bool", [7e4, 6e4, -1e9], [True, False, True]),
+        ("a = Cast<to=10>(x) b = Floor(a) y = Cast<to=1>(b)", "float", [2.9999, 1023.9, 5], np.float32([3, 1024, 5])),
+        ("a = Cast<to=10>(x) b = Relu(a) y = Cast<to=1>(b)", "float", [2049, -1, 1e5], np.float32([2048, 0, np.inf])),
+        ("a = Cast<to=10>(x) y = ArgMax<axis=0>(a)", "int64", [1, 1.0001, 1.0002], [0]),
+        ("a = Cast<to=16>(x) z = Neg(a) y = Less(z, a)", "bool", [1e-45, 1, -1], [False, True, False]),
+        ("a = Cast<to=10>(x) b = Cast<to=16>(a) y = Cast<to=1>(b)", "float", [2051, 1e5, 0.1], None),
+        ("a = Cast<to=11>(x) b = Cast<to=10>(a) y = Cast<to=11>(b)", "double", [2049, 1e5, 0.5], [2048, np.inf, 0.5]),
+        ("a = Cast<to=6>(x) b = Cast<to=10>(a) y = Cast<to=6>(b)", "int32", [2049, 7, -2051], [2048, 7, -2052]),
+        ("a = Cast<to=3>(x) y = Cast<to=1>(a)", "float", [2.9, -3.9, 127], np.float32([2, -3, 127])),
+    ],
+)
+def test_what_shows_that_a_cast_rounds(isa, nodes, result, given, expected):
+    proto = onnx.parser.parse_model(
+        f"""<ir_version: 9, opset_import: ["" : 20]> net (float[n] x) => ({result}[m] y) {{ {nodes} }}"""
+    )
+    x = np.float32(given)
+    if expected is None:
+        expected = bfloat16(rounded(x, T.FLOAT16))
+    for form in fo.load_onnx(proto), fo.load_onnx(proto, fold=False, fuse=False):
+        np.testing.assert_array_equal(form(x), expected)
+
+
+def test_casts_into_products_of_halves_do_not_round():
+    """Halves are a way to store there: the casts of mixed precision cost nothing, and no bit."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> net (float[n, 4] x) => (float[n, 3] y) {
+        a = Cast<to = 10>(x)  h = MatMul(a, w)  y = Cast<to = 1>(h) }"""
+    proto, w = onnx.parser.parse_model(text), RNG.standard_normal((4, 3)).astype(np.float16)
+    proto.graph.initializer.append(numpy_helper.from_array(w, "w"))
+    net, x = fo.load_onnx(proto), RNG.standard_normal((5, 4)).astype(np.float32)
+    np.testing.assert_allclose(net(x), x.astype(np.float64) @ w, rtol=1e-5, atol=1e-6)
+    assert [s.kind for s in net.plan(x)[0].steps] == ["linear"]
+
+
+def test_constants_of_halves_that_are_cast_keep_their_value():
+    """A third as float16 is 0.33325, though as a constant of an activation in halves it counts as 1/3."""
+    text = """<ir_version: 9, opset_import: ["" : 18]> net (float[1] x) => (float[1] y) {
+        c = Cast<to = 1>(k)  y = Mul(c, x) }"""
+    proto = onnx.parser.parse_model(text)
+    proto.graph.initializer.append(numpy_helper.from_array(np.float16([1 / 3]), "k"))
+    assert fo.load_onnx(proto)(np.float32([1])) == np.float32(np.float16(1 / 3))

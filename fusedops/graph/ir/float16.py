@@ -1,6 +1,9 @@
 """Networks of halves: float16 and bfloat16 are ways to store. Inside, every value is float32 and goes through the same
 kernels; inputs are widened and outputs rounded once, at the ends. NumPy has no bfloat16: such inputs and outputs are
-float32."""
+float32.
+
+A cast to halves whose value is cast back, compared or counted, and not computed with in halves, is meant to round: it
+becomes ``Narrow``, which gives the rounded values as float32."""
 
 import numpy as np
 
@@ -8,7 +11,14 @@ from .dtypes import BY_ONNX, to_onnx
 from .graph import Node, unique
 from .subgraph import graphs_of
 
+FLOAT16 = to_onnx(np.float16)
 _KEYS = "to", "dtype", "output_dtype", "softmax_precision"  # attributes that name a type of elements
+# what depends on values in jumps, and what has the same values before and after
+_JUMPS = {"Equal", "Greater", "GreaterOrEqual", "Less", "LessOrEqual", "ArgMax", "ArgMin", "TopK", "IsInf", "IsNaN"}
+_JUMPS |= {"Floor", "Ceil", "Round", "Sign", "Mod", "NonZero", "Unique", "BitCast", "QuantizeLinear"}
+_KEEPS = {"Abs", "Neg", "Max", "Min", "Clip", "Where", "ReduceMax", "ReduceMin", "MaxPool", "GlobalMaxPool", "Identity"}
+_KEEPS |= {"Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Split", "Concat", "Gather", "Expand"}
+_KEEPS |= {"GatherElements", "GatherND", "Pad", "Tile", "DepthToSpace", "SpaceToDepth", "Dropout"}
 _ROUNDED = {float(np.float16(c)): c for c in (2**0.5, 0.5**0.5, (2 / np.pi) ** 0.5, 0.044715, 1.702, 1 / 6, 1 / 3)}
 
 
@@ -55,7 +65,12 @@ def upcast(graph):
 
 def _upcast_inside(graph):
     """The same of a graph and those inside its nodes, whose inputs and outputs are widened too."""
-    graph.constants |= {v: _upcast_constant(a) for v, a in graph.constants.items() if a.dtype == np.float16}
+    shown = _keep_roundings(graph)
+    graph.constants |= {
+        v: a.astype(np.float32) if v in shown else _upcast_constant(a)
+        for v, a in graph.constants.items()
+        if a.dtype == np.float16
+    }
     for node in graph.nodes:
         for key, a in node.attrs.items():
             if isinstance(a, np.ndarray) and a.dtype == np.float16:
@@ -66,6 +81,31 @@ def _upcast_inside(graph):
             _upcast_inside(inner)
             for values in (inner.inputs, inner.outputs):
                 values[:] = [_float32(v) for v in values]
+
+
+def _keep_roundings(graph):
+    """Makes casts to halves that are meant to round ``Narrow``; returns the values whose bits show."""
+    kinds = {v: FLOAT16 for v, a in graph.constants.items() if a.dtype == np.float16}
+    kinds |= {v.name: FLOAT16 for v in graph.inputs if v.dtype == np.float16}
+    targets, shown = {}, set()
+    for node in graph.nodes:
+        if node.op in ("Cast", "CastLike"):
+            kind = node.attrs["to"] if node.op == "Cast" else kinds.get(node.inputs[1])
+            kind = targets[node] = kind if kind in BY_ONNX and BY_ONNX[kind].stored else None
+        else:
+            kind = None if node.op in _JUMPS else next((kinds[v] for v in node.inputs if kinds.get(v)), None)
+        kinds |= dict.fromkeys(node.outputs, kind)
+    for node in reversed(graph.nodes):
+        clips = node.op == "Activation" and (node.activation == "relu" or node.activation[0] == "clip")
+        keeps = node in targets or node.op in _KEEPS or clips
+        if node in targets and targets[node] != kinds.get(node.inputs[0]):
+            shown.add(node.inputs[0])
+        elif node.op in _JUMPS or graphs_of(node) or keeps and shown.intersection(node.outputs):
+            shown.update(node.inputs)
+    for node, kind in targets.items():
+        if kind and kinds.get(node.inputs[0]) != kind and node.output in shown:
+            node.op, node.inputs, node.attrs = "Narrow", node.inputs[:1], {"type": kind}
+    return shown
 
 
 def _upcast_constant(a):

@@ -35,13 +35,13 @@ def _to_zero(a, b):
 def quotient(a, b):
     """Of arrays of integers, towards zero; 0 by 0, and the lowest by -1 wraps around. Without absolute values, which
     the lowest integer does not have."""
+    if object in (a.dtype, b.dtype):
+        return np.vectorize(_to_zero, [object])(a, b)
     with np.errstate(all="ignore"):
         return np.floor_divide(a - np.fmod(a, b), b)
 
 
 def _div(node, a, b):
-    if object in (a.dtype, b.dtype):
-        return np.vectorize(_to_zero, [object])(a, b)
     return a / b if a.dtype.kind == "f" else quotient(a, b).astype(a.dtype)
 
 
@@ -60,6 +60,17 @@ def _cast(node, x):
         return x  # SymInts of a plan
     with np.errstate(invalid="ignore"):
         return x.astype(from_onnx(node.attrs["to"]))
+
+
+def _narrow(node, x):
+    """Rounded to float16 or bfloat16, as float32."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if BY_ONNX[node.attrs["type"]].name == "float16":
+            return x.astype(np.float16).astype(np.float32)
+        wide = x.astype(np.float32)
+    bits = wide.reshape(-1).view(np.uint32)
+    bits = np.where(np.isnan(wide.reshape(-1)), bits | 0x400000, bits + (0x7FFF + (bits >> 16 & 1)))
+    return (bits & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32).reshape(x.shape)
 
 
 def _is_inf(node, x):
@@ -141,6 +152,11 @@ def _lower_clip(p: LoweringContext, node):
 def _lower_cast(p: LoweringContext, node):
     same = p.known[node.inputs[0]].dtype == p.known[node.output].dtype
     return lower_same(p, node) if same else lower_map("cast", slice(1))(p, node)
+
+
+def _lower_narrow(p: LoweringContext, node):
+    name = BY_ONNX[node.attrs["type"]].name
+    return p.known[node.inputs[0]].dtype == np.float32 and lower_map(name)(p, node)
 
 
 def _read_sum(r: GraphBuilder, node):
@@ -332,6 +348,12 @@ RECORDS = {
         ),
     ),
     "Mul": _binary("mul", _each(np.multiply), traits=Traits(quantized_as="QuantizedMul", elementwise=True)),
+    "Narrow": Operator(
+        _narrow,
+        Inference(same_shape, dtype=always(np.float32)),
+        Kernel(_lower_narrow, "float32 rounded to float16 or bfloat16: casts to these and back"),
+        None,
+    ),
     "Neg": _unary("neg", np.negative),
     "Not": _test(np.logical_not, "not"),
     "Or": _test(np.logical_or, "or"),

@@ -7,7 +7,7 @@ from functools import reduce
 import numpy as np
 
 from ...inference.shape_inference import infer_from
-from ...ir.dtypes import to_onnx
+from ...ir.dtypes import BY_NAME, to_onnx
 from ...ir.graph import Graph, Node, Value, unique
 from ...ir.graph_builder import GraphBuilder
 from ...operators.registry import READ
@@ -157,7 +157,7 @@ class FxReader(GraphBuilder):
     def numpy_type(self, dtype, what):
         name = str(dtype).removeprefix("torch.")
         try:
-            return np.dtype(name)
+            return np.dtype("" if name == "bfloat16" else name)  # which NumPy has once ml_dtypes is imported
         except TypeError:
             raise ValueError(
                 f"{what} has elements of type {name}, which are no numbers of NumPy: "
@@ -356,6 +356,8 @@ class FxReader(GraphBuilder):
             return value
         if isinstance(value, self.torch.Tensor):
             return value.to(dtype)
+        if dtype == self.torch.bfloat16:
+            return FxValue(self.op("Cast", value, to=BY_NAME["bfloat16"].onnx), value.shape, dtype)
         return FxValue(self.cast_to(value, self.numpy_type(dtype, "a tensor")), value.shape, dtype)
 
     def scalar(self, number, like):

@@ -4,7 +4,7 @@ are open."""
 import numpy as np
 
 from ...inference.shape_inference import infer
-from ...ir.dtypes import BY_NAME
+from ...ir.dtypes import BY_NAME, BY_ONNX
 
 NUDGE, NOISE = 1e-6, 8  # results may differ by as many times what such a relative change of the inputs makes of them
 LEAST = 1e-4  # what a largest value counts as at least: sums that should be zero are rounding
@@ -44,16 +44,19 @@ def _compared(model, module, example, leaves, expected):
     if len(found) != len(expected):
         return f"there are {len(found)} results, not {len(expected)}"
     for i, (y, right) in enumerate(zip(found, expected, strict=True)):
-        wrong = apart(y, right.numpy(), _tolerance(module, right))
+        wrong = apart(y, right.numpy(), _tolerance(module, right, model._graph))
         if wrong and not _is_noise(module, example, leaves, i, y, right):
             return f"result {i} {wrong}"
     return None
 
 
-def _tolerance(module, result):
-    """That of the coarsest type of elements that the module has."""
+def _tolerance(module, result, graph):
+    """That of the coarsest type of elements that the module has or casts to: what is nearly between two halves may
+    become either."""
     types = {str(t.dtype).removeprefix("torch.") for t in (result, *module.parameters(), *module.buffers())}
-    return max((BY_NAME[t].tolerance for t in types if t in BY_NAME), default=0)
+    found = [BY_NAME[t] for t in types if t in BY_NAME]
+    casts = [BY_ONNX[n.attrs.get("type", n.attrs.get("to"))] for n in graph.nodes if n.op in ("Narrow", "Cast")]
+    return max((t.tolerance for t in [*found, *(t for t in casts if t.stored)]), default=0)
 
 
 def _is_noise(module, example, leaves, i, y, right):
@@ -107,7 +110,7 @@ def first_difference(torch, program, graph, example):
         value = program.values.get(node)
         found = known.get(value) if isinstance(value, str) else None
         if isinstance(right, torch.Tensor) and found is not None and found.data is not None:
-            wrong = apart(found.data, right.detach().numpy(), _tolerance(module, right))
+            wrong = apart(found.data, right.detach().numpy(), _tolerance(module, right, graph))
             if wrong:
                 return f"{getattr(node.target, '_schema', node).name} {wrong}"
     return None
