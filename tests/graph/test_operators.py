@@ -107,6 +107,10 @@ def test_order(largest, last, axis, k, seed):
 def test_sequences_backwards():
     agree("ReverseSequence", {"x": floats(0, 4, 3, 2)}, {"l": ints(2, 4, 1)})
     agree("ReverseSequence", {"x": floats(0, 3, 4, 2)}, {"l": ints(2, 4, 1)}, batch_axis=0, time_axis=1)
+    for lengths in ints(2, 5, 1), ints(2, -1, 1):
+        net = fo.load_onnx(model("ReverseSequence", {"x": floats(0, 4, 3, 2), "l": lengths}, {}, (np.float32,)))
+        with pytest.raises(ValueError, match="lengths"):
+            net(floats(0, 4, 3, 2), lengths)
 
 
 # ---- images ------------------------------------------------------------------------------------------------------

@@ -105,10 +105,14 @@ def _unique(node, x):
 
 
 def _reverse_sequence(node, x, lengths):
-    batch, time = node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)
-    each = lengths.reshape([-1 if a == batch % x.ndim else 1 for a in range(x.ndim)])
-    t = np.arange(x.shape[time]).reshape([-1 if a == time % x.ndim else 1 for a in range(x.ndim)])
-    return np.take_along_axis(x, np.where(t < each, each - 1 - t, t), time)
+    """The first elements along the time axis in reverse, in each row of the batch as many as its length."""
+    axes, y = (node.attrs.get("batch_axis", 1), node.attrs.get("time_axis", 0)), x.copy()
+    rows, to = (np.moveaxis(a, axes, (0, 1)) for a in (x, y))
+    if lengths.size and not 0 <= lengths.min() <= lengths.max() <= rows.shape[1]:
+        raise IndexError(f"there are lengths {lengths.min()} to {lengths.max()} along an axis of {rows.shape[1]}")
+    for row, result, n in zip(rows, to, lengths.tolist(), strict=True):
+        result[:n] = row[:n][::-1]
+    return y
 
 
 def _tensor_scatter(node, cache, update, starts=None):
