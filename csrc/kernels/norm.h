@@ -23,7 +23,8 @@ typedef struct {
 /* The sums of d = x * unit - mean and of d^2 over a contiguous fibre, in every lane. */
 INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
     const vf minus = v_sub(v_zero(), mean);
-    vf sums = v_zero(), all = v_zero();
+    vf sums = v_zero(), all = v_zero(), lost[] = {v_zero(), v_zero()};
+    const bool longer = f->n > SUM_CHAIN;
     for (ptrdiff_t p = 0; p < f->n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < f->n ? p + SUM_BLOCK * VL : f->n;
         vf s[NORM_SUMS], q[NORM_SUMS];
@@ -38,7 +39,10 @@ INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum,
             const vf d = v_select(inside, v_fma(v_load_mask(f->x + p, inside), unit, minus), v_zero());
             s[0] = v_add(s[0], d), q[0] = v_fma(d, d, q[0]);
         }
-        UNROLL_FOR (int v = 0; v < NORM_SUMS; v++) sums = v_add(sums, s[v]), all = v_add(all, q[v]);
+        UNROLL_FOR (int v = 0; v < NORM_SUMS; v++) {
+            reduce_part(FO_SUM, longer, &sums, lost, s[v]);
+            reduce_part(FO_SUM, longer, &all, lost + 1, q[v]);
+        }
     }
     *sum = v_sum_lanes(sums), *squares = v_sum_lanes(all);
 }
@@ -46,12 +50,13 @@ INLINE void norm_sums_contiguous(const norm_fibre *f, vf unit, vf mean, vf *sum,
 /* The same of a fibre a lane: slot v * VL + l has what lane l of vector v has there. */
 INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *squares) {
     const vf minus = v_sub(v_zero(), mean);
-    vf sums[VL], all[VL];
-    for (int l = 0; l < VL; l++) sums[l] = all[l] = v_zero();
+    const bool longer = f->n > SUM_CHAIN;
+    vf sums[VL], all[VL], lost[2][VL];
+    for (int l = 0; l < VL; l++) sums[l] = all[l] = lost[0][l] = lost[1][l] = v_zero();
     for (ptrdiff_t p = 0; p < f->n; p += SUM_BLOCK * VL) {
         const ptrdiff_t count = f->n - p < SUM_BLOCK * VL ? f->n - p : SUM_BLOCK * VL,
                         whole = count / (NORM_SUMS * VL) * (NORM_SUMS * VL);
-        const int slots = whole ? NORM_SUMS * VL : VL;
+        const int slots = whole || longer ? NORM_SUMS * VL : VL;
         vf s[NORM_SUMS * VL], q[NORM_SUMS * VL];
         for (int i = 0; i < slots; i++) s[i] = q[i] = v_zero();
         for (ptrdiff_t i = 0; i < count; i++) {
@@ -59,8 +64,10 @@ INLINE void norm_sums_lanes(const norm_fibre *f, vf unit, vf mean, vf *sum, vf *
             const vf d = v_fma(v_load_strided(f->x + (p + i) * f->step, f->lane, f->w), unit, minus);
             s[slot] = v_add(s[slot], d), q[slot] = v_fma(d, d, q[slot]);
         }
-        for (int i = 0; i < slots; i++)
-            sums[i % VL] = v_add(sums[i % VL], s[i]), all[i % VL] = v_add(all[i % VL], q[i]);
+        for (int i = 0; i < slots; i++) {
+            reduce_part(FO_SUM, longer, sums + i % VL, lost[0] + i % VL, s[i]);
+            reduce_part(FO_SUM, longer, all + i % VL, lost[1] + i % VL, q[i]);
+        }
     }
     *sum = v_sum_vectors(sums), *squares = v_sum_vectors(all);
 }
@@ -109,7 +116,9 @@ INLINE norm_moments norm_moments_of(const bool lanes, const bool rms, const norm
         norm_around(lanes, rms, f, &s);
     }
     const vf root = v_sqrt(v_fma(v_set1(eps), v_mul(s.unit, s.unit), s.variance));
-    return (norm_moments){s.unit, v_sub(v_zero(), s.mean), s.rest, v_div(v_set1(1), root)};
+    /* eps vanishes in small units, where equal values must become 0 none the less */
+    const vf least = v_select(v_lt(s.unit, v_set1(1)), v_set1(FLT_MIN), v_zero());
+    return (norm_moments){s.unit, v_sub(v_zero(), s.mean), s.rest, v_div(v_set1(1), v_max(least, root))};
 }
 
 INLINE vf norm_element(const bool rms, vf x, const norm_moments *m) {

@@ -1,7 +1,9 @@
 /* Pooling: the rows of a window's columns first, then the columns, so that a mean's bits do not depend on the order in
- * memory. Vectors run along the channels where these are neighbours, else along the columns. */
+ * memory. Vectors run along the channels where these are neighbours, else along the columns. Where the sides of a window
+ * are more than POOL_CHAIN together, rows and columns are added in blocks, with what the additions before have lost.
+ * Blocks of columns begin at multiples in the window, so that zeros around the image change no bit. */
 
-enum { POOL_VECTORS = 4, POOL_FLOATS = FO_L1_SHARE / sizeof(float) /* of what columns come to */ };
+enum { POOL_VECTORS = 4, POOL_CHAIN = 128, POOL_FLOATS = FO_L1_SHARE / sizeof(float) /* of what columns come to */ };
 
 /* The taps first .. last-1 of `taps`, `step` apart from `base` on, that fall into lo .. hi-1. */
 typedef struct {
@@ -28,17 +30,67 @@ typedef struct {
 
 INLINE vf pool_two(const fo_pool_kind kind, vf a, vf b) { return kind == FO_POOL_MAX ? v_largest(a, b) : v_add(a, b); }
 
-/* acc, of nv vectors, and what stands at p. nv, whole and kind are literals. */
+/* acc, of nv vectors, and what stands at p; whole: so is the last vector. nv, whole and kind are literals. */
 INLINE void pool_add(const fo_pool_kind kind, const int nv, const bool whole, const float *p, vm lanes,
                      vf acc[POOL_VECTORS]) {
     UNROLL_FOR (int v = 0; v < nv; v++) {
-        const vf at = whole ? v_load(p + v * VL) : v_load_mask(p, lanes);
+        const vf at = whole || v < nv - 1 ? v_load(p + v * VL) : v_load_mask(p + v * VL, lanes);
         acc[v] = pool_two(kind, acc[v], at);
     }
 }
 
 INLINE void pool_start(const fo_pool_kind kind, const int nv, vf acc[POOL_VECTORS]) {
     UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = v_set1(kind == FO_POOL_MAX ? -INFINITY : 0);
+}
+
+INLINE bool pool_longer(const fo_pool_kind kind, const fo_pool_args *g) {
+    return kind != FO_POOL_MAX && g->kh + g->kw > POOL_CHAIN;
+}
+
+/* acc and a part of it; longer: `lost` is what the additions before have lost. A part of 0 is left out, as blocks of
+ * zeros around the image are where only what is inside is read. */
+INLINE void pool_part(const fo_pool_kind kind, const int nv, bool longer, vf acc[POOL_VECTORS], vf lost[POOL_VECTORS],
+                      const vf part[POOL_VECTORS]) {
+    UNROLL_FOR (int v = 0; v < nv; v++)
+        if (kind != FO_POOL_MAX && longer) {
+            const vm nothing = v_lt(v_abs(part[v]), v_set1(FLT_MIN));
+            vf sum = acc[v], losing = lost[v];
+            v_add_keeping(&sum, &losing, part[v]);
+            acc[v] = v_select(nothing, acc[v], sum), lost[v] = v_select(nothing, lost[v], losing);
+        } else
+            acc[v] = pool_two(kind, acc[v], part[v]);
+}
+
+/* acc = what stands at x, x + step, ..., of taps first .. last-1. */
+INLINE void pool_run(const fo_pool_kind kind, const int nv, const bool whole, bool longer, const float *x,
+                     ptrdiff_t step, ptrdiff_t first, ptrdiff_t last, vm lanes, vf acc[POOL_VECTORS]) {
+    pool_start(kind, nv, acc);
+    if (kind == FO_POOL_MAX || !longer) {
+        for (ptrdiff_t i = first; i < last; i++, x += step) pool_add(kind, nv, whole, x, lanes, acc);
+        return;
+    }
+    vf lost[POOL_VECTORS], part[POOL_VECTORS];
+    pool_start(kind, nv, lost);
+    for (ptrdiff_t i = first; i < last;) {
+        const ptrdiff_t next = (i / FO_SUM_BLOCK + 1) * FO_SUM_BLOCK, end = next < last ? next : last;
+        pool_start(kind, nv, part);
+        for (; i < end; i++, x += step) pool_add(kind, nv, whole, x, lanes, part);
+        pool_part(kind, nv, true, acc, lost, part);
+    }
+}
+
+/* acc and column j of a window, whose last one is last - 1. */
+INLINE void pool_column(const fo_pool_kind kind, const int nv, bool longer, ptrdiff_t j, ptrdiff_t last,
+                        const vf column[POOL_VECTORS], vf part[POOL_VECTORS], vf lost[POOL_VECTORS],
+                        vf acc[POOL_VECTORS]) {
+    if (kind == FO_POOL_MAX || !longer) {
+        pool_part(kind, nv, false, acc, lost, column);
+        return;
+    }
+    pool_part(kind, nv, false, part, lost, column);
+    if ((j + 1) % FO_SUM_BLOCK && j + 1 < last) return;
+    pool_part(kind, nv, true, acc, lost, part);
+    pool_start(kind, nv, part);
 }
 
 /* Output column w. */
@@ -62,18 +114,17 @@ INLINE void pool_taps(const fo_pool_kind kind, const int nv, const bool whole, c
     const pool_range rows = p->rows;
     const vm lanes = p->lanes;
     const ptrdiff_t down = g.dh * g.x.sh, right = g.dw * g.x.sw; /* 0 of a broadcast image */
+    const bool longer = pool_longer(kind, &g);
     for (ptrdiff_t w = 0; w < g.ow; w++) {
         const ptrdiff_t w0 = w * g.sw - g.left;
         const pool_range columns = taps_inside(w0, g.kw, g.dw, 0, g.iw);
-        vf acc[POOL_VECTORS];
-        pool_start(kind, nv, acc);
+        vf acc[POOL_VECTORS], part[POOL_VECTORS], lost[POOL_VECTORS];
+        pool_start(kind, nv, acc), pool_start(kind, nv, part), pool_start(FO_POOL_AVERAGE, nv, lost);
         const float *row = p->x + rows.first * down + w0 * g.x.sw + columns.first * right;
         for (ptrdiff_t j = columns.first; j < columns.last; j++, row += right) {
             vf column[POOL_VECTORS];
-            pool_start(kind, nv, column);
-            const float *x = row;
-            for (ptrdiff_t i = rows.first; i < rows.last; i++, x += down) pool_add(kind, nv, whole, x, lanes, column);
-            UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = pool_two(kind, acc[v], column[v]);
+            pool_run(kind, nv, whole, longer, row, down, 0, rows.last - rows.first, lanes, column);
+            pool_column(kind, nv, longer, j, columns.last, column, part, lost, acc);
         }
         pool_put(kind, nv, whole, p, w, acc);
     }
@@ -119,6 +170,7 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
     const fo_pool_args *g = p->g;
     const ptrdiff_t reach = (g->kw - 1) * g->dw + 1, room = POOL_FLOATS / (POOL_VECTORS * VL);
     const ptrdiff_t windows = room < reach ? 0 : (room - reach) / g->sw + 1;
+    const bool longer = pool_longer(kind, g);
     if (!windows) {
         pool_taps(kind, nv, whole, p);
         return;
@@ -128,19 +180,18 @@ INLINE void pool_shared(const fo_pool_kind kind, const int nv, const bool whole,
         const ptrdiff_t end = w + windows < g->ow ? w + windows : g->ow, u0 = w * g->sw - g->left,
                         u1 = (end - 1) * g->sw - g->left + reach;
         for (ptrdiff_t u = u0 > 0 ? u0 : 0; u < u1 && u < g->iw; u++) {
+            const ptrdiff_t down = g->dh * g->x.sh;
             vf acc[POOL_VECTORS];
-            pool_start(kind, nv, acc);
-            for (ptrdiff_t i = p->rows.first; i < p->rows.last; i++)
-                pool_add(kind, nv, whole, p->x + i * g->dh * g->x.sh + u * g->x.sw, p->lanes, acc);
+            pool_run(kind, nv, whole, longer, p->x + p->rows.first * down + u * g->x.sw, down, 0,
+                     p->rows.last - p->rows.first, p->lanes, acc);
             UNROLL_FOR (int v = 0; v < nv; v++) v_store(sums + ((u - u0) * nv + v) * VL, acc[v]);
         }
         for (ptrdiff_t v = w; v < end; v++) {
             const ptrdiff_t w0 = v * g->sw - g->left;
             const pool_range columns = taps_inside(w0, g->kw, g->dw, 0, g->iw);
             vf acc[POOL_VECTORS];
-            pool_start(kind, nv, acc);
-            for (ptrdiff_t j = columns.first; j < columns.last; j++)
-                pool_add(kind, nv, true, sums + (w0 - u0 + j * g->dw) * nv * VL, p->lanes, acc);
+            pool_run(kind, nv, true, longer, sums + (w0 - u0 + columns.first * g->dw) * nv * VL, g->dw * nv * VL,
+                     columns.first, columns.last, p->lanes, acc);
             pool_put(kind, nv, whole, p, v, acc);
         }
     }
@@ -163,7 +214,7 @@ INLINE void pool_row(const fo_pool_args *g, const fo_pool_kind kind, ptrdiff_t n
                     .rows = taps_inside(h0, g->kh, g->dh, 0, g->ih),
                     .counted = taps_inside(h0, g->kh, g->dh, g->h_lo, g->h_hi),
                     .lanes = v_range(0, g->c % VL)};
-    ptrdiff_t c = g->oh == 1 && g->ow == 1 ? pool_stream(kind, &p, g->c) : 0;
+    ptrdiff_t c = g->oh == 1 && g->ow == 1 && !pool_longer(kind, g) ? pool_stream(kind, &p, g->c) : 0;
     for (; c + POOL_VECTORS * VL <= g->c; c += POOL_VECTORS * VL, p.x += POOL_VECTORS * VL, p.y += POOL_VECTORS * VL)
         pool_channels(kind, POOL_VECTORS, true, &p);
     for (; c + VL <= g->c; c += VL, p.x += VL, p.y += VL) pool_channels(kind, 1, true, &p);
@@ -189,24 +240,27 @@ typedef struct {
 
 /* What `height` rows from x on come to in nv vectors of columns, neighbours; lanes: of the last vector, unless it is
  * whole. The other lanes are as outside the image. */
-INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, const float *x, ptrdiff_t down,
-                         ptrdiff_t height, float *columns, vm lanes) {
+INLINE void pool_columns(const fo_pool_kind kind, const int nv, const bool whole, bool longer, const float *x,
+                         ptrdiff_t down, ptrdiff_t height, float *columns, vm lanes) {
     vf acc[POOL_VECTORS], outside[POOL_VECTORS];
-    pool_start(kind, nv, acc), pool_start(kind, 1, outside);
-    for (ptrdiff_t i = 0; i < height; i++, x += down) {
-        pool_add(kind, nv - 1, true, x, lanes, acc);
-        pool_add(kind, 1, whole, x + (nv - 1) * VL, lanes, acc + nv - 1);
-    }
+    pool_start(kind, 1, outside);
+    pool_run(kind, nv, whole, longer, x, down, 0, height, lanes, acc);
     if (!whole) acc[nv - 1] = v_select(lanes, acc[nv - 1], outside[0]);
     UNROLL_FOR (int v = 0; v < nv; v++) v_store(columns + v * VL, acc[v]);
 }
 
 /* The same of up to VL columns, n, that are `right` floats from each other. */
-INLINE void pool_spread_columns(const fo_pool_kind kind, const float *x, ptrdiff_t down, ptrdiff_t right,
+INLINE void pool_spread_columns(const fo_pool_kind kind, bool longer, const float *x, ptrdiff_t down, ptrdiff_t right,
                                 ptrdiff_t height, float *columns, ptrdiff_t n) {
-    vf acc[POOL_VECTORS], outside[POOL_VECTORS];
-    pool_start(kind, 1, acc), pool_start(kind, 1, outside);
-    for (ptrdiff_t i = 0; i < height; i++, x += down) acc[0] = pool_two(kind, acc[0], v_load_strided(x, right, n));
+    vf acc[POOL_VECTORS], lost[POOL_VECTORS], part[POOL_VECTORS], outside[POOL_VECTORS];
+    const ptrdiff_t block = longer ? FO_SUM_BLOCK : height;
+    pool_start(kind, 1, acc), pool_start(kind, 1, outside), pool_start(FO_POOL_AVERAGE, 1, lost);
+    for (ptrdiff_t i = 0; i < height;) {
+        pool_start(kind, 1, part);
+        for (const ptrdiff_t end = i + block < height ? i + block : height; i < end; i++, x += down)
+            part[0] = pool_two(kind, part[0], v_load_strided(x, right, n));
+        pool_part(kind, 1, longer, acc, lost, part);
+    }
     v_store(columns, v_select(v_range(0, n), acc[0], outside[0]));
 }
 
@@ -214,6 +268,7 @@ INLINE void pool_strip_columns(const fo_pool_kind kind, const pool_strip *s) {
     const fo_pool_args *g = s->g;
     const ptrdiff_t down = g->dh * g->x.sh, right = g->x.sw, iw = g->iw, pairs = (iw - 1) / (2 * VL) * (2 * VL);
     const vm pair = v_range(0, iw - pairs - VL), one = v_range(0, iw - pairs);
+    const bool longer = pool_longer(kind, g);
     float *columns = s->columns + g->left;
     for (ptrdiff_t h = s->first; h < s->last; h++, columns += s->width) {
         const ptrdiff_t h0 = h * g->sh - g->top;
@@ -222,25 +277,25 @@ INLINE void pool_strip_columns(const fo_pool_kind kind, const pool_strip *s) {
         const float *x = s->x + (h0 + rows.first * g->dh) * g->x.sh;
         ptrdiff_t u = 0;
         if (right != 1) {
-            for (; u < iw; u += VL) pool_spread_columns(kind, x + u * right, down, right, height, columns + u, iw - u);
+            for (; u < iw; u += VL)
+                pool_spread_columns(kind, longer, x + u * right, down, right, height, columns + u, iw - u);
             continue;
         }
         for (; u + POOL_VECTORS * VL <= pairs; u += POOL_VECTORS * VL)
-            pool_columns(kind, POOL_VECTORS, true, x + u, down, height, columns + u, one);
-        for (; u < pairs; u += 2 * VL) pool_columns(kind, 2, true, x + u, down, height, columns + u, one);
+            pool_columns(kind, POOL_VECTORS, true, longer, x + u, down, height, columns + u, one);
+        for (; u < pairs; u += 2 * VL) pool_columns(kind, 2, true, longer, x + u, down, height, columns + u, one);
         if (iw - u > VL)
-            pool_columns(kind, 2, false, x + u, down, height, columns + u, pair);
+            pool_columns(kind, 2, false, longer, x + u, down, height, columns + u, pair);
         else
-            pool_columns(kind, 1, false, x + u, down, height, columns + u, one);
+            pool_columns(kind, 1, false, longer, x + u, down, height, columns + u, one);
     }
 }
 
-/* The windows of the columns from `at` on in nv vectors; height: rows that count for a mean. */
-INLINE void pool_windows(const fo_pool_kind kind, const int stride, const int nv, const fo_pool_args *g,
-                         const float *at, vf height, const float *counts, vf acc[POOL_VECTORS]) {
-    const ptrdiff_t kw = g->kw, dw = g->dw, sw = stride ? stride : g->sw;
-    pool_start(kind, nv, acc);
-    for (ptrdiff_t j = 0; j < kw; j++, at += dw)
+/* acc with taps of windows, `taps` of each. */
+INLINE void pool_add_taps(const fo_pool_kind kind, const int stride, const int nv, const fo_pool_args *g,
+                          const float *at, ptrdiff_t taps, vf acc[POOL_VECTORS]) {
+    const ptrdiff_t dw = g->dw, sw = stride ? stride : g->sw;
+    for (ptrdiff_t j = 0; j < taps; j++, at += dw)
         UNROLL_FOR (int v = 0; v < nv; v++) {
             const float *from = at + v * VL * sw;
             acc[v] = pool_two(kind, acc[v],
@@ -248,6 +303,24 @@ INLINE void pool_windows(const fo_pool_kind kind, const int stride, const int nv
                               : stride == 2 ? v_uzp_inlane_even(v_load(from), v_load(from + VL))
                                             : v_load_strided(from, sw, VL));
         }
+}
+
+/* The windows of the columns from `at` on in nv vectors; height: rows that count for a mean. */
+INLINE void pool_windows(const fo_pool_kind kind, const int stride, const int nv, const fo_pool_args *g,
+                         const float *at, vf height, const float *counts, vf acc[POOL_VECTORS]) {
+    const ptrdiff_t kw = g->kw, dw = g->dw;
+    pool_start(kind, nv, acc);
+    if (!pool_longer(kind, g))
+        pool_add_taps(kind, stride, nv, g, at, kw, acc);
+    else {
+        vf part[POOL_VECTORS], lost[POOL_VECTORS];
+        pool_start(kind, nv, lost);
+        for (ptrdiff_t j = 0; j < kw; j += FO_SUM_BLOCK) {
+            pool_start(kind, nv, part);
+            pool_add_taps(kind, stride, nv, g, at + j * dw, kw - j < FO_SUM_BLOCK ? kw - j : FO_SUM_BLOCK, part);
+            pool_part(kind, nv, true, acc, lost, part);
+        }
+    }
     UNROLL_FOR (int v = 0; v < nv; v++) {
         if (stride == 2) acc[v] = v_lane_order(acc[v]);
         if (kind != FO_POOL_MAX) acc[v] = v_div(acc[v], v_mul(height, v_load(counts + v * VL)));
@@ -310,20 +383,22 @@ INLINE void pool_planes_whole(const fo_pool_kind kind, const fo_pool_args *g, pt
         x[l] = g->x.data + plane / g->c * g->x.sn + plane % g->c * g->x.sc;
     }
     const ptrdiff_t down = g->dh * g->x.sh;
-    vf acc[POOL_VECTORS];
-    pool_start(kind, 1, acc);
+    const bool longer = pool_longer(kind, g);
+    vf acc[POOL_VECTORS], part[POOL_VECTORS], lost[POOL_VECTORS];
+    pool_start(kind, 1, acc), pool_start(kind, 1, part), pool_start(FO_POOL_AVERAGE, 1, lost);
     for (ptrdiff_t u = 0; u < g->kw; u += VL) {
         const vm inside = v_range(0, g->kw - u);
         vf columns[VL];
         for (int l = 0; l < VL; l++) {
             vf column[POOL_VECTORS];
-            pool_start(kind, 1, column);
-            const float *row = x[l] + u;
-            for (ptrdiff_t i = 0; i < g->kh; i++, row += down) pool_add(kind, 1, g->kw - u >= VL, row, inside, column);
+            pool_run(kind, 1, g->kw - u >= VL, longer, x[l] + u, down, 0, g->kh, inside, column);
             columns[l] = column[0];
         }
         v_transpose(columns);
-        for (ptrdiff_t j = 0; j < VL && j < g->kw - u; j++) acc[0] = pool_two(kind, acc[0], columns[j]);
+        for (ptrdiff_t j = 0; j < VL && j < g->kw - u; j++) {
+            const vf column[POOL_VECTORS] = {columns[j]};
+            pool_column(kind, 1, longer, u + j, g->kw, column, part, lost, acc);
+        }
     }
     const pool_range rows = taps_inside(0, g->kh, g->dh, g->h_lo, g->h_hi);
     const pool_range wide = taps_inside(0, g->kw, g->dw, g->w_lo, g->w_hi);

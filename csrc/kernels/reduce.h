@@ -1,9 +1,14 @@
 /* Mean, sum, maximum, minimum or product of fibres. Where fibres lie side by side, a vector holds one element of each;
  * where a fibre is contiguous, a vector holds some of its elements and the lanes are put together at the end. Sums run
- * in blocks of SUM_BLOCK that are added up, so that the error of a long one grows slowly; the order depends on the
- * shapes alone. */
+ * in blocks that are added up, those of more than SUM_CHAIN elements with what the additions before have lost: they are
+ * right to 1e-6 of the sum of magnitudes, however long. The order depends on the shapes alone. */
 
-enum { SUM_BLOCK = 128, REDUCE_VECTORS = 4 };
+enum {
+    SUM_BLOCK = 128,             /* vectors of one fibre, of four chains */
+    SUM_ROWS = 2 * FO_SUM_BLOCK, /* vectors of many fibres, of one chain */
+    SUM_CHAIN = 1024,
+    REDUCE_VECTORS = 4
+};
 
 INLINE vf reduce_identity(const fo_reduction kind) {
     return v_set1(kind == FO_LARGEST ? -INFINITY : kind == FO_LEAST ? INFINITY : kind == FO_PRODUCT ? 1 : 0);
@@ -17,6 +22,14 @@ INLINE vf reduce_two(const fo_reduction kind, vf a, vf b) {
     }
 }
 
+/* all and a part of it; longer: `lost` is what the additions before have lost. */
+INLINE void reduce_part(const fo_reduction kind, bool longer, vf *all, vf *lost, vf part) {
+    if (longer && (kind == FO_SUM || kind == FO_MEAN))
+        v_add_keeping(all, lost, part);
+    else
+        *all = reduce_two(kind, *all, part);
+}
+
 /* All lanes as one, in every lane. */
 INLINE vf reduce_of_vector(const fo_reduction kind, vf v) {
     UNROLL_FOR (int half = VL / 2; half; half /= 2) v = reduce_two(kind, v, v_concat(v, v, half));
@@ -24,10 +37,11 @@ INLINE vf reduce_of_vector(const fo_reduction kind, vf v) {
 }
 
 /* acc[v] with element 0..n-1 of the fibres in vector v; nv is a literal. */
-INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *x, ptrdiff_t lane, ptrdiff_t step,
-                            ptrdiff_t n, ptrdiff_t w, vf *acc) {
-    for (ptrdiff_t p0 = 0; p0 < n; p0 += SUM_BLOCK) {
-        const ptrdiff_t end = p0 + SUM_BLOCK < n ? p0 + SUM_BLOCK : n;
+INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, bool longer, const float *x, ptrdiff_t lane,
+                            ptrdiff_t step, ptrdiff_t n, ptrdiff_t w, vf *acc, vf *lost) {
+    const ptrdiff_t rows = kind == FO_PRODUCT ? SUM_BLOCK : SUM_ROWS;
+    for (ptrdiff_t p0 = 0; p0 < n; p0 += rows) {
+        const ptrdiff_t end = p0 + rows < n ? p0 + rows : n;
         vf part[REDUCE_VECTORS];
         UNROLL_FOR (int v = 0; v < nv; v++) part[v] = reduce_identity(kind);
         for (ptrdiff_t p = p0; p < end; p++)
@@ -35,13 +49,13 @@ INLINE void reduce_of_lanes(const fo_reduction kind, const int nv, const float *
                 const float *at = x + p * step + v * VL * lane;
                 part[v] = reduce_two(kind, part[v], nv == 1 ? v_load_strided(at, lane, w) : v_load(at));
             }
-        UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = reduce_two(kind, acc[v], part[v]);
+        UNROLL_FOR (int v = 0; v < nv; v++) reduce_part(kind, longer, acc + v, lost + v, part[v]);
     }
 }
 
 /* The reduction of one contiguous fibre, in every lane. */
-INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n) {
-    vf all = reduce_identity(kind);
+INLINE vf reduce_contiguous(const fo_reduction kind, bool longer, const float *x, ptrdiff_t n) {
+    vf all = reduce_identity(kind), lost = v_zero();
     for (ptrdiff_t p = 0; p < n;) {
         const ptrdiff_t end = p + SUM_BLOCK * VL < n ? p + SUM_BLOCK * VL : n;
         vf part[REDUCE_VECTORS];
@@ -52,19 +66,20 @@ INLINE vf reduce_contiguous(const fo_reduction kind, const float *x, ptrdiff_t n
             const vm inside = v_range(0, end - p);
             part[0] = reduce_two(kind, part[0], v_select(inside, v_load_mask(x + p, inside), reduce_identity(kind)));
         }
-        UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) all = reduce_two(kind, all, part[v]);
+        UNROLL_FOR (int v = 0; v < REDUCE_VECTORS; v++) reduce_part(kind, longer, &all, &lost, part[v]);
     }
     return reduce_of_vector(kind, all);
 }
 
 INLINE void reduce_lanes(const fo_reduction kind, const int nv, const fo_fibres *f, const ptrdiff_t outer[2],
                          const ptrdiff_t step[2], ptrdiff_t l) {
-    vf acc[REDUCE_VECTORS];
-    UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind);
+    const bool longer = outer[0] * outer[1] * f->n > SUM_CHAIN;
+    vf acc[REDUCE_VECTORS], lost[REDUCE_VECTORS];
+    UNROLL_FOR (int v = 0; v < nv; v++) acc[v] = reduce_identity(kind), lost[v] = v_zero();
     for (ptrdiff_t i = 0; i < outer[1]; i++)
         for (ptrdiff_t j = 0; j < outer[0]; j++) {
             const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
-            reduce_of_lanes(kind, nv, x, f->x.lane, f->x.step, f->n, f->w - l, acc);
+            reduce_of_lanes(kind, nv, longer, x, f->x.lane, f->x.step, f->n, f->w - l, acc, lost);
         }
     const vf count = v_set1((float)(outer[0] * outer[1] * f->n));
     UNROLL_FOR (int v = 0; v < nv; v++) {
@@ -78,12 +93,13 @@ INLINE void reduce_fibres(const fo_reduction kind, const fo_fibres *f, const ptr
     ptrdiff_t l = 0;
     if (f->x.step == 1 && f->x.lane != 1) {
         FO_RAN("reduce contiguous");
+        const bool longer = outer[0] * outer[1] * f->n > SUM_CHAIN;
         for (; l < f->w; l++) {
-            vf acc = reduce_identity(kind);
+            vf acc = reduce_identity(kind), lost = v_zero();
             for (ptrdiff_t i = 0; i < outer[1]; i++)
                 for (ptrdiff_t j = 0; j < outer[0]; j++) {
                     const float *x = f->from + i * step[1] + j * step[0] + l * f->x.lane;
-                    acc = reduce_two(kind, acc, reduce_contiguous(kind, x, f->n));
+                    reduce_part(kind, longer, &acc, &lost, reduce_contiguous(kind, longer, x, f->n));
                 }
             if (kind == FO_MEAN) acc = v_div(acc, v_set1((float)(outer[0] * outer[1] * f->n)));
             v_store_tail(f->to + l * f->y.lane, acc, 1);

@@ -1,11 +1,14 @@
 /* softmax(x) = e^(x - max) / sum of e^(x - max), and its logarithm x - max - log(sum), along fibres. `fall` below is
  * max - x. A NaN reaches all of its fibre by way of the sum, whose order is one, whether a vector holds elements of one
- * fibre or an element of each of VL. */
+ * fibre or an element of each of VL: a chain a lane, in long fibres of blocks, as in reduce.h. */
 
 enum { SOFTMAX_VECTORS = 4 };
 
 /* 0 from 87.7 on, so of an x of -infinity. */
 INLINE vf fallen(vf fall) { return v_exp_minus(v_min(v_set1(88), fall), true); }
+
+/* How many elements of a fibre are added before their sums are a block. */
+INLINE ptrdiff_t softmax_block(ptrdiff_t n) { return n > SUM_CHAIN ? FO_SUM_BLOCK * VL : n; }
 
 /* nv vectors of fibres from l on, one a lane. What is between the passes is in one place where there is room, else in
  * y: elements of fibres whose distance is a power of two would push one another out of the caches. nv and log are
@@ -18,10 +21,11 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
     float *y = f->to + l * f->y.lane, *e = fits ? own : y;
     const ptrdiff_t from_step = fits ? nv * VL : f->x.step, from_lane = fits ? 1 : x_lane;
     const ptrdiff_t e_step = fits ? nv * VL : f->y.step, e_lane = fits ? 1 : y_lane;
-    vf most[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS][VL];
+    const ptrdiff_t block = softmax_block(f->n);
+    vf most[SOFTMAX_VECTORS], sum[SOFTMAX_VECTORS][VL], all[SOFTMAX_VECTORS][VL], lost[SOFTMAX_VECTORS][VL];
     UNROLL_FOR (int v = 0; v < nv; v++) {
         most[v] = v_set1(-INFINITY);
-        for (int i = 0; i < VL; i++) sum[v][i] = v_zero();
+        for (int i = 0; i < VL; i++) sum[v][i] = all[v][i] = lost[v][i] = v_zero();
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
         UNROLL_FOR (int v = 0; v < nv; v++) {
@@ -29,15 +33,22 @@ INLINE void softmax_lanes(const bool log, const int nv, const fo_fibres *f, ptrd
             most[v] = v_max(at, most[v]);
             if (fits) v_store_strided(own + (p * nv + v) * VL, 1, at, w);
         }
-    for (ptrdiff_t p = 0; p < f->n; p++)
-        UNROLL_FOR (int v = 0; v < nv; v++) {
-            const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_step + v * VL, from_lane, w)));
-            sum[v][p % VL] = v_add(sum[v][p % VL], power);
-            if (!log) v_store_strided(e + p * e_step + v * VL, e_lane, power, w);
-        }
+    for (ptrdiff_t p = 0; p < f->n;) {
+        for (const ptrdiff_t end = p + block < f->n ? p + block : f->n; p < end; p++)
+            UNROLL_FOR (int v = 0; v < nv; v++) {
+                const vf power = fallen(v_sub(most[v], v_load_strided(from + p * from_step + v * VL, from_lane, w)));
+                sum[v][p % VL] = v_add(sum[v][p % VL], power);
+                if (!log) v_store_strided(e + p * e_step + v * VL, e_lane, power, w);
+            }
+        if (block < f->n)
+            for (int i = 0; i < nv * VL; i++) {
+                v_add_keeping(all[i / VL] + i % VL, lost[i / VL] + i % VL, sum[i / VL][i % VL]);
+                sum[i / VL][i % VL] = v_zero();
+            }
+    }
     vf total[SOFTMAX_VECTORS];
     UNROLL_FOR (int v = 0; v < nv; v++) {
-        total[v] = v_sum_vectors(sum[v]);
+        total[v] = v_sum_vectors(block < f->n ? all[v] : sum[v]);
         total[v] = log ? v_lanes(logf, total[v]) : v_div(v_set1(1), total[v]);
     }
     for (ptrdiff_t p = 0; p < f->n; p++)
@@ -65,21 +76,26 @@ INLINE vf softmax_largest(const float *x, ptrdiff_t n) {
 }
 
 INLINE void softmax_contiguous(const bool log, const float *x, float *y, ptrdiff_t n) {
-    const ptrdiff_t whole = n / VL * VL;
+    const ptrdiff_t whole = n / VL * VL, block = softmax_block(n);
     const vm rest = v_range(0, n - whole);
     const vf most = softmax_largest(x, n);
-    vf sum = v_zero();
-    for (ptrdiff_t p = 0; p < whole; p += VL) {
-        const vf power = fallen(v_sub(most, v_load(x + p)));
-        sum = v_add(sum, power);
-        if (!log) v_store(y + p, power);
+    vf sum = v_zero(), all = v_zero(), lost = v_zero();
+    for (ptrdiff_t p = 0; p < n;) {
+        const ptrdiff_t end = p + block < n ? p + block : n;
+        for (; p < end && p < whole; p += VL) {
+            const vf power = fallen(v_sub(most, v_load(x + p)));
+            sum = v_add(sum, power);
+            if (!log) v_store(y + p, power);
+        }
+        if (p < end) {
+            const vf power = fallen(v_sub(most, v_load_mask(x + p, rest)));
+            sum = v_add(sum, v_select(rest, power, v_zero()));
+            if (!log) v_store_mask(y + p, power, rest);
+            p = end;
+        }
+        if (block < n) v_add_keeping(&all, &lost, sum), sum = v_zero();
     }
-    if (whole < n) {
-        const vf power = fallen(v_sub(most, v_load_mask(x + whole, rest)));
-        sum = v_add(sum, v_select(rest, power, v_zero()));
-        if (!log) v_store_mask(y + whole, power, rest);
-    }
-    sum = v_sum_lanes(sum);
+    sum = v_sum_lanes(block < n ? all : sum);
     const vf total = log ? v_set1(logf(v_first(sum))) : v_div(v_set1(1), sum);
     for (ptrdiff_t p = 0; p < whole; p += VL)
         v_store(y + p, log ? v_sub(v_sub(v_load(x + p), most), total) : v_mul(v_load(y + p), total));

@@ -37,6 +37,18 @@ INLINE vf v_sum_lanes(vf v) {
     return v;
 }
 
+/* Long sums are of blocks of so many terms: equal ones round the same way each time, where the products of
+ * FO_CHAIN_BLOCK rarely do. */
+enum { FO_SUM_BLOCK = 32 };
+
+/* sum += x less what the additions before have lost, which is found anew (Kahan): the error of a sum does not grow with
+ * its length. An infinite sum loses nothing. */
+INLINE void v_add_keeping(vf *sum, vf *lost, vf x) {
+    const vf before = *sum, term = v_sub(x, *lost), after = v_add(before, term),
+             losing = v_sub(v_sub(after, before), term);
+    *sum = after, *lost = v_select(v_lt(v_abs(losing), v_set1(INFINITY)), losing, v_zero());
+}
+
 /* The sum of VL vectors, in the order in which v_sum_lanes takes the lanes of one. */
 INLINE vf v_sum_vectors(vf v[VL]) {
     for (int half = VL / 2; half; half /= 2)

@@ -6,11 +6,9 @@
 /* sums += block, `lost` is what has been lost so far. */
 static void long_add(float *sums, float *lost, const float *block, ptrdiff_t floats) {
     for (ptrdiff_t v = 0; v < floats; v += VL) {
-        const vf before = v_load(sums + v), term = v_sub(v_load(block + v), v_load(lost + v));
-        const vf sum = v_add(before, term), losing = v_sub(v_sub(sum, before), term);
-        v_store(sums + v, sum);
-        /* an infinite sum loses nothing */
-        v_store(lost + v, v_select(v_lt(v_abs(losing), v_set1(INFINITY)), losing, v_zero()));
+        vf sum = v_load(sums + v), losing = v_load(lost + v);
+        v_add_keeping(&sum, &losing, v_load(block + v));
+        v_store(sums + v, sum), v_store(lost + v, losing);
     }
 }
 

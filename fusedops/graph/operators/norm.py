@@ -9,14 +9,26 @@ from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import in_order_of, row_major, same_order
 from . import conv3d
-from .schema import Inference, Kernel, NumPyOnly, Operator, Traits, axis_of, floats, read_to_end, same_shape
+from .schema import (
+    Inference,
+    Kernel,
+    NumPyOnly,
+    Operator,
+    Traits,
+    axis_of,
+    floats,
+    mean_of,
+    read_to_end,
+    same_shape,
+    sum_of,
+)
 
 
 def _batch_norm(node, x, scale, shift, mean, var):
     each = (-1, *[1] * (x.ndim - 2))
     if node.attrs.get("training_mode", 0):
         axes, momentum = tuple(a for a in range(x.ndim) if a != 1), node.attrs.get("momentum", 0.9)
-        seen_mean, seen_var = x.mean(axes), x.var(axes)
+        seen_mean, seen_var = mean_of(x, axes), x.var(axes, dtype=np.float64).astype(x.dtype)
         running = mean * momentum + seen_mean * (1 - momentum), var * momentum + seen_var * (1 - momentum)
         mean, var = seen_mean, seen_var
     factor = scale.astype(np.float64) / np.sqrt(var.astype(np.float64) + node.attrs.get("epsilon", 1e-5))
@@ -37,7 +49,7 @@ def _layer_norm(node, x, scale, shift=None, residual=None):
     axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
     v, inverse = _normalized(x, axes, node.attrs.get("epsilon", 1e-5))
     y = (v * scale if shift is None else v * scale + shift).astype(x.dtype)
-    return y, x.mean(axes, keepdims=True), inverse.astype(x.dtype)
+    return y, mean_of(x, axes, True), inverse.astype(x.dtype)
 
 
 def _instance_norm(node, x, scale, shift):
@@ -61,9 +73,9 @@ def _softmax(node, x):
     axes = tuple(range(axis, x.ndim)) if node.attrs.get("to_end") else axis
     e = x - x.max(axes, keepdims=True)
     if node.op == "LogSoftmax":
-        return e - np.log(np.exp(e).sum(axes, keepdims=True))
+        return e - np.log(sum_of(np.exp(e), axes, True))
     e = np.exp(e)
-    return e / e.sum(axes, keepdims=True)
+    return e / sum_of(e, axes, True)
 
 
 def _lp_normalized(node, x):

@@ -8,7 +8,7 @@ from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .reduce import lower_reduction
-from .schema import Inference, Kernel, NumPyOnly, Operator, Traits, lowest, values
+from .schema import Inference, Kernel, NumPyOnly, Operator, Traits, lowest, mean_of, sum_of, values
 
 
 def _pool_windows(node, x, border, beyond):
@@ -92,7 +92,7 @@ def average_pool(node, x):
     counted, _ = _pool_windows(
         node, np.ones((1, 1, *x.shape[2:]), x.dtype), int(node.attrs.get("count_include_pad", 0)), 0
     )
-    return v.sum(axes) / counted.sum(axes)
+    return sum_of(v, axes) / counted.sum(axes)
 
 
 def pool_shape(node, x):
@@ -144,14 +144,14 @@ def lower_pool(kind):
 
 
 def whole_mean(node, x):
-    return x.mean(tuple(range(2, x.ndim)), keepdims=True)
+    return mean_of(x, tuple(range(2, x.ndim)), True)
 
 
 def _whole(mean):
     """Global pools: `mean`, or the largest."""
 
     def run(node, x):
-        return (x.mean if mean else x.max)(tuple(range(2, x.ndim)), keepdims=True)
+        return whole_mean(node, x) if mean else x.max(tuple(range(2, x.ndim)), keepdims=True)
 
     def lower(p: LoweringContext, node):
         return lower_reduction(p, node, "mean" if mean else "max", tuple(range(2, len(p.known[node.inputs[0]].shape))))

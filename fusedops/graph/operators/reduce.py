@@ -21,8 +21,10 @@ from .schema import (
     axis_of,
     highest,
     lowest,
+    mean_of,
     read_to_end,
     same_shape,
+    sum_of,
     values,
     with_inputs,
 )
@@ -45,9 +47,9 @@ def _reduce(function):
 def _mean(x, axes, keepdims):
     """The mean; that of integers is rounded towards zero."""
     if x.dtype.kind == "f":
-        return x.mean(axes, keepdims=keepdims)
-    total, count = x.sum(axes, keepdims=keepdims, dtype=x.dtype), math.prod(x.shape[a] for a in axes)
-    return quotient(total, x.dtype.type(max(count, 1))).astype(x.dtype)
+        return mean_of(x, axes, keepdims)
+    count = math.prod(x.shape[a] for a in axes)
+    return quotient(sum_of(x, axes, keepdims), x.dtype.type(max(count, 1))).astype(x.dtype)
 
 
 def _log_sum_exp(x, axes, keepdims):
@@ -56,7 +58,7 @@ def _log_sum_exp(x, axes, keepdims):
     most = x.max(axes, keepdims=True, initial=-np.inf)
     most = np.where(np.isfinite(most), most, 0).astype(x.dtype)
     with np.errstate(divide="ignore"):
-        y = np.log(np.exp(x - most).sum(axes, keepdims=True)) + most
+        y = np.log(sum_of(np.exp(x - most), axes, True)) + most
     return y if keepdims else y.squeeze(axes)
 
 
@@ -273,7 +275,7 @@ RECORDS = {
         lambda x, a, k: x.min(a, keepdims=k, initial=highest(x.dtype)), Kernel(_lower_reduce("min"))
     ),
     "ReduceProd": _reduction(lambda x, a, k: x.prod(a, keepdims=k, dtype=x.dtype), Kernel(_lower_reduce("prod"))),
-    "ReduceSum": _reduction(lambda x, a, k: x.sum(a, keepdims=k, dtype=x.dtype), Kernel(_lower_reduce("sum"))),
+    "ReduceSum": _reduction(sum_of, Kernel(_lower_reduce("sum"))),
     "ReduceSumSquare": _norm("Mul"),
     "TopK": Operator(
         _top_k,

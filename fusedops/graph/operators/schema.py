@@ -139,6 +139,18 @@ def values(x, what):
     return x.data
 
 
+def sum_of(x, axes, keepdims=False):
+    """The sum; that of floats is float64 on the way, so that its error does not grow with the number of terms."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.sum(axes, keepdims=keepdims, dtype=np.float64 if x.dtype.kind == "f" else x.dtype).astype(x.dtype)
+
+
+def mean_of(x, axes, keepdims=False):
+    """The mean of floats; it is float64 on the way."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        return x.mean(axes, keepdims=keepdims, dtype=np.float64).astype(x.dtype)
+
+
 def axes_of(axes, ndim):
     """Axes, of which negative ones count from behind, as numbers from 0; None is all of them."""
     axes = range(ndim) if axes is None else [int(a) for a in axes]
