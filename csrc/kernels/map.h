@@ -54,9 +54,10 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
     return rounded;
 }
 
-/* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. */
+/* A loop over rows for each form of a row: all contiguous, one operand the same for all, any strides. n is a copy: a
+ * store of bytes might change g->n, and there would be no vectors. */
 #define MAP_ROW(u_at, v_at, y_at, value) \
-    for (ptrdiff_t j = 0; j < g->n; j++) { \
+    for (ptrdiff_t j = 0; j < n; j++) { \
         const map_a u = a[u_at]; \
         const map_b v = b[v_at]; \
         (void)u, (void)v; \
@@ -67,7 +68,7 @@ INLINE map_f32 map_bfloat16(map_f32 u) {
         typedef map_##type_y map_y; \
         typedef map_##type_a map_a; \
         typedef map_##type_b map_b; \
-        const ptrdiff_t sa = g->step[1], sb = g->step[2], sy = g->step[0]; \
+        const ptrdiff_t sa = g->step[1], sb = g->step[2], sy = g->step[0], n = g->n; \
         for (ptrdiff_t i = 0; i < g->m; i++) { \
             map_y *restrict const y = (map_y *)g->at[0] + i * g->ld[0]; \
             const map_a *const a = (const map_a *)g->at[1] + i * g->ld[1]; \
@@ -119,9 +120,9 @@ MAP_TESTS(u8)
     {map_##f##_f32, map_##f##_f64, map_##f##_i64, map_##f##_i32, map_##f##_i8, map_##f##_u8, map_##f##_u8}
 static map_fn *const map_tests[][FO_ELEMENTS] = {MAP_TEST(equal), MAP_TEST(less), MAP_TEST(at_most)};
 
-MAP(logic_and, bool, u8, u8, u ? v : 0)
-MAP(logic_or, bool, u8, u8, u || v)
-MAP(logic_xor, bool, u8, u8, u ^ v)
+MAP(logic_and, bool, u8, u8, (u != 0) & (v != 0))
+MAP(logic_or, bool, u8, u8, (u | v) != 0)
+MAP(logic_xor, bool, u8, u8, (u != 0) ^ (v != 0))
 MAP(logic_not, bool, u8, u8, !u)
 static map_fn *const map_logic[] = {map_logic_and, map_logic_or, map_logic_xor, map_logic_not};
 
@@ -153,14 +154,14 @@ static map_fn *const map_floats[] = {map_floor, map_ceil, map_round, map_to_floa
 
 /* y = a ? b : c of elements as large as `type`. */
 #define MAP_CHOICE_ROW(a_at, b_at, c_at, y_at) \
-    for (ptrdiff_t j = 0; j < g->n; j++) { \
+    for (ptrdiff_t j = 0; j < n; j++) { \
         const map_e u = b[b_at], v = c[c_at]; \
         y[y_at] = a[a_at] ? u : v; \
     }
 #define MAP_CHOICE(type) \
     static void map_where_##type(const fo_map_rows *g) { \
         typedef map_##type map_e; \
-        const ptrdiff_t sy = g->step[0], sa = g->step[1], sb = g->step[2], sc = g->step[3]; \
+        const ptrdiff_t sy = g->step[0], sa = g->step[1], sb = g->step[2], sc = g->step[3], n = g->n; \
         const bool whole = sy == 1 && sa == 1; \
         for (ptrdiff_t i = 0; i < g->m; i++) { \
             map_e *restrict const y = (map_e *)g->at[0] + i * g->ld[0]; \
