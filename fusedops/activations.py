@@ -32,8 +32,13 @@ def _elu(x, alpha):
     return np.where(x > 0, x, alpha * np.expm1(np.minimum(x, np.zeros((), x.dtype))))
 
 
+def _gated(x, factor):
+    """x times a factor that is 0 far below 0: as in the kernels, the product of -infinity is 0 too."""
+    return np.maximum(x, -1e3) * factor
+
+
 def _gelu_tanh(x):
-    return x / 2 * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    return _gated(x, (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))) / 2)
 
 
 # By the names of csrc/activations.h.
@@ -45,13 +50,13 @@ FORMS = {
     "elu": Form(_elu, (1.0,)),
     "sigmoid": Form(sigmoid, onnx="Sigmoid", torch="sigmoid"),
     "tanh": Form(np.tanh, onnx="Tanh", torch="tanh"),
-    "gelu": Form(lambda x: x / 2 * (1 + erf(x / math.sqrt(2)))),
+    "gelu": Form(lambda x: _gated(x, (1 + erf(x / math.sqrt(2))) / 2)),
     "gelu_tanh": Form(_gelu_tanh),
-    "silu": Form(lambda x: x * sigmoid(x), torch="silu"),
+    "silu": Form(lambda x: _gated(x, sigmoid(x)), torch="silu"),
     "hardsigmoid": Form(lambda x: np.clip(x / 6 + 0.5, 0, 1), torch="hardsigmoid"),
-    "hardswish": Form(lambda x: x * np.clip(x / 6 + 0.5, 0, 1), onnx="HardSwish", torch="hardswish"),
+    "hardswish": Form(lambda x: _gated(x, np.clip(x / 6 + 0.5, 0, 1)), onnx="HardSwish", torch="hardswish"),
     "softplus": Form(lambda x: np.logaddexp(x, 0), onnx="Softplus"),
-    "mish": Form(lambda x: x * np.tanh(np.logaddexp(x, 0)), onnx="Mish", torch="mish"),
+    "mish": Form(lambda x: _gated(x, np.tanh(np.logaddexp(x, 0))), onnx="Mish", torch="mish"),
     "softsign": Form(lambda x: x / (1 + np.abs(x)), onnx="Softsign", torch="softsign"),
 }
 KINDS = _core.activation_names()
