@@ -91,6 +91,8 @@ class Run:
 
     def __init__(self, file):
         self.all, self.roof = file["benchmarks"], file["roof"]
+        if not self.all:
+            raise ValueError("the run has no benchmarks: pytest-xdist and --benchmark-disable turn them off")
         self.date, commit = file["datetime"][:10], file["commit_info"]
         self.commit = commit["id"][:7] + "-dirty" * bool(commit.get("dirty"))
         machine = file["machine_info"]["fusedops"]

@@ -17,6 +17,8 @@ MARKERS = {  # of the peers, in the order of the key
     "openvino": ("D", "#8d6cc0"),
     "ncnn": ("^", "#2a9d74"),
     "xnnpack": ("v", "#c9961a"),
+    "tvm": ("P", "#c06c9b"),
+    "tvm_unfused": ("X", "#8a929c"),
 }
 FAMILIES = {
     "conv": ("convolution", "#d95f02"),

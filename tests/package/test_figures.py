@@ -91,6 +91,11 @@ def test_runs_of_each_number_of_threads_keep_what_they_were_measured_with(tmp_pa
     assert again["1"]["peer"]["conv3x3_64x56"]["pytorch"] == 6000
 
 
+def test_a_run_without_benchmarks_is_refused():
+    with pytest.raises(ValueError, match="the run has no benchmarks: pytest-xdist"):
+        report.Run(run_of() | {"benchmarks": []})
+
+
 def test_a_busy_machine_is_told():
     assert report.Run(run_of()).remark() == ""
     assert report.Run(run_of(apart=2)).remark().startswith("Busy machine: 100% of the medians are 1.3 times the least")
