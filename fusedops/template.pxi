@@ -1,7 +1,7 @@
 # Templates of programs: steps whose sizes, strides and offsets are the values of formulas. Included by _core.pyx.
 #
 # A template is made once for many sizes of a network's inputs. For given ones, `Formulas.run` computes all numbers, and
-# `Template.program` fills the steps with them: nothing else of planning is done again.
+# `ProgramTemplate.program` fills the steps with them: nothing else of planning is done again.
 
 CONSTANT, GIVEN, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER = range(FO_SIZE_CONSTANT, FO_SIZE_EQUAL)  # fo_formula_kind
 EQUAL, UNEQUAL, LESS, AT_MOST = range(FO_SIZE_EQUAL, FO_SIZE_AT_MOST + 1)
@@ -87,7 +87,7 @@ cdef struct tensor_form:
     int stride[8]
 
 
-cdef class Template:
+cdef class ProgramTemplate:
     """Steps in a row that one call computes."""
     cdef tensor_form *forms  # MOST_TENSORS for each step
     cdef list kinds, names, sections

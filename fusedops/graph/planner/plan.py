@@ -73,7 +73,7 @@ class _Part:
     """Steps in a row that become a Program, with formulas for all that depends on sizes."""
 
     def __init__(self, template, steps):
-        self.steps, self.template = steps, _core.Template()
+        self.steps, self.template = steps, _core.ProgramTemplate()
         self.options = [_core.STEPS[step.kind].options_of(step.arguments) for step in steps]
         self.open = [i for i, options in enumerate(self.options) if is_symbolic(options)]
         for section in batch_tiling.sections(steps):
@@ -134,7 +134,7 @@ class SymbolicPlan:
         return [(tuple([int(values[n]) for n in numbers]), dtype) for numbers, dtype in self._outputs]
 
     def form(self, t):
-        """A tensor of a step as _core.Template takes it."""
+        """A tensor of a step as _core.ProgramTemplate takes it."""
         if t is None:
             return None
         if not isinstance(t, TensorView):
