@@ -37,7 +37,6 @@ def run(*arguments):
     return done.stdout
 
 
-@pytest.mark.thorough
 @pytest.fixture(scope="module")
 def strict(tmp_path_factory):
     """mypy as a user calls it, for whom the package is installed: it tells of its own errors alone."""
