@@ -2,6 +2,8 @@
 is checked."""
 
 import gc
+import linecache
+import os
 import subprocess
 import sys
 import threading
@@ -1018,6 +1020,31 @@ def test_tracing_where_export_fails(recwarn):
     recwarn.clear()
     loads(warned, randn(2, 6))
     assert any("Python boolean" in str(w.message) for w in recwarn) or not recwarn.list
+
+
+def from_a_neighbour(monkeypatch, source):
+    """The function f of a source, as of a package that is installed beside torch and whose name begins like it."""
+    file = os.path.join(os.path.dirname(torch.__file__) + "vision", "neighbour.py")
+    monkeypatch.setitem(linecache.cache, file, (len(source), None, source.splitlines(True), file))
+    space = {"torch": torch}
+    exec(compile(source, file, "exec"), space)
+    return space["f"]
+
+
+def test_a_line_of_a_package_whose_name_begins_with_torch(monkeypatch):
+    decides = from_a_neighbour(monkeypatch, "def f(x):\n    return x if x.sum() > 0 else -x\n")
+    with pytest.raises(ValueError, match=r"\(neighbour.py, line 2: return x if x.sum\(\) > 0"):
+        fo.from_torch(Called(lambda x: decides(x) + 1), randn(2, 6))
+
+
+def test_a_warning_of_a_package_whose_name_begins_with_torch(monkeypatch):
+    """Those about torch's own lines say nothing to the user; others do."""
+    pytest.importorskip("onnx")
+    monkeypatch.setattr(export, "_export", lambda *_: (_ for _ in ()).throw(export.Unsupported("")))
+    constant = from_a_neighbour(monkeypatch, "def f(x):\n    return x + 1 if torch.ones(1).cumsum(0) > 0 else x\n")
+    with pytest.warns(torch.jit.TracerWarning, match="Python boolean") as caught:
+        fo.from_torch(Called(constant), randn(2, 6))
+    assert {os.path.basename(w.filename) for w in caught} == {"neighbour.py"}
 
 
 class Packed(nn.Module):

@@ -4,7 +4,6 @@ with the module."""
 import contextlib
 import io
 import logging
-import os
 import traceback
 import warnings
 from threading import Lock
@@ -18,7 +17,7 @@ from .fx_reader import FxReader, Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
 from .rnn_ops import whole
-from .value_dependence import line_of, look_at_values
+from .value_dependence import is_inside, line_of, look_at_values
 
 OPSET = 17  # of the tracing exporter
 MOST = 4096  # the largest size that is tried beyond the example's
@@ -249,13 +248,8 @@ def _traced(torch, module, example):
         [tuple(size(n) if (i, a) in example.open else n for a, n in enumerate(s)) for i, s in enumerate(shapes)]
         for size in (lambda n: n + 1, lambda n: 1, lambda n: 2 * n + 3)
     ]
-    own = os.path.dirname(torch.__file__)
-    return Candidate(
-        graph,
-        None,
-        other,
-        tuple(w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not w.filename.startswith(own)),
-    )
+    told = [w for w in warned if issubclass(w.category, torch.jit.TracerWarning) and not is_inside(w.filename, torch)]
+    return Candidate(graph, None, other, tuple(told))
 
 
 @contextlib.contextmanager

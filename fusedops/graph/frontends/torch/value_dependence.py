@@ -6,6 +6,8 @@ import os
 import textwrap
 import traceback
 
+from .... import _core
+
 _LOOKS = {"__bool__", "__float__", "__int__", "__index__", "item", "tolist", "numpy", "__array__", "__contains__"}
 
 
@@ -48,9 +50,13 @@ def _line(torch):
 
 def line_of(torch, frames):
     """The innermost line of the user's of some (file, line number)s, in words; none is no words."""
-    own = os.path.dirname(torch.__file__), os.path.dirname(__file__)
     for file, number in reversed(frames):
         line = linecache.getline(file, number).strip()
-        if line and not file.startswith(own):
+        if line and not is_inside(file, torch, _core):
             return f" ({os.path.basename(file)}, line {number}: {textwrap.shorten(line, 80)})"
     return ""
+
+
+def is_inside(file, *modules):
+    """Whether a file is in the folder of one of these modules: torch's is, torchvision's beside it is not."""
+    return any(file.startswith(os.path.join(os.path.dirname(m.__file__), "")) for m in modules)
