@@ -17,7 +17,7 @@ LEAST_SNR = 20  # decibels of signal to noise at the output of a network in 8 bi
 
 @pytest.fixture(autouse=True)
 def _onnx():
-    pytest.importorskip("onnx", reason="networks need onnx: pip install 'fusedops[onnx]'")
+    pytest.importorskip("onnx", reason="networks need onnx: pip install -e '.[onnx]'")
 
 
 def pytest_generate_tests(metafunc):

@@ -48,7 +48,7 @@ def test_peer(benchmark, quick, peer, name):
     if quick and not file and name not in QUICK:
         pytest.skip("not in a quick run")
     if file or name in cases.NETWORKS:
-        pytest.importorskip("onnx", reason="networks need onnx: pip install 'fusedops[onnx]'")
+        pytest.importorskip("onnx", reason="networks need onnx: pip install -e '.[onnx]'")
     try:
         ours, result = _ours(name), peer.prepare(name)
     except Unsupported as e:

@@ -4,7 +4,7 @@ unfused, and PyTorch's.
     python examples/compare_torch.py [FILE.py:NAME --shape 1,3,224,224] [--threads 1]
 
 NAME is a module, or a class or function without arguments that makes one. Without it: a small network of residual
-blocks. Needs pip install 'fusedops[torch]'.
+blocks. Needs pip install -e '.[torch]'.
 """
 
 import argparse

@@ -3,7 +3,7 @@ sent to each once.
 
     python examples/dask_batch.py MODEL.onnx --images 512 --workers 4
 
-MODEL is an .onnx file or what model.save() wrote. Needs pip install 'fusedops[dask,onnx]'.
+MODEL is an .onnx file or what model.save() wrote. Needs pip install -e '.[dask,onnx]'.
 """
 
 import argparse

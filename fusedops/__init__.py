@@ -2,6 +2,7 @@
 functions."""
 
 from importlib import import_module
+from typing import TYPE_CHECKING
 
 from ._version import __version__ as __version__
 from .batchnorm import BatchNorm, fold_batch_norm
@@ -108,6 +109,10 @@ __all__ = [
     "show_config",
     "softmax",
 ]
+
+if TYPE_CHECKING:  # tools such as PyInstaller look for statements of import alone
+    from . import graph as graph
+    from . import reference as reference
 
 _NETWORKS = ("Model", "from_torch", "load", "load_onnx")
 

@@ -5,7 +5,7 @@ import os
 import signal
 import sys
 
-from . import __version__, report, runtime
+from . import __version__, extras, report, runtime
 
 
 def main(argv=None):
@@ -18,7 +18,7 @@ def main(argv=None):
         module = (e.name or "").split(".")[0]
         if module in ("", "fusedops"):
             raise
-        return _fail(f"{options.command} needs {module}: pip install 'fusedops[bench]'")
+        return _fail(f"{options.command} needs {module}: {extras.command('bench')}")
     except BrokenPipeError:  # of `| head`, which has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # or Python complains at its end
         return 1

@@ -10,7 +10,7 @@ __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
 
 def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
-    """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install 'fusedops[onnx]'``.
+    """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
 
 
 def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
-    """Loads a network, or a single layer, from PyTorch. Needs ``pip install 'fusedops[torch]'``.
+    """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
     The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
     where sizes are open.

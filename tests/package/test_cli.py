@@ -165,7 +165,7 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, module, None)
     monkeypatch.setattr(report, "interleaved", None)
     assert cli.main(["bench", *arguments]) == 1
-    assert f"bench needs {module.split('.')[0]}: pip install 'fusedops[bench]'" in capsys.readouterr().err
+    assert f"bench needs {module.split('.')[0]}: pip install -e '.[bench]'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

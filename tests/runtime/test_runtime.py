@@ -1,10 +1,13 @@
 import json
 import sys
+from modulefinder import ModuleFinder
+from pathlib import Path
 
 import pytest
 
 import fusedops as fo
 from catalog import python
+from fusedops import extras
 
 
 def test_scalar_is_always_there():
@@ -73,3 +76,20 @@ def test_import_is_light():
     assert min(seconds for seconds, _ in runs) < 0.04
     modules = {name.partition(".")[0] for name in runs[0][1] if not name.startswith("_cython")}
     assert modules <= sys.stdlib_module_names | {"fusedops", "numpy", "cython_runtime"}
+
+
+def test_tools_that_look_for_imports_find_every_module(tmp_path):
+    """As PyInstaller does, which reads the code of a program and runs none of it."""
+    script = tmp_path / "program.py"
+    script.write_text("import fusedops\n")
+    finder = ModuleFinder(path=[str(Path(fo.__file__).parent.parent)], excludes=["numpy", "torch", "onnx"])
+    finder.run_script(str(script))
+    assert {"fusedops.reference", "fusedops.graph", "fusedops.graph.frontends.onnx.reader"} <= set(finder.modules)
+
+
+@pytest.mark.parametrize("extra", ["onnx", "torch", "bench"])
+def test_the_command_of_an_error_installs_an_extra_that_there_is(extra):
+    tomllib = pytest.importorskip("tomllib", reason="Python before 3.11 has no tomllib")
+    project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    assert f"pip install -e '.[{extra}]'" in extras.command(extra)
+    assert extra in project["optional-dependencies"]

@@ -7,6 +7,7 @@ import os
 
 import numpy as np
 
+from .... import extras
 from . import records
 
 OPSETS = range(7, 29)
@@ -17,7 +18,7 @@ def import_onnx():
         import onnx
         import onnx.version_converter
     except ImportError:
-        raise ImportError("reading ONNX models needs the onnx package: pip install 'fusedops[onnx]'") from None
+        raise ImportError(f"reading ONNX models needs the onnx package: {extras.command('onnx')}") from None
     return onnx
 
 

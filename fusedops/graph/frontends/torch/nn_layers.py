@@ -2,14 +2,14 @@
 
 import numpy as np
 
-from .... import layers, multihead, recurrent
+from .... import extras, layers, multihead, recurrent
 
 
 def import_torch():
     try:
         import torch
     except ImportError:
-        raise ImportError("from_torch needs PyTorch: pip install 'fusedops[torch]'") from None
+        raise ImportError(f"from_torch needs PyTorch: {extras.command('torch')}") from None
     return torch
 
 
