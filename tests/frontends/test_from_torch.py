@@ -1,7 +1,9 @@
 """Modules of PyTorch as networks: every common layer and function, sizes that change, structures, what is refused, what
 is checked."""
 
+import contextlib
 import gc
+import io
 import linecache
 import os
 import subprocess
@@ -9,6 +11,7 @@ import sys
 import threading
 import tracemalloc
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -18,7 +21,8 @@ import fusedops as fo
 torch = pytest.importorskip("torch", reason="PyTorch is not installed (its CPU build is enough)")
 from torch import nn
 
-from fusedops.graph.frontends.torch import aten, export
+from fusedops.graph.frontends.torch import aten, export, progress, verify
+from fusedops.graph.frontends.torch.examples import Example
 from fusedops.graph.frontends.torch.fx_reader import FxReader
 from torch_families import FAMILIES
 from torch_models import build
@@ -1120,3 +1124,86 @@ def test_products_of_many_elements():
     """The other values that they are compared on do not overflow where those of the example do not."""
     x = np.abs(np.random.default_rng(0).standard_normal((512, 1024))) + 0.1
     loads(lambda x: x.prod(-1), torch.tensor(x, dtype=torch.float32))
+
+
+# ---- what loading costs, and what it says
+
+
+class Counted(nn.Module):
+    """Counts the images that it computes; those of export are no real ones."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.images = nn.Conv2d(3, 4, 3), 0
+
+    def forward(self, x):
+        self.images += len(x) if type(x) is torch.Tensor else 0
+        return torch.relu(self.layer(x))
+
+
+@pytest.mark.parametrize("options, most", [({}, 1 + 2), (dict(dynamic_shapes=({2: "height"},)), 1 + 2 + 2)])
+def test_the_module_computes_few_images(options, most, monkeypatch):
+    """The example once, and other values in other sizes; two more of a height that it does not take."""
+    exports = []
+    monkeypatch.setattr(export, "_export", lambda *a, of=export._export: exports.append(1) or of(*a))
+    module = Counted()
+    agrees(fo.from_torch(module, torch.ones(1, 3, 8, 8), **options), module, randn(3, 3, 8, 8))
+    assert 2 <= module.images - 3 <= most and len(exports) == 1
+
+
+class Negative:
+    """In place of a network that negates, but not where `wrong` says so."""
+
+    _graph = SimpleNamespace(nodes=[])
+
+    def __init__(self, wrong):
+        self.wrong = wrong
+
+    def __call__(self, x):
+        return x if self.wrong(x) else -x
+
+
+@pytest.mark.parametrize(
+    "wrong, sizes, traced, found",
+    [
+        (lambda x: False, [[(3, 2)]], True, None),
+        (lambda x: True, [[(3, 2)]], False, "on the example"),
+        (lambda x: len(x) == 3, [[(3, 2)]], False, "on inputs of shape (3, 2)"),
+        (lambda x: x[0, 0] < 0, [], False, "on other values"),
+        (lambda x: x[0, 0] < 0, [[(3, 2)]], True, "on other values"),
+        (lambda x: x[0, 0] < 0, [[(2, 2)]], False, "on other values"),  # the example's own sizes are no other ones
+        (lambda x: x[0, 0] < 0, [[(2, 3)]], False, "on other values"),  # nor are those that the module does not take
+    ],
+)
+def test_what_is_compared(wrong, sizes, traced, found):
+    module = Called(lambda x: x * torch.tensor([-1.0, -1.0]))
+    example = Example(torch, torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    expected = example.tensors(module, example.leaves)
+    difference = verify.difference(Negative(wrong), module, example, expected, sizes, traced)
+    assert difference is None if found is None else difference[0].startswith(found)
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize("stream", [Terminal, io.StringIO])
+def test_progress_on_a_terminal_alone(stream, monkeypatch):
+    """What takes long is told in a line that is gone in the end, after an error too."""
+    monkeypatch.setattr(progress, "PATIENCE", 0.0)
+    monkeypatch.setattr(progress, "PERIOD", 0.01)
+    for module in nn.ReLU(), Called(lambda x: x.median()):
+        monkeypatch.setattr(sys, "stderr", stream())
+        with contextlib.suppress(ValueError):
+            fo.from_torch(module, randn(2, 6))
+        text = sys.stderr.getvalue()
+        assert ("from_torch: torch exports the module (0 s)" in text) == (stream is Terminal)
+        assert text.endswith(progress.CLEAR) == (stream is Terminal)
+
+
+def test_no_progress_before_some_seconds(monkeypatch):
+    monkeypatch.setattr(progress, "PATIENCE", 60.0)
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    fo.from_torch(nn.ReLU(), randn(2, 6))
+    assert sys.stderr.getvalue() == ""

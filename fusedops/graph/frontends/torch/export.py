@@ -16,6 +16,7 @@ from .examples import Example
 from .fx_reader import FxReader, Unsupported
 from .in_place import is_plain
 from .nn_layers import import_torch
+from .progress import progress
 from .rnn_ops import whole
 from .value_dependence import is_inside, line_of, look_at_values
 
@@ -35,13 +36,16 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
             f"from_torch takes a torch.nn.Module, not {type(module).__name__}: let the forward of a module call it"
         )
     example = Example(torch, example_inputs, dynamic_shapes)
-    with _LOCK, _as_for_inference(torch, module):
-        names = _output_names(torch, module, example)
+    with _LOCK, _as_for_inference(torch, module), progress("from_torch") as says:
+        says("the module computes the example")
+        names, expected = _results(torch, module, example)
         reasons = []
         for read in (_exported_doubled, _exported, _fixed, _traced):
             try:
+                says("torch traces the module" if read is _traced else "torch exports the module")
                 candidate = read(torch, module, example)
-                found = _tried(candidate, module, example, build, names)
+                says("network and module are compared")
+                found = _tried(candidate, module, example, build, names, expected)
             except Unsupported as e:
                 reasons.append(str(e))
                 continue
@@ -64,8 +68,8 @@ class Candidate(NamedTuple):
     warnings: tuple = ()  # of torch, for the user if this one is taken
 
 
-def _tried(candidate, module, example, build, names):
-    """The Model of a candidate, or why it is not the module's network."""
+def _tried(candidate, module, example, build, names, expected):
+    """The Model of a candidate, or why it is not the module's network; `expected` are the module's results."""
     graph, program, sizes, _ = candidate
     if len(graph.outputs) != len(names):
         return f"it has {len(graph.outputs)} results, not {len(names)}"
@@ -75,7 +79,7 @@ def _tried(candidate, module, example, build, names):
         model = build(graph)
     except ValueError as e:  # sizes or values that do not fit
         return str(e)
-    wrong = verify.difference(model, module, example, sizes)
+    wrong = verify.difference(model, module, example, expected, sizes, traced=program is None)
     if wrong is None:
         return model
     text, own = wrong
@@ -86,19 +90,20 @@ def _tried(candidate, module, example, build, names):
     return f"it would not compute what the module does: {text}" + (f" ({where})" if where else "")
 
 
-def _output_names(torch, module, example):
-    """A name for each tensor that the module returns: its key in a dict, its place in a tuple."""
+def _results(torch, module, example):
+    """(a name for each tensor that the module returns: its key in a dict, its place in a tuple; the tensors)."""
     pytree = torch.utils._pytree
     made = example.call(module, example.leaves)
-    names = []
+    names, tensors = [], []
     for path, leaf in pytree.tree_flatten_with_path(made)[0]:
         if isinstance(leaf, torch.Tensor):
             parts = [str(getattr(k, "key", getattr(k, "name", getattr(k, "idx", k)))) for k in path]
             name = ".".join(parts) if parts and not parts[0].isdigit() else "_".join(["output", *parts])
             names.append(name if name not in names else f"{name}.{len(names)}")
+            tensors.append(leaf.clone())  # a module may change what it returned
     if not names:
         raise ValueError(f"the module returns {type(made).__name__} without a tensor in it")
-    return names
+    return names, tensors
 
 
 # ---- torch's graph export
@@ -116,6 +121,8 @@ def _exported_doubled(torch, module, example):
 
 
 def _exported(torch, module, example):
+    if all(example.leaves[i].shape[a] == 1 for i, a in example.open):
+        raise Unsupported("")  # nothing would be open
     return _export(torch, module, example, example.leaves, example.open)
 
 
@@ -142,7 +149,7 @@ def _export(torch, module, example, leaves, open_sizes):
         other = leaves[i].shape[a] != example.leaves[i].shape[a]
         if other or (i, a) in example.wanted or len(fixed) == len(open_sizes):
             raise Unsupported(f"the module fixes the size of dimension {a} of {program.graph.inputs[i].name!r}")
-    sizes = _other_sizes(program, [tuple(x.shape) for x in leaves], exported.range_constraints)
+    sizes = _other_sizes(program, example.sizes(), exported.range_constraints)
     return Candidate(program.graph, program, sizes)
 
 

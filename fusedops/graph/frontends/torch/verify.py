@@ -11,28 +11,38 @@ LEAST = 1e-4  # what a largest value counts as at least: sums that should be zer
 FLIPPED = 0.01  # the part of integers and bools that may differ: the order of nearly equal values is rounding
 
 
-def difference(model, module, example, sizes):
-    """None where the model gives the module's results; else what differs, in words, and whether it does so in the
-    sizes of the example. `sizes` are lists of other shapes of the inputs; those that the module itself does not take
-    do not count."""
+def difference(model, module, example, expected, sizes, traced):
+    """None where the model gives the module's results, which are `expected` for the example; else what differs, in
+    words, and whether it does so in the sizes of the example. `sizes` are lists of other shapes of the inputs; those
+    that the module itself does not take do not count. Most of the time goes into the module's own calls: what was
+    exported saw no values, so that other ones in other sizes are enough; what was `traced` did."""
+    wrong = _compared(model, module, example, example.leaves, expected)
+    if wrong:
+        return f"on the example {wrong}", True
+    taken = False
+    for shapes in sizes:
+        if shapes != example.sizes():
+            wrong = _on_other_values(model, module, example, shapes, 1)
+            if wrong:
+                return f"on inputs of shape {', '.join(map(str, shapes))} {wrong}", False
+            taken |= wrong is not None
+    if traced or not taken:
+        wrong = _on_other_values(model, module, example, example.sizes(), -1)
+        if wrong:
+            return f"on other values {wrong}", True
+    return None
+
+
+def _on_other_values(model, module, example, shapes, sign):
+    """What differs, "" where nothing does, None where the module does not take inputs of these shapes."""
     # products of many elements that are 1.5 times as large overflow
     times = 1 if any(node.op == "ReduceProd" for node in model._graph.nodes) else 1.5
-    given = [(example.leaves, "the example", True), (example.varied(example.leaves, -1, times), "other values", True)]
-    given += [
-        (example.varied(example.resized(shapes), 1, times), f"inputs of shape {', '.join(map(str, shapes))}", False)
-        for shapes in sizes
-    ]
-    for leaves, what, own in given:
-        try:
-            expected = example.tensors(module, leaves)
-        except Exception:  # whatever a module raises for inputs that it does not take
-            if leaves is example.leaves:
-                raise
-            continue
-        wrong = _compared(model, module, example, leaves, expected)
-        if wrong:
-            return f"on {what} {wrong}", own
-    return None
+    leaves = example.varied(example.resized(shapes), sign, times)
+    try:
+        expected = example.tensors(module, leaves)
+    except Exception:  # whatever a module raises for inputs that it does not take
+        return None
+    return _compared(model, module, example, leaves, expected) or ""
 
 
 def _compared(model, module, example, leaves, expected):
