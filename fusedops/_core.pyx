@@ -548,6 +548,10 @@ cdef class ImagePlan:
         """What x has to fit, for the error."""
         return "the layer"
 
+    cdef str other_weights(self, Py_ssize_t here, Py_ssize_t there):
+        """What of the weights to change for an x of as many channels, `there` in the other layout, or None."""
+        return None
+
     cdef object misfit(self, tuple shape):
         """The error for an x of a shape that does not fit, with what to do about it where that can be guessed."""
         if self.ic == UNMADE:
@@ -555,9 +559,13 @@ cdef class ImagePlan:
         fixes = []
         if len(shape) in (3, 4):
             first, last = shape[len(shape) - 3], shape[len(shape) - 1]
-            if len(shape) == 3 and self.ic in (first, last):
+            here, there = (last, first) if self.nhwc else (first, last)
+            other = self.other_weights(here, there)
+            if len(shape) == 3 and (other or self.ic in (here, there)):
                 fixes.append("x[np.newaxis]")
-            if self.ic == (first if self.nhwc else last) and first != last:
+            if other:
+                fixes.append(other)
+            elif self.ic == there and here != there:
                 fixes.append(f"layout={'NCHW' if self.nhwc else 'NHWC'!r}")
         needed = f"(n, h, w, {self.ic})" if self.nhwc else f"(n, {self.ic}, h, w)"
         return ValueError(f"x has shape {shape}, but {self.weights()} needs {needed}"
@@ -707,6 +715,20 @@ cdef class WindowPlan(ImagePlan):
 
     cdef str weights(self):
         return f"w {self._weights_shape()} with groups={self.shape.groups}"
+
+    cdef str other_weights(self, Py_ssize_t here, Py_ssize_t there):
+        cdef fo_conv2d_shape *s = &self.shape
+        cdef Py_ssize_t each = s.ic // s.groups
+        if s.groups > 1:  # w has the channels of all groups
+            if here != each:
+                return None
+            return (f"w of shape {(s.oc, each // s.groups, s.kh, s.kw)}, as each group reads its own channels, or "
+                    f"groups=1" if each % s.groups == 0 else "groups=1")
+        if s.oc == each and each != here == s.kh:
+            return "w.transpose(3, 2, 0, 1), if w is (kh, kw, ic, oc)"
+        if self.ic != there and each and here > each and here % each == 0 and s.oc % (here // each) == 0:
+            return f"groups={here // each}"
+        return None
 
 
 cdef class Conv2dPlan(WindowPlan):

@@ -1,15 +1,17 @@
 """Types that the other stubs share."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 from numpy import dtype, float32, ndarray
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 class SupportsDLPack(Protocol):
     def __dlpack__(self, *, stream: Any = ...) -> Any: ...
 
 Array: TypeAlias = ndarray[tuple[int, ...], dtype[float32]]
 Input: TypeAlias = ArrayLike | SupportsDLPack
+Out: TypeAlias = NDArray[Any] | Sequence[NDArray[Any] | None] | Mapping[str, NDArray[Any] | None]  # of a network
 Activation: TypeAlias = str | tuple[str] | tuple[str, float] | tuple[str, float, float] | tuple[str, Array] | None
 Ints: TypeAlias = int | tuple[int, int]
 Padding: TypeAlias = Ints | tuple[tuple[int, int], tuple[int, int]] | Literal["same", "valid"]

@@ -15,6 +15,7 @@ from .images import (
 from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Linear, _choice
 from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 from .pointwise import activation, batch_norm
+from .positions import options_by_name
 from .tokens import attention, embedding
 from .volumes import conv3d
 
@@ -50,6 +51,7 @@ __all__ = [
 ]
 
 
+@options_by_name
 def conv2d(
     x,
     w,
@@ -150,6 +152,7 @@ def conv2d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv1d(
     x,
     w,
@@ -223,6 +226,7 @@ def conv1d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_transpose2d(
     x,
     w,
@@ -301,6 +305,7 @@ def conv_transpose2d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_transpose1d(
     x,
     w,
@@ -374,6 +379,7 @@ def conv_transpose1d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_bn_relu(
     x,
     w,
@@ -437,6 +443,7 @@ def conv_bn_relu(
     )
 
 
+@options_by_name
 def depthwise_conv2d(
     x,
     w,
@@ -505,15 +512,18 @@ def depthwise_operands(x, w, layout):
     if channels == 0:
         raise ValueError(f"x has shape {x.shape}, but a depthwise convolution needs at least one channel")
     if w.ndim == 4 and w.shape[1] != 1 or w.shape[0] % channels:
+        kh, kw, c, m = w.shape if w.ndim == 4 else (0, 0, 0, 0)
+        order = f"; one of (kh, kw, c, m) is w.transpose(2, 3, 0, 1).reshape({c * m}, 1, {kh}, {kw})"
         raise ValueError(
             f"w has shape {w.shape}, but x {x.shape} has {channels} channels: w must be ({channels}*m, 1, kh, kw) or "
-            f"({channels}*m, kh, kw)"
+            f"({channels}*m, kh, kw){order * (c == channels)}"
         )
     if w.ndim == 3:
         w = w[:, np.newaxis]
     return x, w, channels
 
 
+@options_by_name
 def depthwise_conv_bn_relu(
     x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None
 ):
@@ -560,6 +570,7 @@ def depthwise_conv_bn_relu(
     )
 
 
+@options_by_name
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     """Fully connected layer: ``y = activation(x w^T + bias + residual)``.
 
@@ -601,6 +612,7 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     return Linear(w, bias, activation=activation)(x, residual, out)
 
 
+@options_by_name
 def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
     """Matrix product with a fused epilogue: ``y = activation(a b + bias + residual)``.
 

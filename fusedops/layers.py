@@ -1,5 +1,7 @@
 """Prepared layers: batch norm folded and weights packed once, then called many times, from any thread."""
 
+import sys
+import warnings
 from operator import index
 
 import numpy as np
@@ -10,6 +12,7 @@ from .streams import ConvolutionStream, TransposedWindows, Windows
 
 ALGORITHMS = ("auto", "direct", "winograd", "winograd1d", "strassen")
 LAYOUTS = ("NCHW", "NHWC")
+LARGEST_SIDE = 7  # of a kernel in use: a longer one of 3 rows, from 3 channels to 3, is taken for 3x3 in another order
 LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
 
 
@@ -34,6 +37,14 @@ def _kept(activation, parsed):
     if parsed[3] is not None:
         return "prelu", parsed[3]
     return tuple(activation) if isinstance(activation, list) else activation
+
+
+def _warn(text):
+    """Warns about the line of the user's that led here."""
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == __package__:
+        level, frame = level + 1, frame.f_back
+    warnings.warn(text, stacklevel=level)
 
 
 def integer(value, name, least=1):
@@ -251,6 +262,11 @@ class Conv2d(_Layer, _core.Conv2dPlan):
         oc = w.shape[0]
         stride, zeros, dilation, groups, nhwc = windows(w, stride, padding, dilation, groups, layout)
         _choice(algorithm, "algorithm", ALGORITHMS)
+        if w.shape[:3] == (3, 3, 3) and w.shape[3] > LARGEST_SIDE and groups == 1:
+            _warn(
+                f"w has shape {w.shape}, which is (oc, ic/groups, kh, kw): a kernel of 3 x {w.shape[3]} that makes 3 "
+                f"channels of 3. If it is (kh, kw, ic, oc), as TensorFlow has it, pass w.transpose(3, 2, 0, 1)"
+            )
         bias = _core.widened(bias, "bias", w)
         if w.dtype == np.float16 and (bn is not None or w.shape[1] == 1 < groups):
             w = w.astype(np.float32)

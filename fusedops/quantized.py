@@ -7,6 +7,7 @@ import numpy as np
 from . import _core, activations
 from .batchnorm import scale_and_bias
 from .layers import _bias, _kept, _Layer, windows
+from .positions import options_by_name
 
 __all__ = ["QConv2d", "QLinear", "Quantization", "dequantize", "qconv2d", "qlinear", "quantize"]
 
@@ -400,6 +401,7 @@ class QConv2d(_Layer, _core.QConv2dPlan):
         )
 
 
+@options_by_name
 def qconv2d(
     x,
     w,
@@ -487,6 +489,7 @@ def qconv2d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residual=None, residual_q=None, out=None):
     """Fully connected layer in 8 bits: ``y = activation(x w^T + bias + residual)``, products summed exactly in 32 bits.
 

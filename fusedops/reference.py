@@ -10,6 +10,7 @@ import numpy as np
 
 from . import _core, activations, functional, layers, pointwise, quantized, recurrent, tokens, volumes
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
+from .positions import options_by_name
 
 
 class _Unfused:
@@ -247,6 +248,7 @@ class ConvTranspose1d(_Unfused):
         super().__init__(kernel, channels, layout == "NHWC", bias, None if fold_bn else bn, activation, fold_bn)
 
 
+@options_by_name
 def conv1d(
     x,
     w,
@@ -281,6 +283,7 @@ def conv1d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_transpose2d(
     x,
     w,
@@ -315,6 +318,7 @@ def conv_transpose2d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_transpose1d(
     x,
     w,
@@ -349,6 +353,7 @@ def conv_transpose1d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv3d(
     x,
     w,
@@ -461,6 +466,7 @@ def _delivered(y, out):
     return out
 
 
+@options_by_name
 def conv2d(
     x,
     w,
@@ -495,6 +501,7 @@ def conv2d(
     return layer(x, residual, out)
 
 
+@options_by_name
 def conv_bn_relu(
     x,
     w,
@@ -530,6 +537,7 @@ def conv_bn_relu(
     )
 
 
+@options_by_name
 def depthwise_conv2d(
     x,
     w,
@@ -564,6 +572,7 @@ def depthwise_conv2d(
     )
 
 
+@options_by_name
 def depthwise_conv_bn_relu(
     x, w, bn=None, *, bias=None, residual=None, stride=1, padding=0, dilation=1, layout="NCHW", out=None, fold_bn=False
 ):
@@ -584,11 +593,13 @@ def depthwise_conv_bn_relu(
     )
 
 
+@options_by_name
 def linear(x, w, bias=None, *, residual=None, activation=None, out=None, fold_bn=False):
     """:func:`fusedops.linear`, unfused."""
     return Linear(w, bias, activation=activation, fold_bn=fold_bn)(x, residual, out)
 
 
+@options_by_name
 def gemm(a, b, *, bias=None, residual=None, activation=None, out=None, fold_bn=False):
     """:func:`fusedops.gemm`, unfused."""
     a, b = functional.gemm_operands(a, b)
@@ -988,11 +999,13 @@ class QConv2d(_Requantized):
         )
 
 
+@options_by_name
 def qlinear(x, w, *, x_q=None, w_q, y_q=None, bias=None, activation=None, residual=None, residual_q=None, out=None):
     """:func:`fusedops.qlinear`, unfused: dequantised, computed in float32, activated and quantised, each a pass."""
     return QLinear(w, bias, x_q=x_q, w_q=w_q, y_q=y_q, residual_q=residual_q, activation=activation)(x, residual, out)
 
 
+@options_by_name
 def qconv2d(
     x,
     w,

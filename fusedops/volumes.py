@@ -5,6 +5,7 @@ import numpy as np
 from . import _core
 from .batchnorm import fold_batch_norm
 from .layers import LARGEST, LAYOUTS, Conv2d, _choice, integer
+from .positions import options_by_name
 
 _FORMS = "an int or three ints"
 _PADDINGS = "an int, three ints, three pairs of ints, 'same' or 'valid'"
@@ -32,6 +33,7 @@ def _padding(padding):
     return tuple((p, p) for p in _triple(padding, "padding", 0, _PADDINGS))
 
 
+@options_by_name
 def conv3d(
     x,
     w,

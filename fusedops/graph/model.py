@@ -10,15 +10,18 @@ from .passes.context import example_shapes
 from .passes.optimizer import optimize
 from .quantization.quantizer import Options, is_quantized, quantize
 from .runtime import profiler
-from .runtime.arguments import shape_of, with_inputs
+from .runtime.arguments import in_order, shape_of, with_inputs
 from .runtime.session import Session
 
 
 class Model:
     """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.from_torch` or :func:`fusedops.load`.
 
-    ``model(*arrays)`` takes the inputs in order and returns the output, or a tuple of them. It may be called from many
-    threads. Memory for the values inside the network is planned for each set of input shapes at its first call, and
+    ``model(*arrays, **by_name, out=None)`` takes the inputs in order, or by their names, and returns the output, or a
+    tuple of them. `out` is where they go: an array, or for several outputs a tuple of arrays or a dict from their
+    names, with None or no name for those that shall be new. It takes any strides and may overlap an input; an array
+    whose elements lie in a row, apart from all inputs, is written without a copy. It may be called from many threads.
+    Memory for the values inside the network is planned for each set of input shapes at its first call, and
     kept for the next ones, for up to 64 sets. When one more comes, the half that was not used for longest is dropped.
 
     Attributes
@@ -39,6 +42,9 @@ class Model:
     array([[0., 1., 4.]], dtype=float32)
     >>> model.run({"x": x, "bias": bias})["y"].shape
     (1, 3)
+    >>> y = np.empty((1, 3), np.float32)
+    >>> model(x, bias=bias, out=y) is y
+    True
     >>> print(model.benchmark(x, bias, number=1, repeat=2))  # doctest: +ELLIPSIS
     Execution time summary:
                  mean (ms)  median (ms)  max (ms)  min (ms)  std (ms)
@@ -60,17 +66,23 @@ class Model:
     def outputs(self):
         return list(self._graph.outputs)
 
-    def __call__(self, *arrays):
-        """The outputs for the inputs in order: an array, or a tuple of them where the network has several."""
-        results = self._run(arrays)
+    def __call__(self, /, *arrays, out=None, **by_name):
+        """The outputs for the inputs in order or by name: an array, or a tuple of them where the network has
+        several."""
+        if by_name:
+            model, arrays = self._bound(in_order(self._graph.inputs, arrays, by_name) | by_name)
+            return model(*arrays, out=out)
+        results = self._run(arrays) if out is None else self._run(arrays, out)
         return results[0] if len(results) == 1 else tuple(results)
 
-    def run(self, inputs):
+    def run(self, inputs, *others):
         """Runs the network on arrays by the names of its inputs.
 
         Parameters
         ----------
         inputs : dict of str to ndarray
+        *others
+            Nothing: a call such as ONNX Runtime's ``run(None, inputs)`` is told what to write.
 
         Returns
         -------
@@ -91,26 +103,32 @@ class Model:
         >>> model.run({"x": np.float32([-1, 2])})
         {'y': array([0., 4.], dtype=float32)}
         """
-        names = [v.name for v in self._graph.inputs]
+        if others:
+            raise TypeError(
+                "run takes a dict of inputs alone, and gives all outputs by name: write model.run(inputs) in place of "
+                "ONNX Runtime's run(names, inputs), and model.run(inputs)[name] for one output"
+            )
         if not isinstance(inputs, Mapping):
             raise TypeError(
                 f"run takes a dict from the names of inputs to arrays, not {type(inputs).__name__}: model(*arrays) "
                 f"takes them in order"
             )
+        model, arrays = self._bound(inputs)
+        results = model(*arrays)
+        names = [v.name for v in self._graph.outputs]
+        return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
+
+    def _bound(self, inputs):
+        """(the network, its inputs in order) of inputs by their names; one that takes inputs with a default where such
+        are given."""
+        names = [v.name for v in self._graph.inputs]
         defaults = [v.name for v in self._graph.defaults]
         if set(names) < set(inputs) <= {*names, *defaults}:
-            return self._taking([name for name in defaults if name in inputs]).run(inputs)
+            return self._taking([name for name in defaults if name in inputs])._bound(inputs)
         if set(inputs) != set(names):
             taken = ", ".join(names) + (f" (and may take {', '.join(defaults)})" if defaults else "")
             raise ValueError(f"the network takes the inputs {taken}, got {', '.join(map(str, inputs)) or 'none'}")
-        results = self(*(inputs[name] for name in names))
-        return dict(
-            zip(
-                [v.name for v in self._graph.outputs],
-                results if isinstance(results, tuple) else (results,),
-                strict=True,
-            )
-        )
+        return self, [inputs[name] for name in names]
 
     def _taking(self, names):
         """The network with inputs that have a default as inputs that must be given."""

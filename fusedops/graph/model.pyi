@@ -1,10 +1,10 @@
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from numpy.typing import NDArray
 
-from .._types import Input
+from .._types import Input, Out
 from .ir.explanation import Explanation
 from .ir.graph import Value
 from .runtime.profiler import Benchmark, Profile
@@ -14,8 +14,9 @@ class Model:
     def inputs(self) -> list[Value]: ...
     @property
     def outputs(self) -> list[Value]: ...
-    def __call__(self, *arrays: Input) -> Any: ...  # an array, or a tuple of them where there are several outputs
-    def run(self, inputs: Mapping[str, Input]) -> dict[str, NDArray[Any]]: ...
+    # an array, or a tuple of them where there are several outputs
+    def __call__(self, /, *arrays: Input, out: Out | None = None, **by_name: Input) -> Any: ...
+    def run(self, inputs: Mapping[str, Input], *others: NoReturn) -> dict[str, NDArray[Any]]: ...
     def memory(self, *shapes: tuple[int, ...]) -> int: ...
     def explain(self) -> Explanation: ...
     def benchmark(

@@ -1,5 +1,8 @@
 """Every wrong argument is refused: the right type of error, a text that names it, and nothing written to `out`."""
 
+import inspect
+import warnings
+
 import numpy as np
 import pytest
 
@@ -368,11 +371,88 @@ def test_layers_check_their_input(draw):
         ),
         (lambda draw: fo.conv2d(draw(1, 3, 6, 7), draw(4, 3, 3, 3), layout="NHWC"), "pass layout='NCHW'"),
         (lambda draw: fo.linear(draw(2, 5), draw(5, 3)), "pass w.T"),
+        # weights of all groups, whose image is no other layout's for having as many columns as that needs channels
+        (lambda draw: fo.conv2d(draw(1, 4, 8, 8), draw(8, 4, 3, 3), groups=2), r"w of shape \(8, 2, 3, 3\).*groups=1$"),
+        (lambda draw: fo.conv2d(draw(1, 3, 8, 6), draw(8, 3, 3, 3), groups=2), "pass groups=1$"),
+        (lambda draw: fo.conv2d(draw(1, 8, 8, 4), draw(8, 2, 3, 3), groups=2), "pass layout='NHWC'$"),
+        (lambda draw: fo.conv2d(draw(1, 6, 8, 8), draw(6, 1, 3, 3)), "pass groups=6$"),
+        (lambda draw: fo.conv2d(draw(6, 8, 8), draw(6, 1, 3, 3)), r"pass x\[np.newaxis\] and groups=6$"),
+        (lambda draw: fo.conv2d(draw(1, 16, 8, 8), draw(3, 3, 16, 5)), r"pass w.transpose\(3, 2, 0, 1\), if"),
+        (
+            lambda draw: fo.conv2d(draw(1, 8, 8, 16), draw(3, 3, 16, 5), layout="NHWC"),
+            r"pass w.transpose\(3, 2, 0, 1\)",
+        ),
+        (
+            lambda draw: fo.depthwise_conv2d(draw(1, 6, 8, 8), draw(3, 5, 6, 2)),
+            r"w.transpose\(2, 3, 0, 1\).reshape\(12, 1, 3, 5\)",
+        ),
     ],
 )
 def test_the_likely_fix_of_a_shape(draw, call, fix):
     with pytest.raises(ValueError, match=fix):
         call(draw)
+
+
+def test_the_advice_on_weights_is_right(draw):
+    """What the texts above say to pass gives the convolution that was meant."""
+    x, w = draw(1, 6, 8, 8), draw(5, 6, 3, 3)
+    np.testing.assert_array_equal(fo.conv2d(x, w.transpose(2, 3, 1, 0).transpose(3, 2, 0, 1)), fo.conv2d(x, w))
+    w = draw(12, 1, 3, 5)
+    given = w.reshape(6, 2, 3, 5).transpose(2, 3, 0, 1)  # (kh, kw, c, m)
+    mended = given.transpose(2, 3, 0, 1).reshape(12, 1, 3, 5)
+    np.testing.assert_array_equal(fo.depthwise_conv2d(x, mended), fo.depthwise_conv2d(x, w))
+
+
+@pytest.mark.parametrize(
+    "call", [lambda x, w: fo.conv2d(x, w), lambda x, w: fo.Conv2d(w)(x), lambda x, w: fo.conv_bn_relu(x, w)]
+)
+def test_weights_of_rgb_images_in_another_order(draw, call):
+    """A kernel of (kh, kw, ic, oc) that fits as one of (oc, ic, kh, kw) is computed, with a warning."""
+    with pytest.warns(UserWarning, match=r"\(3, 3, 3, 16\).*w.transpose\(3, 2, 0, 1\)") as caught:
+        assert call(draw(1, 3, 20, 20), draw(3, 3, 3, 16)).shape == (1, 3, 18, 5)
+    assert caught[0].filename == __file__
+
+
+@pytest.mark.parametrize(
+    "shape, groups", [((3, 3, 3, 3), 1), ((3, 3, 3, 7), 1), ((3, 3, 1, 16), 1), ((3, 3, 3, 16), 3), ((16, 3, 3, 3), 1)]
+)
+def test_weights_in_use_get_no_warning(draw, shape, groups):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        fo.Conv2d(draw(*shape), groups=groups)
+
+
+OPTIONS_BY_NAME = [
+    (name, path)
+    for path in (fo, fo.reference)
+    for name in [
+        "conv1d",
+        "conv2d",
+        "conv3d",
+        "conv_transpose1d",
+        "conv_transpose2d",
+        "conv_bn_relu",
+        "depthwise_conv2d",
+        "depthwise_conv_bn_relu",
+        "gemm",
+        "linear",
+        "qconv2d",
+        "qlinear",
+    ]
+]
+
+
+@pytest.mark.parametrize("name, path", [pytest.param(n, p, id=f"{p.__name__}.{n}") for n, p in OPTIONS_BY_NAME])
+def test_an_option_in_order_is_told_its_name(name, path):
+    """The call that the error writes has the names of the function's own signature."""
+    function = getattr(path, name)
+    options = list(inspect.signature(function).parameters.values())
+    inputs = [p.name for p in options if p.kind is p.POSITIONAL_OR_KEYWORD]
+    first = next(p.name for p in options if p.kind is p.KEYWORD_ONLY)
+    with pytest.raises(TypeError) as caught:
+        function(*range(len(inputs) + 1))
+    assert f"{name}({', '.join(inputs)}, {first}=...)" in str(caught.value)
+    assert "out" in str(caught.value)
 
 
 @pytest.mark.parametrize("method", ["output_shape", "kernel", "fuses"])

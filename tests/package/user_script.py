@@ -159,6 +159,7 @@ def network(model: fo.Model, path: Path) -> Array:
     model.save(path)
     again: Array = fo.load(path)(x)
     named: Array = model.run({model.inputs[0].name: x})[model.outputs[0].name]
+    print(model(x, out=named) is named, model(**{model.inputs[0].name: x}, out={model.outputs[0].name: named}) is named)
     return again - named
 
 

@@ -92,6 +92,9 @@ class _Part:
         return self.template.program(values, offsets, constants, options)
 
 
+_REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
+
+
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
     of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
@@ -101,6 +104,7 @@ class SymbolicPlan:
     ----------
     steps : list of Step
     report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
+    refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
     def __init__(self, graph, env, shapes, values, layers, threads, graphs=None):
@@ -116,6 +120,7 @@ class SymbolicPlan:
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)
+        self.refuses = any(step.kind in _REFUSING for step in self.steps)
         self._outputs = [([*map(env.number, self.known[v].shape)], self.known[v].dtype) for v in graph.results]
         self.buffers = [b for b in builder.buffers if b.shares is None and b.first >= 0]
         self._arena = {id(b): i for i, b in enumerate(self.buffers)}

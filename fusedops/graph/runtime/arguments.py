@@ -1,5 +1,6 @@
 """What a network is called with: checked, as a plan takes it."""
 
+from collections.abc import Mapping
 from operator import index
 
 import numpy as np
@@ -9,6 +10,12 @@ from ... import _core
 
 def with_inputs(inputs, given):
     """What is given for each of the inputs, with that input."""
+    if any(isinstance(x, Mapping) for x in given):
+        names = ", ".join(v.name for v in inputs)
+        raise TypeError(
+            f"the network takes arrays, not a dict: write model(**inputs), or model.run(inputs) for a dict of the "
+            f"outputs too, with {names} as keys"
+        )
     if len(given) != len(inputs):
         nested = any(isinstance(x, (tuple, list, dict)) for x in given)
         raise ValueError(
@@ -16,6 +23,18 @@ def with_inputs(inputs, given):
             f"{len(given)}" + ": pass the arrays inside a tuple, list or dict one by one" * nested
         )
     return zip(given, inputs, strict=True)
+
+
+def in_order(inputs, arrays, by_name):
+    """What is given in order, by the names of the first inputs; `by_name` is given too."""
+    if len(arrays) > len(inputs):
+        with_inputs(inputs, arrays)  # says what it takes
+    given = {v.name: x for v, x in zip(inputs, arrays, strict=False)}
+    twice = [name for name in given if name in by_name]
+    if twice:
+        names = ", ".join(v.name for v in inputs)
+        raise ValueError(f"{twice[0]} is given twice, in order and by name: the inputs are {names}")
+    return given
 
 
 def checked(x, value, any_shape=False):
@@ -51,4 +70,22 @@ def _check_shape(shape, value):
         or any(isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True))
     )
     if wrong or min(shape, default=0) < 0:
-        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}")
+        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}{_opened(shape, value)}")
+
+
+def _opened(shape, value):
+    """What to do about sizes that were fixed when the network was made; "" where it is no matter of sizes."""
+    if len(shape) != len(value.shape):
+        return ""
+    axes = [i for i, (n, m) in enumerate(zip(value.shape, shape, strict=True)) if isinstance(n, int) and n != m]
+    features = len(shape) > 3 or len(shape) == 2 and value.dtype == np.float32
+    if min(shape, default=0) < 0 or features and 1 in axes:
+        return ""
+    named = ", ".join(f"{i}: {_AXES.get((len(shape), i), f'size{i}')!r}" for i in axes)
+    return (
+        f": its size was fixed when the network was made; fusedops.from_torch and torch.onnx.export leave it open with "
+        f"dynamic_shapes, {{{named}}} for {value.name}"
+    )
+
+
+_AXES = {(4, 2): "height", (4, 3): "width", (2, 1): "length", (3, 1): "length"} | {(n, 0): "batch" for n in range(1, 9)}

@@ -16,7 +16,7 @@ from ..ir.symbolic import SYMBOLIC_ERRORS, ShapeEnv
 from ..passes.optimizer import optimize
 from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.tensor import working_memory
-from . import segments
+from . import destinations, segments
 from .arguments import checked, with_inputs
 from .loop_runner import Subgraphs
 from .profiler import run_timed
@@ -84,12 +84,14 @@ class Session:
 
     # ---- calls
 
-    def run(self, arrays):
-        """The results for a tuple of the inputs in order, as a list."""
+    def run(self, arrays, out=None):
+        """The results for a tuple of the inputs in order, as a list; `out` as :mod:`.destinations` takes it."""
         found = self._simple and self._planned(arrays)
         if not found:
             arrays = self.take(arrays)
             found = self.plan_of(arrays)
+        if out is not None:
+            return _written(*found, arrays, destinations.listed(out, self.graph.outputs), self.graph.outputs)
         return segments.run(*found, arrays, _executed) if found[0].segmented else _executed(*found, arrays)
 
     def take(self, arrays):
@@ -254,14 +256,26 @@ def _with_sizes(x, sizes):
     return np.array([next(sizes) for _ in range(x.size)], object).reshape(x.shape)
 
 
-def _executed(plan, arenas, arrays):
-    """The results of a plan."""
-    arena, *results = working_memory(plan, arenas)
+def _executed(plan, arenas, arrays, given=None):
+    """The results of a plan; in the arrays that are given for them, None for new ones."""
+    arena, *results = working_memory(plan, arenas, given)
     try:
         plan.run((arena, *arrays, *results))
     finally:
         arenas.append(arena)
     return results
+
+
+def _written(plan, arenas, arrays, given, outputs):
+    """The results of a plan in the arrays that are given for them, None for new ones."""
+    if plan.segmented:  # shapes are known when all is computed
+        results = segments.run(plan, arenas, arrays, _executed)
+        destinations.check(given, outputs, [(np.shape(y), getattr(y, "dtype", None)) for y in results])
+    else:
+        destinations.check(given, outputs, plan.outputs)
+        ready = None if plan.template.refuses else destinations.in_place(given, arrays)
+        results = _executed(plan, arenas, arrays, ready)
+    return destinations.deliver(results, given)
 
 
 def _seconds(plan, arenas, arrays):

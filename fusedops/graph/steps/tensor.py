@@ -148,8 +148,8 @@ def check_bytes(nbytes):
         raise MemoryError(f"the results of all rounds take {nbytes} bytes, more than this machine has")
 
 
-def working_memory(plan, arenas):
-    """An arena that no other call is using, and new results."""
+def working_memory(plan, arenas, given=None):
+    """An arena that no other call is using, and results: those that are given, None for new ones."""
     try:
         arena = arenas.pop()
     except IndexError:
@@ -158,7 +158,10 @@ def working_memory(plan, arenas):
         raw = np.empty(plan.arena + ALIGNMENT, np.uint8)
         start = -raw.ctypes.data % ALIGNMENT
         arena = raw[start : start + plan.arena]
-    return arena, *_core.new_results(plan.outputs)
+    if given is None:
+        return arena, *_core.new_results(plan.outputs)
+    new = iter(_core.new_results([kind for kind, y in zip(plan.outputs, given, strict=True) if y is None]))
+    return arena, *(next(new) if y is None else y for y in given)
 
 
 def _aligned(nbytes):
