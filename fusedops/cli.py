@@ -111,7 +111,8 @@ def _parser():
             ("fusedops quantize net.onnx x.npy -o net.fo --snr 30 --keep fc", "closer to float32, and fc as it is"),
         ),
         description="Calibrates a network on samples and writes it with layers in 8 bits where they are predicted\n"
-        "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32.",
+        "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
+        "and how long the network takes before and after.",
     )
     quantize.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
     quantize.add_argument(
@@ -140,6 +141,9 @@ def _parser():
             help=f"least signal to noise of {of}, in decibels (default: 20)",
         )
     quantize.add_argument("--threads", type=_count, default=1, metavar="N", help="threads (default: 1)")
+    quantize.add_argument(
+        "--no-time", action="store_false", dest="time", help="do not time the network in float32 and in 8 bits"
+    )
     quantize.set_defaults(run=_quantize)
 
     completion = commands.add_parser(
@@ -229,11 +233,13 @@ def _quantize(options):
         raise ValueError(f"{options.output} cannot be written: name a file in a folder that exists")
     bounds = dict(calibration=options.calibration, keep=options.keep, layer_snr=options.layer_snr, snr=options.snr)
     try:
-        model = report.quantize_network(options.model, options.samples, options.threads, **bounds)
+        model, small, sample = report.quantize_network(options.model, options.samples, options.threads, **bounds)
     except TypeError as e:  # samples of another type than the network takes
         raise ValueError(str(e)) from None
-    model.save(options.output)
-    print(model.explain().quantized)
+    small.save(options.output)
+    print(small.explain().quantized, flush=True)
+    if options.time:
+        print("", report.time_quantized(model, small, sample, options.threads), sep="\n")
 
 
 def _completion(options):

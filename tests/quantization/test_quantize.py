@@ -2,6 +2,7 @@
 
 import itertools
 import pickle
+import re
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 import fusedops as fo
 from catalog import BYTE_PRODUCTS, using_byte_products, using_isa
 from fusedops import _core, cli, report
+from fusedops.graph.frontends import native
 from fusedops.graph.inference import cost as layer_costs
 from fusedops.graph.ir.explanation import Quantized
 from fusedops.graph.ir.graph import Graph, Node, Value
@@ -411,6 +413,43 @@ def test_never_slower_than_float32(make, isa, kind):
         assert done.ns == done.float_ns and done.outputs[0].snr > 100
 
 
+def test_what_is_predicted_for_the_layers_and_for_the_network(cheap):
+    """The network has nodes that are no layers, and layers that stay float32."""
+    net = Net("n", 64)
+    y = net.node("Softmax", [net.linear("x", 64, 64, "first", "Relu")], "softmax")
+    model = fo.load_onnx(net.proto(net.linear(y, 64, 64, "second")))
+    done = model.quantize([X], keep=("second",)).explain().quantized
+    first, second = done.layers
+    assert (first.bits, second.bits) == (8, 32)
+    assert done.changed_gain == pytest.approx(first.float_ns / first.ns)
+    assert done.other_ns > 0
+    assert done.network_gain == pytest.approx((done.float_ns + done.other_ns) / (done.ns + done.other_ns))
+    assert 1 < done.network_gain < done.gain < done.changed_gain
+    assert f"{done.changed_gain:.2f} times as fast as in float32, the whole network {done.network_gain:.2f}" in str(
+        done
+    )
+    assert done.as_dict()["network_gain"] == done.network_gain
+
+
+def test_a_report_of_an_earlier_version():
+    """Has no prediction of what is no layer."""
+    done = native._quantized("mse", [], [], 1.0, 2.0)
+    assert done.gain == 2 and done.network_gain is None and "whole network" not in str(done)
+
+
+def test_what_other_nodes_are_predicted_to_take():
+    """Products of computed values by their multiply-adds, all else by what is read and written; views nothing."""
+    x, y = (8, 64, 64), (8, 64, 64)
+    shapes = dict(x=x, y=y, z=y, v=(64, 512))
+    product = layer_costs.of_others([Node("MatMul", "m", ["x", "y"], ["z"])], shapes)
+    assert product == pytest.approx(8 * _core.linear_nanoseconds(64, 64, 64)[0])
+    attention = layer_costs.of_others([Node("SoftmaxProduct", "a", ["x", "y", "y"], ["z"])], shapes)
+    assert attention == pytest.approx(2 * product)
+    passed = layer_costs.of_others([Node("Softmax", "s", ["x"], ["y"])], shapes)
+    assert passed == pytest.approx(_core.convert_nanoseconds(2 * 8 * 64 * 64))
+    assert layer_costs.of_others([Node("Reshape", "r", ["x", "shape"], ["v"])], shapes) == 0
+
+
 def test_predictions_depend_on_what_the_processor_has():
     layer = fo.Conv2d(np.ones((256, 128, 1, 1), np.float32), layout="NHWC")
     gains = []
@@ -545,9 +584,22 @@ def test_the_command_writes_a_network(files, cheap, capsys):
     assert cli.main(command) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("2 of 3 layers in 8 bits") and "kept, as was asked" in shown and "dB" in shown
+    assert re.search(
+        r"^float32 .*\n8 bits .*\n(?:.*\n)?8 bits: \d+\.\d\d times as fast as float32, by the medians$",
+        shown,
+        re.MULTILINE,
+    )
     model = fo.load_onnx(str(folder / "rows.onnx"))
     same = model.quantize([x[i : i + 1] for i in range(5)], keep=("third",))
     assert np.array_equal(fo.load(folder / "rows.fo")(x), same(x))
+
+
+def test_the_command_does_not_time(files, cheap, capsys, monkeypatch):
+    monkeypatch.setattr(report, "benchmark", None)
+    folder, _ = files
+    command = ["quantize", f"{folder}/rows.onnx", f"{folder}/x.npz", "-o", f"{folder}/rows.fo", "--no-time"]
+    assert cli.main(command) == 0
+    assert "by the medians" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

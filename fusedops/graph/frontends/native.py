@@ -257,11 +257,12 @@ def _report(header):
     return [kinds[kind](*(tuple(v) if isinstance(v, list) else v for v in fields)) for kind, fields in header["report"]]
 
 
-def _quantized(calibration, layers, outputs, ns, float_ns):
+def _quantized(calibration, layers, outputs, ns, float_ns, other_ns=None):
     return Quantized(
         calibration,
         tuple(QuantizedLayer(*row) for row in layers),
         tuple(QuantizedOutput(*row) for row in outputs),
         ns,
         float_ns,
+        other_ns,
     )

@@ -7,6 +7,7 @@ import numpy as np
 from ... import _core
 from ...layers import Conv2d
 from ..operators import conv_geometry
+from ..operators.registry import OPERATORS
 
 
 def of_layer(node, x, y, layer):
@@ -15,6 +16,29 @@ def of_layer(node, x, y, layer):
         return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
     _, _, pads = _window(node, x, layer._weights_shape())
     return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
+
+
+def of_others(nodes, shapes):
+    """Nanoseconds in float32 of nodes that are no layers: of reading and writing their values, or of their
+    multiply-adds at the rate of a middling product, whichever is more. `shapes` are those of computed values."""
+    each = _core.linear_nanoseconds(64, 64, 64)[0] / 64**3
+    total = 0.0
+    for node in nodes:
+        if OPERATORS[node.op].traits.moves_elements is None or "Pool" in node.op:
+            values = [math.prod(shapes[v]) for v in (*node.reads(), *node.outputs) if v in shapes]
+            total += max(_core.convert_nanoseconds(sum(values)), each * _multiply_adds(node, shapes))
+    return total
+
+
+def _multiply_adds(node, shapes):
+    """Those of products of two computed values."""
+    reads = [shapes.get(v) for v in node.inputs[:3]]
+    if node.op == "MatMul" and reads[0] and node.output in shapes:
+        return math.prod(shapes[node.output]) * reads[0][-1]
+    if node.op == "SoftmaxProduct" and all(reads):
+        q, k, v = reads
+        return math.prod(q[:-1]) * k[-2] * (q[-1] + v[-1])
+    return 0
 
 
 def unquantized(node, x, y, w):

@@ -49,33 +49,52 @@ class QuantizedOutput(NamedTuple):
 
 class Quantized(NamedTuple):
     """What ``model.quantize`` did; ``str()`` is a table. `ns` and `float_ns` are predicted for the network's layers and
-    for conversions between them, as it is and with all of them in float32."""
+    for conversions between them, as it is and with all of them in float32; `other_ns` for all other nodes, None where
+    an earlier version made it."""
 
     calibration: str
     layers: tuple[QuantizedLayer, ...]
     outputs: tuple[QuantizedOutput, ...]
     ns: float
     float_ns: float
+    other_ns: float | None = None
 
     @property
     def gain(self) -> float:
         """How many times as fast as float32 its layers are, by the prediction."""
         return self.float_ns / self.ns if self.ns else 1.0
 
+    @property
+    def changed_gain(self) -> float:
+        """How many times as fast the layers in 8 bits are, by the prediction, without conversions."""
+        changed = [n for n in self.layers if n.bits == 8 and n.ns and n.float_ns]
+        return sum(n.float_ns or 0 for n in changed) / sum(n.ns or 0 for n in changed) if changed else 1.0
+
+    @property
+    def network_gain(self) -> float | None:
+        """How many times as fast as float32 the whole network is, by the prediction; None where that is not known."""
+        if self.other_ns is None:
+            return None
+        ns = self.ns + self.other_ns
+        return (self.float_ns + self.other_ns) / ns if ns else 1.0
+
     def as_dict(self) -> dict[str, Any]:
         layers = [layer._asdict() | {"gain": layer.gain} for layer in self.layers]
-        return self._asdict() | {"gain": self.gain, "layers": layers, "outputs": [o._asdict() for o in self.outputs]}
+        gains = {name: getattr(self, name) for name in ("gain", "changed_gain", "network_gain")}
+        return self._asdict() | gains | {"layers": layers, "outputs": [o._asdict() for o in self.outputs]}
 
     def __repr__(self):
         eight = sum(layer.bits == 8 for layer in self.layers)
         moved = ", ".join(f"{o.output}: {o.snr:.1f} dB" for o in self.outputs)
-        return f"Quantized({eight} of {len(self.layers)} layers in 8 bits, predicted gain {self.gain:.2f}, {moved})"
+        gain = self.gain if self.network_gain is None else self.network_gain
+        return f"Quantized({eight} of {len(self.layers)} layers in 8 bits, predicted gain {gain:.2f}, {moved})"
 
     def __str__(self):
         eight = sum(layer.bits == 8 for layer in self.layers)
+        network = "" if self.network_gain is None else f", the whole network {self.network_gain:.2f} times"
         head = (
-            f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.gain:.2f} times as fast as float32; "
-            f"ranges by {self.calibration}"
+            f"{eight} of {len(self.layers)} layers in 8 bits, predicted {self.changed_gain:.2f} times as fast as in "
+            f"float32{network}; ranges by {self.calibration}"
         )
         rows = [
             (

@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from ..._core import BYTE_STEPS
+from ..inference import cost
 from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.explanation import Quantized, QuantizedLayer, QuantizedOutput
@@ -322,7 +323,8 @@ def _chosen(base, optimized, work, measured, shapes, options):
             rows.append(QuantizedLayer(node.name, node.op, bits, snr, *costs.get(node, (None, None)), why))
     name, parameter = options.method
     name = name if parameter is None else f"{name} {parameter:g}"
-    return made, Quantized(name, tuple(rows), outputs, ns, float_ns)
+    others = cost.of_others([n for n in graph.nodes if n not in costs], shapes)
+    return made, Quantized(name, tuple(rows), outputs, ns, float_ns, others)
 
 
 def _dearer(node, costs):
