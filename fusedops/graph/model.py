@@ -8,6 +8,7 @@ from .ir.explanation import Explanation
 from .ir.float16 import upcast
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
+from .planner import leftovers
 from .quantization.quantizer import Options, is_quantized, quantize
 from .runtime import profiler
 from .runtime.arguments import in_order, shape_of, with_inputs
@@ -55,6 +56,7 @@ class Model:
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
         `options` of `built`."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
+        self._shares = {}  # of each node in the time of the latest profile
         self._session = Session(graph, options)
         self._run = self._session.run
 
@@ -184,8 +186,9 @@ class Model:
         Returns
         -------
         Explanation
-            ``fusions`` and ``refusals`` are lists, ``operations`` and ``bytes`` what is saved in all; ``str()`` is a
-            table.
+            ``fusions`` and ``refusals`` are lists, ``operations`` and ``bytes`` what is saved in all; ``numpy`` lists
+            the nodes that NumPy computes, with their share of the time after :meth:`profile`, and ``activations`` those
+            that are passes of their own. ``str()`` is a table.
 
         Examples
         --------
@@ -197,12 +200,21 @@ class Model:
         1 fusion saves 0 operations and 8 B of memory traffic a call
         ...
         """
+        plan = self._example_plan()
+        report = [*self._report, *(plan.report if plan is not None else [])]
+        _, fuse, disabled = self._options
+        alone = leftovers.activations(self._graph, report, fuse and "epilogue" not in disabled)
+        return Explanation.of(report, leftovers.by_numpy(self._graph, plan, self._shares), alone)
+
+    def _example_plan(self):
+        """The plan for example sizes; None where plans depend on what the inputs hold, or these sizes do not fit."""
         shapes = example_shapes(self._graph)
-        # else the plan depends on what the inputs hold
-        known = len(shapes) == len(self._graph.inputs) and not self._session.shape_inputs
-        blocks = known and any("block" in node.attrs for node in self._graph.nodes)
-        plan = self._session.plan(list(shapes.values()))[0] if blocks else None
-        return Explanation.of([*self._report, *(plan.report if plan else [])])
+        if len(shapes) < len(self._graph.inputs) or self._session.shape_inputs:
+            return None
+        try:
+            return self._session.plan(list(shapes.values()))[0]
+        except (ValueError, MemoryError):
+            return None
 
     def benchmark(self, *arrays, number=10, repeat=10, progress=lambda done: None):
         """Times the network on these inputs, and with it the network with batch norm folded only and with nothing
@@ -274,7 +286,10 @@ class Model:
         ['Add']
         """
         sessions = [form and form._session for form in (self, self._forms().get("unfused"))]
-        return profiler.profile(*sessions, self._session.take(arrays), integer(repeat, "repeat"))
+        profile = profiler.profile(*sessions, self._session.take(arrays), integer(repeat, "repeat"))
+        total = sum(layer.ms for layer in profile.layers)
+        self._shares = {layer.name: layer.ms / total for layer in profile.layers if total}
+        return profile
 
     def _forms(self):
         """The network and the forms that it is compared with."""

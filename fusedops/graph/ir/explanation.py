@@ -1,6 +1,14 @@
 """What was fused, what was not and why, and what it buys, as tables."""
 
+import re
+import shutil
+import textwrap
 from typing import Any, NamedTuple
+
+from .graph import Node
+
+WIDTH = 120  # of tables that go to no terminal
+LEAST = 12  # letters to which a column may shrink
 
 
 class Fusion(NamedTuple):
@@ -11,6 +19,8 @@ class Fusion(NamedTuple):
     into: str
     operations: int  # arithmetic operations saved, for a batch of one
     bytes: int  # traffic to memory saved
+    operators: tuple = ()  # of the nodes
+    into_operator: str = ""
 
 
 class Refusal(NamedTuple):
@@ -19,6 +29,17 @@ class Refusal(NamedTuple):
     kind: str
     node: str
     reason: str
+    operator: str = ""
+
+
+class Evaluated(NamedTuple):
+    """A node that NumPy computes, between two calls of the kernels, and why no kernel does. `share`: its part of the
+    network's time, None before ``model.profile``."""
+
+    node: str
+    operator: str
+    reason: str
+    share: float | None = None
 
 
 class QuantizedLayer(NamedTuple):
@@ -120,19 +141,24 @@ class Explanation(NamedTuple):
 
     Operations and bytes are those saved in one call with a batch of one: arithmetic of nodes that vanished into
     constants or into the operation before them, and the writing and reading of values between nodes that no longer
-    stand in memory. `quantized` says what ``model.quantize`` did, None without it.
+    stand in memory. `quantized` says what ``model.quantize`` did, None without it. `numpy` has the nodes that NumPy
+    computes, `activations` those that are passes of their own, each with the reason.
     """
 
     fusions: list[Fusion]
     refusals: list[Refusal]
-    quantized: Quantized | None = None
+    quantized: Quantized | None
+    numpy: list[Evaluated]
+    activations: list[Refusal]
 
     @classmethod
-    def of(cls, report):
+    def of(cls, report, numpy, activations):
         return cls(
             [r for r in report if isinstance(r, Fusion)],
             [r for r in report if isinstance(r, Refusal)],
             next((r for r in report if isinstance(r, Quantized)), None),
+            numpy,
+            activations,
         )
 
     @property
@@ -148,6 +174,8 @@ class Explanation(NamedTuple):
         return {
             "fusions": [f._asdict() for f in self.fusions],
             "refusals": [r._asdict() for r in self.refusals],
+            "numpy": [n._asdict() for n in self.numpy],
+            "activations": [a._asdict() for a in self.activations],
             "operations": self.operations,
             "bytes": self.bytes,
             **quantized,
@@ -155,15 +183,31 @@ class Explanation(NamedTuple):
 
     def __str__(self):
         rows = [
-            (f.kind, ", ".join(f.nodes), "into", f.into, _quantity(f.operations), _quantity(f.bytes, "B"))
+            (
+                f.kind,
+                ", ".join(_beside(op, name) for op, name in zip(f.operators or [""] * len(f.nodes), f.nodes)),
+                "into",
+                _beside(f.into_operator, f.into),
+                _quantity(f.operations),
+                _quantity(f.bytes, "B"),
+            )
             for f in self.fusions
         ]
-        made = "1 fusion saves" if len(rows) == 1 else f"{len(rows)} fusions save"
+        made = f"{_counted(rows, 'fusion')} save{'s' * (len(rows) == 1)}"
         saved = f"{_quantity(self.operations)} operations and {_quantity(self.bytes, 'B')} of memory traffic"
         head = f"{made} {saved} a call"
-        lines = [head, *table(("pass", "nodes", "", "", "operations", "traffic"), rows)]
-        if self.refusals:
-            lines += ["", f"{len(self.refusals)} refused", *table(("pass", "node", "because"), self.refusals)]
+        lines = [head, *(table(("pass", "nodes", "", "", "operations", "traffic"), rows) if rows else [])]
+        alone = {a.node for a in self.activations}
+        refusals = [(r.kind, _beside(r.operator, r.node), r.reason) for r in self.refusals if r.node not in alone]
+        if refusals:
+            lines += ["", f"{len(refusals)} refused", *table(("pass", "node", "because"), refusals)]
+        if self.activations:
+            rows = [(_beside(a.operator, a.node), a.reason) for a in self.activations]
+            lines += ["", f"{_counted(rows, 'activation')} left alone", *table(("node", "because"), rows)]
+        if self.numpy:
+            rows = [(n.node, n.operator, "" if n.share is None else f"{n.share:.1%}", n.reason) for n in self.numpy]
+            lines += ["", f"{_counted(rows, 'node')} computed by NumPy"]
+            lines += table(("node", "operator", "of the time", "because"), rows)
         if self.quantized is not None:
             lines += ["", str(self.quantized)]
         return "\n".join(lines)
@@ -176,16 +220,48 @@ def _quantity(n, unit=""):
     return f"{n} {unit}".rstrip()
 
 
-def table(head, rows):
-    """Lines of left-aligned columns; numbers, which start with a digit, to the right."""
+def _counted(rows, what):
+    return f"{len(rows)} {what}{'s' * (len(rows) != 1)}"
+
+
+def operator_of(node: Node) -> str:
+    """What a node computes, as users know it: an activation by its name."""
+    kind = node.activation if node.op == "Activation" else node.op
+    return str(kind[0] if isinstance(kind, tuple) else kind)
+
+
+def _beside(operator, name):
+    """A node's operator and its name, which may be the operator's with a number."""
+    last = re.split(r"[./:]", name)[-1]
+    same = re.fullmatch(rf"{re.escape(operator)}[_-]?\d*", last, re.IGNORECASE)
+    return name if same or not operator else f"{operator} {name}"
+
+
+def table(head, rows, width=None):
+    """Lines of left-aligned columns; numbers, which start with a digit, to the right. What is wider than the terminal
+    goes on in the next lines."""
     rows = [tuple(map(str, r)) for r in rows]
-    widths = [min(max(len(r[i]) for r in (head, *rows)), 60) for i in range(len(head))]
     right = [all(r[i][:1].isdigit() or not r[i] for r in rows) for i in range(len(head))]
-    return [
-        "  ".join(_cell(c, w, r) for c, w, r in zip(row, widths, right, strict=True)).rstrip() for row in (head, *rows)
+    widths = [max(len(r[i]) for r in (head, *rows)) for i in range(len(head))]
+    width = (shutil.get_terminal_size((WIDTH, 24)).columns if width is None else width) - 2 * (len(head) - 1)
+    while sum(widths) > width and max(widths) > LEAST:
+        widest = widths.index(max(widths))
+        widths[widest] = max(LEAST, widths[widest] - (sum(widths) - width), *_below(widths))
+    return [line for row in (head, *rows) for line in _lines(row, widths, right)]
+
+
+def _below(widths):
+    """The widths that are less than the largest, which shrinks no further at once."""
+    return [w for w in widths if w < max(widths)]
+
+
+def _lines(row, widths, right):
+    cells = [
+        [text] if len(text) <= w else textwrap.wrap(text, w, break_on_hyphens=False)
+        for text, w in zip(row, widths, strict=True)
     ]
-
-
-def _cell(text, width, right):
-    text = text if len(text) <= width else text[: width - 3] + "..."
-    return text.rjust(width) if right else text.ljust(width)
+    for i in range(max(map(len, cells))):
+        parts = [cell[i] if i < len(cell) else "" for cell in cells]
+        yield "  ".join(
+            part.rjust(w) if r else part.ljust(w) for part, w, r in zip(parts, widths, right, strict=True)
+        ).rstrip()

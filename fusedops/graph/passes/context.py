@@ -3,7 +3,7 @@
 from functools import cached_property
 
 from ..inference.shape_inference import infer
-from ..ir.explanation import Fusion, Refusal
+from ..ir.explanation import Fusion, Refusal, operator_of
 from ..ir.graph import unique
 
 _COMMON = 192, 64, 32, 16  # sizes that all open dimensions may have in an example
@@ -143,11 +143,12 @@ class Context:
         `per_element` operations on each of its elements are saved."""
         value = into.output if value is None else value
         into.fused_from += [name for n in nodes for name in (n.name, *n.fused_from)]
-        names, size = tuple([n.name for n in nodes]), self.size(value)
-        self.report.append(Fusion(self.kind, names, into.name, per_element * size, 4 * passes * size))
+        names, operators = tuple(n.name for n in nodes), tuple(map(operator_of, nodes))
+        operations, traffic = per_element * self.size(value), 4 * passes * self.size(value)
+        self.report.append(Fusion(self.kind, names, into.name, operations, traffic, operators, operator_of(into)))
 
     def refused(self, node, reason):
-        self.report.append(Refusal(self.kind, node.name, reason))
+        self.report.append(Refusal(self.kind, node.name, reason, operator_of(node)))
 
 
 def example_shapes(graph):

@@ -27,12 +27,13 @@ def merge(builder):
         )
         reason = _why_not(block, parts)
         if reason:
-            report.append(Refusal("blocks", step.node.name, reason))
+            report.append(Refusal("blocks", step.node.name, reason, step.node.op))
         else:
             inside.update(map(id, parts[:-1]))
             _join(block, parts)
             traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape)) for part in parts[:-1])
-            report.append(Fusion("blocks", tuple(part.node.name for part in parts[:-1]), step.node.name, 0, traffic))
+            names, operators = zip(*((part.node.name, part.node.op) for part in parts[:-1]), strict=True)
+            report.append(Fusion("blocks", names, step.node.name, 0, traffic, operators, step.node.op))
     return [step for step in steps if id(step) not in inside], report
 
 
