@@ -16,6 +16,7 @@
 #include <stdint.h>
 
 #include "activations.h"
+#include "dtype.h"
 
 typedef enum { FO_OK, FO_NO_MEMORY, FO_OUTSIDE } fo_status;
 
@@ -76,10 +77,10 @@ typedef struct {
     const float *slopes; /* FO_PRELU: one a channel; a plan keeps a copy */
 } fo_activation;
 
-/* Weights of float32, or halves: of float16, which stay so and are widened, exactly, where they are read. */
+/* Weights of float32 or float16, which stay so and are widened, exactly, where they are read. */
 typedef struct {
     const void *data;
-    bool halves;
+    fo_dtype type;
 } fo_weights;
 
 /* Weights of 4 or 8 bits, which stay so: column j of step p is (q - zero) * scale, where zero and scale are those of a

@@ -61,20 +61,10 @@ typedef struct {
 } fo_elementwise_args;
 fo_status fo_elementwise(const fo_elementwise_args *args);
 
-/* y = f(a, b, c), element by element, of elements of any type; axes: y, a, b, c. A cast goes from one type to another;
- * what is tested or computed with is of type `from`, what comes out of type `to`. Where: a is bool, b and c are of type
- * `to`. Gather: y = a[b * stride], b integers of 64 bits in -size..size-1, negative ones from the end; a has stride 0
- * along the axis that is indexed. */
-typedef enum {
-    FO_ELEMENT_F32,
-    FO_ELEMENT_F64,
-    FO_ELEMENT_I64,
-    FO_ELEMENT_I32,
-    FO_ELEMENT_I8,
-    FO_ELEMENT_U8,
-    FO_ELEMENT_BOOL,
-    FO_ELEMENTS
-} fo_element;
+/* y = f(a, b, c), element by element, of any type but floats of 16 bits; axes: y, a, b, c. A cast goes from one type
+ * to another; what is tested or computed with is of type `from`, what comes out of type `to`. Where: a is bool, b and
+ * c are of type `to`. Gather: y = a[b * stride], b integers of 64 bits in -size..size-1, negative ones from the end; a
+ * has stride 0 along the axis that is indexed. */
 typedef enum {
     FO_MAP_CAST,
     FO_MAP_EQUAL,
@@ -105,7 +95,7 @@ typedef enum {
 typedef struct {
     fo_axes axes;
     fo_map_function f;
-    fo_element from, to;
+    fo_dtype from, to;
     void *y;
     const void *a, *b, *c;
     ptrdiff_t size, stride;
@@ -149,7 +139,7 @@ fo_status fo_top_k(const fo_top_k_args *args);
 typedef struct {
     fo_axes kept;
     ptrdiff_t n, sy, sx;
-    fo_element type;
+    fo_dtype type;
     bool exclusive, reverse; /* from the last element on */
     void *y;
     const void *x;
@@ -258,7 +248,7 @@ typedef struct {
     ptrdiff_t n;
     const void *x;
     void *y;
-    fo_type from, to; /* one of them FO_FLOAT32 */
+    fo_dtype from, to; /* one of them FO_F32 */
     fo_quantization q;
 } fo_convert_args;
 void fo_convert(const fo_convert_args *args);
@@ -284,7 +274,7 @@ fo_status fo_lookup(const fo_lookup_args *args);
 typedef struct {
     fo_axes axes;
     fo_function f; /* FO_ADD, FO_SUB, FO_MUL */
-    fo_type ty, ta, tb;
+    fo_dtype ty, ta, tb;
     fo_quantization qy, qa, qb;
     fo_activation act; /* none, or a clip */
     void *y;
@@ -295,7 +285,7 @@ fo_status fo_byte_binary(const fo_byte_binary_args *args);
 /* As fo_pool, of images whose channels are neighbours, their data of bytes; a maximum has x's quantisation. */
 typedef struct {
     fo_pool_args pool;
-    fo_type tx, ty;
+    fo_dtype tx, ty;
     fo_quantization qx, qy;
 } fo_byte_pool_args;
 fo_status fo_byte_pool(const fo_byte_pool_args *args);

@@ -18,13 +18,13 @@ void fo_pack_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *
     }
 }
 
-void fo_transpose_halves(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy) {
+void fo_transpose_16(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy) {
     for (ptrdiff_t j = 0; j < n; j++)
         for (ptrdiff_t i = 0; i < m; i++) y[j * ldy + i] = x[i * ldx + j];
 }
 
-static void pack_half_panel(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const uint16_t *b, ptrdiff_t bk,
-                            ptrdiff_t bn, uint16_t *panel) {
+static void pack_panel_16(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const uint16_t *b, ptrdiff_t bk, ptrdiff_t bn,
+                          uint16_t *panel) {
     const ptrdiff_t nr = kn->nr;
     for (ptrdiff_t p = 0; p < k; p++, panel += nr, b += bk)
         for (ptrdiff_t j = 0; j < nr; j++) panel[j] = j < n ? b[j * bn] : 0;
@@ -42,15 +42,15 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
     const packing *p = context;
     const ptrdiff_t nr = p->kn->nr, j = task * nr, n = min_(p->n - j, nr), from = j * p->bn, to = j * p->k;
     const void *b = p->b.data;
-    if (p->b.halves)
-        pack_half_panel(p->kn, n, p->k, (const uint16_t *)b + from, p->bk, p->bn, (uint16_t *)p->packed + to);
+    if (fo_size(p->b.type) == 2)
+        pack_panel_16(p->kn, n, p->k, (const uint16_t *)b + from, p->bk, p->bn, (uint16_t *)p->packed + to);
     else
         fo_pack_panel(p->kn, n, p->k, (const float *)b + from, p->bk, p->bn, (float *)p->packed + to);
 }
 
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
              float *packed) {
-    fo_pack_weights(kn, n, k, &(fo_weights){b, false}, bk, bn, packed);
+    fo_pack_weights(kn, n, k, &(fo_weights){b, FO_F32}, bk, bn, packed);
 }
 
 void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
@@ -62,17 +62,17 @@ void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_we
 void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      float *columns) {
     const ptrdiff_t once = bk == 1 ? k : 1;
-    if (!b->halves && bn == 1 && bk != 1) {
+    if (b->type == FO_F32 && bn == 1 && bk != 1) {
         kn->transpose(k, n, b->data, bk, columns, k);
         return;
     }
     for (ptrdiff_t j = 0; j < n; j++)
         for (ptrdiff_t p = 0; p < k; p += once) {
             const ptrdiff_t from = p * bk + j * bn;
-            if (b->halves)
-                kn->widen(once, (const uint16_t *)b->data + from, columns + j * k + p);
-            else
+            if (b->type == FO_F32)
                 memcpy(columns + j * k + p, (const float *)b->data + from, (size_t)once * sizeof *columns);
+            else
+                kn->widen(once, b->type, (const uint16_t *)b->data + from, columns + j * k + p);
         }
 }
 

@@ -36,12 +36,11 @@ static inline ptrdiff_t fo_packed_size(const fo_kernels *kn, ptrdiff_t n, ptrdif
     return round_up(n, kn->nr) * k;
 }
 
-static inline size_t fo_weight_bytes(bool halves) { return halves ? sizeof(uint16_t) : sizeof(float); }
-
 /* Lets B of a product be these panels, k steps each, from number `first` on. */
-static inline void fo_gemm_panels(const fo_kernels *kn, fo_gemm_args *g, const void *panels, bool halves,
+static inline void fo_gemm_panels(const fo_kernels *kn, fo_gemm_args *g, const void *panels, fo_dtype type,
                                   ptrdiff_t first) {
-    g->form = halves ? FO_HALVES : FO_ROWS, g->ldb = halves ? kn->nr / 2 : kn->nr, g->panel = g->ldb * g->k;
+    g->form = FO_ROWS, g->b_type = type;
+    g->ldb = kn->nr * fo_size(type) / (ptrdiff_t)sizeof(float), g->panel = g->ldb * g->k;
     g->b = (const float *)panels + first * g->panel;
 }
 
@@ -53,11 +52,11 @@ static inline void fo_gemm_panels(const fo_kernels *kn, fo_gemm_args *g, const v
  *    +-----+-----+--+
  */
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn, float *packed);
-/* The same of weights of either type, into panels of that type. */
+/* The same of weights of any type, into panels of that type. */
 void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      void *packed);
-/* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose. */
-void fo_transpose_halves(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
+/* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose, of 16 bits. */
+void fo_transpose_16(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
 /* Whether a product of n columns and k steps is made of dot products, FO_COLUMNS: the order of its sums is another. */
 static inline bool fo_is_dots(ptrdiff_t n, ptrdiff_t k) { return n <= FO_DOT_COLUMNS && k >= FO_DOT_STEPS; }
 /* The columns of B as the rows of k floats that these read, and B of a product so. */

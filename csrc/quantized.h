@@ -2,14 +2,12 @@
 #ifndef FO_QUANTIZED_H
 #define FO_QUANTIZED_H
 
-typedef enum { FO_FLOAT32, FO_UINT8, FO_INT8 } fo_type;
-
 /* y = saturate(round(x / scale) + zero_point), halves to even, and x = scale * (y - zero_point): `rows` rows of n
  * elements, each with a scale and a zero point of its own. NaN becomes the lowest value. */
 void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const int32_t *zero_point,
-                 fo_type type, void *y);
+                 fo_dtype type, void *y);
 void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
-                   fo_type type, float *y);
+                   fo_dtype type, float *y);
 
 /* Whether the processor's dot product of bytes is used, if it has one. */
 bool fo_dot_product(void);
@@ -36,7 +34,7 @@ typedef struct {
 
 /* The types of a call's tensors. */
 typedef struct {
-    fo_type x, residual, y;
+    fo_dtype x, residual, y;
 } fo_byte_types;
 
 /* Most products in a sum: more may not fit 32 bits. */

@@ -8,6 +8,14 @@ cdef extern from "fusedops.h" nogil:
         FO_NO_MEMORY
         FO_OUTSIDE
 
+    ctypedef enum fo_dtype:
+        FO_F32
+        FO_F16
+        FO_U8
+        FO_S8
+        FO_DTYPES
+    const char *fo_dtype_name(fo_dtype type)
+
     int fo_isa_count()
     const char *fo_isa_name(int isa)
     bint fo_isa_available(int isa)
@@ -42,7 +50,7 @@ cdef extern from "fusedops.h" nogil:
 
     ctypedef struct fo_weights:
         const void *data
-        bint halves
+        fo_dtype type
     ctypedef struct fo_linear:
         pass
     fo_linear *fo_linear_create(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
@@ -61,14 +69,10 @@ cdef extern from "fusedops.h" nogil:
     fo_status fo_linear_run(const fo_linear *plan, Py_ssize_t m, const float *x, Py_ssize_t ldx, const float *residual,
                             Py_ssize_t ldr, float *y, Py_ssize_t ldy)
 
-    ctypedef enum fo_type:
-        FO_FLOAT32
-        FO_UINT8
-        FO_INT8
     void fo_quantize(Py_ssize_t rows, Py_ssize_t n, const float *x, const float *scale, const int32_t *zero_point,
-                     fo_type type, void *y)
+                     fo_dtype type, void *y)
     void fo_dequantize(Py_ssize_t rows, Py_ssize_t n, const void *x, const float *scale, const int32_t *zero_point,
-                       fo_type type, float *y)
+                       fo_dtype type, float *y)
     bint fo_dot_product()
     bint fo_has_dot_product()
     bint fo_tiles()
@@ -83,7 +87,7 @@ cdef extern from "fusedops.h" nogil:
         bint whole
         fo_activation act
     ctypedef struct fo_byte_types:
-        fo_type x, residual, y
+        fo_dtype x, residual, y
     enum:
         FO_BYTE_STEPS
     ctypedef struct fo_qlinear:
@@ -235,15 +239,14 @@ cdef extern from "fusedops.h" nogil:
         void *y
         float value
         Py_ssize_t size
-    ctypedef int fo_element
     ctypedef int fo_map_function
     enum:
         FO_MAP_GATHER
     ctypedef struct fo_map_args:
         fo_axes axes
         fo_map_function f
-        fo_element from_ "from"
-        fo_element to
+        fo_dtype from_ "from"
+        fo_dtype to
         void *y
         const void *a
         const void *b
@@ -272,7 +275,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_cumsum_args:
         fo_axes kept
         Py_ssize_t n, sy, sx
-        fo_element type
+        fo_dtype type
         bint exclusive, reverse
         void *y
         const void *x
@@ -381,8 +384,8 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t n
         const void *x
         void *y
-        fo_type from_ "from"
-        fo_type to
+        fo_dtype from_ "from"
+        fo_dtype to
         fo_quantization q
     ctypedef struct fo_requantize_args:
         Py_ssize_t n
@@ -396,7 +399,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_byte_binary_args:
         fo_axes axes
         fo_function f
-        fo_type ty, ta, tb
+        fo_dtype ty, ta, tb
         fo_quantization qy, qa, qb
         fo_activation act
         void *y
@@ -404,7 +407,7 @@ cdef extern from "fusedops.h" nogil:
         const void *b
     ctypedef struct fo_byte_pool_args:
         fo_pool_args pool
-        fo_type tx, ty
+        fo_dtype tx, ty
         fo_quantization qx, qy
     ctypedef struct fo_lifetime:
         Py_ssize_t bytes, first, last, offset

@@ -15,8 +15,9 @@ FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
 IDENTITY: Activation
 IMAGES: tuple[str, ...]
-TYPES: dict[dtype[Any], int]
+DTYPES: dict[dtype[Any], int]
 ELEMENTS: dict[dtype[Any], int]
+TYPES: dict[dtype[Any], int]
 MAPS: dict[str, int]
 PLACED: int
 

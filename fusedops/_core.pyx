@@ -317,9 +317,10 @@ cdef inline float *data(ndarray a) noexcept nogil:
 cdef fo_weights weights_of(ndarray a) noexcept:
     """float32 or float16."""
     cdef fo_weights w
-    w.data, w.halves = NULL, False
+    w.data, w.type = NULL, FO_F32
     if a is not None:
-        w.data, w.halves = cnp.PyArray_DATA(a), cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16
+        w.data = cnp.PyArray_DATA(a)
+        w.type = FO_F16 if cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16 else FO_F32
     return w
 
 

@@ -1,6 +1,7 @@
 # Tensors of 8 bits; included by _core.pyx.
 
 cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
+TYPES = {dtype: DTYPES[dtype] for dtype in (FLOAT32, *BYTES)}  # that layers of 8 bits have
 
 
 def dot_product():
@@ -46,10 +47,10 @@ def convert_nanoseconds(Py_ssize_t elements):
     return fo_convert_nanoseconds(elements)
 
 
-cdef fo_type type_of(ndarray a) noexcept:
+cdef fo_dtype type_of(ndarray a) noexcept:
     if a is None or cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT32:
-        return FO_FLOAT32
-    return FO_UINT8 if cnp.PyArray_TYPE(a) == cnp.NPY_UINT8 else FO_INT8
+        return FO_F32
+    return FO_U8 if cnp.PyArray_TYPE(a) == cnp.NPY_UINT8 else FO_S8
 
 
 def as_bytes(x, str name, str why):
@@ -106,13 +107,13 @@ def convert(ndarray x, ndarray scale, ndarray zero_point, ndarray y):
     cdef const int32_t *z = <const int32_t *>cnp.PyArray_DATA(zero_point)
     cdef void *xs
     cdef void *ys
-    cdef fo_type to = type_of(y), of = type_of(x)
+    cdef fo_dtype to = type_of(y), of = type_of(x)
     cdef ndarray xc = contiguous(x), target = y
     if not cnp.PyArray_IS_C_CONTIGUOUS(y) or overlap(y, xc):
         y = cnp.PyArray_EMPTY(cnp.PyArray_NDIM(y), cnp.PyArray_DIMS(y), cnp.PyArray_TYPE(y), 0)
     xs, ys = cnp.PyArray_DATA(xc), cnp.PyArray_DATA(y)
     with nogil:
-        if to == FO_FLOAT32:
+        if to == FO_F32:
             fo_dequantize(rows, n, xs, s, z, of, <float *>ys)
         else:
             fo_quantize(rows, n, <const float *>xs, s, z, to, ys)
@@ -175,7 +176,7 @@ cdef object byte_dtype(object out, tuple shape, tuple y_q, ndarray x):
         return (<object>out).dtype
     if y_q is None:
         return FLOAT32
-    dtype = BYTES[0] if type_of(x) == FO_FLOAT32 else (<object>x).dtype
+    dtype = BYTES[0] if type_of(x) == FO_F32 else (<object>x).dtype
     fits(y_q[1], "y_q", dtype)
     return dtype
 

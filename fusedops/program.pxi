@@ -12,15 +12,14 @@ FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
     "add", "sub", "mul", "div", "pow", "max", "min", "prelu"))}
 cdef int FIRST_BINARY = 8  # of FUNCTIONS
 REDUCTIONS = {"mean": 0, "sum": 1, "max": 2, "min": 3, "prod": 4}
-ELEMENTS = {np.dtype(t): code for code, t in enumerate((  # fo_element
-    np.float32, np.float64, np.int64, np.int32, np.int8, np.uint8, np.bool_))}
+DTYPES = {np.dtype(fo_dtype_name(<fo_dtype>t).decode()): t for t in range(FO_DTYPES)}
+ELEMENTS = {dtype: t for dtype, t in DTYPES.items() if dtype != np.float16}  # that steps compute with
 MAPS = {name: code for code, name in enumerate((  # fo_map_function
     "cast", "equal", "less", "at_most", "and", "or", "xor", "not", "add", "sub", "mul", "div", "mod", "max", "min",
     "neg", "abs", "sign", "floor", "ceil", "round", "float16", "bfloat16",
     "where", "gather"))}
 IDENTITY = (0, 0.0, 0.0, None)
 IMAGES = ("image", "lines", "pixels", "byte_image")
-TYPES = {np.dtype(t): code for code, t in enumerate((np.float32, np.uint8, np.int8))}  # fo_type
 
 cdef enum:
     MOST_TENSORS = 8  # of a step
@@ -465,7 +464,7 @@ cdef int fill_fill(Program p, fo_call *s, tensor *t, tuple o) except -1:
         raise ValueError(f"elements of {o[1]} bytes cannot be filled")
 
 
-cdef int element_of(object dtype) except -1:
+cdef fo_dtype element_of(object dtype) except *:
     if dtype not in ELEMENTS:
         raise TypeError(f"no kernel takes elements of {dtype}")
     return ELEMENTS[dtype]

@@ -33,7 +33,7 @@ struct fo_conv2d_call {
 
 struct fo_algorithm {
     const char *name; /* with which its kernels' names begin */
-    unsigned types;   /* of elements: bits of fo_key */
+    unsigned types;   /* of weights: bits FO_OF */
     unsigned named;   /* values of fo_conv2d_shape.algorithm that admit it: bits FO_BY */
     bool (*applies)(const fo_conv2d *, const fo_conv2d_size *); /* form and error bound, not speed */
     double (*nanoseconds)(const fo_costing *);                  /* of one image on one thread */
@@ -42,6 +42,7 @@ struct fo_algorithm {
     fo_status (*run)(const fo_conv2d_call *, const fo_image *x, const fo_image *residual, const fo_image *y);
 };
 
+#define FO_OF(type) (1u << (type))
 #define FO_BY(name) (1u << (name))
 enum { FO_BY_ANY = ~0u >> 1 };
 

@@ -18,7 +18,7 @@
 /* ---- the list ---------------------------------------------------------------------------------------------------- */
 
 /* Of equal costs the first one counts. */
-#define ROW(name, named, algorithm) TYPED(name, FO_F32, named, algorithm)
+#define ROW(name, named, algorithm) TYPED(name, FO_OF(FO_F32), named, algorithm)
 #define TYPED(name, types, named, algorithm) \
     {name, types, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
@@ -28,20 +28,20 @@ static const fo_algorithm algorithms[] = {
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD), winograd),
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
-    TYPED("direct", FO_F32 | FO_F16, FO_BY_ANY, direct),
+    TYPED("direct", FO_OF(FO_F32) | FO_OF(FO_F16), FO_BY_ANY, direct),
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
-static const fo_algorithm rewritten = {"rewritten", FO_F32, FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
+static const fo_algorithm rewritten = {"rewritten", FO_OF(FO_F32), FO_BY_ANY, NULL, NULL, NULL, fo_rewrite_run};
 
 static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d_size *z) {
-    return (a->types & plan->type) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
+    return (a->types & FO_OF(plan->type)) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
 }
 
-/* What is asked for by name is taken wherever it applies, and so is the one algorithm of float16 weights. */
+/* What is asked for by name is taken wherever it applies, and so is the one algorithm of weights of 16 bits. */
 static double price(const fo_algorithm *a, const fo_costing *c) {
     const bool named = c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY;
-    return named || c->plan->type == FO_F16 ? 0 : a->nanoseconds(c);
+    return named || c->plan->type != FO_F32 ? 0 : a->nanoseconds(c);
 }
 
 static _Atomic ptrdiff_t choices;
@@ -183,7 +183,8 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, c
     fo_conv2d_shape other;
     bool made = plan && (plan->prepared = fo_alloc(sizeof *plan->prepared));
     if (made) memset(plan->prepared, 0, sizeof *plan->prepared);
-    if (made && !w->halves && fo_rewrite_shape(plan, &other)) made = (plan->prepared->to = fo_plan_share(plan, &other));
+    if (made && w->type == FO_F32 && fo_rewrite_shape(plan, &other))
+        made = (plan->prepared->to = fo_plan_share(plan, &other));
     if (made) return plan;
     fo_conv2d_free(plan);
     return NULL;

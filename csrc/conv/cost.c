@@ -55,7 +55,7 @@ static bool im2col_pays(const fo_conv2d *plan, const fo_conv2d_size *z, bool win
 
 fo_costing fo_costing_of(const fo_conv2d *plan, const fo_conv2d_size *z) {
     fo_costing c = {plan, z, false, false};
-    if (plan->type == FO_F16 || plan->s.kh * plan->s.kw == 1 || fo_is_depthwise(plan)) return c;
+    if (plan->type != FO_F32 || plan->s.kh * plan->s.kw == 1 || fo_is_depthwise(plan)) return c;
     c.winograd1d = winograd1d_pays(plan, z);
     c.im2col = im2col_pays(plan, z, c.winograd1d);
     return c;

@@ -26,7 +26,7 @@ static ptrdiff_t scratch_bytes(ptrdiff_t weights) {
 static bool weights(fo_direct *d) {
     const fo_conv2d *plan = d->plan;
     d->ldw = plan->ldw;
-    if (plan->type == FO_F16)
+    if (plan->type != FO_F32)
         d->w = d->packed = d->wide;
     else if (d->weights_lhs)
         d->w = plan->w;
@@ -346,7 +346,7 @@ static void cut(fo_direct *d, int threads) {
 
 /* Floats of weights that a call widens. */
 static ptrdiff_t wide_size(const fo_direct *d) {
-    return d->plan->type == FO_F16 ? fo_conv2d_wide_size(d->plan, d->weights_lhs) : 0;
+    return d->plan->type != FO_F32 ? fo_conv2d_wide_size(d->plan, d->weights_lhs) : 0;
 }
 
 /* ---- a call ------------------------------------------------------------------------------------------------------ */

@@ -12,14 +12,14 @@ typedef struct {
     ptrdiff_t channels;  /* output channels of a task */
 } ordering;
 
-static void order_halves(const ordering *job, ptrdiff_t o) {
+static void order_16(const ordering *job, ptrdiff_t o) {
     const fo_conv2d *plan = job->plan;
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     const uint16_t *from = (const uint16_t *)job->w + o * plan->k;
-    uint16_t *to = plan->halves + o * plan->ldw;
+    uint16_t *to = plan->w_16 + o * plan->ldw;
     for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
         const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c);
-        fo_transpose_halves(block, area, from + c * area, area, to + c * area, block);
+        fo_transpose_16(block, area, from + c * area, area, to + c * area, block);
     }
 }
 
@@ -41,7 +41,7 @@ static void order_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const ordering *job = context;
     const ptrdiff_t first = task * job->channels, end = min_(job->plan->s.oc, first + job->channels);
-    for (ptrdiff_t o = first; o < end; o++) job->plan->halves ? order_halves(job, o) : order_channel(job, o);
+    for (ptrdiff_t o = first; o < end; o++) fo_size(job->plan->type) == 2 ? order_16(job, o) : order_channel(job, o);
 }
 
 /* Channels of a task are many, for one of 128 weights takes no longer than to claim it. */
@@ -58,8 +58,8 @@ void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
         for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
             const ptrdiff_t block = min_(CHANNEL_BLOCK, plan->icg - c), from = o * plan->ldw + c * area;
             const ptrdiff_t to = o * plan->k + c * area;
-            if (plan->halves)
-                fo_transpose_halves(area, block, plan->halves + from, block, (uint16_t *)w + to, area);
+            if (fo_size(plan->type) == 2)
+                fo_transpose_16(area, block, plan->w_16 + from, block, (uint16_t *)w + to, area);
             else
                 plan->kn->transpose(area, block, plan->w + from, block, (float *)w + to, area);
         }
@@ -85,20 +85,17 @@ fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, con
     if (!plan) return NULL;
     bool failed = false;
     memset(plan, 0, sizeof *plan);
-    plan->type = w->halves ? FO_F16 : FO_F32;
+    plan->type = w->type;
     set_shape(plan, shape);
     set_kernels(plan);
     /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
     plan->ldw = plan->k % 256 ? plan->k : plan->k + 16;
-    const size_t bytes = (size_t)(shape->oc * plan->ldw) * fo_weight_bytes(w->halves);
-    void *rows = fo_alloc(bytes);
-    if (w->halves)
-        plan->halves = rows ? memset(rows, 0, bytes) : NULL; /* what is widened between rows, too */
-    else
-        plan->w = rows;
+    const size_t bytes = (size_t)(shape->oc * plan->ldw * fo_size(w->type));
+    plan->w = fo_alloc(bytes);
+    if (plan->w && w->type != FO_F32) memset(plan->w, 0, bytes); /* what is widened between rows, too */
     plan->bias = fo_copy(bias, shape->oc, &failed);
     plan->s.act.slopes = plan->slopes = fo_copy(shape->act.slopes, shape->oc, &failed);
-    if (!rows || failed) {
+    if (!plan->w || failed) {
         fo_plan_free(plan);
         return NULL;
     }
@@ -126,7 +123,6 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
     fo_free(plan->w);
-    fo_free(plan->halves);
     fo_free(plan->bias);
     fo_free(plan->slopes);
     fo_plan_free_shared(plan);
@@ -153,8 +149,7 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
                               fo_pack_part *pack, const void *context) {
     _Atomic(float *) *slot = (_Atomic(float *) *)&plan->packed[form]; /* a cache: the plan's value does not change */
     float *packed = atomic_load_explicit(slot, memory_order_acquire), *first = NULL;
-    const size_t each = fo_weight_bytes(plan->type == FO_F16);
-    if (packed || !(packed = fo_alloc((size_t)floats * each))) return packed;
+    if (packed || !(packed = fo_alloc((size_t)(floats * fo_size(plan->type))))) return packed;
     packing job = {plan, context, packed, pack};
     fo_parallel_for(parts, fo_pack_threads(floats), pack_task, &job);
     /* No lock, which a fork could leave taken: of two threads at once, one packs in vain. */
@@ -169,10 +164,9 @@ static void pack_panel(const fo_conv2d *plan, const void *context, ptrdiff_t par
     (void)context;
     const ptrdiff_t nr = plan->kn->nr, panels = div_up(plan->ocg, nr), g = part / panels, o = part % panels * nr;
     const ptrdiff_t from = (g * plan->ocg + o) * plan->ldw, to = g * panels_size(plan) + o * plan->k;
-    const bool halves = plan->type == FO_F16;
-    const fo_weights w = {halves ? (const void *)(plan->halves + from) : plan->w + from, halves};
-    fo_pack_weights(plan->kn, min_(nr, plan->ocg - o), plan->k, &w, 1, plan->ldw,
-                    halves ? (void *)((uint16_t *)packed + to) : packed + to);
+    const ptrdiff_t size = fo_size(plan->type);
+    const fo_weights w = {(const char *)plan->w + from * size, plan->type};
+    fo_pack_weights(plan->kn, min_(nr, plan->ocg - o), plan->k, &w, 1, plan->ldw, (char *)packed + to * size);
 }
 
 const float *fo_conv2d_panels(const fo_conv2d *plan) {
@@ -180,7 +174,7 @@ const float *fo_conv2d_panels(const fo_conv2d *plan) {
     return fo_conv2d_packed(plan, FO_PANELS, plan->s.groups * panels_size(plan), panels, pack_panel, NULL);
 }
 
-/* ---- halves ------------------------------------------------------------------------------------------------------ */
+/* ---- weights of 16 bits ------------------------------------------------------------------------------------------ */
 
 ptrdiff_t fo_conv2d_wide_size(const fo_conv2d *plan, bool rows) {
     return rows ? plan->s.oc * plan->ldw : plan->s.groups * panels_size(plan);
@@ -197,11 +191,11 @@ static void widen_task(void *context, ptrdiff_t task, int thread) {
     (void)thread;
     const widening *w = context;
     const ptrdiff_t at = task * w->each;
-    w->plan->kn->widen(min_(w->each, w->floats - at), w->from + at, w->to + at);
+    w->plan->kn->widen(min_(w->each, w->floats - at), w->plan->type, w->from + at, w->to + at);
 }
 
 bool fo_conv2d_widen(const fo_conv2d *plan, bool rows, int threads, float *to) {
-    const void *from = rows ? (const void *)plan->halves : fo_conv2d_panels(plan);
+    const void *from = rows ? plan->w : fo_conv2d_panels(plan);
     const ptrdiff_t floats = fo_conv2d_wide_size(plan, rows);
     widening w = {plan, from, to, floats, round_up(div_up(floats, 4 * threads), MAX_LANES)};
     if (!from) return false;

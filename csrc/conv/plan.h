@@ -23,20 +23,19 @@ typedef enum {
     FO_WEIGHT_FORMS
 } fo_weight_form;
 
-/* Element types: the bits of a mask of them. */
-typedef enum { FO_F32 = 1, FO_F16 /* the weights */ } fo_key;
-
 /* It is constant, but for what it caches: packed weights and prepared calls. The processor and the active set count
  * when it is made, not later. */
 struct fo_conv2d {
     const fo_kernels *kn;
-    fo_key type;
+    fo_dtype type;  /* of the weights */
     bool half_rate; /* of the multiply-adds of kn */
     fo_conv2d_shape s;
     ptrdiff_t icg, ocg; /* channels of a group */
     ptrdiff_t k, ldw;   /* length of a reduction; distance of two output channels in w */
-    float *w;           /* (oc, k): a row in the order of FOR_EACH_TAP */
-    uint16_t *halves;   /* FO_F16: the same, in place of w */
+    union {             /* (oc, k): a row in the order of FOR_EACH_TAP */
+        float *w;       /* FO_F32 */
+        uint16_t *w_16; /* a type of 16 bits */
+    };
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
@@ -70,7 +69,7 @@ const float *fo_conv2d_packed(const fo_conv2d *plan, fo_weight_form form, ptrdif
  * short. */
 const float *fo_conv2d_panels(const fo_conv2d *plan);
 
-/* Of FO_F16: the floats of the weights widened as rows or as panels, and the same widened by so many threads; false
+/* Weights of 16 bits: how many floats they are as rows or as panels, and the same widened by so many threads; false
  * where memory is short. */
 ptrdiff_t fo_conv2d_wide_size(const fo_conv2d *plan, bool rows);
 bool fo_conv2d_widen(const fo_conv2d *plan, bool rows, int threads, float *to);

@@ -18,7 +18,7 @@ struct fo_qconv2d {
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
     float *scale, *bias;
-    int32_t *start[3];
+    int32_t *start[2]; /* for x of uint8 and of int8 */
 };
 
 /* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, channels); NULL where memory is short. */
@@ -45,9 +45,9 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
     plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
     bool made = plan->w && plan->taps && plan->scale && plan->bias;
-    for (fo_type type = FO_UINT8; type <= FO_INT8; type++) {
-        plan->start[type] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
-        made = made && plan->start[type];
+    for (int i = 0; i < 2; i++) {
+        plan->start[i] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
+        made = made && plan->start[i];
     }
     if (!made) return false;
     memset(plan->w, 0, (size_t)(blocks * plan->block)), memset(plan->taps, 0, (size_t)(s->oc * plan->taps_block));
@@ -59,8 +59,7 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
                         o = c + fo_quad_channel(q, lane, vl) % part;
         const bool there = o < s->oc;
         plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
-        for (fo_type type = FO_UINT8; type <= FO_INT8; type++)
-            plan->start[type][at] = there ? plan->products.start[type][o] : 0;
+        for (int i = 0; i < 2; i++) plan->start[i][at] = there ? plan->products.start[i][o] : 0;
         int8_t *to = plan->w + at / channels * plan->block + (q * vl + lane) * 4;
         for (ptrdiff_t i = 0; there && i < s->kh; i++)
             for (ptrdiff_t j = 0; j < s->kw; j++)
@@ -102,7 +101,7 @@ void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
     fo_byte_plan_free(&plan->products);
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
-    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) fo_free(plan->start[type]);
+    fo_free(plan->start[0]), fo_free(plan->start[1]);
     fo_free(plan);
 }
 
@@ -122,7 +121,7 @@ static void row_of_patches(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t 
     p->plan->kn->patches(&patches, i, row);
 }
 
-static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_type type, const fo_conv2d_size *z,
+static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z,
                                   const fo_byte_image *x) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
@@ -268,7 +267,7 @@ static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const 
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
-    return plan->depthwise && p->types.y != FO_FLOAT32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
+    return plan->depthwise && p->types.y != FO_F32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
            y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
 }
 
@@ -315,7 +314,7 @@ static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, con
                                             .c = p->c,
                                             .ldc = p->ldc,
                                             .ep = fo_byte_epilogue_of(p)};
-        job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x],
+        job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
         job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
         const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
         const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
@@ -369,11 +368,11 @@ static fo_status run_bytes(const fo_qconv2d *plan, fo_byte_types types, const fo
 /* A plan for a call whose x has this range; its constants, n each, in scratch. */
 static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_byte_range range, ptrdiff_t n, float *scale, int32_t *start) {
     fo_qconv2d call = *plan;
-    const int32_t zero = range.zero_point + fo_byte_offset(plan->products.kn, FO_UINT8);
+    const int32_t zero = range.zero_point + fo_byte_offset(plan->products.kn, FO_U8);
     for (ptrdiff_t i = 0; i < n; i++)
-        scale[i] = range.scale * plan->products.scale[i], start[i] = -zero * plan->products.start[FO_FLOAT32][i];
+        scale[i] = range.scale * plan->products.scale[i], start[i] = -zero * plan->products.sums[i];
     call.products.x = (fo_quantization){range.scale, range.zero_point}, call.products.largest = INFINITY;
-    call.products.scale = scale, call.products.start[FO_UINT8] = start;
+    call.products.scale = scale, call.products.start[0] = start;
     return call;
 }
 
@@ -391,19 +390,19 @@ static fo_status run_floats(const fo_qconv2d *plan, fo_byte_types types, const f
     const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
     const bool dense = is_dense(x, in);
     const ptrdiff_t n = plan->products.groups * plan->products.columns + MAX_LANES, constants = round_up(2 * n, 16),
-                    bytes = fo_byte_room(in, FO_UINT8);
+                    bytes = fo_byte_room(in, FO_U8);
     float *scale = fo_arena_take((size_t)constants * sizeof(float) + (size_t)bytes +
-                                 (size_t)(dense ? 0 : fo_byte_room(in, FO_FLOAT32)));
+                                 (size_t)(dense ? 0 : fo_byte_room(in, FO_F32)));
     if (!scale) return FO_NO_MEMORY;
     int32_t *start = (int32_t *)(scale + n);
     uint8_t *quantized = (uint8_t *)(scale + constants);
     fo_byte_image from = *x;
-    if (!dense) from = fo_byte_pixels(quantized + bytes, in), fo_byte_move(plan->products.kn, in, FO_FLOAT32, x, &from);
+    if (!dense) from = fo_byte_pixels(quantized + bytes, in), fo_byte_move(plan->products.kn, in, FO_F32, x, &from);
     fo_byte_range range;
     fo_status status = FO_NO_MEMORY;
     if (fo_byte_by_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
         const fo_qconv2d call = plan_of(plan, range, n, scale, start);
-        types.x = FO_UINT8, from.data = quantized;
+        types.x = FO_U8, from.data = quantized;
         status = run_bytes(&call, types, z, &from, residual, y);
     }
     fo_arena_release(scale);
@@ -412,5 +411,5 @@ static fo_status run_floats(const fo_qconv2d *plan, fo_byte_types types, const f
 
 fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
                          const fo_byte_image *residual, const fo_byte_image *y) {
-    return (types.x == FO_FLOAT32 ? run_floats : run_bytes)(plan, types, z, x, residual, y);
+    return (types.x == FO_F32 ? run_floats : run_bytes)(plan, types, z, x, residual, y);
 }

@@ -47,9 +47,9 @@ static void move_task(void *context, ptrdiff_t task, int thread) {
         move_pixel(m, x, y, pixels);
 }
 
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_type type, const fo_byte_image *from,
+void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_byte_image *from,
                   const fo_byte_image *to) {
-    moving m = {.kn = kn, .e = e, .size = fo_byte_size(type), .from = *from, .to = *to};
+    moving m = {.kn = kn, .e = e, .size = fo_size(type), .from = *from, .to = *to};
     if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
     m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
     fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);

@@ -10,11 +10,9 @@ typedef struct {
     ptrdiff_t n, c, h, w;
 } fo_byte_extent;
 
-static inline ptrdiff_t fo_byte_size(fo_type type) { return type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1; }
-
 /* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
 bool fo_byte_uniform(const fo_byte_image *x, fo_byte_extent e, ptrdiff_t *ld);
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_type type, const fo_byte_image *from,
+void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_byte_image *from,
                   const fo_byte_image *to);
 
 /* Contiguous pixels at `to`. */
@@ -22,8 +20,8 @@ static inline fo_byte_image fo_byte_pixels(void *to, fo_byte_extent e) {
     return (fo_byte_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c};
 }
 /* Of an image, in whole lines. */
-static inline ptrdiff_t fo_byte_room(fo_byte_extent e, fo_type type) {
-    return round_up(e.n * e.c * e.h * e.w * fo_byte_size(type), 64);
+static inline ptrdiff_t fo_byte_room(fo_byte_extent e, fo_dtype type) {
+    return round_up(e.n * e.c * e.h * e.w * fo_size(type), 64);
 }
 
 #endif

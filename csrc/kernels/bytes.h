@@ -18,10 +18,10 @@ typedef struct {
     const float *scale, *bias; /* a channel, whole vectors */
     const void *residual;      /* laid out as C with its own ldr, or NULL */
     ptrdiff_t ldr;
-    fo_type residual_type;
+    fo_dtype residual_type;
     float residual_scale;
     int32_t residual_zero;
-    fo_type type; /* of C */
+    fo_dtype type; /* of C */
     bool clips; /* no activation, or a clip: lo and hi are its bounds, and bytes have scale, bias and residual_scale in
                    units of their scale */
     bool saturates; /* no bounds but those of a byte, and rounded values fit 32 bits */

@@ -110,13 +110,17 @@ void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, co
     }
 }
 
-/* float16 as float32; of what is left of a vector, a copy with zeros behind it. */
-void FO_NAME(fo_widen)(ptrdiff_t n, const uint16_t *from, float *to) {
+/* Of what is left of a vector, a copy with zeros behind it. */
+INLINE void widen(const fo_dtype type, ptrdiff_t n, const uint16_t *from, float *to) {
     ptrdiff_t i = 0;
-    for (; i + VL <= n; i += VL) v_store(to + i, v_load_f16(from + i));
+    for (; i + VL <= n; i += VL) v_store(to + i, v_load_as(type, from, i));
     uint16_t rest[VL] = {0};
     memcpy(rest, from + i, (size_t)(n - i) * sizeof *rest);
-    v_store_tail(to + i, v_load_f16(rest), n - i);
+    v_store_tail(to + i, v_load_as(type, rest, 0), n - i);
+}
+void FO_NAME(fo_widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to) {
+    (void)type;
+    widen(FO_F16, n, from, to);
 }
 
 /* folded = w * scale, rounded once. In plain C: the compiler makes vectors of doubles of it; folded may be w. */

@@ -100,10 +100,14 @@ MAP_CASTS_FROM(i32, u, u)
 MAP_CASTS_FROM(i8, u, u)
 MAP_CASTS_FROM(u8, u, u)
 
-#define MAP_CASTS(from) {map_##from##_f32, map_##from##_f64, map_##from##_i64, map_##from##_i32, map_##from##_i8, \
-                         map_##from##_u8, map_##from##_bool}
-static map_fn *const map_casts[FO_ELEMENTS][FO_ELEMENTS] = {
-    MAP_CASTS(f32), MAP_CASTS(f64), MAP_CASTS(i64), MAP_CASTS(i32), MAP_CASTS(i8), MAP_CASTS(u8), MAP_CASTS(u8)};
+/* By type, what its name ends. */
+#define MAP_TYPES(name, of_bool) \
+    {[FO_F32] = map_##name##_f32, [FO_F64] = map_##name##_f64, [FO_S64] = map_##name##_i64, \
+     [FO_S32] = map_##name##_i32, [FO_S8] = map_##name##_i8,   [FO_U8] = map_##name##_u8,   [FO_BOOL] = of_bool}
+#define MAP_CASTS(from) MAP_TYPES(from, map_##from##_bool)
+static map_fn *const map_casts[][FO_DTYPES] = {
+    [FO_F32] = MAP_CASTS(f32), [FO_F64] = MAP_CASTS(f64), [FO_S64] = MAP_CASTS(i64), [FO_S32] = MAP_CASTS(i32),
+    [FO_S8] = MAP_CASTS(i8),   [FO_U8] = MAP_CASTS(u8),   [FO_BOOL] = MAP_CASTS(u8)};
 
 /* ---- tests, logic, arithmetic ------------------------------------------------------------------------------------ */
 
@@ -116,9 +120,8 @@ MAP_TESTS(i32)
 MAP_TESTS(i8)
 MAP_TESTS(u8)
 
-#define MAP_TEST(f) \
-    {map_##f##_f32, map_##f##_f64, map_##f##_i64, map_##f##_i32, map_##f##_i8, map_##f##_u8, map_##f##_u8}
-static map_fn *const map_tests[][FO_ELEMENTS] = {MAP_TEST(equal), MAP_TEST(less), MAP_TEST(at_most)};
+#define MAP_TEST(f) MAP_TYPES(f, map_##f##_u8)
+static map_fn *const map_tests[][FO_DTYPES] = {MAP_TEST(equal), MAP_TEST(less), MAP_TEST(at_most)};
 
 MAP(logic_and, bool, u8, u8, (u != 0) & (v != 0))
 MAP(logic_or, bool, u8, u8, (u | v) != 0)
@@ -211,9 +214,7 @@ MAP_GATHER(i64)
 /* ---- the kernel -------------------------------------------------------------------------------------------------- */
 
 /* Of elements of 1, 4 and 8 bytes. */
-INLINE int map_width(fo_element e) {
-    return e == FO_ELEMENT_F64 || e == FO_ELEMENT_I64 ? 2 : e == FO_ELEMENT_F32 || e == FO_ELEMENT_I32 ? 1 : 0;
-}
+INLINE int map_width(fo_dtype e) { return e == FO_F64 || e == FO_S64 ? 2 : e == FO_F32 || e == FO_S32 ? 1 : 0; }
 
 static map_fn *map_of(const fo_map_rows *g) {
     static map_fn *const choices[] = {map_where_u8, map_where_i32, map_where_i64};
@@ -221,8 +222,8 @@ static map_fn *map_of(const fo_map_rows *g) {
     if (g->f == FO_MAP_CAST) return map_casts[g->from][g->to];
     if (g->f < FO_MAP_AND) return map_tests[g->f - FO_MAP_EQUAL][g->from];
     if (g->f < FO_MAP_ADD) return map_logic[g->f - FO_MAP_AND];
-    if (g->f == FO_MAP_SIGN && g->from == FO_ELEMENT_F32) return map_sign_f32;
-    if (g->f < FO_MAP_FLOOR) return map_integers[g->from == FO_ELEMENT_I32][g->f - FO_MAP_ADD];
+    if (g->f == FO_MAP_SIGN && g->from == FO_F32) return map_sign_f32;
+    if (g->f < FO_MAP_FLOOR) return map_integers[g->from == FO_S32][g->f - FO_MAP_ADD];
     if (g->f < FO_MAP_WHERE) return map_floats[g->f - FO_MAP_FLOOR];
     if (g->f == FO_MAP_WHERE) return choices[map_width(g->to)];
     return gathers[map_width(g->to)];

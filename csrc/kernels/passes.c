@@ -1,9 +1,9 @@
 /* Passes over memory: copies, elementwise operations, reductions, pools, norms. */
 #include "kernels.h"
 
+#include "../simd/lanes.h"
 #include "copy.h"
 #include "pointwise.h"
-#include "../simd/lanes.h"
 #include "elementwise.h"
 #include "map.h"
 #include "pool.h"

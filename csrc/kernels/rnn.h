@@ -159,16 +159,15 @@ static __attribute__((noinline)) void finish_step(const fo_step_args *g, const s
     }
 }
 
-/* Weights, `at` elements behind w: of float32 or (halves) float16. */
-INLINE const void *step_at(const bool halves, const void *w, const ptrdiff_t at) {
-    return halves ? (const void *)((const uint16_t *)w + at) : (const float *)w + at;
+/* Weights, `at` elements behind w. */
+INLINE const void *step_at(const fo_dtype type, const void *w, const ptrdiff_t at) {
+    return fo_size(type) == 2 ? (const void *)((const uint16_t *)w + at) : (const float *)w + at;
 }
-INLINE vf step_load(const bool halves, const void *w) { return halves ? v_load_f16(w) : v_load(w); }
 
 /* Where a product finds its weights: vector first + j of row p is at w[p*group*VL + j/group*panel + j%group*VL].
  * All but w and panel are literals. */
 typedef struct {
-    bool halves;
+    fo_dtype type;
     const void *w;
     int first, group;
     ptrdiff_t panel;
@@ -177,7 +176,7 @@ typedef struct {
 /* Vector j of row p. */
 INLINE const void *step_vector(const step_weights b, const ptrdiff_t p, const int j) {
     const int v = b.first + j;
-    return step_at(b.halves, b.w, p * b.group * VL + v / b.group * b.panel + v % b.group * VL);
+    return step_at(b.type, b.w, p * b.group * VL + v / b.group * b.panel + v % b.group * VL);
 }
 
 /* acc[mr][nv] += a w over `steps` steps in straight code, as step_product, for tiles of several rows. */
@@ -185,7 +184,7 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
                        const step_weights b) {
     UNROLL_FOR (int u = 0; u < steps; u++) {
         vf wv[NV + 1];
-        UNROLL_FOR (int j = 0; j < nv; j++) wv[j] = step_load(b.halves, step_vector(b, u, j));
+        UNROLL_FOR (int j = 0; j < nv; j++) wv[j] = v_load_as(b.type, step_vector(b, u, j), 0);
         UNROLL_FOR (int i = 0; i < mr; i++) {
             vf av = v_set1(a[i * lda + u]);
             UNROLL_FOR (int j = 0; j < nv; j++) v_fma_to(acc[i * nv + j], av, wv[j]);
@@ -195,27 +194,27 @@ INLINE void step_group(vf *acc, const int mr, const int nv, const int steps, con
 }
 
 /* acc[mr][nv] += a w over k steps. mr, nv and ahead are literals. The processor fetches panels ahead by itself, but one
- * wide stream too late, and halves: ahead asks for it. steps: in straight code, for with 12 multiply-adds counts what
+ * wide stream too late, and 16 bits: ahead asks for it. steps: in straight code, for with 12 multiply-adds counts what
  * a loop adds; of tiles three vectors wide the compiler makes a worse loop by it. */
 INLINE void step_product(vf *acc, const int mr, const int nv, const bool ahead, const float *restrict a, ptrdiff_t lda,
                          ptrdiff_t k, step_weights b, const int steps) {
     const int row = b.group * VL;
     if (!MANY_REGS && nv < mr) {
         ptrdiff_t p = 0;
-        for (; steps > 1 && p + steps <= k; p += steps, b.w = step_at(b.halves, b.w, steps * row))
+        for (; steps > 1 && p + steps <= k; p += steps, b.w = step_at(b.type, b.w, steps * row))
             step_group(acc, mr, nv, steps, a + p, lda, b);
-        _Pragma("GCC unroll 1") for (; p < k; p++, b.w = step_at(b.halves, b.w, row))
+        _Pragma("GCC unroll 1") for (; p < k; p++, b.w = step_at(b.type, b.w, row))
             step_group(acc, mr, nv, 1, a + p, lda, b);
         return;
     }
-    for (ptrdiff_t p = 0; p < k; p++, b.w = step_at(b.halves, b.w, row)) {
+    for (ptrdiff_t p = 0; p < k; p++, b.w = step_at(b.type, b.w, row)) {
         vf av[MR];
         UNROLL_FOR (int i = 0; i < mr; i++) av[i] = v_set1(a[i * lda + p]);
         UNROLL_FOR (int j = 0; j < nv; j++) {
             const void *at = step_vector(b, 0, j);
-            if (b.halves && j % 2 == 0) __builtin_prefetch((const float *)at + FO_PAGE_FLOATS);
-            if (ahead && !b.halves) __builtin_prefetch((const float *)at + 8 * row);
-            vf wv = step_load(b.halves, at);
+            if (fo_size(b.type) == 2 && j % 2 == 0) __builtin_prefetch((const float *)at + FO_PAGE_FLOATS);
+            if (ahead && fo_size(b.type) != 2) __builtin_prefetch((const float *)at + 8 * row);
+            vf wv = v_load_as(b.type, at, 0);
             UNROLL_FOR (int i = 0; i < mr; i++) acc[i * nv + j] = v_fma(av[i], wv, acc[i * nv + j]);
         }
     }
@@ -228,7 +227,7 @@ INLINE int sum_at(const bool three, int j) { return !three ? j : j / 3 * GATE_VE
  * the vectors of a row of sums, are literals. three: the gates are r z n, and n's share of x and of h are kept
  * apart. */
 typedef struct {
-    bool halves;
+    fo_dtype type;
     int nv, first;
     bool three;
     ptrdiff_t width, v;
@@ -239,9 +238,9 @@ INLINE void step_tile(const fo_step_args *g, const int mr, const step_tile_shape
                       ptrdiff_t k, float *sums) {
     const int nv = s.nv, first = s.first, group = s.three ? GROUP_OF_3 : GROUP;
     const ptrdiff_t v = s.v + first, width = s.width, panel = NR * g->kx;
-    const step_weights wx = {s.halves, step_at(s.halves, g->wx, s.v / NV * panel + first / NV * panel), first % NV, NV,
+    const step_weights wx = {s.type, step_at(s.type, g->wx, s.v / NV * panel + first / NV * panel), first % NV, NV,
                              panel};
-    const step_weights wh = {s.halves, step_at(s.halves, g->wh, ((v / group * g->kh + p) * group + v % group) * VL), 0,
+    const step_weights wh = {s.type, step_at(s.type, g->wh, ((v / group * g->kh + p) * group + v % group) * VL), 0,
                              group, group * VL * g->kh};
     vf acc[MR * NV];
     UNROLL_FOR (int i = 0; i < mr; i++)
@@ -298,7 +297,7 @@ INLINE void step_tiles(const fo_step_args *g, const step_tile_shape s, ptrdiff_t
 
 /* All rows of `columns` vectors from v on, in tiles of nv. Tiles that share a part of w go through it in blocks which
  * stay in the first-level cache. */
-INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv, const bool three, ptrdiff_t v,
+INLINE void step_columns(const fo_step_args *g, const fo_dtype type, const int nv, const bool three, ptrdiff_t v,
                          ptrdiff_t columns) {
     const int period = three ? 6 : nv;
     const ptrdiff_t width = three ? columns / 3 * GATE_VECTORS : columns, fit = FO_STEP_SUMS_FLOATS / width / VL;
@@ -313,7 +312,7 @@ INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv,
                 ptrdiff_t p = 0, k;
                 do {
                     k = g->kh - p < block ? g->kh - p : block;
-                    step_tiles(g, (step_tile_shape){halves, nv, first, three, width, v + at}, i, rows, p, k, to);
+                    step_tiles(g, (step_tile_shape){type, nv, first, three, width, v + at}, i, rows, p, k, to);
                 } while ((p += k) < g->kh);
             }
         }
@@ -321,16 +320,16 @@ INLINE void step_columns(const fo_step_args *g, const bool halves, const int nv,
     }
 }
 
-#define COLUMNS_OF(name, halves, nv, three) \
-    static __attribute__((noinline)) void name(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
-        FO_RAN("rnn " #name " vectors"); \
-        step_columns(g, halves, nv, three, v, !MANY_REGS ? columns : nv); \
+#define COLUMNS_OF(type, nv, three) \
+    static __attribute__((noinline)) void step_##type##_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
+        FO_RAN("rnn step_" #type "_" #nv " vectors"); \
+        step_columns(g, FO_##type, nv, three, v, !MANY_REGS ? columns : nv); \
     }
 #define COLUMNS(nv, three) \
-    COLUMNS_OF(step_float_##nv, false, nv, three) \
-    COLUMNS_OF(step_halves_##nv, true, nv, three) \
+    COLUMNS_OF(F32, nv, three) \
+    COLUMNS_OF(F16, nv, three) \
     static inline void step_##nv(const fo_step_args *g, ptrdiff_t v, ptrdiff_t columns) { \
-        g->halves ? step_halves_##nv(g, v, columns) : step_float_##nv(g, v, columns); \
+        g->w_type == FO_F16 ? step_F16_##nv(g, v, columns) : step_F32_##nv(g, v, columns); \
     }
 COLUMNS(2, false)
 COLUMNS(3, true)

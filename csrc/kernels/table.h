@@ -28,12 +28,11 @@ typedef struct {
     fo_activation act;
 } fo_epilogue;
 
-/* How a tile finds A and B at step p of the reduction. */
+/* How a tile finds A and B at step p of the reduction, whatever their types. */
 typedef enum {
     FO_ROWS,      /* a[i*lda + p], b[p*ldb] */
     FO_A_TABLE,   /* a[i*lda + table[p]], b[p*ldb]: a convolution whose rows are pixels */
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
-    FO_HALVES,    /* as FO_ROWS, of panels of float16: b, ldb and panel count floats, the room of two of them */
     FO_BITS,      /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
     FO_COLUMNS,   /* a[i*lda + p], b[j*ldb + p]: few columns of many steps (fo_is_dots), k > 0 */
@@ -46,9 +45,11 @@ typedef enum {
 enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_COLUMNS = 8, FO_DOT_STEPS = 512 };
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]). B is in panels of nr columns, `panel` floats each, the last one padded but for
- * FO_B_PACKING. */
+ * FO_B_PACKING. FO_ROWS take it in any type that products have weights of: b, ldb and panel count floats all the same,
+ * the room of two of 16 bits. */
 typedef struct {
     fo_form form;
+    fo_dtype b_type;
     ptrdiff_t m, n, k;
     const float *a;
     ptrdiff_t lda;
@@ -186,7 +187,7 @@ typedef struct {
     const float *x, *h;
     ptrdiff_t ldx, ldh, kx, kh;
     const void *wx, *wh;
-    bool halves; /* the weights */
+    fo_dtype w_type;
     const float *start, *bias_n;
     ptrdiff_t lds;
     const float *c, *old;
@@ -211,7 +212,7 @@ typedef struct {
 /* The same of elements of any type (fo_map): the tensors are y, a, b and c. */
 typedef struct {
     fo_map_function f;
-    fo_element from, to;
+    fo_dtype from, to;
     ptrdiff_t m, n, ld[FO_TENSORS], step[FO_TENSORS], size, stride;
     char *at[FO_TENSORS];
 } fo_map_rows;
@@ -334,8 +335,8 @@ typedef struct {
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
     void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
                 ptrdiff_t step, float *y, ptrdiff_t ldy);
-    /* to[i] = float16 from[i] for i < n */
-    void (*widen)(ptrdiff_t n, const uint16_t *from, float *to);
+    /* to[i] = from[i], of weights of 16 bits, for i < n */
+    void (*widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to);
     /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */
     void (*unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to);
     /* folded[i] = w[i] * scale for i < n, 0 where that is denormal; folded may be w */

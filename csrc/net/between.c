@@ -5,8 +5,8 @@
 #include "axes.h"
 #include "bytes.h"
 
-static uint8_t flip_of(fo_type type) { return type == FO_INT8 ? 0x80 : 0; }
-static int32_t zero_of(fo_type type, fo_quantization q) { return q.zero_point + (type == FO_INT8 ? 128 : 0); }
+static uint8_t flip_of(fo_dtype type) { return type == FO_S8 ? 0x80 : 0; }
+static int32_t zero_of(fo_dtype type, fo_quantization q) { return q.zero_point + (type == FO_S8 ? 128 : 0); }
 
 /* ---- element by element: a task is a piece of the last axis ---- */
 

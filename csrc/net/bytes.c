@@ -8,7 +8,6 @@
 #include "bytes.h"
 #include "../pack.h"
 
-static ptrdiff_t size_of(fo_type type) { return type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1; }
 static float within_floats(double v) { return v > FLT_MAX ? FLT_MAX : v < -FLT_MAX ? -FLT_MAX : (float)v; }
 static double between(double v, double least, double most) { return v < least ? least : v > most ? most : v; }
 
@@ -29,10 +28,9 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
         if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
     }
     plan->largest = largest + 255 * q->residual.scale / unit;
-    for (fo_type type = FO_UINT8; q->x.scale && type <= FO_INT8; type++) {
-        const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, type);
-        for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++)
-            plan->start[type][at] = -zero * plan->start[FO_FLOAT32][at];
+    for (int s = 0; q->x.scale && s < 2; s++) {
+        const int32_t zero = q->x.zero_point + fo_byte_offset(plan->kn, s ? FO_S8 : FO_U8);
+        for (ptrdiff_t at = 0; at < plan->groups * plan->columns; at++) plan->start[s][at] = -zero * plan->sums[at];
     }
 }
 
@@ -41,7 +39,7 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     const fo_activation *act = &plan->act;
     const fo_byte_types types = p->types;
     const double unit = unit_of(plan);
-    fo_byte_epilogue e = {.start = plan->start[types.x],
+    fo_byte_epilogue e = {.start = fo_byte_start(plan, types.x),
                           .scale = plan->scale,
                           .bias = plan->bias,
                           .residual_type = types.residual,
@@ -52,15 +50,15 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     double lo = act->kind == FO_CLIP ? act->p0 / unit : -INFINITY,
            hi = act->kind == FO_CLIP ? act->p1 / unit : INFINITY;
     e.act.slopes = plan->slopes;
-    if (types.y != FO_FLOAT32) {
-        e.zero = plan->y.zero_point + (types.y == FO_INT8 ? 128 : 0), e.inverse = within_floats(1.0 / plan->y.scale);
+    if (types.y != FO_F32) {
+        e.zero = plan->y.zero_point + (types.y == FO_S8 ? 128 : 0), e.inverse = within_floats(1.0 / plan->y.scale);
         lo = between(lo, -e.zero, 255 - e.zero), hi = between(hi, -e.zero, 255 - e.zero);
     }
     e.lo = (float)lo, e.hi = (float)hi;
-    e.saturates = types.y != FO_FLOAT32 && e.clips && lo == -e.zero && hi == 255 - e.zero && plan->x.scale &&
-                  plan->largest < 0x1p30 && (!p->residual || types.residual != FO_FLOAT32);
+    e.saturates = types.y != FO_F32 && e.clips && lo == -e.zero && hi == 255 - e.zero && plan->x.scale &&
+                  plan->largest < 0x1p30 && (!p->residual || types.residual != FO_F32);
     e.residual_scale = within_floats((plan->residual.scale ? plan->residual.scale : 1) / unit);
-    e.residual_zero = plan->residual.zero_point + (types.residual == FO_INT8 ? 128 : 0);
+    e.residual_zero = plan->residual.zero_point + (types.residual == FO_S8 ? 128 : 0);
     return e;
 }
 
@@ -84,7 +82,7 @@ static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t
             to[(s / 4 * columns + c) * 4 + s % 4] = value;
             sum += value;
         }
-        plan->start[FO_FLOAT32][group * plan->columns + j + c] = sum;
+        plan->sums[group * plan->columns + j + c] = sum;
     }
 }
 
@@ -127,7 +125,8 @@ bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdif
     plan->panels = 4 * plan->columns * plan->quads;
     plan->w = fo_alloc((size_t)max_(groups * plan->panels, 1));
     plan->scale = channels(plan, &failed), plan->bias = channels(plan, &failed);
-    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) plan->start[type] = channels(plan, &failed);
+    plan->sums = channels(plan, &failed);
+    for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
     if (!plan->w || failed) return false;
     packing p = {plan, w, wn, wk};
@@ -138,7 +137,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdif
 
 void fo_byte_plan_free(fo_byte_plan *plan) {
     fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
-    for (fo_type type = FO_FLOAT32; type <= FO_INT8; type++) fo_free(plan->start[type]);
+    fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
 }
 
 /* A cut of C, and what each thread has for its block's rows: their bytes, a row before it is widened, scales and zero
@@ -175,10 +174,10 @@ fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilo
                            .ldc = p->ldc,
                            .ep = *ep,
                            .b = plan->w + group * plan->panels + 4 * j * plan->quads,
-                           .c = (char *)p->c + (i * p->ldc + column) * size_of(ep->type)};
+                           .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
-    g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * size_of(ep->residual_type) : NULL;
+    g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * fo_size(ep->residual_type) : NULL;
     return g;
 }
 

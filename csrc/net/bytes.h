@@ -12,7 +12,7 @@ typedef struct {
     ptrdiff_t groups, n, k;
     ptrdiff_t quads, columns, panels; /* groups of four steps; columns, padded; bytes of a group's weights */
     int8_t *w;
-    int32_t *start[3]; /* for each type of x; floats: the sums of weights */
+    int32_t *sums, *start[2]; /* of the weights; what sums start with for x of uint8 and of int8 */
     float *scale, *bias, *slopes;
     double largest; /* of the results before an activation */
     fo_quantization x, residual, y;
@@ -82,15 +82,20 @@ struct fo_byte_product {
 };
 
 /* Kernels take bytes x ^ flip, whose zero point is x's + offset. */
-static inline uint8_t fo_byte_flip(const fo_byte_kernels *kn, fo_type type) {
-    return (type == FO_INT8) != kn->is_signed ? 0x80 : 0;
+static inline uint8_t fo_byte_flip(const fo_byte_kernels *kn, fo_dtype type) {
+    return (type == FO_S8) != kn->is_signed ? 0x80 : 0;
 }
-static inline int32_t fo_byte_offset(const fo_byte_kernels *kn, fo_type type) {
-    return (type == FO_INT8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
+static inline int32_t fo_byte_offset(const fo_byte_kernels *kn, fo_dtype type) {
+    return (type == FO_S8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
 }
 
-static inline bool fo_byte_direct(const fo_byte_plan *plan, fo_type x) {
-    return x != FO_FLOAT32 && !fo_byte_flip(plan->kn, x) && plan->kn->phases == 1 && plan->k % 4 == 0;
+/* What sums start with for x of this type; of floats, whose zero point a run knows, the sums of weights. */
+static inline const int32_t *fo_byte_start(const fo_byte_plan *plan, fo_dtype x) {
+    return x == FO_F32 ? plan->sums : plan->start[x == FO_S8];
+}
+
+static inline bool fo_byte_direct(const fo_byte_plan *plan, fo_dtype x) {
+    return x != FO_F32 && !fo_byte_flip(plan->kn, x) && plan->kn->phases == 1 && plan->k % 4 == 0;
 }
 /* The epilogue of a product's calls. */
 fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *product);

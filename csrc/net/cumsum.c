@@ -38,7 +38,7 @@ static void cumsum_block(void *context, ptrdiff_t task, int thread) {
     ptrdiff_t offset[FO_TENSORS];
     fo_offsets(&job->outer, job->outer.nd, task / job->blocks, offset);
     const ptrdiff_t y = offset[0] + lane * job->y_lane, x = offset[1] + lane * job->x_lane;
-    if (a->type == FO_ELEMENT_I64)
+    if (a->type == FO_S64)
         cumsum_integers(job, lanes, (uint64_t *)a->y + y, (const uint64_t *)a->x + x);
     else
         cumsum_floats(job, lanes, (float *)a->y + y, (const float *)a->x + x);
@@ -48,7 +48,7 @@ fo_status fo_cumsum(const fo_cumsum_args *args) {
     fo_cumsum_args a = *args;
     cumsum_job job = {.a = &a, .outer = a.kept};
     const int last = --job.outer.nd;
-    const ptrdiff_t size = a.type == FO_ELEMENT_I64 ? 8 : 4;
+    const ptrdiff_t size = fo_size(a.type);
     const double elements = (double)fo_points(&a.kept, a.kept.nd) * (double)a.n;
     if (elements == 0) return FO_OK;
     if (a.reverse) { /* from the last element on, at negative steps */

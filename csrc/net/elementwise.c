@@ -72,24 +72,19 @@ fo_status fo_elementwise(const fo_elementwise_args *a) {
 
 /* ---- elements of any type ---------------------------------------------------------------------------------------- */
 
-static ptrdiff_t bytes_of(fo_element e) {
-    static const ptrdiff_t bytes[FO_ELEMENTS] = {4, 8, 8, 4, 1, 1, 1};
-    return bytes[e];
-}
-
 static void map_rows(const rows_job *job, const ptrdiff_t offset[FO_TENSORS], ptrdiff_t m, ptrdiff_t n) {
     const fo_map_args *a = job->args;
     const bool where = a->f == FO_MAP_WHERE, gather = a->f == FO_MAP_GATHER;
     const void *const at[FO_TENSORS] = {a->y, a->a, a->b, a->c};
-    const fo_element types[FO_TENSORS] = {a->to,
-                                          where    ? FO_ELEMENT_BOOL
-                                          : gather ? a->to
-                                                   : a->from,
-                                          where ? a->to : a->from, a->to};
+    const fo_dtype types[FO_TENSORS] = {a->to,
+                                        where    ? FO_BOOL
+                                        : gather ? a->to
+                                                 : a->from,
+                                        where ? a->to : a->from, a->to};
     fo_map_rows r = {.f = a->f, .from = a->from, .to = a->to, .m = m, .n = n, .size = a->size, .stride = a->stride};
     for (int t = 0; t < FO_TENSORS; t++) {
         r.ld[t] = row_stride(job->axes, t), r.step[t] = step_of(job->axes, t);
-        r.at[t] = (char *)at[at[t] ? t : 1] + offset[at[t] ? t : 1] * bytes_of(types[at[t] ? t : 1]);
+        r.at[t] = (char *)at[at[t] ? t : 1] + offset[at[t] ? t : 1] * fo_size(types[at[t] ? t : 1]);
         if (!at[t]) r.ld[t] = r.ld[1], r.step[t] = r.step[1]; /* a function of one argument reads it twice */
     }
     job->kn->map(&r);

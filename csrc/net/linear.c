@@ -8,8 +8,9 @@
 struct fo_linear {
     const fo_kernels *kn;
     ptrdiff_t n, k;
-    bool halves, dots; /* the weights; columns of them, not panels */
-    void *w;           /* or NULL: */
+    fo_dtype type; /* of the weights */
+    bool dots;     /* columns of them, not panels */
+    void *w;       /* or NULL: */
     fo_bits bits;
     float *bias, *slopes;
     fo_activation act;
@@ -33,8 +34,8 @@ fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdi
     fo_linear *plan = linear_new(n, k, bias, act);
     if (!plan) return NULL;
     plan->dots = fo_is_dots(n, k);
-    plan->halves = w->halves && !plan->dots;
-    plan->w = fo_alloc((size_t)(plan->dots ? n * k : fo_packed_size(plan->kn, n, k)) * fo_weight_bytes(plan->halves));
+    plan->type = plan->dots ? FO_F32 : w->type;
+    plan->w = fo_alloc((size_t)((plan->dots ? n * k : fo_packed_size(plan->kn, n, k)) * fo_size(plan->type)));
     if (!plan->w) {
         fo_linear_free(plan);
         return NULL;
@@ -157,7 +158,7 @@ static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
 static void with_weights(const fo_linear *plan, gemm_job *job) {
     fo_gemm_args *g = &job->g;
     if (plan->w) {
-        plan->dots ? fo_gemm_columns(job->kn, g, plan->w, g->k) : fo_gemm_panels(job->kn, g, plan->w, plan->halves, 0);
+        plan->dots ? fo_gemm_columns(job->kn, g, plan->w, g->k) : fo_gemm_panels(job->kn, g, plan->w, plan->type, 0);
         return;
     }
     g->bits = &plan->bits;
@@ -169,7 +170,7 @@ static void with_weights(const fo_linear *plan, gemm_job *job) {
 }
 
 /* Bytes of memory that cost as much as a weight: of 4 and 8 bits, to unpack them. */
-static size_t weight_bytes(const fo_linear *plan) { return plan->w ? fo_weight_bytes(plan->halves) : 1; }
+static ptrdiff_t weight_bytes(const fo_linear *plan) { return plan->w ? fo_size(plan->type) : 1; }
 
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
                         ptrdiff_t ldr, float *y, ptrdiff_t ldy) {

@@ -33,7 +33,7 @@ static void pack_panel(void *context, ptrdiff_t task, int thread) {
     float *panel = job->b + product * job->b_each + j * a->k;
     const float *b = a->b + offset[2] + j * a->bn;
     if (job->way == DOTS)
-        fo_pack_columns(job->kn, n, a->k, &(fo_weights){b, false}, a->bk, a->bn, panel);
+        fo_pack_columns(job->kn, n, a->k, &(fo_weights){b, FO_F32}, a->bk, a->bn, panel);
     else
         fo_pack(job->kn, n, a->k, b, a->bk, a->bn, panel);
     if (a->scale != 1)
@@ -67,7 +67,7 @@ static void multiply_block(void *context, ptrdiff_t task, int thread) {
     if (g.ep.act.slopes) g.ep.act.slopes += j;
     g.a = rows_of_a(a, a->a + offset[1] + i * a->am, g.m, packed + nr * a->k), g.lda = a->ak == 1 ? a->am : a->k;
     switch (job->way) {
-        case PANELS: fo_gemm_panels(job->kn, &g, job->b + product * job->b_each, false, 0); break;
+        case PANELS: fo_gemm_panels(job->kn, &g, job->b + product * job->b_each, FO_F32, 0); break;
         case IN_PLACE: g.form = FO_B_PACKING, g.b = b, g.ldb = a->bk, g.panel = nr; break;
         case DOTS:
             fo_gemm_columns(job->kn, &g, job->b_each ? job->b + product * job->b_each : b, job->b_each ? a->k : a->bn);

@@ -56,7 +56,7 @@ static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
     fo_byte_range range;
-    const bool whole = plan->whole && types.x == FO_FLOAT32;
+    const bool whole = plan->whole && types.x == FO_F32;
     if (whole && !fo_byte_range_of_rows(plan->products.kn, m, plan->products.k, x, ldx, &range)) return FO_NO_MEMORY;
     const linear_rows source = {x, ldx, whole ? &range : NULL};
     const fo_byte_product p = {.plan = &plan->products,
@@ -64,7 +64,7 @@ fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t 
                                .m = m,
                                .a = fo_byte_direct(&plan->products, types.x) ? x : NULL,
                                .lda = ldx,
-                               .row = types.x == FO_FLOAT32 ? row_of_floats : row_of_bytes,
+                               .row = types.x == FO_F32 ? row_of_floats : row_of_bytes,
                                .source = &source,
                                .c = y,
                                .ldc = ldy,

@@ -12,15 +12,15 @@ typedef struct {
     void *y;
     const float *scale;
     const int32_t *zero_point;
-    fo_type type; /* of the bytes */
-    bool floats;  /* y is of floats */
+    fo_dtype type; /* of the bytes */
+    bool floats;   /* y is of floats */
 } conversion;
 
 static void convert_piece(void *context, ptrdiff_t task, int thread) {
     const conversion *c = context;
     const ptrdiff_t row = task / c->pieces, first = task % c->pieces * c->piece, at = row * c->n + first,
                     n = min_(c->piece, c->n - first);
-    const uint8_t flip = c->type == FO_INT8 ? 0x80 : 0;
+    const uint8_t flip = c->type == FO_S8 ? 0x80 : 0;
     const int32_t zero = c->zero_point[row] + flip; /* of a uint8 */
     (void)thread;
     if (c->floats)
@@ -37,18 +37,18 @@ static void convert(ptrdiff_t rows, conversion c) {
 }
 
 void fo_quantize(ptrdiff_t rows, ptrdiff_t n, const float *x, const float *scale, const int32_t *zero_point,
-                 fo_type type, void *y) {
+                 fo_dtype type, void *y) {
     convert(rows, (conversion){.n = n, .x = x, .y = y, .scale = scale, .zero_point = zero_point, .type = type});
 }
 
 void fo_dequantize(ptrdiff_t rows, ptrdiff_t n, const void *x, const float *scale, const int32_t *zero_point,
-                   fo_type type, float *y) {
+                   fo_dtype type, float *y) {
     convert(rows, (conversion){
                       .floats = true, .n = n, .x = x, .y = y, .scale = scale, .zero_point = zero_point, .type = type});
 }
 
 void fo_convert(const fo_convert_args *a) {
-    if (a->to == FO_FLOAT32)
+    if (a->to == FO_F32)
         fo_dequantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->from, a->y);
     else
         fo_quantize(1, a->n, a->x, &a->q.scale, &a->q.zero_point, a->to, a->y);

@@ -17,10 +17,10 @@ static ptrdiff_t group_width(const fo_kernels *kn, int gates) {
 /* n rows of w, k long, from `unit` on, as columns of rows at distances of ld, the first at to + at. */
 static void pack_units(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t unit, void *to,
                        ptrdiff_t at, ptrdiff_t ld) {
-    if (!w->halves)
+    if (w->type == FO_F32)
         kn->transpose(n, k, (const float *)w->data + unit * k, k, (float *)to + at, ld);
     else
-        fo_transpose_halves(n, k, (const uint16_t *)w->data + unit * k, k, (uint16_t *)to + at, ld);
+        fo_transpose_16(n, k, (const uint16_t *)w->data + unit * k, k, (uint16_t *)to + at, ld);
 }
 
 /* Gate `gate` of the weights becomes vector `slot` of each unit block of the stage. The bias is b_ih + b_hh, or b_ih
@@ -55,7 +55,7 @@ static void add_stage(fo_cell *cell, const fo_cell_weights *weights, fo_stage_ki
     step_stage *stage = &cell->stage[cell->stages++];
     *stage = (step_stage){.kind = kind, .gates = gates, .columns = cell->blocks * gates * cell->kn->vl};
     stage->lds = fo_leading(cell->kn, stage->columns);
-    const size_t each = fo_weight_bytes(cell->halves);
+    const size_t each = (size_t)fo_size(cell->type);
     stage->wx = zeroed(stage->columns * cell->s.inputs, each, failed);
     stage->wh = zeroed(round_up(stage->columns, group_width(cell->kn, gates)) * cell->s.outputs, each, failed);
     stage->bias = zeroed(stage->columns, sizeof(float), failed);
@@ -69,8 +69,7 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
     const fo_kernels *kn = fo_active();
     const ptrdiff_t hidden = shape->hidden, outputs = shape->outputs;
     bool failed = false;
-    *cell =
-        (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2), .halves = weights->w_hh.halves};
+    *cell = (fo_cell){.kn = kn, .s = *shape, .blocks = round_up(div_up(hidden, kn->vl), 2), .type = weights->w_hh.type};
     if (shape->kind == FO_RNN) {
         add_stage(cell, weights, FO_STEP_RNN, 0, 1, &failed);
     } else if (shape->kind == FO_LSTM) {
@@ -85,7 +84,7 @@ fo_cell *fo_cell_create(const fo_cell_shape *shape, const fo_cell_weights *weigh
     }
     cell->peephole = fo_copy(weights->peephole, 3 * hidden, &failed);
     if (weights->w_hr.data) {
-        cell->w_hr = fo_alloc((size_t)fo_packed_size(kn, outputs, hidden) * fo_weight_bytes(cell->halves));
+        cell->w_hr = fo_alloc((size_t)(fo_packed_size(kn, outputs, hidden) * fo_size(cell->type)));
         failed |= !cell->w_hr;
         if (!failed) fo_pack_weights(kn, outputs, hidden, &weights->w_hr, 1, hidden, cell->w_hr);
     }
@@ -132,7 +131,7 @@ static void project(const fo_cell *cell, const step_job *job, const team_place *
                       .lda = hidden,
                       .c = job->io.h_out + j,
                       .ldc = job->io.ldho};
-    fo_gemm_panels(kn, &g, cell->w_hr, cell->halves, from);
+    fo_gemm_panels(kn, &g, cell->w_hr, cell->type, from);
     kn->gemm(&g);
     if (job->y)
         for (ptrdiff_t i = 0; i < job->m; i++)
@@ -164,7 +163,7 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
                           .kh = outputs,
                           .wx = stage->wx,
                           .wh = stage->wh,
-                          .halves = cell->halves,
+                          .w_type = cell->type,
                           .start = sums ? sums : stage->bias,
                           .lds = sums ? stage->lds : 0,
                           .bias_n = cell->bias_n,
@@ -212,7 +211,7 @@ double fo_cell_nanoseconds(const fo_cell *cell, ptrdiff_t rows, int threads) {
     const double share = (double)div_up(pairs, threads) / pairs;
     const double weights =
         share * (gates * s->hidden * (s->inputs + s->outputs) + (cell->w_hr ? s->hidden * s->outputs : 0));
-    const double bytes = fo_weight_bytes(cell->halves) * weights;
+    const double bytes = (double)fo_size(cell->type) * weights;
     const double compute = rows * weights / (FO_STEP_MACS * cell->kn->vl);
     const double rate = bytes <= machine->l2 ? FO_L2_RATE : bytes <= machine->l3 ? FO_L3_RATE : FO_MEMORY_RATE;
     const double memory = bytes / rate, longer = compute > memory ? compute : memory;

@@ -19,7 +19,7 @@ struct fo_cell {
     const fo_kernels *kn;
     fo_cell_shape s;
     ptrdiff_t blocks; /* of vl units; even, so that panels of the GEMM end where blocks do */
-    bool halves;      /* the weights */
+    fo_dtype type;    /* of the weights */
     int stages;
     step_stage stage[2];
     float *bias_n, *peephole;

@@ -81,7 +81,7 @@ static void input_sums(const fo_cell *cell, const step_stage *stage, const float
     const ptrdiff_t j = from * stage->gates * kn->vl;
     fo_gemm_args g = {.n = (to - from) * stage->gates * kn->vl, .k = inputs, .ep = {.bias = stage->bias + j}};
     if (g.n <= 0) return;
-    fo_gemm_panels(kn, &g, stage->wx, cell->halves, j / kn->nr);
+    fo_gemm_panels(kn, &g, stage->wx, cell->type, j / kn->nr);
     ptrdiff_t products = 1, next_x = 0, next_sums = 0;
     g.m = n * m, g.lda = m == 1 ? xt : xb, g.ldc = lds;
     if (m > 1 && n > 1 && xt != m * xb) {

@@ -2,6 +2,13 @@
 #ifndef FO_LANES_H
 #define FO_LANES_H
 
+#include "../dtype.h"
+
+/* VL elements of a type, a literal, as floats: `at` elements behind p. */
+INLINE vf v_load_as(const fo_dtype type, const void *p, const ptrdiff_t at) {
+    return type == FO_F16 ? v_load_f16((const uint16_t *)p + at) : v_load((const float *)p + at);
+}
+
 /* n elements, `stride` apart; of n <= 0, nothing is read or written. */
 INLINE vf v_load_strided(const float *p, ptrdiff_t stride, ptrdiff_t n) {
     if (stride == 1) return v_load_tail(p, n);

@@ -85,7 +85,8 @@ static fo_axes axes(const ptrdiff_t *i) {
 
 static fo_status linear(const test_case *t) { /* m n k, whether w is float16; slopes x w bias residual */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
-    fo_linear *plan = fo_linear_create(n, k, &(fo_weights){t->in[2], t->i[3]}, k, 1, t->in[3], activation(t, t->in[0]));
+    fo_linear *plan = fo_linear_create(n, k, &(fo_weights){t->in[2], t->i[3] ? FO_F16 : FO_F32}, k, 1, t->in[3],
+                                       activation(t, t->in[0]));
     const fo_status status = fo_linear_run(plan, m, t->in[1], k, t->in[4], n, t->y[0], n);
     fo_linear_free(plan);
     return status;
@@ -118,7 +119,7 @@ static fo_status convolution(const test_case *t, bool transposed) {
         status = fo_conv_transpose_run(plan, &z, &x, residual, &y);
         fo_conv_transpose_free(plan);
     } else {
-        fo_conv2d *plan = fo_conv2d_create(&s, &(fo_weights){t->in[2], false}, NULL, t->in[3]);
+        fo_conv2d *plan = fo_conv2d_create(&s, &(fo_weights){t->in[2], FO_F32}, NULL, t->in[3]);
         ptrdiff_t scratch;
         if (i[19] && strchr(fo_conv2d_kernel(plan, &z, i[16], &scratch), '(')[1] - '0' != i[19])
             die("another tile is chosen");
@@ -143,7 +144,7 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
                              .gate = {.kind = FO_SIGMOID},
                              .out = {.kind = FO_TANH},
                              .clip = t->scalars[2]};
-    const fo_weights w_ih = {in[0], false}, w_hh = {in[1], false}, w_hr = {in[4], false};
+    const fo_weights w_ih = {in[0], FO_F32}, w_hh = {in[1], FO_F32}, w_hr = {in[4], FO_F32};
     return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
 }
 
@@ -286,7 +287,7 @@ static fo_status attention(const test_case *t) {
  * less 128, and a scale of 0.02, y 20 and the third scalar. */
 static int less(const test_case *t) { return t->i[t->integers - 1] ? 128 : 0; }
 static fo_byte_types types(const test_case *t) {
-    const fo_type type = less(t) ? FO_INT8 : FO_UINT8;
+    const fo_dtype type = less(t) ? FO_S8 : FO_U8;
     return (fo_byte_types){type, type, type};
 }
 static fo_quantized quantized(const test_case *t) {

@@ -74,17 +74,17 @@ static void make_plans(void) {
     fo_conv2d_shape s = {
         .ic = C, .oc = C, .groups = 1, .kh = 3, .kw = 3, .sh = 1, .sw = 1, .dh = 1, .dw = 1, .algorithm = FO_DIRECT};
     s.act.kind = FO_GELU;
-    direct = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), false}, NULL, drawn(C));
+    direct = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
     s.algorithm = FO_WINOGRAD;
-    winograd = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), false}, NULL, drawn(C));
+    winograd = fo_conv2d_create(&s, &(fo_weights){drawn(C * C * 9), FO_F32}, NULL, drawn(C));
     s.algorithm = FO_AUTO, s.groups = C;
-    depthwise = fo_conv2d_create(&s, &(fo_weights){drawn(C * 9), false}, NULL, drawn(C));
-    linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), false}, K, 1, drawn(K), s.act);
+    depthwise = fo_conv2d_create(&s, &(fo_weights){drawn(C * 9), FO_F32}, NULL, drawn(C));
+    linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), FO_F32}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
         const fo_cell_shape shape = {
             .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
-        const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), false},
-                                   .w_hh = {drawn(4 * HIDDEN * HIDDEN), false}};
+        const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), FO_F32},
+                                   .w_hh = {drawn(4 * HIDDEN * HIDDEN), FO_F32}};
         cells[i] = fo_cell_create(&shape, &w);
     }
 }

@@ -16,5 +16,5 @@ void FO_NAME(fo_gemm)(const fo_gemm_args *g) {
 /* Weights in blocks as a panel of floats. */
 void FO_NAME(fo_unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to) {
     const fo_gemm_args g = {.bits = w, .k = k, .column = column};
-    bits_steps(&g, (tile_shape){0, NV, false, FO_BITS}, NULL, NULL, 0, to);
+    bits_steps(&g, (tile_shape){0, NV, false, FO_BITS, FO_F32}, NULL, NULL, 0, to);
 }

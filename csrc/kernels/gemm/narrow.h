@@ -86,7 +86,8 @@ NARROW(3)
 INLINE bool gemm_narrow(const fo_gemm_args *g) {
     static void (*const of_columns[])(const fo_gemm_args *) = {narrow_1, narrow_2, narrow_3};
     const bool fits = !IS_SCALAR && g->n <= MOST_COLUMNS && g->m >= VL && g->k >= FO_NARROW_STEPS(g->n);
-    const bool read = g->form == FO_ROWS || g->form == FO_B_PACKING; /* without what is beyond the last column */
+    /* without what is beyond the last column */
+    const bool read = (g->form == FO_ROWS && g->b_type == FO_F32) || g->form == FO_B_PACKING;
     if (!fits || !read || g->accum2 || g->ep.transposed || g->ep.channel_rows) return false;
     of_columns[g->n - 1](g);
     return true;

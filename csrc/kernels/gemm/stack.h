@@ -76,7 +76,7 @@ INLINE void stack_end(const tile_stack *t, const tile_shape s, vf acc[MR][EP_VEC
 INLINE tile_ahead stack_ahead(const fo_gemm_args *g, const tile_shape s, ptrdiff_t i, const float *panel) {
     enum { FETCHED = 4 * LINE_FLOATS };                                 /* floats at once */
     enum { STEPS = FETCHED < STRAIGHT * NR ? STRAIGHT : FETCHED / NR }; /* at once: the reduction goes by STRAIGHT */
-    const int mr = s.mr, row = s.form == FO_HALVES ? NR / 2 : NR;
+    const int mr = s.mr, row = NR * (int)fo_size(s.type) / 4;
     if (mr == g->m && !g->next) return (tile_ahead){panel + FO_AHEAD_STEPS * row, STEPS * row, STEPS};
     const ptrdiff_t floats = g->next ? g->next_floats : g->k * row, share = (mr * floats / g->k + g->m - 1) / g->m;
     const ptrdiff_t steps = share ? (FETCHED / share + 4) / 4 * 4 : g->k;
@@ -140,60 +140,56 @@ INLINE void stack_tiles(const tile_stack *t, const tile_shape s) {
 typedef void tile_fn(const tile_stack *t);
 #define FITS(form, width, mr) \
     (mr <= MR && mr * (width / 2) <= MR * NV && (!IS_SCALAR || width == 2 || width == 2 * NV) && \
-     ((form != FO_ROWS && form != FO_HALVES) || width != 6 || 8 * mr > MR * NV) && \
-     (form != FO_BITS || mr <= FO_BITS_ROWS / 2))
-#define TILE(form, width, mr) \
-    static void tile_##form##_##width##_##mr(const tile_stack *t) { \
-        FO_RAN("gemm " #form " " #mr "x" #width "/2"); \
-        stack_tiles(t, (tile_shape){FITS(form, width, mr) ? mr : 1, width / 2, width % 2, form}); \
+     (form != FO_ROWS || width != 6 || 8 * mr > MR * NV) && (form != FO_BITS || mr <= FO_BITS_ROWS / 2))
+#define TILE(form, type, width, mr) \
+    static void tile_##form##_##type##_##width##_##mr(const tile_stack *t) { \
+        FO_RAN("gemm " #form " " #type " " #mr "x" #width "/2"); \
+        stack_tiles(t, (tile_shape){FITS(form, width, mr) ? mr : 1, width / 2, width % 2, form, FO_##type}); \
     }
-#define PLACE(form, width, mr) FITS(form, width, mr) ? tile_##form##_##width##_##mr : NULL,
-#define EACH_HEIGHT(X, form, width) \
-    X(form, width, 1) X(form, width, 2) X(form, width, 3) X(form, width, 4) X(form, width, 5) X(form, width, 6) \
-    X(form, width, 7) X(form, width, 8) X(form, width, 9) X(form, width, 10) X(form, width, 11) X(form, width, 12)
-#define TILES(form, width) \
-    EACH_HEIGHT(TILE, form, width) \
-    static tile_fn *const tiles_##form##_##width[] = {EACH_HEIGHT(PLACE, form, width)};
+#define PLACE(form, type, width, mr) FITS(form, width, mr) ? tile_##form##_##type##_##width##_##mr : NULL,
+#define EACH_HEIGHT(X, form, type, width) \
+    X(form, type, width, 1) X(form, type, width, 2) X(form, type, width, 3) X(form, type, width, 4) \
+    X(form, type, width, 5) X(form, type, width, 6) X(form, type, width, 7) X(form, type, width, 8) \
+    X(form, type, width, 9) X(form, type, width, 10) X(form, type, width, 11) X(form, type, width, 12)
+#define TILES(form, type, width) \
+    EACH_HEIGHT(TILE, form, type, width) \
+    static tile_fn *const tiles_##form##_##type##_##width[] = {EACH_HEIGHT(PLACE, form, type, width)};
+#define ROWS_OF(type) \
+    TILES(FO_ROWS, type, 2) TILES(FO_ROWS, type, 4) TILES(FO_ROWS, type, 6) TILES(FO_ROWS, type, 8) \
+    TILES(FO_ROWS, type, 16)
+#define WIDTH(form, type, width) [width] = tiles_##form##_##type##_##width
+#define WIDTHS_OF(type) \
+    WIDTH(FO_ROWS, type, 2), WIDTH(FO_ROWS, type, 4), WIDTH(FO_ROWS, type, 6), WIDTH(FO_ROWS, type, 8), \
+        WIDTH(FO_ROWS, type, 16)
 _Static_assert(MR <= 12, "a height for each number of rows");
-TILES(FO_ROWS, 2)
-TILES(FO_ROWS, 3)
-TILES(FO_ROWS, 4)
-TILES(FO_ROWS, 6)
-TILES(FO_ROWS, 8)
-TILES(FO_ROWS, 16)
-TILES(FO_HALVES, 2)
-TILES(FO_HALVES, 4)
-TILES(FO_HALVES, 6)
-TILES(FO_HALVES, 8)
-TILES(FO_HALVES, 16)
-TILES(FO_A_TABLE, 2)
-TILES(FO_A_TABLE, 4)
-TILES(FO_A_TABLE, 6)
-TILES(FO_B_TABLE, 2)
-TILES(FO_B_TABLE, 4)
-TILES(FO_B_TABLE, 6)
-TILES(FO_B_TABLE, 8)
-TILES(FO_BITS, 4)
-static tile_fn *const *const tiles[][17] = {
-    [FO_ROWS] = {[2] = tiles_FO_ROWS_2,
-                 [3] = tiles_FO_ROWS_3,
-                 [4] = tiles_FO_ROWS_4,
-                 [6] = tiles_FO_ROWS_6,
-                 [8] = tiles_FO_ROWS_8,
-                 [16] = tiles_FO_ROWS_16},
-    [FO_HALVES] = {[2] = tiles_FO_HALVES_2,
-                   [4] = tiles_FO_HALVES_4,
-                   [6] = tiles_FO_HALVES_6,
-                   [8] = tiles_FO_HALVES_8,
-                   [16] = tiles_FO_HALVES_16},
-    [FO_A_TABLE] = {[2] = tiles_FO_A_TABLE_2, [4] = tiles_FO_A_TABLE_4, [6] = tiles_FO_A_TABLE_6},
-    [FO_B_TABLE] = {[2] = tiles_FO_B_TABLE_2,
-                    [4] = tiles_FO_B_TABLE_4,
-                    [6] = tiles_FO_B_TABLE_6,
-                    [8] = tiles_FO_B_TABLE_8},
-    [FO_BITS] = {[4] = tiles_FO_BITS_4}};
+ROWS_OF(F32)
+ROWS_OF(F16)
+TILES(FO_ROWS, F32, 3)
+TILES(FO_A_TABLE, F32, 2)
+TILES(FO_A_TABLE, F32, 4)
+TILES(FO_A_TABLE, F32, 6)
+TILES(FO_B_TABLE, F32, 2)
+TILES(FO_B_TABLE, F32, 4)
+TILES(FO_B_TABLE, F32, 6)
+TILES(FO_B_TABLE, F32, 8)
+TILES(FO_BITS, F32, 4)
+/* By type where B is in rows, else by form; then by width, and by height. */
+typedef tile_fn *const *tiles_of_widths[17];
+static const tiles_of_widths tiles_of_rows[] = {
+    [FO_F32] = {WIDTHS_OF(F32), WIDTH(FO_ROWS, F32, 3)},
+    [FO_F16] = {WIDTHS_OF(F16)},
+};
+static const tiles_of_widths tiles_of_form[] = {
+    [FO_A_TABLE] = {WIDTH(FO_A_TABLE, F32, 2), WIDTH(FO_A_TABLE, F32, 4), WIDTH(FO_A_TABLE, F32, 6)},
+    [FO_B_TABLE] = {WIDTH(FO_B_TABLE, F32, 2), WIDTH(FO_B_TABLE, F32, 4), WIDTH(FO_B_TABLE, F32, 6),
+                    WIDTH(FO_B_TABLE, F32, 8)},
+    [FO_BITS] = {WIDTH(FO_BITS, F32, 4)},
+};
 #undef FITS
 #undef TILE
 #undef PLACE
 #undef EACH_HEIGHT
 #undef TILES
+#undef ROWS_OF
+#undef WIDTH
+#undef WIDTHS_OF

@@ -14,11 +14,14 @@
  */
 /* clang-format on */
 
+#include "../../simd/lanes.h"
+
 /* What a tile is: literals at every call. */
 typedef struct {
     int mr, nv;
     bool half;
-    fo_form form; /* FO_ROWS, FO_HALVES, FO_A_TABLE, FO_B_TABLE */
+    fo_form form;  /* FO_ROWS, FO_A_TABLE, FO_B_TABLE, FO_BITS */
+    fo_dtype type; /* of B */
 } tile_shape;
 
 /* How its reduction goes: literals, too. */
@@ -37,20 +40,15 @@ INLINE bool tile_reads(const tile_shape s, const int i) {
     return FMA_FROM_MEM && !s.half && i % REACH == 0 && s.nv + s.mr + (s.mr + 1) / 2 * (s.nv - 1) <= s.mr * s.nv + 1;
 }
 
-/* A vector of B, `at` elements behind the begin of a panel's row. */
-INLINE vf tile_load(const tile_shape s, const float *row, const int at) {
-    return s.form == FO_HALVES ? v_load_f16((const uint16_t *)row + at) : v_load(row + at);
-}
-
-/* One step: a row of B, and the elements of A at `rows` + u. The processor fetches panels of halves too late: one row
- * by 4096 x 4096 of them took 0.59 (AVX2: 0.70) of float32's time, now 0.54. */
+/* One step: a row of B, and the elements of A at `rows` + u. The processor fetches panels of 16 bits too late: one row
+ * by 4096 x 4096 of float16 took 0.59 (AVX2: 0.70) of float32's time, now 0.54. */
 INLINE void tile_step(const tile_shape s, vf acc[MR][EP_VECTORS], const float *const *rows, const ptrdiff_t lda,
                       const int near, const bool straight, const ptrdiff_t u, const float *row, const ptrdiff_t panel) {
-    const bool fetches = s.form == FO_HALVES && s.nv > NV;
+    const bool fetches = fo_size(s.type) == 2 && s.nv > NV;
     vf bv[EP_VECTORS], before = v_zero();
     UNROLL_FOR (int j = 0; j < s.nv; j++) {
         if (fetches && j % NV == 0) __builtin_prefetch(row + j / NV * panel + FO_PAGE_FLOATS);
-        bv[j] = tile_load(s, row + j / NV * panel, j % NV * VL);
+        bv[j] = v_load_as(s.type, row + j / NV * panel, j % NV * VL);
     }
     if (s.half) bv[s.nv] = v_load_halves(row + s.nv * VL, row + s.nv * VL);
     UNROLL_FOR (int i = 0; i < s.mr; i++) {

@@ -10,7 +10,7 @@
  * load an element of A for each multiply-add. */
 INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     const ptrdiff_t vectors = (left + VL - 1) / VL;
-    const bool rows = g->form == FO_ROWS || g->form == FO_HALVES;
+    const bool rows = g->form == FO_ROWS;
     if (g->form == FO_BITS) return 2 * NV;
     if (IS_SCALAR) return vectors < 2 ? 2 : 4;
     /* all panels that a tile reads are there */
@@ -18,7 +18,7 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
     if (rows && g->m * 4 <= MR * NV && left > NR) return 8;
     if (g->form == FO_B_TABLE && g->m * 4 <= MR * NV && left > 3 * VL) return 8;
     if (vectors == 3 && g->form != FO_B_PACKING) return 6;
-    if (left == VL + VL / 2 && g->form == FO_ROWS && !g->accum2) return 3;
+    if (left == VL + VL / 2 && rows && g->b_type == FO_F32 && !g->accum2) return 3;
     return vectors < 2 ? 2 : 4;
 }
 
@@ -27,7 +27,7 @@ INLINE int gemm_width(const fo_gemm_args *g, ptrdiff_t left) {
 INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdiff_t panels) {
     const fo_epilogue *ep = &g->ep;
     const int columns = width * VL / 2;
-    const bool long_rows = g->form == FO_ROWS && g->k >= FO_LONG_STEPS,
+    const bool long_rows = g->form == FO_ROWS && g->b_type == FO_F32 && g->k >= FO_LONG_STEPS,
                clash = long_rows && g->lda % FO_PAGE_FLOATS == 0 && MANY_REGS;
     const ptrdiff_t high = g->form == FO_BITS ? FO_BITS_ROWS / 2
                            : width > 2 * NV   ? 2 * MR * NV / width
@@ -37,7 +37,7 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
     t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
-    tile_fn *const *of_height = tiles[g->form][width] - 1;
+    tile_fn *const *of_height = (g->form == FO_ROWS ? tiles_of_rows[g->b_type] : tiles_of_form[g->form])[width] - 1;
     for (ptrdiff_t done = 0, step; done < count; done += step) {
         const ptrdiff_t rows = done < taller ? mr + 1 : mr;
         step = panels ? 1 : done < taller ? taller : count - taller;
@@ -66,7 +66,7 @@ static __attribute__((noinline)) void gemm_packing(const fo_gemm_args *args, con
  * the second-level cache keeps; returns the columns that are done. */
 INLINE ptrdiff_t gemm_across(const fo_gemm_args *args) {
     const bool planes = args->form == FO_B_PACKING && args->ep.channel_rows,
-               pixels = args->form == FO_ROWS && args->ldb == NR && !args->ep.channel_rows;
+               pixels = args->form == FO_ROWS && args->b_type == FO_F32 && args->ldb == NR && !args->ep.channel_rows;
     const ptrdiff_t panels = args->n / NR;
     if (!VEC_IS_LINE || args->k > FO_FEW_STEPS || args->ep.transposed || args->start) return 0;
     if (planes ? panels < FO_LEAST_PANELS : !pixels || 4 * args->n * args->k >= FO_L2_PIECE) return 0;

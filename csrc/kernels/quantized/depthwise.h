@@ -188,10 +188,8 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
                           .scale = d->scale + s->c,
                           .bias = d->bias + s->c,
                           .slopes = e->act.slopes ? e->act.slopes + s->c : NULL,
-                          .r = e->residual ? (const char *)e->residual +
-                                                 r * (e->residual_type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1)
-                                           : NULL,
-                          .c = (char *)d->c + at * (e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1)};
+                          .r = e->residual ? (const char *)e->residual + r * fo_size(e->residual_type) : NULL,
+                          .c = (char *)d->c + at * fo_size(e->type)};
     eb_rows(&args);
 }
 
@@ -219,7 +217,7 @@ typedef void depthwise_fn(byte_segment *s, const eb_bounds *b);
 INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *deep) {
     const fo_byte_patches *p = &d->p;
     *deep = 1;
-    if (!d->ep.clips || d->ep.residual || d->ep.type == FO_FLOAT32 || p->dilation_w > 1) return NULL;
+    if (!d->ep.clips || d->ep.residual || d->ep.type == FO_F32 || p->dilation_w > 1) return NULL;
     if (p->kw == 5 && p->kh > 4 && p->kh <= 8) return depthwise_5_2_1;
     if (p->kw != 3 || p->kh > 4) return NULL;
     if (p->kh == 4 || p->stride_h > 1 || p->dilation_h > 1) return depthwise_3_1_1;

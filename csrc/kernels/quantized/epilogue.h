@@ -21,21 +21,21 @@ typedef struct {
 
 INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
     return (eb_bounds){v_set1(e->lo), v_set1(e->hi), v_iset1(e->zero * 0x10001),
-                       v_iset1(e->type == FO_INT8 ? (int32_t)0x80808080 : 0)};
+                       v_iset1(e->type == FO_S8 ? (int32_t)0x80808080 : 0)};
 }
 
 /* Plus the residual's elements at r, of which n count. */
 INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
     const vf scale = v_set1(e->residual_scale);
-    if (e->residual_type == FO_FLOAT32) {
+    if (e->residual_type == FO_F32) {
         const float *r = (const float *)residual + at;
         return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), scale, y);
     }
     const uint8_t *r = (const uint8_t *)residual + at;
     const vi q = n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n);
     return v_fma(
-        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_INT8 ? 0x80 : 0)), v_iset1(e->residual_zero))),
-        scale, y);
+        v_to_float(v_isub(v_ixor(q, v_iset1(e->residual_type == FO_S8 ? 0x80 : 0)), v_iset1(e->residual_zero))), scale,
+        y);
 }
 
 /* A sum as a float: times scale (and that of its row), plus bias. */
@@ -53,7 +53,7 @@ INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b-
 /* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
 INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
                      void *c, ptrdiff_t n) {
-    if (e->type == FO_FLOAT32) {
+    if (e->type == FO_F32) {
         UNROLL_FOR (int v = 0; v < nv; v++) {
             const vf out = e->clips ? eb_clip(b, y[v]) : y[v];
             if (whole)
@@ -89,7 +89,7 @@ typedef struct {
 
 INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
     const eb_bounds b = eb_start(s->e);
-    const ptrdiff_t size = s->e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    const ptrdiff_t size = fo_size(s->e->type);
     for (ptrdiff_t i = 0; i < s->mr; i++)
         for (ptrdiff_t j = 0; j < s->n; j += VL) {
             vf y[EB_VECTORS] = {eb_vector(v_iload(s->sums + i * s->ldt + j), s->scale + j,

@@ -67,7 +67,7 @@ INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, cons
                      ptrdiff_t i) {
     const fo_byte_gemm_args *g = t->g;
     const fo_byte_epilogue *e = &g->ep;
-    const ptrdiff_t size = e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    const ptrdiff_t size = fo_size(e->type);
     char *c = (char *)g->c + (i * g->ldc + t->j) * size;
     UNROLL_FOR (int r = 0; r < mr; r++, c += g->ldc * size) {
         vf y[EB_VECTORS];
@@ -86,8 +86,7 @@ static __attribute__((noinline)) void byte_end_sums(const byte_stack *t, const i
                                                     ptrdiff_t i) {
     const fo_byte_gemm_args *g = t->g;
     const fo_byte_epilogue *e = &g->ep;
-    const ptrdiff_t size = e->type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1,
-                    of_residual = e->residual_type == FO_FLOAT32 ? (ptrdiff_t)sizeof(float) : 1;
+    const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type);
     const eb_sums s = {.e = e,
                        .sums = sums,
                        .ldt = ldt,
