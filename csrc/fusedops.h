@@ -118,7 +118,13 @@ typedef struct {
     ptrdiff_t sn, sc, sh, sw;
 } fo_image;
 
-typedef enum { FO_AUTO, FO_DIRECT, FO_WINOGRAD, FO_WINOGRAD_1D, FO_STRASSEN } fo_named_algorithm;
+#define FO_EACH_NAMED_ALGORITHM(X) \
+    X(AUTO, "auto") \
+    X(DIRECT, "direct") \
+    X(WINOGRAD, "winograd") \
+    X(WINOGRAD_1D, "winograd1d") \
+    X(STRASSEN, "strassen")
+typedef enum { FO_EACH_NAMED_ALGORITHM(FO_MEMBER) } fo_named_algorithm;
 
 typedef struct {
     ptrdiff_t ic, oc, groups, kh, kw, sh, sw, dh, dw;
@@ -179,7 +185,8 @@ fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_s
 
 /* ---- recurrent networks ----------------------------------------------------------------------------------------- */
 
-typedef enum { FO_RNN, FO_LSTM, FO_GRU } fo_cell_kind;
+#define FO_EACH_CELL(X) X(RNN, "RNN") X(LSTM, "LSTM") X(GRU, "GRU")
+typedef enum { FO_EACH_CELL(FO_MEMBER) } fo_cell_kind;
 
 /* One layer in one direction. s = w_ih x + b_ih + w_hh h + b_hh for each gate, and
  *   RNN   h' = activation(s)

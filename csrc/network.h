@@ -33,25 +33,24 @@ typedef struct {
 fo_status fo_fill(const fo_fill_args *args);
 
 /* y = activation(f(a, b)), element by element; axes: y, a, b. Functions of one argument leave b alone. */
-typedef enum {
-    FO_SAME,
-    FO_SQRT,
-    FO_EXP,
-    FO_LOG,
-    FO_ERF,
-    FO_RECIPROCAL,
-    FO_NEG,
-    FO_ABS,
-    FO_ADD,
-    FO_SUB,
-    FO_MUL,
-    FO_DIV,
-    FO_POW,
-    FO_MAX,
-    FO_MIN,
-    FO_SLOPE, /* a > 0 ? a : b a */
-    FO_FUNCTIONS
-} fo_function;
+#define FO_EACH_FUNCTION(X) \
+    X(SAME, "identity") \
+    X(SQRT, "sqrt") \
+    X(EXP, "exp") \
+    X(LOG, "log") \
+    X(ERF, "erf") \
+    X(RECIPROCAL, "reciprocal") \
+    X(NEG, "neg") \
+    X(ABS, "abs") \
+    X(ADD, "add") /* from here on of two arguments */ \
+    X(SUB, "sub") \
+    X(MUL, "mul") \
+    X(DIV, "div") \
+    X(POW, "pow") \
+    X(MAX, "max") \
+    X(MIN, "min") \
+    X(SLOPE, "prelu") /* a > 0 ? a : b a */
+typedef enum { FO_EACH_FUNCTION(FO_MEMBER) FO_FUNCTIONS } fo_function;
 typedef struct {
     fo_axes axes;
     fo_function f;
@@ -65,33 +64,33 @@ fo_status fo_elementwise(const fo_elementwise_args *args);
  * to another; what is tested or computed with is of type `from`, what comes out of type `to`. Where: a is bool, b and
  * c are of type `to`. Gather: y = a[b * stride], b integers of 64 bits in -size..size-1, negative ones from the end; a
  * has stride 0 along the axis that is indexed. */
-typedef enum {
-    FO_MAP_CAST,
-    FO_MAP_EQUAL,
-    FO_MAP_LESS,
-    FO_MAP_AT_MOST, /* to bool */
-    FO_MAP_AND,
-    FO_MAP_OR,
-    FO_MAP_XOR,
-    FO_MAP_NOT, /* of bool */
-    FO_MAP_ADD,
-    FO_MAP_SUB,
-    FO_MAP_MUL,
-    FO_MAP_DIV,
-    FO_MAP_MOD,
-    FO_MAP_MAX,
-    FO_MAP_MIN,
-    FO_MAP_NEG,
-    FO_MAP_ABS,
-    FO_MAP_SIGN, /* of integers of 64 and 32 bits; the sign of floats, too */
-    FO_MAP_FLOOR,
-    FO_MAP_CEIL,
-    FO_MAP_ROUND,
-    FO_MAP_FLOAT16,
-    FO_MAP_BFLOAT16, /* of floats; the last two are float, rounded to these */
-    FO_MAP_WHERE,
-    FO_MAP_GATHER
-} fo_map_function;
+#define FO_EACH_MAP(X) \
+    X(MAP_CAST, "cast") \
+    X(MAP_EQUAL, "equal") /* to bool */ \
+    X(MAP_LESS, "less") \
+    X(MAP_AT_MOST, "at_most") \
+    X(MAP_AND, "and") /* of bool */ \
+    X(MAP_OR, "or") \
+    X(MAP_XOR, "xor") \
+    X(MAP_NOT, "not") \
+    X(MAP_ADD, "add") /* of integers of 64 and 32 bits; the sign of floats, too */ \
+    X(MAP_SUB, "sub") \
+    X(MAP_MUL, "mul") \
+    X(MAP_DIV, "div") \
+    X(MAP_MOD, "mod") \
+    X(MAP_MAX, "max") \
+    X(MAP_MIN, "min") \
+    X(MAP_NEG, "neg") \
+    X(MAP_ABS, "abs") \
+    X(MAP_SIGN, "sign") \
+    X(MAP_FLOOR, "floor") /* of floats */ \
+    X(MAP_CEIL, "ceil") \
+    X(MAP_ROUND, "round") \
+    X(MAP_FLOAT16, "float16") /* floats, rounded to these */ \
+    X(MAP_BFLOAT16, "bfloat16") \
+    X(MAP_WHERE, "where") \
+    X(MAP_GATHER, "gather")
+typedef enum { FO_EACH_MAP(FO_MEMBER) } fo_map_function;
 typedef struct {
     fo_axes axes;
     fo_map_function f;
@@ -159,7 +158,8 @@ fo_status fo_pool(const fo_pool_args *args);
 
 /* y = the mean, sum, maximum, minimum or product of x over the axes `over` (x's strides stand first there); kept: y,
  * x. over.nd <= 3. */
-typedef enum { FO_MEAN, FO_SUM, FO_LARGEST, FO_LEAST, FO_PRODUCT } fo_reduction;
+#define FO_EACH_REDUCTION(X) X(MEAN, "mean") X(SUM, "sum") X(LARGEST, "max") X(LEAST, "min") X(PRODUCT, "prod")
+typedef enum { FO_EACH_REDUCTION(FO_MEMBER) } fo_reduction;
 typedef struct {
     fo_axes kept, over;
     fo_reduction kind;

@@ -13,8 +13,12 @@ cdef extern from "fusedops.h" nogil:
         FO_F16
         FO_U8
         FO_S8
-        FO_DTYPES
-    const char *fo_dtype_name(fo_dtype type)
+    const char *const fo_dtype_names[]
+    const char *const fo_function_names[]
+    const char *const fo_map_names[]
+    const char *const fo_reduction_names[]
+    const char *const fo_cell_names[]
+    const char *const fo_algorithm_names[]
 
     int fo_isa_count()
     const char *fo_isa_name(int isa)

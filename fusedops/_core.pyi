@@ -11,11 +11,13 @@ Shape: TypeAlias = tuple[int, ...]
 Pair: TypeAlias = tuple[int, int]
 Tensor: TypeAlias = tuple[int, int, Shape, Shape] | Array  # (slot, byte offset, shape, strides in elements), or bound
 
+ALGORITHMS: dict[str, int]
+CELLS: dict[str, int]
 FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
 IDENTITY: Activation
 IMAGES: tuple[str, ...]
-DTYPES: dict[dtype[Any], int]
+DTYPES: dict[str, int]
 ELEMENTS: dict[dtype[Any], int]
 TYPES: dict[dtype[Any], int]
 MAPS: dict[str, int]

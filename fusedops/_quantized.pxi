@@ -1,7 +1,7 @@
 # Tensors of 8 bits; included by _core.pyx.
 
 cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
-TYPES = {dtype: DTYPES[dtype] for dtype in (FLOAT32, *BYTES)}  # that layers of 8 bits have
+TYPES = {dtype: DTYPES[dtype.name] for dtype in (FLOAT32, *BYTES)}  # that layers of 8 bits have
 
 
 def dot_product():

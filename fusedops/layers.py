@@ -10,7 +10,7 @@ from . import _core, activations
 from .batchnorm import scale_and_bias
 from .streams import ConvolutionStream, TransposedWindows, Windows
 
-ALGORITHMS = ("auto", "direct", "winograd", "winograd1d", "strassen")
+ALGORITHMS = _core.ALGORITHMS
 LAYOUTS = ("NCHW", "NHWC")
 LARGEST_SIDE = 7  # of a kernel in use: a longer one of 3 rows, from 3 channels to 3, is taken for 3x3 in another order
 LARGEST = 2**31 - 1  # of a kernel's side, a stride, dilation or padding: what is computed of them stays within 64 bits
@@ -307,7 +307,7 @@ class Conv2d(_Layer, _core.Conv2dPlan):
             dilation,
             groups,
             nhwc,
-            ALGORITHMS.index(algorithm),
+            ALGORITHMS[algorithm],
         )
         self._options = dict(
             activation=_kept(activation, parsed),

@@ -7,17 +7,24 @@
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
-FUNCTIONS = {name: code for code, name in enumerate((  # fo_function
-    "identity", "sqrt", "exp", "log", "erf", "reciprocal", "neg", "abs",
-    "add", "sub", "mul", "div", "pow", "max", "min", "prelu"))}
-cdef int FIRST_BINARY = 8  # of FUNCTIONS
-REDUCTIONS = {"mean": 0, "sum": 1, "max": 2, "min": 3, "prod": 4}
-DTYPES = {np.dtype(fo_dtype_name(<fo_dtype>t).decode()): t for t in range(FO_DTYPES)}
-ELEMENTS = {dtype: t for dtype, t in DTYPES.items() if dtype != np.float16}  # that steps compute with
-MAPS = {name: code for code, name in enumerate((  # fo_map_function
-    "cast", "equal", "less", "at_most", "and", "or", "xor", "not", "add", "sub", "mul", "div", "mod", "max", "min",
-    "neg", "abs", "sign", "floor", "ceil", "round", "float16", "bfloat16",
-    "where", "gather"))}
+
+cdef dict numbered(const char *const *names):
+    """The members of an enum by name, as C has them (csrc/names.h)."""
+    cdef int i = 0
+    cdef dict numbers = {}
+    while names[i] != NULL:
+        numbers[names[i].decode()] = i
+        i += 1
+    return numbers
+
+
+ALGORITHMS = numbered(fo_algorithm_names)
+CELLS = numbered(fo_cell_names)
+FUNCTIONS = numbered(fo_function_names)
+REDUCTIONS = numbered(fo_reduction_names)
+MAPS = numbered(fo_map_names)
+DTYPES = numbered(fo_dtype_names)
+ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
 IMAGES = ("image", "lines", "pixels", "byte_image")
 
@@ -433,7 +440,7 @@ cdef int fill_affine(Program p, fo_call *s, tensor *t, tuple o) except -1:
 
 cdef int function_of(str name, bint binary) except -1:
     cdef int f = FUNCTIONS[name]
-    if binary != (f >= FIRST_BINARY):
+    if binary != (f >= FUNCTIONS["add"]):
         raise ValueError(f"{name} takes {'one argument' if binary else 'two arguments'}")
     return f
 

@@ -5,7 +5,7 @@ import numpy as np
 from . import _core, activations, recurrent_weights
 from .layers import _kept, _Layer, halves_of, integer
 
-_KINDS = {"RNN": 0, "LSTM": 1, "GRU": 2}
+_KINDS = _core.CELLS
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _USUAL = {"LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 
