@@ -14,7 +14,6 @@
 
 #include "names.h"
 
-/* Those first that a product of floats has weights of. */
 #define FO_EACH_DTYPE(X) \
     X(F32, "float32", 4) \
     X(F16, "float16", 2) \
@@ -25,6 +24,9 @@
     X(F64, "float64", 8) \
     X(BOOL, "bool", 1)
 typedef enum { FO_EACH_DTYPE(FO_MEMBER) FO_DTYPES } fo_dtype;
+
+/* Those that products of floats have weights of: each a tile of its own (kernels/gemm/stack.h). */
+#define FO_EACH_WEIGHT(X) X(F32) X(F16)
 
 #define FO_SIZE(type, name, size) \
     case FO_##type: return size;

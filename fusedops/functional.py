@@ -577,8 +577,8 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     Parameters
     ----------
     x : ndarray, float32, (..., k)
-    w : ndarray, float32 or float16, (n, k)
-        As in PyTorch. float16 is widened where it is read.
+    w : ndarray, float32 (or see :class:`Linear`), (n, k)
+        As in PyTorch.
     bias : ndarray, float32 (or as `w`), (n,), optional
     residual : ndarray, float32, (..., n), optional
     activation : None, str or tuple
@@ -593,7 +593,7 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     Raises
     ------
     TypeError
-        An array is neither float32 nor, of `w` and `bias`, float16, or an option has the wrong type.
+        An array is not float32, nor of a type of weights, or an option has the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 

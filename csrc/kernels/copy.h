@@ -111,16 +111,19 @@ void FO_NAME(fo_sum)(ptrdiff_t m, ptrdiff_t n, const float *a, ptrdiff_t lda, co
 }
 
 /* Of what is left of a vector, a copy with zeros behind it. */
-INLINE void widen(const fo_dtype type, ptrdiff_t n, const uint16_t *from, float *to) {
+INLINE void widen(const fo_dtype type, ptrdiff_t n, const char *from, float *to) {
     ptrdiff_t i = 0;
     for (; i + VL <= n; i += VL) v_store(to + i, v_load_as(type, from, i));
-    uint16_t rest[VL] = {0};
-    memcpy(rest, from + i, (size_t)(n - i) * sizeof *rest);
+    float rest[VL] = {0};
+    memcpy(rest, from + i * fo_size(type), (size_t)((n - i) * fo_size(type)));
     v_store_tail(to + i, v_load_as(type, rest, 0), n - i);
 }
+
 void FO_NAME(fo_widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to) {
-    (void)type;
-    widen(FO_F16, n, from, to);
+#define WIDEN(weight) \
+    if (type == FO_##weight) widen(FO_##weight, n, from, to);
+    FO_EACH_WEIGHT(WIDEN)
+#undef WIDEN
 }
 
 /* folded = w * scale, rounded once. In plain C: the compiler makes vectors of doubles of it; folded may be w. */

@@ -335,7 +335,7 @@ typedef struct {
     /* y[i*ldy + j] = x[i*ldx + first + j*step] for i < m, j < n; 0 where first + j*step is not in 0 .. width */
     void (*pad)(ptrdiff_t m, ptrdiff_t n, const float *x, ptrdiff_t ldx, ptrdiff_t width, ptrdiff_t first,
                 ptrdiff_t step, float *y, ptrdiff_t ldy);
-    /* to[i] = from[i], of weights of 16 bits, for i < n */
+    /* to[i] = from[i], of a type of weights, for i < n */
     void (*widen)(ptrdiff_t n, fo_dtype type, const void *from, float *to);
     /* to[p*nr + j] = column `column` + j of w at step p, for j < nr and p < k */
     void (*unpack)(const fo_bits *w, ptrdiff_t k, ptrdiff_t column, float *to);

@@ -159,11 +159,10 @@ typedef void tile_fn(const tile_stack *t);
     TILES(FO_ROWS, type, 16)
 #define WIDTH(form, type, width) [width] = tiles_##form##_##type##_##width
 #define WIDTHS_OF(type) \
-    WIDTH(FO_ROWS, type, 2), WIDTH(FO_ROWS, type, 4), WIDTH(FO_ROWS, type, 6), WIDTH(FO_ROWS, type, 8), \
-        WIDTH(FO_ROWS, type, 16)
+    [FO_##type] = {WIDTH(FO_ROWS, type, 2), WIDTH(FO_ROWS, type, 4), WIDTH(FO_ROWS, type, 6), WIDTH(FO_ROWS, type, 8), \
+                   WIDTH(FO_ROWS, type, 16)},
 _Static_assert(MR <= 12, "a height for each number of rows");
-ROWS_OF(F32)
-ROWS_OF(F16)
+FO_EACH_WEIGHT(ROWS_OF)
 TILES(FO_ROWS, F32, 3)
 TILES(FO_A_TABLE, F32, 2)
 TILES(FO_A_TABLE, F32, 4)
@@ -173,18 +172,19 @@ TILES(FO_B_TABLE, F32, 4)
 TILES(FO_B_TABLE, F32, 6)
 TILES(FO_B_TABLE, F32, 8)
 TILES(FO_BITS, F32, 4)
-/* By type where B is in rows, else by form; then by width, and by height. */
-typedef tile_fn *const *tiles_of_widths[17];
-static const tiles_of_widths tiles_of_rows[] = {
-    [FO_F32] = {WIDTHS_OF(F32), WIDTH(FO_ROWS, F32, 3)},
-    [FO_F16] = {WIDTHS_OF(F16)},
-};
+typedef tile_fn *const *tiles_of_widths[17];                                /* by width, then by height */
+static const tiles_of_widths tiles_of_rows[] = {FO_EACH_WEIGHT(WIDTHS_OF)}; /* by type */
 static const tiles_of_widths tiles_of_form[] = {
+    [FO_ROWS] = {WIDTH(FO_ROWS, F32, 3)}, /* half a vector more: of float32 alone */
     [FO_A_TABLE] = {WIDTH(FO_A_TABLE, F32, 2), WIDTH(FO_A_TABLE, F32, 4), WIDTH(FO_A_TABLE, F32, 6)},
     [FO_B_TABLE] = {WIDTH(FO_B_TABLE, F32, 2), WIDTH(FO_B_TABLE, F32, 4), WIDTH(FO_B_TABLE, F32, 6),
                     WIDTH(FO_B_TABLE, F32, 8)},
     [FO_BITS] = {WIDTH(FO_BITS, F32, 4)},
 };
+
+INLINE tile_fn *const *tiles_of(const fo_gemm_args *g, const int width) {
+    return (g->form == FO_ROWS && width % 2 == 0 ? tiles_of_rows[g->b_type] : tiles_of_form[g->form])[width];
+}
 #undef FITS
 #undef TILE
 #undef PLACE

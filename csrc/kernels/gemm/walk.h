@@ -37,7 +37,7 @@ INLINE void gemm_rows(const fo_gemm_args *g, const int width, ptrdiff_t j, ptrdi
     t.direct = !ep->transposed && t.wanted == columns && fo_in_registers(&ep->act);
     t.results = long_rows || (ep->large && VEC_IS_LINE); /* halves of lines do not wait */
     t.fetches = !ep->transposed && (t.results || (ep->large && ep->residual));
-    tile_fn *const *of_height = (g->form == FO_ROWS ? tiles_of_rows[g->b_type] : tiles_of_form[g->form])[width] - 1;
+    tile_fn *const *of_height = tiles_of(g, width) - 1;
     for (ptrdiff_t done = 0, step; done < count; done += step) {
         const ptrdiff_t rows = done < taller ? mr + 1 : mr;
         step = panels ? 1 : done < taller ? taller : count - taller;
