@@ -17,6 +17,7 @@
 #define FO_EACH_DTYPE(X) \
     X(F32, "float32", 4) \
     X(F16, "float16", 2) \
+    X(BF16, "bfloat16", 2) /* the upper half of a float32 */ \
     X(U8, "uint8", 1) \
     X(S8, "int8", 1) \
     X(S32, "int32", 4) \
@@ -26,7 +27,7 @@
 typedef enum { FO_EACH_DTYPE(FO_MEMBER) FO_DTYPES } fo_dtype;
 
 /* Those that products of floats have weights of: each a tile of its own (kernels/gemm/stack.h). */
-#define FO_EACH_WEIGHT(X) X(F32) X(F16)
+#define FO_EACH_WEIGHT(X) X(F32) X(F16) X(BF16)
 
 #define FO_SIZE(type, name, size) \
     case FO_##type: return size;

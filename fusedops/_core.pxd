@@ -11,6 +11,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef enum fo_dtype:
         FO_F32
         FO_F16
+        FO_BF16
         FO_U8
         FO_S8
     const char *const fo_dtype_names[]

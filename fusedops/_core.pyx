@@ -315,12 +315,13 @@ cdef inline float *data(ndarray a) noexcept nogil:
 
 
 cdef fo_weights weights_of(ndarray a) noexcept:
-    """float32 or float16."""
+    """Weights as as_weights gives them."""
     cdef fo_weights w
     w.data, w.type = NULL, FO_F32
     if a is not None:
         w.data = cnp.PyArray_DATA(a)
-        w.type = FO_F16 if cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16 else FO_F32
+        if cnp.PyArray_TYPE(a) != cnp.NPY_FLOAT32:
+            w.type = FO_F16 if cnp.PyArray_TYPE(a) == cnp.NPY_FLOAT16 else FO_BF16
     return w
 
 
@@ -415,7 +416,7 @@ cdef class LinearPlan:
         fo_linear_free(self.plan)
 
     def _pack(self, ndarray w, ndarray bias, tuple activation):
-        """w (n, k) of any strides, float32 or float16; bias (n,) contiguous or None; activation as parsed."""
+        """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed."""
         cdef fo_linear *plan
         cdef fo_activation act = activation_of(activation)
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
@@ -1356,10 +1357,17 @@ cdef object with_axes(object a, str name, object ndim):
     return a
 
 
-def as_weights(w, str name, ndim=None, str order="C"):
-    """A copy of weights that are float32 or float16, or the error that says what is wrong; order None: float32 ones as
-    they are."""
+def is_bfloat16(dtype):
+    """Whether a dtype is bfloat16 by its name, as that of ml_dtypes; or its bits, a number or a field of that name."""
+    return "bfloat16" in str(dtype) and dtype.itemsize == 2 and dtype.isnative
+
+
+def as_weights(w, str name, ndim=None, str order="C", bint bfloat16=False):
+    """A copy of weights that are float32 or float16, or bfloat16 where that is taken; or the error that says what is
+    wrong. order None: float32 ones as they are."""
     cdef object a = w if ready(w) else as_array(w, name)
+    if bfloat16 and is_bfloat16(a.dtype):
+        return with_axes(a, name, ndim).copy(order)
     if a.dtype != np.float16:
         a = as_input(w, name, ndim)
         return a if order is None else a.copy(order)
@@ -1367,11 +1375,15 @@ def as_weights(w, str name, ndim=None, str order="C"):
 
 
 def widened(a, str name, ndarray w):
-    """A vector that goes with weights w, as float32: it may be float16 if they are. None stays."""
-    if a is None or cnp.PyArray_TYPE(w) != cnp.NPY_FLOAT16:
+    """A vector that goes with weights w, as float32: it may be of their type. None stays."""
+    if a is None or cnp.PyArray_TYPE(w) == cnp.NPY_FLOAT32:
         return a
     b = as_array(a, name)
-    return b.astype(np.float32) if b.dtype == np.float16 else a
+    if b.dtype != (<object>w).dtype:
+        return a
+    if b.dtype == np.float16:
+        return b.astype(np.float32)
+    return (np.ascontiguousarray(b).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
 
 
 cdef inline Py_ssize_t row_stride(ndarray a) noexcept:

@@ -29,7 +29,7 @@ def _bias(bias, channels):
 
 def halves_of(dtype):
     """What a repr says of the type of weights."""
-    return "float16 weights, " if dtype == np.float16 else ""
+    return "" if dtype == np.float32 else f"{'float16' if dtype == np.float16 else 'bfloat16'} weights, "
 
 
 def _kept(activation, parsed):
@@ -164,9 +164,10 @@ class Linear(_Layer, _core.LinearPlan):
 
     Parameters
     ----------
-    w : ndarray, float32 or float16, (n, k)
-        As PyTorch's ``nn.Linear.weight``. Copied. float16 stays so, which is half of the memory, and is widened where
-        it is read: sums are float32, with the bits of ``w.astype(np.float32)``.
+    w : ndarray, float32, float16 or bfloat16, (n, k)
+        As PyTorch's ``nn.Linear.weight``. Copied. 16 bits stay so, which is half of the memory, and are widened where
+        they are read: sums are float32, with the bits of ``w.astype(np.float32)``. bfloat16 is a dtype of that name, as
+        ``ml_dtypes`` has it, or its bits with one: ``np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))``.
     bias : ndarray, float32 (or as `w`), (n,), optional
     activation : None, str or tuple
         See :func:`fusedops.conv2d`.
@@ -174,7 +175,7 @@ class Linear(_Layer, _core.LinearPlan):
     Raises
     ------
     TypeError
-        An array is neither float32 nor, of `w` and `bias`, float16, or an option has the wrong type.
+        An array is neither float32 nor, of `w` and `bias`, of 16 bits, or an option has the wrong type.
     ValueError
         Shapes that do not fit, or an unknown name.
 
@@ -192,7 +193,7 @@ class Linear(_Layer, _core.LinearPlan):
     """
 
     def __init__(self, w, bias=None, *, activation=None):
-        w = _core.as_weights(w, "w", 2, "K")  # in place: gemm's b.T is not turned over, only to be packed
+        w = _core.as_weights(w, "w", 2, "K", True)  # in place: gemm's b.T is not turned over, only to be packed
         bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
         parsed = activations.parse(activation, w.shape[0])
         self._arguments = (w, bias if bias is None else bias.copy()), {"activation": _kept(activation, parsed)}

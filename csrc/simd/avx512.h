@@ -12,6 +12,10 @@ _Static_assert(1 + NV + MR * NV <= REGISTERS, "one broadcast, b and accumulators
 INLINE vf v_load(const float *p) { return _mm512_loadu_ps(p); }
 INLINE void v_store(float *p, vf v) { _mm512_storeu_ps(p, v); }
 INLINE vf v_load_f16(const uint16_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
+INLINE vf v_load_bf16(const uint16_t *p) {
+    const __m512i words = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(words, 16));
+}
 INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
     const __m512i words = _mm512_srl_epi32(_mm512_loadu_si512(p), _mm_cvtsi32_si128(first));
     const __m512i mask = _mm512_set1_epi32((1 << bits) - 1); /* words & mask | V_BITS */

@@ -18,6 +18,12 @@ INLINE vf v_load_f16(const uint16_t *p) {
     if (!e) v = (float)m * 0x1p-24f;
     return sign ? -v : v;
 }
+INLINE vf v_load_bf16(const uint16_t *p) {
+    const uint32_t u = (uint32_t)*p << 16;
+    vf v;
+    memcpy(&v, &u, sizeof v);
+    return v;
+}
 INLINE vf v_load_bits(const uint32_t *p, int first, int bits) {
     return 0x1p23f + (float)(*p >> first & ((1u << bits) - 1));
 }

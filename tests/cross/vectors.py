@@ -104,17 +104,23 @@ def close(value, relative, absolute=0.0):
 # Products and convolutions
 
 
-def linear(m, n, k, act="identity", bias=True, residual=False, halves=False):
+WEIGHTS = "float32", "float16", "bfloat16"  # the first of fo_dtype
+
+
+def linear(m, n, k, act="identity", bias=True, residual=False, weights="float32"):
     act_, parameters, slopes = activation(act, n)
     x, w, b, r = draw(m, k), draw(n, k), draw(n) if bias else None, draw(m, n) if residual else None
-    if halves:
+    if weights == "float16":
         narrow = w.astype(np.float16)
         w = narrow.astype(np.float32)
+    elif weights == "bfloat16":
+        narrow = (w.view(np.uint32) >> 16).astype(np.uint16)
+        w = (narrow.astype(np.uint32) << 16).view(np.float32)
     y = oracle.linear(x, w, b, residual=r, activation=act_)
-    if halves:
+    if weights != "float32":
         w = np.resize(narrow, narrow.size + narrow.size % 2).view(np.float32)
-    name = f"{m}x{n}x{k} {act}{' halves' * halves}"
-    case("linear", name, [m, n, k, halves], [slopes, x, w, b, r], [y], act, parameters)
+    name = f"{m}x{n}x{k} {act} {weights}"
+    case("linear", name, [m, n, k, WEIGHTS.index(weights)], [slopes, x, w, b, r], [y], act, parameters)
 
 
 def panels(columns):
@@ -302,7 +308,8 @@ def write_products():
     linear(200, 70, 300, "clip")  # several tasks
     linear(5, 6, 0)
     for m in range(1, 10):
-        linear(m, 67, 37, residual=True, halves=True)
+        linear(m, 67, 37, residual=True, weights="float16")
+        linear(m, 67, 37, residual=True, weights="bfloat16")
     for m, n, k, bits, block in (
         (1, 40, 37, 4, 16),
         (3, 67, 130, 4, 32),

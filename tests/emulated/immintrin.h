@@ -162,6 +162,9 @@ EMULATED __m512i e_set1_epi16(short x) { return e_ijoin(_mm256_set1_epi16(x), _m
 EMULATED __m512i e_srl_epi32(__m512i a, __m128i n) { return (__m512i)((eu32)a >> _mm_cvtsi128_si32(n)); }
 EMULATED __m512i e_loadu_si512(const void *p) { return (__m512i)e_loadu_ps(p); }
 EMULATED void e_storeu_si512(void *p, __m512i v) { e_storeu_ps(p, (__m512)v); }
+EMULATED __m512i e_cvtepu16_epi32(__m256i a) {
+    return e_ijoin(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
+}
 EMULATED __m512 e_cvtepi32_ps(__m512i a) {
     return e_join(_mm256_cvtepi32_ps(e_ilow(a)), _mm256_cvtepi32_ps(e_ihigh(a)));
 }
@@ -311,6 +314,8 @@ EMULATED __m256i e_extracti64x4_epi64(__m512i a, int at) { return (__m256i)e_ext
 #define _mm512_shuffle_epi8 e_shuffle_epi8
 #undef _mm512_castsi512_si128
 #define _mm512_castsi512_si128 e_castsi512_si128
+#undef _mm512_cvtepu16_epi32
+#define _mm512_cvtepu16_epi32 e_cvtepu16_epi32
 #undef _mm512_cvtepi32_ps
 #define _mm512_cvtepi32_ps e_cvtepi32_ps
 #undef _mm512_cvtph_ps

@@ -312,15 +312,23 @@ def products():
 GATES = {"rnn": 1, "lstm": 4, "gru": 3}
 
 
-def halves(numbers, m):
-    """Products with float16 weights: all widths of tiles."""
+BFLOAT16 = np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))
+
+
+def as_bfloat16(w):
+    return (w.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
+
+
+def halves(numbers, m, narrow):
+    """Products with weights of 16 bits: all widths of tiles."""
     widths = 1, 3, 8, 16, 17, 24, 31, 33, 49, 65, 100, 140, 600
-    return [fo.linear(numbers(m, 37), numbers(n, 37).astype(np.float16), numbers(n)) for n in widths]
+    return [fo.linear(numbers(m, 37), narrow(numbers(n, 37)), numbers(n)) for n in widths]
 
 
 def products_of_halves():
     for m in (*range(1, 14), 25):
-        yield f"linear of halves {m} rows", partial(halves, m=m)
+        yield f"linear of halves {m} rows", partial(halves, m=m, narrow=np.float16)
+        yield f"linear of bfloat16 {m} rows", partial(halves, m=m, narrow=as_bfloat16)
 
 
 def few_bits(numbers, bits, m):

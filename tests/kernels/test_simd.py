@@ -219,10 +219,12 @@ def test_load_bits(run):
 
 def widened(bits, dtype):
     """Arrays of 16 bits as float32."""
+    if dtype == "bfloat16":
+        return (bits.astype(np.uint32) << 16).view(np.float32)
     return bits.view(dtype).astype(np.float32)
 
 
-@pytest.mark.parametrize("dtype", ["float16"])
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_load_16_bits(run, dtype):
     """Every value there is, subnormal ones, infinities and NaN among them, from any place."""
     rows = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 16)

@@ -37,6 +37,45 @@ def test_linear_has_the_bits_of_widened_weights(isa, draw, m, n):
         check(y, oracle.linear(x, *wide(w, bias), residual=residual, activation="relu"))
 
 
+BFLOAT16 = np.dtype((np.uint16, {"bfloat16": (np.uint16, 0)}))  # its bits, for NumPy has no such number
+
+
+def as_bfloat16(w):
+    """Rounded towards zero, and the same as float32."""
+    bits = (w.view(np.uint32) >> 16).astype(np.uint16)
+    return bits.view(BFLOAT16), (bits.astype(np.uint32) << 16).view(np.float32)
+
+
+@pytest.mark.parametrize("m", [1, 2, 3, 5, 8, 13, 25])
+@pytest.mark.parametrize("n, k", [(1, 37), (3, 1), (24, 130), (33, 37), (64, 5), (130, 37), (4, 700), (300, 2100)])
+def test_linear_of_bfloat16(isa, threads, draw, m, n, k):
+    """The bits of widened weights, of any strides: panels, columns of dot products, pieces of a long reduction."""
+    (w, wide), (bias, wide_bias), x = as_bfloat16(draw(n, k)), as_bfloat16(draw(n)), draw(m, k)
+    layer = fo.Linear(w, bias, activation="relu")
+    assert "bfloat16 weights" in repr(layer)
+    y = layer(x)
+    np.testing.assert_array_equal(y, fo.Linear(wide, wide_bias, activation="relu")(x))
+    check(y, oracle.linear(x, wide, wide_bias, activation="relu"))
+    np.testing.assert_array_equal(fo.linear(x, np.asfortranarray(w)), fo.linear(x, wide))
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(layer))(x), y)
+
+
+def test_bfloat16_of_ml_dtypes(isa, draw):
+    bfloat16 = pytest.importorskip("ml_dtypes").bfloat16
+    w, bias, x = draw(33, 20).astype(bfloat16), draw(33).astype(bfloat16), draw(5, 20)
+    np.testing.assert_array_equal(fo.Linear(w, bias)(x), fo.Linear(*wide(w, bias))(x))
+    np.testing.assert_array_equal(fo.Linear(w[::2, ::-1])(x), fo.Linear(*wide(w[::2, ::-1]))(x))
+
+
+def test_bfloat16_elsewhere(draw):
+    """Other layers say what to pass."""
+    w = as_bfloat16(draw(3, 2, 3, 3))[0]
+    with pytest.raises(TypeError, match="w has dtype .*bfloat16.*float32"):
+        fo.Conv2d(w)
+    with pytest.raises(TypeError, match="bias has dtype float16"):
+        fo.Linear(as_bfloat16(draw(3, 2))[0], draw(3).astype(np.float16))
+
+
 @pytest.mark.parametrize("m, k, n", [(1, 1500, 700), (2, 9000, 67), (13, 9000, 40), (130, 1031, 67), (40, 2100, 300)])
 def test_long_products(isa, threads, draw, m, k, n):
     w, x = halves(draw, n, k), draw(m, k)

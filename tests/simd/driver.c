@@ -55,6 +55,7 @@ EACH_TERNARY(TERNARY)
 
 static void op_v_scale(const record *r, float *y) { v_store(y, v_scale(A, B)); }
 static void op_v_load(const record *r, float *y) { v_store(y, v_load(r->in + N(0))); }
+/* By type, as kernels load: v_load_f16, v_load_bf16. */
 static void op_v_load_as(const record *r, float *y) {
 #define LOAD(type) \
     if (N(1) == FO_##type) v_store(y, v_load_as(FO_##type, r->in, N(0)));
