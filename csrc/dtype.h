@@ -29,6 +29,11 @@ typedef enum { FO_EACH_DTYPE(FO_MEMBER) FO_DTYPES } fo_dtype;
 /* Those that products of floats have weights of: each a tile of its own (kernels/gemm/stack.h). */
 #define FO_EACH_WEIGHT(X) X(F32) X(F16) X(BF16)
 
+/* The types of a call's tensors; of floats all are 0. */
+typedef struct {
+    fo_dtype x, residual, y;
+} fo_types;
+
 #define FO_SIZE(type, name, size) \
     case FO_##type: return size;
 static inline ptrdiff_t fo_size(fo_dtype type) {

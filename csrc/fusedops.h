@@ -112,7 +112,8 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
 
 /* ---- convolution ------------------------------------------------------------------------------------------------ */
 
-/* A batch of images: element (n, c, h, w) stands at data[n*sn + c*sc + h*sh + w*sw]. */
+/* A batch of images: element (n, c, h, w) stands at data[n*sn + c*sc + h*sh + w*sw], a float, or of another type where
+ * a call has types. */
 typedef struct {
     float *data;
     ptrdiff_t sn, sc, sh, sw;
@@ -152,17 +153,22 @@ void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
                         const fo_image *y);
 
+/* The same of images of other types, as the plan takes them. */
+fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size, const fo_image *x,
+                           const fo_image *residual, const fo_image *y);
+
 /* Prepared calls: the algorithm, the cut and scratch for images of one size and strides. One is for the threads that
  * there are here, and one for a team that is kept together, or NULL where that is the same. They are constant: any
  * number of threads may run them. Both are NULL where memory is short. */
 typedef struct fo_conv2d_call fo_conv2d_call;
-void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x,
-                       const fo_image *residual, const fo_image *y);
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size,
+                       const fo_image *x, const fo_image *residual, const fo_image *y);
 void fo_conv2d_release(fo_conv2d_call *call);
 
-/* fo_conv2d_run by one of these calls of the same arguments, if one is for as many threads as there are now. */
-fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *size,
-                                 const fo_image *x, const fo_image *residual, const fo_image *y);
+/* fo_conv2d_run_as by one of these calls of the same arguments, if one is for as many threads as there are now. */
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, fo_types types,
+                                 const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,
+                                 const fo_image *y);
 
 /* The kernel that fo_conv2d_run uses for images of this size in this memory order, and the scratch memory it takes, in
  * bytes; NULL: it is FO_NO_MEMORY. */

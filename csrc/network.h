@@ -327,6 +327,7 @@ bool fo_formulas_run(const fo_formula *formulas, ptrdiff_t n, const int64_t *giv
 
 typedef struct {
     const fo_conv2d *plan;
+    fo_types types;
     fo_conv2d_size size;
     fo_image x, residual, y;  /* residual.data may be NULL */
     fo_conv2d_call *calls[2]; /* fo_program_prepare */
@@ -349,14 +350,8 @@ typedef struct {
     float *y;
 } fo_linear_args;
 typedef struct {
-    const fo_qconv2d *plan;
-    fo_byte_types types;
-    fo_conv2d_size size;
-    fo_byte_image x, residual, y;
-} fo_qconv2d_args;
-typedef struct {
     const fo_qlinear *plan;
-    fo_byte_types types;
+    fo_types types;
     ptrdiff_t m, ldx, ldr, ldy;
     const void *x, *residual;
     void *y;
@@ -384,7 +379,6 @@ typedef enum {
     FO_CALL_RESIZE,
     FO_CALL_MATMUL,
     FO_CALL_ATTENTION,
-    FO_CALL_QCONV2D,
     FO_CALL_QLINEAR,
     FO_CALL_CONVERT,
     FO_CALL_REQUANTIZE,
@@ -428,7 +422,6 @@ typedef struct {
         fo_resize_args resize;
         fo_matmul_args matmul;
         fo_attention_args attention;
-        fo_qconv2d_args qconv2d;
         fo_qlinear_args qlinear;
         fo_convert_args convert;
         fo_requantize_args requantize;

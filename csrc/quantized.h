@@ -32,11 +32,6 @@ typedef struct {
     bool whole;
 } fo_quantized;
 
-/* The types of a call's tensors. */
-typedef struct {
-    fo_dtype x, residual, y;
-} fo_byte_types;
-
 /* Most products in a sum: more may not fit 32 bits. */
 #define FO_BYTE_STEPS (INT32_MAX / (UINT8_MAX * -INT8_MIN))
 
@@ -47,24 +42,12 @@ fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff
                               const fo_quantized *q);
 const char *fo_qlinear_isa(const fo_qlinear *plan);
 void fo_qlinear_free(fo_qlinear *plan);
-fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
+fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy);
 
-/* Images of bytes or floats, as fo_image. */
-typedef struct {
-    void *data;
-    ptrdiff_t sn, sc, sh, sw;
-} fo_byte_image;
-
-/* fo_conv2d in 8 bits: w int8; what is outside an image is x's zero point. x of floats is quantised by the range of
- * all. shape->algorithm and nhwc do not count; any strides do. */
-typedef struct fo_qconv2d fo_qconv2d;
-fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
-const char *fo_qconv2d_isa(const fo_qconv2d *plan);
-const char *fo_qconv2d_kernel(const fo_qconv2d *plan);
-void fo_qconv2d_free(fo_qconv2d *plan);
-fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
-                         const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y);
+/* A convolution in 8 bits, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
+ * quantised by the range of all. shape->algorithm and nhwc do not count; any strides do. */
+fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
 
 /* What layers take here on one thread in float32 and in 8 bits, and elements between the two, from shapes alone. Only
  * their ratios count. The first needs a plan, for it is the price of the algorithm that is chosen. */

@@ -91,7 +91,7 @@ cdef extern from "fusedops.h" nogil:
         fo_quantization x, residual, y
         bint whole
         fo_activation act
-    ctypedef struct fo_byte_types:
+    ctypedef struct fo_types:
         fo_dtype x, residual, y
     enum:
         FO_BYTE_STEPS
@@ -101,7 +101,7 @@ cdef extern from "fusedops.h" nogil:
                                   const fo_quantized *q)
     const char *fo_qlinear_isa(const fo_qlinear *plan)
     void fo_qlinear_free(fo_qlinear *plan)
-    fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
+    fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
                              const void *residual, Py_ssize_t ldr, void *y, Py_ssize_t ldy)
 
     ctypedef struct fo_image:
@@ -174,22 +174,14 @@ cdef extern from "fusedops.h" nogil:
         Py_ssize_t yt, yb
     fo_status fo_sequence_run(const fo_sequence *sequence)
 
-    ctypedef struct fo_byte_image:
-        void *data
-        Py_ssize_t sn, sc, sh, sw
-    ctypedef struct fo_qconv2d:
-        pass
-    fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
-    const char *fo_qconv2d_isa(const fo_qconv2d *plan)
-    const char *fo_qconv2d_kernel(const fo_qconv2d *plan)
+    fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q)
     double fo_conv2d_nanoseconds(const fo_conv2d *plan, const fo_conv2d_size *size)
     double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size)
     double fo_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
     double fo_qlinear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
     double fo_convert_nanoseconds(Py_ssize_t elements)
-    void fo_qconv2d_free(fo_qconv2d *plan)
-    fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *size,
-                             const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y)
+    fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size, const fo_image *x,
+                               const fo_image *residual, const fo_image *y)
 
     ctypedef struct fo_conv_transpose:
         pass
@@ -357,6 +349,7 @@ cdef extern from "fusedops.h" nogil:
 
     ctypedef struct fo_conv2d_args:
         const fo_conv2d *plan
+        fo_types types
         fo_conv2d_size size
         fo_image x, residual, y
     ctypedef struct fo_separable_args:
@@ -373,14 +366,9 @@ cdef extern from "fusedops.h" nogil:
         const float *x
         const float *residual
         float *y
-    ctypedef struct fo_qconv2d_args:
-        const fo_qconv2d *plan
-        fo_byte_types types
-        fo_conv2d_size size
-        fo_byte_image x, residual, y
     ctypedef struct fo_qlinear_args:
         const fo_qlinear *plan
-        fo_byte_types types
+        fo_types types
         Py_ssize_t m, ldx, ldr, ldy
         const void *x
         const void *residual
@@ -447,7 +435,6 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_RESIZE
         FO_CALL_MATMUL
         FO_CALL_ATTENTION
-        FO_CALL_QCONV2D
         FO_CALL_QLINEAR
         FO_CALL_CONVERT
         FO_CALL_REQUANTIZE
@@ -479,7 +466,6 @@ cdef extern from "fusedops.h" nogil:
         fo_resize_args resize
         fo_matmul_args matmul
         fo_attention_args attention
-        fo_qconv2d_args qconv2d
         fo_qlinear_args qlinear
         fo_convert_args convert
         fo_requantize_args requantize

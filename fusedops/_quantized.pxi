@@ -227,7 +227,7 @@ cdef class QLinearPlan:
         cdef ndarray a = byte_input(x, self.x_q), r, y
         cdef int nd = cnp.PyArray_NDIM(a)
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
-        cdef fo_byte_types types
+        cdef fo_types types
         cdef fo_status status
         if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
             raise ValueError(f"x has shape {np.shape(a)}, but w has shape {(self.n, self.k)}: "
@@ -255,26 +255,26 @@ cdef inline void *memory(ndarray a) noexcept nogil:
     return NULL if a is None else cnp.PyArray_DATA(a)
 
 
-cdef fo_byte_image byte_image(ndarray a, bint nhwc) noexcept:
+cdef fo_image byte_image(ndarray a, bint nhwc) noexcept:
     """The order of an image in memory; strides of an axis of one may be anything."""
-    cdef fo_byte_image image
+    cdef fo_image image
     cdef int h = 1 if nhwc else 2, c = 3 if nhwc else 1, i
     cdef Py_ssize_t s[4]
     for i in range(4):
         s[i] = 1 if cnp.PyArray_DIM(a, i) == 1 else cnp.PyArray_STRIDE(a, i) // cnp.PyArray_ITEMSIZE(a)
-    image.data = cnp.PyArray_DATA(a)
+    image.data = <float *>cnp.PyArray_DATA(a)
     image.sn, image.sc, image.sh, image.sw = s[0], s[c], s[h], s[h + 1]
     return image
 
 
 cdef class QConv2dPlan(WindowPlan):
     """y = activation(conv(x, w) + bias + residual) in 8 bits, with w packed once."""
-    cdef fo_qconv2d *plan
+    cdef fo_conv2d *plan
     cdef tuple x_q, residual_q, y_q
     cdef readonly str isa
 
     def __dealloc__(self):
-        fo_qconv2d_free(self.plan)
+        fo_conv2d_free(self.plan)
 
     def _pack(self, ndarray w, ndarray w_scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups, bint nhwc, x_q, residual_q, y_q):
@@ -283,7 +283,7 @@ cdef class QConv2dPlan(WindowPlan):
         The rest as Conv2dPlan and QLinearPlan.
         """
         cdef fo_quantized q
-        cdef fo_qconv2d *plan
+        cdef fo_conv2d *plan
         make_once(self, self.plan != NULL)
         self.describe(w, activation, stride, padding, dilation, groups, nhwc)
         q.w_scale, q.bias, q.act = data(w_scale), data(bias), self.shape.act
@@ -293,13 +293,17 @@ cdef class QConv2dPlan(WindowPlan):
             plan = fo_qconv2d_create(&self.shape, <const int8_t *>cnp.PyArray_DATA(w), &q)
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
-        self.plan, self.isa = plan, fo_qconv2d_isa(plan).decode()
+        self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
         self.ic, self.oc = self.shape.ic, self.shape.oc
         self.x_q, self.residual_q, self.y_q = x_q, residual_q, y_q
 
     def _kernel(self):
-        """The name of its kernel."""
-        return fo_qconv2d_kernel(self.plan).decode()
+        """The name of its kernel, for images of any size."""
+        cdef fo_conv2d_size z
+        cdef const char *names[FO_ALGORITHM_NAMES]
+        self.size(1, LARGE_SIDE, LARGE_SIDE, &z)
+        fo_conv2d_algorithms(self.plan, &z, names)
+        return names[0].decode()
 
     def __call__(self, x, residual=None, out=None):
         if self.ic == UNMADE:
@@ -307,8 +311,8 @@ cdef class QConv2dPlan(WindowPlan):
         cdef ndarray a = byte_input(x, self.x_q), r, y
         cdef int c = 3 if self.nhwc else 1, h = 1 if self.nhwc else 2
         cdef fo_conv2d_size z
-        cdef fo_byte_types types
-        cdef fo_byte_image xi, ri, yi
+        cdef fo_types types
+        cdef fo_image xi, ri, yi
         cdef fo_status status
         if cnp.PyArray_NDIM(a) != 4 or cnp.PyArray_DIM(a, c) != self.ic:
             raise self.misfit(np.shape(a))
@@ -329,7 +333,7 @@ cdef class QConv2dPlan(WindowPlan):
         yi = byte_image(y, self.nhwc)
         types.x, types.residual, types.y = type_of(a), type_of(r), type_of(y)
         with nogil:
-            status = fo_qconv2d_run(self.plan, types, &z, &xi, NULL if r is None else &ri, &yi)
+            status = fo_conv2d_run_as(self.plan, types, &z, &xi, NULL if r is None else &ri, &yi)
         check(status)
         return delivered(y, out)
 

@@ -758,9 +758,9 @@ cdef int fill_attention(Program p, fo_call *s, tensor *t, tuple o) except -1:
     g.scale, g.causal, g.diagonal = o
 
 
-cdef fo_byte_types types_of(tuple given) except *:
+cdef fo_types types_of(tuple given) except *:
     """Of the types of x, the residual and y."""
-    cdef fo_byte_types types
+    cdef fo_types types
     types.x, types.residual, types.y = [TYPES[FLOAT32 if dtype is None else dtype] for dtype in given]
     return types
 
@@ -768,8 +768,8 @@ cdef fo_byte_types types_of(tuple given) except *:
 cdef int fill_qconv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
     """types: those of x, residual and y."""
     cdef QConv2dPlan layer = <QConv2dPlan?>o[0]
-    s.qconv2d.plan, s.qconv2d.types = layer.plan, types_of(o[1])
-    s.qconv2d.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[2], o[3])
+    s.conv2d.plan, s.conv2d.types = layer.plan, types_of(o[1])
+    s.conv2d.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[2], o[3])
 
 
 cdef int fill_qlinear(Program p, fo_call *s, tensor *t, tuple o) except -1:
@@ -953,9 +953,9 @@ cdef describe_steps():
          "q:tensor k:tensor v:tensor y!:tensor mask?:tensor scale causal diagonal",
          [at(&s.attention.q), at(&s.attention.k), at(&s.attention.v), at(&s.attention.y), at(&s.attention.added)],
          {"scale": 1.0, "causal": False, "diagonal": 0})
-    step("qconv2d", FO_CALL_QCONV2D, fill_qconv2d,
+    step("qconv2d", FO_CALL_CONV2D, fill_qconv2d,
          "layer types x:byte_image y!:byte_image residual~y?:byte_image top left",
-         [at(&s.qconv2d.x), at(&s.qconv2d.y), at(&s.qconv2d.residual)], padding)
+         [at(&s.conv2d.x), at(&s.conv2d.y), at(&s.conv2d.residual)], padding)
     step("qlinear", FO_CALL_QLINEAR, fill_qlinear, "layer types x:bytes y!:bytes residual~y?:bytes",
          [at(&s.qlinear.x), at(&s.qlinear.y), at(&s.qlinear.residual)])
     step("convert", FO_CALL_CONVERT, fill_convert, "x~y:bytes y!:bytes from to q",

@@ -8,11 +8,13 @@
 
 typedef struct fo_algorithm fo_algorithm;
 
-/* What a call is prepared for: sizes and strides. All of whole words, so that they can be compared as bytes. */
+/* What a call is prepared for: sizes, strides and types. Nothing lies between them, so that they can be compared as
+ * bytes. */
 typedef struct {
     fo_conv2d_size z;
     fo_image x, r, y; /* without data; r's strides are 0 where there is no residual */
-    ptrdiff_t adds;   /* whether there is one */
+    fo_types types;
+    int32_t adds; /* whether there is one */
 } fo_layout;
 
 enum { FO_CALL_ROOM = 736 }; /* bytes; a whole call is of a size that malloc has at hand */
@@ -79,5 +81,8 @@ FO_ALGORITHM(stem);
 FO_ALGORITHM(winograd);
 FO_ALGORITHM(strassen);
 FO_ALGORITHM(depthwise);
+FO_ALGORITHM(qdepthwise);
+FO_ALGORITHM(qgemm);
+FO_ALGORITHM(qim2col);
 
 #endif

@@ -21,6 +21,8 @@
 #define ROW(name, named, algorithm) TYPED(name, FO_OF(FO_F32), named, algorithm)
 #define TYPED(name, types, named, algorithm) \
     {name, types, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
+#define OF_INT8(name, algorithm) \
+    {name, FO_OF(FO_S8), FO_BY_ANY, fo_##algorithm##_applies, NULL, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
     ROW("depthwise", FO_BY_ANY, depthwise),
     ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
@@ -29,6 +31,9 @@ static const fo_algorithm algorithms[] = {
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
     TYPED("direct", FO_OF(FO_F32) | FO_OF(FO_F16), FO_BY_ANY, direct),
+    OF_INT8("depthwise", qdepthwise),
+    OF_INT8("gemm", qgemm),
+    OF_INT8("im2col", qim2col),
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
@@ -38,7 +43,7 @@ static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d
     return (a->types & FO_OF(plan->type)) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
 }
 
-/* What is asked for by name is taken wherever it applies, and so is the one algorithm of weights of 16 bits. */
+/* What is asked for by name is taken wherever it applies, and so is that of other weights than float32, of which one alone applies. */
 static double price(const fo_algorithm *a, const fo_costing *c) {
     const bool named = c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY;
     return named || c->plan->type != FO_F32 ? 0 : a->nanoseconds(c);
@@ -75,8 +80,9 @@ struct fo_prepared {
     atomic_uint replaced;
 };
 
-static fo_layout layout_of(const fo_conv2d_size *z, const fo_image *x, const fo_image *r, const fo_image *y) {
-    fo_layout layout = {*z, *x, r ? *r : (fo_image){0}, *y, r != NULL};
+static fo_layout layout_of(fo_types types, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                           const fo_image *y) {
+    fo_layout layout = {*z, *x, r ? *r : (fo_image){0}, *y, types, r != NULL};
     layout.x.data = layout.r.data = layout.y.data = NULL;
     return layout;
 }
@@ -178,16 +184,24 @@ static void free_prepared(struct fo_prepared *p) {
     fo_free(p);
 }
 
-fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias) {
-    fo_conv2d *plan = fo_plan_create(shape, w, scale, bias);
+/* The plan with room for its calls. */
+static fo_conv2d *with_calls(fo_conv2d *plan) {
     fo_conv2d_shape other;
     bool made = plan && (plan->prepared = fo_alloc(sizeof *plan->prepared));
     if (made) memset(plan->prepared, 0, sizeof *plan->prepared);
-    if (made && w->type == FO_F32 && fo_rewrite_shape(plan, &other))
+    if (made && plan->type == FO_F32 && fo_rewrite_shape(plan, &other))
         made = (plan->prepared->to = fo_plan_share(plan, &other));
     if (made) return plan;
     fo_conv2d_free(plan);
     return NULL;
+}
+
+fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias) {
+    return with_calls(fo_plan_create(shape, w, scale, bias));
+}
+
+fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
+    return with_calls(fo_qplan_create(shape, w, q));
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {
@@ -199,10 +213,10 @@ static bool is_empty(const fo_conv2d *plan, const fo_conv2d_size *z) {
     return !z->n || !z->oh || !z->ow || !plan->s.oc;
 }
 
-fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
-                        const fo_image *y) {
+fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2d_size *z, const fo_image *x,
+                           const fo_image *residual, const fo_image *y) {
     if (is_empty(plan, z)) return FO_OK;
-    const fo_layout layout = layout_of(z, x, residual, y);
+    const fo_layout layout = layout_of(types, z, x, residual, y);
     const fo_team team = fo_team_here();
     fo_conv2d_call *call = take(plan->prepared, &layout, team);
     if (!call && !(call = prepared(plan, &layout, team))) return FO_NO_MEMORY;
@@ -211,26 +225,32 @@ fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo
     return status;
 }
 
-void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x,
-                       const fo_image *residual, const fo_image *y) {
-    const fo_layout layout = layout_of(z, x, residual, y);
+fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                        const fo_image *y) {
+    return fo_conv2d_run_as(plan, (fo_types){0}, z, x, residual, y);
+}
+
+void fo_conv2d_prepare(fo_conv2d_call *calls[2], const fo_conv2d *plan, fo_types types, const fo_conv2d_size *z,
+                       const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const fo_layout layout = layout_of(types, z, x, residual, y);
     const fo_team inside = fo_region_team();
     calls[0] = is_empty(plan, z) ? NULL : prepared(plan, &layout, fo_team_here());
     calls[1] = !calls[0] || fits(calls[0], inside) ? NULL : prepared(plan, &layout, inside);
 }
 
-fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, const fo_conv2d_size *z,
-                                 const fo_image *x, const fo_image *residual, const fo_image *y) {
+fo_status fo_conv2d_run_prepared(fo_conv2d_call *const calls[2], const fo_conv2d *plan, fo_types types,
+                                 const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
+                                 const fo_image *y) {
     const fo_team team = fo_team_here();
     for (int i = 0; i < 2; i++)
         if (calls[i] && fits(calls[i], team)) return fo_call_run(calls[i], x, residual, y);
-    return fo_conv2d_run(plan, z, x, residual, y);
+    return fo_conv2d_run_as(plan, types, z, x, residual, y);
 }
 
 /* A call of whole contiguous images; NULL where memory is short. */
 static fo_conv2d_call *contiguous_call(const fo_conv2d *plan, const fo_conv2d_size *z, bool nhwc) {
     const fo_image x = fo_contiguous(plan->s.ic, z->ih, z->iw, nhwc), y = fo_contiguous(plan->s.oc, z->oh, z->ow, nhwc);
-    const fo_layout layout = layout_of(z, &x, NULL, &y);
+    const fo_layout layout = layout_of((fo_types){0}, z, &x, NULL, &y);
     return prepared(plan, &layout, fo_team_here());
 }
 

@@ -77,17 +77,23 @@ static void set_kernels(fo_conv2d *plan) {
     const fo_conv2d_shape *s = &plan->s;
     const bool product = s->nhwc && s->kh == 1 && s->kw == 1 && s->groups == 1;
     plan->kn = product ? fo_kernels_for(s->oc, plan->k, true) : fo_active();
-    plan->half_rate = fo_at_half_rate(plan->kn);
+    plan->half_rate = fo_at_half_rate(plan->kn), plan->isa = plan->kn->name;
+}
+
+fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type) {
+    fo_conv2d *plan = fo_alloc(sizeof *plan);
+    if (!plan) return NULL;
+    memset(plan, 0, sizeof *plan);
+    plan->type = type;
+    set_shape(plan, shape);
+    set_kernels(plan);
+    return plan;
 }
 
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias) {
-    fo_conv2d *plan = fo_alloc(sizeof *plan);
+    fo_conv2d *plan = fo_plan_new(shape, w->type);
     if (!plan) return NULL;
     bool failed = false;
-    memset(plan, 0, sizeof *plan);
-    plan->type = w->type;
-    set_shape(plan, shape);
-    set_kernels(plan);
     /* rows a multiple of 1 KB apart would share few sets of the first-level cache */
     plan->ldw = plan->k % 256 ? plan->k : plan->k + 16;
     const size_t bytes = (size_t)(shape->oc * plan->ldw * fo_size(w->type));
@@ -109,7 +115,7 @@ fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape) {
     memset(other, 0, sizeof *other);
     other->type = plan->type;
     set_shape(other, shape);
-    other->kn = plan->kn, other->half_rate = plan->half_rate;
+    other->kn = plan->kn, other->isa = plan->isa, other->half_rate = plan->half_rate;
     other->ldw = plan->ldw, other->w = plan->w, other->bias = plan->bias, other->slopes = plan->slopes;
     return other;
 }
@@ -122,13 +128,14 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
+    fo_qconv2d_free(plan->q);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);
     fo_plan_free_shared(plan);
 }
 
-const char *fo_conv2d_isa(const fo_conv2d *plan) { return plan->kn->name; }
+const char *fo_conv2d_isa(const fo_conv2d *plan) { return plan->isa; }
 
 /* ---- packed weights ---------------------------------------------------------------------------------------------- */
 

@@ -8,9 +8,11 @@
 #include <math.h>
 #include <string.h>
 
+#include "algorithm.h"
 #include "qimage.h"
 
 /* products: of a depthwise convolution its constants alone, which the others have once more in the order of quads. */
+typedef struct fo_qconv2d fo_qconv2d;
 struct fo_qconv2d {
     fo_conv2d_shape s;
     bool depthwise;
@@ -69,9 +71,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     return true;
 }
 
-fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
-    fo_qconv2d *plan = fo_alloc(sizeof *plan);
-    if (!plan) return NULL;
+/* False where memory is short. */
+static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
     const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
     plan->depthwise = q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
@@ -79,22 +80,22 @@ fo_qconv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, con
     const bool made =
         ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
     fo_free(ordered);
-    if (!made) {
-        fo_qconv2d_free(plan);
-        return NULL;
-    }
-    if (!plan->depthwise) return plan;
+    if (!made || !plan->depthwise) return made;
     fo_byte_plan_free(&plan->products); /* one group's constants are neighbours */
-    if (fo_byte_plan_make(&plan->products, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w)) return plan;
-    fo_qconv2d_free(plan);
-    return NULL;
+    return fo_byte_plan_make(&plan->products, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
 }
 
-const char *fo_qconv2d_isa(const fo_qconv2d *plan) { return plan->products.kn->name; }
-
-const char *fo_qconv2d_kernel(const fo_qconv2d *plan) {
-    const fo_conv2d_shape *s = &plan->s;
-    return plan->depthwise ? "depthwise" : s->kh * s->kw == 1 ? "gemm" : "im2col";
+fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
+    fo_conv2d *plan = fo_plan_new(shape, FO_S8);
+    fo_qconv2d *packed = plan ? fo_alloc(sizeof *packed) : NULL;
+    if (!packed || !make(packed, shape, w, q)) {
+        fo_qconv2d_free(packed);
+        fo_plan_free(plan);
+        return NULL;
+    }
+    plan->q = packed, plan->isa = packed->products.kn->name;
+    plan->s.act.slopes = NULL; /* the caller's; products have a copy */
+    return plan;
 }
 
 void fo_qconv2d_free(fo_qconv2d *plan) {
@@ -121,11 +122,10 @@ static void row_of_patches(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t 
     p->plan->kn->patches(&patches, i, row);
 }
 
-static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z,
-                                  const fo_byte_image *x) {
+static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z, const fo_image *x) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
-    return (fo_byte_patches){.x = x->data,
+    return (fo_byte_patches){.x = (const uint8_t *)x->data,
                              .sn = x->sn,
                              .sh = x->sh,
                              .sw = x->sw,
@@ -242,7 +242,7 @@ static void depthwise_task(void *context, ptrdiff_t task, int thread) {
 /* Depthwise convolutions of channels first: bands of rows of some channels. */
 typedef struct {
     const fo_qconv2d *plan;
-    const fo_byte_image *x, *y;
+    const fo_image *x, *y;
     fo_byte_depthwise_args args;
     ptrdiff_t rows, bands, channels, across, planes, each; /* of a band; of a task, tasks across; planes of scratch */
     float *scratch;
@@ -262,8 +262,8 @@ static void plane_task(void *context, ptrdiff_t task, int thread) {
 
 /* Bytes to bytes, of rows whose pixels are neighbours and wide enough: for vectors where rows do not run on, and for
  * copies without tails where the set has no masks. */
-static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const fo_conv2d_size *z,
-                        const fo_byte_image *x, const fo_byte_image *y) {
+static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const fo_conv2d_size *z, const fo_image *x,
+                        const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
@@ -272,7 +272,7 @@ static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const 
 }
 
 static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_product *p,
-                            const fo_byte_image *x, const fo_byte_image *y) {
+                            const fo_image *x, const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
     plane_job job = {.plan = plan, .x = x, .y = y};
@@ -298,48 +298,56 @@ static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, con
     return FO_OK;
 }
 
-/* Rows of pixels that are ready: x any strides between pixels, y and the residual uniform. */
-static fo_status run_pixels(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_image *x,
-                            fo_byte_product *p) {
+/* A run on images that are ready: x any strides between pixels, y and the residual uniform. */
+typedef fo_status run_fn(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p);
+
+static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
     const fo_conv2d_shape *s = &plan->s;
-    conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
-    if (plan->depthwise) {
-        const fo_byte_kernels *kn = plan->products.kn;
-        depthwise_job job = {.kn = kn, .rows = 2 * kn->parts, .c = s->oc, .channels = s->oc, .across = 1};
-        job.args = (fo_byte_depthwise_args){.p = source.patches,
-                                            .w = plan->w,
-                                            .block = plan->block,
-                                            .scale = plan->products.scale,
-                                            .bias = plan->products.bias,
-                                            .c = p->c,
-                                            .ldc = p->ldc,
-                                            .ep = fo_byte_epilogue_of(p)};
-        job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
-        job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
-        const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
-        const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
-        if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
-        fo_parallel_for(bands * job.across, threads, depthwise_task, &job);
-        return FO_OK;
-    }
-    const bool pixelwise =
-        s->kh == 1 && s->kw == 1 && s->sh == 1 && s->sw == 1 && !z->top && !z->left && z->oh == z->ih && z->ow == z->iw;
-    ptrdiff_t ld;
-    if (pixelwise && fo_byte_direct(&plan->products, p->types.x) &&
-        fo_byte_uniform(x, (fo_byte_extent){z->n, s->ic, z->ih, z->iw}, &ld))
-        p->a = x->data, p->lda = ld;
-    if (!p->a && fo_byte_bands(plan->products.kn, s, z->ow))
-        return run_bands(p, &source.patches, z->n, x->sc, fo_byte_channels(s));
+    const fo_byte_kernels *kn = plan->products.kn;
+    depthwise_job job = {.kn = kn, .rows = 2 * kn->parts, .c = s->oc, .channels = s->oc, .across = 1};
+    job.args = (fo_byte_depthwise_args){.p = patches_of(plan, p->types.x, z, x),
+                                        .w = plan->w,
+                                        .block = plan->block,
+                                        .scale = plan->products.scale,
+                                        .bias = plan->products.bias,
+                                        .c = p->c,
+                                        .ldc = p->ldc,
+                                        .ep = fo_byte_epilogue_of(p)};
+    job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
+    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
+    const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
+    const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
+    if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);
+    fo_parallel_for(bands * job.across, threads, depthwise_task, &job);
+    return FO_OK;
+}
+
+static fo_status run_patches(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+    const conv_rows source = {plan, patches_of(plan, p->types.x, z, x)};
     p->row = row_of_patches, p->source = &source;
     return fo_byte_product_run(p);
 }
 
-static fo_status run_bytes(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
-                           const fo_byte_image *residual, const fo_byte_image *y) {
+static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+    const bool pixelwise = fo_is_pixelwise(&plan->s) && fo_is_unpadded(z);
+    if (!pixelwise || !fo_byte_direct(&plan->products, p->types.x) ||
+        !fo_byte_uniform(x, (fo_byte_extent){z->n, plan->s.ic, z->ih, z->iw}, &p->lda))
+        return run_patches(plan, z, x, p);
+    p->a = (const uint8_t *)x->data;
+    return fo_byte_product_run(p);
+}
+
+static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
+    if (!fo_byte_bands(plan->products.kn, &plan->s, z->ow)) return run_patches(plan, z, x, p);
+    const fo_byte_patches patches = patches_of(plan, p->types.x, z, x);
+    return run_bands(p, &patches, z->n, x->sc, fo_byte_channels(&plan->s));
+}
+
+static fo_status run_bytes(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
+                           const fo_image *x, const fo_image *residual, const fo_image *y) {
     const fo_byte_kernels *kn = plan->products.kn;
     const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw}, out = {z->n, plan->s.oc, z->oh, z->ow};
     fo_byte_product p = {.plan = &plan->products, .types = types, .m = z->n * z->oh * z->ow};
-    if (!p.m || !plan->s.oc) return FO_OK;
     p.residual = residual ? residual->data : NULL;
     if (fits_planes(plan, &p, z, x, y)) return run_planes(plan, z, &p, x, y);
     const bool pads = fo_byte_channels(&plan->s) != in.c / plan->s.groups; /* while it is copied, in any order */
@@ -349,17 +357,17 @@ static fo_status run_bytes(const fo_qconv2d *plan, fo_byte_types types, const fo
                                moves_r ? fo_byte_room(out, types.residual) : 0};
     char *room = bytes[0] + bytes[1] + bytes[2] ? fo_arena_take((size_t)(bytes[0] + bytes[1] + bytes[2])) : NULL;
     if (!room && bytes[0] + bytes[1] + bytes[2]) return FO_NO_MEMORY;
-    const fo_byte_image xs = moves_x ? fo_byte_pixels(room, in) : *x,
-                        ys = moves_y ? fo_byte_pixels(room + bytes[0], out) : *y;
+    const fo_image xs = moves_x ? fo_byte_pixels(room, in) : *x,
+                   ys = moves_y ? fo_byte_pixels(room + bytes[0], out) : *y;
     if (moves_x) fo_byte_move(kn, in, types.x, x, &xs);
     p.c = ys.data;
     if (moves_y) p.ldc = out.c;
     if (moves_r) {
-        const fo_byte_image rs = fo_byte_pixels(room + bytes[0] + bytes[1], out);
+        const fo_image rs = fo_byte_pixels(room + bytes[0] + bytes[1], out);
         fo_byte_move(kn, out, types.residual, residual, &rs);
         p.residual = rs.data, p.ldr = out.c;
     }
-    const fo_status status = run_pixels(plan, z, &xs, &p);
+    const fo_status status = run(plan, z, &xs, &p);
     if (moves_y && status == FO_OK) fo_byte_move(kn, out, types.y, &ys, y);
     if (room) fo_arena_release(room);
     return status;
@@ -377,7 +385,7 @@ static fo_qconv2d plan_of(const fo_qconv2d *plan, fo_byte_range range, ptrdiff_t
 }
 
 /* Whether an image is all of a piece of memory, its channels first or last. */
-static bool is_dense(const fo_byte_image *x, fo_byte_extent e) {
+static bool is_dense(const fo_image *x, fo_byte_extent e) {
     ptrdiff_t ld;
     return (fo_byte_uniform(x, e, &ld) && ld == e.c) ||
            ((e.w == 1 || x->sw == 1) && (e.h == 1 || x->sh == e.w) && (e.c == 1 || x->sc == e.h * e.w) &&
@@ -385,8 +393,8 @@ static bool is_dense(const fo_byte_image *x, fo_byte_extent e) {
 }
 
 /* Floats become bytes by the range of all, in the order that they have. */
-static fo_status run_floats(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z,
-                            const fo_byte_image *x, const fo_byte_image *residual, const fo_byte_image *y) {
+static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
+                            const fo_image *x, const fo_image *residual, const fo_image *y) {
     const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
     const bool dense = is_dense(x, in);
     const ptrdiff_t n = plan->products.groups * plan->products.columns + MAX_LANES, constants = round_up(2 * n, 16),
@@ -396,20 +404,35 @@ static fo_status run_floats(const fo_qconv2d *plan, fo_byte_types types, const f
     if (!scale) return FO_NO_MEMORY;
     int32_t *start = (int32_t *)(scale + n);
     uint8_t *quantized = (uint8_t *)(scale + constants);
-    fo_byte_image from = *x;
+    fo_image from = *x;
     if (!dense) from = fo_byte_pixels(quantized + bytes, in), fo_byte_move(plan->products.kn, in, FO_F32, x, &from);
     fo_byte_range range;
     fo_status status = FO_NO_MEMORY;
     if (fo_byte_by_range(in.n * in.c * in.h * in.w, from.data, quantized, &range)) {
         const fo_qconv2d call = plan_of(plan, range, n, scale, start);
-        types.x = FO_U8, from.data = quantized;
-        status = run_bytes(&call, types, z, &from, residual, y);
+        types.x = FO_U8, from.data = (float *)quantized;
+        status = run_bytes(&call, run, types, z, &from, residual, y);
     }
     fo_arena_release(scale);
     return status;
 }
 
-fo_status fo_qconv2d_run(const fo_qconv2d *plan, fo_byte_types types, const fo_conv2d_size *z, const fo_byte_image *x,
-                         const fo_byte_image *residual, const fo_byte_image *y) {
-    return (types.x == FO_F32 ? run_floats : run_bytes)(plan, types, z, x, residual, y);
-}
+/* ---- the rows of the list: threads and scratch are those of the product, which a run cuts ---- */
+
+#define ROW(row, condition) \
+    bool fo_q##row##_applies(const fo_conv2d *plan, const fo_conv2d_size *z) { \
+        (void)z; \
+        return condition; \
+    } \
+    fo_status fo_q##row##_prepare(fo_conv2d_call *call) { \
+        call->kernel = call->algorithm->name; \
+        return fo_call_prepare(call, 0, 0) ? FO_OK : FO_NO_MEMORY; \
+    } \
+    fo_status fo_q##row##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
+        const fo_types types = call->layout.types; \
+        return (types.x == FO_F32 ? run_floats : run_bytes)(call->plan->q, run_##row, types, &call->layout.z, x, r, y); \
+    }
+ROW(depthwise, plan->q->depthwise)
+ROW(gemm, !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)
+ROW(im2col, !plan->q->depthwise && plan->s.kh * plan->s.kw > 1)
+#undef ROW

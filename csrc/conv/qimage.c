@@ -2,7 +2,7 @@
 
 #include "qimage.h"
 
-bool fo_byte_uniform(const fo_byte_image *x, fo_byte_extent e, ptrdiff_t *ld) {
+bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld) {
     *ld = e.n > 1 ? x->sn : e.c;
     if (e.h > 1) *ld = x->sh;
     if (e.w > 1) *ld = x->sw;
@@ -13,7 +13,7 @@ typedef struct {
     const fo_byte_kernels *kn;
     fo_byte_extent e;
     ptrdiff_t size; /* of an element */
-    fo_byte_image from, to;
+    fo_image from, to;
     ptrdiff_t piece, pieces; /* pixels of a task; tasks of a row */
 } moving;
 
@@ -35,7 +35,7 @@ static void transpose(const moving *m, ptrdiff_t rows, ptrdiff_t columns, const 
 static void move_task(void *context, ptrdiff_t task, int thread) {
     const moving *m = context;
     const ptrdiff_t w = task % m->pieces * m->piece, row = task / m->pieces, pixels = min_(m->piece, m->e.w - w);
-    const fo_byte_image *f = &m->from, *t = &m->to;
+    const fo_image *f = &m->from, *t = &m->to;
     const char *x = (const char *)f->data + (row / m->e.h * f->sn + row % m->e.h * f->sh + w * f->sw) * m->size;
     char *y = (char *)t->data + (row / m->e.h * t->sn + row % m->e.h * t->sh + w * t->sw) * m->size;
     (void)thread;
@@ -47,8 +47,8 @@ static void move_task(void *context, ptrdiff_t task, int thread) {
         move_pixel(m, x, y, pixels);
 }
 
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_byte_image *from,
-                  const fo_byte_image *to) {
+void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_image *from,
+                  const fo_image *to) {
     moving m = {.kn = kn, .e = e, .size = fo_size(type), .from = *from, .to = *to};
     if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
     m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);

@@ -11,13 +11,12 @@ typedef struct {
 } fo_byte_extent;
 
 /* Whether pixels have a distance of `ld` elements throughout, their channels neighbours. */
-bool fo_byte_uniform(const fo_byte_image *x, fo_byte_extent e, ptrdiff_t *ld);
-void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_byte_image *from,
-                  const fo_byte_image *to);
+bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld);
+void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_image *from, const fo_image *to);
 
 /* Contiguous pixels at `to`. */
-static inline fo_byte_image fo_byte_pixels(void *to, fo_byte_extent e) {
-    return (fo_byte_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c};
+static inline fo_image fo_byte_pixels(void *to, fo_byte_extent e) {
+    return (fo_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c};
 }
 /* Of an image, in whole lines. */
 static inline ptrdiff_t fo_byte_room(fo_byte_extent e, fo_dtype type) {

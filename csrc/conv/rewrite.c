@@ -90,7 +90,7 @@ static void window_layouts(const rewrite *w, const fo_layout *given, fo_layout i
     const fo_conv2d_size *z = &w->z, *some = &w->some;
     for (int part = 0; part < 2; part++) {
         fo_layout *l = &inner[part];
-        *l = (fo_layout){*some, fo_contiguous(0, 0, 0, true), given->r, given->y, given->adds};
+        *l = (fo_layout){*some, fo_contiguous(0, 0, 0, true), given->r, given->y, given->types, given->adds};
         if (part && some->oh < z->oh)
             l->z.ih = l->z.oh = z->oh % some->oh, l->z.n = l->z.oh > 0;
         else if (part)

@@ -37,7 +37,7 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
 fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     const fo_byte_plan *plan = p->plan;
     const fo_activation *act = &plan->act;
-    const fo_byte_types types = p->types;
+    const fo_types types = p->types;
     const double unit = unit_of(plan);
     fo_byte_epilogue e = {.start = fo_byte_start(plan, types.x),
                           .scale = plan->scale,

@@ -67,7 +67,7 @@ typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, 
 /* C of m rows and groups * n columns; ld*: elements of C and of the residual. */
 struct fo_byte_product {
     const fo_byte_plan *plan;
-    fo_byte_types types;
+    fo_types types;
     ptrdiff_t m;
     /* rows as they are, `lda` bytes from row to row, a group's k bytes behind another's, if the kernels can take them
      * so: fo_byte_direct */

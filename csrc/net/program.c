@@ -25,8 +25,8 @@ static bool is_given(const fo_call *step, float *const *pointer) {
 void fo_program_prepare(fo_call *step) {
     if (step->kind == FO_CALL_CONV2D) {
         fo_conv2d_args *a = &step->conv2d;
-        fo_conv2d_prepare(a->calls, a->plan, &a->size, &a->x, is_given(step, &a->residual.data) ? &a->residual : NULL,
-                          &a->y);
+        fo_conv2d_prepare(a->calls, a->plan, a->types, &a->size, &a->x,
+                          is_given(step, &a->residual.data) ? &a->residual : NULL, &a->y);
     } else if (step->kind == FO_CALL_SEPARABLE) {
         fo_separable_args *a = &step->separable;
         fo_separable_prepare(a->calls, &a->block, &a->size, &a->x,
@@ -46,8 +46,8 @@ void fo_program_release(fo_call *steps, ptrdiff_t count) {
 static fo_status run_layer(const fo_call *s) {
     if (s->kind == FO_CALL_CONV2D) {
         const fo_conv2d_args *a = &s->conv2d;
-        return fo_conv2d_run_prepared(a->calls, a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL,
-                                      &a->y);
+        return fo_conv2d_run_prepared(a->calls, a->plan, a->types, &a->size, &a->x,
+                                      a->residual.data ? &a->residual : NULL, &a->y);
     }
     if (s->kind == FO_CALL_SEPARABLE) {
         const fo_separable_args *a = &s->separable;
@@ -57,10 +57,6 @@ static fo_status run_layer(const fo_call *s) {
     if (s->kind == FO_CALL_CONV_TRANSPOSE) {
         const fo_conv_transpose_args *a = &s->conv_transpose;
         return fo_conv_transpose_run(a->plan, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
-    }
-    if (s->kind == FO_CALL_QCONV2D) {
-        const fo_qconv2d_args *a = &s->qconv2d;
-        return fo_qconv2d_run(a->plan, a->types, &a->size, &a->x, a->residual.data ? &a->residual : NULL, &a->y);
     }
     if (s->kind == FO_CALL_QLINEAR) {
         const fo_qlinear_args *a = &s->qlinear;
@@ -76,7 +72,6 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_SEPARABLE:
         case FO_CALL_CONV_TRANSPOSE:
         case FO_CALL_LINEAR:
-        case FO_CALL_QCONV2D:
         case FO_CALL_QLINEAR: return run_layer(s);
         case FO_CALL_SEQUENCE: return fo_sequence_run(&s->sequence);
         case FO_CALL_POINTWISE: fo_pointwise(&s->pointwise); return FO_OK;

@@ -53,7 +53,7 @@ static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
     *scale = r.scale, *zero = (kn->is_signed ? 128 : 0) - r.zero_point;
 }
 
-fo_status fo_qlinear_run(const fo_qlinear *plan, fo_byte_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
+fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
     fo_byte_range range;
     const bool whole = plan->whole && types.x == FO_F32;

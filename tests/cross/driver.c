@@ -286,9 +286,9 @@ static fo_status attention(const test_case *t) {
 /* Bytes come as the bits of floats, and the last integer says whether they are int8. x has zero point 100, or as much
  * less 128, and a scale of 0.02, y 20 and the third scalar. */
 static int less(const test_case *t) { return t->i[t->integers - 1] ? 128 : 0; }
-static fo_byte_types types(const test_case *t) {
+static fo_types types(const test_case *t) {
     const fo_dtype type = less(t) ? FO_S8 : FO_U8;
-    return (fo_byte_types){type, type, type};
+    return (fo_types){type, type, type};
 }
 static fo_quantized quantized(const test_case *t) {
     return (fo_quantized){.w_scale = t->in[2],
@@ -323,14 +323,9 @@ static fo_status qdynamic(const test_case *t) { /* the same, x and y floats */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
     const fo_quantized q = {.w_scale = t->in[2], .bias = t->in[3]};
     fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
-    const fo_status status = fo_qlinear_run(plan, (fo_byte_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
+    const fo_status status = fo_qlinear_run(plan, (fo_types){0}, m, t->in[0], k, NULL, 0, t->y[0], n);
     fo_qlinear_free(plan);
     return status;
-}
-
-static fo_byte_image byte_image(void *data, bool nhwc, ptrdiff_t c, ptrdiff_t h, ptrdiff_t w) {
-    if (nhwc) return (fo_byte_image){data, h * w * c, 1, w * c, c};
-    return (fo_byte_image){data, c * h * w, h * w, w, 1};
 }
 
 static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias */
@@ -339,12 +334,12 @@ static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, i
                                0,    i[16] != 0};
     const fo_conv2d_size z = {i[9], i[10], i[11], i[12], i[13], i[14], i[15]};
     const fo_quantized q = quantized(t);
-    fo_qconv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
+    fo_conv2d *plan = fo_qconv2d_create(&s, (const int8_t *)t->in[1], &q);
     uint8_t *bytes = byte_results(t);
-    const fo_byte_image x = byte_image((void *)t->in[0], i[16], s.ic, z.ih, z.iw),
-                        y = byte_image(bytes, i[16], s.oc, z.oh, z.ow);
-    const fo_status status = fo_qconv2d_run(plan, types(t), &z, &x, NULL, &y);
-    fo_qconv2d_free(plan);
+    const fo_image x = image((float *)t->in[0], i[16], s.ic, z.ih, z.iw),
+                   y = image((float *)bytes, i[16], s.oc, z.oh, z.ow);
+    const fo_status status = fo_conv2d_run_as(plan, types(t), &z, &x, NULL, &y);
+    fo_conv2d_free(plan);
     as_results(t, bytes);
     return status;
 }
