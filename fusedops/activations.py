@@ -17,6 +17,7 @@ class Form(NamedTuple):
     defaults: tuple = ()  # of its parameters
     onnx: str | None = None  # the operator of ONNX that is this and has no attributes
     torch: str | None = None  # the operator of PyTorch, likewise
+    keras: str | None = None  # Keras 3's name
 
 
 def sigmoid(x):
@@ -48,16 +49,18 @@ FORMS = {
     "leaky_relu": Form(lambda x, slope: np.where(x > 0, x, slope * x), (0.01,)),
     "prelu": Form(lambda x, slopes: np.where(x > 0, x, slopes * x)),
     "elu": Form(_elu, (1.0,)),
-    "sigmoid": Form(sigmoid, onnx="Sigmoid", torch="sigmoid"),
-    "tanh": Form(np.tanh, onnx="Tanh", torch="tanh"),
-    "gelu": Form(lambda x: _gated(x, (1 + erf(x / math.sqrt(2))) / 2)),
+    "sigmoid": Form(sigmoid, onnx="Sigmoid", torch="sigmoid", keras="sigmoid"),
+    "tanh": Form(np.tanh, onnx="Tanh", torch="tanh", keras="tanh"),
+    "gelu": Form(lambda x: _gated(x, (1 + erf(x / math.sqrt(2))) / 2), keras="gelu"),
     "gelu_tanh": Form(_gelu_tanh),
-    "silu": Form(lambda x: _gated(x, sigmoid(x)), torch="silu"),
-    "hardsigmoid": Form(lambda x: np.clip(x / 6 + 0.5, 0, 1), torch="hardsigmoid"),
-    "hardswish": Form(lambda x: _gated(x, np.clip(x / 6 + 0.5, 0, 1)), onnx="HardSwish", torch="hardswish"),
-    "softplus": Form(lambda x: np.logaddexp(x, 0), onnx="Softplus"),
-    "mish": Form(lambda x: _gated(x, np.tanh(np.logaddexp(x, 0))), onnx="Mish", torch="mish"),
-    "softsign": Form(lambda x: x / (1 + np.abs(x)), onnx="Softsign", torch="softsign"),
+    "silu": Form(lambda x: _gated(x, sigmoid(x)), torch="silu", keras="silu"),
+    "hardsigmoid": Form(lambda x: np.clip(x / 6 + 0.5, 0, 1), torch="hardsigmoid", keras="hard_sigmoid"),
+    "hardswish": Form(
+        lambda x: _gated(x, np.clip(x / 6 + 0.5, 0, 1)), onnx="HardSwish", torch="hardswish", keras="hard_silu"
+    ),
+    "softplus": Form(lambda x: np.logaddexp(x, 0), onnx="Softplus", keras="softplus"),
+    "mish": Form(lambda x: _gated(x, np.tanh(np.logaddexp(x, 0))), onnx="Mish", torch="mish", keras="mish"),
+    "softsign": Form(lambda x: x / (1 + np.abs(x)), onnx="Softsign", torch="softsign", keras="softsign"),
 }
 KINDS = _core.activation_names()
 _CODE = {name: code for code, name in enumerate(KINDS)}

@@ -2,6 +2,7 @@
 class's name, `get_config` and `get_weights`."""
 
 from . import _core, recurrent
+from .activations import FORMS
 from .layers import Conv2d, DepthwiseSeparable, Linear
 from .recurrent_weights import of_keras
 
@@ -10,19 +11,11 @@ _ACTIVATIONS = {
     "linear": None,
     "relu": "relu",
     "relu6": "relu6",
-    "sigmoid": "sigmoid",
-    "tanh": "tanh",
-    "gelu": "gelu",
-    "silu": "silu",
-    "swish": "silu",
-    "hard_sigmoid": "hardsigmoid",
-    "hard_silu": "hardswish",
-    "hard_swish": "hardswish",
-    "softplus": "softplus",
-    "softsign": "softsign",
-    "mish": "mish",
     "elu": "elu",
     "leaky_relu": ("leaky_relu", 0.2),
+    "swish": "silu",
+    "hard_swish": "hardswish",
+    **{form.keras: name for name, form in FORMS.items() if form.keras is not None},
 }
 
 
