@@ -43,7 +43,8 @@ static bool admits(const fo_algorithm *a, const fo_conv2d *plan, const fo_conv2d
     return (a->types & FO_OF(plan->type)) && (a->named & FO_BY(plan->s.algorithm)) && a->applies(plan, z);
 }
 
-/* What is asked for by name is taken wherever it applies, and so is that of other weights than float32, of which one alone applies. */
+/* What is asked for by name is taken wherever it applies, and so is the one that applies to other weights than
+ * float32. */
 static double price(const fo_algorithm *a, const fo_costing *c) {
     const bool named = c->plan->s.algorithm > FO_DIRECT && a->named != FO_BY_ANY;
     return named || c->plan->type != FO_F32 ? 0 : a->nanoseconds(c);

@@ -429,8 +429,8 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
         return fo_call_prepare(call, 0, 0) ? FO_OK : FO_NO_MEMORY; \
     } \
     fo_status fo_q##row##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
-        const fo_types types = call->layout.types; \
-        return (types.x == FO_F32 ? run_floats : run_bytes)(call->plan->q, run_##row, types, &call->layout.z, x, r, y); \
+        const fo_layout *l = &call->layout; \
+        return (l->types.x == FO_F32 ? run_floats : run_bytes)(call->plan->q, run_##row, l->types, &l->z, x, r, y); \
     }
 ROW(depthwise, plan->q->depthwise)
 ROW(gemm, !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)

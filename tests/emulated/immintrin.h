@@ -163,7 +163,8 @@ EMULATED __m512i e_srl_epi32(__m512i a, __m128i n) { return (__m512i)((eu32)a >>
 EMULATED __m512i e_loadu_si512(const void *p) { return (__m512i)e_loadu_ps(p); }
 EMULATED void e_storeu_si512(void *p, __m512i v) { e_storeu_ps(p, (__m512)v); }
 EMULATED __m512i e_cvtepu16_epi32(__m256i a) {
-    return e_ijoin(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)), _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
+    return e_ijoin(_mm256_cvtepu16_epi32(_mm256_castsi256_si128(a)),
+                   _mm256_cvtepu16_epi32(_mm256_extracti128_si256(a, 1)));
 }
 EMULATED __m512 e_cvtepi32_ps(__m512i a) {
     return e_join(_mm256_cvtepi32_ps(e_ilow(a)), _mm256_cvtepi32_ps(e_ihigh(a)));
