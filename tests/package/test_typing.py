@@ -14,7 +14,7 @@ from fusedops import _core
 
 PACKAGE = Path(fo.__file__).parent
 SCRIPT = Path(__file__).parent / "user_script.py"
-ROOT = SCRIPT.parent.parent  # of the sources; where the tests meet an installed package, mypy finds that one
+ROOT = SCRIPT.parents[2]  # of the sources; where the tests meet an installed package, mypy finds that one
 STUB = PACKAGE / "_core.pyi"
 
 # Types that stand in stubs alone, what the binding's stub, which is tested by name below, cannot say, and classes that
