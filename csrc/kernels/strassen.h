@@ -297,8 +297,18 @@ typedef void strassen_fn(const strassen_chain *s);
      PLACE(channels, 5), PLACE(channels, 6), PLACE(channels, 7), PLACE(channels, 8), \
      PLACE(channels, 9), PLACE(channels, 10), PLACE(channels, 11), PLACE(channels, 12)}
 TILE(1)
-TILE(2) TILE(3) TILE(4) TILE(5) TILE(6) TILE(7) TILE(8) TILE(9) TILE(10) TILE(11)
-    TILE(12) static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
+TILE(2)
+TILE(3)
+TILE(4)
+TILE(5)
+TILE(6)
+TILE(7)
+TILE(8)
+TILE(9)
+TILE(10)
+TILE(11)
+TILE(12)
+static strassen_fn *const strassen_tiles[3][12] = {HEIGHTS(columns), HEIGHTS(rows), HEIGHTS(makes)};
 #undef FITS
 #undef PLACE
 #undef TILE

@@ -85,8 +85,8 @@ static fo_axes axes(const ptrdiff_t *i) {
 
 static fo_status linear(const test_case *t) { /* m n k, fo_dtype of w; slopes x w bias residual */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
-    fo_linear *plan = fo_linear_create(n, k, &(fo_weights){t->in[2], (fo_dtype)t->i[3]}, k, 1, t->in[3],
-                                       activation(t, t->in[0]));
+    fo_linear *plan =
+        fo_linear_create(n, k, &(fo_weights){t->in[2], (fo_dtype)t->i[3]}, k, 1, t->in[3], activation(t, t->in[0]));
     const fo_status status = fo_linear_run(plan, m, t->in[1], k, t->in[4], n, t->y[0], n);
     fo_linear_free(plan);
     return status;

@@ -11,23 +11,9 @@ from hypothesis import strategies as st
 import fusedops as fo
 import oracle
 from catalog import Draw, dims
-from hypothesis_args import agrees, examples, isas, layouts, numbers_of_threads, pairs, seeds, sides, views
-from oracle import ACTIVATIONS
+from hypothesis_args import agrees, epilogues, examples, isas, layouts, numbers_of_threads, pairs, seeds, sides, views
 
 # Convolutions
-
-
-@st.composite
-def epilogues(draw, arrays, c, shape):
-    """Any of bias, batch norm, residual and activation."""
-    options = {
-        name: make()
-        for name, make in dict(
-            bias=lambda: arrays(c), bn=lambda: arrays.batch_norm(c), residual=lambda: draw(views)(arrays(*shape))
-        ).items()
-        if draw(st.booleans())
-    }
-    return options | dict(activation=arrays.activation(draw(st.sampled_from([None, *ACTIVATIONS])), c))
 
 
 @st.composite

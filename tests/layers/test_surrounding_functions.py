@@ -5,12 +5,23 @@ import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
-from hypothesis_args import agrees, examples, isas, layouts, numbers_of_threads, pairs, running, seeds, sides, views
-from test_public_functions import epilogues
 
 import fusedops as fo
 import oracle
 from catalog import VIEWS, Draw
+from hypothesis_args import (
+    agrees,
+    epilogues,
+    examples,
+    isas,
+    layouts,
+    numbers_of_threads,
+    pairs,
+    running,
+    seeds,
+    sides,
+    views,
+)
 from oracle import ACTIVATIONS
 
 shapes = st.lists(st.integers(0, 9), max_size=4)

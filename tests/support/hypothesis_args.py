@@ -10,7 +10,7 @@ import fusedops as fo
 import oracle
 from catalog import VIEWS, using_isa
 from fusedops import reference
-from oracle import check
+from oracle import ACTIVATIONS, check
 
 examples = settings(derandomize=True, max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 isas, numbers_of_threads = st.sampled_from(fo.available_isas()), st.sampled_from([1, 2])
@@ -45,3 +45,16 @@ def agrees(name, x, *args, isa, threads, **options):
         np.testing.assert_array_equal(out, y)
         if hasattr(reference, name):
             check(np.ascontiguousarray(getattr(reference, name)(x, *args, **options)), expected)
+
+
+@st.composite
+def epilogues(draw, arrays, c, shape):
+    """Any of bias, batch norm, residual and activation."""
+    options = {
+        name: make()
+        for name, make in dict(
+            bias=lambda: arrays(c), bn=lambda: arrays.batch_norm(c), residual=lambda: draw(views)(arrays(*shape))
+        ).items()
+        if draw(st.booleans())
+    }
+    return options | dict(activation=arrays.activation(draw(st.sampled_from([None, *ACTIVATIONS])), c))

@@ -85,9 +85,19 @@ def _upcast_inside(graph):
 
 def _keep_roundings(graph):
     """Makes casts to halves that are meant to round ``Narrow``; returns the values whose bits show."""
+    kinds, targets = _kinds_of_values(graph)
+    shown = _shown_values(graph, kinds, targets)
+    for node, kind in targets.items():
+        if kind and kinds.get(node.inputs[0]) != kind and node.output in shown:
+            node.op, node.inputs, node.attrs = "Narrow", node.inputs[:1], {"type": kind}
+    return shown
+
+
+def _kinds_of_values(graph):
+    """({value: its type of 16 bits, or None}, {cast: its target of 16 bits, or None})"""
     kinds = {v: FLOAT16 for v, a in graph.constants.items() if a.dtype == np.float16}
     kinds |= {v.name: FLOAT16 for v in graph.inputs if v.dtype == np.float16}
-    targets, shown = {}, set()
+    targets = {}
     for node in graph.nodes:
         if node.op in ("Cast", "CastLike"):
             kind = node.attrs["to"] if node.op == "Cast" else kinds.get(node.inputs[1])
@@ -95,16 +105,19 @@ def _keep_roundings(graph):
         else:
             kind = None if node.op in _JUMPS else next((kinds[v] for v in node.inputs if kinds.get(v)), None)
         kinds |= dict.fromkeys(node.outputs, kind)
+    return kinds, targets
+
+
+def _shown_values(graph, kinds, targets):
+    """Values whose bits show: what is cast back, compared, counted or made whole, or only moved on the way there."""
+    shown = set()
     for node in reversed(graph.nodes):
         clips = node.op == "Activation" and (node.activation == "relu" or node.activation[0] == "clip")
         keeps = node in targets or node.op in _KEEPS or clips
         if node in targets and targets[node] != kinds.get(node.inputs[0]):
             shown.add(node.inputs[0])
-        elif node.op in _JUMPS or graphs_of(node) or keeps and shown.intersection(node.outputs):
+        elif node.op in _JUMPS or graphs_of(node) or (keeps and shown.intersection(node.outputs)):
             shown.update(node.inputs)
-    for node, kind in targets.items():
-        if kind and kinds.get(node.inputs[0]) != kind and node.output in shown:
-            node.op, node.inputs, node.attrs = "Narrow", node.inputs[:1], {"type": kind}
     return shown
 
 
