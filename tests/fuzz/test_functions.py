@@ -141,7 +141,7 @@ TAKES = {
 def calls(draw):
     operation = OPERATIONS[draw(st.sampled_from(sorted(OPERATIONS)))]
     chosen = {name: draw(arrays(shape)) for name, shape in operation.arrays.items()}
-    takes = sorted(TAKES[operation.function])
+    takes = sorted(TAKES.get(operation.function, ()))
     names = draw(st.sets(st.sampled_from(takes), max_size=2)) if takes else ()
     values = {k: draw(batch_norms(operation.arrays["w"][0]) if k == "bn" else OPTIONS[k]) for k in sorted(names)}
     unfused = draw(st.sampled_from([None, None, None, {}, {"fold_bn": True}]))
