@@ -5,7 +5,7 @@ from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, 
 from .batchnorm import BatchNorm
 from .streams import ConvolutionStream
 
-ALGORITHMS: tuple[str, ...]
+ALGORITHMS: dict[str, int]
 LAYOUTS: tuple[str, ...]
 LARGEST: int
 

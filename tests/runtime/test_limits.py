@@ -126,11 +126,13 @@ def test_memory_is_flat(draw):
     model, batches = networks(), cycle([draw(n, 5) for n in range(1, 41)])  # more sizes than plans are kept
     calls |= layers(draw) | {"network": lambda x=draw(3, 5): model(x), "sizes": lambda: model(next(batches))}
     for name, call in calls.items():
-        for count in (2000, 100_000 if EXHAUSTIVE else 20_000):
+        grown = []  # a leak grows each time; what other tests left behind is given back or taken once
+        for count in (2000, *[100_000 if EXHAUSTIVE else 10_000] * 3):
             before = resident()
             for _ in range(count):
                 call()
-        assert resident() - before < 1 << 20, name
+            grown.append(resident() - before)
+        assert min(grown) < 1 << 18, name
 
 
 @linux
