@@ -40,8 +40,7 @@ static void die(const char *what) {
 
 static void on_signal(int number) { die(number == SIGSEGV ? "memory outside of the arrays is touched" : "signal"); }
 
-/* ---- memory between pages that may not be touched
- * -------------------------------------------------------------------- */
+/* ---- memory between pages that may not be touched ---- */
 
 static size_t whole_pages(size_t bytes) {
     const size_t page = (size_t)sysconf(_SC_PAGESIZE);
@@ -61,8 +60,7 @@ static void give_back(const float *p, ptrdiff_t n) {
     munmap((char *)p - at % page - page, whole_pages((size_t)n * sizeof(float)) + 2 * page);
 }
 
-/* ---- one function for each kind of case
- * ------------------------------------------------------------------------------ */
+/* ---- one function for each kind of case ---- */
 
 static fo_activation activation(const test_case *t, const float *slopes) {
     return (fo_activation){(fo_act_kind)t->activation, t->scalars[0], t->scalars[1], slopes};
@@ -359,8 +357,7 @@ static const struct {
              {"qlinear", qlinear},     {"qdynamic", qdynamic},
              {"qconv2d", qconv2d}};
 
-/* ---- cases
- * ----------------------------------------------------------------------------------------------------------- */
+/* ---- cases ---- */
 
 static ptrdiff_t read_list(FILE *f, ptrdiff_t most, ptrdiff_t *values) {
     ptrdiff_t n;

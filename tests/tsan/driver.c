@@ -15,21 +15,22 @@
 
 enum { CALLERS = 4, TEAM = 3, ROUNDS = 6 };
 
-/* ---- OpenMP on POSIX threads
- * ----------------------------------------------------------------------------------------- */
+/* ---- OpenMP on POSIX threads ---- */
 
-static __thread int member, members = 1;
+static __thread int member, members = 1, asked;
+static __thread pthread_barrier_t *barrier;
 static atomic_int teams;
 
 typedef struct {
     void (*fn)(void *);
     void *data;
     int member, members;
+    pthread_barrier_t *barrier;
 } share;
 
 static void *run_share(void *pointer) {
     const share *s = pointer;
-    member = s->member, members = s->members;
+    member = s->member, members = s->members, barrier = s->barrier;
     s->fn(s->data);
     member = 0, members = 1;
     return NULL;
@@ -38,23 +39,33 @@ static void *run_share(void *pointer) {
 void GOMP_parallel(void (*fn)(void *), void *data, unsigned n, unsigned flags) {
     share shares[64];
     pthread_t threads[64];
+    pthread_barrier_t all;
+    pthread_barrier_init(&all, NULL, n);
     (void)flags;
     teams++;
     for (unsigned i = 0; i < n; i++) {
-        shares[i] = (share){fn, data, (int)i, (int)n};
+        shares[i] = (share){fn, data, (int)i, (int)n, &all};
         if (i) pthread_create(&threads[i], NULL, run_share, &shares[i]);
     }
     run_share(&shares[0]);
     for (unsigned i = 1; i < n; i++) pthread_join(threads[i], NULL);
+    pthread_barrier_destroy(&all);
+}
+
+void GOMP_barrier(void) {
+    if (members > 1) pthread_barrier_wait(barrier);
 }
 
 int omp_get_thread_num(void) { return member; }
 int omp_get_num_threads(void) { return members; }
 int omp_in_parallel(void) { return members > 1; }
-int omp_get_max_threads(void) { return TEAM; }
+int omp_get_max_threads(void) { return asked ? asked : TEAM; }
+void omp_set_num_threads(int n) { asked = n; }
+int omp_get_num_procs(void) { return TEAM; }
+int omp_get_num_places(void) { return 0; }
+int omp_get_place_num_procs(int place) { return (void)place, 0; }
 
-/* ---- layers that all callers share
- * -------------------------------------------------------------------------------------- */
+/* ---- layers that all callers share ---- */
 
 enum { C = 32, H = 24, M = 64, K = 96, STEPS = 12, BATCH = 4, HIDDEN = 48, LAYERS = 2, KINDS = 5 };
 static const int floats[KINDS] = {C * H * H, C * H * H, C * H * H, M * K, STEPS * BATCH * HIDDEN};
