@@ -82,7 +82,8 @@ def test_tools_that_look_for_imports_find_every_module(tmp_path):
     """As PyInstaller does, which reads the code of a program and runs none of it."""
     script = tmp_path / "program.py"
     script.write_text("import fusedops\n")
-    finder = ModuleFinder(path=[str(Path(fo.__file__).parent.parent)], excludes=["numpy", "torch", "onnx"])
+    (tmp_path / "fusedops").symlink_to(Path(fo.__file__).parent)  # and nothing else that is installed
+    finder = ModuleFinder(path=[str(tmp_path)])
     finder.run_script(str(script))
     assert {"fusedops.reference", "fusedops.graph", "fusedops.graph.frontends.onnx.reader"} <= set(finder.modules)
 
