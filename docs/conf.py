@@ -65,5 +65,7 @@ numpydoc_validation_checks = {
 }
 numpydoc_validation_exclude = {
     r"fusedops\.Model$",  # made by the functions that load a network
-    r"fusedops\._core\.Stream\.",  # described where it is made, with an example in the class
+    # described where they are made, with an example in the class
+    r"fusedops\._core\.Stream\.",
+    r"fusedops\.streams\.ConvolutionStream",
 }

@@ -182,12 +182,12 @@ def embedding(table, indices, *, out=None):
         Any strides, as PyTorch's ``nn.Embedding.weight``.
     indices : int or ndarray of integers, of any shape
         Each in -rows..rows-1; negative ones count from the end.
-    out : ndarray, float32, (*indices.shape, d), optional
+    out : ndarray, float32, (..., d) behind the shape of indices, optional
         Any strides; it may overlap `table`.
 
     Returns
     -------
-    ndarray, float32, (*indices.shape, d)
+    ndarray, float32, (..., d) behind the shape of indices
         `out` where it is given.
 
     Raises
