@@ -322,16 +322,27 @@ NORM_ROWS = np.float32(
 )
 
 
-@pytest.mark.parametrize("op", ["LayerNormalization", "InstanceNormalization"])
-def test_norms(isa, op):
-    """Of values whose squares and sums float32 does not hold, and of equal ones."""
-    x, ones = NORM_ROWS.astype(np.float64), np.ones(3 if op != "InstanceNormalization" else 7, np.float32)
+def normed(far):
     with np.errstate(all="ignore"):
-        far = x - x.mean(1, keepdims=True)
-        expected = (far / np.sqrt((far * far).mean(1, keepdims=True) + 1e-5)).astype(np.float32)
-    shape = (1, 7, 3) if op == "InstanceNormalization" else (7, 3)
+        return (far / np.sqrt((far * far).mean(1, keepdims=True) + 1e-5)).astype(np.float32)
+
+
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization", "InstanceNormalization"])
+def test_norms(isa, op):
+    """Of values whose squares and sums float32 does not hold, and of equal ones. RMSNormalization is read as the nodes
+    by which ONNX defines it, of float32: its squares must be floats."""
+    rows = NORM_ROWS[3:] if op == "RMSNormalization" else NORM_ROWS
+    x, ones = rows.astype(np.float64), np.ones(3 if op != "InstanceNormalization" else 7, np.float32)
+    with np.errstate(all="ignore"):
+        expected = normed(x if op == "RMSNormalization" else x - x.mean(1, keepdims=True))
+    shape = (1, 7, 3) if op == "InstanceNormalization" else rows.shape
     constants = {"s": ones, "b": 0 * ones} if op == "InstanceNormalization" else {"s": ones}
-    agrees(op, {"x": NORM_ROWS.reshape(shape)}, expected.reshape(shape), constants, rtol=2e-6, opset=23)
+    agrees(op, {"x": rows.reshape(shape)}, expected.reshape(shape), constants, rtol=2e-6, opset=23)
+
+
+def test_rms_norm_of_a_layer(isa):
+    x = NORM_ROWS.astype(np.float64)
+    same(fo.rms_norm(NORM_ROWS, np.ones(3, np.float32)), normed(x), 2e-6, "rms_norm")
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])

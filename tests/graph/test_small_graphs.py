@@ -105,6 +105,15 @@ def test_norms_of_views(view, norm, before, draw):
 # ---- blocks ---------------------------------------------------------------------------------------------------------
 
 
+def test_a_squeeze_of_an_open_batch(draw):
+    """The number of its axes depends on the batch: there is one less where the batch is one."""
+    x, w = draw(3, 1, 3, 4), np.float32([[0.5, 0.25]] * 4)
+    for net in networks("""(float[n, 1, 3, 4] x) => (float y) <float[4, 2] w =
+        {0.5, 0.25, 0.5, 0.25, 0.5, 0.25, 0.5, 0.25}> { s = Squeeze(x)  t = MatMul(s, w)  y = Relu(t) }"""):
+        for n in (1, 3):
+            np.testing.assert_allclose(net(x[:n]), np.maximum(np.squeeze(x[:n]) @ w, 0), rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("pads", [[0, 0, 2, 2], [2, 2, 0, 0], [0, 2, 2, 0], [1, 1, 1, 1]])
 def test_blocks_with_padding_on_one_side(pads, draw):
     """A kernel that fits the image thanks to its padding alone."""

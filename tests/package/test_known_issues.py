@@ -341,6 +341,23 @@ def test_borders_repeat_what_is_inside(mode, shape, pads, kind):
         assert np.array_equal(net(x), expected)
 
 
+@pytest.mark.parametrize("pads", [[0, 5, 0, -3], [6, -3, 0, 0], [2, 4, -4, -3], [0, -1, 7, -2]])
+@pytest.mark.parametrize("sizes", [[4, 3], ["n", "m"]])
+def test_borders_around_nothing(pads, sizes):
+    """Where a crop leaves nothing inside, the borders are all there is, and stay within the result."""
+    value = numpy_helper.from_array(np.float32(7), "value")
+    graph = helper.make_graph(
+        [make("Pad", ["x", "pads", "value"], ["y"])],
+        "g",
+        [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, sizes)],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.int64(pads), "pads"), value],
+    )
+    net = fo.load_onnx(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 19)], ir_version=8))
+    shape = 4 + pads[0] + pads[2], 3 + pads[1] + pads[3]
+    assert np.array_equal(net(np.ones((4, 3), np.float32)), np.full(shape, 7, np.float32))
+
+
 @pytest.mark.parametrize("fuse", [True, False])
 @pytest.mark.parametrize("op", ["MaxPool", "AveragePool"])
 def test_pools_of_windows_larger_than_the_image(op, fuse):

@@ -307,7 +307,8 @@ _BORDERS = {
 def _pad_by_copies(p: LoweringContext, node, x, amounts, mode, value):
     """The inner part, then border after border: a value, or a copy of what is there already."""
     y = p.result(node.output, image=len(x.shape) == 4)
-    done = part(y, [slice(b, b + n) for n, (b, _) in zip(x.shape, amounts, strict=True)])
+    first = sum(b * stride for (b, _), stride in zip(amounts, y.strides, strict=True))
+    done = y._replace(shape=x.shape, offset=y.offset + first * y.dtype.itemsize)  # also where nothing is inside
     p.copy(node, x, done)
     for axis in reversed(range(len(x.shape))):
         n, (b, e) = x.shape[axis], amounts[axis]

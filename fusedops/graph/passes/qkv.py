@@ -36,9 +36,9 @@ def run(context):
 
 
 def _has_few_rows(context, value):
-    """Whether a value may have few rows; an open size may be 1."""
+    """Whether a value may have few rows; an open size may be 1. Of a Squeeze its number of axes may be open, too."""
     shape, doubled = context.shape(value), context.doubled(value)
-    if shape is None or doubled is None:
+    if shape is None or doubled is None or len(shape) != len(doubled):
         return False
     return math.prod(n for n, m in zip(shape[:-1], doubled[:-1], strict=True) if n == m) <= _ROWS
 
