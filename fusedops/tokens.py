@@ -161,15 +161,16 @@ def flag(causal):
     return bool(causal)
 
 
+_LARGEST = float(np.finfo(np.float32).max)
+
+
 def _scale(scale, d):
     if scale is None:
         return 1 / math.sqrt(d) if d else 1.0
-    if type(scale) is float and math.isfinite(scale):
-        return scale
     if not isinstance(scale, Real) or isinstance(scale, (bool, np.bool_)):
         raise TypeError(f"scale must be a number, not {scale!r}")
-    if not math.isfinite(scale):
-        raise ValueError(f"scale must be a finite number, not {scale!r}")
+    if not abs(scale) <= _LARGEST:
+        raise ValueError(f"scale must be a finite number that float32 holds, at most {_LARGEST:.3g}, not {scale!r}")
     return float(scale)
 
 

@@ -220,6 +220,7 @@ WRONG = [
     (dict(causal=1), TypeError, "causal must be True or False, not 1"),
     (dict(scale="a"), TypeError, "scale must be a number"),
     (dict(scale=np.inf), ValueError, "scale must be a finite number"),
+    (dict(scale=1e40), ValueError, "scale must be a finite number that float32 holds"),
     (
         dict(out=np.zeros((2, 4, 3, 7), np.float32)),
         ValueError,

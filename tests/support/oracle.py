@@ -532,7 +532,8 @@ def adaptive_avg_pool2d(x, size):
     y, error = (np.zeros((*x.shape[:2], *pair(size))) for _ in range(2))
     for h, w in np.ndindex(*pair(size)):
         rows, columns = (slice(p * i // o, -(-(p + 1) * i // o)) for p, i, o in zip((h, w), x.shape[2:], pair(size)))
-        window = x[:, :, rows, columns].reshape(*x.shape[:2], -1)
+        window = x[:, :, rows, columns]
+        window = window.reshape(*x.shape[:2], math.prod(window.shape[2:]))
         y[:, :, h, w] = window.mean(-1)
         error[:, :, h, w] = (window.shape[-1] + 2) * U * np.abs(window).mean(-1) + TINY
     return Approx(y, error)
@@ -599,7 +600,7 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     n, c, *points = s.shape
 
     def grouped(v):
-        return v.reshape(n, groups, c // groups, -1)
+        return v.reshape(n, groups, c // groups, math.prod(points))
 
     weight, bias = (None if v is None else v.reshape(1, groups, -1, 1) for v in (weight, bias))
     y = _normed(grouped(s), grouped(error), (2, 3), eps, False, weight, bias).map(lambda v: v.reshape(n, c, *points))
