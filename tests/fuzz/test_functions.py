@@ -196,7 +196,14 @@ def test_functions(call):
         return
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = results(getattr(oracle, operation.function.__name__)(**before, **options))
+        try:
+            expected = results(getattr(oracle, operation.function.__name__)(**before, **options))
+        except MemoryError:
+            return  # a border that the kernel only counts, and the oracle makes
+        except ValueError as error:
+            if "too big" not in str(error):
+                raise
+            return
     expected = [expected] if isinstance(expected, oracle.Approx) else expected
     winograd = options.get("algorithm", "direct" if operation.function.__name__ != "conv2d" else "auto") != "direct"
     for actual, approx in zip(y, expected, strict=True):

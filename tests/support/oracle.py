@@ -443,7 +443,8 @@ def _channels_first(function):
 
 
 def activation(x, activation):
-    return activate(x, activation, lambda v: v if v.size == 1 else v.reshape(-1, *[1] * (x.ndim - 2)))
+    x = Approx(np.asarray(x, np.float64), np.full(np.shape(x), TINY))  # denormals count as zero
+    return activate(x, activation, lambda v: v if v.size == 1 else v.reshape(-1, *[1] * (x.value.ndim - 2)))
 
 
 @_channels_first
