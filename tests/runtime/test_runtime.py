@@ -63,17 +63,19 @@ def test_the_reference_path_comes_with_the_package():
 
 IMPORT = """
 import json, sys, time
+start = time.process_time()
 import numpy
-before, start = set(sys.modules), time.process_time()
+before, between = set(sys.modules), time.process_time()
 import fusedops
-print(json.dumps([time.process_time() - start, sorted(set(sys.modules) - before)]))
+print(json.dumps([(time.process_time() - between) / (between - start), sorted(set(sys.modules) - before)]))
 """
 
 
-def test_import_is_light():
-    """Under 40 ms of processor time more than NumPy (the best of some runs), and nothing but the standard library."""
-    runs = [json.loads(python(IMPORT).stdout) for _ in range(5)]
-    assert min(seconds for seconds, _ in runs) < 0.04
+def test_import_is_light(tmp_path):
+    """Less than half of NumPy's processor time (the best of some runs), and nothing but the standard library."""
+    compiled = dict(PYTHONPYCACHEPREFIX=str(tmp_path), PYTHONDONTWRITEBYTECODE="")
+    runs = [json.loads(python(IMPORT, **compiled).stdout) for _ in range(6)]
+    assert min(share for share, _ in runs) < 0.5
     modules = {name.partition(".")[0] for name in runs[0][1] if not name.startswith("_cython")}
     assert modules <= sys.stdlib_module_names | {"fusedops", "numpy", "cython_runtime"}
 
