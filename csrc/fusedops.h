@@ -147,7 +147,8 @@ typedef struct {
  * which w is multiplied as by fo_fold_scale. */
 typedef struct fo_conv2d fo_conv2d;
 fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
-void fo_conv2d_weights(const fo_conv2d *plan, void *w); /* back again, scaled */
+void fo_conv2d_weights(const fo_conv2d *plan,
+                       void *w); /* back again, scaled; those of a product of bfloat16 as floats */
 const char *fo_conv2d_isa(const fo_conv2d *plan);
 void fo_conv2d_free(fo_conv2d *plan);
 fo_status fo_conv2d_run(const fo_conv2d *plan, const fo_conv2d_size *size, const fo_image *x, const fo_image *residual,

@@ -48,6 +48,44 @@ static void pack_task(void *context, ptrdiff_t task, int thread) {
         fo_pack_panel(p->kn, n, p->k, (const float *)b + from, p->bk, p->bn, (float *)p->packed + to);
 }
 
+typedef struct {
+    ptrdiff_t k, wn, wk;
+    fo_weights w;
+    const double *scale;
+    uint16_t *to;
+    float *rows; /* one a thread */
+} rounding;
+
+static void round_row(void *context, ptrdiff_t i, int thread) {
+    const rounding *r = context;
+    const ptrdiff_t size = fo_size(r->w.type);
+    const fo_kernels *kn = fo_active();
+    const char *from = (const char *)r->w.data + i * r->wn * size;
+    float *row = r->rows + thread * r->k;
+    if (r->wk == 1)
+        kn->widen(r->k, r->w.type, from, row);
+    else
+        for (ptrdiff_t p = 0; p < r->k; p++) kn->widen(1, r->w.type, from + p * r->wk * size, row + p);
+    if (r->scale) kn->fold(r->k, row, r->scale[i], row);
+    fo_active_bytes()->narrow(r->k, row, r->to + i * r->k);
+}
+
+uint16_t *fo_bf16_weights(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                          const double *scale) {
+    const int threads = fo_pack_threads(n * k);
+    rounding r = {k,
+                  wn,
+                  wk,
+                  *w,
+                  scale,
+                  fo_alloc((size_t)max_(n * k, 1) * sizeof(uint16_t)),
+                  fo_alloc((size_t)max_(threads * k, 1) * sizeof(float))};
+    if (r.to && r.rows) fo_parallel_for(n, threads, round_row, &r);
+    if (!r.rows) fo_free(r.to), r.to = NULL;
+    fo_free(r.rows);
+    return r.to;
+}
+
 void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptrdiff_t bk, ptrdiff_t bn,
              float *packed) {
     fo_pack_weights(kn, n, k, &(fo_weights){b, FO_F32}, bk, bn, packed);

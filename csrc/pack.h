@@ -55,6 +55,10 @@ void fo_pack(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const float *b, ptr
 /* The same of weights of any type, into panels of that type. */
 void fo_pack_weights(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      void *packed);
+/* Rows of n x k weights of any type, times a scale a row (or NULL), as bfloat16, contiguous; NULL where memory is
+ * short. */
+uint16_t *fo_bf16_weights(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                          const double *scale);
 /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose, of 16 bits. */
 void fo_transpose_16(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
 /* Whether a product of n columns and k steps is made of dot products, FO_COLUMNS: the order of its sums is another. */

@@ -1,4 +1,4 @@
-/* fusedops: the C interface for tensors of 8 bits, the part of fusedops.h that includes it. */
+/* fusedops: the C interface for tensors of 8 bits and products of bfloat16, the part of fusedops.h that includes it. */
 #ifndef FO_QUANTIZED_H
 #define FO_QUANTIZED_H
 
@@ -40,6 +40,12 @@ typedef struct {
 typedef struct fo_qlinear fo_qlinear;
 fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
                               const fo_quantized *q);
+/* The same of x and w rounded to bfloat16, to nearest, halves to even, and summed in float32: x, the residual and y are
+ * FO_F32 or FO_BF16. Where the processor has no dot product of bfloat16 the rounded operands are multiplied in
+ * float32. */
+fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                                   const float *bias, fo_activation act);
+bool fo_has_bf16(void); /* whether the set in use has that dot product */
 const char *fo_qlinear_isa(const fo_qlinear *plan);
 void fo_qlinear_free(fo_qlinear *plan);
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
@@ -48,6 +54,11 @@ fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, co
 /* A convolution in 8 bits, for fo_conv2d_run_as: w int8; what is outside an image is x's zero point. x of floats is
  * quantised by the range of all. shape->algorithm and nhwc do not count; any strides do. */
 fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
+
+/* A convolution of x and w rounded to bfloat16, for fo_conv2d_run_as, as fo_qlinear_create_bf16 has products. scale: as
+ * fo_conv2d_create. A depthwise one multiplies the rounded operands in float32. */
+fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
+                                 const float *bias);
 
 /* What layers take here on one thread in float32 and in 8 bits, and elements between the two, from shapes alone. Only
  * their ratios count. The first needs a plan, for it is the price of the algorithm that is chosen. */

@@ -99,6 +99,9 @@ cdef extern from "fusedops.h" nogil:
         pass
     fo_qlinear *fo_qlinear_create(Py_ssize_t n, Py_ssize_t k, const int8_t *w, Py_ssize_t wn, Py_ssize_t wk,
                                   const fo_quantized *q)
+    fo_qlinear *fo_qlinear_create_bf16(Py_ssize_t n, Py_ssize_t k, const fo_weights *w, Py_ssize_t wn, Py_ssize_t wk,
+                                       const float *bias, fo_activation act)
+    bint fo_has_bf16()
     const char *fo_qlinear_isa(const fo_qlinear *plan)
     void fo_qlinear_free(fo_qlinear *plan)
     fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, Py_ssize_t m, const void *x, Py_ssize_t ldx,
@@ -119,6 +122,8 @@ cdef extern from "fusedops.h" nogil:
         pass
     fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
                                 const float *bias)
+    fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
+                                     const float *bias)
     void fo_conv2d_weights(const fo_conv2d *plan, void *w)
     const char *fo_conv2d_isa(const fo_conv2d *plan)
     void fo_conv2d_free(fo_conv2d *plan)

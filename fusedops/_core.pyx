@@ -325,6 +325,13 @@ cdef fo_weights weights_of(ndarray a) noexcept:
     return w
 
 
+cdef inline fo_types floats() noexcept nogil:
+    """The types of a call whose tensors are all float32."""
+    cdef fo_types types
+    types.x = types.residual = types.y = FO_F32
+    return types
+
+
 cdef inline double *doubles(ndarray a) noexcept nogil:
     return NULL if a is None else <double *>cnp.PyArray_DATA(a)
 
@@ -405,6 +412,7 @@ cdef enum: LARGEST = 1 << 30  # of their sizes
 cdef class LinearPlan:
     """y = activation(x w^T + bias + residual) with w packed once."""
     cdef fo_linear *plan
+    cdef fo_qlinear *narrow  # in its place, where products are of bfloat16
     cdef Py_ssize_t n, k
     cdef readonly str isa
     cdef readonly tuple _kept  # what the plan reads where it is
@@ -414,19 +422,28 @@ cdef class LinearPlan:
 
     def __dealloc__(self):
         fo_linear_free(self.plan)
+        fo_qlinear_free(self.narrow)
 
-    def _pack(self, ndarray w, ndarray bias, tuple activation):
+    def _pack(self, ndarray w, ndarray bias, tuple activation, bint bfloat16=False):
         """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed."""
         cdef fo_linear *plan
+        cdef fo_qlinear *narrow
         cdef fo_activation act = activation_of(activation)
         cdef Py_ssize_t n = w.shape[0], k = w.shape[1]
         cdef Py_ssize_t each = cnp.PyArray_ITEMSIZE(w)
         cdef fo_weights weights = weights_of(w)
-        make_once(self, self.plan != NULL)
+        cdef Py_ssize_t wn = cnp.PyArray_STRIDE(w, 0) // each, wk = cnp.PyArray_STRIDE(w, 1) // each
+        make_once(self, self.plan != NULL or self.narrow != NULL)
+        if not bfloat16:
+            with nogil:
+                plan = fo_linear_create(n, k, &weights, wn, wk, data(bias), act)
+            self._keep(plan, n, k)
+            return
         with nogil:
-            plan = fo_linear_create(n, k, &weights, cnp.PyArray_STRIDE(w, 0) // each, cnp.PyArray_STRIDE(w, 1) // each,
-                                    data(bias), act)
-        self._keep(plan, n, k)
+            narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
+        if narrow == NULL:
+            raise MemoryError("fusedops: no memory for packed weights")
+        self.narrow, self.n, self.k, self.isa = narrow, n, k, fo_qlinear_isa(narrow).decode()
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation):
@@ -489,7 +506,10 @@ cdef class LinearPlan:
             r = copied(r)
             as_rows(r, &m, &ldr)
         with nogil:
-            status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
+            if self.narrow == NULL:
+                status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
+            else:
+                status = fo_qlinear_run(self.narrow, floats(), m, data(a), ldx, data(r), ldr, data(y), ldy)
         check(status)
         return delivered(y, out)
 
@@ -745,9 +765,10 @@ cdef class Conv2dPlan(WindowPlan):
 
     def _pack(self, ndarray w, ndarray scale, ndarray bias, tuple activation, tuple stride, padding, tuple dilation,
               Py_ssize_t groups,
-              bint nhwc, int algorithm):
+              bint nhwc, int algorithm, bint bfloat16=False):
         """w (oc, ic/groups, kh, kw) of float32 or float16, bias (oc,) and scale (oc,) of float64 or None, contiguous;
-        padding ((top, bottom), (left, right)) or "same"."""
+        padding ((top, bottom), (left, right)) or "same"; bfloat16: of products of that, whose weights are float32
+        where they come back."""
         cdef fo_conv2d_shape *s = &self.shape
         cdef fo_conv2d *plan
         make_once(self, self.plan != NULL)
@@ -755,11 +776,14 @@ cdef class Conv2dPlan(WindowPlan):
         s.algorithm = algorithm
         cdef fo_weights weights = weights_of(w)
         with nogil:
-            plan = fo_conv2d_create(s, &weights, doubles(scale), data(bias))
+            if bfloat16:
+                plan = fo_conv2d_create_bf16(s, &weights, doubles(scale), data(bias))
+            else:
+                plan = fo_conv2d_create(s, &weights, doubles(scale), data(bias))
         if plan == NULL:
             raise MemoryError("fusedops: no memory for packed weights")
         self.plan, self.isa = plan, fo_conv2d_isa(plan).decode()
-        self.bias, self.dtype = None if bias is None else bias.copy(), w.dtype
+        self.bias, self.dtype = None if bias is None else bias.copy(), FLOAT32 if bfloat16 else w.dtype
         self.ic, self.oc, self.work = s.ic, s.oc, <double>s.oc * (w.shape[1] * s.kh * s.kw + 8)
         self.light = w.shape[1] == 1 < groups
 

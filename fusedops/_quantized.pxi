@@ -29,6 +29,11 @@ def has_tiles():
     return fo_has_tiles()
 
 
+def has_bfloat16():
+    """Whether the set in use has a dot product of bfloat16."""
+    return fo_has_bf16()
+
+
 def set_tiles(bint used):
     """For tests, as set_dot_product."""
     fo_set_tiles(used)

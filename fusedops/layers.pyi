@@ -1,7 +1,7 @@
 from typing import Any
 
 from . import _core
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Precision
 from .batchnorm import BatchNorm
 from .streams import ConvolutionStream
 
@@ -10,7 +10,9 @@ LAYOUTS: tuple[str, ...]
 LARGEST: int
 
 class Linear(_core.LinearPlan):
-    def __init__(self, w: Input, bias: Input | None = None, *, activation: Activation = None) -> None: ...
+    def __init__(
+        self, w: Input, bias: Input | None = None, *, activation: Activation = None, precision: Precision = "float32"
+    ) -> None: ...
 
 class Conv2d(_core.Conv2dPlan):
     def __init__(
@@ -26,6 +28,7 @@ class Conv2d(_core.Conv2dPlan):
         groups: int = 1,
         layout: Layout = "NCHW",
         algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
     ) -> None: ...
 
 def windows(
@@ -46,6 +49,7 @@ class Conv1d:
         groups: int = 1,
         layout: Layout = "NCHW",
         algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
     ) -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
     def output_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]: ...

@@ -10,14 +10,17 @@ import numpy as np
 
 from . import _core, activations, functional, layers, pointwise, quantized, recurrent, tokens, volumes
 from .batchnorm import fold_batch_norm, scale_and_shift, silence
+from .bfloat16 import rounded
 from .positions import options_by_name
 
 
 class _Unfused:
     """A kernel without epilogue, then the passes that its fused layer spares."""
 
-    def __init__(self, kernel, channels, channels_last, bias, bn, activation, fold_bn):
-        """`kernel` makes the fused layer, given its bias; `bn` is None where it has been folded."""
+    def __init__(self, kernel, channels, channels_last, bias, bn, activation, fold_bn, rounds=False):
+        """`kernel` makes the fused layer, given its bias; `bn` is None where it has been folded; rounds: x to
+        bfloat16."""
+        self._rounds = rounds
         bias = layers._bias(bias, channels)
         parsed = activations.parse(activation, channels)
         self._layer = kernel(bias if fold_bn else None)
@@ -36,6 +39,8 @@ class _Unfused:
         if residual is not None:
             residual = _core.as_input(residual, "residual")
         direct = self._in_place(out, residual)
+        if self._rounds:
+            x = rounded(_core.as_input(x, "x"))
         y = self._layer(x, None, out if direct else None)
         if residual is not None and residual.shape != y.shape:
             raise ValueError(f"residual has shape {residual.shape}, but the result has shape {y.shape}")
@@ -90,12 +95,18 @@ def _widened(w, bias, axes):
     return w.astype(np.float32, copy=False), _core.widened(bias, "bias", w)
 
 
+def _operand(w, bias, precision):
+    """Weights, their bias, and whether operands are rounded, as weights then are."""
+    rounds = layers.multiplies(precision)
+    return rounded(w) if rounds else w, bias, rounds
+
+
 class Linear(_Unfused):
     """:class:`fusedops.Linear`, unfused."""
 
-    def __init__(self, w, bias=None, *, activation=None, fold_bn=False):
-        w, bias = _widened(w, bias, 2)
-        super().__init__(lambda bias: layers.Linear(w, bias), w.shape[0], True, bias, None, activation, fold_bn)
+    def __init__(self, w, bias=None, *, activation=None, precision="float32", fold_bn=False):
+        w, bias, rounds = _operand(*_widened(w, bias, 2), precision)
+        super().__init__(lambda bias: layers.Linear(w, bias), w.shape[0], True, bias, None, activation, fold_bn, rounds)
 
 
 class Conv2d(_Unfused):
@@ -114,12 +125,14 @@ class Conv2d(_Unfused):
         groups=1,
         layout="NCHW",
         algorithm="auto",
+        precision="float32",
         fold_bn=False,
     ):
         w, bias = _widened(w, bias, 4)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
+        w, bias, rounds = _operand(w, bias, precision)
 
         def kernel(bias):
             return layers.Conv2d(
@@ -133,7 +146,7 @@ class Conv2d(_Unfused):
                 algorithm=algorithm,
             )
 
-        super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
+        super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn, rounds)
 
 
 class Conv1d(_Unfused):
@@ -152,12 +165,14 @@ class Conv1d(_Unfused):
         groups=1,
         layout="NCHW",
         algorithm="auto",
+        precision="float32",
         fold_bn=False,
     ):
         w, bias = _widened(w, bias, 3)
         if fold_bn and bn is not None:
             w, bias = fold_batch_norm(w, bias, bn)
             bn = None
+        w, bias, rounds = _operand(w, bias, precision)
 
         def kernel(bias):
             return layers.Conv1d(
@@ -171,7 +186,7 @@ class Conv1d(_Unfused):
                 algorithm=algorithm,
             )
 
-        super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn)
+        super().__init__(kernel, w.shape[0], layout == "NHWC", bias, bn, activation, fold_bn, rounds)
 
 
 class ConvTranspose2d(_Unfused):

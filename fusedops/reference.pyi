@@ -3,14 +3,20 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Padding3d, Triple
+from ._types import Activation, Algorithm, Array, Input, Ints, Layout, Padding, Padding1d, Padding3d, Precision, Triple
 from .batchnorm import BatchNorm
 from .quantized import Quantization
 from .recurrent import OptionalWeights, Weights
 
 class Linear:
     def __init__(
-        self, w: Input, bias: Input | None = None, *, activation: Activation = None, fold_bn: bool = False
+        self,
+        w: Input,
+        bias: Input | None = None,
+        *,
+        activation: Activation = None,
+        precision: Precision = "float32",
+        fold_bn: bool = False,
     ) -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
 
@@ -28,6 +34,7 @@ class Conv2d:
         groups: int = 1,
         layout: Layout = "NCHW",
         algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...
@@ -46,6 +53,7 @@ class Conv1d:
         groups: int = 1,
         layout: Layout = "NCHW",
         algorithm: Algorithm = "auto",
+        precision: Precision = "float32",
         fold_bn: bool = False,
     ) -> None: ...
     def __call__(self, x: Input, residual: Input | None = None, out: Array | None = None) -> Array: ...

@@ -60,6 +60,10 @@ static inline fo_status fo_call_run(const fo_conv2d_call *call, const fo_image *
     return call->algorithm->run(call, x, residual, y);
 }
 
+/* A call of images of floats in these orders; NULL where memory is short (choose.c). */
+fo_conv2d_call *fo_conv2d_call_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                                  const fo_image *y, fo_team team);
+
 /* The images of a run, their strides those of the layout; r.data is NULL where there is no residual. */
 static inline void fo_call_images(const fo_image *x, const fo_image *residual, const fo_image *y, fo_image *to_x,
                                   fo_image *to_r, fo_image *to_y) {
@@ -84,5 +88,6 @@ FO_ALGORITHM(depthwise);
 FO_ALGORITHM(qdepthwise);
 FO_ALGORITHM(qgemm);
 FO_ALGORITHM(qim2col);
+FO_ALGORITHM(rounded);
 
 #endif

@@ -21,8 +21,8 @@
 #define ROW(name, named, algorithm) TYPED(name, FO_OF(FO_F32), named, algorithm)
 #define TYPED(name, types, named, algorithm) \
     {name, types, named, fo_##algorithm##_applies, fo_cost_##algorithm, fo_##algorithm##_prepare, fo_##algorithm##_run}
-#define OF_INT8(name, algorithm) \
-    {name, FO_OF(FO_S8), FO_BY_ANY, fo_##algorithm##_applies, NULL, fo_##algorithm##_prepare, fo_##algorithm##_run}
+#define ALONE(name, types, algorithm) \
+    {name, types, FO_BY_ANY, fo_##algorithm##_applies, NULL, fo_##algorithm##_prepare, fo_##algorithm##_run}
 static const fo_algorithm algorithms[] = {
     ROW("depthwise", FO_BY_ANY, depthwise),
     ROW("strassen", FO_BY(FO_AUTO) | FO_BY(FO_STRASSEN), strassen),
@@ -31,9 +31,10 @@ static const fo_algorithm algorithms[] = {
     ROW("winograd", FO_BY(FO_AUTO) | FO_BY(FO_WINOGRAD_1D), winograd1d),
     ROW("direct", FO_BY(FO_AUTO) | FO_BY(FO_DIRECT), im2col),
     TYPED("direct", FO_OF(FO_F32) | FO_OF(FO_F16), FO_BY_ANY, direct),
-    OF_INT8("depthwise", qdepthwise),
-    OF_INT8("gemm", qgemm),
-    OF_INT8("im2col", qim2col),
+    ALONE("depthwise", FO_OF(FO_S8), qdepthwise),
+    ALONE("gemm", FO_OF(FO_S8) | FO_OF(FO_BF16), qgemm),
+    ALONE("im2col", FO_OF(FO_S8) | FO_OF(FO_BF16), qim2col),
+    ALONE("rounded", FO_OF(FO_BF16), rounded),
 };
 enum { ALGORITHMS = sizeof algorithms / sizeof *algorithms };
 
@@ -145,6 +146,12 @@ static fo_conv2d_call *prepared(const fo_conv2d *plan, const fo_layout *layout, 
                                           : listed_call(plan, layout, team);
 }
 
+fo_conv2d_call *fo_conv2d_call_of(const fo_conv2d *plan, const fo_conv2d_size *z, const fo_image *x, const fo_image *r,
+                                  const fo_image *y, fo_team team) {
+    const fo_layout layout = layout_of((fo_types){0}, z, x, r, y);
+    return prepared(plan, &layout, team);
+}
+
 /* Whether a call is prepared for these threads. */
 static bool fits(const fo_conv2d_call *call, fo_team team) {
     bool all = fo_threads_of(team, call->work) == call->threads;
@@ -202,7 +209,20 @@ fo_conv2d *fo_conv2d_create(const fo_conv2d_shape *shape, const fo_weights *w, c
 }
 
 fo_conv2d *fo_qconv2d_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
-    return with_calls(fo_qplan_create(shape, w, q));
+    return with_calls(fo_qplan_create(shape, FO_S8, w, q));
+}
+
+fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale,
+                                 const float *bias) {
+    const ptrdiff_t k = shape->ic / shape->groups * shape->kh * shape->kw;
+    uint16_t *rounded = fo_bf16_weights(shape->oc, k, w, k, 1, scale);
+    fo_conv2d *plan = NULL;
+    if (rounded && fo_has_bf16() && k > shape->kh * shape->kw)
+        plan = fo_qplan_create(shape, FO_BF16, rounded, &(fo_quantized){.bias = bias, .act = shape->act});
+    else if (rounded)
+        plan = fo_rounded_create(shape, rounded, bias);
+    fo_free(rounded);
+    return with_calls(plan);
 }
 
 void fo_conv2d_free(fo_conv2d *plan) {

@@ -53,6 +53,14 @@ static void order_weights(const fo_conv2d *plan, const void *w, const double *sc
 }
 
 void fo_conv2d_weights(const fo_conv2d *plan, void *w) {
+    if (plan->q) {
+        fo_qconv2d_weights(plan->q, w);
+        return;
+    }
+    if (plan->wide) {
+        fo_conv2d_weights(plan->wide, w);
+        return;
+    }
     const ptrdiff_t area = plan->s.kh * plan->s.kw;
     for (ptrdiff_t o = 0; o < plan->s.oc; o++)
         for (ptrdiff_t c = 0; c < plan->icg; c += CHANNEL_BLOCK) {
@@ -129,6 +137,7 @@ void fo_plan_free_shared(fo_conv2d *plan) {
 void fo_plan_free(fo_conv2d *plan) {
     if (!plan) return;
     fo_qconv2d_free(plan->q);
+    fo_conv2d_free(plan->wide);
     fo_free(plan->w);
     fo_free(plan->bias);
     fo_free(plan->slopes);

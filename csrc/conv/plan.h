@@ -39,7 +39,8 @@ struct fo_conv2d {
     };
     float *bias, *slopes;
     struct fo_prepared *prepared; /* the chooser's (choose.c), or NULL */
-    struct fo_qconv2d *q;         /* FO_S8: what is packed of the weights (qconv.c); else NULL */
+    struct fo_qconv2d *q;         /* FO_S8 and FO_BF16: what is packed of the weights (qconv.c); else NULL */
+    fo_conv2d *wide; /* FO_BF16 where no kernel multiplies it: a convolution of the rounded weights in float32 */
     _Atomic(float *) packed[FO_WEIGHT_FORMS];
 };
 
@@ -57,12 +58,14 @@ enum { CHANNEL_BLOCK = 16 };
 /* NULL where memory is short. The second one has the weights of another plan, which outlives it, for a shape in which
  * they stand in the same order. */
 fo_conv2d *fo_plan_new(const fo_conv2d_shape *shape, fo_dtype type); /* without weights */
-fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q);
+fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q);
 fo_conv2d *fo_plan_create(const fo_conv2d_shape *shape, const fo_weights *w, const double *scale, const float *bias);
+fo_conv2d *fo_rounded_create(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias); /* FO_BF16 */
 fo_conv2d *fo_plan_share(const fo_conv2d *plan, const fo_conv2d_shape *shape);
 void fo_plan_free(fo_conv2d *plan);
 void fo_plan_free_shared(fo_conv2d *plan);
 void fo_qconv2d_free(struct fo_qconv2d *q);
+void fo_qconv2d_weights(const struct fo_qconv2d *q, float *w); /* of FO_BF16, back again, widened */
 
 /* The weights in one form, packed by `pack` into `floats` floats on first use, in so many parts that threads share;
  * NULL where memory is short. */

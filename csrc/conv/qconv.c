@@ -1,9 +1,9 @@
-/* y = activation(conv(x, w) + bias + residual) in 8 bits, images with their channels last.
+/* y = activation(conv(x, w) + bias + residual) of int8 or bfloat16, images with their channels last.
  *
  * Dense: products of net/bytes.h, whose rows are pixels: as they are for 1x1; on wide images, and those of three
  * channels, segments of a copy of a band; else patches, made a block at a time (im2col). Depthwise: kernels of its own,
  * of pixels, and of planes on wide images with their channels first. Other images of such an order are transposed on
- * the way in and out.
+ * the way in and out. Images of bfloat16 are bytes to what copies them.
  */
 #include <math.h>
 #include <string.h>
@@ -23,15 +23,18 @@ struct fo_qconv2d {
     int32_t *start[2]; /* for x of uint8 and of int8 */
 };
 
-/* w (oc, c, kh, kw) in the order of patches: (oc, kh, kw, channels); NULL where memory is short. */
-static int8_t *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, const int8_t *w) {
-    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, bytes = s->oc * channels * taps;
-    int8_t *to = fo_alloc((size_t)max_(bytes, 1));
+/* w (oc, c, kh, kw), of a type, in the order of patches: (oc, kh, kw, channels); NULL where memory is short. */
+static void *in_order_of_patches(const fo_conv2d_shape *s, ptrdiff_t channels, fo_dtype type, const void *w) {
+    const ptrdiff_t c = s->ic / s->groups, taps = s->kh * s->kw, size = fo_size(type),
+                    bytes = s->oc * channels * taps * size;
+    char *to = fo_alloc((size_t)max_(bytes, 1));
     if (!to) return NULL;
     memset(to, 0, (size_t)bytes);
     for (ptrdiff_t o = 0; o < s->oc; o++)
         for (ptrdiff_t i = 0; i < c; i++)
-            for (ptrdiff_t t = 0; t < taps; t++) to[(o * taps + t) * channels + i] = w[(o * c + i) * taps + t];
+            for (ptrdiff_t t = 0; t < taps; t++)
+                memcpy(to + ((o * taps + t) * channels + i) * size, (const char *)w + ((o * c + i) * taps + t) * size,
+                       (size_t)size);
     return to;
 }
 
@@ -72,23 +75,24 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 }
 
 /* False where memory is short. */
-static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
+static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise = q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
-    int8_t *ordered = in_order_of_patches(shape, channels, w);
-    const bool made =
-        ordered && fo_byte_plan_make(&plan->products, shape->groups, shape->oc / shape->groups, k, ordered, k, 1, q);
+    plan->depthwise =
+        type == FO_S8 && q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
+    void *ordered = in_order_of_patches(shape, channels, type, w);
+    const bool made = ordered && fo_byte_plan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k,
+                                                   ordered, k, 1, q);
     fo_free(ordered);
     if (!made || !plan->depthwise) return made;
     fo_byte_plan_free(&plan->products); /* one group's constants are neighbours */
-    return fo_byte_plan_make(&plan->products, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
+    return fo_byte_plan_make(&plan->products, FO_S8, 1, shape->oc, taps, w, taps, 1, q) && make_depthwise(plan, w);
 }
 
-fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, const int8_t *w, const fo_quantized *q) {
-    fo_conv2d *plan = fo_plan_new(shape, FO_S8);
+fo_conv2d *fo_qplan_create(const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
+    fo_conv2d *plan = fo_plan_new(shape, type);
     fo_qconv2d *packed = plan ? fo_alloc(sizeof *packed) : NULL;
-    if (!packed || !make(packed, shape, w, q)) {
+    if (!packed || !make(packed, shape, type, w, q)) {
         fo_qconv2d_free(packed);
         fo_plan_free(plan);
         return NULL;
@@ -104,6 +108,22 @@ void fo_qconv2d_free(fo_qconv2d *plan) {
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
     fo_free(plan->start[0]), fo_free(plan->start[1]);
     fo_free(plan);
+}
+
+void fo_qconv2d_weights(const fo_qconv2d *plan, float *w) {
+    const fo_byte_plan *p = &plan->products;
+    const ptrdiff_t channels = fo_byte_channels(&plan->s), c = plan->s.ic / plan->s.groups,
+                    taps = plan->s.kh * plan->s.kw;
+    for (ptrdiff_t o = 0, columns; o < plan->s.oc; o++) {
+        const ptrdiff_t group = o / p->n;
+        ptrdiff_t j = o % p->n, first = 0; /* of its panel */
+        while (j >= (columns = fo_byte_panel(p->n - first, p->kn->vl, p->kn->nr))) first += columns, j -= columns;
+        const uint16_t *panel = (const uint16_t *)(p->w + group * p->panels + 4 * first * p->quads);
+        for (ptrdiff_t s = 0; s < p->k; s++)
+            if (s % channels < c)
+                fo_active()->widen(1, FO_BF16, panel + (s / 2 * columns + j) * 2 + s % 2,
+                                   w + (o * c + s % channels) * taps + s / channels);
+    }
 }
 
 /* ---- kernels ---- */
@@ -125,11 +145,12 @@ static void row_of_patches(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t 
 static fo_byte_patches patches_of(const fo_qconv2d *plan, fo_dtype type, const fo_conv2d_size *z, const fo_image *x) {
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
+    const ptrdiff_t size = fo_size(type);
     return (fo_byte_patches){.x = (const uint8_t *)x->data,
-                             .sn = x->sn,
-                             .sh = x->sh,
-                             .sw = x->sw,
-                             .c = s->ic / s->groups,
+                             .sn = x->sn * size,
+                             .sh = x->sh * size,
+                             .sw = x->sw * size,
+                             .c = s->ic / s->groups * size,
                              .ih = z->ih,
                              .iw = z->iw,
                              .oh = z->oh,
@@ -152,7 +173,7 @@ typedef struct {
     const fo_byte_product *p;
     fo_byte_patches in;
     fo_byte_epilogue ep;
-    ptrdiff_t sc, channels;                          /* the distance of channels; of a pixel of the copy */
+    ptrdiff_t size, sc, channels; /* bytes: of an element, from channel to channel, of a pixel of the copy */
     ptrdiff_t rows, bands, columns, row_bytes, each; /* rows of a band; columns and bytes of a row of the copy */
     float *scratch;
 } band_job;
@@ -161,8 +182,10 @@ static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x,
     const fo_byte_patches *in = &job->in;
     const fo_byte_kernels *kn = job->p->plan->kn;
     if (job->channels > in->c)
-        for (ptrdiff_t i = 0; i < in->c; i++)
-            for (ptrdiff_t w = 0; w < pixels; w++) to[w * job->channels + i] = x[w * in->sw + i * job->sc] ^ in->flip;
+        for (ptrdiff_t i = 0, at = 0; at < in->c; i++, at += job->size)
+            for (ptrdiff_t w = 0; w < pixels; w++)
+                for (ptrdiff_t b = 0; b < job->size; b++)
+                    to[w * job->channels + at + b] = x[w * in->sw + i * job->sc + b] ^ in->flip;
     else if (in->sw == in->c)
         kn->copy(pixels * in->c, x, in->flip, to);
     else
@@ -174,10 +197,11 @@ static void band_row(const band_job *job, const uint8_t *x, uint8_t *raw, uint8_
     const fo_byte_patches *in = &job->in;
     const fo_byte_kernels *kn = job->p->plan->kn;
     const ptrdiff_t c = job->channels, end = min_(job->columns, in->iw + in->left), left = min_(in->left, job->columns);
-    uint8_t *to = kn->phases == 1 ? row : raw;
+    const int phases = fo_byte_phases(job->p->plan);
+    uint8_t *to = phases == 1 ? row : raw;
     memset(to, in->zero, (size_t)(job->columns * c));
     if (x && end > left) copy_pixels(job, end - left, x, to + left * c);
-    if (kn->phases > 1) kn->widen(job->columns * c / 4, raw, row);
+    if (phases > 1) kn->widen(job->columns * c / 4, raw, row);
 }
 
 static void band_task(void *context, ptrdiff_t task, int thread) {
@@ -192,7 +216,7 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
             *copy = raw + round_up(job->columns * job->channels, 64);
     for (ptrdiff_t r = 0; r < copied; r++) {
         const bool there = first + r >= 0 && first + r < in->ih;
-        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * in->c * job->sc;
+        const uint8_t *x = in->x + image * in->sn + (first + r) * in->sh + group * (in->c / job->size) * job->sc;
         band_row(job, there ? x : NULL, raw, copy + r * job->row_bytes);
     }
     for (ptrdiff_t j = 0; j < plan->n; j += plan->kn->nr)
@@ -200,8 +224,8 @@ static void band_task(void *context, ptrdiff_t task, int thread) {
             fo_byte_gemm_args g = fo_byte_block_of(job->p, &job->ep, group, (image * in->oh + h + r) * in->ow, j);
             g.m = in->ow, g.n = min_(plan->kn->nr, plan->n - j);
             g.segments = in->kh, g.k = in->kw * job->channels / 4, g.segment = in->dilation_h * job->row_bytes;
-            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * plan->kn->phases;
-            plan->kn->gemm(&g);
+            g.a = copy + r * in->stride_h * job->row_bytes, g.lda = in->stride_w * job->channels * fo_byte_phases(plan);
+            fo_byte_gemm(plan, &g);
         }
 }
 
@@ -209,14 +233,17 @@ static fo_status run_bands(const fo_byte_product *p, const fo_byte_patches *in, 
                            ptrdiff_t channels) {
     const fo_byte_plan *plan = p->plan;
     const int threads = fo_byte_threads(p);
-    band_job job = {.p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .sc = sc, .channels = channels};
-    job.columns = (in->ow - 1) * in->stride_w + in->kw, job.row_bytes = job.columns * channels * plan->kn->phases;
+    const ptrdiff_t size = fo_size(plan->type);
+    band_job job = {
+        .p = p, .in = *in, .ep = fo_byte_epilogue_of(p), .size = size, .sc = sc * size, .channels = channels * size};
+    job.columns = (in->ow - 1) * in->stride_w + in->kw;
+    job.row_bytes = job.columns * job.channels * fo_byte_phases(plan);
     const ptrdiff_t fitting = fo_near_bytes() / 4 / (in->stride_h * job.row_bytes),
                     wanted = threads > 1 ? div_up(FO_TASKS_A_THREAD * threads, images * plan->groups) : 1;
     job.rows = clamp_(fitting, 1, div_up(in->oh, wanted)), job.bands = div_up(in->oh, job.rows);
     job.rows = div_up(in->oh, job.bands);
     const ptrdiff_t copied = (job.rows - 1) * in->stride_h + (in->kh - 1) * in->dilation_h + 1;
-    job.each = div_up(round_up(job.columns * channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
+    job.each = div_up(round_up(job.columns * job.channels, 64) + copied * job.row_bytes, (ptrdiff_t)sizeof(float));
     job.scratch = fo_arena_share(&job.each, threads, 0);
     if (!job.scratch) return FO_NO_MEMORY;
     fo_parallel_for(images * job.bands * plan->groups, threads, band_task, &job);
@@ -333,12 +360,12 @@ static fo_status run_gemm(const fo_qconv2d *plan, const fo_conv2d_size *z, const
     if (!pixelwise || !fo_byte_direct(&plan->products, p->types.x) ||
         !fo_byte_uniform(x, (fo_byte_extent){z->n, plan->s.ic, z->ih, z->iw}, &p->lda))
         return run_patches(plan, z, x, p);
-    p->a = (const uint8_t *)x->data;
+    p->a = (const uint8_t *)x->data, p->lda *= fo_size(p->types.x);
     return fo_byte_product_run(p);
 }
 
 static fo_status run_im2col(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_image *x, fo_byte_product *p) {
-    if (!fo_byte_bands(plan->products.kn, &plan->s, z->ow)) return run_patches(plan, z, x, p);
+    if (!fo_byte_bands(plan->products.kn, plan->products.type, &plan->s, z->ow)) return run_patches(plan, z, x, p);
     const fo_byte_patches patches = patches_of(plan, p->types.x, z, x);
     return run_bands(p, &patches, z->n, x->sc, fo_byte_channels(&plan->s));
 }
@@ -392,6 +419,20 @@ static bool is_dense(const fo_image *x, fo_byte_extent e) {
             (e.n == 1 || x->sn == e.c * e.h * e.w));
 }
 
+/* Floats are rounded to bfloat16, pixel by pixel. */
+static fo_status run_rounded(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
+                             const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const fo_byte_extent in = {z->n, plan->s.ic, z->ih, z->iw};
+    void *rounded = fo_arena_take((size_t)fo_byte_room(in, FO_BF16));
+    if (!rounded) return FO_NO_MEMORY;
+    const fo_image narrow = fo_byte_pixels(rounded, in);
+    fo_status status = fo_byte_round(plan->products.kn, in, x, &narrow);
+    types.x = FO_BF16;
+    if (status == FO_OK) status = run_bytes(plan, run, types, z, &narrow, residual, y);
+    fo_arena_release(rounded);
+    return status;
+}
+
 /* Floats become bytes by the range of all, in the order that they have. */
 static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types, const fo_conv2d_size *z,
                             const fo_image *x, const fo_image *residual, const fo_image *y) {
@@ -430,9 +471,11 @@ static fo_status run_floats(const fo_qconv2d *plan, run_fn *run, fo_types types,
     } \
     fo_status fo_q##row##_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *r, const fo_image *y) { \
         const fo_layout *l = &call->layout; \
-        return (l->types.x == FO_F32 ? run_floats : run_bytes)(call->plan->q, run_##row, l->types, &l->z, x, r, y); \
+        const fo_qconv2d *q = call->plan->q; \
+        return (l->types.x != FO_F32 ? run_bytes : q->products.type == FO_BF16 ? run_rounded : run_floats)( \
+            q, run_##row, l->types, &l->z, x, r, y); \
     }
 ROW(depthwise, plan->q->depthwise)
-ROW(gemm, !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)
-ROW(im2col, !plan->q->depthwise && plan->s.kh * plan->s.kw > 1)
+ROW(gemm, plan->q && !plan->q->depthwise && plan->s.kh * plan->s.kw == 1)
+ROW(im2col, plan->q && !plan->q->depthwise && plan->s.kh * plan->s.kw > 1)
 #undef ROW

@@ -28,6 +28,8 @@ static void transpose(const moving *m, ptrdiff_t rows, ptrdiff_t columns, const 
                       ptrdiff_t ldy) {
     if (m->size == 1)
         m->kn->transpose(rows, columns, x, ldx, y, ldy);
+    else if (m->size == 2)
+        fo_transpose_16(rows, columns, x, ldx, y, ldy);
     else
         fo_active()->transpose(rows, columns, x, ldx, y, ldy);
 }
@@ -53,4 +55,47 @@ void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, co
     if (e.h > 1 && from->sh == e.w * from->sw && to->sh == e.w * to->sw) m.e.w *= e.h, m.e.h = 1; /* rows are one */
     m.piece = clamp_(FO_COPY_BYTES / max_(e.c, 1), 4 * kn->vl, max_(m.e.w, 1)), m.pieces = div_up(m.e.w, m.piece);
     fo_parallel_for(e.n * m.e.h * m.pieces, fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w)), move_task, &m);
+}
+
+/* Pixels of a row of the image, by way of floats that stay near where they are not neighbours' channels already. */
+typedef struct {
+    const fo_byte_kernels *kn;
+    fo_byte_extent e;
+    fo_image from, to;
+    ptrdiff_t piece, pieces, each; /* pixels of a task; tasks of a row; floats of a thread */
+    float *scratch;
+} rounding;
+
+static void round_task(void *context, ptrdiff_t task, int thread) {
+    const rounding *r = context;
+    const ptrdiff_t c = r->e.c, w = task % r->pieces * r->piece, row = task / r->pieces,
+                    pixels = min_(r->piece, r->e.w - w);
+    const fo_image *f = &r->from, *t = &r->to;
+    const float *x = f->data + row / r->e.h * f->sn + row % r->e.h * f->sh + w * f->sw;
+    uint16_t *y = (uint16_t *)t->data + row / r->e.h * t->sn + row % r->e.h * t->sh + w * t->sw;
+    if ((f->sc == 1 || c == 1) && f->sw == c) {
+        r->kn->narrow(pixels * c, x, y);
+    } else if (f->sc == 1) {
+        for (ptrdiff_t p = 0; p < pixels; p++) r->kn->narrow(c, x + p * f->sw, y + p * c);
+    } else {
+        float *near = r->scratch + thread * r->each;
+        if (f->sw == 1)
+            fo_active()->transpose(c, pixels, x, f->sc, near, c);
+        else
+            for (ptrdiff_t p = 0; p < pixels; p++)
+                for (ptrdiff_t i = 0; i < c; i++) near[p * c + i] = x[p * f->sw + i * f->sc];
+        r->kn->narrow(pixels * c, near, y);
+    }
+}
+
+fo_status fo_byte_round(const fo_byte_kernels *kn, fo_byte_extent e, const fo_image *from, const fo_image *to) {
+    rounding r = {.kn = kn, .e = e, .from = *from, .to = *to};
+    const int threads = fo_threads_for(0.2 * (double)(e.n * e.c * e.h * e.w));
+    if (e.h > 1 && from->sh == e.w * from->sw) r.e.w *= e.h, r.e.h = 1; /* rows are one */
+    r.piece = clamp_(FO_COPY_BYTES / (4 * max_(e.c, 1)), 16, max_(r.e.w, 1)), r.pieces = div_up(r.e.w, r.piece);
+    r.each = r.piece * e.c;
+    if (from->sc != 1 && e.c > 1 && !(r.scratch = fo_arena_share(&r.each, threads, 0))) return FO_NO_MEMORY;
+    fo_parallel_for(e.n * r.e.h * r.pieces, threads, round_task, &r);
+    if (r.scratch) fo_arena_release(r.scratch);
+    return FO_OK;
 }

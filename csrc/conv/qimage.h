@@ -14,6 +14,9 @@ typedef struct {
 bool fo_byte_uniform(const fo_image *x, fo_byte_extent e, ptrdiff_t *ld);
 void fo_byte_move(const fo_byte_kernels *kn, fo_byte_extent e, fo_dtype type, const fo_image *from, const fo_image *to);
 
+/* Floats in any order as bfloat16, channels last; FO_NO_MEMORY where memory is short. */
+fo_status fo_byte_round(const fo_byte_kernels *kn, fo_byte_extent e, const fo_image *from, const fo_image *to);
+
 /* Contiguous pixels at `to`. */
 static inline fo_image fo_byte_pixels(void *to, fo_byte_extent e) {
     return (fo_image){to, e.h * e.w * e.c, 1, e.w * e.c, e.c};

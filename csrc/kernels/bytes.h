@@ -1,4 +1,4 @@
-/* What one instruction set offers for tensors of 8 bits. A processor that has a dot product of bytes has a table of its
+/* What one instruction set offers for tensors of 8 bits and products of bfloat16. A processor that has a dot product of bytes has a table of its
  * own for each set; results are the same integers with either.
  *
  * real = scale * (q - zero_point). Inside, bytes are uint8, or int8 where the set's dot product takes those
@@ -16,7 +16,7 @@
 typedef struct {
     const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
     const float *scale, *bias; /* a channel, whole vectors */
-    const void *residual;      /* laid out as C with its own ldr, or NULL */
+    const void *residual;      /* laid out as C with its own ldr, or NULL; of bfloat16 only in products of them */
     ptrdiff_t ldr;
     fo_dtype residual_type;
     float residual_scale;
@@ -31,8 +31,8 @@ typedef struct {
     fo_activation act;
 } fo_byte_epilogue;
 
-/* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps, the last one padded, each group 4 * phases
- * bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4, 2 or 1 vectors (fo_byte_panel),
+/* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
+ * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4, 2 or 1 vectors (fo_byte_panel),
  * each segments * k groups of four bytes a column. row_zero and row_scale: those of A's
  * rows, zero points negated, or NULL. */
 typedef struct {
@@ -90,8 +90,10 @@ typedef struct {
     int parts;   /* most groups of rows in a vector of a depthwise kernel */
     int columns; /* most that a depthwise kernel spans, four rows after another */
     bool is_signed;
-    bool tiles; /* large products are by tiles of bytes */
-    void (*gemm)(const fo_byte_gemm_args *);
+    bool tiles;                                   /* large products are by tiles of bytes */
+    void (*gemm)(const fo_byte_gemm_args *);      /* of int8 */
+    void (*gemm_bf16)(const fo_byte_gemm_args *); /* or NULL, where the processor has no dot product of them */
+    void (*narrow)(ptrdiff_t n, const float *x, uint16_t *y); /* floats as bfloat16 */
     /* y = round(x / scale) + zero within bytes, ^ flip */
     void (*quantize)(ptrdiff_t n, const float *x, float scale, int32_t zero, uint8_t flip, uint8_t *y);
     /* y = scale * ((x ^ flip) - zero) */
@@ -118,8 +120,8 @@ typedef struct {
 } fo_byte_kernels;
 
 extern const fo_byte_kernels fo_byte_kernels_scalar, fo_byte_kernels_avx2, fo_byte_kernels_avx2vnni,
-    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512amx, fo_byte_kernels_neon,
-    fo_byte_kernels_neondot;
+    fo_byte_kernels_avx512, fo_byte_kernels_avx512vnni, fo_byte_kernels_avx512bf16, fo_byte_kernels_avx512amx,
+    fo_byte_kernels_neon, fo_byte_kernels_neondot;
 
 /* The channel that vector q of a block of four has in a lane: that of v_quads (simd.h). */
 static inline ptrdiff_t fo_quad_channel(ptrdiff_t q, ptrdiff_t lane, ptrdiff_t vl) {

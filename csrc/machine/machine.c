@@ -50,9 +50,19 @@ bool fo_has_avx_vnni(void) {
 #endif
 }
 
+bool fo_has_avx512_bf16(void) {
+#ifdef __x86_64__
+    enum { FEATURES = 7, AVX512_BF16 = 1 << 5 };
+    unsigned a, b, c, d;
+    return __builtin_cpu_supports("avx512f") && __get_cpuid_count(FEATURES, 1, &a, &b, &c, &d) && (a & AVX512_BF16);
+#else
+    return false;
+#endif
+}
+
 #if defined(__x86_64__) && defined(__linux__)
 static bool asks_for_tiles(void) {
-    enum { FEATURES = 7, AMX = 3 << 24 /* tiles, and their products of bytes */ };
+    enum { FEATURES = 7, AMX = 3 << 24 | 1 << 22 /* tiles, and their products of bytes and of bfloat16 */ };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };
     unsigned a, b, c, d;
     return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX) == AMX &&

@@ -1,4 +1,4 @@
-/* Products of 8 bits: C is cut into blocks of rows, whose A stays in the second-level cache while the panels of weights
+/* Products of int8 and of bfloat16: C is cut into blocks of rows, whose A stays in the second-level cache while the panels of weights
  * pass, and, where rows are few, of columns. Rows that the kernels cannot take as they lie are made in scratch, a block
  * at a time. */
 #include <float.h>
@@ -14,6 +14,14 @@ static double between(double v, double least, double most) { return v < least ? 
 /* Bytes behind a clip are computed in units of their scale: one product less. */
 static double unit_of(const fo_byte_plan *plan) {
     return plan->y.scale && fo_in_registers(&plan->act) ? plan->y.scale : 1;
+}
+
+static void make_bias(fo_byte_plan *plan, const fo_quantized *q) {
+    for (ptrdiff_t o = 0; o < plan->groups * plan->n; o++) {
+        const ptrdiff_t at = o / plan->n * plan->columns + o % plan->n;
+        if (q->bias) plan->bias[at] = q->bias[o];
+        if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
+    }
 }
 
 static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
@@ -50,12 +58,12 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     double lo = act->kind == FO_CLIP ? act->p0 / unit : -INFINITY,
            hi = act->kind == FO_CLIP ? act->p1 / unit : INFINITY;
     e.act.slopes = plan->slopes;
-    if (types.y != FO_F32) {
+    if (fo_size(types.y) == 1) {
         e.zero = plan->y.zero_point + (types.y == FO_S8 ? 128 : 0), e.inverse = within_floats(1.0 / plan->y.scale);
         lo = between(lo, -e.zero, 255 - e.zero), hi = between(hi, -e.zero, 255 - e.zero);
     }
     e.lo = (float)lo, e.hi = (float)hi;
-    e.saturates = types.y != FO_F32 && e.clips && lo == -e.zero && hi == 255 - e.zero && plan->x.scale &&
+    e.saturates = fo_size(types.y) == 1 && e.clips && lo == -e.zero && hi == 255 - e.zero && plan->x.scale &&
                   plan->largest < 0x1p30 && (!p->residual || types.residual != FO_F32);
     e.residual_scale = within_floats((plan->residual.scale ? plan->residual.scale : 1) / unit);
     e.residual_zero = plan->residual.zero_point + (types.residual == FO_S8 ? 128 : 0);
@@ -64,17 +72,26 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
 
 typedef struct {
     const fo_byte_plan *plan;
-    const int8_t *w;
+    const void *w;
     ptrdiff_t wn, wk;
 } packing;
+
+static void pack_panel_bf16(const packing *p, ptrdiff_t columns, ptrdiff_t wanted, const uint16_t *w, uint16_t *to) {
+    for (ptrdiff_t c = 0; c < wanted; c++, w += p->wn)
+        for (ptrdiff_t s = 0; s < p->plan->k; s++) to[(s / 2 * columns + c) * 2 + s % 2] = w[s * p->wk];
+}
 
 /* A panel of one group from column j on, and the sums of its weights. */
 static void pack_panel(const packing *p, ptrdiff_t group, ptrdiff_t j, ptrdiff_t columns) {
     const fo_byte_plan *plan = p->plan;
     int8_t *to = plan->w + group * plan->panels + 4 * j * plan->quads;
-    const int8_t *w = p->w + (group * plan->n + j) * p->wn;
-    const ptrdiff_t wanted = min_(columns, plan->n - j);
+    const ptrdiff_t first = (group * plan->n + j) * p->wn, wanted = min_(columns, plan->n - j);
+    const int8_t *w = (const int8_t *)p->w + first;
     memset(to, 0, (size_t)(4 * columns * plan->quads));
+    if (plan->type == FO_BF16) {
+        pack_panel_bf16(p, columns, wanted, (const uint16_t *)p->w + first, (uint16_t *)to);
+        return;
+    }
     for (ptrdiff_t c = 0; c < wanted; c++, w += p->wn) {
         int32_t sum = 0;
         for (ptrdiff_t s = 0; s < plan->k; s++) {
@@ -108,15 +125,16 @@ static void *channels(const fo_byte_plan *plan, bool *failed) {
     return p;
 }
 
-bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn,
-                       ptrdiff_t wk, const fo_quantized *q) {
+bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
+                       ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q) {
     const fo_byte_kernels *kn = fo_active_bytes();
     bool failed = false;
     *plan = (fo_byte_plan){.kn = kn,
+                           .type = type,
                            .groups = groups,
                            .n = n,
                            .k = k,
-                           .quads = div_up(k, 4),
+                           .quads = div_up(k * fo_size(type), 4),
                            .columns = round_up(n, kn->vl),
                            .x = q->x,
                            .residual = q->residual,
@@ -131,7 +149,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdif
     if (!plan->w || failed) return false;
     packing p = {plan, w, wn, wk};
     if (n) fo_parallel_for(groups * div_up(n, kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
-    make_constants(plan, q);
+    type == FO_BF16 ? make_bias(plan, q) : make_constants(plan, q);
     return true;
 }
 
@@ -155,14 +173,15 @@ static void make_rows(const byte_job *job, fo_byte_gemm_args *g, ptrdiff_t group
     uint8_t *rows = (uint8_t *)scratch, *raw = rows + job->rows * job->row_bytes;
     float *scale = (float *)(raw + round_up(4 * plan->quads, 64));
     int32_t *zero = (int32_t *)(scale + job->rows);
+    const ptrdiff_t bytes = plan->k * fo_size(plan->type);
     for (ptrdiff_t r = 0; r < g->m; r++, rows += job->row_bytes) {
-        uint8_t *to = plan->kn->phases == 1 ? rows : raw;
+        uint8_t *to = fo_byte_phases(plan) == 1 ? rows : raw;
         job->p->row(job->p, group, i + r, to, scale + r, zero + r);
-        memset(to + plan->k, 0, (size_t)(4 * plan->quads - plan->k));
-        if (plan->kn->phases > 1) plan->kn->widen(plan->quads, raw, rows);
+        memset(to + bytes, 0, (size_t)(4 * plan->quads - bytes));
+        if (fo_byte_phases(plan) > 1) plan->kn->widen(plan->quads, raw, rows);
     }
     g->a = (const uint8_t *)scratch, g->lda = job->row_bytes;
-    if (!plan->x.scale) g->row_scale = scale, g->row_zero = zero;
+    if (plan->type == FO_S8 && !plan->x.scale) g->row_scale = scale, g->row_zero = zero;
 }
 
 fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilogue *ep, ptrdiff_t group, ptrdiff_t i,
@@ -190,10 +209,10 @@ static void byte_block(void *context, ptrdiff_t task, int thread) {
     fo_byte_gemm_args g = fo_byte_block_of(p, &job->ep, group, i, j);
     g.m = min_(job->rows, p->m - i), g.n = min_(job->columns, plan->n - j);
     if (p->a)
-        g.a = p->a + i * p->lda + group * plan->k, g.lda = p->lda;
+        g.a = p->a + i * p->lda + group * plan->k * fo_size(plan->type), g.lda = p->lda;
     else
         make_rows(job, &g, group, i, job->scratch + thread * job->each);
-    plan->kn->gemm(&g);
+    fo_byte_gemm(plan, &g);
 }
 
 /* Blocks of rows that fit, as many as keep the threads busy; few of them are cut by columns, too. */
@@ -212,18 +231,15 @@ static void cut(byte_job *job, int threads) {
 
 int fo_byte_threads(const fo_byte_product *p) {
     const fo_byte_plan *plan = p->plan;
-    const double products = (double)p->m * plan->n * plan->groups * plan->k, rate = (plan->kn->tiles         ? 32.0
-                                                                                     : plan->kn->phases == 1 ? 8.0
-                                                                                                             : 4.0) *
-                                                                                    plan->kn->vl;
+    const double products = (double)p->m * plan->n * plan->groups * plan->k * (double)fo_size(plan->type);
+    const double rate = (plan->kn->tiles ? 32.0 : fo_byte_phases(plan) == 1 ? 8.0 : 4.0) * plan->kn->vl;
     return fo_threads_for(fmax(products / rate, (double)(plan->groups * plan->panels) / 60));
 }
 
 fo_status fo_byte_product_run(const fo_byte_product *p) {
     const fo_byte_plan *plan = p->plan;
-    const fo_byte_kernels *kn = plan->kn;
     if (!p->m || !plan->n || !plan->groups) return FO_OK;
-    byte_job job = {.p = p, .ep = fo_byte_epilogue_of(p), .row_bytes = 4 * plan->quads * kn->phases};
+    byte_job job = {.p = p, .ep = fo_byte_epilogue_of(p), .row_bytes = 4 * plan->quads * fo_byte_phases(plan)};
     if (job.row_bytes % (FO_SHARED_SETS_FLOATS * (ptrdiff_t)sizeof(float)) == 0) job.row_bytes += 64;
     const int threads = fo_byte_threads(p);
     cut(&job, threads);

@@ -1,4 +1,4 @@
-/* Products of 8 bits: packed weights, what sums start with and become, and the cut of C among threads. Layers say where
+/* Products of int8 and of bfloat16: packed weights, what sums start with and become, and the cut of C among threads. Layers say where
  * rows of A come from. */
 #ifndef FO_NET_BYTES_H
 #define FO_NET_BYTES_H
@@ -9,8 +9,9 @@
  * vectors. */
 typedef struct {
     const fo_byte_kernels *kn;
+    fo_dtype type; /* of the weights: FO_S8 or FO_BF16 */
     ptrdiff_t groups, n, k;
-    ptrdiff_t quads, columns, panels; /* groups of four steps; columns, padded; bytes of a group's weights */
+    ptrdiff_t quads, columns, panels; /* groups of four bytes; columns, padded; bytes of a group's weights */
     int8_t *w;
     int32_t *sums, *start[2]; /* of the weights; what sums start with for x of uint8 and of int8 */
     float *scale, *bias, *slopes;
@@ -19,10 +20,10 @@ typedef struct {
     fo_activation act;
 } fo_byte_plan;
 
-/* w element (output o of all groups, step p) is at w[o*wn + p*wk]. False where memory is short; free it all the
- * same. */
-bool fo_byte_plan_make(fo_byte_plan *plan, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn,
-                       ptrdiff_t wk, const fo_quantized *q);
+/* w element (output o of all groups, step p) is at w[o*wn + p*wk], of a type; of FO_BF16 q has a bias and an activation
+ * alone. False where memory is short; free it all the same. */
+bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrdiff_t n, ptrdiff_t k, const void *w,
+                       ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q);
 void fo_byte_plan_free(fo_byte_plan *plan);
 
 /* Whether the depthwise kernel serves: one filter a channel, whose windows its segments hold. */
@@ -38,11 +39,11 @@ static inline ptrdiff_t fo_byte_channels(const fo_conv2d_shape *s) {
     return c == 3 && s->kh * s->kw > 1 && s->dw == 1 ? c + 1 : c;
 }
 
-/* Whether windows are read from bands of the image; else each is copied. On narrow images tiles of rows of an image
- * waste more than copies cost. */
-static inline bool fo_byte_bands(const fo_byte_kernels *kn, const fo_conv2d_shape *s, ptrdiff_t ow) {
+/* Whether windows are read from bands of the image, of elements of a type; else each is copied. On narrow images tiles
+ * of rows of an image waste more than copies cost. */
+static inline bool fo_byte_bands(const fo_byte_kernels *kn, fo_dtype type, const fo_conv2d_shape *s, ptrdiff_t ow) {
     const ptrdiff_t c = fo_byte_channels(s);
-    return s->kh * s->kw > 1 && s->dw == 1 && c % 4 == 0 && (c > s->ic / s->groups || ow >= 4 * kn->mr);
+    return s->kh * s->kw > 1 && s->dw == 1 && c * fo_size(type) % 4 == 0 && (c > s->ic / s->groups || ow >= 4 * kn->mr);
 }
 
 /* How floats become uint8: 255 steps from the least to the largest and zero among them, as ONNX says. Where one is not
@@ -59,7 +60,8 @@ bool fo_byte_range_of_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, 
 /* n floats as uint8 by the range of all, on all threads; false where memory is short. */
 bool fo_byte_by_range(ptrdiff_t n, const float *x, uint8_t *bytes, fo_byte_range *range);
 
-/* Writes row i of a group's A, k bytes; where x is of floats also its scale and its zero point, negated. */
+/* Writes row i of a group's A, k elements; in 8 bits, where x is of floats, also its scale and its zero point,
+ * negated. */
 typedef struct fo_byte_product fo_byte_product;
 typedef void fo_byte_row(const fo_byte_product *, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
                          int32_t *zero);
@@ -69,8 +71,8 @@ struct fo_byte_product {
     const fo_byte_plan *plan;
     fo_types types;
     ptrdiff_t m;
-    /* rows as they are, `lda` bytes from row to row, a group's k bytes behind another's, if the kernels can take them
-     * so: fo_byte_direct */
+    /* rows as they are, `lda` bytes from row to row, a group's k elements behind another's, if the kernels can take
+     * them so: fo_byte_direct */
     const uint8_t *a;
     ptrdiff_t lda;
     fo_byte_row *row; /* else this makes them, of source */
@@ -81,13 +83,16 @@ struct fo_byte_product {
     ptrdiff_t ldr;
 };
 
-/* Kernels take bytes x ^ flip, whose zero point is x's + offset. */
+/* Kernels take bytes x ^ flip, whose zero point is x's + offset; bfloat16 as it is. */
 static inline uint8_t fo_byte_flip(const fo_byte_kernels *kn, fo_dtype type) {
-    return (type == FO_S8) != kn->is_signed ? 0x80 : 0;
+    return type != FO_BF16 && (type == FO_S8) != kn->is_signed ? 0x80 : 0;
 }
 static inline int32_t fo_byte_offset(const fo_byte_kernels *kn, fo_dtype type) {
-    return (type == FO_S8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
+    return type == FO_BF16 ? 0 : (type == FO_S8 ? 128 : 0) - (kn->is_signed ? 128 : 0);
 }
+
+/* Operands of a group of four bytes: kn->phases of int8. */
+static inline int fo_byte_phases(const fo_byte_plan *plan) { return plan->type == FO_BF16 ? 1 : plan->kn->phases; }
 
 /* What sums start with for x of this type; of floats, whose zero point a run knows, the sums of weights. */
 static inline const int32_t *fo_byte_start(const fo_byte_plan *plan, fo_dtype x) {
@@ -95,11 +100,17 @@ static inline const int32_t *fo_byte_start(const fo_byte_plan *plan, fo_dtype x)
 }
 
 static inline bool fo_byte_direct(const fo_byte_plan *plan, fo_dtype x) {
-    return x != FO_F32 && !fo_byte_flip(plan->kn, x) && plan->kn->phases == 1 && plan->k % 4 == 0;
+    return x != FO_F32 && !fo_byte_flip(plan->kn, x) && fo_byte_phases(plan) == 1 &&
+           plan->k * fo_size(plan->type) % 4 == 0;
 }
 /* The epilogue of a product's calls. */
 fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *product);
 fo_status fo_byte_product_run(const fo_byte_product *product);
+
+/* A block by the kernel of its type. */
+static inline void fo_byte_gemm(const fo_byte_plan *plan, const fo_byte_gemm_args *g) {
+    plan->type == FO_BF16 ? plan->kn->gemm_bf16(g) : plan->kn->gemm(g);
+}
 
 /* For layers with loops of their own: a product's block from row i and a group's column j on, but for its size and A;
  * ep: fo_byte_epilogue_of. And the threads that the whole is worth. */

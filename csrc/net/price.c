@@ -35,7 +35,7 @@ double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k) {
 
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const ptrdiff_t c = fo_byte_channels(s), taps = s->kh * s->kw, pixels = z->n * z->oh * z->ow;
-    const bool bands = fo_byte_bands(fo_active_bytes(), s, z->ow);
+    const bool bands = fo_byte_bands(fo_active_bytes(), FO_S8, s, z->ow);
     /* rows of windows that are copied, a group at a time; bands of an image have none, but what a group takes */
     const ptrdiff_t rows = bands ? s->groups > 1 : taps > 1 || s->sh * s->sw > 1 ? s->kh : 0;
     const double patches = (double)(pixels * s->groups * rows);

@@ -1,29 +1,59 @@
-/* y = activation(x w^T + bias + residual) in 8 bits: net/bytes.h with rows as they come, copied, or quantised each by
- * its own range. */
+/* y = activation(x w^T + bias + residual) of int8 or bfloat16: net/bytes.h with rows as they come, copied, quantised each
+ * by its own range, or rounded. */
+#include <string.h>
+
 #include "bytes.h"
 #include "../pack.h"
 
 struct fo_qlinear {
     fo_byte_plan products;
     bool whole;
+    fo_linear *wide; /* bfloat16 without a dot product: the rounded weights, widened where they are read; or NULL */
 };
 
-fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
-                              const fo_quantized *q) {
+static fo_qlinear *new_plan(void) {
     fo_qlinear *plan = fo_alloc(sizeof *plan);
-    if (plan) plan->whole = q->whole;
-    if (plan && !fo_byte_plan_make(&plan->products, 1, n, k, w, wn, wk, q)) {
-        fo_qlinear_free(plan);
-        return NULL;
-    }
+    if (plan) memset(plan, 0, sizeof *plan);
     return plan;
 }
 
-const char *fo_qlinear_isa(const fo_qlinear *plan) { return plan->products.kn->name; }
+fo_qlinear *fo_qlinear_create(ptrdiff_t n, ptrdiff_t k, const int8_t *w, ptrdiff_t wn, ptrdiff_t wk,
+                              const fo_quantized *q) {
+    fo_qlinear *plan = new_plan();
+    if (plan) plan->whole = q->whole;
+    if (plan && fo_byte_plan_make(&plan->products, FO_S8, 1, n, k, w, wn, wk, q)) return plan;
+    fo_qlinear_free(plan);
+    return NULL;
+}
+
+fo_qlinear *fo_qlinear_create_bf16(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff_t wn, ptrdiff_t wk,
+                                   const float *bias, fo_activation act) {
+    fo_qlinear *plan = new_plan();
+    uint16_t *rounded = plan ? fo_bf16_weights(n, k, w, wn, wk, NULL) : NULL;
+    bool made = false;
+    if (rounded && fo_has_bf16()) {
+        made = fo_byte_plan_make(&plan->products, FO_BF16, 1, n, k, rounded, k, 1,
+                                 &(fo_quantized){.bias = bias, .act = act});
+    } else if (rounded) {
+        plan->products.n = n, plan->products.k = k, plan->products.kn = fo_active_bytes();
+        made = (plan->wide = fo_linear_create(n, k, &(fo_weights){rounded, FO_BF16}, k, 1, bias, act));
+    }
+    fo_free(rounded);
+    if (made) return plan;
+    fo_qlinear_free(plan);
+    return NULL;
+}
+
+bool fo_has_bf16(void) { return fo_active_bytes()->gemm_bf16; }
+
+const char *fo_qlinear_isa(const fo_qlinear *plan) {
+    return plan->wide ? fo_linear_isa(plan->wide) : plan->products.kn->name;
+}
 
 void fo_qlinear_free(fo_qlinear *plan) {
     if (!plan) return;
     fo_byte_plan_free(&plan->products);
+    fo_linear_free(plan->wide);
     fo_free(plan);
 }
 
@@ -38,7 +68,9 @@ static void row_of_bytes(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i,
                          int32_t *zero) {
     const linear_rows *s = p->source;
     (void)group, (void)scale, (void)zero;
-    p->plan->kn->copy(p->plan->k, (const uint8_t *)s->x + i * s->ldx, fo_byte_flip(p->plan->kn, p->types.x), row);
+    const ptrdiff_t size = fo_size(p->types.x);
+    p->plan->kn->copy(p->plan->k * size, (const uint8_t *)s->x + i * s->ldx * size,
+                      fo_byte_flip(p->plan->kn, p->types.x), row);
 }
 
 /* A row of floats by its own range, or that of all. */
@@ -53,9 +85,81 @@ static void row_of_floats(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i
     *scale = r.scale, *zero = (kn->is_signed ? 128 : 0) - r.zero_point;
 }
 
+static void row_rounded(const fo_byte_product *p, ptrdiff_t group, ptrdiff_t i, uint8_t *row, float *scale,
+                        int32_t *zero) {
+    const linear_rows *s = p->source;
+    (void)group, (void)scale, (void)zero;
+    p->plan->kn->narrow(p->plan->k, (const float *)s->x + i * s->ldx, (uint16_t *)row);
+}
+
+/* Rows in float32 that are rounded, or were: a matrix of `columns`, and its copy. */
+typedef struct {
+    const fo_byte_kernels *kn;
+    ptrdiff_t columns, ldx, ldy;
+    fo_dtype from, to;
+    const void *x;
+    void *y;
+} rows_job;
+
+static void convert_row(void *context, ptrdiff_t i, int thread) {
+    const rows_job *job = context;
+    const ptrdiff_t n = job->columns;
+    const char *x = (const char *)job->x + i * job->ldx * fo_size(job->from);
+    char *y = (char *)job->y + i * job->ldy * fo_size(job->to);
+    (void)thread;
+    if (job->from == FO_BF16) {
+        fo_active()->widen(n, FO_BF16, x, (float *)y);
+    } else if (job->to == FO_BF16) {
+        job->kn->narrow(n, (const float *)x, (uint16_t *)y);
+    } else { /* by way of the row's own upper half, which is read before it is written */
+        uint16_t *narrow = (uint16_t *)y + n;
+        job->kn->narrow(n, (const float *)x, narrow);
+        fo_active()->widen(n, FO_BF16, narrow, (float *)y);
+    }
+}
+
+static void convert_rows(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype from, const void *x,
+                         ptrdiff_t ldx, fo_dtype to, void *y, ptrdiff_t ldy) {
+    rows_job job = {kn, n, ldx, ldy, from, to, x, y};
+    fo_parallel_for(m, fo_threads_for((double)m * n / 8), convert_row, &job);
+}
+
+/* A matrix of floats or bfloat16 as floats: in `room` where it was none. */
+static const float *as_floats(const fo_byte_kernels *kn, ptrdiff_t m, ptrdiff_t n, fo_dtype type, const void *x,
+                              ptrdiff_t *ld, float *room) {
+    if (!x || type == FO_F32) return x;
+    convert_rows(kn, m, n, FO_BF16, x, *ld, FO_F32, room, n);
+    *ld = n;
+    return room;
+}
+
+/* Without a dot product: operands of some rows are rounded, and multiplied in float32. */
+static fo_status run_wide(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const char *x, ptrdiff_t ldx,
+                          const char *residual, ptrdiff_t ldr, char *y, ptrdiff_t ldy) {
+    const fo_byte_kernels *kn = plan->products.kn;
+    const ptrdiff_t n = plan->products.n, k = plan->products.k, all = k + 2 * n;
+    const ptrdiff_t rows = clamp_(m, 1, max_(4 * FO_LEAST_ROWS, fo_near_bytes() / max_(all, 1)));
+    float *a = fo_arena_take((size_t)(rows * all) * sizeof *a), *r = a + rows * k, *c = r + rows * n;
+    fo_status status = a ? FO_OK : FO_NO_MEMORY;
+    for (ptrdiff_t i = 0, some; status == FO_OK && i < m; i += some) {
+        char *to = y + i * ldy * fo_size(types.y);
+        ptrdiff_t ld = ldr;
+        some = min_(rows, m - i);
+        convert_rows(kn, some, k, types.x, x + i * ldx * fo_size(types.x), ldx, FO_F32, a, k);
+        const void *added = residual ? residual + i * ldr * fo_size(types.residual) : NULL;
+        added = as_floats(kn, some, n, types.residual, added, &ld, r);
+        const bool wide = types.y == FO_F32;
+        status = fo_linear_run(plan->wide, some, a, k, added, ld, wide ? (float *)to : c, wide ? ldy : n);
+        if (status == FO_OK && !wide) convert_rows(kn, some, n, FO_F32, c, n, FO_BF16, to, ldy);
+    }
+    if (a) fo_arena_release(a);
+    return status;
+}
+
 fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, const void *x, ptrdiff_t ldx,
                          const void *residual, ptrdiff_t ldr, void *y, ptrdiff_t ldy) {
     fo_byte_range range;
+    if (plan->wide) return m && plan->products.n ? run_wide(plan, types, m, x, ldx, residual, ldr, y, ldy) : FO_OK;
     const bool whole = plan->whole && types.x == FO_F32;
     if (whole && !fo_byte_range_of_rows(plan->products.kn, m, plan->products.k, x, ldx, &range)) return FO_NO_MEMORY;
     const linear_rows source = {x, ldx, whole ? &range : NULL};
@@ -63,8 +167,10 @@ fo_status fo_qlinear_run(const fo_qlinear *plan, fo_types types, ptrdiff_t m, co
                                .types = types,
                                .m = m,
                                .a = fo_byte_direct(&plan->products, types.x) ? x : NULL,
-                               .lda = ldx,
-                               .row = types.x == FO_F32 ? row_of_floats : row_of_bytes,
+                               .lda = ldx * fo_size(types.x),
+                               .row = types.x != FO_F32                ? row_of_bytes
+                                      : plan->products.type == FO_BF16 ? row_rounded
+                                                                       : row_of_floats,
                                .source = &source,
                                .c = y,
                                .ldc = ldy,

@@ -72,6 +72,14 @@ INLINE void v_quads(const vi r[4], vi q[4]) {
 enum { DOT_SIGNED = 0 };
 /* not the intrinsic, with which GCC 12 stores sums after every step */
 #define v_dot(sum, a, w) __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
+/* of AVX512_BF16, which not all processors with VNNI have */
+#define v_dot_bf16(sum, a, w) __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum) : "v"(a), "v"(w))
+INLINE void v_store_bf16_(uint16_t *p, vf v) {
+    __m256i narrow;
+    __asm__("vcvtneps2bf16 %1, %0" : "=v"(narrow) : "v"(v));
+    _mm256_storeu_si256((__m256i *)p, narrow);
+}
+#define v_store_bf16(p, v) v_store_bf16_(p, v)
 #else
 /* Even bytes as 16-bit integers, then odd ones: two products of a lane in the one, two in the other. */
 enum { PHASES = 2, DOT_SIGNED = 0 };

@@ -35,6 +35,9 @@
  *   v_dot_bytes(a, phase)              the phase's operand of four unsigned bytes a lane (DOT_SIGNED: signed)
  *   v_dot_weights(w, phase)            the phase's operand of four signed bytes a lane
  *   v_dot(sum, a, w)                   sum += the products of these operands, exactly; all phases make the whole
+ *   v_dot_bf16(sum, a, w)              sum, VL floats, += the products of two bfloat16 a lane; not on all sets, nor on
+ *                                      all processors of a set: fo_byte_kernels.gemm_bf16
+ *   v_store_bf16(p, v)                 VL floats as bfloat16, rounded to nearest, halves to even; where v_dot_bf16 is
  *   v_dot_lane(sum, a, w, lane)        sum += the products of four bytes of a, those of a lane (a literal), and of each
  *                                      lane's of w; not on all sets
  */
@@ -44,6 +47,14 @@
 #define FO_BYTE_VOCABULARY_(set) FO_STRING(set##_bytes.h)
 #define FO_BYTE_VOCABULARY(set) FO_BYTE_VOCABULARY_(set)
 #include FO_BYTE_VOCABULARY(FO_ISA)
+
+#ifdef v_dot_bf16
+#define DOTS_BF16 1
+#else /* never called */
+#define DOTS_BF16 0
+#define v_dot_bf16(sum, a, w) ((void)(sum), (void)(a), (void)(w))
+#define v_store_bf16(p, v) ((void)(p), (void)(v))
+#endif
 
 #ifndef BYTE_PARTS /* sets whose vectors are too short for parts */
 #define BYTE_PARTS 1

@@ -87,6 +87,16 @@ static void patches(const fo_byte_patches *p, ptrdiff_t pixel, uint8_t *row) {
     }
 }
 
+/* Floats rounded to the nearest bfloat16, halves to even; NaN stays one. In plain C: the compiler makes vectors of it. */
+static void narrow(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
+    for (ptrdiff_t i = 0; i < n; i++) {
+        uint32_t u;
+        memcpy(&u, x + i, sizeof u);
+        const uint32_t rounded = u + 0x7fff + (u >> 16 & 1), quiet = u | 1 << 22;
+        y[i] = (uint16_t)(((u & INT32_MAX) > 0x7f800000 ? quiet : rounded) >> 16);
+    }
+}
+
 /* Sets of two phases: even bytes of a group as 16-bit integers, then odd ones. */
 static void widen(ptrdiff_t groups, const uint8_t *restrict x, uint8_t *restrict y) {
     for (ptrdiff_t g = 0; g < groups; g++) {

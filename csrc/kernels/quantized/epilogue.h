@@ -1,4 +1,5 @@
-/* The epilogue's other ends: sums of products of bytes come in, floats or bytes go out (fo_byte_epilogue).
+/* The epilogue's other ends: sums of products of int8 or bfloat16 come in; float32, bytes or bfloat16 go out
+ * (fo_byte_epilogue). Sums of bfloat16 are floats in the same registers.
  *
  *   sums in registers   eb_start once a call, eb_vector and eb_bytes or v_store
  *   sums in memory      eb_rows: activations that are not a clip, edges
@@ -31,6 +32,12 @@ INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptr
         const float *r = (const float *)residual + at;
         return v_fma(n >= VL ? v_load(r) : v_load_tail(r, n), scale, y);
     }
+    if (e->residual_type == FO_BF16) {
+        uint16_t some[VL] = {0};
+        const uint16_t *r = (const uint16_t *)residual + at;
+        if (n < VL) r = memcpy(some, r, (size_t)n * sizeof *r);
+        return v_add(v_load_bf16(r), y);
+    }
     const uint8_t *r = (const uint8_t *)residual + at;
     const vi q = n >= VL ? v_load_bytes(r) : v_load_bytes_tail(r, n);
     return v_fma(
@@ -38,8 +45,9 @@ INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptr
         y);
 }
 
-/* A sum as a float: times scale (and that of its row), plus bias. */
-INLINE vf eb_vector(vi sum, const float *scale, const float *row_scale, const float *bias) {
+/* A sum as a float: of products of int8 times scale (and that of its row), plus bias. */
+INLINE vf eb_vector(const fo_dtype type, vi sum, const float *scale, const float *row_scale, const float *bias) {
+    if (type == FO_BF16) return v_add(v_as_float(sum), v_load(bias));
     const vf y = v_to_float(sum);
     return row_scale ? v_fma(v_mul(y, v_load(scale)), v_set1(*row_scale), v_load(bias))
                      : v_fma(y, v_load(scale), v_load(bias));
@@ -49,6 +57,17 @@ INLINE vf eb_clip(const eb_bounds *b, vf y) { return v_min(b->hi, v_max(b->lo, y
 
 /* Floats in units of y's scale as integers, less zero; NaN becomes the lowest. */
 INLINE vi eb_round(const eb_bounds *b, vf y) { return v_to_int(v_min(v_max(y, b->lo), b->hi)); }
+
+/* Floats, of which n are wanted, as bfloat16. */
+INLINE void eb_store_bf16(uint16_t *c, vf y, ptrdiff_t n) {
+    uint16_t some[VL];
+    if (n >= VL) {
+        v_store_bf16(c, y);
+    } else if (n > 0) {
+        v_store_bf16(some, y);
+        memcpy(c, some, (size_t)n * sizeof *c);
+    }
+}
 
 /* A row of nv vectors (a literal), of which n elements are wanted, to c: whole (a literal) says that these are all. */
 INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv, const bool whole, vf y[EB_VECTORS],
@@ -61,6 +80,11 @@ INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv
             else if (n > v * VL)
                 v_store_tail((float *)c + v * VL, out, n - v * VL);
         }
+        return;
+    }
+    if (DOTS_BF16 && e->type == FO_BF16) {
+        UNROLL_FOR (int v = 0; v < nv; v++)
+            eb_store_bf16((uint16_t *)c + v * VL, e->clips ? eb_clip(b, y[v]) : y[v], whole ? VL : n - v * VL);
         return;
     }
     vi q[EB_VECTORS];
@@ -79,6 +103,7 @@ INLINE void eb_store(const fo_byte_epilogue *e, const eb_bounds *b, const int nv
 /* mr rows of sums, ldt elements from row to row, of n columns; r and c are their places in the residual and in C. */
 typedef struct {
     const fo_byte_epilogue *e;
+    fo_dtype type; /* of the operands */
     const int32_t *sums;
     ptrdiff_t ldt, mr, n;
     const float *scale, *bias, *slopes, *row_scale;
@@ -92,7 +117,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
     const ptrdiff_t size = fo_size(s->e->type);
     for (ptrdiff_t i = 0; i < s->mr; i++)
         for (ptrdiff_t j = 0; j < s->n; j += VL) {
-            vf y[EB_VECTORS] = {eb_vector(v_iload(s->sums + i * s->ldt + j), s->scale + j,
+            vf y[EB_VECTORS] = {eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j,
                                           s->row_scale ? s->row_scale + i : NULL, s->bias + j)};
             if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
             y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,

@@ -1,9 +1,10 @@
-/* C = epilogue(A B) in 8 bits, summed in 32.
+/* C = epilogue(A B) of int8, summed in int32, or of bfloat16, summed in float32: `type`, a literal at every call.
  *
- *   A   rows of four steps  a0 a1 a2 a3 | a4 ..      a group is broadcast to all lanes of a vector
+ *   A   rows of groups      a0 a1 a2 a3 | a4 ..      a group, of four bytes, is broadcast to all lanes of a vector
  *   B   panel of columns    group 0: b0 b1 b2 b3 of column 0, of column 1, ...; group 1: ...
  *
- * Each lane adds the four products of its column. Sums of integers are exact, so no order matters.
+ * A group is four steps of int8, or two of bfloat16. Each lane adds the products of its column. Sums of integers are
+ * exact, so no order matters; those of floats go over the groups in order, whatever the tile.
  */
 enum { BYTE_MOST_ROWS = BYTE_ROWS + BYTE_ROWS };
 _Static_assert((int)BYTE_VECTORS <= (int)EB_VECTORS, "a row of a tile is packed at once");
@@ -17,15 +18,16 @@ typedef struct {
 } byte_stack;
 
 /* The reduction. A pointer serves three rows, whose distances are parts of an address. */
-INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTORS], const uint8_t *a, ptrdiff_t lda,
-                                const int8_t *b, ptrdiff_t k) {
+INLINE const int8_t *byte_steps(const fo_dtype type, const int mr, const int nv, vi acc[][BYTE_VECTORS],
+                                const uint8_t *a, ptrdiff_t lda, const int8_t *b, ptrdiff_t k) {
+    const int phases = type == FO_BF16 ? 1 : PHASES;
     const uint8_t *rows[(BYTE_MOST_ROWS + 2) / 3];
     UNROLL_FOR (int r = 0; r < mr; r += 3) {
         rows[r / 3] = a + r * lda;
         v_launder(rows[r / 3]); /* or each row would take a pointer */
     }
 #ifdef v_dot_lane /* a load has a row's next groups, and nothing is broadcast */
-    for (; k >= VL; k -= VL) {
+    for (; type != FO_BF16 && k >= VL; k -= VL) {
         vi x[BYTE_MOST_ROWS];
         UNROLL_FOR (int r = 0; r < mr; r++) x[r] = v_iload(rows[r / 3] + r % 3 * lda);
         UNROLL_FOR (int lane = 0; lane < VL; lane++)
@@ -37,34 +39,39 @@ INLINE const int8_t *byte_steps(const int mr, const int nv, vi acc[][BYTE_VECTOR
     }
 #endif
     for (; k > 0; k--, b += nv * QUADS) {
-        UNROLL_FOR (int phase = 0; phase < PHASES; phase++) {
+        UNROLL_FOR (int phase = 0; phase < phases; phase++) {
             vi w[BYTE_VECTORS];
-            UNROLL_FOR (int v = 0; v < nv; v++) w[v] = v_dot_weights(v_iload(b + v * QUADS), phase);
+            UNROLL_FOR (int v = 0; v < nv; v++) w[v] = v_iload(b + v * QUADS);
+            UNROLL_FOR (int v = 0; type != FO_BF16 && v < nv; v++) w[v] = v_dot_weights(w[v], phase);
             UNROLL_FOR (int r = 0; r < mr; r++) {
                 int32_t four;
                 memcpy(&four, rows[r / 3] + r % 3 * lda + 4 * phase, sizeof four);
                 const vi x = v_iset1(four);
-                UNROLL_FOR (int v = 0; v < nv; v++) v_dot(acc[r][v], x, w[v]);
+                UNROLL_FOR (int v = 0; v < nv; v++)
+                    if (type == FO_BF16)
+                        v_dot_bf16(acc[r][v], x, w[v]);
+                    else
+                        v_dot(acc[r][v], x, w[v]);
             }
         }
-        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * PHASES;
+        UNROLL_FOR (int r = 0; r < mr; r += 3) rows[r / 3] += 4 * phases;
     }
     return b;
 }
 
-/* What sums start with: of x's zero point, or that of each row. */
-INLINE void byte_start(const fo_byte_gemm_args *g, const int mr, const int nv, vi acc[][BYTE_VECTORS], ptrdiff_t i,
-                       ptrdiff_t j) {
+/* What sums start with: of x's zero point, or that of each row; of floats 0. */
+INLINE void byte_start(const fo_dtype type, const fo_byte_gemm_args *g, const int mr, const int nv,
+                       vi acc[][BYTE_VECTORS], ptrdiff_t i, ptrdiff_t j) {
     UNROLL_FOR (int r = 0; r < mr; r++)
         UNROLL_FOR (int v = 0; v < nv; v++) {
-            const vi start = v_iload(g->ep.start + j + v * VL);
-            acc[r][v] = g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
+            const vi start = type == FO_BF16 ? v_iset1(0) : v_iload(g->ep.start + j + v * VL);
+            acc[r][v] = type != FO_BF16 && g->row_zero ? v_imul(start, v_iset1(g->row_zero[i + r])) : start;
         }
 }
 
 /* From registers to C: all columns of a tile. */
-INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, const int nv, vi acc[][BYTE_VECTORS],
-                     ptrdiff_t i) {
+INLINE void byte_end(const fo_dtype type, const byte_stack *t, const eb_bounds *b, const int mr, const int nv,
+                     vi acc[][BYTE_VECTORS], ptrdiff_t i) {
     const fo_byte_gemm_args *g = t->g;
     const fo_byte_epilogue *e = &g->ep;
     const ptrdiff_t size = fo_size(e->type);
@@ -72,7 +79,7 @@ INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, cons
     UNROLL_FOR (int r = 0; r < mr; r++, c += g->ldc * size) {
         vf y[EB_VECTORS];
         UNROLL_FOR (int v = 0; v < nv; v++) {
-            y[v] = eb_vector(acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
+            y[v] = eb_vector(type, acc[r][v], e->scale + t->j + v * VL, g->row_scale ? g->row_scale + i + r : NULL,
                              e->bias + t->j + v * VL);
             if (e->residual) y[v] = eb_residual(e, y[v], e->residual, (i + r) * e->ldr + t->j + v * VL, VL);
         }
@@ -82,12 +89,13 @@ INLINE void byte_end(const byte_stack *t, const eb_bounds *b, const int mr, cons
 }
 
 /* By way of memory: other activations, edges. */
-static __attribute__((noinline)) void byte_end_sums(const byte_stack *t, const int32_t *sums, ptrdiff_t ldt, int mr,
-                                                    ptrdiff_t i) {
+static __attribute__((noinline)) void byte_end_sums(const fo_dtype type, const byte_stack *t, const int32_t *sums,
+                                                    ptrdiff_t ldt, int mr, ptrdiff_t i) {
     const fo_byte_gemm_args *g = t->g;
     const fo_byte_epilogue *e = &g->ep;
     const ptrdiff_t size = fo_size(e->type), of_residual = fo_size(e->residual_type);
     const eb_sums s = {.e = e,
+                       .type = type,
                        .sums = sums,
                        .ldt = ldt,
                        .mr = mr,
@@ -102,46 +110,49 @@ static __attribute__((noinline)) void byte_end_sums(const byte_stack *t, const i
     eb_rows(&s);
 }
 
-INLINE void byte_tiles(const byte_stack *t, const int mr, const int nv) {
+INLINE void byte_tiles(const fo_dtype type, const byte_stack *t, const int mr, const int nv) {
     const fo_byte_gemm_args *g = t->g;
     const eb_bounds bounds = eb_start(&g->ep);
     ptrdiff_t i = t->i;
     for (ptrdiff_t done = 0; done < t->count; done++, i += mr) {
         vi acc[BYTE_MOST_ROWS][BYTE_VECTORS];
-        byte_start(g, mr, nv, acc, i, t->j);
+        byte_start(type, g, mr, nv, acc, i, t->j);
         const int8_t *b = t->b;
         for (ptrdiff_t s = 0; s < g->segments; s++)
-            b = byte_steps(mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
+            b = byte_steps(type, mr, nv, acc, g->a + i * g->lda + s * g->segment, g->lda, b, g->k);
         if (!g->ep.clips || t->wanted < nv * VL) {
             int32_t sums[BYTE_MOST_ROWS * BYTE_VECTORS * VL];
             UNROLL_FOR (int r = 0; r < mr; r++)
                 UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + (r * nv + v) * VL, acc[r][v]);
-            byte_end_sums(t, sums, nv * VL, mr, i);
+            byte_end_sums(type, t, sums, nv * VL, mr, i);
         } else
-            byte_end(t, &bounds, mr, nv, acc, i);
+            byte_end(type, t, &bounds, mr, nv, acc, i);
     }
 }
 
-/* A function for each height and width that the registers hold. */
+/* A function for each height and width that the registers hold, of int8 and, where the set has their dot product, of
+ * bfloat16. */
 typedef void byte_tile_fn(const byte_stack *t);
 #define BYTE_FITS(nv, mr) (nv <= BYTE_VECTORS && mr * nv <= BYTE_ROWS * BYTE_VECTORS)
-#define BYTE_TILE(nv, mr) \
-    static void byte_tile_##nv##_##mr(const byte_stack *t) { \
-        FO_RAN("gemm bytes " #mr "x" #nv); \
-        byte_tiles(t, BYTE_FITS(nv, mr) ? mr : 1, BYTE_FITS(nv, mr) ? nv : 1); \
+#define TILE_OF(type, named, nv, mr) \
+    static void tile_##type##_##nv##_##mr(const byte_stack *t) { \
+        FO_RAN("gemm " named " " #mr "x" #nv); \
+        byte_tiles(FO_##type, t, BYTE_FITS(nv, mr) ? mr : 1, BYTE_FITS(nv, mr) ? nv : 1); \
     }
 #define BYTE_HEIGHTS(X, nv) X(nv, 1) X(nv, 2) X(nv, 3) X(nv, 4) X(nv, 5) X(nv, 6)
 #define BYTE_MORE_HEIGHTS(X, nv) BYTE_HEIGHTS(X, nv) X(nv, 7) X(nv, 8) X(nv, 9) X(nv, 10) X(nv, 11) X(nv, 12)
-BYTE_MORE_HEIGHTS(BYTE_TILE, 1)
-BYTE_MORE_HEIGHTS(BYTE_TILE, 2)
-BYTE_HEIGHTS(BYTE_TILE, 4)
-#define BYTE_ENTRY(nv, mr) BYTE_FITS(nv, mr) ? byte_tile_##nv##_##mr : NULL,
-static byte_tile_fn *const byte_tile_of[][BYTE_MOST_ROWS] = {[1] = {BYTE_MORE_HEIGHTS(BYTE_ENTRY, 1)},
-                                                             [2] = {BYTE_MORE_HEIGHTS(BYTE_ENTRY, 2)},
-                                                             [4] = {BYTE_HEIGHTS(BYTE_ENTRY, 4)}};
+#define TILES(X) BYTE_MORE_HEIGHTS(X, 1) BYTE_MORE_HEIGHTS(X, 2) BYTE_HEIGHTS(X, 4)
+#define ENTRY_OF(type, nv, mr) BYTE_FITS(nv, mr) ? tile_##type##_##nv##_##mr : NULL,
+#define TABLE_OF(X) {[1] = {BYTE_MORE_HEIGHTS(X, 1)}, [2] = {BYTE_MORE_HEIGHTS(X, 2)}, [4] = {BYTE_HEIGHTS(X, 4)}}
+typedef byte_tile_fn *const byte_table[EB_VECTORS + 1][BYTE_MOST_ROWS];
+
+#define TILE_S8(nv, mr) TILE_OF(S8, "bytes", nv, mr)
+#define ENTRY_S8(nv, mr) ENTRY_OF(S8, nv, mr)
+TILES(TILE_S8)
+static byte_table tiles_S8 = TABLE_OF(ENTRY_S8);
 
 /* A panel of columns after another; its rows in tiles of nearly equal heights. */
-static void byte_gemm(const fo_byte_gemm_args *g) {
+static void gemm_by_table(const fo_byte_gemm_args *g, byte_table *table) {
     ptrdiff_t columns;
     if (!g->m) return;
     for (ptrdiff_t j = 0; j < g->n; j += columns) {
@@ -154,8 +165,18 @@ static void byte_gemm(const fo_byte_gemm_args *g) {
         for (ptrdiff_t done = 0; done < tiles; done += t.count) {
             const ptrdiff_t rows = done < taller ? mr + 1 : mr;
             t.count = done < taller ? taller : tiles - taller;
-            byte_tile_of[nv][rows - 1](&t);
+            (*table)[nv][rows - 1](&t);
             t.i += t.count * rows;
         }
     }
 }
+
+static void byte_gemm(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_S8); }
+
+#if DOTS_BF16
+#define TILE_BF16(nv, mr) TILE_OF(BF16, "bf16", nv, mr)
+#define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
+TILES(TILE_BF16)
+static byte_table tiles_BF16 = TABLE_OF(ENTRY_BF16);
+static void gemm_bf16(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_BF16); }
+#endif

@@ -1,4 +1,4 @@
-/* C = epilogue(A B) in 8 bits by tiles of bytes (AMX), with A and B as gemm.h has them.
+/* C = epilogue(A B) of int8 or bfloat16 by tiles (AMX), with A and B as gemm.h has them.
  *
  *   A      up to 16 rows of up to 16 groups      two of A times two of B give four tiles of sums, which go to memory;
  *   B      as many groups of 16 columns          the epilogue reads them there, while the next ones are made
@@ -18,7 +18,13 @@ typedef struct {
 #define TILE_STORE(tile, p, ld) \
     __asm__ volatile("tilestored %%tmm" #tile ", (%0,%1,1)" ::"r"(p), "r"((ptrdiff_t)(ld)) : "memory")
 #define TILE_ZERO(tile) __asm__ volatile("tilezero %%tmm" #tile ::)
-#define TILE_DOT(sums, a, b) __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::)
+#define TILE_DOT(type, sums, a, b) \
+    do \
+        if (type == FO_BF16) \
+            __asm__ volatile("tdpbf16ps %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
+        else \
+            __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
+    while (0)
 
 /* Groups of a tile, of which a segment has whole ones; 0 where they would be few. */
 INLINE ptrdiff_t tile_groups(ptrdiff_t k) {
@@ -37,8 +43,8 @@ INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
 }
 
 /* The sums of `down` tiles of mr rows and `across` vectors of a panel of nv. */
-INLINE void tile_sums(const int down, const int across, const int nv, const fo_byte_gemm_args *g, ptrdiff_t mr,
-                      ptrdiff_t groups, const uint8_t *a, const int8_t *b, int32_t *sums) {
+INLINE void tile_sums(const fo_dtype type, const int down, const int across, const int nv, const fo_byte_gemm_args *g,
+                      ptrdiff_t mr, ptrdiff_t groups, const uint8_t *a, const int8_t *b, int32_t *sums) {
     const ptrdiff_t ldb = nv * QUADS;
     TILE_ZERO(0);
     if (across > 1) TILE_ZERO(1);
@@ -48,12 +54,12 @@ INLINE void tile_sums(const int down, const int across, const int nv, const fo_b
         for (ptrdiff_t p = 0; p < g->k; p += groups, b += groups * ldb) {
             TILE_LOAD(4, a + 4 * p, g->lda);
             TILE_LOAD(6, b, ldb);
-            TILE_DOT(0, 4, 6);
+            TILE_DOT(type, 0, 4, 6);
             if (across > 1) TILE_LOAD(7, b + QUADS, ldb);
-            if (across > 1) TILE_DOT(1, 4, 7);
+            if (across > 1) TILE_DOT(type, 1, 4, 7);
             if (down > 1) TILE_LOAD(5, a + mr * g->lda + 4 * p, g->lda);
-            if (down > 1) TILE_DOT(2, 5, 6);
-            if (down > 1 && across > 1) TILE_DOT(3, 5, 7);
+            if (down > 1) TILE_DOT(type, 2, 5, 6);
+            if (down > 1 && across > 1) TILE_DOT(type, 3, 5, 7);
         }
     TILE_STORE(0, sums, ldb);
     if (across > 1) TILE_STORE(1, sums + VL, ldb);
@@ -62,22 +68,23 @@ INLINE void tile_sums(const int down, const int across, const int nv, const fo_b
 }
 
 /* From memory to C, what sums start with added. */
-INLINE void tile_end(const byte_stack *t, const eb_bounds *bounds, const int nv, int32_t *sums, ptrdiff_t rows,
-                     ptrdiff_t i) {
+INLINE void tile_end(const fo_dtype type, const byte_stack *t, const eb_bounds *bounds, const int nv, int32_t *sums,
+                     ptrdiff_t rows, ptrdiff_t i) {
     const bool whole = t->g->ep.clips && t->wanted == nv * VL;
     for (ptrdiff_t r = 0; r < rows; r++, sums += nv * VL) {
         vi acc[1][BYTE_VECTORS];
-        byte_start(t->g, 1, nv, acc, i + r, t->j);
-        UNROLL_FOR (int v = 0; v < nv; v++) acc[0][v] = v_iadd(acc[0][v], v_iload(sums + v * VL));
+        byte_start(type, t->g, 1, nv, acc, i + r, t->j);
+        UNROLL_FOR (int v = 0; v < nv; v++)
+            acc[0][v] = type == FO_BF16 ? v_iload(sums + v * VL) : v_iadd(acc[0][v], v_iload(sums + v * VL));
         if (whole)
-            byte_end(t, bounds, 1, nv, acc, i + r);
+            byte_end(type, t, bounds, 1, nv, acc, i + r);
         else
             UNROLL_FOR (int v = 0; v < nv; v++) v_istore(sums + v * VL, acc[0][v]);
     }
-    if (!whole) byte_end_sums(t, sums - rows * nv * VL, nv * VL, (int)rows, i);
+    if (!whole) byte_end_sums(type, t, sums - rows * nv * VL, nv * VL, (int)rows, i);
 }
 
-INLINE void tile_stack(const byte_stack *t, const int nv, ptrdiff_t mr, ptrdiff_t groups) {
+INLINE void tile_stack(const fo_dtype type, const byte_stack *t, const int nv, ptrdiff_t mr, ptrdiff_t groups) {
     const fo_byte_gemm_args *g = t->g;
     const eb_bounds bounds = eb_start(&g->ep);
     const int across = nv > 1 ? 2 : 1;
@@ -88,22 +95,16 @@ INLINE void tile_stack(const byte_stack *t, const int nv, ptrdiff_t mr, ptrdiff_
         down = left > 1 ? 2 : 1;
         for (int v = 0; v < nv; v += across)
             if (down > 1)
-                tile_sums(2, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
+                tile_sums(type, 2, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
             else
-                tile_sums(1, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
-        tile_end(t, &bounds, nv, sums, down * mr, i);
+                tile_sums(type, 1, across, nv, g, mr, groups, a, t->b + v * QUADS, sums + v * VL);
+        tile_end(type, t, &bounds, nv, sums, down * mr, i);
     }
 }
 
-/* A panel of columns after another; its rows in tiles of nearly equal heights. Few rows are bound by reading weights,
- * few groups by the epilogue. */
-static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
-    const ptrdiff_t groups = tile_groups(g->k), tiles = (g->m + TILE_ROWS - 1) / TILE_ROWS;
-    if (!groups || g->m <= BYTE_ROWS || g->k * g->segments < TILE_GROUPS) {
-        byte_gemm(g);
-        return;
-    }
-    FO_RAN("gemm bytes by tiles");
+/* A panel of columns after another; its rows in tiles of nearly equal heights. */
+INLINE void gemm_by_tiles(const fo_dtype type, const fo_byte_gemm_args *g, ptrdiff_t groups) {
+    const ptrdiff_t tiles = (g->m + TILE_ROWS - 1) / TILE_ROWS;
     ptrdiff_t i = 0;
     for (ptrdiff_t part = 0; part < 2; part++) {
         const ptrdiff_t rows = g->m / tiles + 1 - part, count = part ? tiles - g->m % tiles : g->m % tiles;
@@ -118,13 +119,36 @@ static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
                                   .b = g->b + 4 * j * g->k * g->segments,
                                   .wanted = (int)(g->n - j < columns ? g->n - j : columns)};
             if (columns == BYTE_VECTORS * VL)
-                tile_stack(&t, BYTE_VECTORS, rows, groups);
+                tile_stack(type, &t, BYTE_VECTORS, rows, groups);
             else if (columns == 2 * VL)
-                tile_stack(&t, 2, rows, groups);
+                tile_stack(type, &t, 2, rows, groups);
             else
-                tile_stack(&t, 1, rows, groups);
+                tile_stack(type, &t, 1, rows, groups);
         }
         i += count * rows;
     }
     __asm__ volatile("tilerelease" ::); /* or the system would save them at each switch */
+}
+
+/* Few rows are bound by reading weights, few groups by the epilogue. */
+static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
+    const ptrdiff_t groups = tile_groups(g->k);
+    if (!groups || g->m <= BYTE_ROWS || g->k * g->segments < TILE_GROUPS) {
+        byte_gemm(g);
+        return;
+    }
+    FO_RAN("gemm bytes by tiles");
+    gemm_by_tiles(FO_S8, g, groups);
+}
+
+/* However few rows: a tile adds in another order than a dot product. */
+static void gemm_bf16_by_tiles(const fo_byte_gemm_args *g) {
+    const ptrdiff_t groups = tile_groups(g->k);
+    if (!groups || g->k * g->segments < TILE_GROUPS) {
+        gemm_bf16(g);
+        return;
+    }
+    if (!g->m) return;
+    FO_RAN("gemm bf16 by tiles");
+    gemm_by_tiles(FO_BF16, g, groups);
 }

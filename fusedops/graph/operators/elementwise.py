@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from ... import bfloat16
 from ...activations import erf
 from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx, to_onnx
 from ..ir.graph import Node
@@ -67,10 +68,7 @@ def _narrow(node, x):
     with np.errstate(over="ignore", invalid="ignore"):
         if BY_ONNX[node.attrs["type"]].name == "float16":
             return x.astype(np.float16).astype(np.float32)
-        wide = x.astype(np.float32)
-    bits = wide.reshape(-1).view(np.uint32)
-    bits = np.where(np.isnan(wide.reshape(-1)), bits | 0x400000, bits + (0x7FFF + (bits >> 16 & 1)))
-    return (bits & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32).reshape(x.shape)
+        return bfloat16.rounded(x.astype(np.float32))
 
 
 def _is_inf(node, x):

@@ -1,0 +1,97 @@
+/* A convolution of bfloat16 where no kernel multiplies it: a depthwise one, or without a dot product of the set. Rounded
+ * operands are multiplied in float32, by whichever algorithm is best there; images of bfloat16 are widened before and
+ * narrowed behind.
+ */
+#include "algorithm.h"
+#include "qimage.h"
+
+fo_conv2d *fo_rounded_create(const fo_conv2d_shape *shape, const uint16_t *w, const float *bias) {
+    fo_conv2d *plan = fo_plan_new(shape, FO_BF16);
+    const ptrdiff_t floats = shape->oc * (shape->ic / shape->groups) * shape->kh * shape->kw;
+    float *wide = plan ? fo_alloc((size_t)max_(floats, 1) * sizeof *wide) : NULL;
+    if (wide) {
+        plan->kn->widen(floats, FO_BF16, w, wide);
+        plan->wide = fo_conv2d_create(shape, &(fo_weights){wide, FO_F32}, NULL, bias);
+        if (plan->wide) plan->isa = fo_conv2d_isa(plan->wide);
+    }
+    fo_free(wide);
+    if (plan) plan->s.act.slopes = NULL; /* the caller's */
+    if (plan && plan->wide) return plan;
+    fo_plan_free(plan);
+    return NULL;
+}
+
+/* What a run needs in scratch, channels last: of an image in bfloat16, of one in float32; 0 bytes: nothing. */
+typedef struct {
+    fo_byte_extent e;
+    ptrdiff_t narrow, wide;
+} rounded_image;
+
+typedef struct {
+    const fo_byte_kernels *kn;
+    rounded_image x, r, y;
+} rounded_state;
+
+static rounded_image room_of(fo_byte_extent e, bool needed) {
+    return (rounded_image){e, needed ? fo_byte_room(e, FO_BF16) : 0, needed ? fo_byte_room(e, FO_F32) : 0};
+}
+
+bool fo_rounded_applies(const fo_conv2d *plan, const fo_conv2d_size *z) {
+    (void)z;
+    return plan->wide;
+}
+
+fo_status fo_rounded_prepare(fo_conv2d_call *call) {
+    const fo_layout *l = &call->layout;
+    const fo_conv2d_size *z = &l->z;
+    const fo_conv2d_shape *s = &call->plan->s;
+    const fo_byte_extent in = {z->n, s->ic, z->ih, z->iw}, out = {z->n, s->oc, z->oh, z->ow};
+    rounded_state *state = fo_call_prepare(call, sizeof *state, 0);
+    if (!state) return FO_NO_MEMORY;
+    *state = (rounded_state){fo_active_bytes(), room_of(in, true), room_of(out, l->types.residual == FO_BF16),
+                             room_of(out, l->types.y == FO_BF16)};
+    fo_image x = fo_byte_pixels(NULL, in), r = l->r, y = l->y;
+    if (state->r.wide) r = fo_byte_pixels(NULL, out);
+    if (state->y.wide) y = fo_byte_pixels(NULL, out);
+    call->inner[0] = fo_conv2d_call_of(call->plan->wide, z, &x, l->adds ? &r : NULL, &y, call->team);
+    if (!call->inner[0]) return FO_NO_MEMORY;
+    call->kernel = call->inner[0]->kernel, call->work = call->inner[0]->work, call->threads = call->inner[0]->threads;
+    call->scratch = state->x.narrow + state->x.wide + state->r.narrow + state->r.wide + state->y.narrow +
+                    state->y.wide + call->inner[0]->scratch;
+    return FO_OK;
+}
+
+/* An image of floats or bfloat16 in any order, rounded, as floats at `room` behind its room in bfloat16. */
+static fo_status widen_image(const rounded_state *s, const rounded_image *i, fo_dtype type, const fo_image *from,
+                             char *room, fo_image *wide) {
+    const fo_image narrow = fo_byte_pixels(room, i->e);
+    *wide = fo_byte_pixels(room + i->narrow, i->e);
+    if (type == FO_BF16)
+        fo_byte_move(s->kn, i->e, FO_BF16, from, &narrow);
+    else if (fo_byte_round(s->kn, i->e, from, &narrow) != FO_OK)
+        return FO_NO_MEMORY;
+    fo_active()->widen(i->e.n * i->e.c * i->e.h * i->e.w, FO_BF16, narrow.data, wide->data);
+    return FO_OK;
+}
+
+fo_status fo_rounded_run(const fo_conv2d_call *call, const fo_image *x, const fo_image *residual, const fo_image *y) {
+    const rounded_state *s = call->state;
+    const fo_types types = call->layout.types;
+    const ptrdiff_t of_x = s->x.narrow + s->x.wide, of_r = s->r.narrow + s->r.wide;
+    char *room = fo_arena_take((size_t)(of_x + of_r + s->y.narrow + s->y.wide));
+    if (!room) return FO_NO_MEMORY;
+    fo_image wide_x, wide_r, wide_y = s->y.wide ? fo_byte_pixels(room + of_x + of_r + s->y.narrow, s->y.e) : *y;
+    fo_status status = widen_image(s, &s->x, types.x, x, room, &wide_x);
+    if (status == FO_OK && s->r.wide && residual) {
+        status = widen_image(s, &s->r, FO_BF16, residual, room + of_x, &wide_r);
+        residual = &wide_r;
+    }
+    if (status == FO_OK) status = fo_call_run(call->inner[0], &wide_x, residual, &wide_y);
+    if (status == FO_OK && s->y.wide) {
+        const fo_image narrow = fo_byte_pixels(room + of_x + of_r, s->y.e);
+        status = fo_byte_round(s->kn, s->y.e, &wide_y, &narrow);
+        fo_byte_move(s->kn, s->y.e, FO_BF16, &narrow, y);
+    }
+    fo_arena_release(room);
+    return status;
+}

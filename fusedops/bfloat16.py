@@ -1,0 +1,11 @@
+"""bfloat16, which NumPy lacks: the upper half of a float32."""
+
+import numpy as np
+
+
+def rounded(x):
+    """float32 values rounded to the nearest bfloat16, halves to even, as float32; NaN stays one."""
+    bits = np.ascontiguousarray(x, np.float32).reshape(-1).view(np.uint32)
+    nearest = bits + (0x7FFF + (bits >> 16 & 1))
+    bits = np.where(bits & 0x7FFFFFFF > 0x7F800000, bits | 0x400000, nearest)
+    return (bits & np.uint32(0xFFFF0000)).astype(np.uint32).view(np.float32).reshape(np.shape(x))

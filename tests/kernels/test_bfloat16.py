@@ -1,0 +1,189 @@
+"""Products of bfloat16: rounded operands whose products are summed in float32, against float64."""
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+import oracle
+from catalog import using_byte_products
+from fusedops import _core, reference
+from guard_pages import guarded
+from oracle import check
+
+
+@pytest.fixture(params=["tiles", "dots", "float32"])
+def products(isa, request):
+    """By the processor's tiles, by its dot product of bfloat16, and by neither."""
+    with using_byte_products({"float32": "words"}.get(request.param, request.param)) as there:
+        there = _core.has_bfloat16() == (request.param != "float32") and (there or request.param == "float32")
+        if not there:
+            pytest.skip(f"no {request.param} of bfloat16")
+        yield request.param
+
+
+def bf16(x):
+    """x rounded to eight bits of mantissa, halves to even."""
+    mantissa, exponent = np.frexp(np.asarray(x, np.float64))
+    with np.errstate(over="ignore"):
+        return np.ldexp(np.rint(np.ldexp(mantissa, 8)), exponent - 8).astype(np.float32)
+
+
+SHAPES = [(1, 1, 1), (1, 64, 64), (5, 33, 17), (6, 64, 2), (7, 65, 31), (13, 16, 32), (12, 128, 96), (40, 130, 515)]
+
+
+@pytest.mark.parametrize("m, n, k", SHAPES)
+@pytest.mark.parametrize("activation", [None, "relu", "gelu"])
+def test_linear(products, threads, rng, m, n, k, activation):
+    x, w = rng.standard_normal((m, k), np.float32), rng.standard_normal((n, k), np.float32)
+    bias, residual = rng.standard_normal((2, m, n), np.float32)
+    y = fo.Linear(w, bias[0], activation=activation, precision="bfloat16")(x, residual)
+    check(y, oracle.linear(bf16(x), bf16(w), bias[0], residual=residual, activation=activation))
+
+
+CONVOLUTIONS = [
+    dict(x=(2, 16, 9, 8), w=(24, 16, 1, 1)),
+    dict(x=(1, 6, 9, 8), w=(5, 6, 1, 1), stride=2),
+    dict(x=(1, 3, 19, 21), w=(8, 3, 7, 7), stride=2, padding=3),
+    dict(x=(1, 32, 12, 70), w=(33, 32, 3, 3), padding=1),
+    dict(x=(1, 32, 6, 5), w=(64, 32, 3, 3), padding=1),
+    dict(x=(1, 5, 8, 60), w=(7, 5, 3, 2), padding=1),
+    dict(x=(1, 8, 15, 13), w=(12, 8, 3, 3), dilation=2),
+    dict(x=(1, 16, 8, 70), w=(8, 4, 3, 3), padding=1, groups=4),
+    dict(x=(1, 6, 8, 9), w=(6, 3, 3, 3), padding=1, groups=2),
+    dict(x=(1, 12, 8, 9), w=(12, 1, 3, 3), padding=1, groups=12),
+    dict(x=(1, 1, 8, 9), w=(3, 1, 3, 3), padding=1),
+]
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+def test_conv2d(products, threads, rng, case, layout):
+    case = dict(case)
+    x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
+    bias = rng.standard_normal(len(w)).astype(np.float32)
+    layer = fo.Conv2d(w, bias, activation="relu", layout=layout, precision="bfloat16", **case)
+    given = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    residual = rng.standard_normal(layer.output_shape(given.shape)).astype(np.float32)
+    y = layer(given, residual)
+    options = dict(bias=bias, residual=residual, activation="relu", layout=layout)
+    check(y, oracle.conv2d(bf16(given), bf16(w), **options, **case))
+    np.testing.assert_array_equal(layer._weights()[0], bf16(w))
+
+
+def test_batch_norm_is_folded_before_weights_are_rounded(products, rng):
+    x, w = rng.standard_normal((1, 8, 5, 5), np.float32), rng.standard_normal((16, 8, 1, 1), np.float32)
+    bn = fo.BatchNorm(*rng.uniform(0.5, 1.5, (4, 16)).astype(np.float32))
+    folded, bias = fo.fold_batch_norm(w, None, bn)
+    y = fo.Conv2d(w, bn=bn, precision="bfloat16")(x)
+    np.testing.assert_array_equal(y, fo.Conv2d(folded, bias, precision="bfloat16")(x))
+
+
+def test_rounding(products):
+    """To nearest, halves to even; what is beyond the largest becomes infinite; NaN stays."""
+    one = np.float32(1)
+    step = np.float32(2**-7)
+    x = np.float32(
+        [[1 + step / 2, 1 + 3 * step / 2, 1 + step / 2 + 2**-20, -1 - step / 2, 3.4e38, np.inf, np.nan, 1e-3]]
+    )
+    w = np.eye(8, dtype=np.float32)
+    for i in range(8):
+        y = fo.Linear(w[i : i + 1, i : i + 1], precision="bfloat16")(x[:, i : i + 1])
+        np.testing.assert_array_equal(y, bf16(x[:, i : i + 1]))
+    assert bf16(x)[0, 0] == one and bf16(x)[0, 1] == 1 + 2 * step and bf16(x)[0, 2] == 1 + step
+
+
+def test_denormals_are_zeros(products):
+    x = np.full((3, 8), 1e-40, np.float32)
+    assert not fo.Linear(np.full((5, 8), 1e30, np.float32), precision="bfloat16")(x).any()
+
+
+@pytest.mark.parametrize("k", [64, 100, 515])
+def test_a_row_has_the_same_bits_in_every_batch(products, rng, k):
+    x, w = rng.standard_normal((70, k), np.float32), rng.standard_normal((100, k), np.float32)
+    layer = fo.Linear(w, precision="bfloat16")
+    whole = layer(x)
+    for rows in (slice(0, 1), slice(3, 9), slice(5, 38)):
+        np.testing.assert_array_equal(layer(x[rows]), whole[rows])
+
+
+def test_columns_have_the_same_bits_in_every_image(products, rng):
+    x, w = rng.standard_normal((3, 16, 9, 70), np.float32), rng.standard_normal((24, 16, 3, 3), np.float32)
+    layer = fo.Conv2d(w, padding=1, precision="bfloat16")
+    np.testing.assert_array_equal(layer(x)[1:2], layer(x[1:2]))
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("m, n, k", [(3, 17, 5), (13, 66, 33)])
+def test_linear_stays_within_arrays(products, rng, at_end, m, n, k):
+    x, residual = rng.standard_normal((m, k), np.float32), rng.standard_normal((m, n), np.float32)
+    layer = fo.Linear(rng.standard_normal((n, k), np.float32), precision="bfloat16")
+    y = layer(guarded(x, at_end), guarded(residual, at_end), guarded(residual, at_end))
+    np.testing.assert_array_equal(y, layer(x, residual))
+
+
+@pytest.mark.parametrize("at_end", [False, True])
+@pytest.mark.parametrize("layout", ["NCHW", "NHWC"])
+@pytest.mark.parametrize("case", [CONVOLUTIONS[i] for i in (0, 2, 3, 5, 9)])
+def test_conv2d_stays_within_arrays(products, rng, at_end, layout, case):
+    case = dict(case)
+    x, w = (rng.standard_normal(case.pop(name), np.float32) for name in "xw")
+    x = x if layout == "NCHW" else np.ascontiguousarray(x.transpose(0, 2, 3, 1))
+    layer = fo.Conv2d(w, precision="bfloat16", layout=layout, **case)
+    y = layer(x)
+    np.testing.assert_array_equal(layer(guarded(x, at_end), out=guarded(y, at_end)), y)
+
+
+def test_strided_arrays(products, rng):
+    x, w = rng.standard_normal((6, 40), np.float32)[::-2, ::2], rng.standard_normal((9, 20), np.float32)
+    layer = fo.Linear(w.T.copy().T, precision="bfloat16")
+    out = np.zeros((3, 18), np.float32)[:, ::2]
+    np.testing.assert_array_equal(layer(x, out=out), fo.Linear(w, precision="bfloat16")(x.copy()))
+
+
+def test_conv1d_and_its_stream(products, rng):
+    x, w = rng.standard_normal((1, 6, 50), np.float32), rng.standard_normal((8, 6, 3), np.float32)
+    layer = fo.Conv1d(w, padding=1, precision="bfloat16")
+    images = fo.Conv2d(w[:, :, None], padding=((0, 0), (1, 1)), precision="bfloat16")
+    whole = layer(x)
+    np.testing.assert_array_equal(whole, images(x[:, :, None])[:, :, 0])
+    stream = layer.stream()
+    parts = [stream.step(x[:, :, i : i + 10]) for i in range(0, 50, 10)] + [stream.flush()]
+    np.testing.assert_array_equal(np.concatenate(parts, 2), whole)
+
+
+@pytest.mark.parametrize(
+    "kind, w, x",
+    [("Linear", (9, 20), (3, 20)), ("Conv2d", (8, 4, 3, 3), (1, 4, 6, 6)), ("Conv1d", (8, 4, 3), (1, 4, 9))],
+)
+def test_layers(rng, kind, w, x):
+    """Copies, pickles, what is printed, and the unfused twin."""
+    x, w = rng.standard_normal(x, np.float32), rng.standard_normal(w, np.float32)
+    bias = rng.standard_normal(len(w)).astype(np.float32)
+    layer = getattr(fo, kind)(w, bias, activation="relu", precision="bfloat16")
+    y = layer(x)
+    assert "precision='bfloat16'" in repr(layer) and "precision" not in repr(getattr(fo, kind)(w))
+    for other in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+        np.testing.assert_array_equal(other(x), y)
+    unfused = getattr(reference, kind)(w, bias, activation="relu", precision="bfloat16")(x)
+    np.testing.assert_allclose(unfused, y, rtol=1e-5, atol=1e-5)
+    assert np.abs(getattr(fo, kind)(w, bias, activation="relu")(x) - y).max() > 1e-4
+
+
+def test_errors(rng):
+    w = rng.standard_normal((4, 4), np.float32)
+    with pytest.raises(ValueError, match="unknown precision 'float16'; known are 'float32', 'bfloat16'"):
+        fo.Linear(w, precision="float16")
+    with pytest.raises(ValueError, match="algorithm='winograd' is one of float32"):
+        fo.Conv2d(rng.standard_normal((4, 4, 3, 3), np.float32), algorithm="winograd", precision="bfloat16")
+    with pytest.raises(ValueError, match="last axis of x must have length 4"):
+        fo.Linear(w, precision="bfloat16")(np.zeros((2, 5), np.float32))
+
+
+@pytest.mark.parametrize("shape", [(0, 4), (3, 0)])
+def test_nothing_to_compute(products, shape):
+    w = np.ones((5, shape[1]), np.float32)
+    y = fo.Linear(w, np.arange(5, dtype=np.float32), precision="bfloat16")(np.ones(shape, np.float32))
+    np.testing.assert_array_equal(y, np.broadcast_to(np.arange(5) + shape[1], (shape[0], 5)))
