@@ -67,5 +67,9 @@ double fo_qconv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size
 double fo_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
 double fo_qlinear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
 double fo_convert_nanoseconds(ptrdiff_t elements);
+/* The same of products of bfloat16; INFINITY where they are multiplied in float32. */
+double fo_bf16_conv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size);
+double fo_bf16_linear_nanoseconds(ptrdiff_t m, ptrdiff_t n, ptrdiff_t k);
+double fo_bf16_convert_nanoseconds(ptrdiff_t elements);
 
 #endif

@@ -185,6 +185,9 @@ cdef extern from "fusedops.h" nogil:
     double fo_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
     double fo_qlinear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
     double fo_convert_nanoseconds(Py_ssize_t elements)
+    double fo_bf16_conv2d_nanoseconds(const fo_conv2d_shape *shape, const fo_conv2d_size *size)
+    double fo_bf16_linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k)
+    double fo_bf16_convert_nanoseconds(Py_ssize_t elements)
     fo_status fo_conv2d_run_as(const fo_conv2d *plan, fo_types types, const fo_conv2d_size *size, const fo_image *x,
                                const fo_image *residual, const fo_image *y)
 

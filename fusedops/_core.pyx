@@ -847,12 +847,13 @@ cdef class Conv2dPlan(WindowPlan):
 
     def _nanoseconds(self, tuple image, tuple result, Py_ssize_t top, Py_ssize_t left):
         """What an image (n, ih, iw) and a result (oh, ow), as a network's steps have them, are predicted to take in
-        float32 and in 8 bits: only the ratio counts."""
+        float32, in 8 bits and in bfloat16: only the ratios count."""
         cdef fo_conv2d_size z
         z.n, z.ih, z.iw = image
         z.oh, z.ow = result
         z.top, z.left = top, left
-        return fo_conv2d_nanoseconds(self.plan, &z), fo_qconv2d_nanoseconds(&self.shape, &z)
+        return (fo_conv2d_nanoseconds(self.plan, &z), fo_qconv2d_nanoseconds(&self.shape, &z),
+                fo_bf16_conv2d_nanoseconds(&self.shape, &z))
 
     def _pixel(self):
         """The floats from one pixel to the next that it reads fastest in an image whose channels are neighbours."""

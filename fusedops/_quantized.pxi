@@ -2,6 +2,8 @@
 
 cdef object BYTES = (np.dtype(np.uint8), np.dtype(np.int8))
 TYPES = {dtype: DTYPES[dtype.name] for dtype in (FLOAT32, *BYTES)}  # that layers of 8 bits have
+BFLOAT16 = np.dtype(np.uint16)  # its bits, in steps of a network
+TYPES[BFLOAT16] = DTYPES["bfloat16"]
 
 
 def dot_product():
@@ -43,13 +45,18 @@ BYTE_STEPS = FO_BYTE_STEPS
 
 
 def linear_nanoseconds(Py_ssize_t m, Py_ssize_t n, Py_ssize_t k):
-    """What a product is predicted to take, in float32 and in 8 bits: only the ratio counts."""
-    return fo_linear_nanoseconds(m, n, k), fo_qlinear_nanoseconds(m, n, k)
+    """What a product is predicted to take, in float32, in 8 bits and in bfloat16: only the ratios count."""
+    return fo_linear_nanoseconds(m, n, k), fo_qlinear_nanoseconds(m, n, k), fo_bf16_linear_nanoseconds(m, n, k)
 
 
 def convert_nanoseconds(Py_ssize_t elements):
     """What so many elements are predicted to take on the way between float32 and bytes."""
     return fo_convert_nanoseconds(elements)
+
+
+def bfloat16_nanoseconds(Py_ssize_t elements):
+    """The same between float32 and bfloat16."""
+    return fo_bf16_convert_nanoseconds(elements)
 
 
 cdef fo_dtype type_of(ndarray a) noexcept:

@@ -6,6 +6,7 @@ import signal
 import sys
 
 from . import __version__, extras, report, runtime
+from .layers import PRECISIONS
 
 
 def main(argv=None):
@@ -169,6 +170,9 @@ def _takes_passes(command):
         dest="disabled",
         help="leave out a pass over an ONNX network; an unknown name lists them",
     )
+    command.add_argument(
+        "--precision", choices=PRECISIONS, help="of the operands of products in an ONNX network (default: float32)"
+    )
 
 
 def _examples(*lines):
@@ -202,6 +206,8 @@ def _bench(options):
         raise ValueError("--dim is of a network's dimensions: name a MODEL")
     if options.disabled and options.model is None:
         raise ValueError("--disable-pass is of the passes over a network: name a MODEL")
+    if options.precision and options.model is None:
+        raise ValueError("--precision is of a network's products: name a MODEL")
     for path in filter(None, (options.json, options.plot)):
         open(path, "ab").close()  # so is a place that cannot be written
     if options.model is None:
@@ -210,7 +216,7 @@ def _bench(options):
     else:
         sizes = dict(options.dim)
         times, profile, results = report.measure_network(
-            options.model, options.threads, sizes, options.quick, options.disabled
+            options.model, options.threads, sizes, options.quick, options.disabled, options.precision
         )
         print(times, profile, sep="\n\n")
         if remark := report.disturbed(times, profile):
@@ -224,7 +230,7 @@ def _bench(options):
 
 
 def _explain(options):
-    print(report.network(options.model, options.disabled).explain())
+    print(report.network(options.model, options.disabled, options.precision).explain())
 
 
 def _quantize(options):

@@ -7,7 +7,10 @@ from .streams import ConvolutionStream
 
 ALGORITHMS: dict[str, int]
 LAYOUTS: tuple[str, ...]
+PRECISIONS: tuple[str, ...]
 LARGEST: int
+
+def multiplies(precision: str) -> bool: ...
 
 class Linear(_core.LinearPlan):
     def __init__(

@@ -766,27 +766,33 @@ cdef fo_types types_of(tuple given) except *:
 
 
 cdef int fill_qconv2d(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """types: those of x, residual and y."""
-    cdef QConv2dPlan layer = <QConv2dPlan?>o[0]
-    s.conv2d.plan, s.conv2d.types = layer.plan, types_of(o[1])
+    """types: those of x, residual and y; a Conv2dPlan has products of bfloat16."""
+    cdef WindowPlan layer = <WindowPlan?>o[0]
+    s.conv2d.plan = (<Conv2dPlan>layer).plan if isinstance(layer, Conv2dPlan) else (<QConv2dPlan?>layer).plan
+    s.conv2d.types = types_of(o[1])
     s.conv2d.size = conv_size(layer.shape.ic, layer.shape.oc, t, t + 1, o[2], o[3])
 
 
 cdef int fill_qlinear(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """x (m, k), y and residual (m, n); types as of qconv2d."""
-    cdef QLinearPlan layer = <QLinearPlan?>o[0]
+    """x (m, k), y and residual (m, n); types as of qconv2d; a LinearPlan has products of bfloat16."""
     cdef fo_qlinear_args *a = &s.qlinear
     cdef tensor *x = t
     cdef tensor *y = t + 1
+    cdef Py_ssize_t n, k
     cdef int i
+    layer = o[0]
+    if isinstance(layer, LinearPlan):
+        a.plan, n, k = (<LinearPlan>layer).narrow, (<LinearPlan>layer).n, (<LinearPlan>layer).k
+    else:
+        a.plan, n, k = (<QLinearPlan?>layer).plan, (<QLinearPlan>layer).n, (<QLinearPlan>layer).k
     check_axes(x, 2, "x")
     check_axes(y, 2, "y")
-    if x.shape[1] != layer.k or y.shape[1] != layer.n or x.shape[0] != y.shape[0]:
-        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit w {layer.n, layer.k}")
+    if x.shape[1] != k or y.shape[1] != n or x.shape[0] != y.shape[0]:
+        raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} do not fit w {n, k}")
     for i in range(3):
         if t[i].slot != ABSENT and t[i].shape[1] > 1 and t[i].stride[1] != 1:
             raise ValueError("the last axis of x, y and residual must be contiguous")
-    a.plan, a.types = layer.plan, types_of(o[1])
+    a.types = types_of(o[1])
     a.m, a.ldx, a.ldy = x.shape[0], x.stride[0], y.stride[0]
     a.ldr = 0 if t[2].slot == ABSENT else t[2].stride[0]
 

@@ -198,21 +198,25 @@ def _bars(axes, workloads):
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def network(path, disabled_passes=()):
+def network(path, disabled_passes=(), precision=None):
     """The network of an ONNX file, or of one that ``model.save`` wrote."""
     with open(path, "rb") as f:
         saved = f.read(2) == b"PK"
     if saved and disabled_passes:
         raise ValueError(f"{path} was saved after the passes: leave them out when the ONNX file is loaded")
-    return load(path) if saved else load_onnx(path, disabled_passes=disabled_passes)
+    if saved and precision:
+        raise ValueError(f"{path} was saved with its precision: choose it when the ONNX file is loaded")
+    if saved:
+        return load(path)
+    return load_onnx(path, disabled_passes=disabled_passes, precision=precision or "float32")
 
 
-def measure_network(path, threads, sizes, quick=False, disabled_passes=()):
+def measure_network(path, threads, sizes, quick=False, disabled_passes=(), precision=None):
     """Times a network's file on random inputs: ``(Benchmark, Profile, dict for --json)``.
 
     `sizes` are those of the dimensions that have names.
     """
-    model = network(path, disabled_passes)
+    model = network(path, disabled_passes, precision)
     names = {n for value in model.inputs for n in value.shape or () if isinstance(n, str)}
     if unknown := set(sizes) - names:
         raise ValueError(

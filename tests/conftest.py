@@ -68,6 +68,11 @@ def _oracle_on_one_thread():
 
 
 @pytest.fixture
+def rng():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
 def draw():
     return Draw(seed=0)
 

@@ -1,15 +1,17 @@
 """Networks: read, fused, planned, and run in one call."""
 
+from ..layers import multiplies
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
 from .ir.float16 import upcast
+from .ir.options import BuildOptions
 from .model import Model
 from .passes.optimizer import check_names
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
 
-def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
+def load_onnx(model, *, fold=True, fuse=True, disabled_passes=(), precision="float32"):
     """Loads a network from ONNX. Needs the ``onnx`` package: ``pip install -e '.[onnx]'`` in a checkout.
 
     Parameters
@@ -22,6 +24,10 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
         Let one kernel do the work of several nodes: bias, residual and activation are applied where a result is made.
     disabled_passes : tuple of str
         Names of passes to leave out, such as ``("epilogue", "blocks")``, so that what each buys can be measured alone.
+    precision : "float32" or "bfloat16"
+        With bfloat16, convolutions and products round their operands to it where that is predicted to be faster on the
+        processor at hand, layer by layer, and sum in float32; values between two such layers stand in bfloat16. Inputs
+        and outputs keep their types. ``model.explain()`` says what stayed float32 and why.
 
     Returns
     -------
@@ -49,11 +55,25 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=()):
     >>> model(np.ones((1, 3), np.float32), np.ones((3, 2), np.float32))
     array([[3., 3.]], dtype=float32)
     """
-    disabled = check_names(disabled_passes)
-    return Model.built(upcast(read_onnx(model)), fold, fuse, disabled)
+    options = _options(fold, fuse, disabled_passes, precision)
+    return Model.built(upcast(read_onnx(model)), options)
 
 
-def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, fuse=True, disabled_passes=()):
+def _options(fold, fuse, disabled_passes, precision):
+    multiplies(precision)  # or the error that says what it may be
+    return BuildOptions(fold, fuse, check_names(disabled_passes), precision)
+
+
+def from_torch(
+    module,
+    example_inputs=None,
+    *,
+    dynamic_shapes=None,
+    fold=True,
+    fuse=True,
+    disabled_passes=(),
+    precision="float32",
+):
     """Loads a network, or a single layer, from PyTorch. Needs ``pip install -e '.[torch]'`` in a checkout.
 
     The network is compared with the module before it is handed out: on the example, on other values, and in other sizes
@@ -75,6 +95,8 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     fold, fuse : bool
     disabled_passes : tuple of str
         See :func:`load_onnx`. A single layer has nothing to fold or fuse and takes none of them.
+    precision : "float32" or "bfloat16"
+        See :func:`load_onnx`. The network is compared with the module in float32. A single layer does as it is told.
 
     Returns
     -------
@@ -102,19 +124,20 @@ def from_torch(module, example_inputs=None, *, dynamic_shapes=None, fold=True, f
     """
     from .frontends.torch import export, nn_layers  # a sixth of the time that `load` takes without them
 
-    disabled = check_names(disabled_passes)
+    options = _options(fold, fuse, disabled_passes, precision)
     if example_inputs is None:
-        if not (fold and fuse) or disabled or dynamic_shapes is not None:
+        if not (fold and fuse) or options.disabled or dynamic_shapes is not None:
             raise TypeError(
                 "a single layer has nothing to fold or fuse: for a network pass example inputs as well, "
                 "from_torch(module, example_inputs, fold=..., fuse=...)"
             )
-        return nn_layers.layer_of(module)
+        return nn_layers.layer_of(module, precision)
 
-    def build(graph):
-        return Model.built(upcast(graph.copy()), fold, fuse, disabled)
+    def build(graph, options=options._replace(precision="float32")):
+        return Model.built(upcast(graph.copy()), options)
 
-    return export.read_torch(module, example_inputs, dynamic_shapes, build)
+    found = export.read_torch(module, example_inputs, dynamic_shapes, build)
+    return found if precision == "float32" else build(found._source, options)
 
 
 def load(path):

@@ -2,11 +2,19 @@ import os
 from collections.abc import Iterable
 from typing import Any, overload
 
+from .._types import Precision
 from .model import Model as Model
 
 __all__ = ["Model", "from_torch", "load", "load_onnx"]
 
-def load_onnx(model: Any, *, fold: bool = True, fuse: bool = True, disabled_passes: Iterable[str] = ()) -> Model: ...
+def load_onnx(
+    model: Any,
+    *,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Model: ...
 @overload
 def from_torch(
     module: Any,
@@ -16,6 +24,7 @@ def from_torch(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
 ) -> Any: ...
 @overload
 def from_torch(
@@ -26,5 +35,6 @@ def from_torch(
     fold: bool = True,
     fuse: bool = True,
     disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
 ) -> Model: ...
 def load(path: str | os.PathLike[str]) -> Model: ...

@@ -6,6 +6,7 @@ from ..layers import integer
 from .frontends import native
 from .ir.explanation import Explanation
 from .ir.float16 import upcast
+from .ir.options import BuildOptions
 from .passes.context import example_shapes
 from .passes.optimizer import optimize
 from .planner import leftovers
@@ -52,9 +53,9 @@ class Model:
     fused ...
     """
 
-    def __init__(self, graph, report, source=None, options=(True, True, ())):
+    def __init__(self, graph, report, source=None, options=BuildOptions()):
         """`source` is the graph as it was read, from which the forms that benchmark and profile compare are made;
-        `options` of `built`."""
+        `options` are those that it was made with."""
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._shares = {}  # of each node in the time of the latest profile
         self._session = Session(graph, options)
@@ -145,7 +146,7 @@ class Model:
             source.defaults = [v for v in source.defaults if v.name not in names]
             for name in names:
                 del source.constants[name]
-            self._variants[key] = self.built(upcast(source), *self._options)
+            self._variants[key] = self.built(upcast(source), self._options)
         return self._variants[key]
 
     def plan(self, *arrays):
@@ -202,8 +203,8 @@ class Model:
         """
         plan = self._example_plan()
         report = [*self._report, *(plan.report if plan is not None else [])]
-        _, fuse, disabled = self._options
-        alone = leftovers.activations(self._graph, report, fuse and "epilogue" not in disabled)
+        fuses = self._options.fuse and "epilogue" not in self._options.disabled
+        alone = leftovers.activations(self._graph, report, fuses)
         return Explanation.of(report, leftovers.by_numpy(self._graph, plan, self._shares), alone)
 
     def _example_plan(self):
@@ -295,18 +296,19 @@ class Model:
         """The network and the forms that it is compared with."""
         if self._source is None:
             return {"fused": self}
+        unfused = self._options._replace(fuse=False, disabled=frozenset())
         return {
             "fused": self,
-            "folded only": self.built(self._source, True, False),
-            "unfused": self.built(self._source, False, False),
+            "folded only": self.built(self._source, unfused._replace(fold=True)),
+            "unfused": self.built(self._source, unfused._replace(fold=False)),
         }
 
     @classmethod
-    def built(cls, source, fold, fuse, disabled=(), *more):
+    def built(cls, source, options, *more):
         """A model of the graph `source`, which stays as it is; `more` is for its report."""
         graph = source.copy()
-        report = optimize(graph, fold=fold, fuse=fuse, disabled=disabled)
-        return cls(graph, [*report, *more], source, (fold, fuse, disabled))
+        report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled)
+        return cls(graph, [*report, *more], source, options)
 
     def quantize(self, samples, *, calibration="mse", keep=(), layer_snr=20.0, snr=20.0, progress=lambda done: None):
         """The network in 8 bits where that is predicted to be faster here, and exact enough on samples.
@@ -373,7 +375,7 @@ class Model:
         if self.explain().quantized is not None or is_quantized(self._graph):
             raise ValueError("the network is quantised already: quantise the float32 network that it was made from")
         graph, done = quantize(self._session, Session.optimized, Session, samples, options, progress)
-        return self.built(graph, *self._options, done)
+        return self.built(graph, self._options, done)
 
     def save(self, path):
         """Writes the network, fused as it is, to a file that :func:`fusedops.load` reads with NumPy alone.

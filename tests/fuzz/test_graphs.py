@@ -16,6 +16,7 @@ from fusedops.graph import Model
 from fusedops.graph.inference.evaluate import evaluate
 from fusedops.graph.inference.shape_inference import infer_node
 from fusedops.graph.ir.graph import Graph, Node, TensorInfo, Value, constant
+from fusedops.graph.ir.options import BuildOptions
 from fusedops.graph.planner import batch_tiling
 from fuzzing import fuzz
 
@@ -350,7 +351,7 @@ def test_graphs(drawn):
     )
     with mock.patch.object(batch_tiling, "CACHE_BYTES", cache):
         for fold, fuse in itertools.product((True, False), repeat=2):
-            ys = Model.built(graph, fold, fuse)(*arrays)
+            ys = Model.built(graph, BuildOptions(fold, fuse))(*arrays)
             for y, v in zip(ys if isinstance(ys, tuple) else (ys,), graph.results, strict=True):
                 assert y.shape == exact[v].shape
                 allowed = 2e-4 * np.abs(exact[v]).max() + 100 * np.abs(rounded[v] - exact[v]).max() + 1e-6

@@ -12,6 +12,7 @@ from onnx.parser import parse_model
 from torch import nn
 
 import fusedops as fo
+from fusedops.graph.ir.options import BuildOptions
 from fusedops.graph.planner import batch_tiling
 from torch_models import NETWORKS, exported
 
@@ -26,7 +27,10 @@ def small_cache(monkeypatch, nbytes=1):
 def fused(name):
     """(network, three images, their results one by one)."""
     _, x, source = exported(name)
-    net, x = fo.Model.built(source._source, True, True), np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)])
+    net, x = (
+        fo.Model.built(source._source, BuildOptions()),
+        np.concatenate([np.roll(x.numpy(), i, -1) for i in range(3)]),
+    )
     return net, x, np.concatenate([net(image[np.newaxis]) for image in x])
 
 

@@ -21,6 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from torch import nn
 
 import fusedops as fo
+from fusedops.graph.ir.options import BuildOptions
 from fusedops.graph.runtime import profiler
 from fusedops.timing import Summary
 from torch_models import NETWORKS, build, exported
@@ -49,7 +50,7 @@ def networks():
             made[name] = (
                 module,
                 x,
-                {f: source if f == (False, False) else fo.Model.built(source._source, *f) for f in FORMS},
+                {f: source if f == (False, False) else fo.Model.built(source._source, BuildOptions(*f)) for f in FORMS},
             )
         return made[name]
 
@@ -100,7 +101,7 @@ def test_open_batch_size(networks, name):
 def test_blocks_of_large_images_run_in_one_kernel(name):
     module, x = build(name)[0], torch.randn(2, 3, 224, 224)
     net = fo.from_torch(module, x)
-    layers = fo.Model.built(net._source, True, False)
+    layers = fo.Model.built(net._source, BuildOptions(fuse=False))
     assert any(step.kind == "separable" for step in net.plan(x.numpy())[0].steps)
     np.testing.assert_array_equal(net(x.numpy())[:1], net(x.numpy()[:1]))
     assert not any(step.kind == "separable" for step in layers.plan(x.numpy())[0].steps)
@@ -685,7 +686,7 @@ def assert_agrees(module, *inputs, numpy_steps=()):
     """Batches of 1 and 3 agree with PyTorch in every form; what NumPy computes are the operators of these names."""
     source = fo.from_torch(module.eval(), tuple(x[:1] for x in inputs), fold=False, fuse=False)
     for form in FORMS:
-        net = fo.Model.built(source._source, *form)
+        net = fo.Model.built(source._source, BuildOptions(*form))
         for given in (inputs, [x[:1] for x in inputs]):
             found, expected = net(*(x.numpy() for x in given)), module(*given)
             pairs = zip(found, expected, strict=True) if isinstance(found, tuple) else [(found, expected)]

@@ -13,6 +13,7 @@ import fusedops as fo
 from fusedops.graph.passes.optimizer import PASSES
 from fusedops.graph.steps.lowering import LoweringContext
 from fusedops.graph.steps.tensor import TensorView
+from onnx_lines import network
 
 FORMS = [{"fold": fold, "fuse": fuse} for fold, fuse in itertools.product((False, True), repeat=2)]
 RNG = np.random.default_rng(0)
@@ -20,30 +21,6 @@ RNG = np.random.default_rng(0)
 
 def some(*shape):
     return RNG.uniform(1, 2, shape).astype(np.float32)
-
-
-def network(graph, inputs, constants=None, axes=1, opset=17):
-    """An ONNX model of lines such as "y = Gemm beta=2 x w c", whose result, of so many axes, is that of the last one;
-    "-" is no input. The first axis of an input is open, unless it is 1."""
-    nodes = []
-    for line in graph.split("; "):
-        result, call = line.split(" = ")
-        op, *words = call.split()
-        attributes = {k: float(v) for k, v in (w.split("=") for w in words if "=" in w)}
-        nodes.append(helper.make_node(op, [w.replace("-", "") for w in words if "=" not in w], [result], **attributes))
-    shapes = {k: [n if n == 1 or i else "n" for i, n in enumerate(a.shape)] for k, a in inputs.items()} | {
-        nodes[-1].output[0]: [None] * axes
-    }
-    x, y = (
-        [helper.make_tensor_value_info(k, TensorProto.FLOAT, shapes[k]) for k in names]
-        for names in (inputs, nodes[-1].output)
-    )
-    weights = [
-        numpy_helper.from_array(np.asarray(a, getattr(a, "dtype", "f4")), k) for k, a in (constants or {}).items()
-    ]
-    return helper.make_model(
-        helper.make_graph(nodes, "g", x, y, weights), opset_imports=[helper.make_opsetid("", opset)], ir_version=8
-    )
 
 
 def check(expected, graph, inputs, constants=None, rtol=1e-5):

@@ -1,12 +1,6 @@
-import numpy as np
 import pytest
 
 from catalog import BYTE_PRODUCTS, using_byte_products
-
-
-@pytest.fixture
-def rng():
-    return np.random.default_rng(0)
 
 
 @pytest.fixture(params=BYTE_PRODUCTS)

@@ -8,18 +8,20 @@ import zipfile
 
 import numpy as np
 
+from ...layers import PRECISIONS
 from ..ir.explanation import Fusion, Quantized, QuantizedLayer, QuantizedOutput, Refusal
 from ..ir.float16 import exact_float16
 from ..ir.graph import Graph, Node, Value
+from ..ir.options import BuildOptions
 from ..operators.registry import OPERATORS
 
 FORMAT, VERSION = "fusedops network", 1
 SMALL = 64  # elements of an array that is kept as it is
 
 
-def save(path, graph, report, source=None, options=(True, True, ())):
-    """Writes a graph, the report of its passes and, where inputs have defaults, the graph as it was read, with the
-    options of its passes."""
+def save(path, graph, report, source=None, options=BuildOptions()):
+    """Writes a graph, the report of its passes, its precision and, where inputs have defaults, the graph as it was
+    read, with the options of its passes."""
     arrays = _Arrays()
     header = {
         "format": FORMAT,
@@ -29,8 +31,9 @@ def save(path, graph, report, source=None, options=(True, True, ())):
     }
     if source is not None and source.defaults:
         header["source"] = _written(source, arrays) | {"defaults": [_described(v) for v in source.defaults]}
-        fold, fuse, disabled = options
-        header["options"] = [fold, fuse, sorted(disabled)]
+        header["options"] = [options.fold, options.fuse, sorted(options.disabled)]
+    if options.precision != BuildOptions().precision:
+        header["precision"] = options.precision
     text = np.frombuffer(json.dumps(header).encode(), np.uint8)
     with open(os.fspath(path), "wb") as f:  # not the number of a file that is open, which would be closed
         np.savez(f, header=text, **{f"a{i}": a for i, a in enumerate(arrays.stored)})
@@ -131,8 +134,10 @@ def _read(path, file):
             arrays = functools.cache(  # a header may name one more than once
                 lambda i, kind=None: _numbers(archive[f"a{i:d}"]) if kind is None else _widened(arrays(i), kind)
             )
-            graph, report = _graph(header, arrays), _report(header)
-            return (graph, report, *_source(header, graph, arrays)) if "source" in header else (graph, report)
+            graph, report, precision = _graph(header, arrays), _report(header), _precision(header)
+            if "source" in header:
+                return graph, report, *_source(header, graph, arrays, precision)
+            return graph, report, None, BuildOptions(precision=precision)
     except _OtherVersion as e:
         raise ValueError(str(e)) from None
     except MemoryError:
@@ -243,13 +248,20 @@ def _graph(header, arrays):
     return Graph(nodes, constants, inputs, outputs, results, header["opset"], captures=captures)
 
 
-def _source(header, graph, arrays):
+def _precision(header):
+    precision = header.get("precision", "float32")
+    if precision not in PRECISIONS:
+        raise ValueError(f"its precision is {precision!r}")
+    return precision
+
+
+def _source(header, graph, arrays, precision):
     """(the graph as it was read, whose defaults those of `graph` are, the options of its passes)."""
     source, (fold, fuse, disabled) = _graph(header["source"], arrays), header["options"]
     source.defaults = graph.defaults = [_value(v) for v in header["source"]["defaults"]]
     if not source.constants.keys() >= {v.name for v in source.defaults}:
         raise ValueError("an input has no default")
-    return source, (bool(fold), bool(fuse), frozenset(_texts(disabled)))
+    return source, BuildOptions(bool(fold), bool(fuse), frozenset(_texts(disabled)), precision)
 
 
 def _report(header):

@@ -13,9 +13,9 @@ from ..operators.registry import OPERATORS
 def of_layer(node, x, y, layer):
     """(float32, 8 bits) of a layer for the shapes of its input and its result; `layer`: the Conv2d of a convolution."""
     if "Conv" not in node.op:
-        return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])
+        return _core.linear_nanoseconds(math.prod(x[:-1]), y[-1], x[-1])[:2]
     _, _, pads = _window(node, x, layer._weights_shape())
-    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])
+    return layer._nanoseconds((x[0], *_image(x)), _image(y), pads[0][0], pads[1][0])[:2]
 
 
 def of_others(nodes, shapes):

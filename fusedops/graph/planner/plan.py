@@ -22,7 +22,7 @@ from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
 from ..steps.tensor import TensorView, channels_last, physical_memory, same_order
-from . import batch_tiling, inplace, mbconv
+from . import batch_tiling, inplace, mbconv, precision
 
 
 class CallSequence:
@@ -97,7 +97,7 @@ _REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
 
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
-    of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a
+    of the inputs that decide on shapes inside. `bfloat16` lets steps multiply in it. `threads` decides with how many images of a batch at once a
     step should run, not on results.
 
     Attributes
@@ -107,7 +107,7 @@ class SymbolicPlan:
     refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
-    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None):
+    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False):
         self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known))
@@ -117,6 +117,8 @@ class SymbolicPlan:
         _write_outputs(builder)
         batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
         self.steps, self.report = mbconv.merge(builder)
+        if bfloat16:
+            self.report += precision.run(builder, self.steps)
         _space_pixels(self.steps)
         batch_tiling.cut(self.steps)
         inplace.run(self.steps)

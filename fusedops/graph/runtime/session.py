@@ -11,6 +11,7 @@ import numpy as np
 
 from ... import _core
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
+from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
 from ..ir.symbolic import SYMBOLIC_ERRORS, ShapeEnv
 from ..passes.optimizer import optimize
@@ -43,8 +44,8 @@ class Session:
     Parameters
     ----------
     graph : Graph
-    options : tuple
-        (fold, fuse, disabled passes): what is done to a branch that takes the place of its node.
+    options : BuildOptions
+        What is done to a branch that takes the place of its node, and the precision of all.
     inner : bool
         A graph inside a node, which takes inputs of any shape.
     layers : dict, optional
@@ -58,7 +59,7 @@ class Session:
         Symbolic plans that could not be made, as an operator takes plain ints alone: each new size is planned anew.
     """
 
-    def __init__(self, graph, options=(True, True, ()), *, inner=False, layers=None, subgraphs=None):
+    def __init__(self, graph, options=BuildOptions(), *, inner=False, layers=None, subgraphs=None):
         self.graph, self.options, self.inner, self.layers = graph, options, inner, {} if layers is None else layers
         self.subgraphs = subgraphs or Subgraphs(partial(Session, options=options, inner=True))
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
@@ -223,7 +224,9 @@ class Session:
                 for shape, v in zip(shapes, self.graph.inputs, strict=True)
             ]
         by_name = dict(zip([v.name for v in self.graph.inputs], shapes, strict=True))
-        return SymbolicPlan(self.graph, env, by_name, values, self.layers, threads, self.subgraphs)
+        return SymbolicPlan(
+            self.graph, env, by_name, values, self.layers, threads, self.subgraphs, self.options.bfloat16
+        )
 
     def _part(self, graph):
         """The session of some of the nodes."""
@@ -234,8 +237,7 @@ class Session:
         key = tuple((n.name, branch) for n, branch in decided.items())
         if key not in self._branches:
             graph = inlined(self.graph, decided).copy()
-            fold, fuse, disabled = self.options
-            optimize(graph, fold=fold, fuse=fuse, disabled=disabled)
+            optimize(graph, fold=self.options.fold, fuse=self.options.fuse, disabled=self.options.disabled)
             self._branches[key] = Session(graph, self.options, inner=self.inner)
         return self._branches[key]
 

@@ -13,8 +13,8 @@ def import_torch():
     return torch
 
 
-def layer_of(module):
-    """The prepared layer of a single torch.nn layer.
+def layer_of(module, precision="float32"):
+    """The prepared layer of a single torch.nn layer, whose products have a precision.
 
     Raises
     ------
@@ -44,7 +44,13 @@ def layer_of(module):
             f"torch.nn's {', '.join(known.__name__ for known in makers)}: "
             "for anything else, pass example inputs as well, from_torch(module, example_inputs)"
         )
-    return makers[kind](module)
+    if precision == "float32":
+        return makers[kind](module)
+    if makers[kind] not in (_convolution, _linear):
+        raise TypeError(
+            f"{kind.__name__} has no precision but float32 here: layers of Conv1d, Conv2d and Linear multiply in {precision}"
+        )
+    return makers[kind](module, precision=precision)
 
 
 def _array(parameter):
@@ -57,14 +63,14 @@ def _array(parameter):
     return parameter.detach().cpu().numpy()
 
 
-def _convolution(m):
+def _convolution(m, **options):
     name = type(m).__name__
     if m.padding_mode != "zeros":
         raise ValueError(
             f"{name} has padding_mode={m.padding_mode!r}; a fusedops layer pads with zeros: "
             "load it as a network, from_torch(module, example_inputs)"
         )
-    return getattr(layers, name)(_array(m.weight), _array(m.bias), groups=m.groups, **_windows(m))
+    return getattr(layers, name)(_array(m.weight), _array(m.bias), groups=m.groups, **_windows(m), **options)
 
 
 def _transposed(m):
@@ -81,8 +87,8 @@ def _number(value):
     return value[0] if isinstance(value, tuple) and len(value) == 1 else value
 
 
-def _linear(m):
-    return layers.Linear(_array(m.weight), _array(m.bias))
+def _linear(m, **options):
+    return layers.Linear(_array(m.weight), _array(m.bias), **options)
 
 
 def _sequence(m):

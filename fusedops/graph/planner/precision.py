@@ -1,0 +1,93 @@
+"""precision="bfloat16": which steps multiply in bfloat16, and which images and rows stand in it between them.
+
+A convolution or product does where that is predicted to be faster here, the rounding of its input counted. A value
+stands in bfloat16 where such steps alone use its memory. What computes little, and all else, is float32."""
+
+import math
+
+import numpy as np
+
+from ... import _core
+from ..ir.explanation import Refusal
+from ..ir.symbolic import guard
+from ..steps.step import Step
+
+PRODUCTS = {"conv2d": "qconv2d", "linear": "qlinear"}  # kinds of steps, and those that have types
+_FLOAT32 = np.dtype(np.float32)
+
+
+def run(builder, steps):
+    """Lets steps multiply in bfloat16, in place; the report of those that could and do not."""
+    users = {}
+    for step in steps:
+        for t in step.tensors():
+            users.setdefault(id(t.buffer.root()), []).append((step, t))
+    able, report = {id(s): s for s in steps if s.kind in PRODUCTS and not s.inner}, []
+    narrow, slow = _found(users, able)
+    while slow:  # each that is left out may leave another with an input to round
+        report += [Refusal("precision", s.node.name, why, s.node.op) for s, why in slow]
+        able = {key: s for key, s in able.items() if all(s is not left for left, _ in slow)}
+        narrow, slow = _found(users, able)
+    for step in able.values():
+        _narrow(builder, step, narrow)
+    for b in narrow:
+        for buffer in {id(t.buffer): t.buffer for _, t in users[b]}.values():
+            buffer.nbytes //= 2
+    return report
+
+
+def _found(users, able):
+    """(memory that holds values in bfloat16, the steps that are slower so and why), if all of `able` multiply so."""
+    narrow = {b for b, using in users.items() if _stands(using, able)}
+    reasons = [(s, _why_not(s, narrow)) for s in able.values()]
+    return narrow, [(s, why) for s, why in reasons if why]
+
+
+def _stands(using, able):
+    """Whether memory holds a value between steps that multiply in bfloat16, and nothing else."""
+    buffer = using[0][1].buffer
+    inside = buffer.array is None and not buffer.slot and all(t.dtype == _FLOAT32 for _, t in using)
+    return inside and all(id(s) in able for s, _ in using)
+
+
+def _why_not(step, narrow):
+    """Why a step stays float32; "" where it is faster in bfloat16."""
+    x, y = step.arguments["x"], step.arguments["y"]
+    rounds = id(x.buffer.root()) not in narrow
+    where = (step.arguments["top"], step.arguments["left"]) if step.kind == "conv2d" else ()
+    return guard(_reason, step.arguments["layer"], x.shape, y.shape, where, rounds)
+
+
+def _reason(layer, x, y, where, rounds):
+    if isinstance(layer, _core.Conv2dPlan):
+        ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
+    else:
+        ns, _, narrow = _core.linear_nanoseconds(x[0], y[1], x[1])
+    if narrow == math.inf:
+        return "the processor has no product of bfloat16 for it"
+    way = _core.bfloat16_nanoseconds(math.prod(x)) if rounds else 0
+    if narrow + way < ns:
+        return ""
+    return f"float32 is predicted to take {ns / (narrow + way):.2f} of the time"
+
+
+def _narrow(builder, step, narrow):
+    """The same step with operands of bfloat16."""
+    layer = step.arguments["layer"]
+    arguments = {name: _stored(t, narrow) for name, t in step.arguments.items()}
+    arguments["layer"] = builder.layer((step.node.name, "bfloat16"), lambda: _layer(layer))
+    arguments["types"] = tuple(t and t.dtype for t in (arguments[name] for name in ("x", "residual", "y")))
+    made = Step.of(PRODUCTS[step.kind], step.node, arguments)
+    step.kind, step.arguments, step.reads, step.writes = made.kind, made.arguments, made.reads, made.writes
+
+
+def _stored(t, narrow):
+    """A tensor as it stands where its memory is narrow."""
+    if not hasattr(t, "buffer") or id(t.buffer.root()) not in narrow:
+        return t
+    return t._replace(dtype=_core.BFLOAT16, offset=t.offset // 2)
+
+
+def _layer(layer):
+    arrays, options = layer._arguments
+    return type(layer)(*arrays, **options | {"precision": "bfloat16"})

@@ -1,0 +1,147 @@
+"""Networks whose products multiply in bfloat16 where that is faster."""
+
+import numpy as np
+import pytest
+
+import fusedops as fo
+from fusedops import _core, cli
+from onnx_lines import network
+
+CHAIN = "a = Conv x w; b = Relu a; c = Conv b v; d = Add c b; e = Relu d; y = Conv e u"
+LINEARS = "a = MatMul x w; b = Relu a; c = MatMul b v; y = Softmax c"
+
+
+def chain(rng):
+    """1x1 convolutions one after the other, with a residual."""
+    w, v, u = (
+        rng.standard_normal(shape).astype(np.float32) / 8 for shape in [(64, 32, 1, 1), (64, 64, 1, 1), (32, 64, 1, 1)]
+    )
+    x = rng.standard_normal((1, 32, 20, 20)).astype(np.float32)
+    return network(CHAIN, {"x": x}, dict(w=w, v=v, u=u), 4), x
+
+
+def linears(rng, rows=40):
+    w, v = (rng.standard_normal(shape).astype(np.float32) / 16 for shape in [(200, 300), (300, 100)])
+    x = rng.standard_normal((rows, 200)).astype(np.float32)
+    return network(LINEARS, {"x": x}, dict(w=w, v=v), 2), x
+
+
+def types(model, x):
+    """Of x, the residual and y of each product in bfloat16."""
+    steps = [s for s in model.plan(x)[0].steps if s.kind in ("qconv2d", "qlinear")]
+    return [tuple(t and {"uint16": "bfloat16"}.get(t.name, t.name) for t in s.arguments["types"]) for s in steps]
+
+
+needs_bfloat16 = pytest.mark.skipif(not _core.has_bfloat16(), reason="the processor has no dot product of bfloat16")
+
+
+@needs_bfloat16
+def test_values_between_two_products_stand_in_bfloat16(rng):
+    proto, x = chain(rng)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    wide, narrow = "float32", "bfloat16"
+    assert types(model, x) == [(wide, None, narrow), (narrow, narrow, narrow), (narrow, None, wide)]
+    assert model.memory(x.shape) < 0.7 * fo.load_onnx(proto).memory(x.shape)
+
+
+@needs_bfloat16
+def test_what_other_steps_read_stays_float32(rng):
+    proto, x = linears(rng)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    assert types(model, x) == [("float32", None, "bfloat16"), ("bfloat16", None, "float32")]
+
+
+@pytest.mark.parametrize("make", [chain, linears])
+@pytest.mark.parametrize("options", [{}, {"fuse": False}, {"fold": False, "fuse": False}])
+def test_close_to_float32(isa, threads, rng, make, options):
+    proto, x = make(rng)
+    y, expected = fo.load_onnx(proto, precision="bfloat16", **options)(x), fo.load_onnx(proto, **options)(x)
+    assert y.dtype == np.float32
+    error = np.abs(y - expected).max() / np.abs(expected).max()
+    assert error < 0.02 and (error > 1e-5) == _core.has_bfloat16()
+
+
+def test_a_layer_that_gains_nothing_stays_float32(rng):
+    """A product of few numbers: its call would take longer."""
+    proto = network("y = MatMul x w", {"x": np.ones((2, 3), np.float32)}, {"w": np.ones((3, 4), np.float32)}, 2)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    assert types(model, np.ones((2, 3), np.float32)) == []
+    (refusal,) = [r for r in model.explain().refusals if r.kind == "precision"]
+    assert "float32 is predicted" in refusal.reason or "no product of bfloat16" in refusal.reason
+    np.testing.assert_array_equal(model(np.ones((2, 3), np.float32)), fo.load_onnx(proto)(np.ones((2, 3), np.float32)))
+
+
+def test_without_the_instruction_all_stays_float32(rng):
+    before = _core.dot_product()
+    _core.set_dot_product(False)
+    try:
+        proto, x = chain(rng)
+        model = fo.load_onnx(proto, precision="bfloat16")
+        np.testing.assert_array_equal(model(x), fo.load_onnx(proto)(x))
+        assert {r.reason for r in model.explain().refusals if r.kind == "precision"} == {
+            "the processor has no product of bfloat16 for it"
+        }
+    finally:
+        _core.set_dot_product(before)
+
+
+def test_open_sizes(rng):
+    proto, _ = linears(rng)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model = fo.load_onnx(proto, precision="bfloat16")
+    for rows in (40, 41, 7, 1, 300):
+        x = rng.standard_normal((rows, 200)).astype(np.float32)
+        np.testing.assert_allclose(model(x), fo.load_onnx(proto)(x), rtol=0.05, atol=1e-3)
+
+
+def test_batches_in_tiles(rng):
+    """A batch, which runs in tiles, has the bits of its images."""
+    proto, x = chain(rng)
+    proto.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "n"
+    model = fo.load_onnx(proto, precision="bfloat16")
+    batch = rng.standard_normal((12, *x.shape[1:])).astype(np.float32)
+    y = model(batch)
+    for i in range(12):
+        np.testing.assert_array_equal(y[i : i + 1], model(batch[i : i + 1]))
+
+
+def test_saved_with_its_precision(rng, tmp_path):
+    proto, x = chain(rng)
+    model = fo.load_onnx(proto, precision="bfloat16")
+    model.save(tmp_path / "model.fo")
+    again = fo.load(tmp_path / "model.fo")
+    np.testing.assert_array_equal(again(x), model(x))
+    assert types(again, x) == types(model, x)
+
+
+def test_unknown_precision(rng):
+    proto, _ = chain(rng)
+    with pytest.raises(ValueError, match="unknown precision 'half'; known are 'float32', 'bfloat16'"):
+        fo.load_onnx(proto, precision="half")
+
+
+def test_command_line(rng, tmp_path, capsys):
+    proto, _ = chain(rng)
+    path = tmp_path / "model.onnx"
+    path.write_bytes(proto.SerializeToString())
+    assert cli.main(["explain", str(path), "--precision", "bfloat16"]) in (0, None)
+    assert "epilogue" in capsys.readouterr().out
+    fo.load_onnx(proto, precision="bfloat16").save(tmp_path / "model.fo")
+    assert cli.main(["explain", str(tmp_path / "model.fo"), "--precision", "bfloat16"])
+    assert "was saved with its precision" in capsys.readouterr().err
+
+
+def test_from_torch(rng):
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 32)).eval()
+    x = torch.randn(50, 64)
+    model = fo.from_torch(module, x, precision="bfloat16")
+    with torch.no_grad():
+        np.testing.assert_allclose(model(x.numpy()), module(x).numpy(), rtol=0.05, atol=0.02)
+    layer = fo.from_torch(module[0], precision="bfloat16")
+    np.testing.assert_array_equal(
+        layer(x.numpy()),
+        fo.Linear(*[p.detach().numpy() for p in module[0].parameters()], precision="bfloat16")(x.numpy()),
+    )
+    with pytest.raises(TypeError, match="LSTM has no precision but float32"):
+        fo.from_torch(torch.nn.LSTM(3, 4), precision="bfloat16")
