@@ -133,7 +133,7 @@ def norm(
 ) -> Array: ...
 
 BYTE_STEPS: int
-BFLOAT16: np.dtype[Any]
+BFLOAT16: dtype[Any]
 BITS_COLUMNS: int
 
 def sampled(x: Array, at: NDArray[int64], w: Array) -> Array: ...
