@@ -1,10 +1,23 @@
 """Operator fusion on CPUs: convolution, GEMM and recurrent kernels with everything that follows them fused in, as NumPy
 functions."""
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 from ._version import __version__ as __version__
+
+try:
+    import_module("._core", __name__)
+except ModuleNotFoundError as e:
+    if e.name != f"{__name__}._core":  # NumPy is not there
+        raise
+    raise ImportError(
+        f"{__path__[0]} has the sources of fusedops, not compiled for this Python: run `pip install -e .` in the folder "
+        "above it, or, where fusedops is installed, leave that folder"
+    ) from None
+
+from . import activations
 from .batchnorm import BatchNorm, fold_batch_norm
 from .functional import (
     conv1d,
@@ -123,7 +136,8 @@ def __getattr__(name):
         return import_module("." + name, __name__)
     if name in _NETWORKS:
         return getattr(import_module(".graph", __name__), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    told = f": write activation(x, {name!r})" if name in activations.NAMES else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{told}", name=name, obj=sys.modules[__name__])
 
 
 def __dir__():

@@ -1390,6 +1390,8 @@ def is_bfloat16(dtype):
 def as_weights(w, str name, ndim=None, str order="C", bint bfloat16=False):
     """A copy of weights that are float32 or float16, or bfloat16 where that is taken; or the error that says what is
     wrong. order None: float32 ones as they are."""
+    if isinstance(w, (int, np.integer)):
+        raise TypeError(f"{name} must be an array of weights, not {w}: layers are made from weights, not from sizes")
     cdef object a = w if ready(w) else as_array(w, name)
     if bfloat16 and is_bfloat16(a.dtype):
         return with_axes(a, name, ndim).copy(order)

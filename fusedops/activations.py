@@ -96,7 +96,10 @@ def parse(activation, channels=None):
             f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}"
         )
     if name not in NAMES:
-        raise ValueError(f"unknown activation {name!r}; known are {', '.join(NAMES)}")
+        here = _ELSEWHERE.get(_plain(name))
+        raise ValueError(
+            f"unknown activation {name!r}{f', which is {here!r} here' if here else ''}; known are {', '.join(NAMES)}"
+        )
     if name == "prelu":
         return _prelu(parameters, channels)
     bounds = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}.get(name)
@@ -112,6 +115,12 @@ def parse(activation, channels=None):
     return _CODE["clip" if bounds else name], p0, p1, None
 
 
+def _plain(name):
+    return name.lower().replace("_", "").replace(" ", "")
+
+
+# For errors: names of other libraries, in any spelling.
+_ELSEWHERE = {"swish": "silu", "hardsilu": "hardswish", **{_plain(name): name for name in NAMES}}
 _PLAIN: dict = {}  # names that take no parameters or have defaults, parsed
 
 

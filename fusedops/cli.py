@@ -11,7 +11,11 @@ from .layers import PRECISIONS
 
 def main(argv=None):
     """Runs the program; returns its exit status."""
-    options = _parser().parse_args(argv)
+    parser = _parser()
+    options = parser.parse_args(argv)
+    if options.command is None:
+        parser.print_help(sys.stderr)
+        return 2
     try:
         options.run(options)
         sys.stdout.flush()
@@ -25,7 +29,9 @@ def main(argv=None):
         return 1
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
-    except (ImportError, OSError, ValueError, ArithmeticError, MemoryError) as e:
+    except OSError as e:
+        return _fail(f"{e.filename}: {e.strerror}" if e.filename and e.strerror else str(e))
+    except (ImportError, ValueError, ArithmeticError, MemoryError) as e:
         return _fail(str(e))
     return 0
 
@@ -45,7 +51,7 @@ def _parser():
         epilog="See fusedops COMMAND --help for the options and examples of a command.",
     )
     parser.add_argument("--version", action="version", version=f"fusedops {__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     info = commands.add_parser("info", help="show processor, caches, instruction sets, threads and compiler")
     info.set_defaults(run=_info)
@@ -66,10 +72,10 @@ def _parser():
             ("FUSEDOPS_ISA=avx2 fusedops bench", "with another instruction set"),
         ),
         description="Times four shapes of the TVM paper's figure 4, WeeNet and MobileNet's blocks: fused, folded only\n"
-        "(batch norm and bias in the kernel, the rest by itself), unfused and plain NumPy (blocks: as one kernel),\n"
-        "and the paper's convolutions in 8 bits, unfused and fused,\n"
-        "on generated data, after a check that they agree. With a MODEL, times that network in its three\n"
-        "forms (a saved one alone: it comes without the others), and each of its nodes.",
+        "(batch norm and bias in the kernel, the rest by itself), unfused, and plain NumPy or, of blocks, as one\n"
+        "kernel; then the convolutions in 8 bits, unfused and fused. The data are generated, and results are\n"
+        "compared first. With a MODEL, times that network in its three forms (a saved one alone: it comes\n"
+        "without the others), and each of its nodes.",
     )
     bench.add_argument(
         "model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote"

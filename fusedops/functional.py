@@ -694,7 +694,7 @@ def matmul(a, b, *, out=None):
     except ValueError:
         raise ValueError(
             f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (..., k, n), the axes in "
-            "front alike or 1"
+            f"front alike or 1{_turned(a, b, '.swapaxes(-2, -1)')}"
         ) from None
     shape = (*batch, *a.shape[-2:-1], *(b.shape[-1:] if b.ndim > 1 else ()))
     vectors = tuple(axis for axis, x in ((-2, a), (-1, b)) if x.ndim == 1)
@@ -712,5 +712,12 @@ def gemm_operands(a, b):
     """a and b checked."""
     a, b = _core.as_input(a, "a"), _core.as_input(b, "b", 2)
     if a.ndim < 2 or a.shape[-1] != b.shape[0]:
-        raise ValueError(f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (k, n)")
+        raise ValueError(
+            f"a has shape {a.shape} and b has shape {b.shape}: they must be (..., m, k) and (k, n){_turned(a, b, '.T')}"
+        )
     return a, b
+
+
+def _turned(a, b, transpose):
+    """What an error adds where b would fit with its last axes in the other order."""
+    return f": pass b{transpose}" if a.ndim > 1 and b.ndim > 1 and a.shape[-1] == b.shape[-1] else ""

@@ -434,6 +434,7 @@ def group_norm(x, groups, weight=None, bias=None, *, eps=1e-5, residual=None, la
     return functional.group_norm(_added(x, residual), groups, weight, bias, eps=eps, layout=layout, out=out)
 
 
+@options_by_name
 def attention(q, k, v, *, mask=None, causal=False, scale=None, out=None):
     """:func:`fusedops.attention`, unfused: the scores of all queries for all keys, the mask, the softmax and the
     product with the values, each in memory."""

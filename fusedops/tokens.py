@@ -7,10 +7,12 @@ import numpy as np
 
 from . import _core
 from .layers import integer
+from .positions import options_by_name
 
 MOST_AXES = 8  # before the heads
 
 
+@options_by_name
 def attention(q, k, v, *, mask=None, causal=False, scale=None, out=None):
     """Scaled dot-product attention in one pass: ``y = softmax(scale q k^T + mask) v`` for each head.
 

@@ -292,6 +292,8 @@ def test_channels_of_a_depthwise_convolution(draw, x, channels, layout, text):
         (lambda draw: fo.gemm(draw(3, 5), draw(6, 7)), ["(3, 5)", "(6, 7)"]),
         (lambda draw: fo.gemm(draw(2, 3, 5), draw(2, 5, 7)), ["(2, 5, 7)"]),
         (lambda draw: fo.gemm(draw(3, 5), draw(5)), ["(5,)"]),
+        (lambda draw: fo.gemm(draw(3, 5), draw(6, 5)), ["(3, 5)", "(6, 5)", ": pass b.T"]),
+        (lambda draw: fo.matmul(draw(2, 3, 5), draw(2, 6, 5)), ["(2, 6, 5)", ": pass b.swapaxes(-2, -1)"]),
         (lambda draw: fo.linear(draw(3, 5), draw(7, 6)), ["(3, 5)", "(7, 6)"]),
         (lambda draw: fo.linear(draw(3, 5), draw(5)), ["(5,)"]),
         (lambda draw: fo.linear(draw(3, 5), draw(7, 5), draw(3)), ["bias", "(3,)"]),
@@ -426,6 +428,7 @@ OPTIONS_BY_NAME = [
     (name, path)
     for path in (fo, fo.reference)
     for name in [
+        "attention",
         "conv1d",
         "conv2d",
         "conv3d",
@@ -453,6 +456,35 @@ def test_an_option_in_order_is_told_its_name(name, path):
         function(*range(len(inputs) + 1))
     assert f"{name}({', '.join(inputs)}, {first}=...)" in str(caught.value)
     assert "out" in str(caught.value)
+
+
+def test_an_unknown_option_is_told_the_names(draw):
+    with pytest.raises(
+        TypeError, match=r"conv2d has no argument pad and no strides: its options are .*stride, padding"
+    ):
+        fo.conv2d(draw(1, 3, 8, 8), draw(4, 3, 3, 3), strides=2, pad=1)
+    with pytest.raises(TypeError, match="missing 1 required positional argument"):  # Python's own word
+        fo.conv2d(draw(1, 3, 8, 8), stride=2)
+
+
+@pytest.mark.parametrize("name, here", [("swish", "silu"), ("ReLU", "relu"), ("LeakyReLU", "leaky_relu")])
+def test_an_activation_by_another_librarys_name(draw, name, here):
+    with pytest.raises(ValueError, match=f"unknown activation '{name}', which is '{here}' here"):
+        fo.activation(draw(3), name)
+
+
+def test_names_that_there_are_not():
+    with pytest.raises(AttributeError, match=r"write activation\(x, 'relu'\)"):
+        _ = fo.relu
+    with pytest.raises(AttributeError) as caught:
+        _ = fo.Conv2D
+    assert (caught.value.name, caught.value.obj) == ("Conv2D", fo)  # of which Python makes "Did you mean: 'Conv2d'?"
+
+
+@pytest.mark.parametrize("make", [lambda: fo.Linear(64, 16), lambda: fo.Conv2d(3, 8, 3), lambda: fo.LSTM(16, 32)])
+def test_layers_are_not_made_from_sizes(make):
+    with pytest.raises(TypeError, match="layers are made from weights, not from sizes"):
+        make()
 
 
 @pytest.mark.parametrize("method", ["output_shape", "kernel", "fuses"])

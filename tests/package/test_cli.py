@@ -171,7 +171,6 @@ def test_a_missing_extra_is_named(module, arguments, monkeypatch, capsys):
 @pytest.mark.parametrize(
     "arguments",
     [
-        [],
         ["unknown"],
         ["explain"],
         ["bench", "--threads", "0"],
@@ -314,6 +313,21 @@ def test_a_file_that_is_no_network_is_told(tmp_path, capsys):
     assert cli.main(["explain", str(tmp_path / "no.onnx")]) == 1
     assert "is not an ONNX model" in capsys.readouterr().err
     assert cli.main(["bench", str(tmp_path / "none.onnx")]) == 1
+    assert "none.onnx: No such file" in capsys.readouterr().err
+
+
+def test_no_command_gets_the_help(capsys):
+    assert cli.main([]) == 2
+    assert "time fused, folded only" in capsys.readouterr().err
+
+
+def test_sources_that_are_not_compiled_say_so(tmp_path):
+    """As the checkout is to one who installed the package, and calls Python there."""
+    for path in Path(fo.__file__).parent.glob("*.py"):
+        (tmp_path / "fusedops").mkdir(exist_ok=True)
+        (tmp_path / "fusedops" / path.name).write_bytes(path.read_bytes())
+    run = subprocess.run([sys.executable, "-c", "import fusedops"], cwd=tmp_path, capture_output=True, text=True)
+    assert "not compiled for this Python: run `pip install -e .`" in run.stderr.splitlines()[-1]
 
 
 README = Path(__file__).parents[2] / "README.md"
