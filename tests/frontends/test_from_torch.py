@@ -742,6 +742,12 @@ def test_results_that_are_one_value_an_input_or_a_constant(exported):
     loads(lambda x, y: x + 1, randn(2, 3), randn(2, 3))  # an input that nothing reads
 
 
+def test_a_list_of_examples():
+    example = torch.randn(2, 3)
+    model = fo.from_torch(nn.Linear(3, 4), [example])
+    assert model(example).shape == (2, 4)
+
+
 def test_arrays_and_numbers_as_examples(exported):
     x = randn(2, 3).numpy()
     net = fo.from_torch(Called(lambda x, n, k: x * n + k), (x, np.float32(2), 1))
@@ -752,13 +758,19 @@ def test_arrays_and_numbers_as_examples(exported):
     "module, example, error, text",
     [
         (lambda x: x, randn(2, 3), TypeError, "takes a torch.nn.Module, not function"),
+        (
+            nn.Linear(3, 2).state_dict(),
+            randn(2, 3),
+            TypeError,
+            "not OrderedDict: make its module, and call load_state_dict",
+        ),
         (nn.ReLU(), object(), TypeError, "an example input is object"),
         (nn.ReLU(), randn(2, 3).bfloat16(), TypeError, r"bfloat16.*\.float\(\)"),
         (Called(lambda x: None), randn(2, 3), ValueError, "returns NoneType without a tensor"),
         (nn.Linear(3, 2).bfloat16(), randn(2, 3), RuntimeError, "dtype"),
         (Called(lambda x: x * (1 + 0j)), randn(2), ValueError, "complex"),
     ],
-    ids=range(6),
+    ids=range(7),
 )
 def test_wrong_modules_and_examples(module, example, error, text):
     with pytest.raises(error, match=text):

@@ -65,16 +65,31 @@ def shape_of(given, value):
 
 
 def _check_shape(shape, value):
-    wrong = value.shape is not None and (
-        len(shape) != len(value.shape)
-        or any(isinstance(n, int) and n != m for n, m in zip(value.shape, shape, strict=True))
+    if value.shape is not None and not _fits(shape, value) or min(shape, default=0) < 0:
+        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}{_mended(shape, value)}")
+
+
+def _fits(shape, value):
+    return len(shape) == len(value.shape) and all(
+        n == m for n, m in zip(value.shape, shape, strict=True) if isinstance(n, int)
     )
-    if wrong or min(shape, default=0) < 0:
-        raise ValueError(f"{value.name} has shape {shape}, but the network takes {value}{_opened(shape, value)}")
 
 
-def _opened(shape, value):
-    """What to do about sizes that were fixed when the network was made; "" where it is no matter of sizes."""
+def _laid_out(shape):
+    """What to write behind an array's name for its values in other shapes, and these shapes."""
+    yield "[np.newaxis]", (1, *shape)
+    if len(shape) in (3, 4):  # an image, or several
+        new = 4 - len(shape)
+        for order in ((0, 3, 1, 2), (0, 2, 3, 1)):
+            order = tuple(i - new for i in order[new:])
+            yield f".transpose{order}" + "[np.newaxis]" * new, (*(1,) * new, *(shape[i] for i in order))
+
+
+def _mended(shape, value):
+    """What to do about axes in another order, or sizes that were fixed when the network was made; "" else."""
+    for how, laid_out in _laid_out(shape):
+        if _fits(laid_out, value):
+            return f": pass {value.name}{how}"
     if len(shape) != len(value.shape):
         return ""
     axes = [i for i, (n, m) in enumerate(zip(value.shape, shape, strict=True)) if isinstance(n, int) and n != m]

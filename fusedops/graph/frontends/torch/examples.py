@@ -19,7 +19,7 @@ class Example:
                 inputs = (inputs,)
                 dynamic_shapes = dynamic_shapes if isinstance(dynamic_shapes, (tuple, list)) else (dynamic_shapes,)
             _check_structure(inputs, dynamic_shapes)
-            self.args, self.kwargs = self._converted(inputs, dynamic_shapes), {}
+            self.args, self.kwargs = self._converted(tuple(inputs), dynamic_shapes), {}
         self.open = {(i, 0): None for i, x in enumerate(self.leaves) if x.ndim} | self.wanted
 
     def _converted(self, value, spec):

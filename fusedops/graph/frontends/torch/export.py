@@ -32,9 +32,10 @@ def read_torch(module, example_inputs, dynamic_shapes, build):
     open sizes, with the sizes of the example, and the tracing exporter where export fails."""
     torch = import_torch()
     if not isinstance(module, torch.nn.Module):
-        raise TypeError(
-            f"from_torch takes a torch.nn.Module, not {type(module).__name__}: let the forward of a module call it"
+        todo = (
+            "make its module, and call load_state_dict" if isinstance(module, dict) else "call it in a module's forward"
         )
+        raise TypeError(f"from_torch takes a torch.nn.Module, not {type(module).__name__}: {todo}")
     example = Example(torch, example_inputs, dynamic_shapes)
     with _LOCK, _as_for_inference(torch, module), progress("from_torch") as says:
         says("the module computes the example")
