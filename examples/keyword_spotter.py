@@ -73,6 +73,7 @@ def main():
     sound = np.sin(2 * np.pi * np.cumsum(200 + 100 * np.sin(2 * np.pi * at)) / RATE) + 0.1 * rng.standard_normal(
         at.size
     )
+    print("random weights: the words say nothing")
     start = time.perf_counter()
     for second in range(options.seconds):
         p = spot(features(sound[second * RATE : (second + 1) * RATE])[np.newaxis])[0]

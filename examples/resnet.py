@@ -85,6 +85,8 @@ def main():
     start = time.perf_counter()
     p = fo.softmax(net(images))
     ms = 1000 * (time.perf_counter() - start)
+    if not options.weights:
+        print("random weights: the classes say nothing")
     for i, row in enumerate(p):
         print(f"image {i}: " + ", ".join(f"class {c} {row[c]:.1%}" for c in row.argsort()[:-4:-1]))
     print(f"{ms / len(images):.1f} ms for an image of {options.size} x {options.size}")

@@ -95,6 +95,7 @@ def main():
     start = time.perf_counter()
     classes = net(image)[0].argmax(0)
     ms = 1000 * (time.perf_counter() - start)
+    print("random weights: the classes say nothing")
     step = max(options.size // 32, 1)
     for row in classes[:: 2 * step, ::step]:
         print("".join(".:oO#%@"[c % 7] for c in row))

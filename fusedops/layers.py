@@ -89,7 +89,8 @@ def _padding(padding):
     """``((top, bottom), (left, right))``, or "same"."""
     if isinstance(padding, str):
         if padding not in ("same", "valid"):
-            raise ValueError(f"padding must be {_PADDINGS}, not {padding!r}")
+            causal = "; a causal Conv1d has padding=((k - 1) * dilation, 0)" if padding == "causal" else ""
+            raise ValueError(f"padding must be {_PADDINGS}, not {padding!r}{causal}")
         return "same" if padding == "same" else ((0, 0), (0, 0))
     if isinstance(padding, (tuple, list)) and len(padding) == 2 and all(isinstance(p, (tuple, list)) for p in padding):
         return tuple(_pair(p, "each pair of padding", 0) for p in padding)

@@ -58,16 +58,14 @@ class ConvolutionStream:
         single, chunk = x.ndim < 3, x
         if single and not windows.one_for_one:
             raise ValueError(
-                f"x has shape {x.shape}, but a single frame of {self._layer!r} does not make a single one of y: pass "
-                "chunks of frames, of three axes"
+                f"x has shape {x.shape}, but this layer does not make one frame of each: pass chunks of shape "
+                f"{self._chunks()}"
             )
         if single:
             chunk = np.expand_dims(x if x.ndim == 2 else x.reshape(1, -1), self._layer._row)
         frames = self._by_frames(chunk)
         if frames.ndim != 3 or frames.shape[0] != self._batch or frames.shape[2] != self._memory.shape[2]:
-            batch, channels = self._batch, self._memory.shape[2]
-            needed = f"({batch}, l, {channels})" if self._layer._row == 1 else f"({batch}, {channels}, l)"
-            raise ValueError(f"x has shape {x.shape}, but this stream's chunks have shape {needed}")
+            raise ValueError(f"x has shape {x.shape}, but this stream's chunks have shape {self._chunks()}")
         held, new = self._end - self._begin, frames.shape[1]
         self._make_room(new)
         self._memory[:, self._end : self._end + new] = frames
@@ -78,6 +76,11 @@ class ConvolutionStream:
         self._end, self._count = self._end + new, self._count + new
         self._begin = self._end - windows.kept(self._count)
         return y
+
+    def _chunks(self):
+        """What errors write of the shape of chunks."""
+        batch, channels = self._batch, self._memory.shape[2]
+        return f"({batch}, l, {channels})" if self._layer._row == 1 else f"({batch}, {channels}, l)"
 
     def flush(self, out=None):
         """The outputs that the end of the sequence completes, which its padding is a part of; then `reset`.

@@ -179,6 +179,7 @@ def test_bad_value(draw, operation, options, texts):
         (dict(padding=(1, (0, 1))), ["padding", "two such pairs"]),
         (dict(padding=np.ones((2, 2), int)), ["padding", "two such pairs"]),
         (dict(padding=(0, 0, 1, 1)), ["padding", "two such pairs"]),
+        (dict(padding="causal"), ["((k - 1) * dilation, 0)"]),
         (dict(layout=1), ["layout"]),
         (dict(layout=np.array(["NCHW", "NHWC"])), ["unknown layout"]),
         (dict(activation=1), ["activation"]),

@@ -85,7 +85,7 @@ def test_frame_by_frame(draw):
         np.testing.assert_array_equal(out, expected[:, :, t])
     one = layer.stream()
     assert one.step(x[0, :, 0]).shape == (6,) and one.step(x[:1, :, 1]).shape == (1, 6)
-    with pytest.raises(ValueError, match="pass chunks of frames"):
+    with pytest.raises(ValueError, match="pass chunks of shape"):
         fo.Conv1d(draw(6, 4, 3), padding=1).stream().step(x[0, :, 0])
 
 
