@@ -224,7 +224,7 @@ def _bench(options):
         times, profile, results = report.measure_network(
             options.model, options.threads, sizes, options.quick, options.disabled, options.precision
         )
-        print(times, profile, sep="\n\n")
+        print(report.setting(results), times, "", profile, sep="\n")
         if remark := report.disturbed(times, profile):
             print(remark)
     if options.json:

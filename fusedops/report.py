@@ -105,7 +105,7 @@ def table(results):
     """The execution times, with the speed-up of each step over the line above and over the unfused path."""
     lines = [
         "Execution time summary, ms",
-        _setting(results),
+        setting(results),
         "",
         f"{'':16}" + "".join(f"{name:>9}" for name in Summary._fields) + f"{'step':>8}{'vs unfused':>12}",
     ]
@@ -140,7 +140,7 @@ def _unfused(workload):
     return next(workload["ms"][name]["median"] for name in UNFUSED if name in workload["ms"])
 
 
-def _setting(results):
+def setting(results):
     threads = results["threads"]
     return f"{results['processor']}, {results['isa']}, {threads} thread{'s' * (threads > 1)}"
 
@@ -177,7 +177,7 @@ def plot(results, path):
     figure, axes = plt.subplots(len(rows), figsize=(9, 3.4 * len(rows)), layout="constrained", squeeze=False)
     for axis, part in zip(axes.flat, rows, strict=True):
         _bars(axis, part)
-    figure.suptitle(_setting(results), fontsize=9)
+    figure.suptitle(setting(results), fontsize=9)
     _save(figure, path)
 
 
@@ -357,7 +357,7 @@ def plot_network(profile, results, path):
         ylabel="GFLOP/s",
         title=f"roof: {profile.peak:.0f} GFLOP/s, {profile.bandwidth:.0f} GB/s",
     )
-    figure.suptitle(f"{os.path.basename(results['network'])}: {_setting(results)}", fontsize=10)
+    figure.suptitle(f"{os.path.basename(results['network'])}: {setting(results)}", fontsize=10)
     for axes in (bars, roof):
         axes.spines[["top", "right"]].set_visible(False)
     _save(figure, path)

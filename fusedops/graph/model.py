@@ -49,7 +49,7 @@ class Model:
     True
     >>> print(model.benchmark(x, bias, number=1, repeat=2))  # doctest: +ELLIPSIS
     Execution time summary:
-                 mean (ms)  median (ms)  max (ms)  min (ms)  std (ms)
+                 mean (ms)  median (ms)  max (ms)  min (ms)  std (ms)  vs unfused
     fused ...
     """
 

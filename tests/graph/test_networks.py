@@ -657,6 +657,13 @@ def test_a_busy_machine_is_told():
     assert "busy" not in told(0.017, 0.018, 0.2)
 
 
+def test_a_benchmark_says_what_fusion_buys():
+    fused, unfused = Summary.of([0.01]), Summary.of([0.02])
+    lines = str(profiler.Benchmark({"fused": fused, "unfused": unfused})).splitlines()
+    assert lines[1].endswith("vs unfused") and [line.split()[-1] for line in lines[2:]] == ["2.00x", "1.00x"]
+    assert "vs unfused" not in str(profiler.Benchmark({"fused": fused}))  # a saved network's other forms are not there
+
+
 def test_convolution_before_a_softmax_rounds_all_channels_alike():
     """Logits of 1e9 from equal weights: any difference in rounding would be a factor of e^100."""
     x = 1e4 * np.random.default_rng(0).random((1, 512, 13, 13), np.float32)

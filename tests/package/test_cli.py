@@ -231,6 +231,7 @@ def test_bench_of_a_network(network, capsys, tmp_path):
     assert cli.main(["bench", network, "--quick", "--dim", "batch=2", *files]) == 0
     shown, written = capsys.readouterr().out, json.loads(figures.read_text())
     assert all(form in shown for form in ("fused", "folded only", "unfused", "GFLOP/s"))
+    assert report.processor() in shown and "1 thread" in shown
     assert written["inputs"] == {"x": [2, 3, 8, 8]} and len(written["layers"]) == 1
     assert picture.read_bytes().startswith(b"\x89PNG")
 

@@ -30,8 +30,13 @@ class Benchmark(NamedTuple):
         return {name: s.as_dict() for name, s in self.times.items()}
 
     def __str__(self):
-        rows = [(name, *(f"{ms:.4f}" for ms in s)) for name, s in self.times.items()]
-        lines = ["Execution time summary:", *table(("", *(f"{f} (ms)" for f in Summary._fields)), rows)]
+        rows = [[name, *(f"{ms:.4f}" for ms in s)] for name, s in self.times.items()]
+        titles = ["", *(f"{f} (ms)" for f in Summary._fields)]
+        if "unfused" in self.times:  # a saved network has the fused form alone
+            titles.append("vs unfused")
+            for row, s in zip(rows, self.times.values(), strict=True):
+                row.append(f"{self.times['unfused'].median / s.median:.2f}x")
+        lines = ["Execution time summary:", *table(titles, rows)]
         return "\n".join([*lines, *filter(None, [busy(self.times.values())])])
 
 
