@@ -20,7 +20,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_design",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "jupyter_execute"]  # the latter is what a build leaves of the notebook
 templates_path = ["_templates"]
 html_theme = "furo"
 html_static_path = ["_static"]
