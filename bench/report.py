@@ -144,7 +144,7 @@ def draw(run, folder):
     for name in PICTURES:
         figure = charts.draw(name, record, figures.LABELS, LABELS)
         if figure is not None:
-            figure.axes[0].set_title(run.setting, fontsize=8)
+            figure.axes[0].set_title(run.setting, fontsize=8, loc="right")  # it grows to the left, over the labels
             paths[name] = folder / f"{name}.png"
             charts.save(figure, paths[name])
     return paths
