@@ -96,10 +96,7 @@ def parse(activation, channels=None):
             f"activation must be None, a name or (name, parameter...), not {activation!r}; names: {', '.join(NAMES)}"
         )
     if name not in NAMES:
-        here = _ELSEWHERE.get(_plain(name))
-        raise ValueError(
-            f"unknown activation {name!r}{f', which is {here!r} here' if here else ''}; known are {', '.join(NAMES)}"
-        )
+        raise ValueError(f"unknown activation {name!r}{_here(name)}; known are {', '.join(NAMES)}")
     if name == "prelu":
         return _prelu(parameters, channels)
     bounds = {"relu": (0.0, math.inf), "relu6": (0.0, 6.0)}.get(name)
@@ -119,7 +116,12 @@ def _plain(name):
     return name.lower().replace("_", "").replace(" ", "")
 
 
-# For errors: names of other libraries, in any spelling.
+def _here(name):
+    """What an error adds to a name of another library."""
+    here = _ELSEWHERE.get(_plain(name))
+    return f", which is {here!r} here" if here else ""
+
+
 _ELSEWHERE = {"swish": "silu", "hardsilu": "hardswish", **{_plain(name): name for name in NAMES}}
 _PLAIN: dict = {}  # names that take no parameters or have defaults, parsed
 
