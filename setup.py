@@ -63,10 +63,13 @@ WITHOUT = []
 if os.environ.get("FUSEDOPS_EMULATE_AVX512"):
     SETS["avx512"] = ["-mavx2", "-mfma", "-mf16c", "-O1", "-Wno-psabi", "-DFO_EMULATED", "-Itests/emulated"]
     WITHOUT = ["-DFO_EMULATED"]
+# kernels of tiles (AMX) on a processor with AVX512_BF16 that has none: for their results, not for time
+TILES = ["-DFO_EMULATED_TILES", "-Itests/emulated/amx"] if os.environ.get("FUSEDOPS_EMULATE_TILES") else []
 # AVX-512's shuffles take constants, which the optimiser finds at -O3 alone; the algorithms are those of AVX2
 if SANITIZE and SETS is X86_SETS:
     del SETS["avx512"]
     WITHOUT = ["-DFO_WITHOUT_AVX512"]
+WITHOUT += TILES
 TRACE = ["-DFO_TRACE"] if os.environ.get("FUSEDOPS_TRACE", "0") != "0" else []
 # An FMA stands where the source says v_fma and nowhere else, or results would depend on the compiler's mood.
 CFLAGS = [
@@ -90,7 +93,7 @@ WITH_DOTS = {
     "neon": ("neondot", "-march=armv8.2-a+dotprod"),
 }
 DOTS = {
-    WITH_DOTS[isa][0]: [*flags, WITH_DOTS[isa][1]]
+    WITH_DOTS[isa][0]: [*flags, *TILES, WITH_DOTS[isa][1]]
     for isa, flags in SETS.items()
     if isa in WITH_DOTS and "-DFO_EMULATED" not in flags
 }

@@ -60,7 +60,9 @@ bool fo_has_avx512_bf16(void) {
 #endif
 }
 
-#if defined(__x86_64__) && defined(__linux__)
+#ifdef FO_EMULATED_TILES
+static bool asks_for_tiles(void) { return true; }
+#elif defined(__x86_64__) && defined(__linux__)
 static bool asks_for_tiles(void) {
     enum { FEATURES = 7, AMX = 3 << 24 | 1 << 22 /* tiles, and their products of bytes and of bfloat16 */ };
     enum { ARCH_REQ_XCOMP_PERM = 0x1023, XFEATURE_XTILEDATA = 18 };

@@ -13,6 +13,11 @@ typedef struct {
     uint8_t rows[16];
 } tile_shapes;
 
+#ifdef FO_EMULATED_TILES /* tests/emulated: no instruction of them */
+#include <tiles.h>
+#else
+#define TILE_CONFIGURE(shapes) __asm__ volatile("ldtilecfg %0" ::"m"(shapes))
+#define TILE_RELEASE() __asm__ volatile("tilerelease" ::)
 #define TILE_LOAD(tile, p, ld) \
     __asm__ volatile("tileloadd (%0,%1,1), %%tmm" #tile ::"r"(p), "r"((ptrdiff_t)(ld)) : "memory")
 #define TILE_STORE(tile, p, ld) \
@@ -25,6 +30,7 @@ typedef struct {
         else \
             __asm__ volatile("tdpbusd %%tmm" #b ", %%tmm" #a ", %%tmm" #sums ::); \
     while (0)
+#endif
 
 /* Groups of a tile, of which a segment has whole ones; 0 where they would be few. */
 INLINE ptrdiff_t tile_groups(ptrdiff_t k) {
@@ -39,7 +45,7 @@ INLINE void tile_configure(ptrdiff_t rows, ptrdiff_t groups) {
         shapes.rows[tile] = (uint8_t)(tile < 6 ? rows : groups);
         shapes.bytes[tile] = (uint16_t)(tile == 4 || tile == 5 ? 4 * groups : QUADS);
     }
-    __asm__ volatile("ldtilecfg %0" ::"m"(shapes));
+    TILE_CONFIGURE(shapes);
 }
 
 /* The sums of `down` tiles of mr rows and `across` vectors of a panel of nv. */
@@ -127,7 +133,7 @@ INLINE void gemm_by_tiles(const fo_dtype type, const fo_byte_gemm_args *g, ptrdi
         }
         i += count * rows;
     }
-    __asm__ volatile("tilerelease" ::); /* or the system would save them at each switch */
+    TILE_RELEASE(); /* or the system would save them at each switch */
 }
 
 /* Few rows are bound by reading weights, few groups by the epilogue. */

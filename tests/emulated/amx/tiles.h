@@ -1,0 +1,62 @@
+/* AMX's tiles in plain C, for a build that runs their kernels on a processor with VNNI that has none
+ * (FUSEDOPS_EMULATE_TILES=1, setup.py): for correctness, not for time. csrc/kernels/quantized/tiles.h alone includes
+ * it. */
+#ifndef FO_EMULATED_TILES_H
+#define FO_EMULATED_TILES_H
+
+#include <stdint.h>
+#include <string.h>
+
+enum { E_TILES = 8, E_ROWS = 16, E_BYTES = 64 };
+static __thread struct {
+    int rows[E_TILES], bytes[E_TILES];
+    uint8_t data[E_TILES][E_ROWS][E_BYTES];
+} e_tiles;
+
+static inline void e_configure(const uint8_t *rows, const uint16_t *bytes) {
+    memset(&e_tiles, 0, sizeof e_tiles);
+    for (int t = 0; t < E_TILES; t++) e_tiles.rows[t] = rows[t], e_tiles.bytes[t] = bytes[t];
+}
+
+static inline void e_load(int tile, const void *p, ptrdiff_t ld) {
+    for (int i = 0; i < e_tiles.rows[tile]; i++)
+        memcpy(e_tiles.data[tile][i], (const char *)p + i * ld, (size_t)e_tiles.bytes[tile]);
+}
+
+static inline void e_store(int tile, void *p, ptrdiff_t ld) {
+    for (int i = 0; i < e_tiles.rows[tile]; i++)
+        memcpy((char *)p + i * ld, e_tiles.data[tile][i], (size_t)e_tiles.bytes[tile]);
+}
+
+static inline float e_bf16(const uint8_t *p) {
+    uint8_t u[4] = {0, 0, p[0], p[1]};
+    float v;
+    memcpy(&v, u, sizeof v);
+    return v;
+}
+
+/* A group's products of one sum: four of bytes, or two of bfloat16, each added by itself. */
+static inline void e_group(int bf16, uint8_t *sum, const uint8_t *a, const uint8_t *b) {
+    int32_t s;
+    float f;
+    memcpy(&s, sum, sizeof s), memcpy(&f, sum, sizeof f);
+    for (int i = 0; !bf16 && i < 4; i++) s += (int)a[i] * (int8_t)b[i];
+    for (int i = 0; bf16 && i < 2; i++) f += e_bf16(a + 2 * i) * e_bf16(b + 2 * i);
+    bf16 ? memcpy(sum, &f, sizeof f) : memcpy(sum, &s, sizeof s);
+}
+
+static inline void e_dot(int bf16, int sums, int a, int b) {
+    for (int i = 0; i < e_tiles.rows[sums]; i++)
+        for (int g = 0; g < e_tiles.bytes[a] / 4; g++)
+            for (int j = 0; j < e_tiles.bytes[sums] / 4; j++)
+                e_group(bf16, e_tiles.data[sums][i] + 4 * j, e_tiles.data[a][i] + 4 * g, e_tiles.data[b][g] + 4 * j);
+}
+
+#define TILE_CONFIGURE(shapes) e_configure((shapes).rows, (shapes).bytes)
+#define TILE_RELEASE() memset(&e_tiles, 0, sizeof e_tiles)
+#define TILE_LOAD(tile, p, ld) e_load(tile, p, ld)
+#define TILE_STORE(tile, p, ld) e_store(tile, p, ld)
+#define TILE_ZERO(tile) memset(e_tiles.data[tile], 0, sizeof e_tiles.data[tile])
+#define TILE_DOT(type, sums, a, b) e_dot((type) == FO_BF16, sums, a, b)
+
+#endif
