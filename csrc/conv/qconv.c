@@ -178,18 +178,37 @@ typedef struct {
     float *scratch;
 } band_job;
 
+/* Pixels of three channels as ones of four, of `bytes` in all, a literal: whole words but for the last pixel, beyond
+ * which nothing is read. */
+static inline void pad_pixels(const fo_byte_patches *in, const size_t bytes, ptrdiff_t pixels, const uint8_t *x,
+                              uint8_t *to) {
+    const uint64_t flip = in->flip * 0x0101010101010101u, kept = UINT64_MAX >> (64 - 6 * bytes);
+    uint64_t v = 0;
+    for (ptrdiff_t w = 0; w < pixels; w++, x += in->sw, to += bytes) {
+        if (w + 1 < pixels)
+            memcpy(&v, x, bytes);
+        else
+            memcpy(&v, x, bytes / 4 * 3);
+        v = (v ^ flip) & kept;
+        memcpy(to, &v, bytes);
+    }
+}
+
 static void copy_pixels(const band_job *job, ptrdiff_t pixels, const uint8_t *x, uint8_t *to) {
     const fo_byte_patches *in = &job->in;
     const fo_byte_kernels *kn = job->p->plan->kn;
-    if (job->channels > in->c)
+    if (job->channels > in->c && job->sc == job->size && in->sw >= in->c) {
+        job->size == 1 ? pad_pixels(in, 4, pixels, x, to) : pad_pixels(in, 8, pixels, x, to);
+    } else if (job->channels > in->c) {
         for (ptrdiff_t i = 0, at = 0; at < in->c; i++, at += job->size)
             for (ptrdiff_t w = 0; w < pixels; w++)
                 for (ptrdiff_t b = 0; b < job->size; b++)
                     to[w * job->channels + at + b] = x[w * in->sw + i * job->sc + b] ^ in->flip;
-    else if (in->sw == in->c)
+    } else if (in->sw == in->c) {
         kn->copy(pixels * in->c, x, in->flip, to);
-    else
+    } else {
         for (ptrdiff_t w = 0; w < pixels; w++) kn->copy(in->c, x + w * in->sw, in->flip, to + w * in->c);
+    }
 }
 
 /* A row of the image from column -left on, and the bytes that a phase takes. */
