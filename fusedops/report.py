@@ -22,6 +22,7 @@ COLORS = {
     "fused": "#d95f02",
     "block": "#7a3803",
     "float32": "#d95f02",
+    "bfloat16": "#e6ab02",
     "8 bits unfused": "#8da0cb",
     "8 bits fused": "#1b9e77",
 }
@@ -128,8 +129,8 @@ def table(results):
         "Shapes: figure 4 of the TVM paper (batch 1, stride 1, padding 1 for 3x3 and",
         "128 inputs are our assumptions), WeeNet, and blocks of MobileNet V1 and V2:",
         '"fused" runs their layers one after the other, "fused block" as one kernel',
-        "where that pays. 8 bits: float32 as one kernel; dequantise, compute, activate and",
-        "quantise, each a pass; all in one kernel; channels last.",
+        "where that pays. 8 bits: float32 and bfloat16 as one kernel; dequantise, compute,",
+        "activate and quantise, each a pass; all in one kernel; channels last.",
         busy(Summary(**ms) for workload in results["workloads"].values() for ms in workload["ms"].values()),
     ]
     return "\n".join(lines).rstrip()

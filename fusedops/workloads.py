@@ -5,8 +5,8 @@ batch 1, stride 1, padding 1 for the 3x3 kernel, 128 inputs of the cells and flo
 example of TVM's forum, a 3x3 convolution of 64 planes of 128x128 with batch norm and ReLU, and once more with a
 depthwise convolution. The last are blocks of MobileNet V1 and V2, channels last as networks run them; there, "fused"
 runs layer by layer, and "fused block" is one kernel. The third chapter has the paper's convolutions and WeeNet's in 8
-bits, channels last: float32 fused, 8 bits unfused (dequantise, compute, activate, quantise, each a pass) and 8 bits
-fused.
+bits, channels last: float32 fused, bfloat16 fused (dense ones), 8 bits unfused (dequantise, compute, activate,
+quantise, each a pass) and 8 bits fused.
 
 An operation is its sizes; `arrays` draws inputs and weights, `variants` makes functions of them. ``bench/`` runs more
 of them.
@@ -31,6 +31,7 @@ VARIANTS = {
     "fused": "fused",
     "block": "fused block",
     "float32": "float32",
+    "bfloat16": "bfloat16",
     "8 bits unfused": "8 bits unfused",
     "8 bits fused": "8 bits fused",
 }
@@ -256,8 +257,12 @@ class EightBits:
             twin._layer(floats, out=result)
             return _core.convert(result, *y_ends, y)
 
+        narrow = (
+            self.convolution.layer(a, layout="NHWC", precision="bfloat16") if self.convolution.groups == 1 else None
+        )
         return {
             "float32": into_one_array(self.convolution.layer(a, layout="NHWC"), a.x),
+            **({"bfloat16": into_one_array(narrow, a.x)} if narrow else {}),
             "8 bits unfused": unfused,
             "8 bits fused": into_one_array(fused, x),
         }

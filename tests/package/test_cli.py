@@ -102,7 +102,10 @@ def test_completion_works_in_bash():
 def test_variants_of_a_workload_agree(name):
     operation, names = workloads.WORKLOADS[name].operation, list(workloads.VARIANTS)
     last = {workloads.Block: names[1:5], workloads.EightBits: names[5:]}
-    assert list(workloads.build(name)) == last.get(type(operation), names[:4])
+    expected = last.get(type(operation), names[:4])
+    if "depthwise" in name:
+        expected = [variant for variant in expected if variant != "bfloat16"]
+    assert list(workloads.build(name)) == expected
 
 
 def test_a_variant_that_differs_stops_the_benchmark(monkeypatch):
