@@ -133,6 +133,22 @@ typedef struct {
 } fo_top_k_args;
 fo_status fo_top_k(const fo_top_k_args *args);
 
+/* The places of boxes (batch, boxes, 4), of each class the best first, that none kept before overlaps more than
+ * `overlap` (intersection over union); score (batch, classes, boxes), above `least` where that is `limited`, of equal
+ * ones the first, NaN last; at most `most` of a class. boxes < 2^32; a box is two corners (y, x), or centred: (x, y,
+ * width, height). fo_suppress fills counts (batch, classes) and kept (batch, classes, min(most, boxes)); fo_suppressed
+ * makes rows (found, 3) of these: batch, class, box. */
+typedef struct {
+    ptrdiff_t batch, classes, boxes, most;
+    const float *box, *score;
+    bool centred, limited;
+    float overlap, least;
+    ptrdiff_t *counts;
+    uint32_t *kept;
+} fo_suppress_args;
+fo_status fo_suppress(const fo_suppress_args *args, ptrdiff_t *found);
+void fo_suppressed(const fo_suppress_args *args, int64_t *rows);
+
 /* y[p] = x[0] + ... + x[p], p < n, or up to x[p-1] where it is exclusive, added in this order, steps sy and sx; of 0
  * elements 0. type: float32 or int64. For each point of kept: y, x. */
 typedef struct {

@@ -270,6 +270,16 @@ cdef extern from "fusedops.h" nogil:
         const int64_t *at
         float *y
     void fo_sample(const fo_sample_args *args)
+    ctypedef struct fo_suppress_args:
+        Py_ssize_t batch, classes, boxes, most
+        const float *box
+        const float *score
+        bint centred, limited
+        float overlap, least
+        Py_ssize_t *counts
+        uint32_t *kept
+    fo_status fo_suppress(const fo_suppress_args *args, Py_ssize_t *found)
+    void fo_suppressed(const fo_suppress_args *args, int64_t *rows)
     ctypedef struct fo_top_k_args:
         fo_axes kept
         Py_ssize_t n, k, sx, sy, sp

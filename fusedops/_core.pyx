@@ -1452,6 +1452,29 @@ def sampled(ndarray x, ndarray at, ndarray w):
     return y
 
 
+def suppressed(boxes, scores, Py_ssize_t most, float overlap, least, bint centred):
+    """Rows (batch, class, box) of boxes (batch, count, 4) that no better one of their class overlaps by more than
+    `overlap`; scores (batch, classes, count), above `least` unless that is None."""
+    cdef ndarray box = np.ascontiguousarray(as_float32(boxes, "boxes"))
+    cdef ndarray score = np.ascontiguousarray(as_float32(scores, "scores"))
+    cdef fo_suppress_args a
+    cdef Py_ssize_t found = 0
+    cdef fo_status status
+    a.batch, a.classes, a.boxes, a.most = score.shape[0], score.shape[1], score.shape[2], max(most, 0)
+    cdef ndarray counts = np.empty(a.batch * a.classes, np.intp)
+    cdef ndarray kept = np.empty(a.batch * a.classes * min(a.most, a.boxes), np.uint32)
+    a.box, a.score, a.centred, a.limited = data(box), data(score), centred, least is not None
+    a.overlap, a.least = overlap, 0 if least is None else least
+    a.counts, a.kept = <Py_ssize_t *>cnp.PyArray_DATA(counts), <uint32_t *>cnp.PyArray_DATA(kept)
+    with nogil:
+        status = fo_suppress(&a, &found)
+    check(status)
+    cdef ndarray rows = np.empty((found, 3), np.int64)
+    if found:
+        fo_suppressed(&a, <int64_t *>cnp.PyArray_DATA(rows))
+    return rows
+
+
 # ---- networks -------------------------------------------------------------------------------------------------------
 
 include "program.pxi"

@@ -266,38 +266,12 @@ def _max_roi_pool_shape(node, x, rois):
     return (rois.shape[0], x.shape[1], *node.attrs["pooled_shape"])
 
 
-def _corners(boxes, centred):
-    """Boxes as (lower y, lower x, upper y, upper x)."""
-    if centred:
-        x, y, w, h = np.moveaxis(boxes, -1, 0)
-        return np.stack([y - h / 2, x - w / 2, y + h / 2, x + w / 2], -1)
-    a, b = boxes[..., :2], boxes[..., 2:]
-    return np.concatenate([np.minimum(a, b), np.maximum(a, b)], -1)
-
-
-def _overlaps(box, boxes):
-    """Intersection over union of a box with others."""
-    sides = np.maximum(np.minimum(box[2:], boxes[:, 2:]) - np.maximum(box[:2], boxes[:, :2]), 0)
-    common, areas = sides.prod(1), (boxes[:, 2:] - boxes[:, :2]).prod(1)
-    union = (box[2:] - box[:2]).prod() + areas - common
-    return np.divide(common, union, out=np.zeros_like(common), where=(union > 0) & (areas > 0))
-
-
 def _suppressed(node, boxes, scores, most=None, overlap=None, least=None):
     """Rows (batch, class, box) of the boxes that are kept, the best first, none of which overlaps a better one of its
     class too much."""
-    most, overlap = (0 if v is None else v.reshape(-1)[0] for v in (most, overlap))
-    boxes, found = _corners(boxes, node.attrs.get("center_point_box", 0)), []
-    for batch, kind in np.ndindex(scores.shape[:2]):
-        mine, all_ = scores[batch, kind], boxes[batch]
-        left = np.argsort(-mine, kind="stable")
-        left = left if least is None else left[mine[left] > least.reshape(-1)[0]]
-        kept = 0
-        while left.size and kept < most:
-            best, left = left[0], left[1:]
-            found.append((batch, kind, best))
-            left, kept = left[_overlaps(all_[best], all_[left]) <= overlap], kept + 1
-    return np.array(found, np.int64).reshape(-1, 3)
+    most, overlap, least = (None if v is None else v.reshape(-1)[0] for v in (most, overlap, least))
+    boxes, scores = (np.asarray(v, np.float32) for v in (boxes, scores))
+    return _core.suppressed(boxes, scores, most or 0, overlap or 0, least, node.attrs.get("center_point_box", 0))
 
 
 def _suppressed_shape(node, boxes, scores, *limits):
