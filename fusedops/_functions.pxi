@@ -421,34 +421,4 @@ cdef class TransposedPlan(ImagePlan):
 
     cdef fo_status run(self, const fo_conv2d_size *z, const fo_image *x, const fo_image *residual,
                        const fo_image *y) noexcept nogil:
-        """Pixels of a phase of y are not neighbours, so channels must be neighbours: a y of planes is made of one that
-        has them so."""
-        cdef fo_image pixels, added
-        cdef fo_status status
-        cdef Py_ssize_t floats = z.n * z.oh * z.ow * self.oc
-        if y.sc == 1 or self.shape.sh == self.shape.sw == 1:
-            return fo_conv_transpose_run(self.plan, z, x, residual, y)
-        pixels.data = <float *>fo_alloc_result(floats * (1 if residual == NULL else 2) * sizeof(float) + 1)
-        if pixels.data == NULL:
-            return FO_NO_MEMORY
-        pixels.sn, pixels.sh, pixels.sw, pixels.sc = z.oh * z.ow * self.oc, z.ow * self.oc, self.oc, 1
-        added = pixels
-        if residual != NULL:
-            added.data = pixels.data + floats
-            copy_image(z, self.oc, residual, &added)
-        status = fo_conv_transpose_run(self.plan, z, x, NULL if residual == NULL else &added, &pixels)
-        if status == FO_OK:
-            copy_image(z, self.oc, &pixels, y)
-        fo_free_result(pixels.data)
-        return status
-
-
-cdef void copy_image(const fo_conv2d_size *z, Py_ssize_t channels, const fo_image *x, const fo_image *y) noexcept nogil:
-    cdef fo_copy_args copy
-    copy.x, copy.y, copy.size, copy.axes.nd = x.data, y.data, 0, 0
-    add_axis(&copy.axes, z.n, y.sn, x.sn, 0)
-    add_axis(&copy.axes, channels, y.sc, x.sc, 0)
-    add_axis(&copy.axes, z.oh, y.sh, x.sh, 0)
-    add_axis(&copy.axes, z.ow, y.sw, x.sw, 0)
-    fo_fold(&copy.axes)
-    fo_strided_copy(&copy)
+        return fo_conv_transpose_run(self.plan, z, x, residual, y)

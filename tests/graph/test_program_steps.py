@@ -399,11 +399,18 @@ def conv_transpose(x, w, groups, stride, dilation, crop, size):
                 add = np.einsum("nchw,co->nohw", x[:, part].astype(np.float64), w[part, :, i, j])
                 reached = y[:, g * each : (g + 1) * each, i * dh :: sh, j * dw :: sw]
                 reached[:, :, :ih, :iw] += add
-    return y[:, :, crop[0] : crop[0] + size[0], crop[1] : crop[1] + size[1]]
+    y = np.pad(y, [(0, 0), (0, 0), (9, 0), (9, 0)])
+    return y[:, :, 9 + crop[0] : 9 + crop[0] + size[0], 9 + crop[1] : 9 + crop[1] + size[1]]
 
 
-# Kernel, stride, dilation, crop, groups, and rows and columns more than the shortest output.
+# Kernel, stride, dilation, crop, groups, and rows and columns more than the shortest output. Of 8 channels the phases
+# of columns are one convolution.
 TRANSPOSED = [
+    ((2, 4), (2, 4), (1, 1), (0, 0), 1, 0),
+    ((1, 12), (1, 4), (1, 1), (0, 4), 1, 3),
+    ((3, 8), (2, 4), (1, 1), (0, -3), 1, 0),
+    ((2, 5), (1, 5), (1, 1), (0, 2), 1, 0),
+    ((1, 4), (1, 4), (1, 1), (0, 13), 1, 4),
     ((2, 2), (2, 2), (1, 1), (0, 0), 1, 0),
     ((3, 3), (2, 2), (1, 1), (1, 1), 1, 1),
     ((4, 4), (2, 2), (1, 1), (1, 1), 1, 0),
@@ -417,14 +424,15 @@ TRANSPOSED = [
 
 
 @pytest.mark.parametrize("kernel, stride, dilation, crop, groups, more", TRANSPOSED)
+@pytest.mark.parametrize("each", [1, 8, 17])
 @pytest.mark.parametrize("layout", [np.ascontiguousarray, nhwc])
-def test_conv_transpose(kernel, stride, dilation, crop, groups, more, layout, isa, draw):
-    x, w, bias = layout(draw(2, 6, 5, 4)), draw(6, 8, *kernel), draw(8 * groups)
+def test_conv_transpose(kernel, stride, dilation, crop, groups, more, each, layout, isa, draw):
+    x, w, bias = layout(draw(2, 6, 5, 4)), draw(6, each, *kernel), draw(each * groups)
     size = [
         (i - 1) * s + d * (k - 1) + 1 + more - 2 * c for i, s, d, k, c in zip((5, 4), stride, dilation, kernel, crop)
     ]
     size = [max(s, 1) for s in size]
-    y, r = nhwc(empty(2, 8 * groups, *size)), nhwc(draw(2, 8 * groups, *size))
+    y, r = nhwc(empty(2, each * groups, *size)), nhwc(draw(2, each * groups, *size))
     layer = _core.ConvTranspose2dPlan(w, bias, activations.parse("relu"), stride, dilation, groups)
     run("conv_transpose", layer, x, y, r, *crop)
     exact = conv_transpose(x, w, groups, stride, dilation, crop, size)
@@ -467,6 +475,15 @@ def test_conv_transpose_leaves_gaps_clean(draw):
     x, y = np.full((1, 1, 2, 2), np.nan, np.float32), nhwc(empty(1, 1, 4, 4))
     run("conv_transpose", _core.ConvTranspose2dPlan(draw(1, 1, 1, 1), np.float32([3]), None, (2, 2)), x, y)
     assert (y[..., 1::2, :] == 3).all() and (y[..., 1::2] == 3).all() and np.isnan(y[..., ::2, ::2]).all()
+
+
+@pytest.mark.parametrize("channels", [1, 17])
+def test_conv_transpose_reads_its_taps_alone(channels, draw):
+    """A pixel that is infinite is read by the outputs that its taps reach, no others."""
+    x, y = draw(1, 3, 1, 9), nhwc(empty(1, channels, 1, 36))
+    x[..., 4] = np.inf
+    run("conv_transpose", _core.ConvTranspose2dPlan(draw(3, channels, 1, 8), None, None, (1, 4)), x, y, None, 0, 2)
+    assert (np.isfinite(y) == ~((np.arange(36) >= 14) & (np.arange(36) < 22))).all()
 
 
 # Programs

@@ -147,9 +147,9 @@ def test_a_program_on_other_threads_than_it_was_made_for(isa, draw):
 
 
 def test_a_transposed_convolution_chooses_once(draw):
-    p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 18, 18, 8), np.float32)
+    p, x, y = _core.Program(), draw(1, 16, 9, 9), np.empty((1, 18, 18, 16), np.float32)
     p.append(
-        "conv_transpose", _core.ConvTranspose2dPlan(draw(16, 8, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2)
+        "conv_transpose", _core.ConvTranspose2dPlan(draw(16, 16, 2, 2), None, None, (2, 2)), x, y.transpose(0, 3, 1, 2)
     )
     assert chosen(lambda: p.run(())) == 4
     assert chosen(lambda: p.run(())) == 0

@@ -10,7 +10,7 @@ from ..steps.lowering import LoweringContext
 from . import conv3d, conv_geometry
 from .schema import Inference, Kernel, Operator, floats
 
-PHASES = 1024  # of a transposed convolution, each a plan of its own
+PHASES = 4096  # of a transposed convolution, each a plan of its own unless they are merged
 
 
 def convolution(node, x, w, b=None):
