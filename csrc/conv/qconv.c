@@ -78,8 +78,7 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
 static bool make(fo_qconv2d *plan, const fo_conv2d_shape *shape, fo_dtype type, const void *w, const fo_quantized *q) {
     const ptrdiff_t taps = shape->kh * shape->kw, channels = fo_byte_channels(shape), k = channels * taps;
     *plan = (fo_qconv2d){.s = *shape};
-    plan->depthwise =
-        type == FO_S8 && q->x.scale && fo_byte_depthwise(fo_active_bytes(), shape); /* floats have products alone */
+    plan->depthwise = type == FO_S8 && q->x.scale && fo_byte_depthwise(shape); /* floats have products alone */
     void *ordered = in_order_of_patches(shape, channels, type, w);
     const bool made = ordered && fo_byte_plan_make(&plan->products, type, shape->groups, shape->oc / shape->groups, k,
                                                    ordered, k, 1, q);

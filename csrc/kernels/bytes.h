@@ -87,8 +87,7 @@ typedef struct {
     const char *name;
     int vl, mr, nr; /* lanes; rows and columns of the GEMM tile */
     int phases;
-    int parts;   /* most groups of rows in a vector of a depthwise kernel */
-    int columns; /* most that a depthwise kernel spans, four rows after another */
+    int parts; /* most groups of rows in a vector of a depthwise kernel */
     bool is_signed;
     bool tiles;                                   /* large products are by tiles of bytes */
     void (*gemm)(const fo_byte_gemm_args *);      /* of int8 */

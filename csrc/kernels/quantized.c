@@ -16,7 +16,7 @@
 
 #define BYTE_KERNELS \
     .vl = VL, .mr = BYTE_ROWS, .nr = BYTE_VECTORS * VL, .phases = PHASES, .parts = BYTE_PARTS, \
-    .columns = DEPTHWISE_COLUMNS, .is_signed = DOT_SIGNED, .quantize = quantize, .dequantize = dequantize, \
+    .is_signed = DOT_SIGNED, .quantize = quantize, .dequantize = dequantize, \
     .range = range, .copy = copy, .patches = patches, .widen = widen, .pair = byte_pair, \
     .larger = byte_larger, .add = byte_add, .mean = byte_mean, .depthwise = byte_depthwise, \
     .planes = byte_planes, .transpose = byte_transpose, .narrow = narrow

@@ -26,10 +26,9 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
                        ptrdiff_t wn, ptrdiff_t wk, const fo_quantized *q);
 void fo_byte_plan_free(fo_byte_plan *plan);
 
-/* Whether the depthwise kernel serves: one filter a channel, whose windows its segments hold. */
-static inline bool fo_byte_depthwise(const fo_byte_kernels *kn, const fo_conv2d_shape *s) {
-    return s->groups > 1 && s->groups == s->ic && s->groups == s->oc &&
-           ((s->kw - 1) * s->dw + 1) * ((s->kh + 3) / 4) <= kn->columns;
+/* Whether the depthwise kernel serves: one filter a channel. */
+static inline bool fo_byte_depthwise(const fo_conv2d_shape *s) {
+    return s->groups > 1 && s->groups == s->ic && s->groups == s->oc;
 }
 
 /* Channels of a group as a dense convolution has them. A group of three, as a first layer's, gets a fourth one, whose

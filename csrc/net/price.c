@@ -58,7 +58,7 @@ static double dense_nanoseconds(fo_dtype type, const fo_conv2d_shape *s, const f
 
 double fo_qconv2d_nanoseconds(const fo_conv2d_shape *s, const fo_conv2d_size *z) {
     const fo_byte_prices *p = prices_of(FO_S8);
-    if (!fo_byte_depthwise(fo_active_bytes(), s)) return dense_nanoseconds(FO_S8, s, z);
+    if (!fo_byte_depthwise(s)) return dense_nanoseconds(FO_S8, s, z);
     const double results = (double)(z->n * z->oh * z->ow * round_up(s->oc, fo_active_bytes()->vl));
     const double quads = (double)(div_up(s->kh, 4) * s->kw * s->sw);
     const double curve = fo_in_registers(&s->act) ? 0 : p->curve;

@@ -65,6 +65,11 @@ DEPTHWISE = [
         (2, (270, 250), (3, 3), dict(padding=1)),
         (5, (9, 45), (3, 4), dict(padding=((3, 1), (0, 2)), stride=(2, 1))),
         (4, (19, 40), (3, 3), dict(padding=(2, 1), dilation=(3, 1))),
+        (70, (19, 18), (17, 17), dict(padding=8)),
+        (9, (40, 70), (21, 33), dict(padding=(10, 16), stride=(3, 2))),
+        (66, (21, 34), (9, 9), dict(padding=16, dilation=4)),
+        (17, (39, 40), (3, 3), dict(padding=36, dilation=36)),
+        (3, (3, 90), (1, 70), dict(stride=(1, 20))),
     ]
 ]
 

@@ -6,7 +6,8 @@
  *                               c0 c1 c2 ..
  *
  * Output rows go by blocks of 4*VL channels and by segments, whose columns the first-level cache holds. Kernels of up
- * to three rows and stride 1 make two output rows of a column: the second has the weights a row further down. A last
+ * to three rows and stride 1 make two output rows of a column: the second has the weights a row further down. A kernel
+ * that spans more columns than that goes by pieces, four rows and some columns of it, whose sums wait in memory. A last
  * block of few channels has several groups of rows in one vector, its parts. Constants of channels are in the order of
  * v_quads, whose inverse the stores are.
  */
@@ -17,10 +18,14 @@ enum { DEPTHWISE_COLUMNS = LINE_FLOATS * EB_VECTORS };
 typedef struct {
     const fo_byte_depthwise_args *d;
     ptrdiff_t image, h, end, w0, n, c, channels; /* end: of the rows wanted */
-    ptrdiff_t columns, parts, deep, groups;      /* columns of x under it; fours of rows of the kernel */
+    ptrdiff_t columns, parts, deep, groups;      /* columns of x under it; fours of rows of the kernel's piece */
+    ptrdiff_t i0, j0, width;                     /* its first row and column, and how many columns */
     const int8_t *w;                             /* of the block: a group's kw * 4 vectors of quads */
     vi quads[DEPTHWISE_COLUMNS][PHASES][4];      /* column, of a group after another */
-    vi shorts[DEPTHWISE_COLUMNS][2];
+    union {
+        vi shorts[DEPTHWISE_COLUMNS][2];
+        vi sums[DEPTHWISE_COLUMNS][4];
+    };
 } byte_segment;
 
 /* Where columns begin in four rows of each part, and how their bytes become those of the kernel: rows outside the image
@@ -46,14 +51,14 @@ INLINE void depthwise_rows(const byte_segment *s, const int parts, ptrdiff_t i, 
     UNROLL_FOR (int r = 0; r < 4; r++) rows->keep[r] = v_iload(keep[r]), rows->flip[r] = v_iload(flip[r]);
 }
 
-/* The columns under the segment, of rows i .. i+3 of the kernel; whole: all channels of the block are there. */
+/* The columns under the segment, of rows i .. i+3 of the piece; whole: all channels of the block are there. */
 INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole, ptrdiff_t i) {
     const fo_byte_patches *p = &s->d->p;
     const vi zero = flips(p->zero);
-    const ptrdiff_t columns = s->columns, first = s->w0 * p->stride_w - p->left, iw = p->iw, sw = p->sw,
-                    channels = s->channels;
+    const ptrdiff_t columns = s->columns, first = s->w0 * p->stride_w - p->left + s->j0 * p->dilation_w, iw = p->iw,
+                    sw = p->sw, channels = s->channels;
     byte_rows rows;
-    depthwise_rows(s, parts, i, &rows);
+    depthwise_rows(s, parts, s->i0 + i, &rows);
     for (ptrdiff_t column = 0; column < columns; column++) {
         const ptrdiff_t w = first + column;
         vi x[4], q[4], *to = s->quads[i / 4 * columns + column][0];
@@ -72,7 +77,7 @@ INLINE void depthwise_columns(byte_segment *s, const int parts, const bool whole
 }
 
 static __attribute__((noinline)) void depthwise_quads(byte_segment *s) {
-    for (ptrdiff_t i = 0; i < s->d->p.kh; i += 4) {
+    for (ptrdiff_t i = 0; i < 4 * s->groups; i += 4) {
         if (BYTE_PARTS >= 4 && s->parts == 4)
             depthwise_columns(s, BYTE_PARTS, false, i);
         else if (BYTE_PARTS >= 2 && s->parts == 2)
@@ -193,23 +198,61 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
     eb_rows(&args);
 }
 
-/* Any kernel and any end: sums of an output after another. */
-static __attribute__((noinline)) void depthwise_any(byte_segment *s) {
-    const fo_byte_depthwise_args *d = s->d;
-    const fo_byte_patches *p = &d->p;
+/* Adds the products of the piece to the sums of all outputs. */
+static __attribute__((noinline)) void depthwise_piece(byte_segment *s) {
+    const fo_byte_patches *p = &s->d->p;
     for (ptrdiff_t o = 0; o < s->n; o++) {
         vi acc[4];
-        UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = v_iload(d->ep.start + s->c + v * VL);
+        UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = s->sums[o][v];
         for (ptrdiff_t g = 0; g < s->groups; g++)
-            for (ptrdiff_t j = 0; j < p->kw; j++) {
+            for (ptrdiff_t j = 0; j < s->width; j++) {
                 const ptrdiff_t column = g * s->columns + o * p->stride_w + j * p->dilation_w;
-                const int8_t *w = s->w + (g * p->kw + j) * 4 * QUADS;
+                const int8_t *w = s->w + ((s->i0 / 4 + g) * p->kw + s->j0 + j) * 4 * QUADS;
                 UNROLL_FOR (int phase = 0; phase < PHASES; phase++)
                     UNROLL_FOR (int v = 0; v < 4; v++)
                         v_dot(acc[v], s->quads[column][phase][v], v_dot_weights(v_iload(w + v * QUADS), phase));
             }
-        depthwise_end_sums(s, o, acc);
+        UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = acc[v];
     }
+}
+
+/* Bytes of the sums, as depthwise_pass makes them. */
+static __attribute__((noinline)) void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
+    const fo_byte_epilogue *e = &s->d->ep;
+    const eb_bounds b = *bounds;
+    byte_target to = depthwise_target(s, 0);
+    for (ptrdiff_t o = 0; o < s->n; o++) {
+        vi y[4];
+        UNROLL_FOR (int v = 0; v < 4; v++) {
+            const ptrdiff_t at = s->c + v * VL;
+            const vf real = v_fma(v_to_float(s->sums[o][v]), v_load(e->scale + at), v_load(e->bias + at));
+            y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
+        }
+        const vi low = v_pack_shorts(y[0], y[1], b.zero), high = v_pack_shorts(y[2], y[3], b.zero);
+        depthwise_store(s, &to, v_ixor(v_pack_bytes(low, high), b.flip));
+    }
+}
+
+INLINE bool depthwise_clips(const fo_byte_epilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
+
+/* Any kernel and any end. */
+static void depthwise_any(byte_segment *s, const eb_bounds *b) {
+    const fo_byte_patches *p = &s->d->p;
+    const ptrdiff_t width = s->width, high = 4 * s->groups;
+    for (ptrdiff_t o = 0; o < s->n; o++)
+        UNROLL_FOR (int v = 0; v < 4; v++) s->sums[o][v] = v_iload(s->d->ep.start + s->c + v * VL);
+    for (s->i0 = 0; s->i0 < p->kh; s->i0 += high)
+        for (s->j0 = 0; s->j0 < p->kw; s->j0 += width) {
+            s->width = p->kw - s->j0 < width ? p->kw - s->j0 : width;
+            s->columns = (s->n - 1) * p->stride_w + (s->width - 1) * p->dilation_w + 1;
+            depthwise_quads(s);
+            depthwise_piece(s);
+        }
+    s->i0 = s->j0 = 0, s->width = width;
+    if (depthwise_clips(&s->d->ep))
+        depthwise_clipped(s, b);
+    else
+        for (ptrdiff_t o = 0; o < s->n; o++) depthwise_end_sums(s, o, s->sums[o]);
 }
 
 /* How the sums of a block's rows are made, and so how many rows at once. */
@@ -217,7 +260,7 @@ typedef void depthwise_fn(byte_segment *s, const eb_bounds *b);
 INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *deep) {
     const fo_byte_patches *p = &d->p;
     *deep = 1;
-    if (!d->ep.clips || d->ep.residual || d->ep.type == FO_F32 || p->dilation_w > 1) return NULL;
+    if (!depthwise_clips(&d->ep) || p->dilation_w > 1) return NULL;
     if (p->kw == 5 && p->kh > 4 && p->kh <= 8) return depthwise_5_2_1;
     if (p->kw != 3 || p->kh > 4) return NULL;
     if (p->kh == 4 || p->stride_h > 1 || p->dilation_h > 1) return depthwise_3_1_1;
@@ -225,15 +268,27 @@ INLINE depthwise_fn *depthwise_of(const fo_byte_depthwise_args *d, ptrdiff_t *de
     return depthwise_3_1_2;
 }
 
+/* The whole kernel where its columns fit, else a piece of four rows whose columns take half; how many columns that
+ * spans. */
+INLINE ptrdiff_t depthwise_cut(byte_segment *s) {
+    const fo_byte_patches *p = &s->d->p;
+    s->width = p->kw, s->groups = (p->kh + 3) / 4;
+    if (((s->width - 1) * p->dilation_w + 1) * s->groups > DEPTHWISE_COLUMNS) {
+        const ptrdiff_t most = (DEPTHWISE_COLUMNS / 2 - 1) / p->dilation_w + 1;
+        s->width = s->width < most ? s->width : most, s->groups = 1;
+    }
+    return (s->width - 1) * p->dilation_w + 1;
+}
+
 /* Output rows h .. end - 1 of an image, channels c0 .. c1 - 1, of which c0 begins a block. */
 static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t image, ptrdiff_t h, ptrdiff_t end, ptrdiff_t c0,
                            ptrdiff_t c1) {
     const fo_byte_patches *p = &d->p;
     const eb_bounds bounds = eb_start(&d->ep);
-    byte_segment s = {.d = d, .image = image, .end = end, .groups = (p->kh + 3) / 4};
+    byte_segment s; /* nothing is cleared: it is as large as what it holds */
+    s.d = d, s.image = image, s.end = end, s.i0 = s.j0 = 0;
     depthwise_fn *const f = depthwise_of(d, &s.deep);
-    const ptrdiff_t span = (p->kw - 1) * p->dilation_w + 1,
-                    most = (DEPTHWISE_COLUMNS / s.groups - span) / p->stride_w + 1;
+    const ptrdiff_t span = depthwise_cut(&s), most = (DEPTHWISE_COLUMNS / s.groups - span) / p->stride_w + 1;
     FO_RAN("depthwise bytes");
     for (s.c = c0; s.c < c1; s.c += QUADS) {
         s.channels = c1 - s.c, s.w = d->w + s.c / QUADS * d->block;
@@ -242,11 +297,12 @@ static void byte_depthwise(const fo_byte_depthwise_args *d, ptrdiff_t image, ptr
             for (s.w0 = 0; s.w0 < p->ow; s.w0 += s.n) {
                 s.n = p->ow - s.w0 < most ? p->ow - s.w0 : most;
                 s.columns = (s.n - 1) * p->stride_w + span;
+                if (!f) {
+                    depthwise_any(&s, &bounds);
+                    continue;
+                }
                 depthwise_quads(&s);
-                if (f)
-                    f(&s, &bounds);
-                else
-                    depthwise_any(&s);
+                f(&s, &bounds);
             }
     }
 }
