@@ -105,10 +105,17 @@ fo_linear *fo_linear_create(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdi
 /* The same of weights in blocks, which are the caller's and outlive the plan: up to FO_BITS_ROWS rows unpack them in
  * registers, more rows a panel at a time, with the bits of a product of floats. */
 fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, const float *bias, fo_activation act);
+/* The same of float32 weights that are the caller's and outlive the plan, for one run: few rows read them where they
+ * lie. */
+fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                          fo_activation act);
 const char *fo_linear_isa(const fo_linear *plan); /* the set of its kernels */
 void fo_linear_free(fo_linear *plan);
 fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
                         ptrdiff_t ldr, float *y, ptrdiff_t ldy);
+/* The same of an x whose columns are contiguous: element (i, p) at x[i + p*ldx]. */
+fo_status fo_linear_run_columns(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx,
+                                const float *residual, ptrdiff_t ldr, float *y, ptrdiff_t ldy);
 
 /* ---- convolution ------------------------------------------------------------------------------------------------ */
 
@@ -182,8 +189,8 @@ int fo_conv2d_algorithms(const fo_conv2d *plan, const fo_conv2d_size *size, cons
 ptrdiff_t fo_conv2d_pixel(const fo_conv2d *plan);
 
 /* y = activation(the transposed convolution of x + bias + residual), w (ic, oc/groups, kh, kw) contiguous, y[n,o,h,w] =
- * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left. y's
- * channels are neighbours (sc = 1). shape->algorithm is that of the convolutions it is made of. */
+ * sum of w[c,o,i,j] x[n,c,p,q] over all c, i, j, p, q with h = p*sh + i*dh - top and w = q*sw + j*dw - left.
+ * shape->algorithm is that of the convolutions it is made of. */
 typedef struct fo_conv_transpose fo_conv_transpose;
 fo_conv_transpose *fo_conv_transpose_create(const fo_conv2d_shape *shape, const float *w, const float *bias);
 void fo_conv_transpose_free(fo_conv_transpose *plan);

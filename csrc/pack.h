@@ -62,7 +62,9 @@ uint16_t *fo_bf16_weights(ptrdiff_t n, ptrdiff_t k, const fo_weights *w, ptrdiff
 /* y[j*ldy + i] = x[i*ldx + j] for i < m, j < n, as kn->transpose, of 16 bits. */
 void fo_transpose_16(ptrdiff_t m, ptrdiff_t n, const uint16_t *x, ptrdiff_t ldx, uint16_t *y, ptrdiff_t ldy);
 /* Whether a product of n columns and k steps is made of dot products, FO_COLUMNS: the order of its sums is another. */
-static inline bool fo_is_dots(ptrdiff_t n, ptrdiff_t k) { return n <= FO_DOT_COLUMNS && k >= FO_DOT_STEPS; }
+static inline bool fo_is_dots(ptrdiff_t n, ptrdiff_t k) {
+    return n <= FO_DOT_COLUMNS && k >= (n == 1 ? FO_DOT_LANES : FO_DOT_STEPS);
+}
 /* The columns of B as the rows of k floats that these read, and B of a product so. */
 void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_weights *b, ptrdiff_t bk, ptrdiff_t bn,
                      float *columns);

@@ -344,7 +344,19 @@ cdef ndarray contiguous(ndarray a):
 
 cdef ndarray copied(ndarray a):
     """A C-contiguous copy: every stride is a whole number of elements."""
-    return cnp.PyArray_NewCopy(a, cnp.NPY_CORDER)
+    cdef int i
+    for i in range(cnp.PyArray_NDIM(a)):
+        if cnp.PyArray_STRIDE(a, i) % 4:
+            return cnp.PyArray_NewCopy(a, cnp.NPY_CORDER)
+    return in_order(a)
+
+
+cdef bint as_columns(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
+    """Whether a lies as a matrix whose columns are contiguous, ld elements apart."""
+    if cnp.PyArray_NDIM(a) != 2 or cnp.PyArray_STRIDE(a, 0) != 4 or cnp.PyArray_STRIDE(a, 1) % 4:
+        return False
+    m[0], ld[0] = cnp.PyArray_DIM(a, 0), cnp.PyArray_STRIDE(a, 1) // 4
+    return ld[0] >= m[0] > 0
 
 
 cdef bint as_rows(ndarray a, Py_ssize_t *m, Py_ssize_t *ld) noexcept:
@@ -416,6 +428,7 @@ cdef class LinearPlan:
     cdef Py_ssize_t n, k
     cdef readonly str isa
     cdef readonly tuple _kept  # what the plan reads where it is
+    cdef ndarray _lent  # weights of a plan for one call
 
     def __cinit__(self):
         self.k = UNMADE
@@ -424,8 +437,9 @@ cdef class LinearPlan:
         fo_linear_free(self.plan)
         fo_qlinear_free(self.narrow)
 
-    def _pack(self, ndarray w, ndarray bias, tuple activation, bint bfloat16=False):
-        """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed."""
+    def _pack(self, ndarray w, ndarray bias, tuple activation, bint bfloat16=False, bint lend=False):
+        """w (n, k) of any strides, as as_weights gives them; bias (n,) contiguous or None; activation as parsed.
+        bfloat16: of products of that. lend: for one call, whose few rows read float32 weights where they lie."""
         cdef fo_linear *plan
         cdef fo_qlinear *narrow
         cdef fo_activation act = activation_of(activation)
@@ -434,16 +448,19 @@ cdef class LinearPlan:
         cdef fo_weights weights = weights_of(w)
         cdef Py_ssize_t wn = cnp.PyArray_STRIDE(w, 0) // each, wk = cnp.PyArray_STRIDE(w, 1) // each
         make_once(self, self.plan != NULL or self.narrow != NULL)
-        if not bfloat16:
+        if lend and ready(w):
+            self._lent = w
+            self._keep(fo_linear_lend(n, k, data(w), wn, wk, data(bias), act), n, k)
+        elif not bfloat16:
             with nogil:
                 plan = fo_linear_create(n, k, &weights, wn, wk, data(bias), act)
             self._keep(plan, n, k)
-            return
-        with nogil:
-            narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
-        if narrow == NULL:
-            raise MemoryError("fusedops: no memory for packed weights")
-        self.narrow, self.n, self.k, self.isa = narrow, n, k, fo_qlinear_isa(narrow).decode()
+        else:
+            with nogil:
+                narrow = fo_qlinear_create_bf16(n, k, &weights, wn, wk, data(bias), act)
+            if narrow == NULL:
+                raise MemoryError("fusedops: no memory for packed weights")
+            self.narrow, self.n, self.k, self.isa = narrow, n, k, fo_qlinear_isa(narrow).decode()
 
     def _pack_bits(self, Py_ssize_t n, Py_ssize_t k, int bits, Py_ssize_t block, ndarray q, ndarray scales,
                    ndarray zeros, ndarray bias, tuple activation):
@@ -481,6 +498,7 @@ cdef class LinearPlan:
         cdef int nd = cnp.PyArray_NDIM(a), i
         cdef cnp.npy_intp dims[64]  # NumPy has no more
         cdef Py_ssize_t m, ldx, ldr = 0, ldy
+        cdef bint columns
         cdef fo_status status
         if nd < 1 or cnp.PyArray_DIM(a, nd - 1) != self.k:
             if self.k == UNMADE:
@@ -495,21 +513,24 @@ cdef class LinearPlan:
             r = as_float32(residual, "residual")
             if not same_shape(r, nd, dims):
                 raise ValueError(f"residual has shape {np.shape(r)}, but the result has shape {shape_of(nd, dims)}")
-        y = writable(out, nd, dims, a, r)
+        y = writable(out, nd, dims, a, r, self._lent)
         if y is None or not as_rows(y, &m, &ldy):
             y = new_result(nd, dims, data(a))
             as_rows(y, &m, &ldy)
-        if not as_rows(a, &m, &ldx):
+        columns = self.narrow == NULL and not as_rows(a, &m, &ldx) and as_columns(a, &m, &ldx)
+        if not columns and not as_rows(a, &m, &ldx):
             a = copied(a)
             as_rows(a, &m, &ldx)
         if r is not None and not as_rows(r, &m, &ldr):
             r = copied(r)
             as_rows(r, &m, &ldr)
         with nogil:
-            if self.narrow == NULL:
-                status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
-            else:
+            if self.narrow != NULL:
                 status = fo_qlinear_run(self.narrow, floats(), m, data(a), ldx, data(r), ldr, data(y), ldy)
+            elif columns:
+                status = fo_linear_run_columns(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
+            else:
+                status = fo_linear_run(self.plan, m, data(a), ldx, data(r), ldr, data(y), ldy)
         check(status)
         return delivered(y, out)
 

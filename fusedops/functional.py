@@ -12,7 +12,7 @@ from .images import (
     max_pool2d,
     resize,
 )
-from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, Linear, _choice
+from .layers import LAYOUTS, Conv1d, Conv2d, ConvTranspose1d, ConvTranspose2d, LentLinear, _choice
 from .norms import group_norm, instance_norm, layer_norm, log_softmax, rms_norm, softmax
 from .pointwise import activation, batch_norm
 from .positions import options_by_name
@@ -609,7 +609,7 @@ def linear(x, w, bias=None, *, residual=None, activation=None, out=None):
     array([[3., 3., 3., 3.],
            [3., 3., 3., 3.]], dtype=float32)
     """
-    return Linear(w, bias, activation=activation)(x, residual, out)
+    return LentLinear(w, bias, activation=activation)(x, residual, out)
 
 
 @options_by_name
@@ -647,7 +647,7 @@ def gemm(a, b, *, bias=None, residual=None, activation=None, out=None):
            [3., 3.]], dtype=float32)
     """
     a, b = gemm_operands(a, b)
-    return Linear(b.T, bias, activation=activation)(a, residual, out)
+    return LentLinear(b.T, bias, activation=activation)(a, residual, out)
 
 
 def matmul(a, b, *, out=None):

@@ -168,6 +168,19 @@ def _rebuild(cls, kind, arguments, added):
     return layer
 
 
+def _linear(w, bias, activation, order="K"):
+    """What a layer is made of, as its plan takes it; w in the order of memory that it has, or (None) where it is."""
+    w = _core.as_weights(w, "w", 2, order, True)
+    return w, _bias(_core.widened(bias, "bias", w), w.shape[0]), activations.parse(activation, w.shape[0])
+
+
+class LentLinear(_core.LinearPlan):
+    """A Linear for one call, whose few rows read `w` where it lies."""
+
+    def __init__(self, w, bias=None, *, activation=None):
+        self._pack(*_linear(w, bias, activation, None), lend=True)
+
+
 class Linear(_Layer, _core.LinearPlan):
     """A fully connected layer, ``y = activation(x w^T + bias + residual)``, with `w` packed once.
 
@@ -206,10 +219,8 @@ class Linear(_Layer, _core.LinearPlan):
     """
 
     def __init__(self, w, bias=None, *, activation=None, precision="float32"):
-        w = _core.as_weights(w, "w", 2, "K", True)  # in place: gemm's b.T is not turned over, only to be packed
         bfloat16 = multiplies(precision)
-        bias = _bias(_core.widened(bias, "bias", w), w.shape[0])
-        parsed = activations.parse(activation, w.shape[0])
+        w, bias, parsed = _linear(w, bias, activation)
         options = {"activation": _kept(activation, parsed), "precision": precision}
         self._arguments = (w, bias if bias is None else bias.copy()), options
         self._pack(w, bias, parsed, bfloat16)

@@ -190,31 +190,36 @@ static fo_image staged_image(float *data, const fo_conv2d_size *z, ptrdiff_t c) 
     return t;
 }
 
-fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x,
-                                const fo_image *residual, const fo_image *y) {
+/* By way of images of its own. */
+static fo_status run_staged(const fo_conv_transpose *plan, const staging *g, const fo_conv2d_size *z, const fo_image *x,
+                            const fo_image *residual, const fo_image *y) {
     const fo_conv2d_shape *s = &plan->s;
-    const staging g = staging_of(plan, z, x, residual, y);
-    if (!g.x && !g.y) return run_phases(plan, z, x, residual, y);
     const fo_conv2d_size in = {.n = z->n, .oh = z->ih, .ow = z->iw};
-    const ptrdiff_t x_floats = g.x ? z->n * z->ih * z->iw * s->ic : 0;
-    const ptrdiff_t y_floats = g.y ? z->n * g.z.oh * g.z.ow * s->oc : 0;
+    const ptrdiff_t x_floats = g->x ? z->n * z->ih * z->iw * s->ic : 0;
+    const ptrdiff_t y_floats = g->y ? z->n * g->z.oh * g->z.ow * s->oc : 0;
     float *scratch = fo_alloc_result((size_t)(x_floats + (residual ? 2 : 1) * y_floats + 1) * sizeof *scratch);
     if (!scratch) return FO_NO_MEMORY;
     fo_image from = *x, to = *y, added = residual ? *residual : *y;
     fo_status status = FO_OK;
-    if (g.x) from = staged_image(scratch, &in, s->ic), status = fo_copy_image(&from, x, &in, s->ic);
-    if (g.y) {
-        to = staged_image(scratch + x_floats, &g.z, s->oc);
-        added = staged_image(scratch + x_floats + y_floats, &g.z, s->oc);
+    if (g->x) from = staged_image(scratch, &in, s->ic), status = fo_copy_image(&from, x, &in, s->ic);
+    if (g->y) {
+        to = staged_image(scratch + x_floats, &g->z, s->oc);
+        added = staged_image(scratch + x_floats + y_floats, &g->z, s->oc);
     }
     fo_image inside = to, inside_added = added; /* of what stands for y */
-    inside.data += g.skipped * s->oc, inside_added.data += g.skipped * s->oc;
-    if (g.y && residual) {
+    inside.data += g->skipped * s->oc, inside_added.data += g->skipped * s->oc;
+    if (g->y && residual) {
         memset(added.data, 0, (size_t)y_floats * sizeof *scratch);
         status = fo_copy_image(&inside_added, residual, z, s->oc);
     }
-    if (status == FO_OK) status = run_phases(plan, &g.z, &from, residual ? &added : NULL, &to);
-    if (status == FO_OK && g.y) status = fo_copy_image(y, &inside, z, s->oc);
+    if (status == FO_OK) status = run_phases(plan, &g->z, &from, residual ? &added : NULL, &to);
+    if (status == FO_OK && g->y) status = fo_copy_image(y, &inside, z, s->oc);
     fo_free_result(scratch);
     return status;
+}
+
+fo_status fo_conv_transpose_run(const fo_conv_transpose *plan, const fo_conv2d_size *z, const fo_image *x,
+                                const fo_image *residual, const fo_image *y) {
+    const staging g = staging_of(plan, z, x, residual, y);
+    return g.x || g.y ? run_staged(plan, &g, z, x, residual, y) : run_phases(plan, z, x, residual, y);
 }

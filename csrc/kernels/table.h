@@ -35,7 +35,7 @@ typedef enum {
     FO_B_TABLE,   /* a[i*lda + p], b[table[p]]: a convolution whose columns are pixels */
     FO_BITS,      /* a[i*lda + p], weights of 4 or 8 bits: `bits` from step `first` and column `column` on */
     FO_B_PACKING, /* as FO_ROWS, of a B in the caller's memory: nothing is read beyond column n */
-    FO_COLUMNS,   /* a[i*lda + p], b[j*ldb + p]: few columns of many steps (fo_is_dots), k > 0 */
+    FO_COLUMNS,   /* a[i*lda + p*ak], b[j*ldb + i*bi + p]: few columns of many steps (fo_is_dots), k > 0 */
     FO_FORMS
 } fo_form;
 
@@ -43,6 +43,7 @@ typedef enum {
  * magnitudes of the terms. Of up to FO_DOT_COLUMNS columns and FO_DOT_STEPS steps or more they are dot products, with
  * weights that have no padding: 25088 -> 4 in a twentieth of the time (Xeon, AVX-512). */
 enum { FO_CHAIN_STEPS = 8192, FO_CHAIN_BLOCK = 128, FO_DOT_COLUMNS = 8, FO_DOT_STEPS = 512 };
+enum { FO_DOT_LANES = 32 }; /* sums of a dot product, and steps from which on one column is one */
 
 /* C[m,n] = epilogue(A[m,k] B[k,n]). B is in panels of nr columns, `panel` floats each, the last one padded but for
  * FO_B_PACKING. FO_ROWS take it in any type that products have weights of: b, ldb and panel count floats all the same,
@@ -71,6 +72,9 @@ typedef struct {
     fo_epilogue ep;
     /* FO_A_TABLE: so many steps from any multiple of it on stand side by side, a multiple of 4; 0: they may not */
     ptrdiff_t run;
+    /* FO_COLUMNS: the distance of A's steps, where lda is 1, else 0; of the B of a row and the next one's, where n is 1
+     */
+    ptrdiff_t ak, bi;
 } fo_gemm_args;
 
 /* Two rows of a convolution, 3x3 of stride 2 (kernels/stem.h): ow pixels of oc channels, a multiple of nr. The planes

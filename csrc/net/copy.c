@@ -5,6 +5,8 @@
 #include "axes.h"
 #include "../kernels/bytes.h"
 
+enum { TILE = FO_PAGE_FLOATS / 8 };
+
 /* A copy of n elements along the last axis, for each of m points of axis `row` and each point of the others. */
 typedef struct {
     const fo_axes *axes;
@@ -43,8 +45,9 @@ static void copy_rows(const copy_job *job, ptrdiff_t m, char *y, const char *x) 
         job->bytes->transpose(n, m, (const uint8_t *)x, sx, (uint8_t *)y, ldy);
         return;
     }
-    if (job->transposes) {
-        job->kn->transpose(n, m, (const float *)x, sx, (float *)y, ldy);
+    if (job->transposes) { /* by tiles, whose lines are on few pages: a piece of each line of x, all of m */
+        for (ptrdiff_t j = 0; j < n; j += TILE)
+            job->kn->transpose(min_(TILE, n - j), m, (const float *)x + j * sx, sx, (float *)y + j, ldy);
         return;
     }
     for (ptrdiff_t i = 0; i < m; i++, y += ldy * job->size, x += ldx * job->size)
@@ -103,6 +106,7 @@ fo_status fo_strided_copy(const fo_copy_args *args) {
     const ptrdiff_t n = max_(a->size[a->nd - 1], 1);
     if (job.row >= 0) {
         job.block = round_up(max_(1, FO_COPY_BYTES / job.size / n), job.transposes ? job.kn->vl : 1);
+        if (job.transposes) job.block = max_(job.block, TILE);
         job.blocks = div_up(a->size[job.row], job.block);
     }
     const double bytes = 2.0 * (double)(job.size * fo_points(a, a->nd));

@@ -2,8 +2,10 @@
  *
  * A block of rows of x stays in the second-level cache while the panels of w go by; with one or few rows the product is
  * bound by reading w, and the blocks are ranges of columns. The reduction is never shared; a long one goes in pieces,
- * whose sums wait in scratch. Weights of 4 or 8 bits are unpacked in registers for few rows, else a panel at a time. */
-#include "../pack.h"
+ * whose sums wait in scratch. Weights of 4 or 8 bits are unpacked in registers for few rows, else a panel at a time;
+ * weights that a caller lends for one run are read where they lie, or packed a panel at a time, for up to
+ * FO_LEAST_ROWS rows. */
+#include "axes.h"
 
 struct fo_linear {
     const fo_kernels *kn;
@@ -12,6 +14,8 @@ struct fo_linear {
     bool dots;     /* columns of them, not panels */
     void *w;       /* or NULL: */
     fo_bits bits;
+    const float *lent; /* w (n, k) at distances of wn and wk, or NULL */
+    ptrdiff_t wn, wk;
     float *bias, *slopes;
     fo_activation act;
 };
@@ -53,6 +57,14 @@ fo_linear *fo_linear_create_bits(ptrdiff_t n, ptrdiff_t k, const fo_bits *w, con
     return plan;
 }
 
+fo_linear *fo_linear_lend(ptrdiff_t n, ptrdiff_t k, const float *w, ptrdiff_t wn, ptrdiff_t wk, const float *bias,
+                          fo_activation act) {
+    if (!k || (fo_is_dots(n, k) && wk != 1)) return fo_linear_create(n, k, &(fo_weights){w, FO_F32}, wn, wk, bias, act);
+    fo_linear *plan = linear_new(n, k, bias, act);
+    if (plan) plan->dots = fo_is_dots(n, k), plan->lent = w, plan->wn = wn, plan->wk = wk;
+    return plan;
+}
+
 const char *fo_linear_isa(const fo_linear *plan) { return plan->kn->name; }
 
 void fo_linear_free(fo_linear *plan) {
@@ -69,7 +81,8 @@ typedef struct {
     ptrdiff_t rows, columns; /* of a block */
     ptrdiff_t across;        /* blocks side by side */
     ptrdiff_t piece;         /* steps at a time */
-    bool unpacks;
+    bool unpacks, swaps;
+    const fo_linear *lent; /* whose weights it unpacks, or NULL */
     ptrdiff_t panel, each; /* floats of an unpacked panel; of a thread's scratch, which has it and sums behind it */
     float *scratch;
 } gemm_job;
@@ -101,15 +114,39 @@ static fo_gemm_args gemm_part(const fo_gemm_args *whole, ptrdiff_t nr, ptrdiff_t
     return g;
 }
 
-/* A product by weights in blocks, each panel of which is unpacked before. */
+/* A product by weights in blocks or in the caller's order, each panel of which is unpacked before. */
 static void gemm_unpacking(const gemm_job *job, const fo_gemm_args *whole, float *scratch) {
     const ptrdiff_t nr = job->kn->nr;
     for (ptrdiff_t j = 0; j < whole->n; j += nr) {
         fo_gemm_args g = gemm_part(whole, nr, 0, whole->m, j, min_(nr, whole->n - j));
-        job->kn->unpack(g.bits, g.k, g.column, scratch);
+        if (job->lent)
+            fo_pack_panel(job->kn, g.n, g.k, job->lent->lent + g.column * job->lent->wn, job->lent->wk, job->lent->wn,
+                          scratch);
+        else
+            job->kn->unpack(g.bits, g.k, g.column, scratch);
         g.b = scratch;
         gemm_pieces(job, &g, scratch + job->panel);
     }
+}
+
+/* One row of x: the rows of lent weights are those of a product with a column. */
+static void gemm_swapped(const gemm_job *job, const fo_gemm_args *whole, float *scratch) {
+    const fo_gemm_args g = {.form = FO_B_PACKING,
+                            .m = whole->n,
+                            .n = 1,
+                            .k = whole->k,
+                            .a = job->lent->lent + whole->column * job->lent->wn,
+                            .lda = job->lent->wn,
+                            .b = whole->a,
+                            .ldb = 1,
+                            .panel = job->kn->nr,
+                            .packed = scratch,
+                            .start = whole->ep.bias,
+                            .lds = 1,
+                            .c = whole->c,
+                            .ldc = 1,
+                            .ep = {.residual = whole->ep.residual, .ldr = 1, .act = whole->ep.act}};
+    job->kn->gemm(&g);
 }
 
 static void gemm_block(void *context, fo_piece piece, int thread) {
@@ -121,10 +158,13 @@ static void gemm_block(void *context, fo_piece piece, int thread) {
     if (!n || !m) return;
     fo_gemm_args g = gemm_part(&job->g, job->kn->nr, i, m, j, n);
     float *scratch = job->scratch + thread * job->each;
-    if (job->unpacks)
+    g.packed = scratch;
+    if (job->swaps)
+        gemm_swapped(job, &g, scratch);
+    else if (job->unpacks)
         gemm_unpacking(job, &g, scratch);
     else if (job->piece < g.k)
-        gemm_pieces(job, &g, scratch);
+        gemm_pieces(job, &g, scratch + job->panel);
     else
         job->kn->gemm(&g);
 }
@@ -157,23 +197,46 @@ static bool wants_lines(const fo_linear *plan, ptrdiff_t m) {
 /* Lets B be the weights. Those of 4 or 8 bits are unpacked in registers, or from many rows on a panel at a time. */
 static void with_weights(const fo_linear *plan, gemm_job *job) {
     fo_gemm_args *g = &job->g;
+    if (g->ak) job->each = fo_dots_scratch(job->kn);
     if (plan->w) {
         plan->dots ? fo_gemm_columns(job->kn, g, plan->w, g->k) : fo_gemm_panels(job->kn, g, plan->w, plan->type, 0);
         return;
     }
+    const ptrdiff_t nr = job->kn->nr;
+    if (plan->lent && plan->dots) {
+        fo_gemm_columns(job->kn, g, plan->lent, plan->wn);
+        return;
+    }
     g->bits = &plan->bits;
-    job->unpacks = g->m > FO_BITS_ROWS;
+    job->lent = plan->lent ? plan : NULL;
+    if (plan->lent && plan->wn == 1 && g->m <= job->kn->mr) {
+        g->form = FO_B_PACKING, g->b = plan->lent, g->ldb = plan->wk, g->panel = nr, job->panel = job->each = g->k * nr;
+        return;
+    }
+    job->swaps = plan->lent && plan->wk == 1 && g->m == 1 && !plan->act.slopes;
+    job->unpacks = plan->lent || g->m > FO_BITS_ROWS;
     if (job->unpacks)
-        g->form = FO_ROWS, g->ldb = job->kn->nr, job->panel = job->each = g->k * g->ldb;
+        g->form = FO_ROWS, g->ldb = nr, job->panel = job->each = g->k * nr;
     else
         g->form = FO_BITS;
 }
 
 /* Bytes of memory that cost as much as a weight: of 4 and 8 bits, to unpack them. */
-static ptrdiff_t weight_bytes(const fo_linear *plan) { return plan->w ? fo_size(plan->type) : 1; }
+static ptrdiff_t weight_bytes(const fo_linear *plan) { return plan->w || plan->lent ? fo_size(plan->type) : 1; }
 
-fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
-                        ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
+/* By a plan of its own that packs lent weights, for many rows. */
+static fo_status run_packed(const fo_linear *lent, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
+                            ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
+    const fo_weights w = {lent->lent, FO_F32};
+    fo_linear *plan = fo_linear_create(lent->n, lent->k, &w, lent->wn, lent->wk, lent->bias, lent->act);
+    const fo_status status = plan ? fo_linear_run(plan, m, x, ldx, residual, ldr, y, ldy) : FO_NO_MEMORY;
+    fo_linear_free(plan);
+    return status;
+}
+
+/* Element (i, p) of x is at x[i*ldx + p], or ak != 0: at x[i + p*ak]. */
+static fo_status run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, ptrdiff_t ak,
+                     const float *residual, ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
     const fo_kernels *kn = plan->kn;
     const ptrdiff_t n = plan->n, k = plan->k;
     if (!m || !n) return FO_OK;
@@ -182,6 +245,7 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
                           .k = k,
                           .a = x,
                           .lda = ldx,
+                          .ak = ak,
                           .c = y,
                           .ldc = ldy,
                           .ep = {.bias = plan->bias,
@@ -219,4 +283,24 @@ fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrd
     fo_parallel_pieces(down * job.across, threads, gemm_block, &job);
     if (job.scratch) fo_arena_release(job.scratch);
     return FO_OK;
+}
+
+fo_status fo_linear_run(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx, const float *residual,
+                        ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
+    if (plan->lent && !plan->dots && m > FO_LEAST_ROWS) return run_packed(plan, m, x, ldx, residual, ldr, y, ldy);
+    return run(plan, m, x, ldx, 0, residual, ldr, y, ldy);
+}
+
+fo_status fo_linear_run_columns(const fo_linear *plan, ptrdiff_t m, const float *x, ptrdiff_t ldx,
+                                const float *residual, ptrdiff_t ldr, float *y, ptrdiff_t ldy) {
+    const ptrdiff_t k = plan->k;
+    if (plan->dots) return run(plan, m, x, 1, ldx, residual, ldr, y, ldy);
+    float *rows = fo_alloc_result((size_t)max_(m * k, 1) * sizeof *rows);
+    if (!rows) return FO_NO_MEMORY;
+    fo_copy_args copy = {.axes = {.nd = 2, .size = {m, k}, .stride = {{k, 1}, {1, ldx}}}, .y = rows, .x = x};
+    fo_fold(&copy.axes);
+    fo_status status = fo_strided_copy(&copy);
+    if (status == FO_OK) status = fo_linear_run(plan, m, rows, k, residual, ldr, y, ldy);
+    fo_free_result(rows);
+    return status;
 }

@@ -18,8 +18,10 @@ typedef struct {
     const fo_matmul_args *a;
     const fo_kernels *kn;
     matmul_way way;
+    bool copied; /* rows of A, to scratch */
     float *b, *rows;
     ptrdiff_t b_each, rows_each, panels, blocks;
+    ptrdiff_t bi;              /* DOTS of one row and column each: from B to B */
     ptrdiff_t columns, across; /* of a block, all of them but where products are fewer than threads; blocks of them */
 } matmul_job;
 
@@ -41,10 +43,14 @@ static void pack_panel(void *context, ptrdiff_t task, int thread) {
 }
 
 /* A's rows i.. where the kernel reads them, contiguous. */
-static const float *rows_of_a(const fo_matmul_args *a, const float *from, ptrdiff_t m, float *scratch) {
-    if (a->ak == 1) return from;
-    for (ptrdiff_t r = 0; r < m; r++)
-        for (ptrdiff_t p = 0; p < a->k; p++) scratch[r * a->k + p] = from[r * a->am + p * a->ak];
+static const float *rows_of_a(const matmul_job *job, const float *from, ptrdiff_t m, float *scratch) {
+    const fo_matmul_args *a = job->a;
+    if (!job->copied) return from;
+    if (a->am == 1)
+        job->kn->transpose(a->k, m, from, a->ak, scratch, a->k);
+    else
+        for (ptrdiff_t r = 0; r < m; r++)
+            for (ptrdiff_t p = 0; p < a->k; p++) scratch[r * a->k + p] = from[r * a->am + p * a->ak];
     return scratch;
 }
 
@@ -65,12 +71,13 @@ static void multiply_block(void *context, ptrdiff_t task, int thread) {
                       .ldc = a->yn == 1 ? a->ym : a->yn,
                       .ep = {.transposed = a->yn != 1, .act = a->act}};
     if (g.ep.act.slopes) g.ep.act.slopes += j;
-    g.a = rows_of_a(a, a->a + offset[1] + i * a->am, g.m, packed + nr * a->k), g.lda = a->ak == 1 ? a->am : a->k;
+    g.a = rows_of_a(job, a->a + offset[1] + i * a->am, g.m, packed + nr * a->k), g.lda = job->copied ? a->k : a->am;
     switch (job->way) {
         case PANELS: fo_gemm_panels(job->kn, &g, job->b + product * job->b_each, FO_F32, 0); break;
         case IN_PLACE: g.form = FO_B_PACKING, g.b = b, g.ldb = a->bk, g.panel = nr; break;
         case DOTS:
             fo_gemm_columns(job->kn, &g, job->b_each ? job->b + product * job->b_each : b, job->b_each ? a->k : a->bn);
+            g.b += i * job->bi, g.bi = job->bi, g.ak = !job->copied && a->ak != 1 ? a->ak : 0;
             break;
         case SWAPPED:
             g.form = FO_B_PACKING, g.b = g.a, g.ldb = 1, g.panel = nr, g.a = b, g.lda = a->bn;
@@ -87,21 +94,41 @@ static matmul_way way_of(const matmul_job *job) {
     return a->bn == 1 && a->m <= job->kn->mr ? IN_PLACE : PANELS;
 }
 
-fo_status fo_matmul(const fo_matmul_args *a) {
-    matmul_job job = {.a = a, .kn = fo_active(), .across = 1, .columns = a->n};
+/* Many products of a row and a column are one of that many rows, each of which has a B of its own. */
+static void merge_products(fo_matmul_args *a, ptrdiff_t *bi) {
+    const bool merged = a->m == 1 && a->n == 1 && fo_is_dots(1, a->k) && a->batch.nd == 1 && a->scale == 1 &&
+                        a->ak == 1 && a->bk == 1 && a->batch.stride[2][0];
+    if (!merged) return;
+    a->m = a->batch.size[0], a->ym = a->batch.stride[0][0], a->am = a->batch.stride[1][0], a->yn = 1;
+    *bi = a->batch.stride[2][0], a->batch.size[0] = 1;
+}
+
+/* Blocks, and scratch for B and of each thread. */
+static void cut(matmul_job *job, ptrdiff_t products, int threads) {
+    const fo_matmul_args *a = job->a;
+    job->blocks = div_up(a->m, ROWS), job->panels = div_up(a->n, job->kn->nr);
+    if (job->way == PANELS)
+        job->b_each = fo_packed_size(job->kn, a->n, a->k);
+    else if (job->way == DOTS)
+        job->b_each = a->bk == 1 && a->scale == 1 ? 0 : a->n * a->k;
+    else if (products < threads)
+        job->columns = round_up(div_up(a->n, threads), job->kn->nr), job->across = div_up(a->n, job->columns);
+    job->copied = a->ak != 1 && !(job->way == DOTS && a->am == 1);
+    job->rows_each = a->k * (job->kn->nr + (job->copied ? min_(ROWS, a->m) : 0));
+    if (job->way == DOTS && a->ak != 1) job->rows_each = max_(job->rows_each, fo_dots_scratch(job->kn));
+}
+
+fo_status fo_matmul(const fo_matmul_args *args) {
+    fo_matmul_args own = *args;
+    const fo_matmul_args *a = &own;
+    matmul_job job = {.a = a, .kn = fo_active(), .across = 1};
+    merge_products(&own, &job.bi);
+    job.columns = a->n;
     const ptrdiff_t products = fo_points(&a->batch, a->batch.nd);
     if (!products || !a->m || !a->n) return FO_OK;
     const int threads = fo_threads_for(fo_nanoseconds(job.kn, (double)products * a->m * a->n * a->k, 0));
     job.way = way_of(&job);
-    job.blocks = div_up(a->m, ROWS);
-    if (job.way == PANELS)
-        job.b_each = fo_packed_size(job.kn, a->n, a->k);
-    else if (job.way == DOTS)
-        job.b_each = a->bk == 1 && a->scale == 1 ? 0 : a->n * a->k;
-    else if (products < threads)
-        job.columns = round_up(div_up(a->n, threads), job.kn->nr), job.across = div_up(a->n, job.columns);
-    job.rows_each = a->k * (job.kn->nr + (a->ak == 1 ? 0 : min_(ROWS, a->m)));
-    job.panels = div_up(a->n, job.kn->nr);
+    cut(&job, products, threads);
     job.b = fo_arena_take((size_t)(products * job.b_each + threads * job.rows_each) * sizeof(float));
     if (!job.b) return FO_NO_MEMORY;
     job.rows = job.b + products * job.b_each;

@@ -4,7 +4,7 @@
  */
 
 /* sums += block, `lost` is what has been lost so far. */
-static void long_add(float *sums, float *lost, const float *block, ptrdiff_t floats) {
+INLINE void long_add(float *sums, float *lost, const float *block, ptrdiff_t floats) {
     for (ptrdiff_t v = 0; v < floats; v += VL) {
         vf sum = v_load(sums + v), losing = v_load(lost + v);
         v_add_keeping(&sum, &losing, v_load(block + v));

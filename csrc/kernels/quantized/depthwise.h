@@ -217,7 +217,7 @@ static __attribute__((noinline)) void depthwise_piece(byte_segment *s) {
 }
 
 /* Bytes of the sums, as depthwise_pass makes them. */
-static __attribute__((noinline)) void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
+INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
     const fo_byte_epilogue *e = &s->d->ep;
     const eb_bounds b = *bounds;
     byte_target to = depthwise_target(s, 0);
