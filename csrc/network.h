@@ -328,6 +328,7 @@ typedef enum {
     FO_SIZE_MULTIPLY,
     FO_SIZE_DIVIDE,
     FO_SIZE_REMAINDER,
+    FO_SIZE_SCALE, /* the whole part of a times b, the bits of a float, as a float */
     FO_SIZE_EQUAL,
     FO_SIZE_UNEQUAL,
     FO_SIZE_LESS,

@@ -16,7 +16,6 @@ CELLS: dict[str, int]
 FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
 IDENTITY: Activation
-IMAGES: tuple[str, ...]
 DTYPES: dict[str, int]
 ELEMENTS: dict[dtype[Any], int]
 TYPES: dict[dtype[Any], int]
@@ -30,6 +29,7 @@ SUBTRACT: int
 MULTIPLY: int
 DIVIDE: int
 REMAINDER: int
+SCALE: int
 EQUAL: int
 UNEQUAL: int
 LESS: int

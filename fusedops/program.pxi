@@ -26,10 +26,14 @@ MAPS = numbered(fo_map_names)
 DTYPES = numbered(fo_dtype_names)
 ELEMENTS = {np.dtype(name): t for name, t in DTYPES.items() if "float16" not in name}  # that steps compute with
 IDENTITY = (0, 0.0, 0.0, None)
-IMAGES = ("image", "lines", "pixels", "byte_image")
+FORMS = ("tensor", "rows", "indices", "bytes", "image", "byte_image", "lines", "pixels")  # form_kind, in order
 
 cdef enum:
     MOST_TENSORS = 8  # of a step
+
+
+cdef enum form_kind:  # what a step asks of a tensor; from FORM_IMAGE on it has four axes
+    FORM_TENSOR, FORM_ROWS, FORM_INDICES, FORM_BYTES, FORM_IMAGE, FORM_BYTE_IMAGE, FORM_LINES, FORM_PIXELS
 
 
 cdef enum:
@@ -68,15 +72,15 @@ cdef int check_same(tensor *a, tensor *b, str name, str other) except -1:
     return 0
 
 
-cdef int check_form(tensor *t, str form, str name) except -1:
+cdef int check_form(tensor *t, form_kind form, str name) except -1:
     """What a step asks of a tensor's place in memory."""
-    if form == "rows" and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
+    if form == FORM_ROWS and t.shape[t.nd - 1] > 1 and t.stride[t.nd - 1] != 1:
         raise ValueError(f"the last axis of {name} must be contiguous")
-    if form in IMAGES:
+    if form >= FORM_IMAGE:
         check_axes(t, 4, name)
-        if form == "pixels" and neighbour_distance(t, 1) != 1:
+        if form == FORM_PIXELS and neighbour_distance(t, 1) != 1:
             raise ValueError(f"the channels of {name} must be neighbours in memory")
-        if form == "lines" and neighbour_distance(t, 1) != 1 and neighbour_distance(t, 3) != 1:
+        if form == FORM_LINES and neighbour_distance(t, 1) != 1 and neighbour_distance(t, 3) != 1:
             raise ValueError(f"pixels or channels of {name} must be neighbours in memory")
     return 0
 
@@ -154,10 +158,13 @@ cdef class StepKind:
     cdef readonly tuple names, tensors, results
     cdef readonly frozenset indices  # tensors of int64, whose axes are not those of the others
     cdef dict defaults
-    cdef tuple forms, alike, options
-    cdef frozenset optional
+    cdef tuple options
     cdef fo_call_kind call
     cdef fill_call fill
+    cdef int count  # of tensors
+    cdef form_kind forms[MOST_TENSORS]
+    cdef int alike[MOST_TENSORS]  # the tensor that has the same shape, or -1
+    cdef bint optional[MOST_TENSORS]
     cdef Py_ssize_t at[MOST_TENSORS]  # of each tensor's pointer, or image, in fo_call
 
     def options_of(self, dict arguments):
@@ -198,20 +205,20 @@ cdef class Program:
         cdef tensor t[MOST_TENSORS]
         cdef fo_call s = empty_call()
         cdef dict arguments = k.bound(given, named)
-        cdef Py_ssize_t i, n = len(k.tensors)
-        for i in range(n):
-            self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.tensors[i] in k.optional)
+        cdef int i
+        for i in range(k.count):
+            self.read(arguments[k.tensors[i]], &t[i], k.tensors[i], k.forms[i], k.optional[i])
         self.fill(k, &s, t, tuple([arguments[name] for name in k.options]), arguments.get("name", kind))
 
     cdef int fill(self, StepKind k, fo_call *s, tensor *t, tuple options, str name) except -1:
         """Adds a step with these tensors."""
-        cdef Py_ssize_t i, n = len(k.tensors)
-        for i in range(n):
-            if k.alike[i] is not None and t[i].slot != ABSENT:
-                check_same(&t[i], &t[<Py_ssize_t>k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
+        cdef int i
+        for i in range(k.count):
+            if k.alike[i] >= 0 and t[i].slot != ABSENT:
+                check_same(&t[i], &t[k.alike[i]], k.tensors[i], k.tensors[k.alike[i]])
         k.fill(self, s, t, options)
-        for i in range(n):
-            if t[i].slot != ABSENT and k.forms[i] in IMAGES:
+        for i in range(k.count):
+            if t[i].slot != ABSENT and k.forms[i] >= FORM_IMAGE:
                 place_image(s, <fo_image *>(<char *>s + k.at[i]), &t[i])
             elif t[i].slot != ABSENT:
                 place(s, <char *>s + k.at[i], &t[i])
@@ -220,21 +227,25 @@ cdef class Program:
         return self.add(s, name)
 
     cdef int add(self, fo_call *s, str name) except -1:
-        cdef fo_call *steps
         if self.count == self.room:
-            self.room = 2 * self.room + 16
-            steps = <fo_call *>realloc(self.steps, self.room * sizeof(fo_call))
-            if steps == NULL:
-                self.room = self.count
-                raise MemoryError("fusedops: no memory for the steps of a program")
-            self.steps = steps
+            self.reserve(2 * self.room + 16)
         self.steps[self.count] = s[0]
         fo_program_prepare(&self.steps[self.count])
         self.count += 1
         self.names.append(name)
         return 0
 
-    cdef int read(self, object t, tensor *out, str name, str form, bint optional) except -1:
+    cdef int reserve(self, Py_ssize_t count) except -1:
+        """Makes room for so many steps in all."""
+        cdef fo_call *steps
+        if count > self.room:
+            steps = <fo_call *>realloc(self.steps, count * sizeof(fo_call))
+            if steps == NULL:
+                raise MemoryError("fusedops: no memory for the steps of a program")
+            self.steps, self.room = steps, count
+        return 0
+
+    cdef int read(self, object t, tensor *out, str name, form_kind form, bint optional) except -1:
         cdef int d
         if t is None and optional:
             out.slot = ABSENT
@@ -252,11 +263,11 @@ cdef class Program:
         check_form(out, form, name)
         return 0
 
-    cdef int read_array(self, ndarray a, tensor *out, str name, str form) except -1:
+    cdef int read_array(self, ndarray a, tensor *out, str name, form_kind form) except -1:
         cdef int d
-        if form in ("bytes", "byte_image"):
+        if form == FORM_BYTES or form == FORM_BYTE_IMAGE:
             pass
-        elif form != "indices":
+        elif form != FORM_INDICES:
             a = as_float32(a, name)
         elif a.dtype != np.int64:
             raise TypeError(f"{name} has dtype {a.dtype}, but must be int64")
@@ -736,15 +747,16 @@ cdef int fill_attention(Program p, fo_call *s, tensor *t, tuple o) except -1:
     cdef tensor *mask = t + 4
     cdef int d, h = y.nd - 3, i = y.nd - 2, j = y.nd - 1
     cdef bint masked = mask.slot != ABSENT
-    shapes = f"q {shape_text(q)}, k {shape_text(k)}, v {shape_text(v)} and y {shape_text(y)}"
     if (h < 0 or q.nd != y.nd or k.nd != y.nd or v.nd != y.nd
             or q.shape[j] != k.shape[j] or k.shape[i] != v.shape[i] or v.shape[j] != y.shape[j]
             or q.shape[i] != y.shape[i] or q.shape[h] != y.shape[h] or k.shape[h] != v.shape[h]
             or k.shape[h] < 1 or q.shape[h] % k.shape[h]):
-        raise ValueError(f"{shapes} form no attention")
+        raise ValueError(f"q {shape_text(q)}, k {shape_text(k)}, v {shape_text(v)} and y {shape_text(y)} form no "
+                         "attention")
     if masked and (mask.nd != y.nd or mask.shape[j] != k.shape[i] or mask.shape[i] != y.shape[i]
                    or mask.shape[h] != y.shape[h]):
-        raise ValueError(f"mask {shape_text(mask)} does not fit {shapes}")
+        raise ValueError(f"mask {shape_text(mask)} does not fit q {shape_text(q)}, k {shape_text(k)}, "
+                         f"v {shape_text(v)} and y {shape_text(y)}")
     for d in range(h):
         axis(&g.rows, y.shape[d], y.stride[d], q.stride[d], mask.stride[d] if masked else 0)
         axis(&g.keys, y.shape[d], 0, k.stride[d], v.stride[d])
@@ -884,14 +896,14 @@ cdef int step(str name, fo_call_kind call, fill_call fill, str arguments, list a
     marks = [(*word.rstrip("!?").partition("~"), word, form) for word, colon, form in words if colon]
     k.name, k.names, k.call, k.fill = name, tuple([word.rstrip("!?").partition("~")[0] for word,
                                                    *_ in words]), call, fill
-    k.tensors, k.forms = tuple([m[0] for m in marks]), tuple([m[4] for m in marks])
-    k.alike = tuple([k.tensors.index(m[2]) if m[2] else None for m in marks])
-    k.results, k.optional = tuple([m[0] for m in marks if "!" in m[3]]), frozenset([m[0] for m in marks if "?" in m[3]])
+    k.tensors, k.count = tuple([m[0] for m in marks]), len(marks)
+    k.results, optional = tuple([m[0] for m in marks if "!" in m[3]]), [m[0] for m in marks if "?" in m[3]]
     k.indices = frozenset([m[0] for m in marks if m[4] == "indices"])
     k.options = tuple([n for n in k.names if n not in k.tensors])
-    k.defaults = dict.fromkeys(k.optional) | defaults
-    for i in range(len(at)):
-        k.at[i] = at[i]
+    k.defaults = dict.fromkeys(optional) | defaults
+    for i, m in enumerate(marks):
+        k.forms[i], k.at[i], k.optional[i] = FORMS.index(m[4]), at[i], "?" in m[3]
+        k.alike[i] = k.tensors.index(m[2]) if m[2] else -1
     STEPS[name] = k
     return 0
 

@@ -3,7 +3,8 @@
 # A template is made once for many sizes of a network's inputs. For given ones, `Formulas.run` computes all numbers, and
 # `ProgramTemplate.program` fills the steps with them: nothing else of planning is done again.
 
-CONSTANT, GIVEN, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER = range(FO_SIZE_CONSTANT, FO_SIZE_EQUAL)  # fo_formula_kind
+# fo_formula_kind
+CONSTANT, GIVEN, ADD, SUBTRACT, MULTIPLY, DIVIDE, REMAINDER, SCALE = range(FO_SIZE_CONSTANT, FO_SIZE_EQUAL)
 EQUAL, UNEQUAL, LESS, AT_MOST = range(FO_SIZE_EQUAL, FO_SIZE_AT_MOST + 1)
 
 cdef double MOST_BYTES = 1 << 60  # of an arena
@@ -114,7 +115,7 @@ cdef class ProgramTemplate:
         for i, t in enumerate(tensors):
             f = &forms[first + i]
             memset(f, 0, sizeof(tensor_form))
-            if t is None and k.tensors[i] not in k.optional:
+            if t is None and not k.optional[i]:
                 raise TypeError(f"a step {kind} needs {k.tensors[i]}")
             if t is None or isinstance(t, int):
                 f.slot, f.source = ABSENT if t is None else WHOLE, -1 if t is None else t
@@ -133,30 +134,37 @@ cdef class ProgramTemplate:
         self.sections.append((first, len(self.kinds), rounds))
 
     def program(self, ndarray values, ndarray offsets, list constants, list options):
-        """The Program for these values of formulas, offsets of buffers, constants, and options of each step."""
+        """The Program for these values of formulas, offsets of buffers, constants, and options of each step; without
+        the steps that have None."""
         cdef Program p = Program()
         cdef tensor t[MOST_TENSORS]
         cdef StepKind k
         cdef fo_call s
-        cdef Py_ssize_t i, j, first
+        cdef int j
+        cdef Py_ssize_t first, stop, rounds, start
         cdef const int64_t *v = <const int64_t *>cnp.PyArray_DATA(values)
         cdef const int64_t *at = <const int64_t *>cnp.PyArray_DATA(offsets)
         cdef Py_ssize_t step = 0
+        p.reserve(len(self.kinds))
         for first, stop, rounds in self.sections:
             start = p.count
             while step < stop:
+                if options[step] is None:
+                    step += 1
+                    continue
                 k, s = self.kinds[step], empty_call()
-                for j in range(len(k.tensors)):
+                for j in range(k.count):
                     self.tensor(p, &self.forms[step * MOST_TENSORS + j], &t[j], k, j, v, at, constants)
                 p.fill(k, &s, t, options[step], self.names[step])
                 step += 1
-            p.repeat(start, rounds)
+            if p.count > start:
+                p.repeat(start, rounds)
         return p
 
-    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, Py_ssize_t j, const int64_t *v,
+    cdef int tensor(self, Program p, tensor_form *f, tensor *t, StepKind k, int j, const int64_t *v,
                     const int64_t *at, list constants) except -1:
         """Fills in one tensor of a step."""
-        cdef int d
+        cdef int d, wanted
         cdef ndarray base
         t.slot = f.slot
         if f.slot == ABSENT:
@@ -167,8 +175,8 @@ cdef class ProgramTemplate:
         t.offset, t.advance, t.nd = v[f.offset], v[f.advance], f.nd
         if f.slot == BOUND:
             base = constants[f.source]
-            if k.forms[j] not in ("bytes", "byte_image") and base.dtype != (
-                    np.int64 if k.forms[j] == "indices" else np.float32):
+            wanted = cnp.NPY_INT64 if k.forms[j] == FORM_INDICES else cnp.NPY_FLOAT32
+            if k.forms[j] != FORM_BYTES and k.forms[j] != FORM_BYTE_IMAGE and cnp.PyArray_TYPE(base) != wanted:
                 raise TypeError(f"{k.tensors[j]} has dtype {base.dtype}")
             t.offset += <Py_ssize_t>cnp.PyArray_DATA(base)
             p.kept.append(base)
