@@ -8,7 +8,7 @@ import numpy as np
 
 from ..ir.graph import TensorInfo, constant
 from ..ir.subgraph import DataDependentShape, captured, graphs_of
-from ..ir.symbolic import Deferred, as_dim, is_symbolic
+from ..ir.symbolic import Deferred, as_dim, is_symbolic, typed
 from ..operators.registry import OPERATORS
 from ..steps.tensor import broadcast_shapes, physical_memory
 from .evaluate import Interpreter, evaluate
@@ -62,7 +62,8 @@ def infer(graph, shapes, values=(), strict=True, earlier=()):
     `values` has the data of those inputs that decide on shapes inside. Where not `strict`, what cannot be known is left
     out. `earlier` has what is known of values already: passes keep what a name means."""
     inputs = {v.name: TensorInfo(tuple(shapes[v.name]), v.dtype) for v in graph.inputs if v.name in shapes}
-    return infer_from(graph, inputs | {name: constant(a) for name, a in dict(values).items()}, strict, earlier)
+    given = {name: constant(a, inputs[name].dtype) for name, a in dict(values).items()}
+    return infer_from(graph, inputs | given, strict, earlier)
 
 
 def infer_from(graph, inputs, strict=True, earlier=()):
@@ -123,20 +124,25 @@ def infer_node(node, inputs, residual=None):
     if constants:
         arrays, addend = [x if x is None else x.data for x in inputs], residual and residual.data
         if is_symbolic((*arrays, addend)) or any(is_symbolic(known.shape) for known in found.values()):
-            return _open(node, arrays, addend, found)
+            return _open(node, inputs, addend, found)
         return {
             v: constant(np.asarray(r)) for v, r in zip(node.outputs, evaluate(node, arrays, addend), strict=False) if v
         }
     return found
 
 
-def _open(node, arrays, residual, found):
+def _open(node, inputs, residual, found):
     """As infer_node, for values that follow from open sizes: those that shapes are made of as arrays of SymInts, others
     when sizes are given."""
+    arrays = [x if x is None else x.data for x in inputs]
     if OPERATORS[node.op].inference.symbolic and residual is None and _counts(arrays, found.values()):
         with contextlib.suppress(ArithmeticError, AttributeError, LookupError, TypeError, ValueError):  # then later
             results = {v: np.asarray(r) for v, r in zip(node.outputs, evaluate(node, arrays), strict=False) if v}
-            return {v: constant(r if is_symbolic(r) else r.astype(found[v].dtype)) for v, r in results.items()}
+            return {
+                v: constant(r if is_symbolic(r) else r.astype(found[v].dtype), found[v].dtype)
+                for v, r in results.items()
+            }
+    arrays = [x if x is None else typed(x.data, x.dtype) for x in inputs]
     each = Deferred(evaluate, (node, arrays, residual))
     return {
         v: known._replace(

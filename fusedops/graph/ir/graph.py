@@ -54,8 +54,9 @@ class TensorInfo(NamedTuple):
     data: np.ndarray | None = None
 
 
-def constant(a):
-    return TensorInfo(a.shape, np.dtype(np.int64) if a.dtype == object else a.dtype, a)  # objects are SymInts of a plan
+def constant(a, dtype=np.dtype(np.int64)):
+    """What is known of a value with this data; `dtype` is that of objects, which are SymInts of a plan."""
+    return TensorInfo(a.shape, dtype if a.dtype == object else a.dtype, a)
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ notes the condition that other sizes must meet for the plan to be theirs too. Wh
 made it; operators that compute with SymInts to the end are planned once, others once a size.
 """
 
-from operator import index
+from operator import index, truediv
 
 import numpy as np
 
@@ -56,6 +56,20 @@ class ShapeEnv:
         a, b = self.number(a), self.number(b)
         self.note(*((kind, a, b) if truth else (opposite, b, a)))
         return truth
+
+
+class Conditions:
+    """What an environment has noted: the formulas, and what other sizes must meet."""
+
+    def __init__(self, env):
+        self._formulas, self._guards = _core.Formulas(env.formulas), list(env.guards)
+
+    def values(self, given):
+        """The values of all formulas for these sizes, in the environment's order; None where they do not meet the
+        conditions."""
+        values = self._formulas.run(given)
+        met = values is not None and all(f(*concrete(a, values)) == result for f, a, result in self._guards)
+        return values if met else None
 
 
 _UNCHANGED = {_core.ADD: 0, _core.SUBTRACT: 0, _core.MULTIPLY: 1, _core.DIVIDE: 1}  # the int that changes nothing
@@ -170,6 +184,19 @@ def as_dim(n):
     return n if n.__class__ is int or isinstance(n, SymInt) else index(n)
 
 
+def scaled(n, factor):
+    """The whole part of n * factor, a product of float32."""
+    whole = int(np.float32(value(n) * factor))
+    if not isinstance(n, SymInt):
+        return whole
+    return n.env.compute(_core.SCALE, n, int(np.float32(factor).view(np.int32)), whole)
+
+
+def ratio(a, b):
+    """a / b as a float: computed when sizes are given where one of them is open, and they are not equal."""
+    return 1.0 if a == b else deferred(truediv, a, b)
+
+
 def guard(function, *arguments):
     """function(*arguments) with plain ints; other sizes must give the same result, which the function is asked for."""
     result = function(*concrete(arguments))
@@ -271,6 +298,13 @@ class Deferred:
 
     def __iter__(self):
         return iter(self.fixed())
+
+
+def typed(x, dtype):
+    """An array whose SymInts are integers of this type when sizes are given; int64 is what they are anyway."""
+    if not isinstance(x, np.ndarray) or x.dtype != object or dtype == np.int64:
+        return x
+    return Deferred(np.asarray, (x, dtype), x.shape, dtype)
 
 
 def integers(numbers):

@@ -4,7 +4,7 @@ import numpy as np
 
 from ... import bfloat16
 from ...activations import erf
-from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx, to_onnx
+from ..ir.dtypes import BY_ONNX, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
 from ..ir.symbolic import is_symbolic
@@ -56,8 +56,14 @@ def _clip(node, x, lo=None, hi=None):
     return x if hi is None else np.minimum(x, hi)
 
 
+def _holds(dtype, n):
+    """Whether a type of integers has a number, which sizes of a plan are from then on."""
+    return np.iinfo(dtype).min <= n <= np.iinfo(dtype).max
+
+
 def _cast(node, x):
-    if x.dtype == object and node.attrs["to"] == to_onnx(np.int64):
+    to = from_onnx(node.attrs["to"])
+    if x.dtype == object and to.kind in "iu" and (to == np.int64 or all(_holds(to, n) for n in x.reshape(-1))):
         return x  # SymInts of a plan
     with np.errstate(invalid="ignore"):
         return x.astype(from_onnx(node.attrs["to"]))

@@ -7,7 +7,7 @@ import numpy as np
 from ..ir.dtypes import ANY, PROGRAM, from_onnx
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
-from ..ir.symbolic import guard, is_symbolic
+from ..ir.symbolic import as_dim, deferred, guard, is_symbolic
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, part
 from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
@@ -64,13 +64,17 @@ def _triangle(node, x, k=None):
     return (np.triu if node.attrs.get("upper", 1) else np.tril)(x, 0 if k is None else k.item())
 
 
+def _kept(node, rows, columns, k):
+    return _triangle(node, np.ones((rows, columns), np.bool_), k)
+
+
 def _lower_triangle(p: LoweringContext, node):
     """A choice between x and zeros by a table of where x is kept."""
     x, k = p.at(node.inputs[0]), p.data(node.input(1)) if node.input(1) else np.zeros(1, np.int64)
-    if not isinstance(k, np.ndarray) or is_symbolic((k, x.shape)):
+    if not isinstance(k, np.ndarray):
         return False
-    kept = _triangle(node, np.ones(x.shape[-2:], np.bool_), k)
-    mask, zero = (p.constant(a, a.shape) for a in (kept, np.zeros((), x.dtype)))
+    mask = p.constant(deferred(_kept, node, *x.shape[-2:], k), x.shape[-2:], np.dtype(np.bool_))
+    zero = p.constant(np.zeros((), x.dtype), ())
     p.map(node, "where", p.result(node.output, like=x), mask, x, zero)
     return True
 
@@ -138,8 +142,13 @@ def _eye_type(node, inputs, i):
     return from_onnx(node.attrs["dtype"]) if "dtype" in node.attrs else inputs[0].dtype
 
 
+def _integer(n):
+    """A number that may be a float as an integer."""
+    return int(n) if isinstance(n, np.floating) else n
+
+
 def _one_hot_shape(node, indices, depth, values_):
-    axis, depth = axis_of(node, len(indices.shape) + 1, -1), int(values(depth, "depth").reshape(-1)[0])
+    axis, depth = axis_of(node, len(indices.shape) + 1, -1), as_dim(_integer(values(depth, "depth").reshape(-1)[0]))
     if depth < 1 or values_.shape != (2,):
         raise ValueError(f"a depth of {depth} and values of shape {values_.shape} must be at least 1 and of shape (2,)")
     return (*indices.shape[:axis], depth, *indices.shape[axis:])
@@ -193,7 +202,7 @@ def _lower_gather(p: LoweringContext, node):
     x, i = p.at(node.inputs[0]), p.at(node.inputs[1])
     axis = node.attrs.get("axis", 0) % len(x.shape)
     if p.data(node.inputs[1]) is not None and i.shape == ():
-        at = int(p.data(node.inputs[1])) % x.shape[axis]
+        at = p.data(node.inputs[1]).item() % x.shape[axis]
         part = along(x, axis, at, 1)
         p.view(
             node.output,
@@ -242,22 +251,27 @@ def _lower_gather_nd(p: LoweringContext, node):
     return gather(p, node, p.at(node.inputs[0]), i._replace(shape=i.shape[:-1], strides=i.strides[:-1]), 0)
 
 
+def _counted(n, dtype):
+    return np.arange(n, dtype=dtype)
+
+
 def _lower_one_hot(p: LoweringContext, node):
     """Where the index, from the front, is that of the element."""
     i, v, y = p.at(node.inputs[0]), p.at(node.inputs[2]), p.known[node.output]
     axis = node.attrs.get("axis", -1) % len(y.shape)
     depth = y.shape[axis]
-    if is_symbolic(depth) or not isinstance(depth, int) or v.dtype not in PROGRAM:
+    if v.dtype not in PROGRAM:
         return False
     one = (*i.shape[:axis], 1, *i.shape[axis:])
-    size, zero = (p.constant(np.array(n, i.dtype), ()) for n in (depth, 0))
+    size, zero = (p.constant(deferred(np.array, n, i.dtype), (), i.dtype) for n in (depth, 0))
     behind, front = p.new(i.shape, dtype=i.dtype), p.new(i.shape, dtype=i.dtype)
     negative, same = p.new(i.shape, dtype=np.dtype(np.bool_)), p.new(y.shape, dtype=np.dtype(np.bool_))
     p.map(node, "add", behind, i, size)
     p.map(node, "less", negative, i, zero)
     p.map(node, "where", front, negative, behind, i)
-    rows = np.arange(depth, dtype=i.dtype).reshape(-1, *[1] * (len(y.shape) - 1 - axis))
-    p.map(node, "equal", same, p.reshape(node, front, one), p.constant(rows, rows.shape))
+    rows = p.constant(deferred(_counted, depth, i.dtype), (depth,), i.dtype)
+    rows = p.reshape(node, rows, (depth, *[1] * (len(y.shape) - 1 - axis)))
+    p.map(node, "equal", same, p.reshape(node, front, one), rows)
     off, on = (along(v, 0, n, 1)._replace(shape=(), strides=()) for n in (0, 1))
     p.map(node, "where", p.result(node.output), same, on, off)
     return True

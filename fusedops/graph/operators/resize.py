@@ -7,7 +7,7 @@ import numpy as np
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
 from ..ir.graph import Node
 from ..ir.graph_builder import GraphBuilder
-from ..ir.symbolic import deferred
+from ..ir.symbolic import deferred, ratio, scaled
 from ..steps.lowering import LoweringContext
 from ..steps.tensor import broadcast, transposed
 from . import conv3d
@@ -20,15 +20,17 @@ def _resize_sizes(node, shape, roi, scales, sizes):
     axes = [a % len(shape) for a in node.attrs.get("axes", range(len(shape)))]
     out, scale = list(shape), [1.0] * len(shape)
     if sizes is not None and sizes.size:
-        ratios = [s / shape[a] for a, s in zip(axes, sizes.tolist(), strict=True)]
         policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
-        if policy != "stretch":
+        if policy == "stretch":
+            ratios = [ratio(s, shape[a]) for a, s in zip(axes, sizes.tolist(), strict=True)]
+        else:
+            ratios = [s / shape[a] for a, s in zip(axes, sizes.tolist(), strict=True)]
             ratios = [min(ratios) if policy == "not_larger" else max(ratios)] * len(axes)
         for a, r, s in zip(axes, ratios, sizes.tolist(), strict=True):
             out[a], scale[a] = s if policy == "stretch" else int(np.floor(r * shape[a] + 0.5)), r
     else:
         for a, r in zip(axes, scales.tolist(), strict=True):
-            out[a], scale[a] = shape[a] * int(r) if r == int(r) else int(np.float32(shape[a] * r)), r
+            out[a], scale[a] = shape[a] * int(r) if r == int(r) else scaled(shape[a], r), r
             if out[a] in [n * shape[a] for n in node.attrs.get("exact_for", ())]:
                 scale[a] = out[a] / shape[a]
     return tuple(out), scale

@@ -91,10 +91,19 @@ def _pad_amounts(ndim, pads, axes=None):
     return amounts
 
 
+def _added_and_cut(amounts):
+    """(the elements that padding adds, those that it cuts off) before and behind each axis; negative amounts crop."""
+    added, cut = [], []
+    for pair in amounts:
+        both = [(n, 0) if n >= 0 else (0, -n) for n in pair]
+        added.append(tuple(n for n, _ in both))
+        cut.append(tuple(n for _, n in both))
+    return added, cut
+
+
 def _pad(node, x, pads, value=None, axes=None):
-    mode, amounts = node.attrs.get("mode", "constant"), _pad_amounts(x.ndim, pads, axes)
-    x = x[tuple(slice(max(-b, 0), x.shape[i] - max(-e, 0)) for i, (b, e) in enumerate(amounts))]  # a negative pad crops
-    amounts = [(max(b, 0), max(e, 0)) for b, e in amounts]
+    mode, (amounts, cut) = node.attrs.get("mode", "constant"), _added_and_cut(_pad_amounts(x.ndim, pads, axes))
+    x = x[tuple(slice(b, n - e) for n, (b, e) in zip(x.shape, cut, strict=True))]
     if mode == "constant":
         return np.pad(x, amounts, constant_values=0 if value is None or value.size == 0 else value.item())
     return np.pad(x, amounts, mode=mode)
@@ -184,8 +193,8 @@ def _pad_shape(node, x, pads, value=None, axes=None):
         _pad_amounts(len(x.shape), values(pads, "padding"), values(axes, "axes")),
         node.attrs.get("mode", "constant") != "constant",
     )
-    for s, (b, e) in zip(x.shape, amounts, strict=True):
-        if s + min(b, 0) + min(e, 0) < (repeats and max(b, e) > 0):
+    for s, (b, e), pair, cut in zip(x.shape, amounts, *_added_and_cut(amounts), strict=True):
+        if s - sum(cut) < (repeats and max(pair) > 0):
             raise ValueError(f"an axis of {s} is too short for padding {b}, {e}")
     return tuple(s + b + e for s, (b, e) in zip(x.shape, amounts, strict=True))
 
@@ -343,9 +352,8 @@ def _lower_pad(p: LoweringContext, node):
     value, size = p.data(node.input(2)), x.dtype.itemsize
     if node.input(2) and value is None or mode == "constant" and x.dtype != np.float32 and size > 1:
         return False
-    amounts = _pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3)))
-    x = part(x, [slice(max(-b, 0), n - max(-e, 0)) for n, (b, e) in zip(x.shape, amounts, strict=True)])
-    amounts = [(max(b, 0), max(e, 0)) for b, e in amounts]
+    amounts, cut = _added_and_cut(_pad_amounts(len(x.shape), p.data(node.inputs[1]), p.data(node.input(3))))
+    x = part(x, [slice(b, n - e) for n, (b, e) in zip(x.shape, cut, strict=True)])
     beyond = {"reflect": 1, "wrap": 0}.get(mode)  # places of an axis that its border cannot repeat
     if beyond is None or all(max(pair) <= n - beyond for n, pair in zip(x.shape, amounts, strict=True) if any(pair)):
         _pad_by_copies(p, node, x, amounts, mode, 0.0 if value is None or value.size == 0 else float(value.item()))

@@ -14,6 +14,7 @@ from math import ceil, prod
 import numpy as np
 
 from ... import _core
+from ..ir.symbolic import guard
 from ..steps.step import RULES
 from ..steps.tensor import physical_memory
 
@@ -43,9 +44,14 @@ def _nbytes(t):
 
 def _needed(step, n, cache):
     total = sum(map(_nbytes, step.tensors()))
-    if total > physical_memory():
-        return 1
     if total <= cache:  # asked first: it leaves sizes open
+        return 1
+    return guard(_tiles, total, n, cache)
+
+
+def _tiles(total, n, cache):
+    """How many tiles make `total` bytes of a batch of n fit into the cache."""
+    if total > physical_memory():
         return 1
     needed = total / cache
     fewest, most = max(1, min(ceil(needed), n)), int(min(n, MOST * needed))

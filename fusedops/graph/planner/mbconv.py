@@ -1,40 +1,68 @@
 """Depthwise-separable and inverted-residual blocks: a depthwise convolution between 1x1 convolutions, for one kernel
-without the images between them. A pass marks them (passes/mark_mbconv.py); each plan decides by its sizes, as small
-images stay in a cache anyway and gain nothing."""
+without the images between them. A pass marks them (passes/mark_mbconv.py). Small images stay in a cache anyway and gain
+nothing: a symbolic plan has the steps for both, and each plan that is made of it decides by its sizes."""
 
 import math
 from dataclasses import replace
+from typing import NamedTuple
 
 from ...layers import DepthwiseSeparable, InvertedResidual
 from ..ir.explanation import Fusion, Refusal
-from ..ir.symbolic import concrete, guard
+from ..ir.symbolic import concrete
+from ..steps.step import Step
 
 SMALLEST = 7  # rows or columns of an image
 
 
-def merge(builder):
-    """(steps, report): the builder's steps, with one step for each block whose sizes gain by it. Of two blocks that
-    share a convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before
-    it."""
-    steps, report = builder.steps, []
-    writers, inside = {id(t.buffer): step for step in steps for t in step.writes if t is not None}, set()
+class Block(NamedTuple):
+    """One step for several: the `parts`, of which the last writes what `whole` writes, or `whole`. `sizes` are those of
+    the images in front of and behind it, on which it depends what is faster."""
+
+    whole: Step
+    parts: list[Step]
+    sizes: tuple
+
+
+def find(builder):
+    """(steps, blocks): the builder's steps, with that of each block behind its parts. Of two blocks that share a
+    convolution the longer one comes first, for it saves more: 64 -> 128 of MobileNetV1 with the layers before it."""
+    steps, blocks = builder.steps, []
+    writers = {id(t.buffer): step for step in steps for t in step.writes if t is not None}
     for step in sorted(steps, key=lambda step: -step.node.attrs.get("block", 0)):
         parts = _parts(step, writers)
-        if parts is None or any(id(part) in inside for part in parts):
+        if parts is None:
             continue
-        block = builder.layer(
-            (step.node.name, "block"), lambda layers=[part.arguments["layer"] for part in parts]: _layer(layers)
-        )
-        reason = _why_not(block, parts)
-        if reason:
-            report.append(Refusal("blocks", step.node.name, reason, step.node.op))
+        layers = [part.arguments["layer"] for part in parts]
+        layer = builder.layer((step.node.name, "block"), lambda layers=layers: _layer(layers))
+        x, y = parts[0].arguments["x"], step.arguments["y"]
+        planes = x.strides[1] != 1 or y.strides[1] != 1
+        blocks.append(Block(_joined(layer, parts), parts, None if planes else (x.shape[2:], y.shape[2:])))
+    wholes = {id(block.parts[-1]): [] for block in blocks}
+    for block in blocks:
+        wholes[id(block.parts[-1])].append(block.whole)
+    return [s for step in steps for s in (step, *wholes.get(id(step), ()))], blocks
+
+
+def choose(blocks, values=None):
+    """(the ids of steps that others take the place of, the blocks that do, a report) for the sizes that the formulas'
+    `values` are, or those of the environment."""
+    inside, idle, whole, report = set(), set(), [], []
+    for block in blocks:
+        step, parts = block.whole, block.parts
+        shared = any(id(part) in inside for part in parts)
+        reason = "" if shared else _why_not(step.arguments["layer"], concrete(block.sizes, values))
+        if shared or reason:
+            idle.add(id(step))
         else:
-            inside.update(map(id, parts[:-1]))
-            _join(block, parts)
-            traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape)) for part in parts[:-1])
+            inside.update(map(id, parts))
+            idle.update(map(id, parts))
+            whole.append(block)
+            traffic = sum(2 * 4 * math.prod(concrete(part.writes[0].shape, values)) for part in parts[:-1])
             names, operators = zip(*((part.node.name, part.node.op) for part in parts[:-1]), strict=True)
             report.append(Fusion("blocks", names, step.node.name, 0, traffic, operators, step.node.op))
-    return [step for step in steps if id(step) not in inside], report
+        if reason:
+            report.append(Refusal("blocks", step.node.name, reason, step.node.op))
+    return idle, whole, report
 
 
 def _parts(last, writers):
@@ -52,24 +80,23 @@ def _layer(layers):
     return DepthwiseSeparable(*layers) if len(layers) == 2 else InvertedResidual(*layers, residual=False)
 
 
-def _why_not(block, parts):
+def _why_not(block, sizes):
     """Why the layers are as fast, or faster, one after the other; "" where they are not."""
-    x, y = parts[0].arguments["x"], parts[-1].arguments["y"]
-    if x.strides[1] != 1 or y.strides[1] != 1:
+    if sizes is None:
         return "an image beside it stands in planes"
-    if min(x.shape[2:]) < SMALLEST or not guard(block._pays, x.shape[2:], y.shape[2:]):
+    if min(sizes[0]) < SMALLEST or not block._pays(*sizes):
         return "the images inside are small: as fast one after the other"
     return ""
 
 
-def _join(block, parts):
-    """Makes the last step that of the block."""
+def _joined(block, parts):
+    """The step of the block."""
     *inner, last = parts
     x, y, residual = parts[0].arguments["x"], last.arguments["y"], last.arguments["residual"]
-    last.kind, last.tiles = "separable", parts[0].tiles
-    last.arguments = dict(
+    arguments = dict(
         layer=block, x=x, y=y, residual=residual, top=inner[-1].arguments["top"], left=inner[-1].arguments["left"]
     )
-    last.reads, last.inner = [x] if residual is None else [x, residual], tuple(part.node for part in inner)
     fused_from = [name for part in inner for name in (part.node.name, *part.node.fused_from)]
-    last.node = replace(last.node, fused_from=last.node.fused_from + fused_from)
+    node = replace(last.node, fused_from=last.node.fused_from + fused_from)
+    reads, nodes = [x] if residual is None else [x, residual], tuple(part.node for part in inner)
+    return Step("separable", node, arguments, reads, [y], nodes, parts[0].tiles)

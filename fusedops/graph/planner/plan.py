@@ -17,7 +17,7 @@ from ..inference.evaluate import evaluate
 from ..inference.shape_inference import infer
 from ..ir.graph import Node
 from ..ir.subgraph import DataDependentShape
-from ..ir.symbolic import concrete, is_symbolic
+from ..ir.symbolic import Conditions, concrete, is_symbolic
 from ..operators.registry import OPERATORS
 from ..operators.schema import Kernel
 from ..steps.lowering import LoweringContext, NoKernel
@@ -28,12 +28,12 @@ from . import batch_tiling, inplace, mbconv, precision
 class CallSequence:
     """Steps in a row that run in one call into C."""
 
-    def __init__(self, plan, part, program):
-        self._plan, self._part, self._program = plan, part, program
+    def __init__(self, plan, steps, program):
+        self._plan, self._steps, self._program = plan, steps, program
 
     @property
     def steps(self):
-        return [self._plan.step(step) for step in self._part.steps]
+        return [self._plan.step(step) for step in self._steps]
 
     def run(self, slots, times=None):
         self._program.run(slots, times)
@@ -85,11 +85,15 @@ class _Part:
                 )
             self.template.repeat(first, steps[section.start].tiles)
 
-    def program(self, values, offsets, constants):
-        options = list(self.options)
+    def calls(self, plan, values, offsets, constants, idle):
+        """The calls of a plan but of those steps whose ids are in `idle`."""
+        options, steps = list(self.options), self.steps
         for i in self.open:
             options[i] = concrete(options[i], values)
-        return self.template.program(values, offsets, constants, options)
+        if idle:
+            options = [None if id(step) in idle else o for step, o in zip(steps, options, strict=True)]
+            steps = [step for step in steps if id(step) not in idle]
+        return CallSequence(plan, steps, self.template.program(values, offsets, constants, options))
 
 
 _REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
@@ -97,13 +101,14 @@ _REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
 
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
-    of the inputs that decide on shapes inside. `bfloat16` lets steps multiply in it. `threads` decides with how many images of a batch at once a
-    step should run, not on results.
+    of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a step should
+    run, not on results. `bfloat16` lets steps multiply in it.
 
     Attributes
     ----------
     steps : list of Step
-    report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
+    blocks : list of mbconv.Block, of which each plan takes one step or several
+    report : list of Fusion and Refusal, what was decided of blocks for all sizes
     refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
@@ -115,8 +120,13 @@ class SymbolicPlan:
             if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)
         _write_outputs(builder)
+        builder.steps = _read_later(builder.steps)
         batch_tiling.choose(builder.steps, batch_of(shapes.values()), threads)
-        self.steps, self.report = mbconv.merge(builder)
+        self.steps, self.blocks = mbconv.find(builder)
+        self.report = []
+        if not env.given:  # one plan alone
+            idle, _, self.report = mbconv.choose(self.blocks)
+            self.steps, self.blocks = [step for step in self.steps if id(step) not in idle], []
         if bfloat16:
             self.report += precision.run(builder, self.steps)
         _space_pixels(self.steps)
@@ -133,8 +143,11 @@ class SymbolicPlan:
             self.parts += steps if numpy else [_Part(self, steps)]
         self._bytes = np.array([env.number(b.nbytes) for b in self.buffers], np.int64)
         self._first, self._last = (np.array([getattr(b, k) for b in self.buffers], np.int64) for k in ("first", "last"))
+        self._inner = {
+            id(block): [self._arena[id(part.writes[0].buffer)] for part in block.parts[:-1]] for block in self.blocks
+        }
         self._late = [i for i, c in enumerate(self.constants) if is_symbolic(c)]
-        self._formulas = _core.Formulas(env.formulas)
+        self._conditions = Conditions(env)
 
     def outputs(self, values):
         """The (shape, dtype) of each output."""
@@ -170,12 +183,14 @@ class SymbolicPlan:
 
     def plan(self, sizes):
         """The Plan for sizes of the inputs, in the environment's order; None where they do not meet its conditions."""
-        values = self._formulas.run(sizes)
-        if values is None or any(
-            function(*concrete(arguments, values)) != result for function, arguments, result in self.env.guards
-        ):
+        values = self._conditions.values(sizes)
+        if values is None:
             return None
-        offsets, arena = _core.lay_out(values[self._bytes], self._first, self._last)
+        idle, whole, report = mbconv.choose(self.blocks, values)
+        nbytes = values[self._bytes]
+        for block in whole:
+            nbytes[self._inner[id(block)]] = 0
+        offsets, arena = _core.lay_out(nbytes, self._first, self._last)
         if arena > physical_memory():
             raise MemoryError(
                 f"the values inside the network take {arena} bytes for inputs of these shapes, "
@@ -184,7 +199,7 @@ class SymbolicPlan:
         constants = list(self.constants)
         for i in self._late:
             constants[i] = concrete(constants[i], values)
-        return Plan(self, values, offsets, arena, constants)
+        return Plan(self, values, offsets, arena, constants, idle, [*self.report, *report])
 
 
 class Plan:
@@ -196,19 +211,20 @@ class Plan:
     arena : int, bytes of memory that the values inside the network take
     outputs : list of (shape, dtype)
     used : int, the number of the latest call that ran it
+    report : list of Fusion and Refusal, the blocks that one kernel computes at these sizes and those that it does not
     """
 
     segmented = False
 
-    def __init__(self, template, values, offsets, arena, constants):
-        self.template, self.arena, self.used, self.report = template, arena, -1, template.report
+    def __init__(self, template, values, offsets, arena, constants, idle, report):
+        self.template, self.arena, self.used, self.report = template, arena, -1, report
         self._values, self._buffers = values, {}
         self._offsets = offsets
         self.outputs = template.outputs(values)
         self.parts = []
         for part in template.parts:
             if isinstance(part, _Part):
-                self.parts.append(CallSequence(self, part, part.program(values, offsets, constants)))
+                self.parts.append(part.calls(self, values, offsets, constants, idle))
             else:
                 self.parts.append(Evaluation(self.step(part), template.graphs))
 
@@ -319,6 +335,16 @@ def _write_outputs(builder):
             builder.copy(node, builder.at(v), target)
         except NoKernel:
             builder.numpy(node, [builder.at(v)], [target])
+
+
+def _read_later(steps):
+    """The steps without those whose results nothing reads: a kernel may follow from sizes what its node is given."""
+    read, kept = set(), []
+    for step in reversed(steps):
+        if any(t is not None and (t.buffer.slot or id(t.buffer) in read) for t in step.writes):
+            read.update(id(t.buffer) for t in step.reads)
+            kept.append(step)
+    return kept[::-1]
 
 
 def _space_pixels(steps):

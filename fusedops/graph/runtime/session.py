@@ -13,7 +13,7 @@ from ... import _core
 from ..inference.shape_inference import MAX_VALUES, infer, shape_inputs
 from ..ir.options import BuildOptions
 from ..ir.subgraph import DataDependentShape, decisions, inlined
-from ..ir.symbolic import SYMBOLIC_ERRORS, ShapeEnv
+from ..ir.symbolic import SYMBOLIC_ERRORS, Conditions, ShapeEnv
 from ..passes.optimizer import optimize
 from ..planner.plan import SymbolicPlan, batch_of
 from ..steps.tensor import working_memory
@@ -65,7 +65,8 @@ class Session:
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _sessions.add(self)
         self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
-        self._symbolic, self._planned_anew, self.failures, self._branches = {}, 0, 0, {}
+        self._symbolic, self._planned_anew, self.failures = {}, 0, 0
+        self._branches, self._decisions = {}, {}
         fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._open = not fixed
         self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
@@ -154,8 +155,7 @@ class Session:
         """(plan, arenas): a segment where shapes depend on what is computed, and the plan of a network of the branches
         that are known."""
         try:
-            by_name = dict(zip([v.name for v in self.graph.inputs], shapes, strict=True))
-            decided = self._branching and decisions(self.graph, infer(self.graph, by_name, values, strict=False))
+            decided = self._branching and self._decided(shapes, values)
             if decided:
                 return self._with_branches(decided).plan(shapes, arrays)
             return self._concrete_plan(shapes, values, threads), self._arenas
@@ -167,6 +167,22 @@ class Session:
             raise ValueError(f"the network has a size that no array can have: {e}") from None
         except (AttributeError, LookupError, TypeError, ZeroDivisionError) as e:  # an attribute of another kind
             raise ValueError(f"the network has a node that cannot be computed: {e}") from e
+
+    def _decided(self, shapes, values):
+        """{node: attribute of its branch} of each `If` that is decided before the network runs. Other sizes that meet
+        the same conditions have the same."""
+        key, given, _ = _sizes(shapes, values, 0)
+        made = self._decisions.setdefault(key, [])
+        for conditions, decided in made:
+            if conditions.values(given) is not None:
+                return decided
+        decided, env = self._decisions_of(shapes, values, ShapeEnv(())), ShapeEnv(given)
+        if len(made) < SYMBOLIC_PLANS and self._decisions_of(shapes, values, env) == decided:
+            made.insert(0, (Conditions(env), decided))
+        return decided
+
+    def _decisions_of(self, shapes, values, env):
+        return decisions(self.graph, infer(self.graph, *self._known_inputs(shapes, values, env), strict=False))
 
     def _concrete_plan(self, shapes, values, threads):
         """The plan that a symbolic one has for these sizes. Of sizes without one, the second makes a symbolic plan, for
@@ -213,6 +229,14 @@ class Session:
 
     def _symbolic_plan(self, shapes, values, threads, env):
         """A plan for all sizes that meet the conditions of the environment."""
+        by_name, values = self._known_inputs(shapes, values, env)
+        return SymbolicPlan(
+            self.graph, env, by_name, values, self.layers, threads, self.subgraphs, self.options.bfloat16
+        )
+
+    def _known_inputs(self, shapes, values, env):
+        """(shapes of inputs by their names, the data of those that decide on shapes inside), open where the environment
+        has sizes."""
         if env.given:
             sizes = iter(env.given)
             shapes = [tuple(next(sizes) for _ in shape) for shape in shapes]
@@ -223,10 +247,7 @@ class Session:
                 else tuple(m if isinstance(m, int) else n for n, m in zip(shape, v.shape, strict=True))
                 for shape, v in zip(shapes, self.graph.inputs, strict=True)
             ]
-        by_name = dict(zip([v.name for v in self.graph.inputs], shapes, strict=True))
-        return SymbolicPlan(
-            self.graph, env, by_name, values, self.layers, threads, self.subgraphs, self.options.bfloat16
-        )
+        return dict(zip([v.name for v in self.graph.inputs], shapes, strict=True)), values
 
     def _part(self, graph):
         """The session of some of the nodes."""
@@ -251,7 +272,7 @@ def _sizes(shapes, values, threads):
 
 def _counts(x):
     """Whether an input that decides on shapes holds integers that plans may leave open."""
-    return x.dtype == np.int64
+    return x.dtype.kind in "iu" and x.dtype != np.uint64
 
 
 def _with_sizes(x, sizes):

@@ -6,7 +6,7 @@ import numpy as np
 
 from ... import _core, activations
 from ..ir.dtypes import PROGRAM
-from ..ir.symbolic import is_symbolic
+from ..ir.symbolic import is_symbolic, typed
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 
@@ -44,8 +44,8 @@ class LoweringContext:
     def at(self, value):
         """The tensor of a value."""
         if value not in self.tensors:
-            data = self.known[value].data
             dtype = self.known[value].dtype
+            data = typed(self.known[value].data, dtype)
             if not is_symbolic(data):
                 data = np.ascontiguousarray(data).reshape(data.shape)  # NumPy gives a scalar an axis here
             self.tensors[value] = TensorView(
@@ -54,9 +54,9 @@ class LoweringContext:
         return self.tensors[value]
 
     @staticmethod
-    def constant(array, shape):
-        """A tensor of numbers that are known now, or of float32 ones that are when sizes are."""
-        dtype = array.dtype if isinstance(array, np.ndarray) else np.dtype(np.float32)
+    def constant(array, shape, dtype=np.dtype(np.float32)):
+        """A tensor of numbers that are known now, or of those of a type that are when sizes are."""
+        dtype = array.dtype if isinstance(array, np.ndarray) else dtype
         return TensorView(Buffer(math.prod(shape) * dtype.itemsize, array=array), tuple(shape), row_major(shape), dtype)
 
     def data(self, value):

@@ -403,7 +403,7 @@ def _softmax_of(node, scores, at, sinks):
 def _grouped_shape(node, query, key, value, past_k, past_v, lasts, total, *others):
     q_heads, k_heads = node.attrs["num_heads"], node.attrs["kv_num_heads"]
     features = query.shape[-1] // (q_heads + 2 * k_heads if key is None else q_heads)
-    total, kept = int(np.reshape(values(total, "total length"), -1)[0]), 0 if past_k is None else past_k.shape[2]
+    total, kept = np.reshape(values(total, "total length"), -1)[0], 0 if past_k is None else past_k.shape[2]
     if (
         q_heads % k_heads
         or features * (q_heads + (2 * k_heads if key is None else 0)) != query.shape[-1]
