@@ -102,11 +102,18 @@ static void load_queries(const attention_job *j, const attention_place *p, ptrdi
     }
 }
 
+/* Asks for n rows of d elements at once: packing a panel reads many rows in turn, and waits for the memory of each. */
+static void fetch_rows(ptrdiff_t n, ptrdiff_t d, const float *x, ptrdiff_t row, ptrdiff_t element) {
+    for (ptrdiff_t i = 0; i < n && element == 1; i++)
+        for (ptrdiff_t l = 0; l < d; l += LINE_FLOATS) __builtin_prefetch(x + i * row + l);
+}
+
 static void pack_keys(const attention_job *j, const attention_place *p, const key_block *b,
                       const attention_scratch *x) {
     const fo_attention_args *a = j->a;
     const ptrdiff_t nr = j->kn->nr, n = b->packed;
     const float *k = p->k + b->at * a->ks, *v = p->v + b->at * a->vs;
+    fetch_rows(n, a->d, k, a->ks, a->kd), fetch_rows(n, a->dv, v, a->vs, a->vd);
     if (j->in_place) return;
     for (ptrdiff_t i = 0; i < n; i += nr)
         fo_pack_panel(j->kn, min_(nr, n - i), a->d, k + i * a->ks, a->kd, a->ks, x->k + i * a->d);
