@@ -13,7 +13,9 @@ from .planner import leftovers
 from .quantization.quantizer import Options, is_quantized, quantize
 from .runtime import profiler
 from .runtime.arguments import in_order, shape_of, with_inputs
+from .runtime.decoder import Decoder
 from .runtime.session import Session
+from .steps.caches import caches_of
 
 
 class Model:
@@ -59,7 +61,7 @@ class Model:
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._shares = {}  # of each node in the time of the latest profile
         self._session = Session(graph, options)
-        self._run = self._session.run
+        self._run, self._decoding = self._session.run, None
 
     @property
     def inputs(self):
@@ -309,6 +311,54 @@ class Model:
         graph = source.copy()
         report = optimize(graph, fold=options.fold, fuse=options.fuse, disabled=options.disabled)
         return cls(graph, [*report, *more], source, options)
+
+    def decoder(self, *, capacity=64):
+        """The network with keys and values that it keeps from call to call, to write token by token.
+
+        Caches are the inputs that come back as an output with more rows behind them: the past of a
+        `GroupQueryAttention`, or what a `Concat` puts before new rows. They are found by what the network does, not by
+        names. No call copies them, and a length that was never seen costs what a known one costs.
+
+        Parameters
+        ----------
+        capacity : int
+            Tokens that there is memory for at first; it is doubled where that is used up.
+
+        Returns
+        -------
+        Decoder
+            Called with the other inputs; ``len(decoder)`` is its number of tokens, ``decoder.truncate(n)`` goes back.
+
+        Raises
+        ------
+        TypeError, ValueError
+            `capacity` is no positive int, or the network has no such inputs.
+
+        Examples
+        --------
+        >>> import numpy as np, fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[b, new, 2] x, float[b, past, 2] seen) => (float[b, 2] y, float[b, total, 2] all) {
+        ...         all = Concat<axis=1>(seen, x)  y = ReduceMean<axes=[1], keepdims=0>(all) }'''))
+        >>> decoder = model.decoder()
+        >>> for n in (1, 3, 5):
+        ...     y = decoder(np.full((1, 1, 2), n, np.float32))
+        >>> y, len(decoder)
+        (array([[3., 3.]], dtype=float32), 3)
+        """
+        capacity = integer(capacity, "capacity")
+        if self._decoding is None:
+            caches = caches_of(self._graph)
+            if not caches:
+                raise ValueError(
+                    "no input of the network comes back as an output with more rows behind it: it has no caches"
+                )
+            own = self._session
+            self._decoding = Session(
+                self._graph, self._options, layers=own.layers, subgraphs=own.subgraphs, caches=caches
+            )
+        return Decoder(self._decoding, capacity)
 
     def quantize(self, samples, *, calibration="mse", keep=(), layer_snr=20.0, snr=20.0, progress=lambda done: None):
         """The network in 8 bits where that is predicted to be faster here, and exact enough on samples.

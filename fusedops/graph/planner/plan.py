@@ -102,7 +102,8 @@ _REFUSING = ("numpy", "gather", "map")  # steps that raise errors about values
 class SymbolicPlan:
     """The steps of a graph for input shapes, a dict from name to tuple, that SymInts may be in. `values` has the data
     of the inputs that decide on shapes inside. `threads` decides with how many images of a batch at once a step should
-    run, not on results. `bfloat16` lets steps multiply in it.
+    run, not on results. `bfloat16` lets steps multiply in it. `caches` are kept in memory with room for more: (caches,
+    capacity).
 
     Attributes
     ----------
@@ -112,10 +113,12 @@ class SymbolicPlan:
     refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
-    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False):
+    def __init__(
+        self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False, caches=((), 0)
+    ):
         self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
-        builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known))
+        builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known), caches)
         for node in graph.nodes:
             if any(self.known[v].data is None for v in node.outputs if v):
                 _lower(builder, node)

@@ -23,6 +23,7 @@ from .loop_runner import Subgraphs
 from .profiler import run_timed
 
 PLANS = 64  # kept at most; when one more comes, the half that was not used for longest leaves
+CACHED_PLANS = 4  # as many of a network that keeps its caches: hardly a length comes twice
 SYMBOLIC_PLANS = 16  # made at most for inputs of as many axes
 _sessions: WeakSet = WeakSet()
 
@@ -52,6 +53,8 @@ class Session:
         Prepared layers by the names of their nodes, shared with another session.
     subgraphs : Subgraphs, optional
         The sessions of graphs inside nodes, shared with another session.
+    caches : list of Cache, optional
+        Inputs and outputs that are one piece of memory, whose capacity a plan is told.
 
     Attributes
     ----------
@@ -59,14 +62,14 @@ class Session:
         Symbolic plans that could not be made, as an operator takes plain ints alone: each new size is planned anew.
     """
 
-    def __init__(self, graph, options=BuildOptions(), *, inner=False, layers=None, subgraphs=None):
+    def __init__(self, graph, options=BuildOptions(), *, inner=False, layers=None, subgraphs=None, caches=()):
         self.graph, self.options, self.inner, self.layers = graph, options, inner, {} if layers is None else layers
         self.subgraphs = subgraphs or Subgraphs(partial(Session, options=options, inner=True))
         self._plans, self._arenas, self._calls, self._lock = {}, deque(), count(), Lock()
         _sessions.add(self)
         self.shape_inputs, self._branching = set(shape_inputs(graph, inner)), any(n.op == "If" for n in graph.nodes)
         self._symbolic, self._planned_anew, self.failures = {}, 0, 0
-        self._branches, self._decisions = {}, {}
+        self._branches, self._decisions, self.caches = {}, {}, caches
         fixed = all(v.shape is not None and all(isinstance(n, int) for n in v.shape) for v in graph.inputs)
         self._open = not fixed
         self._simple = not self.shape_inputs and all(v.dtype == np.float32 for v in graph.inputs)
@@ -113,25 +116,26 @@ class Session:
         """(plan, arenas) for these inputs."""
         return self.plan([() if isinstance(x, list) else x.shape for x in arrays], arrays)
 
-    def plan(self, shapes, arrays=()):
+    def plan(self, shapes, arrays=(), capacity=()):
         """The plan for these input shapes (and the values of those inputs that decide on shapes), and the arenas that
-        no call is using."""
+        no call is using. `capacity` is that of caches, a tuple of one number, where there are some."""
         values = {
             v.name: x
             for v, x in zip(self.graph.inputs, arrays, strict=False)
             if v.name in self.shape_inputs and np.size(x) <= MAX_VALUES
         }
         threads = self._threads(shapes)
-        key = threads, tuple(shapes), *((name, x.tobytes()) for name, x in values.items())
+        key = threads, tuple(shapes), *capacity, *((name, x.tobytes()) for name, x in values.items())
         found = self._plans.get(key)
         if found is None:
             with self._lock:
                 found = self._plans.get(key)
                 if found is None:
                     values = {name: x.copy() for name, x in values.items()}
-                    found = self._new_plan(shapes, values, threads, arrays)
-                    if len(self._plans) >= PLANS:  # half of them, as a sequence that grows needs one a call
-                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (PLANS + 1) // 2]:
+                    found = self._new_plan(shapes, values, threads, arrays, capacity)
+                    most = CACHED_PLANS if capacity else PLANS
+                    if len(self._plans) >= most:  # half of them, as a sequence that grows needs one a call
+                        for old in sorted(self._plans, key=lambda k: self._plans[k][0].used)[: (most + 1) // 2]:
                             del self._plans[old]
                     self._plans[key] = found
         found[0].used = next(self._calls)
@@ -151,14 +155,16 @@ class Session:
         threads = _core.get_num_threads()
         return min(threads, max(batch_of(shapes), 1)) if threads > 1 else threads
 
-    def _new_plan(self, shapes, values, threads, arrays):
+    def _new_plan(self, shapes, values, threads, arrays, capacity):
         """(plan, arenas): a segment where shapes depend on what is computed, and the plan of a network of the branches
         that are known."""
         try:
             decided = self._branching and self._decided(shapes, values)
+            if decided and capacity:
+                raise ValueError("a network with branches keeps no caches: call the model with them")
             if decided:
                 return self._with_branches(decided).plan(shapes, arrays)
-            return self._concrete_plan(shapes, values, threads), self._arenas
+            return self._concrete_plan(shapes, values, threads, capacity), self._arenas
         except DataDependentShape as e:
             if not arrays and self.shape_inputs:
                 raise
@@ -171,7 +177,7 @@ class Session:
     def _decided(self, shapes, values):
         """{node: attribute of its branch} of each `If` that is decided before the network runs. Other sizes that meet
         the same conditions have the same."""
-        key, given, _ = _sizes(shapes, values, 0)
+        key, given, _ = _sizes(shapes, values, 0, ())
         made = self._decisions.setdefault(key, [])
         for conditions, decided in made:
             if conditions.values(given) is not None:
@@ -184,19 +190,19 @@ class Session:
     def _decisions_of(self, shapes, values, env):
         return decisions(self.graph, infer(self.graph, *self._known_inputs(shapes, values, env), strict=False))
 
-    def _concrete_plan(self, shapes, values, threads):
+    def _concrete_plan(self, shapes, values, threads, capacity):
         """The plan that a symbolic one has for these sizes. Of sizes without one, the second makes a symbolic plan, for
         all sizes of its axes."""
-        key, given, counts = _sizes(shapes, values, threads)
+        key, given, counts = _sizes(shapes, values, threads, capacity)
         plan, error = self._known_plan(key, given), None
         if plan is None:
             self._planned_anew += 1
             if self._planned_anew > 1 and (self._open or counts) and self._may_try(key):
                 try:
-                    plan = self._learn(key, given, shapes, values, threads)
+                    plan = self._learn(key, given, shapes, values, threads, capacity)
                 except SYMBOLIC_ERRORS as e:
                     error = e
-        plan = plan or self._symbolic_plan(shapes, values, threads, ShapeEnv(())).plan(())
+        plan = plan or self._symbolic_plan(shapes, values, threads, ShapeEnv(()), capacity).plan(())
         if error is not None:  # with ints there was none
             self._failed(error)
         return plan
@@ -216,9 +222,9 @@ class Session:
         made = max(len(self._symbolic.get(key, ())), len(self._symbolic))
         return max(made, self.failures) < SYMBOLIC_PLANS
 
-    def _learn(self, key, given, shapes, values, threads):
+    def _learn(self, key, given, shapes, values, threads, capacity):
         """The plan of a new symbolic one for these sizes."""
-        symbolic = self._symbolic_plan(shapes, values, threads, ShapeEnv(given))
+        symbolic = self._symbolic_plan(shapes, values, threads, ShapeEnv(given), capacity)
         plan = symbolic.plan(given)
         self._symbolic[key] = [symbolic, *self._symbolic.get(key, [])]
         return plan
@@ -227,12 +233,12 @@ class Session:
         """Counts a symbolic plan that an error of an operator ended, though with ints it has none."""
         self.failures += 1
 
-    def _symbolic_plan(self, shapes, values, threads, env):
+    def _symbolic_plan(self, shapes, values, threads, env, capacity):
         """A plan for all sizes that meet the conditions of the environment."""
         by_name, values = self._known_inputs(shapes, values, env)
-        return SymbolicPlan(
-            self.graph, env, by_name, values, self.layers, threads, self.subgraphs, self.options.bfloat16
-        )
+        caches = (self.caches, *(env.given[-1:] or capacity)) if capacity else ((), 0)
+        bfloat16 = self.options.bfloat16
+        return SymbolicPlan(self.graph, env, by_name, values, self.layers, threads, self.subgraphs, bfloat16, caches)
 
     def _known_inputs(self, shapes, values, env):
         """(shapes of inputs by their names, the data of those that decide on shapes inside), open where the environment
@@ -263,11 +269,11 @@ class Session:
         return self._branches[key]
 
 
-def _sizes(shapes, values, threads):
+def _sizes(shapes, values, threads, capacity):
     """(what a symbolic plan is made for, the sizes that it leaves open, those of them that are values of inputs)."""
     fixed = [(name, x.tobytes()) for name, x in values.items() if not _counts(x)]
     counts = [n for x in values.values() if _counts(x) for n in x.reshape(-1).tolist()]
-    return (threads, *map(len, shapes), *fixed), (*(n for shape in shapes for n in shape), *counts), counts
+    return (threads, *map(len, shapes), *fixed), (*(n for shape in shapes for n in shape), *counts, *capacity), counts
 
 
 def _counts(x):

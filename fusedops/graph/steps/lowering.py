@@ -7,6 +7,7 @@ import numpy as np
 from ... import _core, activations
 from ..ir.dtypes import PROGRAM
 from ..ir.symbolic import is_symbolic, typed
+from .caches import kept
 from .step import Step
 from .tensor import Buffer, TensorView, broadcast, channels_last, folded, in_order_of, reshaped, row_major, same_order
 
@@ -23,14 +24,19 @@ class LoweringContext:
 
     `known` is what shapes.infer says of each value; `logits` are the values whose differences a softmax makes factors
     of; `concat_slots` are the images that are written straight into their part of a concatenation along the channels:
-    (concat's node, offset in channels).
+    (concat's node, offset in channels). `caches` are kept in memory with so much room: (caches, capacity).
     """
 
-    def __init__(self, graph, known, layers, logits, concat_slots):
+    def __init__(self, graph, known, layers, logits, concat_slots, caches=((), 0)):
         self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
         self.steps, self.buffers = [], []
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
+        for cache in caches[0]:
+            name = graph.inputs[cache.input].name
+            self.tensors[name], self.outputs[cache.output] = kept(
+                cache, 1 + cache.input, known[name], known[graph.results[cache.output]], caches[1]
+            )
         # of two outputs with one value the first
         self.targets = dict(zip(reversed(graph.results), reversed(self.outputs), strict=True))
 

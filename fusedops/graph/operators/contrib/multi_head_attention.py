@@ -278,8 +278,9 @@ def _lower_grouped(p: LoweringContext, node):
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
         present = p.result(output)
-        if value:
-            p.copy(node, along(p.at(value), 2, 0, begin), along(present, 2, 0, begin))
+        past = along(p.at(value), 2, 0, begin) if value else None
+        if past is not None and past != along(present, 2, 0, begin):  # a cache is there already
+            p.copy(node, past, along(present, 2, 0, begin))
         p.copy(node, new, along(present, 2, begin, length))
         if begin + length < room:
             p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)

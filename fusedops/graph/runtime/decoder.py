@@ -1,0 +1,169 @@
+"""A network that writes token by token, and keeps its keys and values from call to call."""
+
+import numpy as np
+
+from ...layers import integer
+from ..steps.tensor import working_memory
+from .arguments import checked, in_order, with_inputs
+
+_MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
+
+
+class Decoder:
+    """A network and its keys and values, as :meth:`Model.decoder` makes it.
+
+    ``decoder(*arrays, **by_name)`` takes the inputs that are no caches, in order or by their names, and returns the
+    outputs that are none: an array, or a tuple of them. What a call adds to the caches is written behind what is there,
+    in memory that is doubled where it is used up. An input ``attention_mask`` that is not given is all ones, and
+    ``position_ids`` count on from the tokens before. A call that raises an error leaves the caches as they are. A
+    decoder is for one thread; several of one model may run at the same time.
+
+    Attributes
+    ----------
+    caches : dict of str to ndarray
+        The inputs that are kept, by their names: views, which a later call may leave behind.
+    """
+
+    def __init__(self, session, capacity):
+        graph, self._session, self._room, self._tokens = session.graph, session, capacity, 0
+        self._own = {c.input: c for c in session.caches}
+        self._inputs = [v for i, v in enumerate(graph.inputs) if i not in self._own]
+        made = {c.output for c in session.caches}
+        self._results = [i for i in range(len(graph.outputs)) if i not in made]
+        self._buffers = []
+
+    def __len__(self):
+        return self._tokens
+
+    def __repr__(self):
+        return f"Decoder({', '.join(v.name for v in self._inputs)}) of {self._tokens} tokens"
+
+    @property
+    def caches(self):
+        names = [self._session.graph.inputs[c.input].name for c in self._session.caches]
+        views = [self._view(b, c, self._tokens) for b, c in zip(self._buffers, self._session.caches, strict=False)]
+        return dict(zip(names, views, strict=False))
+
+    def truncate(self, tokens=0):
+        """Forgets all but the first `tokens` tokens: a new text, or one that goes back. Memory is kept.
+
+        Parameters
+        ----------
+        tokens : int
+
+        Raises
+        ------
+        TypeError, ValueError
+            `tokens` is no int, or not in 0 .. len(decoder).
+        """
+        tokens = integer(tokens, "tokens", 0)
+        if tokens > self._tokens:
+            raise ValueError(f"tokens is {tokens}, but the decoder has {self._tokens}")
+        self._tokens = tokens
+
+    def __call__(self, /, *arrays, **by_name):
+        given = self._filled(in_order(self._inputs, arrays, by_name) | by_name)
+        unknown = set(given).difference(v.name for v in self._inputs)
+        if unknown:
+            raise ValueError(f"the decoder takes {', '.join(v.name for v in self._inputs)}, not {', '.join(unknown)}")
+        arrays = [given[v.name] for v in self._inputs if v.name in given]
+        arrays = [checked(x, v) for x, v in with_inputs(self._inputs, arrays)]
+        shapes = self._shapes(arrays)
+        plan, arenas, total = self._plan(shapes, arrays)
+        if total > self._room:
+            self._room = max(2 * self._room, total)
+            plan, arenas, _ = self._plan(shapes, arrays)
+        self._make_room(shapes)
+        return self._run(plan, arenas, arrays, total)
+
+    def _filled(self, given):
+        """What is given, with a mask and positions that are not."""
+        first = next(iter(given.values()), None)
+        if np.ndim(first) != 2:
+            return given
+        (batch, new), all_ = np.shape(first), self._tokens + np.shape(first)[1]
+        for v in self._inputs:
+            if v.name in given or v.dtype.kind not in "iu":
+                continue
+            if v.name in _MASKS:
+                given[v.name] = np.ones((batch, all_), v.dtype)
+            elif v.name in _POSITIONS:
+                given[v.name] = np.broadcast_to(np.arange(self._tokens, all_, dtype=v.dtype), (batch, new))
+        return given
+
+    def _shapes(self, arrays):
+        """The shapes of all inputs of the network: those of caches follow from the tokens in them, and from the sizes
+        that others have under the same names."""
+        sizes = {
+            name: n
+            for x, v in zip(arrays, self._inputs, strict=True)
+            for n, name in zip(x.shape, v.shape or (), strict=False)
+            if isinstance(name, str)
+        }
+        rest, shapes = iter(arrays), []
+        for i, v in enumerate(self._session.graph.inputs):
+            if i not in self._own:
+                shapes.append(next(rest).shape)
+                continue
+            shape = [n if isinstance(n, int) else sizes.get(n) for n in v.shape]
+            shape[self._own[i].axis] = self._tokens
+            if None in shape:
+                raise ValueError(f"no input says how long axis {shape.index(None)} of {v} is")
+            shapes.append(tuple(shape))
+        if self._tokens:
+            self._check(shapes)
+        return shapes
+
+    def _check(self, shapes):
+        """Refuses sizes that the caches do not have, such as another number of sequences."""
+        for buffer, cache in zip(self._buffers, self._session.caches, strict=True):
+            value = self._session.graph.inputs[cache.input]
+            for a, (n, m) in enumerate(zip(buffer.shape, shapes[cache.input], strict=True)):
+                if a != cache.axis and n != m:
+                    raise ValueError(
+                        f"the caches of the decoder have {value.shape[a]} {n}, but it is {m} now: truncate() begins anew"
+                    )
+
+    def _plan(self, shapes, arrays):
+        """(plan, arenas, tokens behind the call) for caches with the room that there is."""
+        rest = iter(arrays)
+        values = [np.empty(0) if i in self._own else next(rest) for i in range(len(shapes))]
+        plan, arenas = self._session.plan(shapes, values, (self._room,))
+        if plan.segmented:
+            raise ValueError("the network has shapes that depend on values: call the model with its caches")
+        (total,) = {plan.outputs[c.output][0][c.axis] for c in self._own.values()}
+        return plan, arenas, total
+
+    def _make_room(self, shapes):
+        """Memory for the caches, with what is in them."""
+        buffers = []
+        for i, cache in enumerate(self._session.caches):
+            value, shape = self._session.graph.inputs[cache.input], list(shapes[cache.input])
+            shape[cache.axis] = self._room
+            old = self._buffers[i] if self._buffers else None
+            if old is None or old.shape != tuple(shape):
+                made = np.empty(shape, value.dtype)
+                if self._tokens:
+                    self._view(made, cache, self._tokens)[...] = self._view(old, cache, self._tokens)
+                old = made
+            buffers.append(old)
+        self._buffers = buffers
+
+    @staticmethod
+    def _view(buffer, cache, tokens):
+        return buffer[(slice(None),) * cache.axis + (slice(tokens),)]
+
+    def _run(self, plan, arenas, arrays, total):
+        rest, buffers = iter(arrays), {c.input: b for c, b in zip(self._session.caches, self._buffers, strict=True)}
+        slots = [buffers[i] if i in buffers else next(rest) for i in range(len(self._session.graph.inputs))]
+        given = [None] * len(plan.outputs)
+        for cache in self._own.values():
+            given[cache.output] = buffers[cache.input]
+        arena, *results = working_memory(plan, arenas, given)
+        try:
+            plan.run((arena, *slots, *results))
+        finally:
+            arenas.append(arena)
+        self._tokens = total
+        found = tuple(results[i] for i in self._results)
+        return found[0] if len(found) == 1 else found

@@ -1,0 +1,155 @@
+"""A network that keeps its keys and values: the bits of one that takes and gives them, with nothing copied or lowered
+again."""
+
+import threading
+
+import numpy as np
+import pytest
+
+pytest.importorskip("onnx")
+import decoder_net
+from onnx.parser import parse_model
+
+import fusedops as fo
+from fusedops.graph.planner import plan
+
+RNG = np.random.default_rng(0)
+CONCAT = """<ir_version: 8, opset_import: ["" : 17]>
+net (float[batch, new, 8] x, float[batch, 2, past, 4] keys, float[batch, 2, past, 4] values)
+    => (float[batch, new, 8] y, float[batch, 2, total, 4] all_keys, float[batch, 2, total, 4] all_values)
+    <int64[4] split = {0, 0, 2, 4}, int64[3] joined = {0, 0, -1}> {
+    a = Reshape(x, split)  b = Transpose<perm=[0,2,1,3]>(a)  c = Exp(b)
+    all_keys = Concat<axis=2>(keys, b)  all_values = Concat<axis=-2>(values, c)
+    t = Transpose<perm=[0,1,3,2]>(all_keys)  s = MatMul(b, t)  p = Softmax<axis=-1>(s)  o = MatMul(p, all_values)
+    r = Transpose<perm=[0,2,1,3]>(o)  y = Reshape(r, joined) }"""
+
+
+def words(*shape):
+    return RNG.integers(0, decoder_net.WORDS, shape)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("capacity", [1, 64])
+def test_the_bits_of_a_network_that_is_given_its_past(batch, capacity, threads):
+    net = fo.load_onnx(decoder_net.decoder())
+    decoder, past, ids = net.decoder(capacity=capacity), decoder_net.no_past(batch), words(batch, 5)
+    for i in range(30):
+        found = net.run(decoder_net.step(past, ids))
+        y, past = decoder(ids), decoder_net.as_past(found)
+        np.testing.assert_array_equal(y, found["logits"])
+        assert len(decoder) == 5 + i and sorted(decoder.caches) == sorted(past)
+        for name, a in decoder.caches.items():
+            np.testing.assert_array_equal(a, past[name])
+        ids = y[:, -1:].argmax(-1)
+
+
+def test_several_words_at_once_and_back_again():
+    decoder, text = fo.load_onnx(decoder_net.decoder()).decoder(), words(1, 20)
+    whole = decoder(text)
+    for parts in ([20], [1] * 20, [7, 1, 1, 5, 6], [19, 1]):
+        decoder.truncate()
+        found = [decoder(part) for part in np.split(text, np.cumsum(parts)[:-1], 1)]
+        np.testing.assert_array_equal(np.concatenate(found, 1), whole)
+    decoder.truncate(12)
+    np.testing.assert_array_equal(decoder(text[:, 12:]), whole[:, 12:])
+    other = decoder_net.decoder()
+    assert not np.array_equal(fo.load_onnx(other).decoder()(text[:, ::-1].copy()), whole)
+
+
+def test_new_lengths_lower_nothing_again(monkeypatch):
+    lowered, lower = [], plan._lower
+    monkeypatch.setattr(plan, "_lower", lambda builder, node: lowered.append(node.name) or lower(builder, node))
+    net = fo.load_onnx(decoder_net.decoder())
+    decoder = net.decoder(capacity=8)
+    for ids in (words(1, 5), words(1, 1), words(1, 1)):
+        decoder(ids)
+    lowered.clear()
+    for _ in range(50):
+        decoder(words(1, 1))
+    other = net.decoder(capacity=300)
+    other(words(1, 5))
+    for _ in range(5):
+        other(words(1, 1))
+    assert len(lowered) <= len(net._graph.nodes), "another prompt, at most"
+
+
+def test_nothing_is_copied():
+    """The memory of caches stays where it is, and no step reads what is there but attention."""
+    net = fo.load_onnx(decoder_net.decoder())
+    decoder = net.decoder()
+    decoder(words(1, 5)), decoder(words(1, 1))
+    before = {name: a.ctypes.data for name, a in decoder.caches.items()}
+    decoder(words(1, 1))
+    assert {name: a.ctypes.data for name, a in decoder.caches.items()} == before
+    steps = max(net._decoding._plans.values(), key=lambda found: found[0].used)[0].steps
+    copies = [step for step in steps if step.kind == "copy"]
+    assert copies and all(step.writes[0].shape[2] == 1 for step in copies)
+
+
+def test_rows_behind_a_concat():
+    net = fo.load_onnx(parse_model(CONCAT))
+    decoder, past = net.decoder(capacity=4), [np.zeros((2, 2, 0, 4), np.float32)] * 2
+    for new in (3, 1, 1, 2, 1, 1):
+        x = RNG.standard_normal((2, new, 8), np.float32)
+        y, *past = net(x, *past)
+        np.testing.assert_allclose(decoder(x), y, rtol=1e-6, atol=1e-6)
+        for a, b in zip(decoder.caches.values(), past, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_decoders_of_one_network_in_threads():
+    net, text = fo.load_onnx(decoder_net.decoder()), words(4, 24)
+    expected, found = [net.decoder()(row[None]) for row in text], [None] * 4
+
+    def write(i):
+        decoder = net.decoder(capacity=2)
+        found[i] = np.concatenate([decoder(text[i : i + 1, t : t + 1]) for t in range(24)], 1)
+
+    team = [threading.Thread(target=write, args=(i,)) for i in range(4)]
+    [t.start() for t in team], [t.join() for t in team]
+    for a, b in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_mask_is_ones_and_positions_count_on():
+    text = """<ir_version: 8, opset_import: ["" : 17]>
+    net (float[batch, new] x, int64[batch, total] attention_mask, int64[batch, new] position_ids, float[batch, past] seen)
+        => (int64[batch] sum, int64[batch, new] at, float[batch, total] all) {
+        all = Concat<axis=1>(seen, x)  at = Identity(position_ids)
+        one = Constant<value = int64[1] {1}>()  sum = ReduceSum<keepdims=0>(attention_mask, one) }"""
+    decoder = fo.load_onnx(parse_model(text)).decoder()
+    for new, total in ((3, 3), (2, 5)):
+        count, at = decoder(np.zeros((2, new), np.float32))
+        assert count.tolist() == [total] * 2 and at.tolist() == [[*range(total - new, total)]] * 2
+    count, at = decoder(
+        np.zeros((2, 1), np.float32), position_ids=np.full((2, 1), 9), attention_mask=np.zeros((2, 6), np.int64)
+    )
+    assert count.tolist() == [0, 0] and at.tolist() == [[9], [9]]
+
+
+def test_errors():
+    plain = fo.load_onnx(
+        parse_model('<ir_version: 8, opset_import: ["" : 17]> net (float[n] x) => (float[n] y) { y = Exp(x) }')
+    )
+    with pytest.raises(ValueError, match="no input of the network comes back"):
+        plain.decoder()
+    net = fo.load_onnx(decoder_net.decoder())
+    with pytest.raises((TypeError, ValueError), match="capacity"):
+        net.decoder(capacity=0)
+    decoder = net.decoder()
+    decoder(words(1, 3))
+    with pytest.raises(ValueError, match="the network takes 2 inputs"):
+        decoder()
+    with pytest.raises(ValueError, match="not wrong"):
+        decoder(words(1, 1), wrong=1)
+    with pytest.raises(TypeError, match="ids has dtype float64"):
+        decoder(np.ones((1, 1)))
+    with pytest.raises(ValueError, match="have batch 1, but it is 2 now"):
+        decoder(words(2, 1))
+    with pytest.raises(ValueError, match="tokens is 4, but the decoder has 3"):
+        decoder.truncate(4)
+    with pytest.raises(ValueError, match="outside its axis"):
+        decoder(np.array([[decoder_net.WORDS]]))
+    assert len(decoder) == 3
+    decoder.truncate()
+    assert decoder(words(2, 1)).shape == (2, 1, decoder_net.WORDS), "an empty one takes any number of sequences"
