@@ -693,9 +693,11 @@ cdef int normalise(Program p, fo_call *s, tensor *t, tuple o, axes, scaled) exce
 
 
 cdef int fill_norm(Program p, fo_call *s, tensor *t, tuple o) except -1:
-    """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each."""
+    """Layer norm of x + residual over first_axis and those behind it, where scale and shift have an element each; rms:
+    with 0 for the mean."""
     cdef int d
     normalise(p, s, t, o, range(o[3] % t.nd, t.nd), ())
+    s.norm.rms = o[4]
     for d in range(t.nd if t[2].slot != ABSENT else 0):
         if t[2].stride[d] != t.stride[d] and t.shape[d] != 1:
             raise ValueError("residual must lie in memory as x does")
@@ -961,8 +963,9 @@ cdef describe_steps():
     step("softmax", FO_CALL_SOFTMAX, fill_softmax, "x~y:tensor y!:tensor axis "
                                                    "log", [at(&s.softmax.x), at(&s.softmax.y)],
          {"log": False})
-    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor",
-         [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)], {"scale": None, "shift": None, "first_axis": -1})
+    step("norm", FO_CALL_NORM, fill_norm, "x~y:tensor y!:tensor eps scale shift first_axis residual~y?:tensor rms",
+         [at(&s.norm.x), at(&s.norm.y), at(&s.norm.residual)],
+         {"scale": None, "shift": None, "first_axis": -1, "rms": False})
     step("instance_norm", FO_CALL_NORM, fill_instance_norm, "x~y:tensor y!:tensor eps scale shift",
          [at(&s.norm.x), at(&s.norm.y)], {"scale": None, "shift": None})
     step("matmul", FO_CALL_MATMUL, fill_matmul, "a:tensor b:tensor y!:tensor scale activation",

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 pytest.importorskip("onnx")
-import decoder_net
 from onnx.parser import parse_model
 
+import decoder_net
 import fusedops as fo
 from fusedops.graph.planner import plan
 

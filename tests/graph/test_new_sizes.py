@@ -5,10 +5,10 @@ import pytest
 
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
-import decoder_net
 from onnx import numpy_helper
 from onnx.parser import parse_model
 
+import decoder_net
 import fusedops as fo
 from fusedops.graph.planner import plan
 from onnx_text import expected

@@ -7,7 +7,7 @@ import numpy as np
 from ...batchnorm import BatchNorm, scale_and_shift
 from ..ir.graph_builder import GraphBuilder
 from ..steps.lowering import LoweringContext
-from ..steps.tensor import in_order_of, row_major, same_order
+from ..steps.tensor import broadcast, broadcast_shapes, in_order_of, row_major, same_order
 from . import conv3d
 from .schema import (
     Inference,
@@ -50,6 +50,13 @@ def _layer_norm(node, x, scale, shift=None, residual=None):
     v, inverse = _normalized(x, axes, node.attrs.get("epsilon", 1e-5))
     y = (v * scale if shift is None else v * scale + shift).astype(x.dtype)
     return y, mean_of(x, axes, True), inverse.astype(x.dtype)
+
+
+def _rms_norm(node, x, scale):
+    v = x.astype(np.float64)
+    axes = tuple(range(node.attrs.get("axis", -1) % x.ndim, x.ndim))
+    inverse = 1 / np.sqrt((v * v).mean(axes, keepdims=True) + node.attrs.get("epsilon", 1e-5))
+    return (v * inverse * scale).astype(x.dtype)
 
 
 def _instance_norm(node, x, scale, shift):
@@ -172,6 +179,29 @@ def _lower_layer_norm(p: LoweringContext, node):
     return True
 
 
+def _lower_rms_norm(p: LoweringContext, node):
+    """A scale that is not one constant for each element is a product behind it."""
+    x, scale = p.at(node.inputs[0]), p.data(node.inputs[1])
+    axis, order = node.attrs.get("axis", -1) % len(x.shape), row_major(x.shape)
+    inside = isinstance(scale, np.ndarray) and scale.shape == x.shape[axis:]
+    if p.known[node.inputs[1]].dtype != np.float32:
+        return False
+    y, eps = p.result(node.output), node.attrs.get("epsilon", 1e-5)
+    scale = scale if inside else None
+    p.add("norm", node, x=p.dense(node, x, order), y=y, eps=eps, scale=scale, first_axis=axis, rms=True)
+    if not inside:
+        factor = broadcast(p.at(node.inputs[1]), y.shape)
+        p.add("binary", node, name="mul", a=y, b=factor, y=y, activation=None)
+    return True
+
+
+def _rms_norm_shape(node, x, scale):
+    axis_of(node, len(x.shape), -1)
+    if broadcast_shapes(x.shape, scale.shape) != x.shape:
+        raise ValueError(f"a scale of shape {scale.shape} does not fit {x.shape}")
+    return x.shape
+
+
 def _lower_instance_norm(p: LoweringContext, node):
     scale, shift, x = p.data(node.inputs[1]), p.data(node.inputs[2]), p.at(node.inputs[0])
     if scale is None or shift is None or not floats(scale, shift) or len(x.shape) not in (3, 4, 5):
@@ -251,6 +281,7 @@ RECORDS = {
         _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)
     ),
     "LpNormalization": Operator(_lp_normalized, Inference(_softmax_shape), NumPyOnly("no kernel: rare")),
+    "RMSNormalization": Operator(_rms_norm, Inference(_rms_norm_shape), Kernel(_lower_rms_norm)),
     "Softmax": Operator(
         _softmax, Inference(_softmax_shape), Kernel(_lower_softmax), read_to_end, traits=Traits(reads_logits=True)
     ),

@@ -23,6 +23,7 @@ from . import (
     nbits_weights,
     pad,
     qkv,
+    rms_norm,
     subgraphs,
 )
 from .context import Context
@@ -50,6 +51,7 @@ PASSES = [
     _pass("linear", "", linear.run, "MatMul", "Gemm"),
     _pass("computed operands", "", computed_parameters.run, *computed_parameters.PARAMETERS),
     _pass("activation patterns", "fuse", activation_patterns.run, *activation_patterns.ROOTS),
+    _pass("norms", "fuse", rms_norm.run, "ReduceMean"),
     _pass("batch norm", "fold", bn_folding.fold_scales, "BatchNormalization", *bn_folding.ARITHMETIC),
     _pass("attention", "fuse", attention_fusion.run, "Softmax"),
     _pass("bias", "fuse", bn_folding.fold_biases, "Add", "Sub"),

@@ -1,0 +1,86 @@
+"""x / sqrt(mean(x^2) + eps) over the last axis, and the scale behind it, become one node: as exporters spell out
+RMSNorm, with a quotient or with the product by an inverse."""
+
+import numpy as np
+
+from ..ir.graph import Node
+
+
+def run(context):
+    for node in context.nodes():
+        if node.op == "ReduceMean" and node in context.order:
+            _fuse(context, node)
+
+
+def _fuse(context, mean):
+    squares, x = context.producers.get(mean.inputs[0]), _squared(context, mean)
+    known = context.known.get(x)
+    if known is None or known.dtype != np.float32 or not _along_last(context, mean, len(known.shape)):
+        return
+    if context.doubled(x) is None or context.doubled(x)[-1] != known.shape[-1]:  # an open size
+        return
+    added = _reader(context, mean.output)
+    eps = _number(context, added, "Add", mean.output)
+    root = _reader(context, added.output) if eps is not None else None
+    if root is None or eps < 0 or root.op != "Sqrt" or root.activation is not None:
+        return
+    chain = [squares, mean, added, root]
+    last = _reader(context, root.output)
+    if last is not None and (last.op == "Reciprocal" or _number(context, last, "Div", root.output, 0) == 1):
+        chain.append(last)
+        last = _reader(context, last.output)
+        good = last is not None and last.op == "Mul" and sorted(last.inputs) == sorted([x, chain[-1].output])
+    else:
+        good = last is not None and last.op == "Div" and last.inputs == [x, root.output]
+    if not good or any(node.activation is not None or node.residual for node in (*chain, last)):
+        return
+    _replace(context, chain, last, x, eps, known.shape[-1])
+
+
+def _squared(context, mean):
+    """The value whose squares a node takes the mean of, or None."""
+    node = context.producers.get(mean.inputs[0])
+    if node is None or len(context.consumers[node.output]) > 1 or node.output in context.graph.results:
+        return None
+    if node.op == "Mul" and node.inputs[0] == node.inputs[1]:
+        return node.inputs[0]
+    exponent = context.graph.constants.get(node.input(1)) if node.op == "Pow" else None
+    return node.inputs[0] if exponent is not None and exponent.size == 1 and exponent.item() == 2 else None
+
+
+def _along_last(context, mean, axes):
+    given = context.graph.constants.get(mean.input(1))
+    last = given is not None and given.size == 1 and given.item() in (-1, axes - 1)
+    return last and mean.attrs.get("keepdims", 1) == 1
+
+
+def _reader(context, value):
+    """The one node that reads a value, or None."""
+    readers = context.consumers.get(value, ())
+    return readers[0] if len(readers) == 1 and value not in context.graph.results else None
+
+
+def _number(context, node, op, value, at=None):
+    """The number that a node of this operator has beside a value, at a place or at any; None where it is another."""
+    if node is None or node.op != op:
+        return None
+    a = context.graph.constants.get(node.inputs[at] if at is not None else next(v for v in node.inputs if v != value))
+    return a.item() if a is not None and a.size == 1 and a.dtype == np.float32 else None
+
+
+def _replace(context, chain, last, x, eps, size):
+    scaled = _reader(context, last.output)
+    scale = None
+    if scaled is not None and scaled.op == "Mul" and scaled.activation is None and not scaled.residual:
+        scale = next((v for v in scaled.inputs if v != last.output), None)
+        data = context.graph.constants.get(scale)
+        scale = scale if data is not None and data.shape == (size,) and data.dtype == np.float32 else None
+    if scale is None:
+        scale, nodes = context.add_constant(f"{last.name}.ones", np.ones(size, np.float32)), [*chain, last]
+    else:
+        nodes = [*chain, last, scaled]
+    end = nodes.pop()
+    made = Node("RMSNormalization", end.name, [x, scale], end.outputs, {"axis": -1, "epsilon": eps})
+    context.add(made, end)
+    context.remove(*nodes, end)
+    context.fused(nodes, made, passes=len(nodes))
