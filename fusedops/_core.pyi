@@ -15,6 +15,7 @@ ALGORITHMS: dict[str, int]
 CELLS: dict[str, int]
 FUNCTIONS: dict[str, int]
 REDUCTIONS: dict[str, int]
+FORMS: tuple[str, ...]
 IDENTITY: Activation
 DTYPES: dict[str, int]
 ELEMENTS: dict[dtype[Any], int]

@@ -13,28 +13,29 @@ def run(context):
 
 
 def _fuse(context, mean):
-    squares, x = context.producers.get(mean.inputs[0]), _squared(context, mean)
-    known = context.known.get(x)
-    if known is None or known.dtype != np.float32 or not _along_last(context, mean, len(known.shape)):
-        return
-    if context.doubled(x) is None or context.doubled(x)[-1] != known.shape[-1]:  # an open size
+    x = _squared(context, mean)
+    if x is None or not _along_last(context, mean, x):
         return
     added = _reader(context, mean.output)
     eps = _number(context, added, "Add", mean.output)
-    root = _reader(context, added.output) if eps is not None else None
-    if root is None or eps < 0 or root.op != "Sqrt" or root.activation is not None:
+    root = _reader(context, added.output) if eps is not None and eps >= 0 else None
+    if root is None or root.op != "Sqrt":
         return
-    chain = [squares, mean, added, root]
+    chain = [context.producers[mean.inputs[0]], mean, added, root]
     last = _reader(context, root.output)
-    if last is not None and (last.op == "Reciprocal" or _number(context, last, "Div", root.output, 0) == 1):
+    if _is_inverse(context, last, root.output):
         chain.append(last)
         last = _reader(context, last.output)
-        good = last is not None and last.op == "Mul" and sorted(last.inputs) == sorted([x, chain[-1].output])
+        divides = last is not None and last.op == "Mul" and sorted(last.inputs) == sorted([x, chain[-1].output])
     else:
-        good = last is not None and last.op == "Div" and last.inputs == [x, root.output]
-    if not good or any(node.activation is not None or node.residual for node in (*chain, last)):
-        return
-    _replace(context, chain, last, x, eps, known.shape[-1])
+        divides = last is not None and last.op == "Div" and last.inputs == [x, root.output]
+    if divides and all(node.activation is None and not node.residual for node in (*chain, last)):
+        _replace(context, chain, last, x, eps, context.shape(x)[-1])
+
+
+def _is_inverse(context, node, value):
+    """Whether a node is 1 over a value."""
+    return node is not None and (node.op == "Reciprocal" or _number(context, node, "Div", value, 0) == 1)
 
 
 def _squared(context, mean):
@@ -48,9 +49,13 @@ def _squared(context, mean):
     return node.inputs[0] if exponent is not None and exponent.size == 1 and exponent.item() == 2 else None
 
 
-def _along_last(context, mean, axes):
+def _along_last(context, mean, x):
+    """Whether a mean goes over the last axis of a float32 value, whose size is fixed."""
+    known, doubled = context.known.get(x), context.doubled(x)
+    if known is None or known.dtype != np.float32 or doubled is None or doubled[-1:] != known.shape[-1:]:
+        return False
     given = context.graph.constants.get(mean.input(1))
-    last = given is not None and given.size == 1 and given.item() in (-1, axes - 1)
+    last = given is not None and given.size == 1 and given.item() in (-1, len(known.shape) - 1)
     return last and mean.attrs.get("keepdims", 1) == 1
 
 
