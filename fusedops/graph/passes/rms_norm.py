@@ -21,16 +21,20 @@ def _fuse(context, mean):
     root = _reader(context, added.output) if eps is not None and eps >= 0 else None
     if root is None or root.op != "Sqrt":
         return
-    chain = [context.producers[mean.inputs[0]], mean, added, root]
-    last = _reader(context, root.output)
-    if _is_inverse(context, last, root.output):
-        chain.append(last)
-        last = _reader(context, last.output)
-        divides = last is not None and last.op == "Mul" and sorted(last.inputs) == sorted([x, chain[-1].output])
-    else:
-        divides = last is not None and last.op == "Div" and last.inputs == [x, root.output]
-    if divides and all(node.activation is None and not node.residual for node in (*chain, last)):
+    *chain, last = context.producers[mean.inputs[0]], mean, added, root, *_division(context, x, root)
+    if last is not root and all(node.activation is None and not node.residual for node in (*chain, last)):
         _replace(context, chain, last, x, eps, context.shape(x)[-1])
+
+
+def _division(context, x, root):
+    """The nodes that divide x by a root, in order; none where it is not what becomes of the root."""
+    node = _reader(context, root.output)
+    if not _is_inverse(context, node, root.output):
+        return [node] if node is not None and node.op == "Div" and node.inputs == [x, root.output] else []
+    product = _reader(context, node.output)
+    if product is None or product.op != "Mul" or sorted(product.inputs) != sorted([x, node.output]):
+        return []
+    return [node, product]
 
 
 def _is_inverse(context, node, value):
