@@ -161,6 +161,17 @@ typedef struct {
 } fo_cumsum_args;
 fo_status fo_cumsum(const fo_cumsum_args *args);
 
+/* For each point of rows (y, x, c, s): y = x, d elements with steps sy and sx, of which the first are pairs (u, v), made
+ * (u c - v s, u s + v c) with the c and s of each pair. The halves of pairs are `half` from each other, or neighbours. */
+typedef struct {
+    fo_axes rows;
+    ptrdiff_t half, d, sy, sx;
+    bool interleaved;
+    float *y;
+    const float *x, *c, *s;
+} fo_rotate_args;
+fo_status fo_rotate(const fo_rotate_args *args);
+
 /* y[n,c,h,w] = the maximum or the mean of x[n, c, h*sh + i*dh - top, w*sw + j*dw - left], i < kh, j < kw, inside the
  * image; the mean's divisor is the number of the window's points with rows in h_lo..h_hi-1 and columns in w_lo..w_hi-1.
  */
@@ -402,7 +413,8 @@ typedef enum {
     FO_CALL_LOOKUP,
     FO_CALL_BYTE_BINARY,
     FO_CALL_BYTE_POOL,
-    FO_CALL_NEAREST
+    FO_CALL_NEAREST,
+    FO_CALL_ROTATE
 } fo_call_kind;
 
 /* One prepared call. A pointer of its arguments that is bound to a slot holds an offset in bytes from that slot's
@@ -445,6 +457,7 @@ typedef struct {
         fo_lookup_args lookup;
         fo_byte_binary_args byte_binary;
         fo_byte_pool_args byte_pool;
+        fo_rotate_args rotate;
     };
 } fo_call;
 

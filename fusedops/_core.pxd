@@ -298,6 +298,14 @@ cdef extern from "fusedops.h" nogil:
         bint exclusive, reverse
         void *y
         const void *x
+    ctypedef struct fo_rotate_args:
+        fo_axes rows
+        Py_ssize_t half, d, sy, sx
+        bint interleaved
+        float *y
+        const float *x
+        const float *c
+        const float *s
     ctypedef int fo_function
     ctypedef struct fo_elementwise_args:
         fo_axes axes
@@ -464,6 +472,7 @@ cdef extern from "fusedops.h" nogil:
         FO_CALL_BYTE_BINARY
         FO_CALL_BYTE_POOL
         FO_CALL_NEAREST
+        FO_CALL_ROTATE
     ctypedef struct fo_call:
         fo_call_kind kind
         Py_ssize_t rounds, back
@@ -494,6 +503,7 @@ cdef extern from "fusedops.h" nogil:
         fo_lookup_args lookup
         fo_byte_binary_args byte_binary
         fo_byte_pool_args byte_pool
+        fo_rotate_args rotate
     fo_status fo_strided_copy(const fo_copy_args *args)
     fo_status fo_elementwise(const fo_elementwise_args *args)
     fo_status fo_map(const fo_map_args *args)

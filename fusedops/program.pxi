@@ -586,6 +586,24 @@ cdef int fill_cumsum(Program p, fo_call *s, tensor *t, tuple o) except -1:
     a.exclusive, a.reverse, a.type = o[1], o[2], element_of(o[3])
 
 
+cdef int fill_rotate(Program p, fo_call *s, tensor *t, tuple o) except -1:
+    """cos and sin have x's axes, the last of them as long as there are pairs in a row of x."""
+    cdef fo_rotate_args *a = &s.rotate
+    cdef tensor *x = t
+    cdef tensor *y = t + 1
+    cdef tensor *c = t + 2
+    cdef int d, last = y.nd - 1
+    if last < 0 or c.nd != y.nd or any([c.shape[d] != y.shape[d] for d in range(last)]) or (
+            2 * c.shape[last] > y.shape[last]):
+        raise ValueError(f"angles of shape {shape_text(c)} do not fit x {shape_text(x)}")
+    for d in range(last):
+        axis(&a.rows, y.shape[d], y.stride[d], x.stride[d], c.stride[d])
+        a.rows.stride[3][d] = t[3].stride[d]
+    fo_fold(&a.rows)
+    a.half, a.d, a.sy, a.sx = c.shape[last], y.shape[last], last_stride(y), last_stride(x)
+    a.interleaved = o[0]
+
+
 cdef int check_channels(tensor *x, tensor *y) except -1:
     if x.shape[0] != y.shape[0] or x.shape[1] != y.shape[1]:
         raise ValueError(f"x {shape_text(x)} and y {shape_text(y)} differ in batch or channels")
@@ -953,6 +971,8 @@ cdef describe_steps():
          [at(&s.top_k.x), at(&s.top_k.y), at(&s.top_k.places)])
     step("cumsum", FO_CALL_CUMSUM, fill_cumsum, "x~y:bytes y!:bytes axis exclusive reverse of",
          [at(&s.cumsum.x), at(&s.cumsum.y)])
+    step("rotate", FO_CALL_ROTATE, fill_rotate, "x~y:tensor y!:tensor cos:rows sin~cos:rows interleaved",
+         [at(&s.rotate.x), at(&s.rotate.y), at(&s.rotate.c), at(&s.rotate.s)])
     step("max_pool", FO_CALL_POOL, fill_max_pool, "x:image y!:image kernel stride before dilation",
          [at(&s.pool.x), at(&s.pool.y)], {"before": (0, 0), "dilation": (1, 1)})
     step("avg_pool", FO_CALL_POOL, fill_avg_pool, "x:image y!:image kernel stride before dilation counted",

@@ -96,6 +96,7 @@ static fo_status run_step(const fo_call *s) {
         case FO_CALL_BYTE_BINARY: return fo_byte_binary(&s->byte_binary);
         case FO_CALL_BYTE_POOL: return fo_byte_pool(&s->byte_pool);
         case FO_CALL_NEAREST: return fo_nearest(&s->resize);
+        case FO_CALL_ROTATE: return fo_rotate(&s->rotate);
     }
     return FO_OK;
 }

@@ -49,6 +49,7 @@ RULES = {
     "reduce": Rule(lambda a: 0 not in a["axes"]),
     "requantize": Rule(lambda a: False),
     "resize": Rule(),
+    "rotate": Rule(),
     "separable": Rule(),
     "softmax": Rule(lambda a: a["axis"] > 0),
     "top_k": Rule(lambda a: a["axis"] > 0),

@@ -6,7 +6,7 @@ import numpy as np
 from .... import tokens
 from ...ir.graph_builder import GraphBuilder
 from ...steps.lowering import LoweringContext
-from ...steps.tensor import along, broadcast, part
+from ...steps.tensor import along, broadcast
 from ..schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, values
 from .fused import moved
 
@@ -268,20 +268,21 @@ def _lower_grouped(p: LoweringContext, node):
         _heads_of(p.at(value or node.inputs[0]), count, size, start)
         for value, count, start in zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True)
     )
+    angles, interleaved = (), node.attrs.get("rotary_interleaved", 0)
     if node.attrs.get("do_rotary", 0):
         angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
-        of_cos, of_sin = (t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles)
-        q, k = (
-            _lower_rotated(p, node, x, p.new(x.shape), of_cos, of_sin, node.attrs.get("rotary_interleaved", 0))
-            for x in (q, k)
-        )
+        angles = [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles]
+        q = _lower_rotated(p, node, q, p.new(q.shape), *angles, interleaved)
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
         present = p.result(output)
         past = along(p.at(value), 2, 0, begin) if value else None
         if past is not None and past != along(present, 2, 0, begin):  # a cache is there already
             p.copy(node, past, along(present, 2, 0, begin))
-        p.copy(node, new, along(present, 2, begin, length))
+        if new is k and angles:
+            _lower_rotated(p, node, new, along(present, 2, begin, length), *angles, interleaved)
+        else:
+            p.copy(node, new, along(present, 2, begin, length))
         if begin + length < room:
             p.add("fill", node, y=along(present, 2, begin + length, room - begin - length), value=0, size=4)
         read.append(along(present, 2, 0, begin + length))
@@ -312,27 +313,17 @@ def _heads_of(x, count, size, start):
     )
 
 
-def _lower_rotated(p: LoweringContext, node, x, y, c, s, interleaved):
-    """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; c and s are those of the
+def _lower_rotated(p: LoweringContext, node, x, y, cos, sin, interleaved):
+    """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; cos and sin are those of the
     positions, (batch or 1, length, half)."""
-    half, every = c.shape[2], slice(None)
-    c, s = (
+    angles = [
         broadcast(
             t._replace(shape=(t.shape[0], 1, *t.shape[1:]), strides=(t.strides[0], 0, *t.strides[1:])),
-            (*x.shape[:3], half),
+            (*x.shape[:3], t.shape[2]),
         )
-        for t in (c, s)
-    )
-    a, b = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(0, half), slice(half, 2 * half))
-    (u, v), (first, second) = ([part(t, [every, every, every, w]) for w in (a, b)] for t in (x, y))
-    if 2 * half < x.shape[3]:
-        rest = [every, every, every, slice(2 * half, x.shape[3])]
-        p.copy(node, part(x, rest), part(y, rest))
-    other = p.new((*x.shape[:3], half))
-    for result, change, one, two in ((first, "sub", c, s), (second, "add", s, c)):
-        p.add("binary", node, name="mul", a=v, b=two, y=other, activation=None)
-        p.add("binary", node, name="mul", a=u, b=one, y=result, activation=None)
-        p.add("binary", node, name=change, a=result, b=other, y=result, activation=None)
+        for t in (cos, sin)
+    ]
+    p.add("rotate", node, x=x, y=y, cos=angles[0], sin=angles[1], interleaved=bool(interleaved))
     return y
 
 
