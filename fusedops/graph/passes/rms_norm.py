@@ -21,7 +21,8 @@ def _fuse(context, mean):
     root = _reader(context, added.output) if eps is not None and eps >= 0 else None
     if root is None or root.op != "Sqrt":
         return
-    *chain, last = context.producers[mean.inputs[0]], mean, added, root, *_division(context, x, root)
+    nodes = [context.producers[mean.inputs[0]], mean, added, root, *_division(context, x, root)]
+    *chain, last = nodes
     if last is not root and all(node.activation is None and not node.residual for node in (*chain, last)):
         _replace(context, chain, last, x, eps, context.shape(x)[-1])
 

@@ -113,9 +113,7 @@ class SymbolicPlan:
     refuses : bool, whether a run may end at a value, such as an index outside its axis, with results half written
     """
 
-    def __init__(
-        self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False, caches=((), 0)
-    ):
+    def __init__(self, graph, env, shapes, values, layers, threads, graphs=None, bfloat16=False, caches=((), 0)):
         self.graphs, self.env, self.known = graphs, env, infer(graph, shapes, values, earlier=graph.known)
         _check_arrays(graph, self.known)
         builder = LoweringContext(graph, self.known, layers, _logits(graph), _concat_slots(graph, self.known), caches)

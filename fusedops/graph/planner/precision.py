@@ -9,7 +9,7 @@ import numpy as np
 
 from ... import _core
 from ..ir.explanation import Refusal
-from ..ir.symbolic import guard
+from ..ir.symbolic import concrete, guard
 from ..steps.step import Step
 
 PRODUCTS = {"conv2d": "qconv2d", "linear": "qlinear"}  # kinds of steps, and those that have types
@@ -53,22 +53,28 @@ def _stands(using, able):
 def _why_not(step, narrow):
     """Why a step stays float32; "" where it is faster in bfloat16."""
     x, y = step.arguments["x"], step.arguments["y"]
-    rounds = id(x.buffer.root()) not in narrow
     where = (step.arguments["top"], step.arguments["left"]) if step.kind == "conv2d" else ()
-    return guard(_reason, step.arguments["layer"], x.shape, y.shape, where, rounds)
+    case = step.arguments["layer"], x.shape, y.shape, where, id(x.buffer.root()) not in narrow
+    if guard(_pays, *case):
+        return ""
+    ns, narrow_ns = _nanoseconds(*concrete(case))
+    if narrow_ns == math.inf:
+        return "the processor has no product of bfloat16 for it"
+    return f"float32 is predicted to take {ns / narrow_ns:.2f} of the time"
 
 
-def _reason(layer, x, y, where, rounds):
+def _pays(*case):
+    ns, narrow_ns = _nanoseconds(*case)
+    return narrow_ns < ns
+
+
+def _nanoseconds(layer, x, y, where, rounds):
+    """What a step is predicted to take in float32, and in bfloat16 with the rounding of x, if that is needed."""
     if isinstance(layer, _core.Conv2dPlan):
         ns, _, narrow = layer._nanoseconds((x[0], *x[2:]), y[2:], *where)
     else:
         ns, _, narrow = _core.linear_nanoseconds(x[0], y[1], x[1])
-    if narrow == math.inf:
-        return "the processor has no product of bfloat16 for it"
-    way = _core.bfloat16_nanoseconds(math.prod(x)) if rounds else 0
-    if narrow + way < ns:
-        return ""
-    return f"float32 is predicted to take {ns / (narrow + way):.2f} of the time"
+    return ns, narrow + (_core.bfloat16_nanoseconds(math.prod(x)) if rounds else 0)
 
 
 def _narrow(builder, step, narrow):

@@ -268,11 +268,11 @@ def _lower_grouped(p: LoweringContext, node):
         _heads_of(p.at(value or node.inputs[0]), count, size, start)
         for value, count, start in zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True)
     )
-    angles, interleaved = (), node.attrs.get("rotary_interleaved", 0)
+    angles, interleaved = [], node.attrs.get("rotary_interleaved", 0)
     if node.attrs.get("do_rotary", 0):
         angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
         angles = [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles]
-        q = _lower_rotated(p, node, q, p.new(q.shape), *angles, interleaved)
+        q = _lower_rotated(p, node, q, p.new(q.shape), *angles, interleaved=interleaved)
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
         present = p.result(output)
@@ -280,7 +280,7 @@ def _lower_grouped(p: LoweringContext, node):
         if past is not None and past != along(present, 2, 0, begin):  # a cache is there already
             p.copy(node, past, along(present, 2, 0, begin))
         if new is k and angles:
-            _lower_rotated(p, node, new, along(present, 2, begin, length), *angles, interleaved)
+            _lower_rotated(p, node, new, along(present, 2, begin, length), *angles, interleaved=interleaved)
         else:
             p.copy(node, new, along(present, 2, begin, length))
         if begin + length < room:
