@@ -104,6 +104,7 @@ __all__ = [
     "linear",
     "load",
     "load_onnx",
+    "load_tflite",
     "log_softmax",
     "lstm",
     "lstm_cell",
@@ -127,7 +128,7 @@ if TYPE_CHECKING:  # tools such as PyInstaller look for statements of import alo
     from . import graph as graph
     from . import reference as reference
 
-_NETWORKS = ("Model", "from_torch", "load", "load_onnx")
+_NETWORKS = ("Model", "from_torch", "load", "load_onnx", "load_tflite")
 
 
 def __getattr__(name):

@@ -3,12 +3,13 @@
 from ..layers import multiplies
 from .frontends import native
 from .frontends.onnx.reader import read_onnx
+from .frontends.tflite.tflite_reader import read_tflite
 from .ir.float16 import upcast
 from .ir.options import BuildOptions
 from .model import Model
 from .passes.optimizer import check_names
 
-__all__ = ["Model", "from_torch", "load", "load_onnx"]
+__all__ = ["Model", "from_torch", "load", "load_onnx", "load_tflite"]
 
 
 def load_onnx(model, *, fold=True, fuse=True, disabled_passes=(), precision="float32"):
@@ -62,6 +63,44 @@ def load_onnx(model, *, fold=True, fuse=True, disabled_passes=(), precision="flo
 def _options(fold, fuse, disabled_passes, precision):
     multiplies(precision)  # or the error that says what it may be
     return BuildOptions(fold, fuse, check_names(disabled_passes), precision)
+
+
+def load_tflite(model, *, fold=True, fuse=True, disabled_passes=(), precision="float32"):
+    """Loads a network from a TFLite (LiteRT) file. Needs the ``tflite`` package: ``pip install -e '.[tflite]'`` in a
+    checkout.
+
+    Images stay (n, h, w, c), as in the file. Quantised inputs and outputs are integers, as in the file.
+
+    Parameters
+    ----------
+    model : str, path-like or bytes
+        A ``.tflite`` file.
+    fold, fuse : bool
+    disabled_passes : tuple of str
+    precision : "float32" or "bfloat16"
+        See :func:`load_onnx`.
+
+    Returns
+    -------
+    Model
+        Of the file's first subgraph; its signature names the inputs and outputs. Variables of the file keep their values
+        from call to call until ``model.reset()``.
+
+    Raises
+    ------
+    ValueError
+        Not a TFLite model, a damaged one, or operators that fusedops does not have, all of them named.
+    OSError
+        The file cannot be read.
+    ImportError
+        The ``tflite`` package is missing.
+
+    See Also
+    --------
+    load_onnx : The same from an ONNX file.
+    """
+    options = _options(fold, fuse, disabled_passes, precision)
+    return Model.built(upcast(read_tflite(model)), options)
 
 
 def from_torch(

@@ -82,6 +82,9 @@ class Graph:
     opset: int
     defaults: list[Value] = field(default_factory=list)  # inputs that need not be given: they are constants
     captures: int = 0  # inputs, the last ones, that a graph inside a node takes from outside
+    # what the last inputs hold at first that the network keeps from call to call; the last results are what they hold
+    # in the next call
+    states: list[np.ndarray] = field(default_factory=list)
     # what the passes found of values where all inputs have one shape: the first plan need not infer it again
     known: dict = field(default_factory=dict, repr=False, compare=False)
 
@@ -130,4 +133,5 @@ class Graph:
             self.opset,
             list(self.defaults),
             self.captures,
+            list(self.states),
         )

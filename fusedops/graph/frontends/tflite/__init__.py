@@ -1,0 +1,1 @@
+"""Reads TFLite models."""

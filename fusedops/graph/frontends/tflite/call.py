@@ -1,0 +1,46 @@
+"""An operator of a TFLite model as its reader sees it, and the tensors that it takes and makes."""
+
+from .flat_model import QUANTIZED
+
+FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels last as channels first, and the way back
+
+
+class Held:
+    """A tensor while a subgraph is read: `forms` has its values in the graph by (channels first, real). `native`: whether
+    it was made with its channels first."""
+
+    __slots__ = "forms", "handle", "native", "tensor"
+
+    def __init__(self, tensor, value=None):
+        self.tensor, self.handle, self.native = tensor, None, False
+        self.forms = {} if value is None else {(False, False): value}
+
+    @property
+    def quantization(self):
+        """How the elements are quantised; None where they are numbers themselves."""
+        return self.tensor.quantization if self.tensor.dtype in QUANTIZED else None
+
+
+class Call:
+    """An operator that is read: its `inputs` and `outputs` are Helds, None where left out."""
+
+    def __init__(self, reader, operation, name, inputs, outputs):
+        self.reader, self.name, self.inputs, self.outputs = reader, name, inputs, outputs
+        self.kind, self.options, self.custom = operation.kind, operation.options, operation.custom
+
+    def input(self, i):
+        return self.inputs[i] if i < len(self.inputs) else None
+
+    def error(self, what):
+        return ValueError(f"{self.kind} {self.name!r}: {what}")
+
+    def constant(self, i, what):
+        """The data of an input that must be constant."""
+        found = self.reader.array(self.inputs[i])
+        if found is None:
+            raise self.error(f"its {what} is computed by the network: fusedops takes one that is constant")
+        return found
+
+    def option(self, name, default=0):
+        """An option of the operator, or what the schema has where it is left out."""
+        return default if self.options is None else getattr(self.options, name)()

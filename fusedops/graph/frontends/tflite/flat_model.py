@@ -1,0 +1,246 @@
+"""A TFLite model as light records: tensors with their data as NumPy arrays, operators with their options, subgraphs and
+signatures. The ``tflite`` package has the schema; what is damaged ends here, or where a reader misses an option."""
+
+import contextlib
+import math
+import os
+import struct
+from typing import NamedTuple
+
+import numpy as np
+
+from .... import extras
+from .sparse import densified
+
+IDENTIFIER = b"TFL3"
+_PLAIN = {
+    f"{t}{n}"
+    for t, sizes in (("FLOAT", (16, 32, 64)), ("INT", (8, 16, 32, 64)), ("UINT", (8, 16, 32, 64)))
+    for n in sizes
+}
+_PLAIN |= {"BOOL", "COMPLEX64"}
+QUANTIZED = np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16)
+DAMAGE = (struct.error, ValueError, IndexError, TypeError, AttributeError, KeyError, OverflowError, RecursionError)
+
+
+def import_tflite():
+    try:
+        import tflite
+    except ImportError:
+        raise ImportError(f"reading TFLite models needs the tflite package: {extras.command('tflite')}") from None
+    return tflite
+
+
+class QuantizationParameters(NamedTuple):
+    """real = scale * (stored - zero), with one number or one an index of `axis`."""
+
+    scale: np.ndarray
+    zero: np.ndarray
+    axis: int
+
+
+class Tensor(NamedTuple):
+    """`shape` has -1 where an axis is open, and is None where the file does not say it; `data` is None where it is
+    computed."""
+
+    name: str
+    shape: tuple | None
+    dtype: np.dtype | None  # None: no numbers
+    kind: str
+    quantization: QuantizationParameters | None
+    data: np.ndarray | None
+    variable: bool
+
+
+class Operation(NamedTuple):
+    """`kind` is the name of a builtin operator, or of a custom one in quotes; -1 stands for an input that is left
+    out."""
+
+    kind: str
+    inputs: list
+    outputs: list
+    options: object  # of the schema, or None
+    custom: bytes
+
+    def input(self, i):
+        return self.inputs[i] if i < len(self.inputs) else -1
+
+
+class Subgraph(NamedTuple):
+    name: str
+    tensors: list
+    operations: list
+    inputs: list
+    outputs: list
+
+
+class FlatModel(NamedTuple):
+    """`names`: for each signature (its subgraph, {tensor: name} of inputs, the same of outputs)."""
+
+    tflite: object
+    subgraphs: list
+    signatures: dict
+
+
+def parse(model):
+    """The FlatModel of a path or of bytes."""
+    tflite = import_tflite()
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        what, data = "the model", bytes(model)
+    else:
+        path = os.fspath(model)
+        what = repr(path)
+        with open(path, "rb") as f:
+            data = f.read()
+    if data[4:8] != IDENTIFIER:
+        hint = "; fusedops.load reads saved networks" if data[:2] == b"PK" else ""
+        raise ValueError(f"{what} is not a TFLite model: it does not say {IDENTIFIER.decode()} where one does{hint}")
+    with one_error(what):
+        return _Parser(tflite, data).model()
+
+
+@contextlib.contextmanager
+def one_error(what):
+    """Damage comes as one kind of error, whatever found it."""
+    try:
+        yield
+    except DAMAGE as e:
+        reason = str(e).strip().splitlines()[0] if str(e).strip() else type(e).__name__
+        raise ValueError(f"{what} is not a TFLite model, or a damaged one: {reason}: download it again") from None
+
+
+def names_of(enumeration):
+    """{number: name} of an enumeration of the schema."""
+    return {number: name for name, number in vars(enumeration).items() if isinstance(number, int)}
+
+
+class _Parser:
+    def __init__(self, tflite, data):
+        self.tflite, self.data = tflite, data
+        self.file = tflite.Model.GetRootAs(data, 0)
+        self.operators, self.types = names_of(tflite.BuiltinOperator), names_of(tflite.TensorType)
+        self.options = names_of(tflite.BuiltinOptions), names_of(tflite.BuiltinOptions2)
+        self.arrays = {}
+
+    def model(self):
+        codes = [self.code(self.file.OperatorCodes(i)) for i in self.each(self.file.OperatorCodesLength())]
+        subgraphs = [self.subgraph(self.file.Subgraphs(i), codes) for i in self.each(self.file.SubgraphsLength())]
+        if not subgraphs:
+            raise ValueError("it has no subgraph")
+        signatures = {}
+        for i in self.each(self.file.SignatureDefsLength()):
+            signature = self.file.SignatureDefs(i)
+            inputs = self.named(signature.Inputs, signature.InputsLength())
+            outputs = self.named(signature.Outputs, signature.OutputsLength())
+            signatures.setdefault(signature.SubgraphIndex(), (text(signature.SignatureKey()), inputs, outputs))
+        return FlatModel(self.tflite, subgraphs, signatures)
+
+    def each(self, n):
+        """The indices of a vector, which cannot have more elements than the file has bytes."""
+        if n > len(self.data):
+            raise ValueError(f"a list has {n} elements, more than the file has bytes")
+        return range(n)
+
+    def named(self, get, n):
+        found = [get(i) for i in self.each(n)]
+        return {each.TensorIndex(): text(each.Name()) for each in found}
+
+    def code(self, code):
+        number = max(code.BuiltinCode(), code.DeprecatedBuiltinCode())
+        kind = self.operators.get(number)
+        if kind == "CUSTOM":
+            return repr(text(code.CustomCode()))
+        if kind is None:
+            return f"builtin operator {number}"
+        return kind
+
+    def subgraph(self, graph, codes):
+        tensors = [self.tensor(graph.Tensors(i), i) for i in self.each(graph.TensorsLength())]
+        operations = [self.operation(graph.Operators(i), codes) for i in self.each(graph.OperatorsLength())]
+        inputs, outputs = self.indices(graph.InputsAsNumpy()), self.indices(graph.OutputsAsNumpy())
+        for i in (*inputs, *outputs, *(v for each in operations for v in (*each.inputs, *each.outputs))):
+            if not -1 <= i < len(tensors):
+                raise ValueError(f"it names tensor {i} of {len(tensors)}")
+        return Subgraph(text(graph.Name()), tensors, operations, inputs, outputs)
+
+    @staticmethod
+    def indices(array):
+        return [] if isinstance(array, int) else array.tolist()
+
+    def operation(self, operator, codes):
+        kind = codes[operator.OpcodeIndex()]
+        options = None
+        for number, table, names in (
+            (operator.BuiltinOptionsType(), operator.BuiltinOptions(), self.options[0]),
+            (operator.BuiltinOptions2Type(), operator.BuiltinOptions2(), self.options[1]),
+        ):
+            if table is not None and number:
+                options = getattr(self.tflite, names[number])()
+                options.Init(table.Bytes, table.Pos)
+        custom = operator.CustomOptionsAsNumpy()
+        custom = b"" if isinstance(custom, int) else custom.tobytes()
+        return Operation(
+            kind, self.indices(operator.InputsAsNumpy()), self.indices(operator.OutputsAsNumpy()), options, custom
+        )
+
+    def tensor(self, tensor, i):
+        name, kind = text(tensor.Name()) or f"tensor {i}", self.types.get(tensor.Type(), str(tensor.Type()))
+        dtype = np.dtype(kind.lower()) if kind in _PLAIN else {"INT4": np.dtype(np.int8)}.get(kind)
+        dtype = np.dtype(np.float32) if kind == "BFLOAT16" else dtype
+        shape = None if tensor.ShapeIsNone() else tuple(self.indices(tensor.ShapeAsNumpy()))
+        if tensor.ShapeSignatureLength():
+            shape = tuple(self.indices(tensor.ShapeSignatureAsNumpy()))
+        data = self.array(tensor, name, kind, dtype, () if shape is None else shape)
+        return Tensor(
+            name, shape, dtype, kind, self.quantization(tensor, dtype, shape), data, bool(tensor.IsVariable())
+        )
+
+    def array(self, tensor, name, kind, dtype, shape):
+        """The data of a tensor as an array; None where it is computed."""
+        raw = self.raw(tensor.Buffer())
+        if not len(raw) or dtype is None:
+            return None
+        if min(shape, default=0) < 0:
+            raise ValueError(f"tensor {name!r} has data and an open shape, {shape}")
+        if kind == "INT4":
+            raw = np.stack([np.left_shift(raw, 4).view(np.int8) >> 4, raw.view(np.int8) >> 4], -1).reshape(-1)
+            raw = raw[: math.prod(shape)]
+        elif kind == "BFLOAT16":
+            raw = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
+        stored = raw.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+        sparsity = tensor.Sparsity()
+        if sparsity is not None:
+            return densified(self.tflite, sparsity, stored, shape, self.each)
+        if stored.size != math.prod(shape):
+            raise ValueError(f"tensor {name!r} of shape {shape} has {stored.size} elements of {dtype}")
+        return stored.reshape(shape)
+
+    def raw(self, i):
+        """The bytes of a buffer."""
+        if not 0 <= i < self.file.BuffersLength():
+            raise ValueError(f"it names buffer {i} of {self.file.BuffersLength()}")
+        buffer = self.file.Buffers(i)
+        if buffer.Offset() > 1:  # behind the tables, in a file of more than 2 GB
+            start, size = buffer.Offset(), buffer.Size()
+            if start + size > len(self.data):
+                raise ValueError(f"buffer {i} ends at byte {start + size} of {len(self.data)}")
+            return np.frombuffer(self.data, np.uint8, size, start)
+        found = buffer.DataAsNumpy()
+        return np.empty(0, np.uint8) if isinstance(found, int) else found
+
+    def quantization(self, tensor, dtype, shape):
+        given = tensor.Quantization()
+        if given is None or not given.ScaleLength() or dtype not in (*QUANTIZED, np.int32, np.int64):
+            return None
+        scale = given.ScaleAsNumpy().astype(np.float32)
+        zero = given.ZeroPointAsNumpy() if given.ZeroPointLength() else np.zeros(scale.size, np.int64)
+        axis = given.QuantizedDimension()
+        if zero.size != scale.size and zero.size == 1:
+            zero = np.repeat(zero, scale.size)
+        if zero.size != scale.size or scale.size > 1 and not (shape and 0 <= axis < len(shape)):
+            raise ValueError(f"{scale.size} scales and {zero.size} zero points do not fit a tensor of shape {shape}")
+        return QuantizationParameters(scale, zero.astype(np.int64), axis if scale.size > 1 else 0)
+
+
+def text(raw):
+    return "" if raw is None else raw.decode("utf-8", "replace")
