@@ -149,6 +149,7 @@ cdef extern from "fusedops.h" nogil:
         bint reset_after
         fo_activation act, gate, out
         float clip
+        float cell_clip
     ctypedef struct fo_cell_weights:
         fo_weights w_ih, w_hh, w_hr
         const float *b_ih

@@ -78,7 +78,7 @@ def _parser():
         "without the others), and each of its nodes.",
     )
     bench.add_argument(
-        "model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, or what model.save wrote"
+        "model", nargs="?", metavar="MODEL", help="a network to time instead: ONNX, TFLite, or what model.save wrote"
     ).complete = _FILES
     bench.add_argument(
         "--dim",
@@ -105,7 +105,7 @@ def _parser():
             ("fusedops explain resnet50.onnx", "each fusion with what it saves, each refusal with its reason")
         ),
     )
-    explain.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
+    explain.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote").complete = _FILES
     _takes_passes(explain)
     explain.set_defaults(run=_explain)
 
@@ -121,7 +121,7 @@ def _parser():
         "to be faster here and exact enough; prints each with its error, its gain, or why it stayed float32,\n"
         "and how long the network takes before and after.",
     )
-    quantize.add_argument("model", metavar="MODEL", help="ONNX, or what model.save wrote").complete = _FILES
+    quantize.add_argument("model", metavar="MODEL", help="ONNX, TFLite, or what model.save wrote").complete = _FILES
     quantize.add_argument(
         "samples",
         metavar="SAMPLES",
@@ -174,7 +174,7 @@ def _takes_passes(command):
         default=[],
         metavar="NAME",
         dest="disabled",
-        help="leave out a pass over an ONNX network; an unknown name lists them",
+        help="leave out a pass over an ONNX or TFLite network; an unknown name lists them",
     )
     command.add_argument(
         "--precision", choices=PRECISIONS, help="of the operands of products in an ONNX network (default: float32)"

@@ -50,12 +50,12 @@ def _weights(kind, w_ih, w_hh, b_ih, b_hh, w_hr=None, peephole=None):
     )
 
 
-def _clip(clip):
+def _clip(clip, name="clip"):
     if clip is None:
         return np.inf
-    clip = activations.number(clip, "clip")
+    clip = activations.number(clip, name)
     if not clip > 0:
-        raise ValueError(f"clip must be None or a positive number, not {clip!r}")
+        raise ValueError(f"{name} must be None or a positive number, not {clip!r}")
     return clip
 
 
@@ -89,7 +89,7 @@ class _Cell(_Layer):
         shown = "".join(
             f", {k}={v!r}"
             for k, v in options.items()
-            if k in ("activation", "activations", "reset_after", "clip") and v is not None
+            if k in ("activation", "activations", "reset_after", "clip", "cell_clip") and v is not None
         )
         bias = b_ih is not None or b_hh is not None
         return (
@@ -142,7 +142,7 @@ class RNNCell(_Cell, _core.CellPlan):
     def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, activation="tanh", clip=None):
         w, parsed = _weights("RNN", w_ih, w_hh, b_ih, b_hh), _activation(activation)
         self._arguments = w[:4], dict(activation=_kept(activation, parsed), clip=clip)
-        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip))
+        self._pack(_KINDS["RNN"], *w, (parsed,) * 3, False, _clip(clip), np.inf)
 
 
 class LSTMCell(_Cell, _core.LSTMCellPlan):
@@ -163,6 +163,8 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
         Weights p of i, f and o: ``p_i c`` is added to i, ``p_f c`` to f and ``p_o c'`` to o.
     clip : float, optional
         Bounds the arguments of the gates' functions to -clip..clip, as ONNX's attribute; c' is not bounded.
+    cell_clip : float, optional
+        Bounds c' to -cell_clip..cell_clip, as TensorFlow's option.
     activations : tuple of three, optional
         The functions of i, f and o, of g, and of c' in h', each as :func:`fusedops.conv2d` takes them, but not
         "prelu". None is ("sigmoid", "tanh", "tanh"), which is the fastest.
@@ -199,10 +201,12 @@ class LSTMCell(_Cell, _core.LSTMCellPlan):
     array([[0.5, 0.5]], dtype=float32)
     """
 
-    def __init__(self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, activations=None):
+    def __init__(
+        self, w_ih, w_hh, b_ih=None, b_hh=None, *, w_hr=None, peephole=None, clip=None, cell_clip=None, activations=None
+    ):
         w, (kept, functions) = _weights("LSTM", w_ih, w_hh, b_ih, b_hh, w_hr, peephole), _functions("LSTM", activations)
-        self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, activations=kept)
-        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip))
+        self._arguments = w[:4], dict(w_hr=w[4], peephole=w[5], clip=clip, cell_clip=cell_clip, activations=kept)
+        self._pack(_KINDS["LSTM"], *w, functions, False, _clip(clip), _clip(cell_clip, "cell_clip"))
 
 
 class GRUCell(_Cell, _core.CellPlan):
@@ -259,7 +263,7 @@ class GRUCell(_Cell, _core.CellPlan):
         w, (kept, functions) = _weights("GRU", w_ih, w_hh, b_ih, b_hh), _functions("GRU", activations)
         reset_after = bool(reset_after)
         self._arguments = w[:4], dict(reset_after=reset_after, clip=clip, activations=kept)
-        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip))
+        self._pack(_KINDS["GRU"], *w, functions, reset_after, _clip(clip), np.inf)
 
 
 def _each_layer(num_layers, bidirectional, **weights):
@@ -488,7 +492,7 @@ class LSTM(_Sequence, _core.SequencePlan):
     w_ih, w_hh, b_ih, b_hh, w_hr, peephole
         As :class:`LSTMCell` takes them; with several layers or directions a list
         of each, layer by layer, forward before backward.
-    clip, activations
+    clip, cell_clip, activations
         See :class:`LSTMCell`.
     num_layers, bidirectional, reverse, batch_first
         See :class:`RNN`, also for the arguments of a call; the state is the pair (h, c).
@@ -524,16 +528,19 @@ class LSTM(_Sequence, _core.SequencePlan):
         w_hr=None,
         peephole=None,
         clip=None,
+        cell_clip=None,
         activations=None,
     ):
         each = _each_layer(
             num_layers, bidirectional, w_ih=w_ih, w_hh=w_hh, b_ih=b_ih, b_hh=b_hh, w_hr=w_hr, peephole=peephole
         )
-        cells = [LSTMCell(**w, clip=clip, activations=activations) for w in each]
+        cells = [LSTMCell(**w, clip=clip, cell_clip=cell_clip, activations=activations) for w in each]
         self._assemble(cells, bidirectional, reverse, batch_first)
 
     @classmethod
-    def from_onnx(cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None, activations=None):
+    def from_onnx(
+        cls, w, r, b=None, p=None, *, direction="forward", layout=0, clip=None, cell_clip=None, activations=None
+    ):
         """The layer of an ONNX node LSTM with these inputs and attributes.
 
         Parameters
@@ -544,9 +551,9 @@ class LSTM(_Sequence, _core.SequencePlan):
         direction : {"forward", "reverse", "bidirectional"}
         layout : {0, 1}
             1 is ``batch_first=True``. The states are (directions, batch, hidden) with both.
-        clip : float, optional
+        clip, cell_clip : float, optional
         activations : tuple of three, optional
-            As :class:`LSTMCell` takes it.
+            As :class:`LSTMCell` takes them.
 
         Returns
         -------
@@ -565,7 +572,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         """
         weights = recurrent_weights.of_onnx("LSTM", w, r, b, p)
         options = recurrent_weights.direction(direction, len(w), layout)
-        return cls(**weights, **options, clip=clip, activations=activations)
+        return cls(**weights, **options, clip=clip, cell_clip=cell_clip, activations=activations)
 
     @classmethod
     def from_keras(cls, *weights, batch_first=True):

@@ -30,6 +30,7 @@ class LSTMCell(_core.LSTMCellPlan):
         w_hr: Input | None = None,
         peephole: Input | None = None,
         clip: float | None = None,
+        cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
     ) -> None: ...
 
@@ -97,6 +98,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         w_hr: OptionalWeights = None,
         peephole: OptionalWeights = None,
         clip: float | None = None,
+        cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
     ) -> None: ...
     def __call__(
@@ -113,6 +115,7 @@ class LSTM(_Sequence, _core.SequencePlan):
         direction: Direction = "forward",
         layout: Literal[0, 1] = 0,
         clip: float | None = None,
+        cell_clip: float | None = None,
         activations: Sequence[Activation] | None = None,
     ) -> LSTM: ...
     @classmethod

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import __version__, load, load_onnx, runtime
+from . import __version__, load, load_onnx, load_tflite, runtime
 from .graph.runtime.profiler import benchmark
 from .timing import BUSY, Summary, batch_time, busy, interleaved
 from .workloads import UNFUSED, VARIANTS, WORKLOADS, build
@@ -200,16 +200,18 @@ def _bars(axes, workloads):
 
 
 def network(path, disabled_passes=(), precision=None):
-    """The network of an ONNX file, or of one that ``model.save`` wrote."""
+    """The network of an ONNX or TFLite file, or of one that ``model.save`` wrote."""
     with open(path, "rb") as f:
-        saved = f.read(2) == b"PK"
+        start = f.read(8)
+    saved = start[:2] == b"PK"
     if saved and disabled_passes:
-        raise ValueError(f"{path} was saved after the passes: leave them out when the ONNX file is loaded")
+        raise ValueError(f"{path} was saved after the passes: leave them out when the file of the network is loaded")
     if saved and precision:
-        raise ValueError(f"{path} was saved with its precision: choose it when the ONNX file is loaded")
+        raise ValueError(f"{path} was saved with its precision: choose it when the file of the network is loaded")
     if saved:
         return load(path)
-    return load_onnx(path, disabled_passes=disabled_passes, precision=precision or "float32")
+    reader = load_tflite if start[4:] == b"TFL3" else load_onnx
+    return reader(path, disabled_passes=disabled_passes, precision=precision or "float32")
 
 
 def measure_network(path, threads, sizes, quick=False, disabled_passes=(), precision=None):

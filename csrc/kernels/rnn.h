@@ -20,6 +20,7 @@ typedef struct {
     fo_step_args g;
     bool usual;
     vf clip, sigmoid, tanh; /* bounds of an activation's argument, of a sigmoid's and of a tanh's */
+    vf cell_clip;
 } unit_args;
 
 /* An activation that is no literal, by way of memory. */
@@ -68,6 +69,7 @@ INLINE void lstm_state(const unit_args *a, float *s, ptrdiff_t i, ptrdiff_t u, v
     }
     const vf added = a->usual ? tanh_over(a, one_plus_exp(a, si), sg) : v_mul(gate_of(a, si), new_of(a, sg));
     c = v_fma(gate_of(a, sf), c, added);
+    c = v_min(a->cell_clip, v_max(v_sub(v_zero(), a->cell_clip), c));
     if (peephole) so = v_fma(v_load_mask(peephole + 2 * g->hidden + u, m), c, so);
     v_store_mask(g->c_out + i * g->ldco + u, c, m);
     v_store(s, a->usual ? one_plus_exp(a, so) : gate_of(a, so));
@@ -132,8 +134,12 @@ INLINE void finish_pass(const unit_args *a, const fo_stage_kind kind, const fo_a
 
 INLINE void finish_units(const fo_step_args *g, const fo_stage_kind kind, const fo_act_kind act, const bool usual,
                          const step_sums *t) {
-    const unit_args a = {*g, usual, v_set1(g->clip), v_min(v_set1(g->clip), v_set1(88)),
-                         v_min(v_set1(g->clip), v_set1(9.02f))};
+    const unit_args a = {*g,
+                         usual,
+                         v_set1(g->clip),
+                         v_min(v_set1(g->clip), v_set1(88)),
+                         v_min(v_set1(g->clip), v_set1(9.02f)),
+                         v_set1(g->cell_clip)};
     finish_pass(&a, kind, act, 0, t);
     if (kind == FO_STEP_LSTM || kind == FO_STEP_GRU) finish_pass(&a, kind, act, 1, t);
 }

@@ -201,6 +201,7 @@ typedef struct {
     fo_activation act, gate, out; /* of fo_cell_shape */
     bool usual;                   /* sigmoid and tanh: the kernel's own */
     float clip;                   /* bound of |s|; INFINITY: none */
+    float cell_clip;              /* LSTM: bound of |c'| */
 } fo_step_args;
 
 /* y = act(f(a, b)) for m rows of n elements; ld*: distance of rows, s*: of a row's elements. */

@@ -180,7 +180,8 @@ void fo_cell_step(const fo_cell *cell, const step_job *job, const team_place *at
                           .gate = cell->s.gate,
                           .out = cell->s.out,
                           .usual = has_usual(cell),
-                          .clip = cell->s.clip};
+                          .clip = cell->s.clip,
+                          .cell_clip = cell->s.cell_clip};
         float *z = job->between + job->m * hidden;
         if (cell->w_hr || stage->kind == FO_STEP_GRU_RESET) {
             g.h_out = job->between, g.ldho = hidden, g.y = NULL;

@@ -14,12 +14,14 @@ from .quantization.quantizer import Options, is_quantized, quantize
 from .runtime import profiler
 from .runtime.arguments import in_order, shape_of, with_inputs
 from .runtime.decoder import Decoder
+from .runtime.kept_state import KeptState
 from .runtime.session import Session
 from .steps.caches import caches_of
 
 
 class Model:
-    """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.from_torch` or :func:`fusedops.load`.
+    """A network loaded with :func:`fusedops.load_onnx`, :func:`fusedops.load_tflite`, :func:`fusedops.from_torch` or
+    :func:`fusedops.load`.
 
     ``model(*arrays, **by_name, out=None)`` takes the inputs in order, or by their names, and returns the output, or a
     tuple of them. `out` is where they go: an array, or for several outputs a tuple of arrays or a dict from their
@@ -61,21 +63,23 @@ class Model:
         self._graph, self._report, self._source, self._options, self._variants = graph, report, source, options, {}
         self._shares = {}  # of each node in the time of the latest profile
         self._session = Session(graph, options)
-        self._run, self._decoding = self._session.run, None
+        self._state = KeptState(graph, self._session.run) if graph.states else None
+        self._run = self._session.run if self._state is None else self._state.run
+        self._decoding = None
 
     @property
     def inputs(self):
-        return list(self._graph.inputs)
+        return list(self._graph.inputs if self._state is None else self._state.inputs)
 
     @property
     def outputs(self):
-        return list(self._graph.outputs)
+        return list(self._graph.outputs if self._state is None else self._state.outputs)
 
     def __call__(self, /, *arrays, out=None, **by_name):
         """The outputs for the inputs in order or by name: an array, or a tuple of them where the network has
         several."""
         if by_name:
-            model, arrays = self._bound(in_order(self._graph.inputs, arrays, by_name) | by_name)
+            model, arrays = self._bound(in_order(self.inputs, arrays, by_name) | by_name)
             return model(*arrays, out=out)
         results = self._run(arrays) if out is None else self._run(arrays, out)
         return results[0] if len(results) == 1 else tuple(results)
@@ -120,13 +124,13 @@ class Model:
             )
         model, arrays = self._bound(inputs)
         results = model(*arrays)
-        names = [v.name for v in self._graph.outputs]
+        names = [v.name for v in self.outputs]
         return dict(zip(names, results if isinstance(results, tuple) else (results,), strict=True))
 
     def _bound(self, inputs):
         """(the network, its inputs in order) of inputs by their names; one that takes inputs with a default where such
         are given."""
-        names = [v.name for v in self._graph.inputs]
+        names = [v.name for v in self.inputs]
         defaults = [v.name for v in self._graph.defaults]
         if set(names) < set(inputs) <= {*names, *defaults}:
             return self._taking([name for name in defaults if name in inputs])._bound(inputs)
@@ -153,7 +157,19 @@ class Model:
 
     def plan(self, *arrays):
         """(plan, arenas) for these inputs."""
-        return self._session.plan_of(arrays)
+        return self._session.plan_of(self._with_state(arrays))
+
+    def _with_state(self, arrays):
+        """What the session takes for the inputs of a call."""
+        return arrays if self._state is None else (*arrays, *self._state.now)
+
+    def reset(self):
+        """Gives the network's variables the values that they had at first: of a stream, before another one begins.
+
+        Only networks of TFLite have variables; of others nothing is kept from call to call, and this does nothing.
+        """
+        if self._state is not None:
+            self._state.reset()
 
     def memory(self, *shapes):
         """Bytes that the values inside the network take: the peak of a call, apart from weights, inputs and outputs.
@@ -181,7 +197,8 @@ class Model:
         >>> model.memory((1000,))  # the sum lives in registers
         0
         """
-        return self._session.plan([shape_of(s, v) for s, v in with_inputs(self._graph.inputs, shapes)])[0].arena
+        shapes = [shape_of(s, v) for s, v in with_inputs(self.inputs, shapes)]
+        return self._session.plan([*shapes, *(a.shape for a in self._graph.states)])[0].arena
 
     def explain(self):
         """What was fused, with the operations and bytes saved, and what was not and why.
@@ -289,7 +306,8 @@ class Model:
         ['Add']
         """
         sessions = [form and form._session for form in (self, self._forms().get("unfused"))]
-        profile = profiler.profile(*sessions, self._session.take(arrays), integer(repeat, "repeat"))
+        taken = self._session.take(self._with_state(arrays))
+        profile = profiler.profile(*sessions, taken, integer(repeat, "repeat"))
         total = sum(layer.ms for layer in profile.layers)
         self._shares = {layer.name: layer.ms / total for layer in profile.layers if total}
         return profile
@@ -421,6 +439,8 @@ class Model:
         >>> small.explain().quantized.outputs[0].snr > 30
         True
         """
+        if self._state is not None:
+            raise ValueError("the network has variables, which change from call to call: quantise it before conversion")
         options = Options.of(calibration, keep, layer_snr, snr)
         if self.explain().quantized is not None or is_quantized(self._graph):
             raise ValueError("the network is quantised already: quantise the float32 network that it was made from")

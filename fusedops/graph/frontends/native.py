@@ -98,7 +98,7 @@ def _written(graph, arrays):
         "constants": {name: _encoded(a, arrays) for name, a in graph.constants.items()},
         "inputs": [_described(v) for v in graph.inputs],
         "outputs": [_described(v) for v in graph.outputs],
-    }
+    } | ({"states": [arrays.add(a) for a in graph.states]} if graph.states else {})
 
 
 def load(path):
@@ -113,7 +113,10 @@ def load(path):
     """
     with open(os.fspath(path), "rb") as f:
         if f.read(2) != b"PK":
-            raise ValueError(f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX")
+            raise ValueError(
+                f"{path!r} is not a saved network, or a damaged one; fusedops.load_onnx reads ONNX, fusedops.load_tflite "
+                f"TFLite"
+            )
         f.seek(0)
         return _read(path, f)
 
@@ -245,7 +248,28 @@ def _graph(header, arrays):
     captures = header.get("captures", 0)
     if type(captures) is not int or not 0 <= captures <= len(inputs):
         raise ValueError(f"a graph of {len(inputs)} inputs takes {captures} from outside")
-    return Graph(nodes, constants, inputs, outputs, results, header["opset"], captures=captures)
+    return Graph(
+        nodes,
+        constants,
+        inputs,
+        outputs,
+        results,
+        header["opset"],
+        captures=captures,
+        states=_states(header, arrays, inputs, results),
+    )
+
+
+def _states(header, arrays, inputs, results):
+    """What the last inputs hold at first that a network keeps."""
+    states = [_decoded(a, arrays) for a in header.get("states", [])]
+    kept = inputs[len(inputs) - len(states) :]
+    if len(states) > min(len(inputs), len(results)) or any(
+        not isinstance(a, np.ndarray) or (a.shape, a.dtype) != (v.shape, v.dtype)
+        for a, v in zip(states, kept, strict=True)
+    ):
+        raise ValueError("its variables do not fit its inputs")
+    return states
 
 
 def _precision(header):

@@ -5,6 +5,7 @@ from . import (
     bitwise,
     control_flow,
     conv,
+    detection,
     elementwise,
     gather_scatter,
     grid_sample,
@@ -51,6 +52,7 @@ _FAMILIES = (
     grid_sample,
     onnx_sequences,
     signal,
+    detection,
 )
 RECORDS = {name: record for family in _FAMILIES for name, record in family.RECORDS.items()}
 OPERATORS: dict[str, Operator] = {name: record for name, record in RECORDS.items() if isinstance(record, Operator)}

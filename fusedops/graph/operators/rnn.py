@@ -87,6 +87,7 @@ def _gru_step(node, f, r, rb, p):
 
 def _lstm_step(node, f, r, rb, p):
     n, dynamic, coupled = r.shape[1], node.attrs.get("dynamic"), node.attrs.get("input_forget", 0)
+    most = node.attrs.get("cell_clip")
     r, (pi, po, pf) = np.ascontiguousarray(r.T), np.split(p, 3) if p is not None else [None] * 3
 
     def step(xw, h, c):
@@ -99,6 +100,7 @@ def _lstm_step(node, f, r, rb, p):
         if p is not None:
             i, forget = f[0](i + pi * c), f[0](forget + pf * c)
         c = (1 - i if coupled else forget) * c + i * new
+        c = c if most is None else np.minimum(np.maximum(c, -most), most)
         return (o if p is None else f[0](o + po * c)) * f[2](c), c
 
     return rb, step
@@ -278,7 +280,7 @@ def _layer(node, w, r, b, peephole, functions, factor, shift):
     options["activations"] = functions
     if node.op == "GRU":
         return GRU.from_onnx(w, r, b, linear_before_reset=node.attrs.get("linear_before_reset", 0), **options)
-    return LSTM.from_onnx(w, r, b, peephole, **options)
+    return LSTM.from_onnx(w, r, b, peephole, cell_clip=node.attrs.get("cell_clip"), **options)
 
 
 def _state(p: LoweringContext, node, value, batch_first):

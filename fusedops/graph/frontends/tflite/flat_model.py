@@ -31,6 +31,16 @@ def import_tflite():
     return tflite
 
 
+def table_of(options):
+    """The options of a custom operator that are a table of names, as a dict."""
+    from flatbuffers import flexbuffers
+
+    found = flexbuffers.Loads(options)
+    if not isinstance(found, dict):
+        raise TypeError("they are no table of names")
+    return found
+
+
 class QuantizationParameters(NamedTuple):
     """real = scale * (stored - zero), with one number or one an index of `axis`."""
 

@@ -66,7 +66,9 @@ def _keep_axes(context, node):
     context.known[node.output] = TensorInfo(
         tuple(1 if a in over else n for a, n in enumerate(shape)), np.dtype(np.float32)
     )
-    context.add(Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y]), node)
+    squeeze = Node("Squeeze", context.fresh(f"{node.name}.squeezed"), [node.output, node.inputs[1]], [y])
+    context.add(squeeze, node)
+    context.order[squeeze] += 0.75  # a QuantizeLinear may come between
 
 
 def _share(context, node):

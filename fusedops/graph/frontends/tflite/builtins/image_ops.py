@@ -96,14 +96,12 @@ def _depthwise_conv_2d(r, op):
     _conv(r, op, w, shape, list(shape[1:3]), _channels(r, op))
 
 
-def transposed(r, op, w, shape, sizes, b, strides, padding):
-    """A transposed convolution of weights (outputs, height, width, inputs) to the given height and width; the input is
-    the channels first value in `op.inputs[0]`."""
+def transposed(r, op, w, shape, sizes, b, strides, begins):
+    """A transposed convolution of weights (outputs, height, width, inputs) to the given height and width, cropped in
+    front by `begins`."""
     kernel, inner = list(shape[1:3]), r.sizes(op.inputs[0])
     if inner is None or None in inner[1:3]:
         raise op.error("a transposed convolution of an open size: convert it with fixed sizes")
-    pads = same_pads(sizes, kernel, strides, [1, 1]) if padding == "SAME" else [0] * 4
-    begins = pads[:2]
     full = [(n - 1) * s + k for n, s, k in zip(inner[1:3], strides, kernel, strict=True)]
     ends = [f - b - n for f, b, n in zip(full, begins, sizes, strict=True)]
     attrs = dict(kernel_shape=kernel, strides=strides, pads=[*begins, *(max(e, 0) for e in ends)])
@@ -118,8 +116,12 @@ def _transpose_conv(r, op):
     w, shape = weights(r, op, [3, 0, 1, 2])
     if shape is None or len(shape) != 4 or len(sizes) != 4:
         raise op.error(f"its weights have shape {shape}, its result {sizes}: both have four axes")
-    strides, padding = [op.option("StrideH", 1), op.option("StrideW", 1)], r.padding.get(op.option("Padding"))
-    y = transposed(r, op, w, shape, sizes[1:3], bias(r, op, 2), strides, padding)
+    strides, kernel = [op.option("StrideH", 1), op.option("StrideW", 1)], shape[1:3]
+    if min(strides) < 1:
+        raise op.error(f"its strides {strides} must be at least 1")
+    same = r.padding.get(op.option("Padding")) == "SAME"
+    begins = same_pads(sizes[1:3], kernel, strides, [1, 1])[:2] if same else [0, 0]
+    y = transposed(r, op, w, shape, sizes[1:3], bias(r, op, 2), strides, begins)
     r.put(op.outputs[0], activated(r, op, y), True)
 
 
