@@ -1,15 +1,18 @@
-"""Writes the table of operators in networks.md from their records: ``python docs/operators.py`` after one was added
-or changed."""
+"""Writes the tables of operators in networks.md, of ONNX and of TFLite, from their records: ``python
+docs/operators.py`` after one was added or changed."""
 
 from pathlib import Path
 
 import onnx
+import tflite
 
+from fusedops.graph.frontends.tflite.builtins import BUILTINS, why_absent
 from fusedops.graph.operators.registry import RECORDS, Absent, Operator
 from fusedops.graph.operators.schema import Kernel
 
 PAGE = Path(__file__).with_name("networks.md")
-BEGIN, END = "<!-- made by docs/operators.py -->\n", "<!-- end of the table -->\n"
+BEGIN, END = "<!-- made by docs/operators.py: {} -->\n", "<!-- end of the table -->\n"
+NO_OPERATORS = "CUSTOM", "PLACEHOLDER_FOR_GREATER_OP_CODES"
 
 
 def names():
@@ -40,21 +43,48 @@ def computed_by(name):
     return 4, f"NumPy: {kernel.why}"
 
 
-def table():
+def _listed(heading, names, row):
+    """A table of the names by what `row` says of each."""
     rows = {}
-    for name in names():
-        rows.setdefault(computed_by(name), []).append(f"`{name}`")
-    lines = ["| computed by | operators |", "|---|---|"]
+    for name in names:
+        rows.setdefault(row(name), []).append(f"`{name}`")
+    lines = [f"| {heading} | operators |", "|---|---|"]
     return (
         "\n".join([*lines, *(f"| {what} | {', '.join(found)} |" for (_, what), found in sorted(rows.items()))]) + "\n"
     )
 
 
+def table():
+    return _listed("computed by", names(), computed_by)
+
+
+def tflite_names():
+    """The schema's operators, and the custom ones that have a reader."""
+    schema = {name for name, n in vars(tflite.BuiltinOperator).items() if isinstance(n, int)}
+    return sorted(schema.difference(NO_OPERATORS).union(BUILTINS), key=lambda name: name.strip("'").lower())
+
+
+def tflite_row(name):
+    """(order of the row, what it says)."""
+    if name not in BUILTINS:
+        return 2, f"refused: {why_absent(name)}"
+    note = BUILTINS[name].note
+    return (1, note) if note else (0, "read")
+
+
+def tflite_table():
+    custom = _listed("TFLite", tflite_names(), tflite_row)
+    return custom.replace("`'", "`").replace("'`", "`")
+
+
 def page():
-    """The page with the table as it should be."""
+    """The page with the tables as they should be."""
     text = PAGE.read_text(encoding="utf-8")
-    before, _, rest = text.partition(BEGIN)
-    return before + BEGIN + "\n" + table() + "\n" + END + rest.partition(END)[2]
+    for name, made in (("ONNX", table()), ("TFLite", tflite_table())):
+        begin = BEGIN.format(name)
+        before, _, rest = text.partition(begin)
+        text = before + begin + "\n" + made + "\n" + END + rest.partition(END)[2]
+    return text
 
 
 if __name__ == "__main__":

@@ -15,6 +15,7 @@ from .graph import Model as Model
 from .graph import from_torch as from_torch
 from .graph import load as load
 from .graph import load_onnx as load_onnx
+from .graph import load_tflite as load_tflite
 from .images import adaptive_avg_pool2d as adaptive_avg_pool2d
 from .images import avg_pool1d as avg_pool1d
 from .images import avg_pool2d as avg_pool2d
@@ -123,6 +124,7 @@ __all__ = [
     "linear",
     "load",
     "load_onnx",
+    "load_tflite",
     "log_softmax",
     "lstm",
     "lstm_cell",

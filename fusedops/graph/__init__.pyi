@@ -5,10 +5,18 @@ from typing import Any, overload
 from .._types import Precision
 from .model import Model as Model
 
-__all__ = ["Model", "from_torch", "load", "load_onnx"]
+__all__ = ["Model", "from_torch", "load", "load_onnx", "load_tflite"]
 
 def load_onnx(
     model: Any,
+    *,
+    fold: bool = True,
+    fuse: bool = True,
+    disabled_passes: Iterable[str] = (),
+    precision: Precision = "float32",
+) -> Model: ...
+def load_tflite(
+    model: str | os.PathLike[str] | bytes | bytearray | memoryview,
     *,
     fold: bool = True,
     fuse: bool = True,

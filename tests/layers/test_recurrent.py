@@ -32,6 +32,7 @@ def cell(
     w_hr=None,
     peephole=None,
     clip=np.inf,
+    cell_clip=np.inf,
     reset_after=True,
     activation=np.tanh,
     gate=sigmoid,
@@ -53,7 +54,7 @@ def cell(
         return (1 - z) * n + z * h, c
     p_i, p_f, p_o = np.zeros((3, n)) if peephole is None else peephole
     i, f = gate(held(gx[0] + gh[0] + p_i * c)), gate(held(gx[1] + gh[1] + p_f * c))
-    c = f * c + i * new(held(gx[2] + gh[2]))
+    c = np.clip(f * c + i * new(held(gx[2] + gh[2])), -cell_clip, cell_clip)
     h = gate(held(gx[3] + gh[3] + p_o * c)) * out(c)
     return h if w_hr is None else h @ w_hr.T, c
 
@@ -197,6 +198,7 @@ def test_projection_and_peephole(isa, threads, draw, options):
     [
         ("RNN", dict(clip=0.3)),
         ("LSTM", dict(clip=0.3)),
+        ("LSTM", dict(cell_clip=0.1)),
         ("GRU", dict(clip=0.3)),
         ("GRU", dict(reset_after=False)),
         ("GRU", dict(reset_after=False, clip=0.3)),

@@ -9,6 +9,7 @@ import pytest
 import fusedops as fo
 
 pytest.importorskip("onnx")
+pytest.importorskip("tflite")
 ROOT = Path(__file__).parents[2]
 
 
@@ -66,3 +67,8 @@ def test_the_table_of_operators_is_that_of_the_records():
 def test_every_operator_of_onnx_has_a_row():
     made = operators()
     assert not [name for name in made.names() if made.computed_by(name)[1] == "nothing"]
+
+
+def test_every_operator_of_tflite_has_a_row():
+    made = operators()
+    assert not [name for name in made.tflite_names() if made.tflite_row(name)[1] == "refused: None"]

@@ -86,7 +86,7 @@ def test_stubs_are_those_of_the_modules(tmp_path):
 
 def test_the_script_names_everything_public_and_runs(tmp_path):
     used = {node.attr for node in ast.walk(ast.parse(SCRIPT.read_text())) if isinstance(node, ast.Attribute)}
-    assert set(fo.__all__) - used <= {"from_torch"}  # which needs PyTorch
+    assert set(fo.__all__) - used <= {"from_torch", "load_tflite"}  # which need PyTorch and a file
     assert "fusedops " + fo.__version__ in run(SCRIPT)
 
 

@@ -14,7 +14,7 @@ from ...inference.shape_inference import infer_from, infer_node
 from ...ir.dtypes import to_onnx
 from ...ir.graph import Graph, Node, TensorInfo, Value, constant, unique
 from ...ir.graph_builder import GraphBuilder
-from .builtins import ABSENT, BUILTINS
+from .builtins import BUILTINS, complex_ops, why_absent
 from .call import FIRST, LAST, Call, Held
 from .flat_model import DAMAGE, names_of, parse
 
@@ -36,7 +36,19 @@ def read_tflite(model):
     """
     found = parse(model)
     _refuse_unknown(found)
-    return TfliteReader(found).main()
+    with one_kind_of_error("the model is damaged"):
+        return TfliteReader(found).main()
+
+
+@contextlib.contextmanager
+def one_kind_of_error(what):
+    """What is missing or of another kind than the schema says comes as a ValueError."""
+    try:
+        yield
+    except ValueError:
+        raise
+    except DAMAGE as e:
+        raise ValueError(f"{what}: {e}") from e
 
 
 def _refuse_unknown(model):
@@ -60,7 +72,7 @@ def _refuse_unknown(model):
 
 def _why(kind):
     flex = ": an operator of TensorFlow itself, convert with builtin operators alone" if kind[1:5] == "Flex" else ""
-    return f", {ABSENT[kind]}" if kind in ABSENT else flex
+    return f", {why_absent(kind)}" if why_absent(kind) else flex
 
 
 class TfliteReader(GraphBuilder):
@@ -195,14 +207,10 @@ class TfliteReader(GraphBuilder):
         inputs = [self.held(graph, i, f"{operation.kind} {name!r}") for i in operation.inputs]
         outputs = [Held(graph.tensors[i]) if i >= 0 else None for i in operation.outputs]
         op = Call(self, operation, name, inputs, outputs)
-        try:
+        if any(h and h.tensor.kind == "COMPLEX64" for h in inputs) and operation.kind not in complex_ops.READERS:
+            raise op.error("it takes complex numbers, of which fusedops has the parts and the magnitude alone")
+        with one_kind_of_error(f"the model is damaged: {operation.kind} {name!r} lacks or misuses an input or option"):
             BUILTINS[operation.kind].read(self, op)
-        except DAMAGE as e:
-            if isinstance(e, ValueError):
-                raise
-            raise ValueError(
-                f"the model is damaged: {operation.kind} {name!r} lacks or misuses an input or option: {e}"
-            ) from e
         self.scope |= {i: held for i, held in zip(operation.outputs, op.outputs, strict=True) if i >= 0}
 
     # ---- variables

@@ -5,6 +5,7 @@ Names of custom operators stand in quotes.
 """
 
 from . import (
+    complex_ops,
     custom_ops,
     flow_ops,
     image_ops,
@@ -24,13 +25,14 @@ FAMILIES = (
     reduction_ops,
     matrix_ops,
     recurrent_ops,
+    complex_ops,
     flow_ops,
     custom_ops,
 )
 BUILTINS = {name: builtin for family in FAMILIES for name, builtin in family.READERS.items()}
 _TABLES = "tables of words: look words up before the network"
 _RANDOM = "random numbers: draw before or behind the network"
-_STABLE = "written by no converter for inference: convert with TFLite's own operators"
+STABLE = "StableHLO: convert with TFLite's own operators"
 ABSENT = {  # why an operator has no reader
     "CONCAT_EMBEDDINGS": "withdrawn from TFLite",
     "EMBEDDING_LOOKUP_SPARSE": "sparse tensors as inputs: pass dense ones",
@@ -44,5 +46,11 @@ ABSENT = {  # why an operator has no reader
     "RANDOM_STANDARD_NORMAL": _RANDOM,
     "RANDOM_UNIFORM": _RANDOM,
     "SKIP_GRAM": "strings: turn text into numbers before the network",
-    "STABLEHLO_RNG_BIT_GENERATOR": _RANDOM,
+    "DELEGATE": "compiled for one processor: take the model as it was before",
+    "REDUCE_WINDOW": STABLE,
 }
+
+
+def why_absent(kind):
+    """Why an operator has no reader, where that is known; else None."""
+    return STABLE if kind.startswith("STABLEHLO") else ABSENT.get(kind)
