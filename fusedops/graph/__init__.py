@@ -98,6 +98,22 @@ def load_tflite(model, *, fold=True, fuse=True, disabled_passes=(), precision="f
     See Also
     --------
     load_onnx : The same from an ONNX file.
+
+    Examples
+    --------
+    A file of one operator, as text; usually this is a path.
+
+    >>> import base64, zlib
+    >>> import numpy as np, fusedops as fo
+    >>> file = zlib.decompress(base64.b85decode(
+    ...     'c-oU;U|<Mw^D!1-kYEsD5MbZ|@;MklfCb2BfMW?DmH}dB1_)q;ih*baD18E~3j`T}=0Hs20P;X)3IMSU5IX>'
+    ...     '|3sk)T*d#8foh(2W#BLs_JPb2n;WGiT0oXnUhA033{}+I=8KG_j(UoAcc;NnlxdUBY1ymh3k~(3CHNpVekqT'
+    ...     'Y'))
+    >>> model = fo.load_tflite(file)
+    >>> model
+    Model(x: float32 (3) -> y: float32 (3))
+    >>> model(np.float32([-1, 0, 2]))
+    array([0., 0., 2.], dtype=float32)
     """
     options = _options(fold, fuse, disabled_passes, precision)
     return Model.built(upcast(read_tflite(model)), options)

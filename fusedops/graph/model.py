@@ -167,6 +167,14 @@ class Model:
         """Gives the network's variables the values that they had at first: of a stream, before another one begins.
 
         Only networks of TFLite have variables; of others nothing is kept from call to call, and this does nothing.
+
+        Examples
+        --------
+        >>> import fusedops as fo
+        >>> from onnx.parser import parse_model
+        >>> model = fo.load_onnx(parse_model('''<ir_version: 8, opset_import: ["" : 17]>
+        ...     net (float[n] x) => (float[n] y) { y = Relu(x) }'''))
+        >>> model.reset()
         """
         if self._state is not None:
             self._state.reset()

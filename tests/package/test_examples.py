@@ -16,7 +16,7 @@ from fusedops import _core
 
 ROOT = Path(__file__).parents[2]
 # where an example imports one that is not there, it is skipped
-NEEDS = ("torch", "onnx", "matplotlib", "threadpoolctl")
+NEEDS = ("torch", "onnx", "tflite", "matplotlib", "threadpoolctl")
 
 
 def public():
@@ -30,7 +30,7 @@ def public():
                 yield f"{name}.{method}", f
 
 
-NOTHING_COMES_BACK = ("KVCache.append", "KVCache.truncate", "Model.save", "set_isa", "set_num_threads")
+NOTHING_COMES_BACK = ("KVCache.append", "KVCache.truncate", "Model.reset", "Model.save", "set_isa", "set_num_threads")
 INTERNAL = {"Model.built", "Model.plan", "Model.timed"}  # called by other modules of the package alone
 PUBLIC = {name: thing for name, thing in public() if name not in INTERNAL}
 
