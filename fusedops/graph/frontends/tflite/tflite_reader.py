@@ -7,6 +7,7 @@ which the passes make layers of 8 bits.
 """
 
 import contextlib
+import platform
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from .call import FIRST, LAST, Call, Held
 from .flat_model import DAMAGE, names_of, parse
 
 OPSET = 23
+UNSIGNED = platform.machine().lower() in ("x86_64", "amd64", "i686")
 DEEPEST = 64  # subgraphs that call subgraphs
 LARGEST = 200_000  # operators that are read, those of a subgraph once for each call
 SMALL = 1 << 20  # elements of a value that is computed here, where constants alone make it
@@ -85,6 +87,7 @@ class TfliteReader(GraphBuilder):
         self.states, self.depth, self.counter, self.nested = {}, 0, counter or [0], counter is not None
         # resources: first values and tensors by their keys, and the states that they are
         self.variables, self.resources, self.initial, self.called_once = {}, {}, False, set()
+        self.single = len(model.subgraphs) == 1
         self.activations = names_of(self.tflite.ActivationFunctionType)
         self.padding = names_of(self.tflite.Padding)
 
@@ -205,13 +208,22 @@ class TfliteReader(GraphBuilder):
         name = (made[0].name if made else operation.kind).partition(";")[0] or operation.kind
         self.at = name
         inputs = [self.held(graph, i, f"{operation.kind} {name!r}") for i in operation.inputs]
-        outputs = [Held(graph.tensors[i]) if i >= 0 else None for i in operation.outputs]
+        outputs = [self.made(graph, i) if i >= 0 else None for i in operation.outputs]
         op = Call(self, operation, name, inputs, outputs)
         if any(h and h.tensor.kind == "COMPLEX64" for h in inputs) and operation.kind not in complex_ops.READERS:
             raise op.error("it takes complex numbers, of which fusedops has the parts and the magnitude alone")
         with one_kind_of_error(f"the model is damaged: {operation.kind} {name!r} lacks or misuses an input or option"):
             BUILTINS[operation.kind].read(self, op)
         self.scope |= {i: held for i, held in zip(operation.outputs, op.outputs, strict=True) if i >= 0}
+
+    def made(self, graph, i):
+        """The Held of a tensor that an operator makes. One of int8 inside the network is kept as uint8, with a zero
+        point 128 above, where the processor's products take those."""
+        tensor = graph.tensors[i]
+        q = tensor.quantization
+        if UNSIGNED and self.single and tensor.dtype == np.int8 and q is not None and i not in graph.outputs:
+            tensor = tensor._replace(dtype=np.dtype(np.uint8), quantization=q._replace(zero=q.zero + 128))
+        return Held(tensor)
 
     # ---- variables
 

@@ -66,8 +66,8 @@ def bias(r, op, i):
 def _conv(r, op, w, shape, kernel, groups, **attrs):
     x, strides = op.inputs[0], [op.option("StrideH", 1), op.option("StrideW", 1)]
     dilations = [op.option("DilationHFactor", 1), op.option("DilationWFactor", 1)]
-    attrs = window(r, op, x, kernel, strides, dilations) | attrs
-    y = r.emit("Conv", r.value(x, True), w, bias(r, op, 2), kernel_shape=kernel, group=groups, **attrs)
+    attrs = window(r, op, x, kernel, strides, dilations) | attrs | dict(kernel_shape=kernel, group=groups)
+    y = r.emit("Conv", r.value(x, True), w, bias(r, op, 2), **attrs)
     r.put(op.outputs[0], activated(r, op, y), True)
 
 

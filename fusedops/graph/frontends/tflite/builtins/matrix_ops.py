@@ -18,7 +18,8 @@ def _fully_connected(r, op):
     rows = r.emit("Reshape", r.value(x), [-1, k]) if r.rank(x) != 2 or (r.sizes(x) or (0, k))[1] != k else r.value(x)
     b = bias(r, op, 2)
     if w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any():
-        y = _dynamic(r, rows, w, q, b)
+        y = _dynamic(r, rows, w, q)
+        y = r.emit("Add", y, b) if b else y
     else:
         y = r.emit("Gemm", rows, _rows(r, op, held, w, q), b, transB=1)
     y = activated(r, op, y)
@@ -32,14 +33,13 @@ def _rows(r, op, held, w, q):
     return r.value(held)
 
 
-def _dynamic(r, rows, w, q, b):
-    """A product of weights of 8 bits by floats, which are quantised as they come."""
+def _dynamic(r, rows, w, q):
+    """A product of weights of 8 bits by floats, which are quantised as they come, as ONNX spells it out."""
     x, scale, zero = r.emit("DynamicQuantizeLinear", rows, count=3)
     w = r.constant(f"{r.at}.weights", np.ascontiguousarray(w.T), np.int8)
     sums = r.emit("Cast", r.emit("MatMulInteger", x, w, zero), to=1)
-    each = r.emit("Mul", scale, r.constant(f"{r.at}.scale", q.scale if q.scale.size > 1 else q.scale[0], np.float32))
-    y = r.emit("Mul", sums, each)
-    return r.emit("Add", y, b) if b else y
+    each = r.constant(f"{r.at}.scale", q.scale if q.scale.size > 1 else q.scale[0], np.float32)
+    return r.emit("Mul", sums, r.emit("Mul", scale, each))
 
 
 def _shaped(r, op, y, n):
