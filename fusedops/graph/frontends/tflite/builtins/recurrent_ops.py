@@ -47,7 +47,7 @@ def _lstm_parameters(r, op, first, norm=None):
         w[0], rec[0] = -w[1], -rec[1]
         biases[0] = None if biases[1] is None else -biases[1]
         peephole[0] = None if peephole[1] is None else -peephole[1]
-        norms[0] = None if norms[1] is None else -norms[1]
+        norms[0] = norms[1]  # of the sums, whose sign is the other one already
     zeros = np.zeros(len(w[1]), np.float32)
     biases = [zeros if b is None else b for b in biases]
     rec = [np.diag(a) if a is not None and a.ndim == 1 else a for a in rec]
