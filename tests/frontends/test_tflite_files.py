@@ -10,6 +10,7 @@ import pytest
 tflite = pytest.importorskip("tflite")
 
 import fusedops as fo
+from tflite_cases import nhwc_conv
 from tflite_models import Graph, Op, Tensor, constant, single, write
 
 F, INT = np.float32, np.int32
@@ -477,3 +478,88 @@ def test_command_line(tmp_path, capsys):
     assert main(["explain", str(path)]) == 0
     assert "fusion" in capsys.readouterr().out
     assert main(["bench", str(path), "--quick"]) == 0
+
+
+# ---- networks of several layers in 8 and 16 bits
+
+
+def _chain(dtype):
+    """(a network of a convolution, a padding, a depthwise convolution, a sum, a pool and a product, its value in
+    floats)."""
+    rng, tensors, ops, real = RNG(7), [], [], {}
+    info, w_type = np.iinfo(dtype), np.int8 if dtype != np.uint8 else np.uint8
+    steps, zero = (32767, 0) if dtype == np.int16 else (127, 128 if dtype == np.uint8 else 3)
+
+    def tensor(shape, most):
+        tensors.append(Tensor(shape, dtype, None, most / steps, zero))
+        return len(tensors) - 1
+
+    def weights(shape, axis, x):
+        w_zero = 128 if w_type is np.uint8 else 0
+        w = rng.integers(-60, 60, shape)
+        tensors.append(constant((w + w_zero).astype(w_type), scale=0.01, zero=w_zero, axis=axis))
+        b = rng.integers(-50, 50, shape[axis])
+        scale = 0.01 * tensors[x].scale
+        tensors.append(constant(b.astype(np.int64 if dtype == np.int16 else INT), scale=scale))
+        real[len(tensors) - 2], real[len(tensors) - 1] = w * 0.01, b * scale
+        return len(tensors) - 2, len(tensors) - 1
+
+    x = tensor((1, 8, 8, 4), 1.0)
+    w, b = weights((6, 3, 3, 4), 0, x)
+    c = tensor((1, 8, 8, 6), 6.0)
+    pads = len(tensors)
+    tensors.append(constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], INT)))
+    p = tensor((1, 10, 10, 6), 6.0)
+    w2, b2 = weights((1, 3, 3, 6), 3, p)
+    d, s, m = tensor((1, 8, 8, 6), 9.0), tensor((1, 8, 8, 6), 15.0), tensor((1, 4, 4, 6), 15.0)
+    w3, b3 = weights((5, 96), 0, m)
+    y = tensor((1, 5), 150.0)
+    window = dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1)
+    pool = dict(StrideH=2, StrideW=2, FilterHeight=2, FilterWidth=2, Padding=1)
+    ops = [
+        Op("CONV_2D", [x, w, b], [c], ("Conv2DOptions", window | dict(Padding=0, FusedActivationFunction=3))),
+        Op("PAD", [c, pads], [p]),
+        Op("DEPTHWISE_CONV_2D", [p, w2, b2], [d], ("DepthwiseConv2DOptions", window | dict(Padding=1))),
+        Op("ADD", [c, d], [s], ("AddOptions", dict(FusedActivationFunction=1))),
+        Op("MAX_POOL_2D", [s], [m], ("Pool2DOptions", pool)),
+        Op("FULLY_CONNECTED", [m, w3, b3], [y]),
+    ]
+
+    def compute(a):
+        a = (a.astype(float) - zero) / steps
+        one = np.clip(nhwc_conv(a, real[w], real[b], padding="SAME"), 0, 6)
+        two = nhwc_conv(one, real[w2].transpose(3, 1, 2, 0), real[b2], padding="SAME", groups=6)
+        both = np.maximum(one + two, 0).reshape(1, 4, 2, 4, 2, 6).max((2, 4))
+        return both.reshape(1, -1) @ real[w3].T + real[b3]
+
+    given = RNG(0).integers(info.min, info.max, (1, 8, 8, 4), endpoint=True).astype(dtype)
+    return write(Graph(tensors, ops, [x], [y])), given, compute(given), tensors[y]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_quantized_network(dtype):
+    data, x, want, result = _chain(dtype)
+    model = fo.load_tflite(data)
+    y = model(x)
+    assert y.dtype == dtype
+    got = (y.astype(float) - result.zero) * result.scale
+    bound = 0.02 if dtype != np.int16 else 2e-4  # of several roundings, by the largest value
+    assert np.abs(got - want).max() <= bound * np.abs(want).max() + 2 * result.scale
+    kinds = [n.op for n in model._graph.nodes]
+    if dtype == np.int16:
+        assert "Conv" in kinds and kinds.count("DequantizeLinear") == 1  # the input; inside they are floats
+    else:
+        assert not {"Conv", "Gemm", "Pad", "DequantizeLinear", "QuantizeLinear"}.intersection(kinds)
+    unfused = fo.load_tflite(data, fold=False, fuse=False)(x)
+    assert np.abs(unfused.astype(np.int64) - y.astype(np.int64)).max() <= 2
+
+
+def test_products_of_rows_take_a_residual():
+    w = RNG(1).standard_normal((3, 3)).astype(F)
+    tensors = [Tensor((2, 5, 3)), constant(w), Tensor((2, 5, 3)), Tensor((2, 5, 3))]
+    options = ("FullyConnectedOptions", dict(KeepNumDims=True))
+    ops = [Op("FULLY_CONNECTED", [0, 1, -1], [2], options), Op("ADD", [2, 0], [3])]
+    model = fo.load_tflite(write(Graph(tensors, ops, [0], [3])))
+    assert [n.op for n in model._graph.nodes] == ["Linear"]
+    x = RNG(0).standard_normal((2, 5, 3)).astype(F)
+    np.testing.assert_allclose(model(x), x @ w.astype(float).T + x, rtol=1e-5, atol=1e-5)

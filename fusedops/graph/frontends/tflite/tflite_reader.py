@@ -264,10 +264,12 @@ class TfliteReader(GraphBuilder):
         """The value of a tensor: with its channels `first` or last, as real numbers or as they are stored."""
         real = real and held.quantization is not None
         if (first, real) not in held.forms:
-            if real:
+            if (not first, real) in held.forms:
+                made = self.emit("Transpose", held.forms[not first, real], perm=FIRST if first else LAST)
+            elif real:
                 made = self.dequantized(self.value(held, first, False), held.quantization, first)
-            elif (not first, False) in held.forms:
-                made = self.emit("Transpose", held.forms[not first, False], perm=FIRST if first else LAST)
+            elif (first, True) in held.forms or (not first, True) in held.forms:
+                made = self.quantized(self.value(held, first), held, first)
             else:
                 raise ValueError(f"tensor {held.tensor.name!r} holds no numbers: it is a variable's handle, or empty")
             held.forms[first, real] = made
@@ -283,13 +285,23 @@ class TfliteReader(GraphBuilder):
         scale, zero = (q.scale, q.zero) if q.scale.size > 1 else (q.scale[0], q.zero[0])
         return self.constant(f"{self.at}.scale", scale, np.float32), self.constant(f"{self.at}.zero", zero, dtype)
 
-    def put(self, held, value, first=False, real=True):
-        """Lets a tensor be a value of the graph, which is quantised where the tensor is."""
+    def quantized(self, value, held, first):
         q = held.quantization
-        if real and q is not None:
-            axis = FIRST.index(q.axis) if first and q.scale.size > 1 else q.axis
-            value = self.emit("QuantizeLinear", value, *self.quantization(q, held.tensor.dtype), axis=axis)
-        held.forms, held.native = {(first, False): value}, first
+        axis = FIRST.index(q.axis) if first and q.scale.size > 1 else q.axis
+        return self.emit("QuantizeLinear", value, *self.quantization(q, held.tensor.dtype), axis=axis)
+
+    def put(self, held, value, first=False, real=True):
+        """Lets a tensor be a value of the graph, which is quantised where the tensor is. Of 16 bits it stays in floats,
+        rounded: these have kernels."""
+        q = held.quantization
+        if real and q is not None and held.tensor.dtype == np.int16 and q.scale.size == 1 and not q.zero.any():
+            scale = self.number(q.scale[0])
+            value = self.emit("Round", self.emit("Div", value, scale))
+            value = self.emit("Activation", value, activation=("clip", -32768.0, 32767.0))
+            value = self.emit("Mul", value, scale)
+        elif real and q is not None:
+            value, real = self.quantized(value, held, first), False
+        held.forms, held.native = {(first, real and q is not None): value}, first
 
     def rank(self, held):
         """The number of a tensor's axes; None where it is not known."""

@@ -55,6 +55,12 @@ def operands(r, helds, real=True):
     return [operand(r, h, first, real) for h in helds], first
 
 
+def is_float(r, value):
+    """Whether the elements of a value are float32."""
+    info = r.info(value)
+    return (r.dtype(value) if info is None else info.dtype) == np.float32
+
+
 def same_quantization(a, b):
     """Whether two tensors store real numbers alike."""
     p, q = a.quantization, b.quantization
@@ -68,6 +74,10 @@ def moved(r, op, make, i=0, first=None, out=0):
     of (the value, whether its channels are first)."""
     x, y = op.inputs[i], op.outputs[out]
     real = not same_quantization(x, y)
+    if not real and not any(key in x.forms for key in ((False, False), (True, False))):
+        first = (x.native and r.rank(x) == 4) if first is None else first
+        y.forms, y.native = {(first, True): make(r.value(x, first), first)}, first
+        return
     first = (x.native and r.rank(x) == 4) if first is None else first
     r.put(y, make(r.value(x, first, real), first), first, real)
 

@@ -15,15 +15,32 @@ def _fully_connected(r, op):
     if sizes is None or len(sizes) != 2:
         raise op.error(f"its weights have shape {sizes}, not (outputs, inputs)")
     n, k = sizes
-    rows = r.emit("Reshape", r.value(x), [-1, k]) if r.rank(x) != 2 or (r.sizes(x) or (0, k))[1] != k else r.value(x)
+    shape = r.sizes(x)
+    as_it_is = shape is not None and len(shape) > 1 and shape[-1] == k and (len(shape) == 2 or op.option("KeepNumDims"))
+    rows = r.value(x) if as_it_is else r.emit("Reshape", r.value(x), [-1, k])
     b = bias(r, op, 2)
     if w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any():
-        y = _dynamic(r, rows, w, q)
-        y = r.emit("Add", y, b) if b else y
+        y = _with_bias(r, _dynamic(r, rows, w, q), b)
+    elif as_it_is and len(shape) > 2:
+        y = _with_bias(r, r.emit("MatMul", rows, _columns(r, op, held, w, q)), b)
     else:
         y = r.emit("Gemm", rows, _rows(r, op, held, w, q), b, transB=1)
     y = activated(r, op, y)
-    r.put(op.outputs[0], _shaped(r, op, y, n))
+    r.put(op.outputs[0], y if as_it_is else _shaped(r, op, y, n))
+
+
+def _with_bias(r, y, b):
+    return r.emit("Add", y, b) if b else y
+
+
+def _columns(r, op, held, w, q):
+    """The weights as a value (k, n)."""
+    if w is None:
+        return r.emit("Transpose", r.value(held), perm=[1, 0])
+    if q is None or op.inputs[0].quantization is None:
+        return r.constant(f"{r.at}.weights", np.ascontiguousarray(r.real_array(held).T), np.float32)
+    value = r.constant(f"{r.at}.weights", np.ascontiguousarray(w.T), w.dtype)
+    return r.emit("DequantizeLinear", value, *r.quantization(q, w.dtype), axis=1 - q.axis)
 
 
 def _rows(r, op, held, w, q):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .entry import Builtin, activated, as_shape, axis_in, is_image, moved, moved_to, ranked, same_quantization
+from .entry import Builtin, activated, as_shape, axis_in, is_float, is_image, moved, moved_to, ranked, same_quantization
 
 _END = 2**62  # of an axis, whatever its length
 
@@ -282,10 +282,10 @@ def _pad(r, op):
     x, given = op.inputs[0], op.input(2)
 
     def make(value, first):
-        q = x.quantization
+        q, real = x.quantization, is_float(r, value)
         if given is not None:
-            fill = r.emit("Reshape", r.value(given, real=not same_quantization(x, op.outputs[0])), [])
-        elif q is not None and same_quantization(x, op.outputs[0]):
+            fill = r.emit("Reshape", r.value(given, real=real), [])
+        elif q is not None and not real:
             fill = r.constant(f"{r.at}.zero", q.zero[0], x.tensor.dtype)
         else:
             fill = ""
@@ -332,7 +332,7 @@ def _space_to_batch(r, op):
 
     def make(x):
         q = op.inputs[0].quantization
-        zero = r.constant(r.at, q.zero[0], op.inputs[0].tensor.dtype) if q is not None else ""
+        zero = "" if q is None or is_float(r, x) else r.constant(r.at, q.zero[0], op.inputs[0].tensor.dtype)
         around = [0] * len(rest)
         if pads.any():
             x = r.emit("Pad", x, [0, *pads[:, 0].tolist(), *around, 0, *pads[:, 1].tolist(), *around], zero)

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from .entry import Builtin, activated, is_image, operand, operands
+from .entry import Builtin, activated, is_float, is_image, operand, operands
 
 
 def _binary(op_name):
@@ -50,24 +50,19 @@ def _of_two(compute):
     return Builtin(read)
 
 
-def _is_float(r, value):
-    info = r.info(value)
-    return (r.dtype(value) if info is None else info.dtype) == np.float32
-
-
 def _squared_difference(r, a, b):
     d = r.emit("Sub", a, b)
     return r.emit("Mul", d, d)
 
 
 def _floor_div(r, a, b):
-    if _is_float(r, a):
+    if is_float(r, a):
         return r.emit("Floor", r.emit("Div", a, b))
     return r.emit("Div", r.emit("Sub", a, r.emit("Mod", a, b)), b)
 
 
 def _floor_mod(r, a, b):
-    if _is_float(r, a):
+    if is_float(r, a):
         return r.emit("Sub", a, r.emit("Mul", b, r.emit("Floor", r.emit("Div", a, b))))
     return r.emit("Mod", a, b)
 
