@@ -27,6 +27,9 @@ typedef struct {
  * floats has the results as they are. */
 typedef struct {
     const float *w_scale, *bias;
+    /* for each output, in units of y's scale, what is added to the size of a product with its bias before it is rounded
+     * to a byte; NULL: nothing. So results are those of kernels that round twice, to bits behind the point at first. */
+    const float *nudge;
     fo_quantization x, residual, y;
     fo_activation act;
     bool whole;

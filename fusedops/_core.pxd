@@ -92,6 +92,7 @@ cdef extern from "fusedops.h" nogil:
     ctypedef struct fo_quantized:
         const float *w_scale
         const float *bias
+        const float *nudge
         fo_quantization x, residual, y
         bint whole
         fo_activation act

@@ -312,8 +312,9 @@ static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const 
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
-    return plan->depthwise && p->types.y != FO_F32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
-           y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
+    return plan->depthwise && p->types.y != FO_F32 && !p->residual && !plan->products.nudge &&
+           fo_in_registers(&s->act) && x->sw == 1 && y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 &&
+           z->ow >= least;
 }
 
 static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_product *p,

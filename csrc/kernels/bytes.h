@@ -10,12 +10,13 @@
 #include "table.h"
 #include "../quantized.h"
 
-/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), a float,
- * or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
+/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), where nudge
+ * is added to the size of what stands in the last brackets, a float, or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
  * sets have the same bits. */
 typedef struct {
     const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
     const float *scale, *bias; /* a channel, whole vectors */
+    const float *nudge;        /* likewise, or NULL */
     const void *residual;      /* laid out as C with its own ldr, or NULL; of bfloat16 only in products of them */
     ptrdiff_t ldr;
     fo_dtype residual_type;

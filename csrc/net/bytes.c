@@ -32,6 +32,7 @@ static void make_constants(fo_byte_plan *plan, const fo_quantized *q) {
         plan->scale[at] = within_floats(x_scale * q->w_scale[o] / unit);
         plan->bias[at] = q->bias ? (float)(q->bias[o] / unit) : 0;
         if (plan->slopes) plan->slopes[at] = q->act.slopes[o];
+        if (plan->nudge) plan->nudge[at] = (float)(q->nudge[o] * plan->y.scale / unit);
         const double most = fabs(plan->scale[at]) * (255.0 * 128 * plan->k) + fabs(plan->bias[at]);
         if (most > largest || isnan(most)) largest = most; /* NaN stays: no result is known to fit */
     }
@@ -50,6 +51,7 @@ fo_byte_epilogue fo_byte_epilogue_of(const fo_byte_product *p) {
     fo_byte_epilogue e = {.start = fo_byte_start(plan, types.x),
                           .scale = plan->scale,
                           .bias = plan->bias,
+                          .nudge = plan->nudge,
                           .residual_type = types.residual,
                           .ldr = p->ldr,
                           .type = types.y,
@@ -146,6 +148,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
     plan->sums = channels(plan, &failed);
     for (int s = 0; s < 2; s++) plan->start[s] = channels(plan, &failed);
     if (q->act.slopes) plan->slopes = channels(plan, &failed);
+    if (q->nudge) plan->nudge = channels(plan, &failed);
     if (!plan->w || failed) return false;
     packing p = {plan, w, wn, wk};
     if (n) fo_parallel_for(groups * div_up(n, kn->nr), fo_pack_threads(groups * n * k), pack_group, &p);
@@ -155,7 +158,7 @@ bool fo_byte_plan_make(fo_byte_plan *plan, fo_dtype type, ptrdiff_t groups, ptrd
 
 void fo_byte_plan_free(fo_byte_plan *plan) {
     fo_free(plan->w), fo_free(plan->scale), fo_free(plan->bias), fo_free(plan->slopes);
-    fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
+    fo_free(plan->nudge), fo_free(plan->sums), fo_free(plan->start[0]), fo_free(plan->start[1]);
 }
 
 /* A cut of C, and what each thread has for its block's rows: their bytes, a row before it is widened, scales and zero
@@ -196,6 +199,7 @@ fo_byte_gemm_args fo_byte_block_of(const fo_byte_product *p, const fo_byte_epilo
                            .c = (char *)p->c + (i * p->ldc + column) * fo_size(ep->type)};
     g.ep.start += at, g.ep.scale += at, g.ep.bias += at;
     if (g.ep.act.slopes) g.ep.act.slopes += at;
+    if (g.ep.nudge) g.ep.nudge += at;
     g.ep.residual = p->residual ? (const char *)p->residual + (i * p->ldr + column) * fo_size(ep->residual_type) : NULL;
     return g;
 }

@@ -14,7 +14,7 @@ typedef struct {
     ptrdiff_t quads, columns, panels; /* groups of four bytes; columns, padded; bytes of a group's weights */
     int8_t *w;
     int32_t *sums, *start[2]; /* of the weights; what sums start with for x of uint8 and of int8 */
-    float *scale, *bias, *slopes;
+    float *scale, *bias, *slopes, *nudge;
     double largest; /* of the results before an activation */
     fo_quantization x, residual, y;
     fo_activation act;

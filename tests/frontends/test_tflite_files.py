@@ -563,3 +563,50 @@ def test_products_of_rows_take_a_residual():
     assert [n.op for n in model._graph.nodes] == ["Linear"]
     x = RNG(0).standard_normal((2, 5, 3)).astype(F)
     np.testing.assert_allclose(model(x), x @ w.astype(float).T + x, rtol=1e-5, atol=1e-5)
+
+
+def _requantized(sums, scale, zero, low):
+    """Sums as LiteRT's reference kernels make int8 of them: by a multiplier of 31 bits, rounded to bits behind the point
+    that a second rounding drops, halves away from zero."""
+    significand, exponent = np.frexp(scale)
+    multiplier = np.rint(significand * 2**31).astype(np.int64)
+    first = (sums.astype(np.int64) * multiplier + (1 << 30)) >> 31
+    right = -exponent.astype(np.int64)
+    return np.clip((first + (1 << right >> 1) - (first < 0) >> right) + zero, low, 127)
+
+
+@pytest.mark.parametrize("act, zero", [(0, 5), (1, 5), (0, -128)])
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_rounds_as_litert(isa, kind, act, zero):
+    """Large scales, where the first of two roundings keeps few bits, and so shows."""
+    rng, channels = RNG(2), 24
+    x, x_zero = rng.integers(-128, 128, (1, 9, 9, channels)).astype(np.int8), -7
+    deep = kind == "DEPTHWISE_CONV_2D"
+    w = rng.integers(-127, 128, (1, 3, 3, channels) if deep else (channels, 1, 1, channels)).astype(np.int8)
+    b = rng.integers(-500, 500, channels).astype(INT)
+    w_scale, y_scale = rng.uniform(0.002, 0.02, channels).astype(F), F(0.35 if deep else 0.7)
+    scale = w_scale.astype(float) * F(0.5) / y_scale
+    centred = x.astype(np.int64) - x_zero
+    if deep:
+        padded = np.pad(centred, [(0, 0), (1, 1), (1, 1), (0, 0)])
+        sums = sum(padded[:, i : i + 9, j : j + 9] * w[0, i, j].astype(np.int64) for i in range(3) for j in range(3))
+    else:
+        sums = centred @ w.reshape(channels, channels).astype(np.int64).T
+    want = _requantized(sums + b, scale, zero, max(-128, zero) if act else -128)
+    if kind == "FULLY_CONNECTED":
+        x, w, want = x.reshape(-1, channels), w.reshape(channels, channels), want.reshape(-1, channels)
+    tensors = [
+        Tensor(x.shape, np.int8, None, 0.5, x_zero),
+        constant(w, scale=w_scale, axis=3 if deep else 0),
+        constant(b, scale=w_scale * F(0.5)),
+        Tensor(want.shape, np.int8, None, float(y_scale), zero),
+    ]
+    names = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}
+    options = dict(FusedActivationFunction=act)
+    if kind != "FULLY_CONNECTED":
+        options |= dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1, Padding=0)
+    op = Op(kind, [0, 1, 2], [3], (names.get(kind, "FullyConnectedOptions"), options))
+    data = write(Graph(tensors, [op], [0], [3]))
+    for form in ({}, dict(fuse=False)) if act or zero == -128 else ({},):
+        y = fo.load_tflite(data, **form)(x)
+        assert np.abs(y - want).max() <= 1 and np.mean(y != want) < 2e-3

@@ -192,6 +192,7 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
                           .n = s->channels < QUADS ? s->channels : QUADS,
                           .scale = d->scale + s->c,
                           .bias = d->bias + s->c,
+                          .nudge = e->nudge ? e->nudge + s->c : NULL,
                           .slopes = e->act.slopes ? e->act.slopes + s->c : NULL,
                           .r = e->residual ? (const char *)e->residual + r * fo_size(e->residual_type) : NULL,
                           .c = (char *)d->c + at * fo_size(e->type)};
@@ -233,7 +234,9 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
     }
 }
 
-INLINE bool depthwise_clips(const fo_byte_epilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
+INLINE bool depthwise_clips(const fo_byte_epilogue *e) {
+    return e->clips && !e->residual && !e->nudge && e->type != FO_F32;
+}
 
 /* Any kernel and any end. */
 static void depthwise_any(byte_segment *s, const eb_bounds *b) {

@@ -25,6 +25,9 @@ INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
                        v_iset1(e->type == FO_S8 ? (int32_t)0x80808080 : 0)};
 }
 
+/* Away from zero. */
+INLINE vf eb_nudged(vf y, const float *nudge) { return v_add(y, v_copysign(v_load(nudge), y)); }
+
 /* Plus the residual's elements at r, of which n count. */
 INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
     const vf scale = v_set1(e->residual_scale);
@@ -106,7 +109,7 @@ typedef struct {
     fo_dtype type; /* of the operands */
     const int32_t *sums;
     ptrdiff_t ldt, mr, n;
-    const float *scale, *bias, *slopes, *row_scale;
+    const float *scale, *bias, *nudge, *slopes, *row_scale;
     const void *r;
     void *c;
     ptrdiff_t ldc;
@@ -119,6 +122,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
         for (ptrdiff_t j = 0; j < s->n; j += VL) {
             vf y[EB_VECTORS] = {eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j,
                                           s->row_scale ? s->row_scale + i : NULL, s->bias + j)};
+            if (s->nudge) y[0] = eb_nudged(y[0], s->nudge + j);
             if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
             y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,
                          kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero());

@@ -1,7 +1,8 @@
 """What fusion makes of DequantizeLinear, an operator and QuantizeLinear: operators on bytes.
 
 A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
-residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
+residual and ``y_q`` of its result, whose type is ``y_type``; ``nudge``, in units of y_q's scale, is added to the size
+of each product and its bias before they are rounded, as kernels that round twice give them. Without one the tensor is float32; a product quantises
 floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
 input.
 """
@@ -66,7 +67,10 @@ def _product(node, x, w_scale, bias, axes, sums):
     x, scale, zero = (x, *node.attrs["x_q"]) if node.attrs.get("x_q") else dynamic(x)
     each = (-1, *[1] * axes)
     y = sums(x.astype(np.float64) - zero).astype(np.float32) * (np.float32(scale) * w_scale).reshape(each)
-    return y if bias is None else y + bias.reshape(each)
+    y = y if bias is None else y + bias.reshape(each)
+    if node.attrs.get("nudge") is None or node.attrs.get("y_q") is None:
+        return y
+    return y + np.copysign(node.attrs["nudge"].reshape(each) * np.float32(node.attrs["y_q"][0]), y)
 
 
 def _conv(node, x, w, bias, w_scale):
@@ -96,20 +100,27 @@ def _layer(p: LoweringContext, node, make, **options):
     )
 
 
-def _dynamic_layer(p: LoweringContext, node, window=None):
-    """A layer that quantises all of its floats alike; window: the options of a convolution."""
+def _prepared(node):
+    """Whether the layer is one that users make: it has a quantised input, and is rounded once."""
+    return node.attrs.get("x_q") and (node.attrs.get("nudge") is None or node.attrs.get("y_q") is None)
+
+
+def _packed_layer(p: LoweringContext, node, window=None):
+    """Another layer: one that quantises all of its floats alike, or rounds twice; window: the options of a
+    convolution."""
     w, bias, scale = map(p.data, node.inputs[1:4])
-    ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("residual_q", "y_q")]
+    ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
+    nudge = node.attrs.get("nudge") if ends[2] else None
 
     def make():
         activation = p.activation(node, len(w))
         if window is None:
             plan = _core.QLinearPlan()
-            plan._pack(w, scale, bias, activation, None, *ends, whole=True)
+            plan._pack(w, scale, bias, activation, *ends, whole=ends[0] is None, nudge=nudge)
         else:
             plan, images = _core.QConv2dPlan(), _images(w)
             options = parsed(images, padding=0, **window)
-            plan._pack(images, scale, bias, activation, *options, None, *ends)
+            plan._pack(images, scale, bias, activation, *options, *ends, nudge=nudge)
         return plan
 
     return p.layer(node.name, make)
@@ -138,10 +149,10 @@ def _lower_conv(p: LoweringContext, node):
     if w.ndim == 3:
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
     window = dict(stride=tuple(strides), dilation=tuple(dilations), groups=node.attrs.get("group", 1), layout="NHWC")
-    if node.attrs.get("x_q"):
+    if _prepared(node):
         layer = _layer(p, node, lambda w, **options: QConv2d(_images(w), **options), **window)
     else:
-        layer = _dynamic_layer(p, node, window)
+        layer = _packed_layer(p, node, window)
     x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
     r = p.as_2d(p.at(node.residual)) if node.residual else None
     p.add("qconv2d", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r, top=pads[0][0], left=pads[1][0])
@@ -157,7 +168,7 @@ def _rows(p: LoweringContext, node, t, shape):
 def _lower_linear(p: LoweringContext, node):
     if not _fits(p, node, _linear_shape):
         return False
-    layer = _layer(p, node, QLinear) if node.attrs.get("x_q") else _dynamic_layer(p, node)
+    layer = _layer(p, node, QLinear) if _prepared(node) else _packed_layer(p, node)
     y = p.result(node.output)
     m, n, k = math.prod(y.shape[:-1]), y.shape[-1], p.known[node.inputs[1]].shape[1]
     y = y._replace(shape=(m, n), strides=(n, 1))

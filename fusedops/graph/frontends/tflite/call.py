@@ -7,12 +7,12 @@ FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels las
 
 class Held:
     """A tensor while a subgraph is read: `forms` has its values in the graph by (channels first, real). `native`: whether
-    it was made with its channels first."""
+    it was made with its channels first; `raw`: what stands for the file's integer 0."""
 
-    __slots__ = "forms", "handle", "native", "tensor"
+    __slots__ = "forms", "handle", "native", "raw", "tensor"
 
-    def __init__(self, tensor, value=None):
-        self.tensor, self.handle, self.native = tensor, None, False
+    def __init__(self, tensor, value=None, raw=0):
+        self.tensor, self.handle, self.native, self.raw = tensor, None, False, raw
         self.forms = {} if value is None else {(False, False): value}
 
     @property

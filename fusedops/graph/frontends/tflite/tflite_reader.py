@@ -222,7 +222,7 @@ class TfliteReader(GraphBuilder):
         tensor = graph.tensors[i]
         q = tensor.quantization
         if UNSIGNED and self.single and tensor.dtype == np.int8 and q is not None and i not in graph.outputs:
-            tensor = tensor._replace(dtype=np.dtype(np.uint8), quantization=q._replace(zero=q.zero + 128))
+            return Held(tensor._replace(dtype=np.dtype(np.uint8), quantization=q._replace(zero=q.zero + 128)), raw=128)
         return Held(tensor)
 
     # ---- variables

@@ -131,7 +131,7 @@ def _form(context, node):
         context.add_constant(f"{name}.scale", scale),
     ]
     conv = node.op == "Conv"
-    node.op, node.attrs = "QuantizedConv" if conv else "QuantizedLinear", (node.attrs if conv else {})
+    node.op, node.attrs = "QuantizedConv" if conv else "QuantizedLinear", _kept(node, conv)
     node.attrs = node.attrs | {"x_q": source.q}
     context.reads_instead(node, before)
     for v in before:
@@ -148,6 +148,11 @@ def _float_gain(context, node, w):
         return 0  # with a dot product of bytes no layer is faster in float32
     gain = cost.unquantized(node, x, y, w)
     return gain if gain > 1 else 0
+
+
+def _kept(node, conv):
+    """The attributes that a layer of 8 bits has of its node."""
+    return node.attrs if conv else {name: node.attrs[name] for name in ("nudge",) if name in node.attrs}
 
 
 # ---- layers that quantise floats as they come

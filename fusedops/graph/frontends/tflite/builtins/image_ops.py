@@ -59,14 +59,41 @@ def bias(r, op, i):
     if x is None or w is None or a.dtype.kind != "i":
         a = r.real_array(held)
         return r.constant(f"{r.at}.bias", a.reshape(-1), np.float32)
-    each = a.reshape(-1) * (x.scale.astype(np.float64) * w.scale)
+    each, nudge = a.reshape(-1) * (x.scale.astype(np.float64) * w.scale), _first_rounding(r, op)
+    if nudge is not None and _never_negative(r, op):
+        each = each + nudge * op.outputs[0].quantization.scale[0]
     return r.constant(f"{r.at}.bias", each, np.float32)
 
 
-def _conv(r, op, w, shape, kernel, groups, **attrs):
+def _first_rounding(r, op):
+    """What LiteRT's rounding of a product of integers, first to some bits behind the point and then to a whole number,
+    adds to its size before a single one: half of the last of these bits, in units of the result's scale, a channel."""
+    x, w, y = op.inputs[0].quantization, op.inputs[1].quantization, op.outputs[0]
+    if x is None or w is None or y.quantization is None or y.tensor.dtype.itemsize > 1:
+        return None
+    bits = -np.frexp(x.scale.astype(np.float64) * w.scale / y.quantization.scale[0])[1]
+    return np.where(bits > 0, 0.5 ** (bits + 1.0), 0)
+
+
+def _never_negative(r, op):
+    """Whether results below zero are cut off, so that the bias may hold what is added to the size."""
+    y, activation = op.outputs[0], r.activations.get(op.option("FusedActivationFunction"))
+    return activation in ("RELU", "RELU6") or y.quantization.zero[0] == np.iinfo(y.tensor.dtype).min
+
+
+def rounding(r, op, channels):
+    """Attributes of a product that is rounded as LiteRT does."""
+    nudge = _first_rounding(r, op)
+    if nudge is None or _never_negative(r, op) and op.input(2) is not None or not nudge.any():
+        return {}
+    return dict(nudge=np.array(np.broadcast_to(nudge, (channels,)), np.float32))
+
+
+def _conv(r, op, w, shape, kernel, groups):
     x, strides = op.inputs[0], [op.option("StrideH", 1), op.option("StrideW", 1)]
     dilations = [op.option("DilationHFactor", 1), op.option("DilationWFactor", 1)]
-    attrs = window(r, op, x, kernel, strides, dilations) | attrs | dict(kernel_shape=kernel, group=groups)
+    attrs = window(r, op, x, kernel, strides, dilations) | dict(kernel_shape=kernel, group=groups)
+    attrs |= rounding(r, op, shape[3] if op.kind == "DEPTHWISE_CONV_2D" else shape[0])
     y = r.emit("Conv", r.value(x, True), w, bias(r, op, 2), **attrs)
     r.put(op.outputs[0], activated(r, op, y), True)
 
@@ -179,8 +206,26 @@ def _pool_attrs(r, op):
 
 
 def _average_pool_2d(r, op):
-    y = r.emit("AveragePool", r.value(op.inputs[0], True), **_pool_attrs(r, op))
-    r.put(op.outputs[0], activated(r, op, y), True)
+    attrs, plain = _pool_attrs(r, op), r.activations.get(op.option("FusedActivationFunction")) == "NONE"
+    if plain and _is_raw(op):
+        return _of_raw(r, op, lambda x: r.emit("AveragePool", x, **attrs))
+    y = r.emit("AveragePool", r.value(op.inputs[0], True), **attrs)
+    return r.put(op.outputs[0], activated(r, op, y), True)
+
+
+def _is_raw(op):
+    """Whether the integers of a file themselves are averaged, as signed ones."""
+    x, y = op.inputs[0], op.outputs[0]
+    signed = x.tensor.dtype == np.int8 or x.raw
+    return bool(x.quantization is not None and signed and same_quantization(x, y) and x.quantization.scale.size == 1)
+
+
+def _of_raw(r, op, average):
+    """A mean of integers as LiteRT rounds it: halves away from zero, and so by a factor a little above 1."""
+    x, y = op.inputs[0], op.outputs[0]
+    zero = r.constant(f"{r.at}.raw", x.raw, x.tensor.dtype)
+    value = r.emit("DequantizeLinear", r.value(x, True, False), r.number(1 + 2.0**-19), zero)
+    r.put(y, r.emit("QuantizeLinear", average(value), r.number(1), zero), True, real=False)
 
 
 def _max_pool_2d(r, op):
@@ -213,8 +258,11 @@ def _resize_bilinear(r, op):
     x, y, attrs = op.inputs[0], op.outputs[0], dict(mode="linear", coordinate_transformation_mode=form)
     if x.quantization is None or not same_quantization(x, y):
         return _resized(r, op, **attrs)
-    value = r.emit("Resize", r.value(x, True), "", "", as_shape(r, op, 1), axes=[2, 3], **attrs)
-    return r.put(y, value, True)
+
+    def make(value):
+        return r.emit("Resize", value, "", "", as_shape(r, op, 1), axes=[2, 3], **attrs)
+
+    return _of_raw(r, op, make) if _is_raw(op) else r.put(y, make(r.value(x, True)), True)
 
 
 def _resize_nearest(r, op):

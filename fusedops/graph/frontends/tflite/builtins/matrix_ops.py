@@ -3,7 +3,7 @@
 import numpy as np
 
 from .entry import Builtin, activated
-from .image_ops import bias
+from .image_ops import bias, rounding
 
 
 def _fully_connected(r, op):
@@ -22,9 +22,9 @@ def _fully_connected(r, op):
     if w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any():
         y = _with_bias(r, _dynamic(r, rows, w, q), b)
     elif as_it_is and len(shape) > 2:
-        y = _with_bias(r, r.emit("MatMul", rows, _columns(r, op, held, w, q)), b)
+        y = _with_bias(r, r.emit("MatMul", rows, _columns(r, op, held, w, q), **rounding(r, op, n)), b)
     else:
-        y = r.emit("Gemm", rows, _rows(r, op, held, w, q), b, transB=1)
+        y = r.emit("Gemm", rows, _rows(r, op, held, w, q), b, transB=1, **rounding(r, op, n))
     y = activated(r, op, y)
     r.put(op.outputs[0], y if as_it_is else _shaped(r, op, y, n))
 
