@@ -19,7 +19,7 @@ struct fo_qconv2d {
     fo_byte_plan products;
     ptrdiff_t block, taps_block; /* bytes of weights of a block of channels; of a channel's taps */
     int8_t *w, *taps;            /* in blocks of channels; by channel, for planes */
-    float *scale, *bias;
+    float *scale, *bias, *nudge;
     int32_t *start[2]; /* for x of uint8 and of int8 */
 };
 
@@ -49,7 +49,8 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
     plan->w = fo_alloc((size_t)(blocks * plan->block)), plan->taps = fo_alloc((size_t)(s->oc * plan->taps_block));
     plan->scale = fo_alloc((size_t)(blocks * channels) * sizeof(float)),
     plan->bias = fo_alloc((size_t)(blocks * channels) * sizeof(float));
-    bool made = plan->w && plan->taps && plan->scale && plan->bias;
+    if (plan->products.nudge) plan->nudge = fo_alloc((size_t)(blocks * channels) * sizeof(float));
+    bool made = plan->w && plan->taps && plan->scale && plan->bias && (plan->nudge || !plan->products.nudge);
     for (int i = 0; i < 2; i++) {
         plan->start[i] = fo_alloc((size_t)(blocks * channels) * sizeof(int32_t));
         made = made && plan->start[i];
@@ -64,6 +65,7 @@ static bool make_depthwise(fo_qconv2d *plan, const int8_t *w) {
                         o = c + fo_quad_channel(q, lane, vl) % part;
         const bool there = o < s->oc;
         plan->scale[at] = there ? plan->products.scale[o] : 0, plan->bias[at] = there ? plan->products.bias[o] : 0;
+        if (plan->nudge) plan->nudge[at] = there ? plan->products.nudge[o] : 0;
         for (int i = 0; i < 2; i++) plan->start[i][at] = there ? plan->products.start[i][o] : 0;
         int8_t *to = plan->w + at / channels * plan->block + (q * vl + lane) * 4;
         for (ptrdiff_t i = 0; there && i < s->kh; i++)
@@ -105,7 +107,7 @@ void fo_qconv2d_free(fo_qconv2d *plan) {
     if (!plan) return;
     fo_byte_plan_free(&plan->products);
     fo_free(plan->w), fo_free(plan->taps), fo_free(plan->scale), fo_free(plan->bias);
-    fo_free(plan->start[0]), fo_free(plan->start[1]);
+    fo_free(plan->nudge), fo_free(plan->start[0]), fo_free(plan->start[1]);
     fo_free(plan);
 }
 
@@ -312,9 +314,8 @@ static bool fits_planes(const fo_qconv2d *plan, const fo_byte_product *p, const 
     const fo_conv2d_shape *s = &plan->s;
     const fo_byte_kernels *kn = plan->products.kn;
     const ptrdiff_t least = (kn->parts == 1 ? 4 : s->sw > 1 || s->sh > 1 ? 2 : 1) * kn->vl;
-    return plan->depthwise && p->types.y != FO_F32 && !p->residual && !plan->products.nudge &&
-           fo_in_registers(&s->act) && x->sw == 1 && y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 &&
-           z->ow >= least;
+    return plan->depthwise && p->types.y != FO_F32 && !p->residual && fo_in_registers(&s->act) && x->sw == 1 &&
+           y->sw == 1 && x->sc != 1 && s->dw == 1 && s->sw <= 2 && z->ow >= least;
 }
 
 static fo_status run_planes(const fo_qconv2d *plan, const fo_conv2d_size *z, const fo_byte_product *p,
@@ -356,11 +357,12 @@ static fo_status run_depthwise(const fo_qconv2d *plan, const fo_conv2d_size *z, 
                                         .block = plan->block,
                                         .scale = plan->products.scale,
                                         .bias = plan->products.bias,
+                                        .nudge = plan->products.nudge,
                                         .c = p->c,
                                         .ldc = p->ldc,
                                         .ep = fo_byte_epilogue_of(p)};
     job.args.ep.residual = p->residual, job.args.ep.start = plan->start[p->types.x == FO_S8],
-    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias;
+    job.args.ep.scale = plan->scale, job.args.ep.bias = plan->bias, job.args.ep.nudge = plan->nudge;
     const ptrdiff_t bands = z->n * div_up(z->oh, job.rows);
     const int threads = fo_threads_for((double)z->n * z->oh * z->ow * s->oc * (s->kh * s->kw + 8) / (4.0 * kn->vl));
     if (threads > 1 && bands < 4 * threads) job.channels = 4 * kn->vl, job.across = div_up(s->oc, job.channels);

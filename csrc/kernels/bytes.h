@@ -61,12 +61,12 @@ typedef struct {
 /* A depthwise convolution; p.c is 1, and p.x begins at the first channel. w: blocks of 4*vl channels, `block` bytes
  * from one to the next, of each four rows of the kernel kw times 4 vectors of quads, then, of up to three rows, the
  * same a row further down. A last block of few channels has them as often as parts fit a vector (fo_byte_parts).
- * ep.start, scale and bias are in the order of quads (fo_quad_channel), scale and bias here in that of channels. */
+ * ep.start, scale, bias and nudge are in the order of quads (fo_quad_channel), those here in that of channels. */
 typedef struct {
     fo_byte_patches p;
     const int8_t *w;
     ptrdiff_t block;
-    const float *scale, *bias;
+    const float *scale, *bias, *nudge;
     void *c;                       /* pixels at a distance of `ldc` elements */
     ptrdiff_t ldc, x_step, c_step; /* steps: see planes */
     fo_byte_epilogue ep;

@@ -537,10 +537,12 @@ def _chain(dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
-def test_quantized_network(dtype):
+def test_quantized_network(dtype, tmp_path):
     data, x, want, result = _chain(dtype)
     model = fo.load_tflite(data)
     y = model(x)
+    model.save(tmp_path / "model.fo")
+    assert np.array_equal(fo.load(tmp_path / "model.fo")(x), y)
     assert y.dtype == dtype
     got = (y.astype(float) - result.zero) * result.scale
     bound = 0.02 if dtype != np.int16 else 2e-4  # of several roundings, by the largest value

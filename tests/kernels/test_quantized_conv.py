@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 import fusedops as fo
 import oracle
+from fusedops import _core, activations, layers
 from guard_pages import guarded
 from q_oracle import ACTIVATIONS, TYPES, Quantization, bytes_of, check, ended
 
@@ -147,6 +148,28 @@ def called(given, y_dtype, layout, memory=None, guard=lambda a: a):
     if memory == "NHWC" and out is None and min(*x.shape, *y.shape) > 1:
         assert y.transpose(0, 2, 3, 1).flags.c_contiguous
     return np.moveaxis(y, 3, 1) if layout == "NHWC" else y
+
+
+@pytest.mark.parametrize("activation", [None, "relu6"])
+@pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)
+def test_nudge(isa, products, rng, shape, activation):
+    """What kernels that round twice add to the size of a result."""
+    given = problem(rng, shape, activation=activation)
+    nudge = rng.uniform(0, 0.3, len(given["w"])).astype(np.float32)
+    expected = expected_of(given | dict(nudge=nudge), np.uint8)
+    assert expected.size < 100 or np.any(expected != expected_of(given, np.uint8))
+    options = {name: given[name] for name in ("stride", "padding", "dilation", "groups") if name in given}
+    ends = tuple(given["x_q"]), None, tuple(given["y_q"])
+    for layout in ("NHWC", "NCHW"):
+        w = given["w"]
+        window = layers.windows(
+            w, *(options.get(k, v) for k, v in dict(stride=1, padding=0, dilation=1, groups=1).items()), layout
+        )
+        plan, parsed = _core.QConv2dPlan(), activations.parse(activation, len(w))
+        plan._pack(w, given["w_q"].scale, given["bias"], parsed, *window, *ends, nudge=nudge)
+        x = given["x"] if layout == "NCHW" else np.ascontiguousarray(given["x"].transpose(0, 2, 3, 1))
+        y = plan(x)
+        np.testing.assert_array_equal(y if layout == "NCHW" else y.transpose(0, 3, 1, 2), expected)
 
 
 @pytest.mark.parametrize("shape", SHAPES + DEPTHWISE, ids=str)

@@ -47,6 +47,7 @@ def ended(
     activation=None,
     residual=None,
     residual_q=None,
+    nudge=None,
     axis=-1,
 ):
     """What becomes of sums whose axis -1 is that of channels. Not of clips: within a step."""
@@ -56,6 +57,8 @@ def ended(
     if row_scale is not None:
         y, scale = y * scale, row_scale
     y = multiply_add(y, scale, F(0) if bias is None else (bias.astype(np.float64) / unit).astype(F))
+    if nudge is not None:
+        y = y + np.copysign(nudge.astype(F), y)
     if residual is not None and residual_q is None:
         y = multiply_add(residual, F(1 / unit), y)
     elif residual is not None:

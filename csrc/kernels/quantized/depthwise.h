@@ -125,10 +125,11 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
     const eb_bounds b = *bounds;
     byte_target to[2];
     vi w[2][2][5][PHASES][2], start[2]; /* of up to two rows or two groups, five columns */
-    vf scale[2], bias[2];
+    vf scale[2], bias[2], nudge[2];
     UNROLL_FOR (int u = 0; u < 2; u++) {
         start[u] = v_iload(d->ep.start + at + u * VL);
         scale[u] = v_load(d->ep.scale + at + u * VL), bias[u] = v_load(d->ep.bias + at + u * VL);
+        nudge[u] = d->ep.nudge ? v_load(d->ep.nudge + at + u * VL) : v_zero();
         UNROLL_FOR (int r = 0; r < deep; r++)
             UNROLL_FOR (int g = 0; g < groups; g++)
                 UNROLL_FOR (int j = 0; j < width; j++)
@@ -152,7 +153,7 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
         UNROLL_FOR (int r = 0; r < deep; r++) {
             UNROLL_FOR (int u = 0; u < 2; u++) {
                 const vf y = v_fma(v_to_float(acc[r][u]), scale[u], bias[u]);
-                acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, y);
+                acc[r][u] = saturates ? v_to_int(y) : eb_round(&b, d->ep.nudge ? eb_away(y, nudge[u]) : y);
             }
             const vi shorts = v_pack_shorts(acc[r][0], acc[r][1], b.zero);
             if (pass == 0)
@@ -165,7 +166,7 @@ INLINE void depthwise_pass(byte_segment *s, const eb_bounds *bounds, const int p
 
 #define DEPTHWISE_PASSES(width, groups, deep) \
     static __attribute__((noinline)) void depthwise_##width##_##groups##_##deep(byte_segment *s, const eb_bounds *b) { \
-        if (s->d->ep.saturates) { \
+        if (s->d->ep.saturates && !s->d->ep.nudge) { \
             depthwise_pass(s, b, 0, width, groups, deep, true); \
             depthwise_pass(s, b, 1, width, groups, deep, true); \
         } else { \
@@ -192,7 +193,7 @@ INLINE void depthwise_end_sums(const byte_segment *s, ptrdiff_t o, const vi sums
                           .n = s->channels < QUADS ? s->channels : QUADS,
                           .scale = d->scale + s->c,
                           .bias = d->bias + s->c,
-                          .nudge = e->nudge ? e->nudge + s->c : NULL,
+                          .nudge = d->nudge ? d->nudge + s->c : NULL,
                           .slopes = e->act.slopes ? e->act.slopes + s->c : NULL,
                           .r = e->residual ? (const char *)e->residual + r * fo_size(e->residual_type) : NULL,
                           .c = (char *)d->c + at * fo_size(e->type)};
@@ -234,9 +235,7 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
     }
 }
 
-INLINE bool depthwise_clips(const fo_byte_epilogue *e) {
-    return e->clips && !e->residual && !e->nudge && e->type != FO_F32;
-}
+INLINE bool depthwise_clips(const fo_byte_epilogue *e) { return e->clips && !e->residual && e->type != FO_F32; }
 
 /* Any kernel and any end. */
 static void depthwise_any(byte_segment *s, const eb_bounds *b) {

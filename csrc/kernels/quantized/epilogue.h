@@ -26,7 +26,7 @@ INLINE eb_bounds eb_start(const fo_byte_epilogue *e) {
 }
 
 /* Away from zero. */
-INLINE vf eb_nudged(vf y, const float *nudge) { return v_add(y, v_copysign(v_load(nudge), y)); }
+INLINE vf eb_away(vf y, vf nudge) { return v_add(y, v_copysign(nudge, y)); }
 
 /* Plus the residual's elements at r, of which n count. */
 INLINE vf eb_residual(const fo_byte_epilogue *e, vf y, const void *residual, ptrdiff_t at, ptrdiff_t n) {
@@ -122,7 +122,7 @@ INLINE void eb_activated(const fo_act_kind kind, const eb_sums *s) {
         for (ptrdiff_t j = 0; j < s->n; j += VL) {
             vf y[EB_VECTORS] = {eb_vector(s->type, v_iload(s->sums + i * s->ldt + j), s->scale + j,
                                           s->row_scale ? s->row_scale + i : NULL, s->bias + j)};
-            if (s->nudge) y[0] = eb_nudged(y[0], s->nudge + j);
+            if (s->nudge) y[0] = eb_away(y[0], v_load(s->nudge + j));
             if (s->r) y[0] = eb_residual(s->e, y[0], s->r, i * s->e->ldr + j, s->n - j);
             y[0] = v_act(kind, y[0], s->e->act.p0, s->e->act.p1,
                          kind == FO_PRELU ? v_load_tail(s->slopes + j, s->n - j) : v_zero());

@@ -11,7 +11,7 @@ typedef struct {
     const int8_t *taps; /* of the channel: kh rows of whole fours */
     ptrdiff_t pitch;    /* from row to row of the copy and of the results */
     vi start;
-    vf scale, bias;
+    vf scale, bias, nudge;
 } byte_plane;
 
 /* Row i, four columns t of the kernel. */
@@ -37,7 +37,8 @@ INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const in
     const ptrdiff_t row = p->dilation_h * s->pitch, any = (p->kw + 3) / 4;
     const eb_bounds b = *bounds;
     const vi start = s->start;
-    const vf scale = s->scale, bias = s->bias;
+    const vf scale = s->scale, bias = s->bias, nudge = s->nudge;
+    const bool nudged = s->d->ep.nudge != NULL;
     vi w[5][2][PHASES];
     UNROLL_FOR (int i = 0; i < high; i++)
         UNROLL_FOR (int t = 0; t < fours; t++)
@@ -51,7 +52,10 @@ INLINE void plane_outputs(const byte_plane *s, const eb_bounds *bounds, const in
                 UNROLL_FOR (int phase = 0; phase < PHASES; phase++) w[0][0][phase] = plane_taps(s, i, t, any, phase);
                 plane_dot(acc, stride, x + i * row + 4 * t, w[0][0]);
             }
-        UNROLL_FOR (int v = 0; v < 4; v++) acc[v] = eb_round(&b, v_fma(v_to_float(acc[v]), scale, bias));
+        UNROLL_FOR (int v = 0; v < 4; v++) {
+            const vf sums = v_fma(v_to_float(acc[v]), scale, bias);
+            acc[v] = eb_round(&b, nudged ? eb_away(sums, nudge) : sums);
+        }
         v_istore(y, v_ixor(stride == 1 ? v_pack_lanes(acc, b.zero) : v_pack_pairs(acc, b.zero), b.flip));
     }
 }
@@ -87,8 +91,13 @@ static void plane_rows(const fo_byte_depthwise_args *d, const eb_bounds *b, ptrd
                        const uint8_t *x, uint8_t *y) {
     const fo_byte_patches *p = &d->p;
     const ptrdiff_t pitch = fo_byte_pitch(p);
-    const byte_plane s = {
-        d, d->w + c * d->block, pitch, v_iset1(d->ep.start[c]), v_set1(d->ep.scale[c]), v_set1(d->ep.bias[c])};
+    const byte_plane s = {d,
+                          d->w + c * d->block,
+                          pitch,
+                          v_iset1(d->ep.start[c]),
+                          v_set1(d->ep.scale[c]),
+                          v_set1(d->ep.bias[c]),
+                          d->ep.nudge ? v_set1(d->ep.nudge[c]) : v_zero()};
     if (p->stride_w == 1 && p->stride_h == 1)
         plane_run(&s, b, x, y, (rows - 1) * pitch + p->ow);
     else

@@ -6,8 +6,8 @@ FIRST, LAST = [0, 3, 1, 2], [0, 2, 3, 1]  # the axes of images with channels las
 
 
 class Held:
-    """A tensor while a subgraph is read: `forms` has its values in the graph by (channels first, real). `native`: whether
-    it was made with its channels first; `raw`: what stands for the file's integer 0."""
+    """A tensor while a subgraph is read: `forms` has its values in the graph by (channels first, real). `native`:
+    whether it was made with its channels first; `raw`: what stands for the file's integer 0."""
 
     __slots__ = "forms", "handle", "native", "raw", "tensor"
 

@@ -2,8 +2,8 @@
 
 Images of TFLite have their channels last. A convolution's result is kept with its channels first, as the graph has
 images, and each value gets its other form, a view, where something asks for it: networks of images have no
-transposition but at their ends. Quantised tensors are DequantizeLinear of integers, and their results QuantizeLinear, of
-which the passes make layers of 8 bits.
+transposition but at their ends. Quantised tensors are DequantizeLinear of integers, and their results QuantizeLinear,
+of which the passes make layers of 8 bits.
 """
 
 import contextlib
@@ -40,6 +40,13 @@ def read_tflite(model):
     _refuse_unknown(found)
     with one_kind_of_error("the model is damaged"):
         return TfliteReader(found).main()
+
+
+def _are_constants(node, inputs, found):
+    """Whether results are to be constants: known, and not much larger than what they follow from."""
+    if node.op == "DequantizeLinear" or not found or any(k.data is None for k in found.values()):
+        return False
+    return sum(k.data.size for k in found.values()) <= max(SMALL, *(i.data.size for i in inputs if i))
 
 
 @contextlib.contextmanager
@@ -358,11 +365,8 @@ class TfliteReader(GraphBuilder):
         """Adds a node, or its results where constants alone make them. DequantizeLinear stays: passes look for it."""
         inputs = [self.info(v) if v else None for v in node.inputs]
         known = all(i is not None or not v for i, v in zip(inputs, node.inputs, strict=True))
-        found = {}
-        if known:
-            found = self.inferred(node, inputs)
-        fixed = node.op != "DequantizeLinear" and found and all(k.data is not None for k in found.values())
-        if fixed and sum(k.data.size for k in found.values()) <= max(SMALL, *(i.data.size for i in inputs if i)):
+        found = self.inferred(node, inputs) if known else {}
+        if _are_constants(node, inputs, found):
             self.graph.constants |= {v: np.ascontiguousarray(k.data).reshape(k.shape) for v, k in found.items()}
         else:
             found = {v: k._replace(data=None) for v, k in found.items()}

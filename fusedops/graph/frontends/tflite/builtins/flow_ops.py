@@ -59,28 +59,32 @@ def _while(r, op):
     results = _unrolled(r, op, condition, body)
     if results is not None:
         op.outputs = _matched(op, results)
-        return
+    else:
+        _loop(r, op, condition, body)
+
+
+def _loop(r, op, condition, body):
     first = _condition(r, r.subgraph(condition, op.inputs)[0], op)
     child, helds = _body(r, op, condition, body, set())
-    changed = {
-        i
-        for i, (h, (formal, _)) in enumerate(zip(child.ends, helds, strict=True))
-        if r.fixed(op.inputs[i]) is not None and child.fixed(h) != r.fixed(op.inputs[i])
-    }
-    if changed:  # its shape differs from round to round
+    if changed := _changed(r, op, child):
         child, helds = _body(r, op, condition, body, changed)
+    formal = [held.forms[False, False] for held, _ in helds]
     ends = [child.value(h, real=False) for h in child.ends]
-    carried = [i for i, (v, (formal, _)) in enumerate(zip(ends, helds, strict=True)) if v != formal.forms[False, False]]
-    others = [i for i in range(len(ends)) if i not in carried and helds[i][1]]
+    carried = [i for i, v in enumerate(ends) if v != formal[i]]
+    others = [i for i, (_, outside) in enumerate(helds) if i not in carried and outside]
     names = {v.name: v for v in child.graph.inputs}
-    order = [*child.graph.inputs[:2], *(names[helds[i][0].forms[False, False]] for i in (*carried, *others))]
-    child.graph.inputs = order
+    child.graph.inputs = [*child.graph.inputs[:2], *(names[formal[i]] for i in (*carried, *others))]
     child.finish([child.flag, *(ends[i] for i in carried)], len(others))
     values = {i: r.value(h, real=False) for i, h in enumerate(op.inputs)}
     inputs = ["", first, *(values[i] for i in (*carried, *others))]
     made = dict(zip(carried, _add(r, "Loop", inputs, len(carried), {"body": child.graph}), strict=True))
-    for i, held in enumerate(op.outputs):
-        r.put(held, made.get(i, values[i]), real=False)
+    _put(r, op.outputs, [made.get(i, values[i]) for i in range(len(op.outputs))])
+
+
+def _changed(r, op, child):
+    """The values of a loop whose shapes differ from round to round."""
+    before = [r.fixed(h) for h in op.inputs]
+    return {i for i, h in enumerate(child.ends) if before[i] is not None and child.fixed(h) != before[i]}
 
 
 def _body(r, op, condition, body, changed):
@@ -98,6 +102,7 @@ def _unrolled(r, op, condition, body):
     """The results of a loop whose conditions constants alone make, as they count; None where they do not, or where the
     rounds are many."""
     start, before, states = len(r.graph.nodes), r.counter[0], dict(r.states)
+    forms = [dict(h.forms) for h in op.inputs]
     values = list(op.inputs)
     while r.counter[0] - before <= UNROLLED:
         (flag,) = r.subgraph(condition, values)[:1]
@@ -109,6 +114,8 @@ def _unrolled(r, op, condition, body):
         values = _matched(op, r.subgraph(body, values))
     del r.graph.nodes[start:]
     r.states = states
+    for held, known in zip(op.inputs, forms, strict=True):
+        held.forms = known
     return None
 
 

@@ -15,18 +15,27 @@ def _fully_connected(r, op):
     if sizes is None or len(sizes) != 2:
         raise op.error(f"its weights have shape {sizes}, not (outputs, inputs)")
     n, k = sizes
-    shape = r.sizes(x)
-    as_it_is = shape is not None and len(shape) > 1 and shape[-1] == k and (len(shape) == 2 or op.option("KeepNumDims"))
+    as_it_is = _is_of_rows(op, r.sizes(x), k)
     rows = r.value(x) if as_it_is else r.emit("Reshape", r.value(x), [-1, k])
     b = bias(r, op, 2)
-    if w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any():
+    if _is_dynamic(x, w, q):
         y = _with_bias(r, _dynamic(r, rows, w, q), b)
-    elif as_it_is and len(shape) > 2:
+    elif as_it_is and r.rank(x) > 2:
         y = _with_bias(r, r.emit("MatMul", rows, _columns(r, op, held, w, q), **rounding(r, op, n)), b)
     else:
         y = r.emit("Gemm", rows, _rows(r, op, held, w, q), b, transB=1, **rounding(r, op, n))
     y = activated(r, op, y)
     r.put(op.outputs[0], y if as_it_is else _shaped(r, op, y, n))
+
+
+def _is_of_rows(op, shape, k):
+    """Whether the product is one of the input as it is: rows of k that keep their axes."""
+    return bool(shape and len(shape) > 1 and shape[-1] == k and (len(shape) == 2 or op.option("KeepNumDims")))
+
+
+def _is_dynamic(x, w, q):
+    """Whether floats meet weights of 8 bits."""
+    return w is not None and q is not None and x.quantization is None and w.dtype == np.int8 and not q.zero.any()
 
 
 def _with_bias(r, y, b):

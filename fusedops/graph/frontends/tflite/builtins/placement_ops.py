@@ -135,35 +135,45 @@ def _strided_slice(r, op):
 
 def _parts(op, rank, begin, end, step):
     """((begin, end, step) of each axis, the axes of the result, None for a new one) of a STRIDED_SLICE with masks."""
-    masks = {m: op.option(m) for m in ("BeginMask", "EndMask", "EllipsisMask", "NewAxisMask", "ShrinkAxisMask")}
-
-    def bit(mask, i):
-        return masks[mask] >> i & 1
-
-    taken = [i for i in range(len(begin)) if not bit("EllipsisMask", i) and not bit("NewAxisMask", i)]
+    new, whole = (_bits(op, name) for name in ("NewAxisMask", "EllipsisMask"))
+    taken = [i for i in range(len(begin)) if i not in whole and i not in new]
     if not len(begin) == len(end) == len(step) or len(taken) > rank:
         raise op.error(f"its bounds {begin}, {end}, {step} do not fit {rank} axes")
-    if not any(bit("EllipsisMask", i) for i in range(len(begin))):
-        masks["EllipsisMask"] |= 1 << len(begin)
+    if not whole.intersection(range(len(begin))):
+        whole.add(len(begin))
         begin, end, step = [*begin, 0], [*end, 0], [*step, 1]
-    parts, shape = [], []
-    for i, (b, e, s) in enumerate(zip(begin, end, step, strict=True)):
-        if bit("EllipsisMask", i):
-            rest = rank - len(taken)
+    parts, shape, shrunk = [], [], _bits(op, "ShrinkAxisMask")
+    for i, bounds in enumerate(zip(begin, end, step, strict=True)):
+        if i in whole:
+            rest = rank - len(taken) if i == min(whole) else 0
             shape += range(len(parts), len(parts) + rest)
             parts += [(0, _END, 1)] * rest
-        elif bit("NewAxisMask", i):
+        elif i in new:
             shape.append(None)
-        elif bit("ShrinkAxisMask", i):
-            parts.append((b, b + 1 if b != -1 else _END, 1))
+        elif i in shrunk:
+            parts.append((bounds[0], bounds[0] + 1 if bounds[0] != -1 else _END, 1))
         else:
-            if s == 0:
-                raise op.error("its step is 0")
-            b = (0 if s > 0 else _END) if bit("BeginMask", i) else b
-            e = (_END if s > 0 else -_END) if bit("EndMask", i) else b + e if op.option("Offset") else e
             shape.append(len(parts))
-            parts.append((b, e, s))
+            parts.append(_bounds(op, i, *bounds))
     return parts, shape
+
+
+def _bits(op, name):
+    """The places of a mask's bits."""
+    return {i for i in range(32) if op.option(name) >> i & 1}
+
+
+def _bounds(op, i, begin, end, step):
+    """The bounds of an axis that stays, by the masks and options for its place in the lists."""
+    if step == 0:
+        raise op.error("its step is 0")
+    if op.option("EndMask") >> i & 1:
+        end = _END if step > 0 else -_END
+    elif op.option("Offset"):
+        end += begin
+    if op.option("BeginMask") >> i & 1:
+        begin = 0 if step > 0 else _END
+    return begin, end, step
 
 
 def _computed_slice(r, op):

@@ -43,17 +43,22 @@ def _lstm_parameters(r, op, first, norm=None):
     biases = [bias(first + 11 + i, first + i) for i in range(4)]
     projection = array(first + 15), array(first + 16)
     norms = [array(norm + i) for i in range(4)] if norm is not None else [None] * 4
-    if w[0] is None:
+    return _complete(op, _Lstm(w, rec, biases, peephole, projection, norms))
+
+
+def _complete(op, lstm):
+    """With what stands for parts that are left out."""
+    w, rec, biases, peephole, _, norms = lstm
+    if w[0] is None and w[1] is not None and rec[1] is not None:
         w[0], rec[0] = -w[1], -rec[1]
         biases[0] = None if biases[1] is None else -biases[1]
         peephole[0] = None if peephole[1] is None else -peephole[1]
         norms[0] = norms[1]  # of the sums, whose sign is the other one already
-    zeros = np.zeros(len(w[1]), np.float32)
-    biases = [zeros if b is None else b for b in biases]
-    rec = [np.diag(a) if a is not None and a.ndim == 1 else a for a in rec]
     if any(a is None for a in (*w, *rec)):
         raise op.error("the model is damaged: weights of a gate are missing")
-    return _Lstm(w, rec, biases, peephole, projection, norms)
+    zeros = np.zeros(len(w[1]), np.float32)
+    diagonals = [np.diag(a) if a.ndim == 1 else a for a in rec]
+    return lstm._replace(r=diagonals, bias=[zeros if b is None else b for b in biases])
 
 
 def _real(r, op, held):
