@@ -612,3 +612,20 @@ def test_rounds_as_litert(isa, kind, act, zero):
     for form in ({}, dict(fuse=False)) if act or zero == -128 else ({},):
         y = fo.load_tflite(data, **form)(x)
         assert np.abs(y - want).max() <= 1 and np.mean(y != want) < 2e-3
+
+
+def test_integers_inside_a_network_are_those_of_the_file():
+    """A cast of what is kept as uint8 inside."""
+    x, z = Tensor((4,), np.int8, None, 0.1, 3), Tensor((4,), np.int8, None, 0.1, 3)
+    ops = [Op("RELU", [0], [1]), Op("CAST", [1], [2], ("CastOptions", dict(OutDataType=2)))]
+    model = fo.load_tflite(write(Graph([x, z, Tensor((4,), INT)], ops, [0], [2])))
+    assert model(np.array([-128, 2, 3, 127], np.int8)).tolist() == [3, 3, 3, 127]
+
+
+def test_inputs_that_are_outputs_and_outputs_that_are_one():
+    x = Tensor((1, 2, 2, 3))
+    data = write(Graph([x, x], [Op("TANH", [0], [1])], [0], [0, 1, 1]))
+    a = RNG(0).standard_normal((1, 2, 2, 3)).astype(F)
+    same, once, twice = fo.load_tflite(data)(a)
+    assert np.array_equal(same, a) and np.array_equal(once, twice)
+    np.testing.assert_allclose(once, np.tanh(a), rtol=1e-5)

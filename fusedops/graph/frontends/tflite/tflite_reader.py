@@ -282,6 +282,14 @@ class TfliteReader(GraphBuilder):
             held.forms[first, real] = made
         return held.forms[first, real]
 
+    def integers(self, held, first=False):
+        """The value of a tensor as the file has its elements."""
+        value = self.value(held, first, False)
+        if not held.raw:
+            return value
+        wide = self.emit("Sub", self.cast(value, np.dtype(np.int32)), self.number(held.raw, np.int32))
+        return self.cast(wide, np.dtype(np.int8))
+
     def dequantized(self, value, q, first):
         axis = FIRST.index(q.axis) if first and q.scale.size > 1 else q.axis
         given = self.quantization(q, self.infos[value].dtype if value in self.infos else self.dtype(value))

@@ -92,12 +92,12 @@ def _embedding_lookup(r, op):
 
 
 def _where(r, op):
-    r.put(op.outputs[0], r.emit("Transpose", r.emit("NonZero", r.value(op.inputs[0], real=False)), perm=[1, 0]))
+    r.put(op.outputs[0], r.emit("Transpose", r.emit("NonZero", r.integers(op.inputs[0])), perm=[1, 0]))
 
 
 def _unique(r, op):
     x, (y, places) = op.inputs[0], op.outputs
-    found = r.emit("Unique", r.value(x, real=False), sorted=0, count=3)
+    found = r.emit("Unique", r.integers(x), sorted=0, count=3)
     r.put(y, found[0], real=False)
     r.put(places, r.cast(found[2], places.tensor.dtype), real=False)
 
@@ -141,7 +141,7 @@ def _bitcast(r, op):
     from_, to = op.inputs[0].tensor.dtype, op.outputs[0].tensor.dtype
     if from_ is None or to is None or from_.itemsize != to.itemsize:
         raise op.error(f"it takes {op.inputs[0].tensor.kind} for {op.outputs[0].tensor.kind}: sizes must be the same")
-    r.put(op.outputs[0], r.emit("BitCast", r.value(op.inputs[0], real=False), to=to_onnx(to)), real=False)
+    r.put(op.outputs[0], r.emit("BitCast", r.integers(op.inputs[0]), to=to_onnx(to)), real=False)
 
 
 _FIXED = "of fixed sizes"

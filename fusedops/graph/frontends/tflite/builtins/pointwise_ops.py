@@ -119,7 +119,7 @@ def _cast(r, op):
     x, dtype = op.inputs[0], op.outputs[0].tensor.dtype
     if dtype is None or dtype.kind == "c":
         raise op.error(f"it makes elements of type {op.outputs[0].tensor.kind}, which fusedops does not have")
-    r.put(op.outputs[0], r.cast(r.value(x, x.native, real=False), dtype), x.native, real=False)
+    r.put(op.outputs[0], r.cast(r.integers(x, x.native), dtype), x.native, real=False)
 
 
 def _quantize(r, op):
