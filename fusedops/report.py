@@ -210,7 +210,7 @@ def network(path, disabled_passes=(), precision=None):
         raise ValueError(f"{path} was saved with its precision: choose it when the file of the network is loaded")
     if saved:
         return load(path)
-    reader = load_tflite if start[4:] == b"TFL3" else load_onnx
+    reader = load_tflite if start[4:] == b"TFL3" or str(path).endswith(".tflite") else load_onnx
     return reader(path, disabled_passes=disabled_passes, precision=precision or "float32")
 
 

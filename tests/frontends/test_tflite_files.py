@@ -478,6 +478,9 @@ def test_command_line(tmp_path, capsys):
     assert main(["explain", str(path)]) == 0
     assert "fusion" in capsys.readouterr().out
     assert main(["bench", str(path), "--quick"]) == 0
+    path.write_bytes(b"no model")
+    assert main(["explain", str(path)]) == 1
+    assert "not a TFLite model" in capsys.readouterr().err
 
 
 # ---- networks of several layers in 8 and 16 bits

@@ -68,7 +68,7 @@ def run(text, name, names):
     """Runs code, or the examples of a text and compares what they give with what is shown; `names` is their
     namespace."""
     for module in NEEDS:
-        if re.search(rf"^[ >.]*(import|from) {module}\b", text, re.MULTILINE):
+        if re.search(rf"^[ >.]*(import|from) {module}\b|load_{module}\(", text, re.MULTILINE):
             pytest.importorskip(module, reason=f"{module} is not installed")
     if ">>> " not in text:
         exec(text, names)
