@@ -141,7 +141,8 @@ static fo_cell *cell_of(const test_case *t, ptrdiff_t inputs, int first) {
                              .act = activation(t, NULL),
                              .gate = {.kind = FO_SIGMOID},
                              .out = {.kind = FO_TANH},
-                             .clip = t->scalars[2]};
+                             .clip = t->scalars[2],
+                             .cell_clip = INFINITY};
     const fo_weights w_ih = {in[0], FO_F32}, w_hh = {in[1], FO_F32}, w_hr = {in[4], FO_F32};
     return fo_cell_create(&s, &(fo_cell_weights){w_ih, w_hh, w_hr, in[2], in[3], in[5]});
 }
@@ -291,6 +292,7 @@ static fo_types types(const test_case *t) {
 static fo_quantized quantized(const test_case *t) {
     return (fo_quantized){.w_scale = t->in[2],
                           .bias = t->in[3],
+                          .nudge = t->inputs > 4 ? t->in[4] : NULL,
                           .x = {0.02f, 100 - less(t)},
                           .y = {t->scalars[2], 20 - less(t)},
                           .act = activation(t, NULL)};
@@ -306,7 +308,7 @@ static void as_results(const test_case *t, uint8_t *bytes) {
     give_back((float *)bytes, (t->out_size[0] + 3) / 4);
 }
 
-static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias */
+static fo_status qlinear(const test_case *t) { /* m n k; x w scales bias [nudge] */
     const ptrdiff_t m = t->i[0], n = t->i[1], k = t->i[2];
     const fo_quantized q = quantized(t);
     fo_qlinear *plan = fo_qlinear_create(n, k, (const int8_t *)t->in[1], k, 1, &q);
@@ -326,7 +328,7 @@ static fo_status qdynamic(const test_case *t) { /* the same, x and y floats */
     return status;
 }
 
-static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias */
+static fo_status qconv2d(const test_case *t) { /* as convolution's up to left, in NHWC; x w scales bias [nudge] */
     const ptrdiff_t *i = t->i;
     const fo_conv2d_shape s = {i[0], i[1],      i[2], i[3], i[4], i[5], i[6], i[7], i[8], activation(t, NULL),
                                0,    i[16] != 0};

@@ -731,14 +731,14 @@ def quantized(kind, name, integers, x, w, sums, axis, clips):
 
     y = sums * spread(np.float64(np.float32(0.02)) * scale / np.float64(unit)) + spread(bias / np.float64(unit))
     y = y.astype(np.float32)
-    if clips:
-        y = np.clip(y, 0, np.float32(6 / np.float64(unit)))
-    bytes_ = np.clip(np.rint(y) + 20, 0, 255)
-    for less in 0, 128:
-        inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias]
+    for nudge, less in itertools.product(([], [rng.uniform(0, 0.3, len(w)).astype(np.float32)]), (0, 128)):
+        nudged = y + np.copysign(spread(nudge[0]).astype(np.float32), y) if nudge else y
+        held = np.clip(nudged, 0, np.float32(6 / np.float64(unit))) if clips else nudged
+        bytes_ = np.clip(np.rint(held) + 20, 0, 255)
+        inputs = [(x ^ np.uint8(less)).view(np.float32), w.reshape(-1).view(np.float32), scale, bias, *nudge]
         case(
             kind,
-            f"{name} {less}",
+            f"{name} {less}{' nudged' * len(nudge)}",
             [*integers, less > 0],
             inputs,
             [oracle.exact(bytes_ - less)],

@@ -93,7 +93,7 @@ static void make_plans(void) {
     linear = fo_linear_create(K, K, &(fo_weights){drawn(K * K), FO_F32}, K, 1, drawn(K), s.act);
     for (int i = 0; i < LAYERS; i++) {
         const fo_cell_shape shape = {
-            .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f};
+            .kind = FO_LSTM, .inputs = HIDDEN, .hidden = HIDDEN, .outputs = HIDDEN, .clip = 1e30f, .cell_clip = 1e30f};
         const fo_cell_weights w = {.w_ih = {drawn(4 * HIDDEN * HIDDEN), FO_F32},
                                    .w_hh = {drawn(4 * HIDDEN * HIDDEN), FO_F32}};
         cells[i] = fo_cell_create(&shape, &w);
