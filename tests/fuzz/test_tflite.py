@@ -41,7 +41,23 @@ def subgraphs():
     return write(main, condition, body, *branches, init)
 
 
-FILES = [subgraphs()] + [single(*case[1:4], *case[5:]) for case in (*CASES, *QUANTIZED[::4])]
+def recurrent():
+    """An LSTM with a projection, whose states are variables, and a filter over the last values."""
+
+    def random(*shape):
+        return constant(np.random.default_rng(0).standard_normal(shape).astype(np.float32))
+
+    weights = [random(3, 2) for _ in range(4)], [random(3, 4) for _ in range(4)], [random(3) for _ in range(4)]
+    states = [Tensor((1, n), variable=True) for n in (4, 3)]
+    inputs = [Tensor((1, 5, 2)), *weights[0], *weights[1], None, None, None, *weights[2], random(4, 3), None, *states]
+    options = dict(FusedActivationFunction=4, CellClip=1.0)
+    yield single("UNIDIRECTIONAL_SEQUENCE_LSTM", inputs, [Tensor((1, 5, 4))],
+                 ("UnidirectionalSequenceLSTMOptions", options))  # fmt: skip
+    inputs = [Tensor((2, 3)), random(4, 3), random(4, 6), None, Tensor((2, 24), variable=True)]
+    yield single("SVDF", inputs, [Tensor((2, 2))], ("SVDFOptions", dict(Rank=2)))
+
+
+FILES = [subgraphs(), *recurrent()] * 4 + [single(*case[1:4], *case[5:]) for case in (*CASES, *QUANTIZED[::4])]
 
 
 @st.composite

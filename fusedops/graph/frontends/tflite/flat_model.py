@@ -218,6 +218,7 @@ class _Parser:
         elif kind == "BFLOAT16":
             raw = (raw.view("<u2").astype(np.uint32) << 16).view(np.float32)
         stored = raw.view(dtype.newbyteorder("<")).astype(dtype, copy=False)
+        stored = stored if stored.flags.aligned else stored.copy()
         sparsity = tensor.Sparsity()
         if sparsity is not None:
             return densified(self.tflite, sparsity, stored, shape, self.each)

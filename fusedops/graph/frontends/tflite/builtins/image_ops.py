@@ -268,6 +268,8 @@ def _resize_bilinear(r, op):
 def _resize_nearest(r, op):
     corners, half = op.option("AlignCorners"), op.option("HalfPixelCenters")
     sizes, wanted = r.sizes(op.inputs[0]), r.array(op.inputs[1])
+    if wanted is not None and (wanted.size != 2 or wanted.min() < 1):
+        raise op.error(f"it makes an image of {wanted.reshape(-1).tolist()}, which are no height and width")
     if sizes is not None and None not in sizes[1:3] and wanted is not None:
         places = [_nearest(n, int(m), corners, half) for n, m in zip(sizes[1:3], wanted.reshape(-1), strict=True)]
         exact = [_exact_nearest(n, int(m), corners, half) for n, m in zip(sizes[1:3], wanted.reshape(-1), strict=True)]
