@@ -1,0 +1,164 @@
+"""Networks of TFLite in 8 and 16 bits as wholes, and how their products are rounded."""
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tflite")
+
+import fusedops as fo
+from tflite_cases import nhwc_conv
+from tflite_models import Graph, Op, Tensor, constant, write
+
+F, INT = np.float32, np.int32
+RNG = np.random.default_rng
+
+
+# ---- networks of several layers in 8 and 16 bits
+
+
+def _chain(dtype):
+    """(a network of a convolution, a padding, a depthwise convolution, a sum, a pool and a product, its value in
+    floats)."""
+    rng, tensors, ops, real = RNG(7), [], [], {}
+    info, w_type = np.iinfo(dtype), np.int8 if dtype != np.uint8 else np.uint8
+    steps, zero = (32767, 0) if dtype == np.int16 else (127, 128 if dtype == np.uint8 else 3)
+
+    def tensor(shape, most):
+        tensors.append(Tensor(shape, dtype, None, most / steps, zero))
+        return len(tensors) - 1
+
+    def weights(shape, axis, x):
+        w_zero = 128 if w_type is np.uint8 else 0
+        w = rng.integers(-60, 60, shape)
+        tensors.append(constant((w + w_zero).astype(w_type), scale=0.01, zero=w_zero, axis=axis))
+        b = rng.integers(-50, 50, shape[axis])
+        scale = 0.01 * tensors[x].scale
+        tensors.append(constant(b.astype(np.int64 if dtype == np.int16 else INT), scale=scale))
+        real[len(tensors) - 2], real[len(tensors) - 1] = w * 0.01, b * scale
+        return len(tensors) - 2, len(tensors) - 1
+
+    x = tensor((1, 8, 8, 4), 1.0)
+    w, b = weights((6, 3, 3, 4), 0, x)
+    c = tensor((1, 8, 8, 6), 6.0)
+    pads = len(tensors)
+    tensors.append(constant(np.array([[0, 0], [1, 1], [1, 1], [0, 0]], INT)))
+    p = tensor((1, 10, 10, 6), 6.0)
+    w2, b2 = weights((1, 3, 3, 6), 3, p)
+    d, s, m = tensor((1, 8, 8, 6), 9.0), tensor((1, 8, 8, 6), 15.0), tensor((1, 4, 4, 6), 15.0)
+    w3, b3 = weights((5, 96), 0, m)
+    y = tensor((1, 5), 150.0)
+    window = dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1)
+    pool = dict(StrideH=2, StrideW=2, FilterHeight=2, FilterWidth=2, Padding=1)
+    ops = [
+        Op("CONV_2D", [x, w, b], [c], ("Conv2DOptions", window | dict(Padding=0, FusedActivationFunction=3))),
+        Op("PAD", [c, pads], [p]),
+        Op("DEPTHWISE_CONV_2D", [p, w2, b2], [d], ("DepthwiseConv2DOptions", window | dict(Padding=1))),
+        Op("ADD", [c, d], [s], ("AddOptions", dict(FusedActivationFunction=1))),
+        Op("MAX_POOL_2D", [s], [m], ("Pool2DOptions", pool)),
+        Op("FULLY_CONNECTED", [m, w3, b3], [y]),
+    ]
+
+    def compute(a):
+        a = (a.astype(float) - zero) / steps
+        one = np.clip(nhwc_conv(a, real[w], real[b], padding="SAME"), 0, 6)
+        two = nhwc_conv(one, real[w2].transpose(3, 1, 2, 0), real[b2], padding="SAME", groups=6)
+        both = np.maximum(one + two, 0).reshape(1, 4, 2, 4, 2, 6).max((2, 4))
+        return both.reshape(1, -1) @ real[w3].T + real[b3]
+
+    given = RNG(0).integers(info.min, info.max, (1, 8, 8, 4), endpoint=True).astype(dtype)
+    return write(Graph(tensors, ops, [x], [y])), given, compute(given), tensors[y]
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16])
+def test_quantized_network(dtype, tmp_path):
+    data, x, want, result = _chain(dtype)
+    model = fo.load_tflite(data)
+    y = model(x)
+    model.save(tmp_path / "model.fo")
+    assert np.array_equal(fo.load(tmp_path / "model.fo")(x), y)
+    assert y.dtype == dtype
+    got = (y.astype(float) - result.zero) * result.scale
+    bound = 0.02 if dtype != np.int16 else 2e-4  # of several roundings, by the largest value
+    assert np.abs(got - want).max() <= bound * np.abs(want).max() + 2 * result.scale
+    kinds = [n.op for n in model._graph.nodes]
+    if dtype == np.int16:
+        assert "Conv" in kinds and kinds.count("DequantizeLinear") == 1  # the input; inside they are floats
+    else:
+        assert not {"Conv", "Gemm", "Pad", "DequantizeLinear", "QuantizeLinear"}.intersection(kinds)
+    unfused = fo.load_tflite(data, fold=False, fuse=False)(x)
+    assert np.abs(unfused.astype(np.int64) - y.astype(np.int64)).max() <= 2
+
+
+def test_products_of_rows_take_a_residual():
+    w = RNG(1).standard_normal((3, 3)).astype(F)
+    tensors = [Tensor((2, 5, 3)), constant(w), Tensor((2, 5, 3)), Tensor((2, 5, 3))]
+    options = ("FullyConnectedOptions", dict(KeepNumDims=True))
+    ops = [Op("FULLY_CONNECTED", [0, 1, -1], [2], options), Op("ADD", [2, 0], [3])]
+    model = fo.load_tflite(write(Graph(tensors, ops, [0], [3])))
+    assert [n.op for n in model._graph.nodes] == ["Linear"]
+    x = RNG(0).standard_normal((2, 5, 3)).astype(F)
+    np.testing.assert_allclose(model(x), x @ w.astype(float).T + x, rtol=1e-5, atol=1e-5)
+
+
+def _requantized(sums, scale, zero, low):
+    """Sums as LiteRT's reference kernels make int8 of them: by a multiplier of 31 bits, rounded to bits behind the point
+    that a second rounding drops, halves away from zero."""
+    significand, exponent = np.frexp(scale)
+    multiplier = np.rint(significand * 2**31).astype(np.int64)
+    first = (sums.astype(np.int64) * multiplier + (1 << 30)) >> 31
+    right = -exponent.astype(np.int64)
+    return np.clip((first + (1 << right >> 1) - (first < 0) >> right) + zero, low, 127)
+
+
+@pytest.mark.parametrize("act, zero", [(0, 5), (1, 5), (0, -128)])
+@pytest.mark.parametrize("kind", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+def test_rounds_as_litert(isa, kind, act, zero):
+    """Large scales, where the first of two roundings keeps few bits, and so shows."""
+    rng, channels = RNG(2), 24
+    x, x_zero = rng.integers(-128, 128, (1, 9, 9, channels)).astype(np.int8), -7
+    deep = kind == "DEPTHWISE_CONV_2D"
+    w = rng.integers(-127, 128, (1, 3, 3, channels) if deep else (channels, 1, 1, channels)).astype(np.int8)
+    b = rng.integers(-500, 500, channels).astype(INT)
+    w_scale, y_scale = rng.uniform(0.002, 0.02, channels).astype(F), F(0.35 if deep else 0.7)
+    scale = w_scale.astype(float) * F(0.5) / y_scale
+    centred = x.astype(np.int64) - x_zero
+    if deep:
+        padded = np.pad(centred, [(0, 0), (1, 1), (1, 1), (0, 0)])
+        sums = sum(padded[:, i : i + 9, j : j + 9] * w[0, i, j].astype(np.int64) for i in range(3) for j in range(3))
+    else:
+        sums = centred @ w.reshape(channels, channels).astype(np.int64).T
+    want = _requantized(sums + b, scale, zero, max(-128, zero) if act else -128)
+    if kind == "FULLY_CONNECTED":
+        x, w, want = x.reshape(-1, channels), w.reshape(channels, channels), want.reshape(-1, channels)
+    tensors = [
+        Tensor(x.shape, np.int8, None, 0.5, x_zero),
+        constant(w, scale=w_scale, axis=3 if deep else 0),
+        constant(b, scale=w_scale * F(0.5)),
+        Tensor(want.shape, np.int8, None, float(y_scale), zero),
+    ]
+    names = {"CONV_2D": "Conv2DOptions", "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions"}
+    options = dict(FusedActivationFunction=act)
+    if kind != "FULLY_CONNECTED":
+        options |= dict(StrideH=1, StrideW=1, DilationHFactor=1, DilationWFactor=1, Padding=0)
+    op = Op(kind, [0, 1, 2], [3], (names.get(kind, "FullyConnectedOptions"), options))
+    data = write(Graph(tensors, [op], [0], [3]))
+    for form in ({}, dict(fuse=False)) if act or zero == -128 else ({},):
+        y = fo.load_tflite(data, **form)(x)
+        assert np.abs(y - want).max() <= 1 and np.mean(y != want) < 2e-3
+
+
+def test_integers_inside_a_network_are_those_of_the_file():
+    """A cast of what is kept as uint8 inside."""
+    x, z = Tensor((4,), np.int8, None, 0.1, 3), Tensor((4,), np.int8, None, 0.1, 3)
+    ops = [Op("RELU", [0], [1]), Op("CAST", [1], [2], ("CastOptions", dict(OutDataType=2)))]
+    model = fo.load_tflite(write(Graph([x, z, Tensor((4,), INT)], ops, [0], [2])))
+    assert model(np.array([-128, 2, 3, 127], np.int8)).tolist() == [3, 3, 3, 127]
+
+
+def test_inputs_that_are_outputs_and_outputs_that_are_one():
+    x = Tensor((1, 2, 2, 3))
+    data = write(Graph([x, x], [Op("TANH", [0], [1])], [0], [0, 1, 1]))
+    a = RNG(0).standard_normal((1, 2, 2, 3)).astype(F)
+    same, once, twice = fo.load_tflite(data)(a)
+    assert np.array_equal(same, a) and np.array_equal(once, twice)
+    np.testing.assert_allclose(once, np.tanh(a), rtol=1e-5)
