@@ -1,10 +1,10 @@
 """What fusion makes of DequantizeLinear, an operator and QuantizeLinear: operators on bytes.
 
 A node's attributes have the quantisations, pairs of scale and zero point: ``x_q`` of its input, ``residual_q`` of its
-residual and ``y_q`` of its result, whose type is ``y_type``; ``nudge``, in units of y_q's scale, is added to the size
-of each product and its bias before they are rounded, as kernels that round twice give them. Without one the tensor is float32; a product quantises
+residual and ``y_q`` of its result, whose type is ``y_type``. Without one the tensor is float32; a product quantises
 floats as they come (dynamic). Weights are int8 with zero point 0; their scales, one for each output channel, are an
-input.
+input. ``nudge``, in units of y_q's scale, is added to the size of each product and its bias before they are rounded, so
+that results are those of kernels that round twice.
 """
 
 import math
@@ -12,12 +12,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from ... import _core
+from ... import _core, activations
 from ...layers import windows as parsed
 from ...quantized import QConv2d, QLinear, Quantization
 from ..ir.dtypes import INT8, INT8_AND_FLOAT32
+from ..ir.symbolic import is_symbolic
 from ..steps.lowering import LoweringContext
-from ..steps.tensor import broadcast, in_order_of, row_major
+from ..steps.tensor import broadcast, channels_last, in_order_of, row_major, same_order
 from . import conv_geometry, pool
 from .conv import convolution, convolution_shape
 from .schema import Inference, Kernel, Operator, Traits, broadcast_shape, same_shape
@@ -148,15 +149,65 @@ def _lower_conv(p: LoweringContext, node):
     strides, dilations, pads = conv_geometry.window(node, p.known[node.inputs[0]].shape[2:], w.shape[2:])
     if w.ndim == 3:
         strides, dilations, pads = [1, *strides], [1, *dilations], [(0, 0), *pads]
+    x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
+    count = _pixels_together(node, w, x, y, [*strides, *map(sum, pads)])
+    if count > 1:
+        _lower_together(p, node, w, x, y, count)
+        return True
     window = dict(stride=tuple(strides), dilation=tuple(dilations), groups=node.attrs.get("group", 1), layout="NHWC")
     if _prepared(node):
         layer = _layer(p, node, lambda w, **options: QConv2d(_images(w), **options), **window)
     else:
         layer = _packed_layer(p, node, window)
-    x, y = p.as_2d(p.at(node.inputs[0])), p.as_2d(p.result(node.output, image=True))
     r = p.as_2d(p.at(node.residual)) if node.residual else None
     p.add("qconv2d", node, layer=layer, types=_types(x, r, y), x=x, y=y, residual=r, top=pads[0][0], left=pads[1][0])
     return True
+
+
+FEW, PIXELS = 8, 1024  # outputs that fill a part of a vector; pixels from which on more weights pay
+
+
+def _pixels_together(node, w, x, y, window):
+    """How many pixels in a row a product of few outputs takes at once."""
+    n, pixels = len(w), math.prod(x.shape[2:])
+    plain = node.attrs.get("x_q") and not node.residual and activations.parse(node.activation, n)[3] is None
+    if (
+        not plain
+        or window != [1, 1, 0, 0]
+        or w.size != n * w.shape[1]
+        or n > FEW
+        or not _in_a_row(x)
+        or not _in_a_row(y)
+    ):
+        return 1
+    return next((c for c in (8, 4, 2) if pixels % c == 0 and c * n <= 2 * FEW and pixels >= PIXELS), 1)
+
+
+def _in_a_row(t):
+    """Whether the pixels of one image of known size are neighbours."""
+    return not is_symbolic(t.shape) and t.shape[0] == 1 and same_order(t.shape, t.strides, channels_last(t.shape))
+
+
+def _lower_together(p: LoweringContext, node, w, x, y, count):
+    """A product of few outputs for each pixel as one for `count` pixels, whose weights stand on a diagonal: 2 outputs of
+    16 channels take a third of the time."""
+    n, k = w.shape[:2]
+    wide = np.kron(np.eye(count, dtype=np.int8), w.reshape(n, k))
+    given = p.data(node.inputs[3]), p.data(node.inputs[2]), node.attrs.get("nudge")
+    scale, bias, nudge = (a if a is None else np.tile(a, count) for a in given)
+    ends = [tuple(q) if (q := node.attrs.get(name)) else None for name in ("x_q", "residual_q", "y_q")]
+
+    def make():
+        plan = _core.QLinearPlan()
+        plan._pack(wide, scale, bias, p.activation(node, count * n), *ends, nudge=nudge if ends[2] else None)
+        return plan
+
+    rows = [
+        t._replace(shape=(math.prod(t.shape[2:]) // count, count * c), strides=(count * c, 1))
+        for t, c in ((x, k), (y, n))
+    ]
+    layer = p.layer(f"{node.name} by {count}", make)
+    p.add("qlinear", node, layer=layer, types=_types(x, None, y), x=rows[0], y=rows[1], residual=None)
 
 
 def _rows(p: LoweringContext, node, t, shape):
