@@ -39,18 +39,78 @@ def is_causal(mask, t, s, diagonal):
     return bool((mask[seen] == 0).all() and (mask[~seen] <= (LOW if diagonal >= 0 else -np.inf)).all())
 
 
+def _unscaled(p: LoweringContext, value):
+    """(a value, the factor that makes the given one of it): what is a product with one number is scaled with the
+    scores."""
+    node = p.producers.get(value)
+    if node is None or node.op != "Mul" or node.activation is not None or node.residual:
+        return value, 1.0
+    for v, other in (node.inputs, node.inputs[::-1]):
+        data = p.data(other)
+        number = (
+            isinstance(data, np.ndarray) and data.dtype == np.float32 and data.size == 1 and np.isfinite(data).all()
+        )
+        if number and p.data(v) is None and p.known[v].shape == p.known[value].shape:
+            return v, float(data.item())
+    return value, 1.0
+
+
+def _before(p: LoweringContext, value, op, perm=None):
+    """What the operator of this kind takes that makes a value, or None."""
+    node = p.producers.get(value)
+    fits = node is not None and node.op == op and (perm is None or list(node.attrs.get("perm") or ()) == perm)
+    return node.inputs[0] if fits else None
+
+
+def _swapped(p: LoweringContext, value):
+    """(a value, whether the given one is that with its last two of four axes swapped), perhaps with the batch and the
+    heads as one axis meanwhile."""
+    before = _before(p, value, "Transpose", [0, 1, 3, 2])
+    if before is not None:
+        return before, True
+    joined = _before(p, _before(p, value, "Reshape"), "Transpose", [0, 2, 1])
+    first = _before(p, joined, "Reshape")
+    if first is None or len(p.known[first].shape) != 4:
+        return value, False
+    n, heads, s, d = p.known[first].shape
+    good = p.known[joined].shape == (n * heads, s, d) and p.known[value].shape == (n, heads, d, s)
+    return (first, True) if good else (value, False)
+
+
+def _fewer_heads(p: LoweringContext, value):
+    """The tensor of keys or values; without the copies that a Reshape makes of them for each head of a group."""
+    before, swapped = _swapped(p, value)
+    node = p.producers.get(before)
+    if node is None or node.op != "Reshape" or len(p.known[node.output].shape) != 4:
+        return p.at(value)
+    x = p.at(node.inputs[0])
+    repeated = len(x.shape) == 5 and x.strides[2].__class__ is int and x.strides[2] == 0
+    if not repeated or (x.shape[0], x.shape[1] * x.shape[2], *x.shape[3:]) != p.known[node.output].shape:
+        return p.at(value)
+    order = (0, 1, 4, 3) if swapped else (0, 1, 3, 4)
+    return x._replace(shape=tuple(x.shape[a] for a in order), strides=tuple(x.strides[a] for a in order))
+
+
 def _heads_as(q, shape):
     """What the result is laid out like: where the heads of a token are side by side in q, they are in the result."""
     return q._replace(shape=shape) if len(q.shape) == len(shape) else None
 
 
+def _heads_of(b, v, shape):
+    """Heads of keys and values: fewer than those of the queries where both are shared by groups."""
+    return b.shape[-3] if len(b.shape) > 3 and len(v.shape) > 3 and b.shape[-3] == v.shape[-3] else shape[-3]
+
+
 def _lower(p: LoweringContext, node):
-    a, b, v = (p.at(value) for value in node.inputs[:3])
+    (queries, fa), (keys, fb) = (_unscaled(p, value) for value in node.inputs[:2])
+    a, b, v = p.at(queries), _fewer_heads(p, keys), _fewer_heads(p, node.inputs[2])
+    if b.shape[:-2] != v.shape[:-2]:
+        b, v = p.at(keys), p.at(node.inputs[2])
     y = p.result(node.output, like=_heads_as(a, p.known[node.output].shape))
     more = (1,) * max(4 - len(y.shape), 0)  # a batch and heads
     shape, target = (*more, *y.shape), y._replace(shape=(*more, *y.shape), strides=(*more, *y.strides))
     batch, t, s = shape[:-3], shape[-2], v.shape[-2]
-    heads = 1 if all(len(x.shape) < 3 or x.shape[-3] == 1 for x in (b, v)) else shape[-3]
+    heads = 1 if all(len(x.shape) < 3 or x.shape[-3] == 1 for x in (b, v)) else _heads_of(b, v, shape)
     k = b._replace(shape=(*b.shape[:-2], s, b.shape[-2]), strides=(*b.strides[:-2], b.strides[-1], b.strides[-2]))
     mask, diagonal = None, None
     if node.input(3):
@@ -66,7 +126,7 @@ def _lower(p: LoweringContext, node):
         v=broadcast(v, (*batch, heads, *v.shape[-2:])),
         y=target,
         mask=mask,
-        scale=float(node.attrs.get("scale", 1.0)),
+        scale=float(node.attrs.get("scale", 1.0)) * fa * fb,
         causal=diagonal is not None,
         diagonal=0 if diagonal is None else diagonal,
     )

@@ -22,7 +22,7 @@ def _fuse(context, mean):
     if root is None or root.op != "Sqrt":
         return
     nodes = [context.producers[mean.inputs[0]], mean, added, root, *_division(context, x, root)]
-    *chain, last = nodes
+    chain, last = nodes[:-1], nodes[-1]
     if last is not root and all(node.activation is None and not node.residual for node in (*chain, last)):
         _replace(context, chain, last, x, eps, context.shape(x)[-1])
 

@@ -1,5 +1,8 @@
 """A network that writes token by token, and keeps its keys and values from call to call."""
 
+from itertools import count
+from math import isqrt
+
 import numpy as np
 
 from ...layers import integer
@@ -7,6 +10,12 @@ from ..steps.tensor import working_memory
 from .arguments import checked, in_order, with_inputs
 
 _MASKS, _POSITIONS = ("attention_mask", "mask"), ("position_ids", "positions")
+
+
+def _room(tokens):
+    """Room for so many tokens and a few more: a prime number, of which no number of tokens is a part. Strides that are
+    equal by chance let views merge that do not at other lengths, which would be planned anew."""
+    return next(n for n in count(max(tokens, 2)) if all(n % d for d in range(2, isqrt(n) + 1)))
 
 
 class Decoder:
@@ -25,7 +34,7 @@ class Decoder:
     """
 
     def __init__(self, session, capacity):
-        graph, self._session, self._room, self._tokens = session.graph, session, capacity, 0
+        graph, self._session, self._room, self._tokens = session.graph, session, _room(capacity), 0
         self._own = {c.input: c for c in session.caches}
         self._inputs = [v for i, v in enumerate(graph.inputs) if i not in self._own]
         made = {c.output for c in session.caches}
@@ -68,13 +77,20 @@ class Decoder:
             raise ValueError(f"the decoder takes {', '.join(v.name for v in self._inputs)}, not {', '.join(unknown)}")
         arrays = [given[v.name] for v in self._inputs if v.name in given]
         arrays = [checked(x, v) for x, v in with_inputs(self._inputs, arrays)]
-        shapes = self._shapes(arrays)
+        shapes, new = self._shapes(arrays), next((x.shape[1] for x in arrays if x.ndim > 1), 0)
+        self._grow(self._tokens + new)  # a guess, which saves planning twice
         plan, arenas, total = self._plan(shapes, arrays)
-        if total > self._room:
-            self._room = max(2 * self._room, total)
+        if self._grow(total):
             plan, arenas, _ = self._plan(shapes, arrays)
         self._make_room(shapes)
         return self._run(plan, arenas, arrays, total)
+
+    def _grow(self, total):
+        """Whether there is more room from now on, as so many tokens do not leave any."""
+        if total < self._room:
+            return False
+        self._room = _room(max(2 * self._room, total + 1))
+        return True
 
     def _filled(self, given):
         """What is given, with a mask and positions that are not."""

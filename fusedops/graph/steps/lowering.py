@@ -29,7 +29,7 @@ class LoweringContext:
 
     def __init__(self, graph, known, layers, logits, concat_slots, caches=((), 0)):
         self.graph, self.known, self.layers, self.logits, self.concat_slots = graph, known, layers, logits, concat_slots
-        self.steps, self.buffers = [], []
+        self.steps, self.buffers, self.producers = [], [], graph.producers()
         self.tensors = {v.name: self._slot(i, self.known[v.name]) for i, v in enumerate(graph.inputs, 1)}
         self.outputs = [self._slot(i, self.known[v]) for i, v in enumerate(graph.results, 1 + len(graph.inputs))]
         for cache in caches[0]:

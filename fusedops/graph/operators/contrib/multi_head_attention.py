@@ -195,7 +195,7 @@ def _lower_rotary(p: LoweringContext, node):
     if len(x.shape) == 3:
         size = x.shape[2] // node.attrs["num_heads"] if node.attrs.get("num_heads") else 2 * tables[0].shape[1]
         x, y = (_heads_of(t, x.shape[2] // size, size, 0) for t in (x, y))
-    _lower_rotated(p, node, x, y, (cos, sin), node.attrs.get("interleaved", 0))
+    _lower_rotated(p, node, x, y, cos, sin, node.attrs.get("interleaved", 0))
     return True
 
 
@@ -268,19 +268,19 @@ def _lower_grouped(p: LoweringContext, node):
         _heads_of(p.at(value or node.inputs[0]), count, size, start)
         for value, count, start in zip(node.inputs[:3], (q_heads, kv_heads, kv_heads), starts, strict=True)
     )
-    angles, interleaved = [], node.attrs.get("rotary_interleaved", 0)
-    if node.attrs.get("do_rotary", 0):
-        angles = [along(p.at(v), 0, begin, length) for v in node.inputs[7:9]]
-        angles = [t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles]
-        q = _lower_rotated(p, node, q, p.new(q.shape), angles, interleaved)
+    rotary, interleaved = node.attrs.get("do_rotary", 0), node.attrs.get("rotary_interleaved", 0)
+    if rotary:
+        angles = (along(p.at(v), 0, begin, length) for v in node.inputs[7:9])
+        cos, sin = (t._replace(shape=(1, *t.shape), strides=(0, *t.strides)) for t in angles)
+        q = _lower_rotated(p, node, q, p.new(q.shape), cos, sin, interleaved)
     read = []
     for output, value, new in zip(node.outputs[1:3], node.inputs[3:5], (k, v), strict=True):
         present = p.result(output)
         past = along(p.at(value), 2, 0, begin) if value else None
         if past is not None and past != along(present, 2, 0, begin):  # a cache is there already
             p.copy(node, past, along(present, 2, 0, begin))
-        if new is k and angles:
-            _lower_rotated(p, node, new, along(present, 2, begin, length), angles, interleaved)
+        if new is k and rotary:
+            _lower_rotated(p, node, new, along(present, 2, begin, length), cos, sin, interleaved)
         else:
             p.copy(node, new, along(present, 2, begin, length))
         if begin + length < room:
@@ -313,17 +313,17 @@ def _heads_of(x, count, size, start):
     )
 
 
-def _lower_rotated(p: LoweringContext, node, x, y, angles, interleaved):
-    """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; angles: cos and sin of the
+def _lower_rotated(p: LoweringContext, node, x, y, cos, sin, interleaved):
+    """Writes x (batch, heads, length, features) into y, rotated as `rotated` does it; cos and sin are those of the
     positions, (batch or 1, length, half)."""
-    cos, sin = (
+    angles = [
         broadcast(
             t._replace(shape=(t.shape[0], 1, *t.shape[1:]), strides=(t.strides[0], 0, *t.strides[1:])),
             (*x.shape[:3], t.shape[2]),
         )
-        for t in angles
-    )
-    p.add("rotate", node, x=x, y=y, cos=cos, sin=sin, interleaved=bool(interleaved))
+        for t in (cos, sin)
+    ]
+    p.add("rotate", node, x=x, y=y, cos=angles[0], sin=angles[1], interleaved=bool(interleaved))
     return y
 
 
