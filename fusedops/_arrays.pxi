@@ -22,6 +22,7 @@ def activated(x, tuple activation, out=None):
     cdef fo_elementwise_args g
     cdef fo_status status
     cdef int channel = -1 if slopes is None or cnp.PyArray_SIZE(slopes) == 1 else 1
+    a = in_lines(a)
     y = writable(out, cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), a, None, None, True)
     y = new_like(a) if y is None else y
     target = y if out is None else out
@@ -69,6 +70,7 @@ def affine(x, int channel, ndarray scale, ndarray shift, tuple activation, out=N
     cdef object target
     cdef fo_pointwise_args g
     memset(&g, 0, sizeof(g))
+    a = in_lines(a)
     y = writable(out, cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), a, None, None, True)
     y = new_like(a) if y is None else y
     target = y if out is None else out

@@ -339,7 +339,7 @@ cdef inline double *doubles(ndarray a) noexcept nogil:
 cdef ndarray contiguous(ndarray a):
     """a itself, if its elements lie one after the other; else a copy. The strides of an axis of length 1 may be
     anything."""
-    return cnp.PyArray_GETCONTIGUOUS(a)
+    return in_order(a) if ready(a) and not cnp.PyArray_IS_C_CONTIGUOUS(a) else cnp.PyArray_GETCONTIGUOUS(a)
 
 
 cdef ndarray copied(ndarray a):

@@ -93,6 +93,20 @@ cdef int copy_array(ndarray y, ndarray x) except -1:
     return check(status)
 
 
+cdef ndarray in_lines(ndarray x):
+    """x, or a copy of its order where no axis is contiguous: kernels would read each element by itself."""
+    cdef ndarray y
+    cdef int d
+    for d in range(cnp.PyArray_NDIM(x)):
+        if cnp.PyArray_DIM(x, d) > 1 and -4 <= cnp.PyArray_STRIDE(x, d) <= 4:
+            return x
+    if cnp.PyArray_SIZE(x) < 2:
+        return x
+    y = new_like(x)
+    copy_array(y, x)
+    return y
+
+
 cdef ndarray in_order(ndarray x):
     """A C-contiguous copy."""
     cdef ndarray y = new_result(cnp.PyArray_NDIM(x), cnp.PyArray_DIMS(x))
@@ -143,6 +157,7 @@ def softmax(x, int along, bint log, out=None):
     cdef fo_softmax_args g
     cdef fo_axes fibre
     cdef fo_status status
+    a = in_lines(a)
     y = writable(out, cnp.PyArray_NDIM(a), cnp.PyArray_DIMS(a), a, None, None, True)
     y = new_like(a) if y is None else y
     target = y if out is None else out
@@ -171,6 +186,7 @@ def norm(x, int first, Py_ssize_t groups, float eps, bint rms, weight=None, bias
     cdef fo_norm_args g
     cdef fo_axes fibre
     cdef fo_status status
+    a = in_lines(a)
     w, b = parameter(weight, "weight", a, scaled), parameter(bias, "bias", a, scaled)
     if residual is not None:
         r = as_float32(residual, "residual")

@@ -386,18 +386,24 @@ INLINE void pool_planes_whole(const fo_pool_kind kind, const fo_pool_args *g, pt
     const bool longer = pool_longer(kind, g);
     vf acc[POOL_VECTORS], part[POOL_VECTORS], lost[POOL_VECTORS];
     pool_start(kind, 1, acc), pool_start(kind, 1, part), pool_start(FO_POOL_AVERAGE, 1, lost);
-    for (ptrdiff_t u = 0; u < g->kw; u += VL) {
-        const vm inside = v_range(0, g->kw - u);
-        vf columns[VL];
+    for (ptrdiff_t u = 0, left = g->kw; left > 0;) {
+        const int nv = left > (POOL_VECTORS - 1) * VL ? POOL_VECTORS : 1; /* several hide an addition's latency */
+        const vm inside = v_range(0, left - (nv - 1) * VL);
+        vf columns[POOL_VECTORS][VL];
         for (int l = 0; l < VL; l++) {
-            vf column[POOL_VECTORS];
-            pool_run(kind, 1, g->kw - u >= VL, longer, x[l] + u, down, 0, g->kh, inside, column);
-            columns[l] = column[0];
+            vf column[POOL_VECTORS] = {v_zero()};
+            if (l < count && nv > 1)
+                pool_run(kind, POOL_VECTORS, left >= nv * VL, longer, x[l] + u, down, 0, g->kh, inside, column);
+            else if (l < count)
+                pool_run(kind, 1, left >= VL, longer, x[l] + u, down, 0, g->kh, inside, column);
+            for (int v = 0; v < nv; v++) columns[v][l] = column[v];
         }
-        v_transpose(columns);
-        for (ptrdiff_t j = 0; j < VL && j < g->kw - u; j++) {
-            const vf column[POOL_VECTORS] = {columns[j]};
-            pool_column(kind, 1, longer, u + j, g->kw, column, part, lost, acc);
+        for (int v = 0; v < nv; v++, u += VL, left -= VL) {
+            v_transpose(columns[v]);
+            for (ptrdiff_t j = 0; j < VL && j < left; j++) {
+                const vf column[POOL_VECTORS] = {columns[v][j]};
+                pool_column(kind, 1, longer, u + j, g->kw, column, part, lost, acc);
+            }
         }
     }
     const pool_range rows = taps_inside(0, g->kh, g->dh, g->h_lo, g->h_hi);

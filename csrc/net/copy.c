@@ -50,6 +50,10 @@ static void copy_rows(const copy_job *job, ptrdiff_t m, char *y, const char *x) 
             job->kn->transpose(min_(TILE, n - j), m, (const float *)x + j * sx, sx, (float *)y + j, ldy);
         return;
     }
+    if (job->size == 4 && sy == 1 && (sx == 2 || sx == 4)) { /* every second or fourth element of longer rows */
+        job->kn->pad(m, n, (const float *)x, ldx, (n - 1) * sx + 1, 0, sx, (float *)y, ldy);
+        return;
+    }
     for (ptrdiff_t i = 0; i < m; i++, y += ldy * job->size, x += ldx * job->size)
         if (sy == 1 && sx == 1)
             memcpy(y, x, (size_t)(n * job->size));

@@ -162,11 +162,12 @@ def _lower_conv(p: LoweringContext, node):
         ),
     )
     # an input of the network is read in place, by the ungrouped kernel
-    outer = p.at(node.inputs[0]).buffer.slot > 0 and groups == 1
-    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels
+    outer = p.at(node.inputs[0]).buffer.slot > 0
+    mixes = groups == 1 or w.shape[1] > 1  # depthwise kernels do not write planes of pixels, but of planes
+    alone = outer and not mixes and node.output in p.targets and not node.residual
     x, y = (
-        (p.image if outer else p.pixels)(node, node.inputs[0]),
-        p.as_2d(p.result(node.output, image=True, direct=mixes)),
+        (p.image if outer and groups == 1 or alone else p.pixels)(node, node.inputs[0]),
+        p.as_2d(p.result(node.output, image=True, direct=mixes or alone)),
     )
     p.add("conv2d", node, layer=layer, x=x, y=y, residual=p.residual(node, y), top=pads[0][0], left=pads[1][0])
     return True
