@@ -228,7 +228,10 @@ INLINE void depthwise_clipped(byte_segment *s, const eb_bounds *bounds) {
         UNROLL_FOR (int v = 0; v < 4; v++) {
             const ptrdiff_t at = s->c + v * VL;
             const vf real = v_fma(v_to_float(s->sums[o][v]), v_load(e->scale + at), v_load(e->bias + at));
-            y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
+            if (e->nudge)
+                y[v] = eb_round(&b, eb_away(real, v_load(e->nudge + at)));
+            else
+                y[v] = e->saturates ? v_to_int(real) : eb_round(&b, real);
         }
         const vi low = v_pack_shorts(y[0], y[1], b.zero), high = v_pack_shorts(y[2], y[3], b.zero);
         depthwise_store(s, &to, v_ixor(v_pack_bytes(low, high), b.flip));

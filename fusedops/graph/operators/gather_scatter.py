@@ -12,7 +12,6 @@ from ..steps.lowering import LoweringContext
 from ..steps.tensor import along, part
 from .schema import Inference, Kernel, NumPyOnly, Operator, Rewrite, always, axes_of, axis_of, same_shape, values
 
-
 LONG = 1024  # elements of a part from which on a call for each is faster than one for all elements
 
 
@@ -42,7 +41,9 @@ def _scattered(node, x, index, updates):
         function = {"add": np.add, "mul": np.multiply, "max": np.maximum, "min": np.minimum}[reduction]
         places, each = _places_of(index, x.shape), math.prod(x.shape[len(index) :])
         if each < LONG:
-            function.at(y.reshape(-1), (places[:, np.newaxis] * each + np.arange(each)).reshape(-1), updates.reshape(-1))
+            function.at(
+                y.reshape(-1), (places[:, np.newaxis] * each + np.arange(each)).reshape(-1), updates.reshape(-1)
+            )
             return y
         parts = y.reshape(-1, each)
         for place, update in zip(places.tolist(), updates.reshape(-1, each), strict=True):
