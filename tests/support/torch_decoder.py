@@ -67,11 +67,11 @@ class Llama(nn.Module):
         return self.head(x), *made
 
 
-def exported(module, dynamo, past=4, new=3):
-    """The ONNX model of a Llama."""
+def exported(module, dynamo, past=4, new=3, heads=KV_HEADS, size=HEAD):
+    """The ONNX model of a decoder with such keys and values."""
     count = 2 * len(module.layers)
-    example = (torch.ones(1, new, dtype=torch.int64), torch.ones(1, past + new, dtype=torch.int64))
-    example = (*example, torch.arange(past, past + new)[None], *torch.randn(count, 1, KV_HEADS, past, HEAD))
+    example = (torch.ones(2, new, dtype=torch.int64), torch.ones(2, past + new, dtype=torch.int64))
+    example = (*example, torch.arange(past, past + new)[None].repeat(2, 1), *torch.randn(count, 2, heads, past, size))
     caches = [f"{i // 2}.{'kv'[i % 2]}" for i in range(count)]
     names = ["input_ids", "attention_mask", "position_ids", *(f"past.{c}" for c in caches)]
     shapes = [{0: "batch", 1: "new"}, {0: "batch", 1: "total"}, {0: "batch", 1: "new"}]
