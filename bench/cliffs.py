@@ -99,13 +99,7 @@ def _pool(kind):
 
 FUNCTIONS = {
     "linear": (fo.linear, lambda x, w: x @ w.T, lambda x, w: F.linear(x, w), PRODUCTS, "transposed"),
-    "gemm": (
-        lambda x, w: fo.gemm(x, w.T),
-        lambda x, w: x @ w.T,
-        lambda x, w: x @ w.T,
-        PRODUCTS,
-        "transposed",
-    ),
+    "gemm": (fo.gemm, np.matmul, lambda a, b: a @ b, [(x, w[::-1]) for x, w in PRODUCTS], "transposed"),
     "matmul": (fo.matmul, np.matmul, lambda a, b: a @ b, BATCHES, "transposed"),
     "conv2d": (fo.conv2d, None, lambda x, w, **o: F.conv2d(x, w, **o), CONVOLUTIONS, ""),
     "conv_transpose2d": (fo.conv_transpose2d, None, lambda x, w, **o: F.conv_transpose2d(x, w, **o), TRANSPOSED, ""),

@@ -317,6 +317,9 @@ cdef ndarray image_of(object x, bint nhwc, fo_image *image):
     if cnp.PyArray_NDIM(a) != 4:
         raise ValueError(f"x has shape {np.shape(a)}, but must be {'(n, h, w, c)' if nhwc else '(n, c, h, w)'}")
     describe(a, nhwc, image)
+    if image.sc != 1 and image.sw != 1 and cnp.PyArray_SIZE(a):  # kernels would read each element by itself
+        a = in_order(a)
+        describe(a, nhwc, image)
     return a
 
 
