@@ -506,6 +506,24 @@ def test_dot_products_with_a_lane():
         np.testing.assert_array_equal(y, expected.astype(np.int32))
 
 
+def test_bfloat16():
+    """Products of pairs that float32 holds, and narrow floats, rounded to nearest, halves to even."""
+    cpu = Path("/proc/cpuinfo")
+    if reason := why_not("avx512vnni") or "avx512_bf16" not in cpu.read_text() and "the processor has no avx512_bf16":
+        pytest.skip(reason)
+    run, rng = driver("avx512vnni"), np.random.default_rng(1)
+    a, b, c = (rng.integers(-9, 10, (30, n)).astype(np.float32) for n in (2 * run.lanes, 2 * run.lanes, run.lanes))
+    narrow = [(v.view(np.uint32) >> 16).astype(np.uint16).view(np.float32) for v in (a, b)]
+    y = run("v_dot_bf16", np.hstack([*narrow, c]), wrote=run.lanes)
+    np.testing.assert_array_equal(y, c + (a * b).reshape(30, -1, 2).sum(2))
+    values = np.resize(
+        np.float32([1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, -3.4e38, np.inf, 0.1, -0.0]), run.lanes
+    )
+    expected = np.resize(np.float32([1, 1 + 2**-6, 1 + 2**-7, -np.inf, np.inf, 0.10009765625, -0.0]), run.lanes)
+    y = bits(run, "v_store_bf16", values[None], wrote=run.lanes // 2, dtype=np.uint16)
+    np.testing.assert_array_equal((y.astype(np.uint32) << 16).view(np.float32)[0], expected)
+
+
 def test_every_operation_is_here():
     """The list of simd.h against that of the driver, but for what other operations are made of, and barriers."""
     if not (ROOT / "csrc" / "simd").is_dir():

@@ -42,7 +42,7 @@ resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_IN
 """
 STARVING = {
     "result": ("x = np.ones((4096, 8), np.float32); w = np.ones((2048, 8), np.float32)", "fo.linear(x, w)"),
-    "packed_weights": ("x = np.ones((1, 4096), np.float32); w = np.ones((4096, 4096), np.float32)", "fo.linear(x, w)"),
+    "packed_weights": ("x = np.ones((1, 4096), np.float32); w = np.ones((4096, 4096), np.float32)", "fo.Linear(w)(x)"),
     "packed_kernel": (
         "x = np.ones((1, 1024, 3, 3), np.float32); w = np.ones((1024, 1024, 3, 3), np.float32)",
         "fo.conv2d(x, w)",

@@ -282,6 +282,18 @@ static void op_v_dot_lane(const record *r, float *y) {
     v_istore(y, sum);
 }
 
+/* Of bfloat16, where a set and the processor have them: C + the products of A's and B's; A's floats, narrow. */
+static void op_v_dot_bf16(const record *r, float *y) {
+    vi sum = v_iload(r->in + 2 * VL);
+    v_dot_bf16(sum, IA, IB);
+    v_istore(y, sum);
+}
+static void op_v_store_bf16(const record *r, float *y) {
+    uint16_t *to = (uint16_t *)bytes_at_the_end(2 * VL);
+    v_store_bf16(to, A);
+    memcpy(y, to, 2 * VL);
+}
+
 typedef void op_fn(const record *, float *);
 #define NAMED(name) {#name, op_##name},
 #define EACH_OTHER(X) \
@@ -293,7 +305,7 @@ typedef void op_fn(const record *, float *);
     X(v_istore) X(v_iset1) X(v_as_float) X(v_as_int) X(v_to_float) X(v_to_int) X(v_load_bytes) X(v_load_bytes_tail) \
     X(v_load_quads_tail) X(v_store_quads_tail) X(v_load_parts) X(v_store_parts) X(v_pack_shorts) X(v_pack) \
     X(v_pack_inlane) X(v_pack_lanes) X(v_pack_pairs) X(v_quads) X(v_dot) \
-    X(v_dot_lane)
+    X(v_dot_lane) X(v_dot_bf16) X(v_store_bf16)
 static const struct {
     const char *name;
     op_fn *run;
