@@ -116,7 +116,7 @@ void fo_pack_columns(const fo_kernels *kn, ptrdiff_t n, ptrdiff_t k, const fo_we
 
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed) {
     if (!p) return NULL;
-    const size_t whole = (size_t)round_up(n, MAX_LANES);
+    const size_t whole = (size_t)(round_up(n, MAX_LANES) + 2 * MAX_LANES);
     float *copy = fo_alloc(whole * sizeof *copy);
     if (!copy) {
         *failed = true;

@@ -87,8 +87,8 @@ static inline double fo_act_cost(const fo_activation *act) { return act->kind <=
 /* Threads to write so many floats of packed weights; each reads what the other wrote, later. */
 static inline int fo_pack_threads(ptrdiff_t floats) { return fo_threads_for(FO_PACK_NS * (double)floats); }
 
-/* A copy of n floats in plan memory, with zeros up to a whole vector; NULL where p is NULL (sets *failed where memory
- * is short). */
+/* A copy of n floats in plan memory, with zeros behind them, for a panel's vectors are read from any of them on; NULL
+ * where p is NULL (sets *failed where memory is short). */
 enum { MAX_LANES = 16 };
 float *fo_copy(const float *p, ptrdiff_t n, bool *failed);
 

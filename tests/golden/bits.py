@@ -319,16 +319,28 @@ def as_bfloat16(w):
     return (w.view(np.uint32) >> 16).astype(np.uint16).view(BFLOAT16)
 
 
+COLUMNS = 1, 3, 8, 16, 17, 24, 31, 33, 49, 65, 100, 140, 600  # of all tiles
+
+
+def packed(numbers, m):
+    """Layers, whose weights are packed however few rows there are."""
+    return [fo.Linear(numbers(n, 37), numbers(n))(numbers(m, 37)) for n in (*COLUMNS, 12)]
+
+
 def halves(numbers, m, narrow):
-    """Products with weights of 16 bits: all widths of tiles."""
-    widths = 1, 3, 8, 16, 17, 24, 31, 33, 49, 65, 100, 140, 600
-    return [fo.linear(numbers(m, 37), narrow(numbers(n, 37)), numbers(n)) for n in widths]
+    """Products with weights of 16 bits."""
+    return [fo.linear(numbers(m, 37), narrow(numbers(n, 37)), numbers(n)) for n in COLUMNS]
 
 
 def products_of_halves():
     for m in (*range(1, 14), 25):
         yield f"linear of halves {m} rows", partial(halves, m=m, narrow=np.float16)
         yield f"linear of bfloat16 {m} rows", partial(halves, m=m, narrow=as_bfloat16)
+
+
+def packed_products():
+    for m in (*range(1, 14), 25):
+        yield f"Linear {m} rows", partial(packed, m=m)
 
 
 def few_bits(numbers, bits, m):
@@ -912,6 +924,7 @@ def cases():
         products,
         products_of_halves,
         products_of_few_bits,
+        packed_products,
         recurrents,
         recurrents_of_halves,
         blocks,

@@ -82,6 +82,8 @@ def _narrow(builder, step, narrow):
     layer = step.arguments["layer"]
     arguments = {name: _stored(t, narrow) for name, t in step.arguments.items()}
     arguments["layer"] = builder.layer((step.node.name, "bfloat16"), lambda: _layer(layer))
+    if builder.layers.get(step.node.name) is layer:  # packed in vain; a plan that needs it makes it again
+        del builder.layers[step.node.name]
     arguments["types"] = tuple(t and t.dtype for t in (arguments[name] for name in ("x", "residual", "y")))
     made = Step.of(PRODUCTS[step.kind], step.node, arguments)
     step.kind, step.arguments, step.reads, step.writes = made.kind, made.arguments, made.reads, made.writes
