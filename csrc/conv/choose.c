@@ -227,6 +227,7 @@ fo_conv2d *fo_conv2d_create_bf16(const fo_conv2d_shape *shape, const fo_weights 
 
 void fo_conv2d_free(fo_conv2d *plan) {
     if (plan && plan->prepared) free_prepared(plan->prepared);
+    if (plan) fo_conv2d_free(plan->wide);
     fo_plan_free(plan);
 }
 

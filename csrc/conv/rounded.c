@@ -1,7 +1,6 @@
-/* A convolution of bfloat16 where no kernel multiplies it: a depthwise one, or without a dot product of the set. Rounded
- * operands are multiplied in float32, by whichever algorithm is best there; images of bfloat16 are widened before and
- * narrowed behind.
- */
+/* A convolution of bfloat16 where no kernel multiplies it: a depthwise one, or without a dot product of the set.
+ * Rounded operands are multiplied in float32, by whichever algorithm is best there; images of bfloat16 are widened
+ * before and narrowed behind. */
 #include "algorithm.h"
 #include "qimage.h"
 

@@ -1,18 +1,17 @@
-/* What one instruction set offers for tensors of 8 bits and products of bfloat16. A processor that has a dot product of bytes has a table of its
- * own for each set; results are the same integers with either.
+/* What one instruction set offers for tensors of 8 bits and products of bfloat16. A processor that has a dot product
+ * of bytes has a table of its own for each set; results are the same integers with either.
  *
  * real = scale * (q - zero_point). Inside, bytes are uint8, or int8 where the set's dot product takes those
- * (is_signed): x ^ flip.
- */
+ * (is_signed): x ^ flip. */
 #ifndef FO_BYTES_H
 #define FO_BYTES_H
 
 #include "table.h"
 #include "../quantized.h"
 
-/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), where nudge
- * is added to the size of what stands in the last brackets, a float, or rounded and saturated to a byte. Operations of floats in this order, a multiply-add rounding once, so that all
- * sets have the same bits. */
+/* What becomes of a sum: y = activation(residual_scale * (residual - residual_zero) + (sum * scale + bias)), where
+ * nudge is added to the size of what stands in the last brackets, a float, or rounded and saturated to a byte.
+ * Operations of floats in this order, a multiply-add rounding once, so that all sets have the same bits. */
 typedef struct {
     const int32_t *start;      /* what sums start with; with row_zero the sums of weights; a channel, whole vectors */
     const float *scale, *bias; /* a channel, whole vectors */
@@ -33,9 +32,9 @@ typedef struct {
 } fo_byte_epilogue;
 
 /* C[m,n] = epilogue(A B). A's rows are `segments` of k groups of four steps of int8 or two of bfloat16, the last one
- * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4, 2 or 1 vectors (fo_byte_panel),
- * each segments * k groups of four bytes a column. row_zero and row_scale: those of A's
- * rows, zero points negated, or NULL. */
+ * padded, each group 4 * phases bytes; a segment begins `segment` bytes behind the one before. B is in panels of 4,
+ * 2 or 1 vectors (fo_byte_panel), each segments * k groups of four bytes a column. row_zero and row_scale: those of
+ * A's rows, zero points negated, or NULL. */
 typedef struct {
     ptrdiff_t m, n, k, segments;
     const uint8_t *a;

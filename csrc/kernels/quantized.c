@@ -1,4 +1,5 @@
-/* Tensors of 8 bits, and products of bfloat16. Compiled for each set, and again where that has a dot product of bytes. */
+/* Tensors of 8 bits, and products of bfloat16. Compiled for each set, and again where that has a dot product of
+ * bytes. */
 #define FO_EXACT_FMA /* integers are the same on all sets, whatever the activation */
 #include "kernels.h"
 #include "../simd/bytes.h"
@@ -24,9 +25,9 @@
 const fo_byte_kernels FO_NAME(fo_byte_kernels) = {.name = FO_STRING(FO_ISA), .gemm = byte_gemm, BYTE_KERNELS};
 #if DOTS_BF16
 const fo_byte_kernels fo_byte_kernels_avx512bf16 = {
-    .name = "avx512bf16", .gemm = byte_gemm, .gemm_bf16 = gemm_bf16, BYTE_KERNELS};
+    .name = "avx512bf16", .gemm = byte_gemm, .gemm_bf16 = byte_gemm_bf16, BYTE_KERNELS};
 #endif
 #ifdef BYTE_TILES
 const fo_byte_kernels fo_byte_kernels_avx512amx = {
-    .name = "avx512amx", .tiles = true, .gemm = byte_gemm_by_tiles, .gemm_bf16 = gemm_bf16_by_tiles, BYTE_KERNELS};
+    .name = "avx512amx", .tiles = true, .gemm = byte_gemm_by_tiles, .gemm_bf16 = byte_gemm_bf16_by_tiles, BYTE_KERNELS};
 #endif

@@ -29,8 +29,8 @@ bool fo_has_avx_vnni(void);
 /* Whether the processor has a dot product of bfloat16 (AVX512_BF16). */
 bool fo_has_avx512_bf16(void);
 
-/* Whether the processor has tiles of int8 and bfloat16 (AMX), and the system keeps them for this process, which asks for them
- * here. */
+/* Whether the processor has tiles of int8 and bfloat16 (AMX), and the system keeps them for this process, which asks
+ * for them here. */
 bool fo_has_amx(void);
 
 #endif

@@ -1,6 +1,6 @@
-/* Products of int8 and of bfloat16: C is cut into blocks of rows, whose A stays in the second-level cache while the panels of weights
- * pass, and, where rows are few, of columns. Rows that the kernels cannot take as they lie are made in scratch, a block
- * at a time. */
+/* Products of int8 and of bfloat16: C is cut into blocks of rows, whose A stays in the second-level cache while the
+ * panels of weights pass, and, where rows are few, of columns. Rows that the kernels cannot take as they lie are
+ * made in scratch, a block at a time. */
 #include <float.h>
 #include <math.h>
 #include <string.h>

@@ -1,5 +1,5 @@
-/* What layers take in float32, in bfloat16 and in 8 bits, and the way between: what a network's quantisation decides by. They
- * depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
+/* What layers take in float32, in bfloat16 and in 8 bits, and the way between: what a network's quantisation decides
+ * by. They depend on shapes and on what the processor has, never on a measurement, and only their ratios count. */
 #include "../machine/tune.h"
 #include "../pack.h"
 #include "bytes.h"

@@ -1,5 +1,5 @@
-/* y = activation(x w^T + bias + residual) of int8 or bfloat16: net/bytes.h with rows as they come, copied, quantised each
- * by its own range, or rounded. */
+/* y = activation(x w^T + bias + residual) of int8 or bfloat16: net/bytes.h with rows as they come, copied, quantised
+ * each by its own range, or rounded. */
 #include <string.h>
 
 #include "bytes.h"

@@ -87,7 +87,8 @@ static void patches(const fo_byte_patches *p, ptrdiff_t pixel, uint8_t *row) {
     }
 }
 
-/* Floats rounded to the nearest bfloat16, halves to even; NaN stays one. In plain C: the compiler makes vectors of it. */
+/* Floats rounded to the nearest bfloat16, halves to even; NaN stays one. In plain C: the compiler makes vectors of
+ * it. */
 static void narrow(ptrdiff_t n, const float *restrict x, uint16_t *restrict y) {
     for (ptrdiff_t i = 0; i < n; i++) {
         uint32_t u;

@@ -180,5 +180,5 @@ static void byte_gemm(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_S8);
 #define ENTRY_BF16(nv, mr) ENTRY_OF(BF16, nv, mr)
 TILES(TILE_BF16)
 static byte_table tiles_BF16 = TABLE_OF(ENTRY_BF16);
-static void gemm_bf16(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_BF16); }
+static void byte_gemm_bf16(const fo_byte_gemm_args *g) { gemm_by_table(g, &tiles_BF16); }
 #endif

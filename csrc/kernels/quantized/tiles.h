@@ -148,10 +148,10 @@ static void byte_gemm_by_tiles(const fo_byte_gemm_args *g) {
 }
 
 /* However few rows: a tile adds in another order than a dot product. */
-static void gemm_bf16_by_tiles(const fo_byte_gemm_args *g) {
+static void byte_gemm_bf16_by_tiles(const fo_byte_gemm_args *g) {
     const ptrdiff_t groups = tile_groups(g->k);
     if (!groups || g->k * g->segments < TILE_GROUPS) {
-        gemm_bf16(g);
+        byte_gemm_bf16(g);
         return;
     }
     if (!g->m) return;

@@ -48,7 +48,8 @@ def layer_of(module, precision="float32"):
         return makers[kind](module)
     if makers[kind] not in (_convolution, _linear):
         raise TypeError(
-            f"{kind.__name__} has no precision but float32 here: layers of Conv1d, Conv2d and Linear multiply in {precision}"
+            f"{kind.__name__} has no precision but float32 here: "
+            f"layers of Conv1d, Conv2d and Linear multiply in {precision}"
         )
     return makers[kind](module, precision=precision)
 
